@@ -1,0 +1,72 @@
+# Everything happens in a local virtual environment, .venv; a fresh machine needs Python 3.11+ and make.
+# A newer or differently named Python: make test PYTHON=python3.12
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+# Two pytest workers would both compile the dispatcher while the Numba cache is cold: off until the cache is warmed first.
+# To try it: make test PYTEST='-n 2'
+PYTEST ?=
+BENCHMARKS := $(sort $(filter-out _%,$(basename $(notdir $(wildcard benchmarks/*.py)))))
+
+.DEFAULT_GOAL := help
+.PHONY: help venv demo test test-extras bench lint format clean
+
+help: ## list the targets
+	@echo 'targets:'
+	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name what; do \
+		printf '  make %-12s %s\n' "$$name" "$$what"; done
+
+venv: $(VENV)/.run $(VENV)/.dev ## make .venv with everything to run, test and plot (redone when pyproject.toml changes)
+
+demo: $(VENV)/.run ## compare the batching systems on a bursty load: a table and a plot (about a minute)
+	@$(BIN)/stretto demo
+
+test: $(VENV)/.dev lint ## lint, types and tests
+	@$(BIN)/python -m mypy
+	@$(BIN)/python -m pytest -q $(PYTEST)
+
+test-extras: $(VENV)/.dev ## tests that need torch, ray or a browser (none so far; installs nothing)
+	@code=0; $(BIN)/python -m pytest -q -m extras || code=$$?; \
+	if [ $$code -eq 5 ]; then echo 'test-extras: no tests are marked extras; nothing to run.'; else exit $$code; fi
+
+bench: $(VENV)/.run ## run one benchmark: make bench NAME=symphony_table4 (without NAME: list them)
+ifeq ($(strip $(NAME)),)
+	@echo 'make bench NAME=…, where NAME is one of:'
+	@for name in $(BENCHMARKS); do echo "  $$name"; done
+else
+	@test -f 'benchmarks/$(NAME).py' || { echo "there is no benchmark '$(NAME)'; make bench lists them" >&2; exit 1; }
+	@$(BIN)/python 'benchmarks/$(NAME).py' $(ARGS)
+endif
+
+lint: $(VENV)/.dev ## ruff: rules and formatting, changes nothing
+	@$(BIN)/python -m ruff check .
+	@$(BIN)/python -m ruff format --check .
+
+format: $(VENV)/.dev ## ruff: put imports and formatting right
+	@$(BIN)/python -m ruff check --fix .
+	@$(BIN)/python -m ruff format .
+
+clean: ## remove .venv, caches and built files
+	@rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .numba *.egg-info
+	@find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	@command -v $(PYTHON) >/dev/null || \
+		{ echo "Stretto needs Python 3.11 or newer; '$(PYTHON)' was not found. Name one: make PYTHON=/path/to/python" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Stretto needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>&1). Name one: make PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
+		{ echo "$(PYTHON) cannot make virtual environments; install its venv module (Debian, Ubuntu: apt install python3-venv)" >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.run: pyproject.toml | $(BIN)/python
+	@echo 'installing what Stretto needs into $(VENV) …'
+	@$(PIP) install --editable '.[plot]'
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml $(VENV)/.run | $(BIN)/python
+	@echo 'installing what the tests need into $(VENV) …'
+	@$(PIP) install --editable '.[plot,dev]'
+	@touch $@

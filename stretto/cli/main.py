@@ -1,0 +1,65 @@
+"""`stretto`: the commands by name. Imports no numpy, so that help comes at once; each command loads what it needs."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from stretto import __version__
+from stretto.cli.bound import bound
+from stretto.cli.demo import demo
+from stretto.cli.goodput import goodput
+from stretto.cli.planners import planners
+from stretto.cli.simulate import simulate
+from stretto.core.errors import StrettoError
+
+
+class Commands(TyperGroup):
+    """What a person got wrong is a sentence and exit code 2, never a traceback."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except StrettoError as error:
+            typer.echo(f"error: {error}", err=True)
+            raise typer.Exit(2) from None
+
+
+app = typer.Typer(
+    name="stretto",
+    cls=Commands,
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,  # rich help doubles the time to answer
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"stretto {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def stretto(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.", callback=_version, is_eager=True)] = False,
+) -> None:
+    """Machine-learning inference under deadlines: simulate, measure and bound schedules.
+
+    \b
+    stretto demo                                      compare the planners on a bursty load
+    stretto simulate examples/resnet50_8_workers.toml one scenario, one table
+    stretto goodput --model symphony_1080ti:ResNet50 --workers 8
+    """
+
+
+for command in (simulate, goodput, bound, planners, demo):
+    app.command()(command)
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,177 @@
+"""A scenario as a whole: what to serve, with what, under which load, planned by whom, for how long."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from stretto.cli.scenario.deployment import QUANTILES, read_deployment
+from stretto.cli.scenario.fields import Fields, parse_fields, read_fields, suggestion
+from stretto.cli.scenario.load import read_load
+from stretto.core.application import check_name
+from stretto.core.deployment import Deployment
+from stretto.core.errors import StrettoError
+from stretto.core.profile import MAX_LATENCY_MS, NS_PER_MS, Quantile
+from stretto.core.telemetry import Planner
+from stretto.planners.registry import ENTRIES, NAMES, OptionValue, planner_entry
+from stretto.sim.arrivals import Client, Clients, Load, Source
+from stretto.sim.service import Deterministic, Empirical, Lognormal, Service
+
+MAX_SECONDS = 86_400.0 * 7
+MAX_SEED = 2**63 - 1
+MAX_CV = 10.0
+
+
+@dataclass(frozen=True)
+class PlannerChoice:
+    """A planner by name; `options` and `variants` are what the scenario says about it."""
+
+    name: str = "symphony"
+    options: dict[str, OptionValue] = field(default_factory=dict)
+    variants: dict[str, str] = field(default_factory=dict)
+    replan_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """Everything that a run needs. Same scenario, same seed, same result."""
+
+    name: str
+    deployment: Deployment
+    source: Source
+    service: Service = field(default_factory=Deterministic)
+    planner: PlannerChoice = field(default_factory=PlannerChoice)
+    control_ns: int = 0
+    data_ns: int = 0
+    seed: int = 1
+    seconds: float = 30.0
+    warmup_seconds: float = 0.0
+
+    def make_planner(self) -> Planner:
+        choice = self.planner
+        return planner_entry(choice.name).make(choice.options, choice.variants, self.control_ns, self.data_ns)
+
+    def with_planner(self, name: str) -> Scenario:
+        """The same under another planner. Options stay with the planner that they were written for."""
+        if name == self.planner.name:
+            return self
+        replan_s = planner_entry(name).replan_s
+        return replace(self, planner=PlannerChoice(name, {}, self.planner.variants, replan_s))
+
+    def at_rate(self, rate: float) -> Scenario:
+        """The same at another mean rate (queries/s); clients keep their shares of it."""
+        if isinstance(self.source, Load):
+            return replace(self, source=replace(self.source, rate=rate))
+        if isinstance(self.source, Clients):
+            clients = self.source.clients
+            factor = rate / sum(client.own_process().mean_rate() for client in clients)
+            return replace(self, source=replace(self.source, clients=tuple(_faster(each, factor) for each in clients)))
+        raise StrettoError("a recorded log has the rate that it has; give a [load] of another kind to vary the rate")
+
+
+def _faster(client: Client, factor: float) -> Client:
+    return replace(client, rate=client.own_process().mean_rate() * factor)
+
+
+def read_scenario(file: Path) -> Scenario:
+    """From a TOML file; whatever is wrong is told as FILE:LINE."""
+    return _scenario(read_fields(file), file.stem)
+
+
+def parse_scenario(text: str, label: str = "scenario", folder: Path | None = None) -> Scenario:
+    """From TOML text; files that it names are looked for in `folder`."""
+    return _scenario(parse_fields(text, label, folder), "scenario")
+
+
+def _scenario(top: Fields, default_name: str) -> Scenario:
+    name = top.text("name", default_name)
+    with top.at("name"):
+        check_name("scenario", name.replace(" ", "-"))
+    seed = top.integer("seed", 0, MAX_SEED, 1)
+    seconds = top.number("seconds", 0, MAX_SECONDS, 30.0, above=True)
+    warmup_seconds = top.number("warmup_seconds", 0, MAX_SECONDS, 0.0)
+    if warmup_seconds >= seconds:
+        top.fail(f"warmup_seconds must be below seconds, which is {seconds:g}", "warmup_seconds")
+    choice, quantile = _planner(top)
+    deployment = read_deployment(top, quantile)
+    _check_variants(top, choice, deployment)
+    source = read_load(top, deployment.applications)
+    with top.at("load"):
+        source.expected_rates(deployment, seconds)
+    service = _service(top)
+    control_ns, data_ns = _network(top)
+    top.done()
+    return Scenario(
+        name, deployment, source, service, choice, control_ns, data_ns, seed, seconds, warmup_seconds
+    )
+
+
+def _planner(top: Fields) -> tuple[PlannerChoice, Quantile]:
+    part = top.part("planner")
+    if part is None:
+        return PlannerChoice(), Quantile.P95
+    name = part.choice("name", NAMES)
+    entry = planner_entry(name)
+    quantile = Quantile[part.choice("quantile", QUANTILES, "p95").upper()]
+    replan_s = part.optional_number("replan_seconds", 0.001, MAX_SECONDS)
+    options: dict[str, OptionValue] = {}
+    for option in entry.options:
+        if not part.has(option.name):
+            continue
+        match option.kind:
+            case "flag":
+                options[option.name] = part.flag(option.name, False)
+            case "integer":
+                options[option.name] = part.integer(option.name, int(option.low), int(option.high))
+            case "number":
+                options[option.name] = part.number(option.name, option.low, option.high)
+    named = part.part("variants")
+    variants = {} if named is None else {application: named.text(application) for application in named.table}
+    part.done([option.name for other in ENTRIES for option in other.options])
+    return PlannerChoice(name, options, variants, entry.replan_s if replan_s is None else replan_s), quantile
+
+
+def _check_variants(top: Fields, choice: PlannerChoice, deployment: Deployment) -> None:
+    """[planner.variants] names applications and variants that exist."""
+    planner = top.part("planner")
+    named = None if planner is None else planner.part("variants")
+    if named is None:
+        return
+    known = {each.name: [variant.name for variant in each.variants] for each in deployment.applications}
+    for application, variant in choice.variants.items():
+        if application not in known:
+            named.fail(f"there is no application {application}; {suggestion(application, list(known)[:20])}", application)
+        if variant not in known[application]:
+            named.fail(
+                f"application {application} has no variant {variant}; {suggestion(variant, known[application])}",
+                application,
+            )
+
+
+def _service(top: Fields) -> Service:
+    part = top.part("service")
+    if part is None:
+        return Deterministic()
+    kind = part.choice("kind", ("deterministic", "lognormal", "empirical"), "deterministic")
+    service: Service
+    with part.at():
+        match kind:
+            case "lognormal":
+                service = Lognormal(part.number("cv", 0, MAX_CV))
+            case "empirical":
+                service = Empirical(part.numbers("ratios", 1e-6, 999) if part.has("ratios") else ())
+            case _:
+                quantile = part.choice("quantile", QUANTILES) if part.has("quantile") else None
+                service = Deterministic(None if quantile is None else Quantile[quantile.upper()])
+    part.done(("cv", "ratios", "quantile"))
+    return service
+
+
+def _network(top: Fields) -> tuple[int, int]:
+    part = top.part("network")
+    if part is None:
+        return 0, 0
+    control_ms = part.number("control_ms", 0, MAX_LATENCY_MS, 0.0)
+    data_ms = part.number("data_ms", 0, MAX_LATENCY_MS, 0.0)
+    part.done()
+    return round(control_ms * NS_PER_MS), round(data_ms * NS_PER_MS)

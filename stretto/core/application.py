@@ -1,0 +1,81 @@
+"""Applications and their variants: what clients call, and the trained models that can answer."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import IntEnum
+
+from stretto.core.errors import StrettoError
+from stretto.core.profile import LatencyProfile
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}")
+
+
+def check_name(what: str, name: str) -> None:
+    """Names are short and plain, so that they can stand in files, metrics and addresses."""
+    if not NAME.fullmatch(name):
+        raise StrettoError(
+            f"{what} {name[:40]!r} must start with a letter or digit and hold at most 128 letters, digits or . _ : -"
+        )
+
+
+class Penalty(IntEnum):
+    """What a late answer is still worth."""
+
+    STEP = 0
+    LINEAR = 1
+    SIGMOID = 2
+
+
+@dataclass(frozen=True, eq=False)
+class Variant:
+    """One trained model of an application. `profiles` has one entry per kind of worker it can run on."""
+
+    name: str
+    accuracy: float
+    profiles: tuple[LatencyProfile, ...]
+    memory_bytes: int = 0
+    dynamic_memory_bytes: int = 0
+    load_ns: int = 0
+    recall: tuple[float, ...] = ()
+    input_size: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_name("variant", self.name)
+        if not 0 <= self.accuracy <= 1:
+            raise StrettoError(f"accuracy of variant {self.name} is {self.accuracy}; it is a fraction between 0 and 1")
+        if any(not 0 <= value <= 1 for value in self.recall):
+            raise StrettoError(f"every recall of variant {self.name} is a fraction between 0 and 1")
+        if not self.profiles:
+            raise StrettoError(f"variant {self.name} has no latency profile; measure one or give alpha_ms and beta_ms")
+        kinds = [profile.kind for profile in self.profiles]
+        if len(set(kinds)) != len(kinds):
+            raise StrettoError(f"variant {self.name} has two profiles for one kind of worker")
+        if min(self.memory_bytes, self.dynamic_memory_bytes, self.load_ns) < 0:
+            raise StrettoError(f"memory and load time of variant {self.name} cannot be negative")
+
+    def profile_on(self, kind: str) -> LatencyProfile | None:
+        """The profile for a kind of worker, or None where the variant cannot run."""
+        return next((profile for profile in self.profiles if profile.kind == kind), None)
+
+
+@dataclass(frozen=True, eq=False)
+class Application:
+    """What clients call: a task, its SLO, its variants, and its penalty for lateness."""
+
+    name: str
+    slo_ns: int
+    variants: tuple[Variant, ...]
+    penalty: Penalty = Penalty.STEP
+    classes: int = 0
+
+    def __post_init__(self) -> None:
+        check_name("application", self.name)
+        if self.slo_ns <= 0:
+            raise StrettoError(f"the SLO of application {self.name} must be above zero")
+        if not self.variants:
+            raise StrettoError(f"application {self.name} has no variant")
+        names = [variant.name for variant in self.variants]
+        if len(set(names)) != len(names):
+            raise StrettoError(f"application {self.name} has two variants of one name")

@@ -1,0 +1,190 @@
+"""Refuses a plan that does not fit its deployment, in a sentence that says what is wrong."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from stretto.core.deployment import Deployment
+from stretto.core.errors import PlanError
+from stretto.core.plan import (
+    Accumulate,
+    ByLoad,
+    Deferred,
+    Fixed,
+    Lane,
+    Late,
+    MostAccurate,
+    Plan,
+    Route,
+    RouteRule,
+    Table,
+    Tables,
+    Worklist,
+)
+from stretto.core.profile import MAX_BATCH_LIMIT
+
+MAX_LANES = 65_536
+MAX_CAPACITY = 2**24
+
+
+def check_plan(plan: Plan, deployment: Deployment) -> None:
+    """Raises PlanError where the plan could not be followed."""
+    if not 1 <= len(plan.lanes) <= MAX_LANES:
+        raise PlanError(f"a plan needs between 1 and {MAX_LANES} lanes, not {len(plan.lanes)}")
+    names = [lane.name for lane in plan.lanes]
+    if len(set(names)) != len(names):
+        raise PlanError("two lanes have the same name")
+    if len(plan.routes) != len(deployment.applications):
+        raise PlanError(
+            f"the plan has {len(plan.routes)} routes for {len(deployment.applications)} applications; each needs one"
+        )
+    if plan.rate_window_ns < 1000:
+        raise PlanError("the rate window must be at least a microsecond")
+    for lane in plan.lanes:
+        _check_lane(lane, deployment)
+    for application, route in zip(deployment.applications, plan.routes, strict=True):
+        _check_route(route, application.name, len(plan.lanes))
+    for number, route in enumerate(plan.routes):
+        for lane_number in route.lanes:
+            _check_serves(plan.lanes[lane_number], number, deployment)
+    _check_placement(plan, deployment)
+
+
+def selected_variants(lane: Lane) -> tuple[int, ...]:
+    """Every variant that the lane may run."""
+    match lane.select:
+        case Fixed(variant):
+            return (variant,)
+        case ByLoad(_, variants) | MostAccurate(variants):
+            return variants
+        case Table():
+            return _table_variants(lane.select)
+        case Tables(tables):
+            return tuple(dict.fromkeys(variant for table in tables for variant in _table_variants(table)))
+        case Worklist(works):
+            return tuple(dict.fromkeys(work.variant for work in works))
+
+
+def _table_variants(table: Table) -> tuple[int, ...]:
+    return tuple(int(variant) for variant in np.unique(table.variant) if variant >= 0)
+
+
+def _check_lane(lane: Lane, deployment: Deployment) -> None:
+    where = f"lane {lane.name}"
+    if not lane.workers:
+        raise PlanError(f"{where} has no worker")
+    if len(set(lane.workers)) != len(lane.workers):
+        raise PlanError(f"{where} lists a worker twice")
+    if not all(0 <= worker < len(deployment.workers) for worker in lane.workers):
+        raise PlanError(f"{where} names a worker outside 0 … {len(deployment.workers) - 1}")
+    if not 1 <= lane.capacity <= MAX_CAPACITY:
+        raise PlanError(f"{where} has capacity {lane.capacity}; it must be between 1 and {MAX_CAPACITY}")
+    if min(lane.control_ns, lane.data_ns, lane.ahead_ns) < 0:
+        raise PlanError(f"{where} has a negative delay")
+    release = lane.release
+    if not 1 <= release.max_batch <= MAX_BATCH_LIMIT:
+        raise PlanError(f"{where} has max batch {release.max_batch}; it must be between 1 and {MAX_BATCH_LIMIT}")
+    if isinstance(release, Accumulate) and not 1 <= release.min_batch <= release.max_batch:
+        raise PlanError(f"{where} waits for {release.min_batch} queries but batches hold at most {release.max_batch}")
+    if isinstance(release, Accumulate) and release.timeout_ns < 0:
+        raise PlanError(f"{where} has a negative timeout")
+    if lane.floor_rates and lane.late not in (Late.DROP_WHEN_DISPATCHED, Late.DROP_WHEN_INFEASIBLE):
+        raise PlanError(f"{where} prunes for larger batches but keeps late queries; give it a dropping rule")
+    if any(math.isnan(rate) for rate in lane.floor_rates):
+        raise PlanError(f"{where} has a floor rate that is not a number")
+    cap = lane.adaptive_cap
+    if cap is not None and not (cap.target_ns > 0 and cap.step > 0 and 0 < cap.backoff < 1 and cap.start >= 1):
+        raise PlanError(f"{where} needs an adaptive cap with target and step above 0, backoff in (0, 1), start from 1")
+    _check_select(lane, deployment)
+
+
+def _check_select(lane: Lane, deployment: Deployment) -> None:
+    where = f"lane {lane.name}"
+    select = lane.select
+    if isinstance(select, ByLoad):
+        if not select.variants or len(select.rates) != len(select.variants):
+            raise PlanError(f"{where} selects by load and needs one rate per variant")
+        if any(not later > earlier for earlier, later in zip(select.rates, select.rates[1:], strict=False)):
+            raise PlanError(f"{where} selects by load and needs rising rates")
+    if isinstance(select, MostAccurate) and not select.variants:
+        raise PlanError(f"{where} selects among no variants")
+    if isinstance(select, Worklist) and isinstance(lane.release, Deferred):
+        raise PlanError(f"{where} follows a worklist, which starts in order; it cannot be deferred")
+    if isinstance(select, Tables) and not select.tables:
+        raise PlanError(f"{where} selects by table and has none")
+    for table in (select,) if isinstance(select, Table) else select.tables if isinstance(select, Tables) else ():
+        _check_table(table, lane, deployment)
+    if isinstance(select, Tables):
+        spoken = [table.kind for table in select.tables]
+        missing = {deployment.workers[worker].kind for worker in lane.workers} - set(spoken)
+        if None not in spoken and missing:
+            raise PlanError(f"{where} has no table for worker kind {sorted(missing)[0]}")
+    kinds = {deployment.workers[worker].kind for worker in lane.workers}
+    for variant in selected_variants(lane):
+        if not 0 <= variant < len(deployment.variants):
+            raise PlanError(f"{where} names variant {variant}, outside 0 … {len(deployment.variants) - 1}")
+        if not any(deployment.variants[variant].profile_on(kind) for kind in kinds):
+            raise PlanError(f"{where} selects {deployment.variant_label(variant)}, which none of its workers can run")
+
+
+def _check_table(table: Table, lane: Lane, deployment: Deployment) -> None:
+    where = f"the table of lane {lane.name}"
+    if table.variant.ndim != 2 or table.variant.shape != table.batch.shape or 0 in table.variant.shape:
+        raise PlanError(f"{where} needs variant and batch arrays of one shape (queued, slack)")
+    if table.slack_step_ns <= 0:
+        raise PlanError(f"{where} needs a slack step above zero")
+    if table.variant.max() < 0:
+        raise PlanError(f"{where} always waits")
+    if (table.batch < 0).any() or (table.batch > MAX_BATCH_LIMIT).any():
+        raise PlanError(f"{where} has a batch outside 0 … {MAX_BATCH_LIMIT}")
+    if (table.variant[1:, 0] < 0).any():
+        raise PlanError(f"{where} waits at the smallest slack, so a head could wait for ever")
+    if table.kind is not None and table.kind not in deployment.kinds:
+        raise PlanError(f"{where} speaks for worker kind {table.kind}, which the deployment does not have")
+
+
+def _check_route(route: Route, application: str, lanes: int) -> None:
+    where = f"the route of application {application}"
+    if not route.lanes:
+        raise PlanError(f"{where} leads to no lane")
+    if not all(0 <= lane < lanes for lane in route.lanes):
+        raise PlanError(f"{where} names a lane outside 0 … {lanes - 1}")
+    if route.rule is RouteRule.BY_APPLICATION and len(route.lanes) != 1:
+        raise PlanError(f"{where} is by application and needs exactly one lane")
+    if route.rule is RouteRule.WEIGHTED:
+        if len(route.weights) != len(route.lanes):
+            raise PlanError(f"{where} needs one weight per lane")
+        if not all(math.isfinite(w) and w >= 0 for w in route.weights) or sum(route.weights) <= 0:
+            raise PlanError(f"{where} needs weights that are not negative and not all zero")
+    if route.rule in (RouteRule.BY_CLIENT, RouteRule.BY_CLASS):
+        if not route.targets:
+            raise PlanError(f"{where} needs a target per client or class")
+        if not all(0 <= position < len(route.lanes) for position in route.targets):
+            raise PlanError(f"{where} has a target outside its {len(route.lanes)} lanes")
+
+
+def _check_serves(lane: Lane, application: int, deployment: Deployment) -> None:
+    name = deployment.applications[application].name
+    if isinstance(lane.select, Worklist):
+        return
+    for variant in selected_variants(lane):
+        if deployment.application_of[variant] != application:
+            raise PlanError(
+                f"application {name} is routed to lane {lane.name}, which runs {deployment.variant_label(variant)}"
+            )
+
+
+def _check_placement(plan: Plan, deployment: Deployment) -> None:
+    if plan.placement is None:
+        return
+    if len(plan.placement) != len(deployment.workers):
+        raise PlanError("the placement needs one entry per worker")
+    for worker, variants in zip(deployment.workers, plan.placement, strict=True):
+        if not all(0 <= variant < len(deployment.variants) for variant in variants):
+            raise PlanError(f"the placement of worker {worker.name} names an unknown variant")
+        need = sum(deployment.variants[variant].memory_bytes for variant in variants)
+        need += max((deployment.variants[variant].dynamic_memory_bytes for variant in variants), default=0)
+        if need > worker.memory_bytes:
+            raise PlanError(f"the placement of worker {worker.name} needs {need} bytes of its {worker.memory_bytes}")

@@ -1,0 +1,81 @@
+"""A deployment: the applications served and the workers that serve them, with the numbering that plans use.
+
+Applications, workers and kinds are numbered by their place; variants are numbered across all applications in order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from stretto.core.application import Application, Variant
+from stretto.core.errors import StrettoError
+from stretto.core.profile import LatencyProfile, Quantile
+from stretto.core.worker import Worker
+
+MAX_WORKERS = 65_536
+MAX_VARIANTS = 65_536
+
+
+@dataclass(frozen=True, eq=False)
+class Deployment:
+    """Frozen. `quantile` is the latency that decisions rest on (how sure "in time" must be)."""
+
+    applications: tuple[Application, ...]
+    workers: tuple[Worker, ...]
+    quantile: Quantile = Quantile.P95
+    kinds: tuple[str, ...] = field(init=False)
+    variants: tuple[Variant, ...] = field(init=False)
+    application_of: tuple[int, ...] = field(init=False)  # by variant number
+    first_variant: tuple[int, ...] = field(init=False)  # by application number
+
+    def __post_init__(self) -> None:
+        if not self.applications:
+            raise StrettoError("a deployment needs at least one application")
+        if not 1 <= len(self.workers) <= MAX_WORKERS:
+            raise StrettoError(f"a deployment needs between 1 and {MAX_WORKERS} workers, not {len(self.workers)}")
+        for what, names in (
+            ("applications", [application.name for application in self.applications]),
+            ("workers", [worker.name for worker in self.workers]),
+        ):
+            if len(set(names)) != len(names):
+                raise StrettoError(f"two {what} have the same name")
+        variants: list[Variant] = []
+        owners: list[int] = []
+        first: list[int] = []
+        kinds = tuple(dict.fromkeys(worker.kind for worker in self.workers))
+        for number, application in enumerate(self.applications):
+            first.append(len(variants))
+            variants.extend(application.variants)
+            owners.extend([number] * len(application.variants))
+            if not any(variant.profile_on(kind) for variant in application.variants for kind in kinds):
+                raise StrettoError(
+                    f"no variant of application {application.name} has a profile for a worker kind in use ({', '.join(kinds)})"
+                )
+        if len(variants) > MAX_VARIANTS:
+            raise StrettoError(f"a deployment holds at most {MAX_VARIANTS} variants")
+        object.__setattr__(self, "kinds", kinds)
+        object.__setattr__(self, "variants", tuple(variants))
+        object.__setattr__(self, "application_of", tuple(owners))
+        object.__setattr__(self, "first_variant", tuple(first))
+        known = {self.variant_label(v) for v in range(len(variants))}
+        for worker in self.workers:
+            for label in worker.resident or ():
+                if label not in known:
+                    raise StrettoError(f"worker {worker.name} lists {label!r} as resident, which no application has")
+
+    def variants_of(self, application: int) -> range:
+        """The variant numbers of an application."""
+        start = self.first_variant[application]
+        return range(start, start + len(self.applications[application].variants))
+
+    def variant_label(self, variant: int) -> str:
+        """application/variant, for people."""
+        return f"{self.applications[self.application_of[variant]].name}/{self.variants[variant].name}"
+
+    def profile(self, variant: int, kind: str | None = None) -> LatencyProfile:
+        """The profile of a variant on a kind (the first kind in use where none is named)."""
+        wanted = self.kinds[0] if kind is None else kind
+        found = self.variants[variant].profile_on(wanted)
+        if found is None:
+            raise StrettoError(f"variant {self.variant_label(variant)} has no profile for worker kind {wanted}")
+        return found

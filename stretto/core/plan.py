@@ -1,0 +1,238 @@
+"""The Plan: what a planner decides and the dispatcher follows. Plain frozen data; the table of ARCHITECTURE.md as types.
+
+    route    by application · round robin · shortest lane · weighted random · by client · by class
+    order    first come · earliest deadline · priority
+    select   Fixed · ByLoad · MostAccurate · Table · Worklist
+    release  Eager · Accumulate · Deferred
+    late     keep · drop when dispatched · drop when infeasible · refuse at the door
+
+Besides, a lane says which worker takes a batch, and a worker says which of its lanes it takes next.
+Lanes, applications, workers and variants are named by their number in the deployment.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.core.profile import NS_PER_S
+
+
+class RouteRule(IntEnum):
+    """query → lane."""
+
+    BY_APPLICATION = 0
+    ROUND_ROBIN = 1
+    SHORTEST = 2
+    WEIGHTED = 3
+    BY_CLIENT = 4
+    BY_CLASS = 5
+
+
+class Order(IntEnum):
+    """Inside a lane. Equal keys keep their order of arrival."""
+
+    FIRST_COME = 0
+    EARLIEST_DEADLINE = 1
+    PRIORITY = 2  # highest first
+
+
+class SelectRule(IntEnum):
+    """What to run when a worker could take a batch."""
+
+    FIXED = 0
+    BY_LOAD = 1
+    MOST_ACCURATE = 2
+    TABLE = 3
+    WORKLIST = 4
+
+
+class ReleaseRule(IntEnum):
+    """When a batch may start."""
+
+    EAGER = 0
+    ACCUMULATE = 1
+    DEFERRED = 2
+
+
+class Late(IntEnum):
+    """A query that can no longer make it."""
+
+    KEEP = 0
+    DROP_WHEN_DISPATCHED = 1
+    DROP_WHEN_INFEASIBLE = 2
+    REFUSE = 3  # at the door; once admitted it is kept
+
+
+class WorkerChoice(IntEnum):
+    """Which free worker takes a batch."""
+
+    EARLIEST_FREE = 0
+    LOWEST_INDEX = 1
+    PREFERENCE = 2  # the order in which the lane lists its workers
+
+
+class LaneChoice(IntEnum):
+    """Which of its startable lanes a worker takes next."""
+
+    EARLIEST_START = 0  # the lane whose head must start soonest
+    ROUND_ROBIN = 1
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """Always the same variant."""
+
+    variant: int
+
+
+@dataclass(frozen=True)
+class ByLoad:
+    """`variants[i]` while the lane's arrival rate is at most `rates[i]` (queries/s, rising); the last beyond that."""
+
+    rates: tuple[float, ...]
+    variants: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class MostAccurate:
+    """The first of `variants` (most accurate first) that brings the whole batch in by the head's deadline."""
+
+    variants: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """cell[n, slack // slack_step_ns] → variant (-1: wait) and batch (0: all that are queued). Last row and column hold on.
+
+    `kind` is the kind of worker that the table speaks for; None speaks for every kind.
+    """
+
+    slack_step_ns: int
+    variant: NDArray[np.int32]
+    batch: NDArray[np.int32]
+    kind: str | None = None
+
+
+@dataclass(frozen=True)
+class Tables:
+    """One table per kind of worker."""
+
+    tables: tuple[Table, ...]
+
+
+@dataclass(frozen=True)
+class Work:
+    """One pre-formed batch: these queries, on this variant, on this worker."""
+
+    worker: int
+    variant: int
+    tickets: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Worklist:
+    """Batches in the order in which each worker takes them. Queries in no batch wait for the next plan."""
+
+    works: tuple[Work, ...] = ()
+
+
+Select = Fixed | ByLoad | MostAccurate | Table | Tables | Worklist
+
+
+@dataclass(frozen=True)
+class Eager:
+    """As soon as a worker is free."""
+
+    max_batch: int = 4096
+
+
+@dataclass(frozen=True)
+class Accumulate:
+    """When `min_batch` are gathered, or the head has waited `timeout_ns`."""
+
+    min_batch: int
+    timeout_ns: int
+    max_batch: int = 4096
+
+
+@dataclass(frozen=True)
+class Deferred:
+    """At the latest moment that still lets one more query join, or when more than βλ are gathered (Symphony 4.3)."""
+
+    max_batch: int = 4096
+
+
+Release = Eager | Accumulate | Deferred
+
+
+@dataclass(frozen=True)
+class AdaptiveCap:
+    """Batch cap by additive increase and multiplicative decrease: a batch slower than `target_ns` shrinks it."""
+
+    target_ns: int
+    step: float = 1.0
+    backoff: float = 0.9
+    start: float = 1.0
+
+
+@dataclass(frozen=True)
+class Lane:
+    """A queue with its rules and the workers that serve it."""
+
+    name: str
+    workers: tuple[int, ...]
+    select: Select
+    order: Order = Order.EARLIEST_DEADLINE
+    release: Release = field(default_factory=Eager)
+    late: Late = Late.KEEP
+    # Batch-aware pruning, for the two dropping rules: floor_rates[b-1] is the lane rate (queries/s) from which a batch
+    # below b is not worth a worker while b are waiting; heads that stand in the way are given up. Empty: off.
+    floor_rates: tuple[float, ...] = ()
+    adaptive_cap: AdaptiveCap | None = None
+    worker_choice: WorkerChoice = WorkerChoice.EARLIEST_FREE
+    capacity: int = 65_536
+    control_ns: int = 0  # d_ctrl: decision to worker
+    data_ns: int = 0  # d_data: input transfer per query
+    ahead_ns: int = 0  # a busy worker may be given its next batch this long before it is free
+    may_load: bool = True  # load a variant that no idle worker holds, where time allows
+
+    def delay_ns(self, batch: int) -> int:
+        """Control and data delay of Symphony appendix C."""
+        return self.control_ns + self.data_ns * batch
+
+
+@dataclass(frozen=True)
+class Route:
+    """How the queries of one application find a lane among `lanes`.
+
+    `weights` go with WEIGHTED. `targets` go with BY_CLIENT and BY_CLASS: position in `lanes` by client or class number;
+    an unknown client or class takes position 0.
+    """
+
+    rule: RouteRule
+    lanes: tuple[int, ...]
+    weights: tuple[float, ...] = ()
+    targets: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Lanes, one route per application, and what each worker should hold in memory."""
+
+    lanes: tuple[Lane, ...]
+    routes: tuple[Route, ...]
+    lane_choice: LaneChoice = LaneChoice.EARLIEST_START
+    placement: tuple[tuple[int, ...], ...] | None = None  # variants by worker; None leaves memory as it is
+    rate_window_ns: int = NS_PER_S  # λ per lane is counted over this window
+    seed: int = 1  # of the weighted routes
+    planner: str = ""
+
+
+def by_application(lanes: tuple[Lane, ...], **rest: object) -> Plan:
+    """The common shape: lane i serves application i."""
+    routes = tuple(Route(RouteRule.BY_APPLICATION, (number,)) for number in range(len(lanes)))
+    return Plan(lanes=lanes, routes=routes, **rest)  # type: ignore[arg-type]

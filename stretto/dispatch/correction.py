@@ -1,0 +1,66 @@
+"""What finished batches teach: a corrected latency table, and an adaptive batch cap."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stretto.dispatch.compiled import compiled
+from stretto.dispatch.records import NEVER, choices, int64s, lane_kinds, lanes, rows
+
+LEAST_RATIO = 0.25
+MOST_RATIO = 16.0
+WORTH_WRITING = 0.01
+
+
+@compiled
+def adapt_cap(lane: Any, count: int, measured_ns: int) -> None:
+    """Additive increase while full batches are fast enough, multiplicative decrease when one is not."""
+    if measured_ns > lane.cap_target_ns:
+        lane.cap = max(1.0, lane.cap * lane.cap_backoff)
+    elif count >= int(lane.cap):
+        lane.cap = min(lane.cap + lane.cap_step, float(lane.max_batch))
+
+
+@compiled
+def measure(s: Any, row_index: int, count: int, measured_ns: int) -> None:
+    """Move the ratio of measured to profiled latency, and rewrite the table when it has moved enough.
+
+    For a profile at quantile q the ratio follows that quantile (up by q steps when exceeded, down by 1 − q steps
+    otherwise), for one of means it follows the mean.
+    """
+    row = rows(s)[row_index]
+    profiled = int64s(s.profiled_at, s.profiled_count)
+    latency = int64s(s.latency_at, s.latency_count)
+    first = row_index * s.latency_stride
+    seen = measured_ns / profiled[first + count]
+    quantile = s.correction_quantile
+    if quantile <= 0:
+        row.ratio += s.correction * (seen - row.ratio)
+    elif seen > row.ratio:
+        row.ratio *= 1 + s.correction * quantile
+    else:
+        row.ratio *= 1 - s.correction * (1 - quantile)
+    row.ratio = min(max(row.ratio, LEAST_RATIO), MOST_RATIO)
+    if abs(row.ratio / row.written - 1) > WORTH_WRITING:
+        row.written = row.ratio
+        for size in range(1, row.max_batch + 1):
+            latency[first + size] = int(profiled[first + size] * row.ratio)
+        for lane_index in range(s.lanes_count):
+            find_fastest(s, lane_index)
+
+
+@compiled
+def find_fastest(s: Any, lane_index: int) -> None:
+    """Renew the lane's smallest possible latency, which says when a query is infeasible."""
+    lane = lanes(s)[lane_index]
+    latency = int64s(s.latency_at, s.latency_count)
+    lane.fastest_ns = NEVER
+    lane.fastest_row = -1
+    for position in range(lane.choice_first, lane.choice_first + lane.choice_count):
+        for place in range(lane.kind_first, lane.kind_first + lane.kind_count):
+            row = choices(s)[position].variant * s.kinds + lane_kinds(s)[place].kind
+            if rows(s)[row].max_batch > 0 and latency[row * s.latency_stride + 1] < lane.fastest_ns:
+                lane.fastest_ns = latency[row * s.latency_stride + 1]
+                lane.fastest_row = row
+    if lane.fastest_row < 0:
+        lane.fastest_ns = 0

@@ -1,0 +1,278 @@
+"""The dispatcher's face: what a driver sees. Time comes in, decisions come out, and the moment of the next call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from stretto.core.check import check_plan
+from stretto.core.deployment import Deployment
+from stretto.core.errors import StrettoError
+from stretto.core.outcome import OUTCOME_COUNT, Outcome
+from stretto.core.plan import Plan, Worklist
+from stretto.core.telemetry import Telemetry, WaitingQuery
+from stretto.dispatch import events
+from stretto.dispatch.correction import find_fastest
+from stretto.dispatch.compiled import compiled
+from stretto.dispatch.layout import Memory, fill_worker_memory, lay_out_deployment, lay_out_plan, lay_out_slots
+from stretto.dispatch.records import NEVER, RATE_BUCKETS, DecisionKind, Status
+
+FIRST_SLOTS = 1024
+MAX_SLOTS = 2**26
+KEPT_ESTIMATES = ("rate_first_ns", "rate_edge_ns", "rate_bucket", "rate_total", "rate", "cap")
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Start this batch on this worker at `start_ns`, not before; it should end at `expected_ns`."""
+
+    worker: int
+    variant: int
+    tickets: tuple[int, ...]
+    start_ns: int
+    expected_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """This query ends without an answer."""
+
+    ticket: int
+    reason: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Bring the variant into the worker's memory. A Load that no Run of the same variant follows is reported finished."""
+
+    worker: int
+    variant: int
+    start_ns: int
+    expected_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unload:
+    """Free the worker's memory of the variant."""
+
+    worker: int
+    variant: int
+
+
+Decision = Run | Drop | Load | Unload
+
+
+@compiled
+def _find_all_fastest(state: Any) -> None:
+    for lane_index in range(state[0].lanes_count):
+        find_fastest(state[0], lane_index)
+
+
+class Dispatcher:
+    """Follows the plan it was given last. Not for use from two threads at once."""
+
+    def __init__(self, deployment: Deployment, plan: Plan, *, correction: float = 0.0, now_ns: int = 0) -> None:
+        """`correction` is the step with which measured latency corrects the profile; 0 leaves the profile as it is."""
+        if not 0 <= correction < 1:
+            raise StrettoError(f"the latency correction is a step between 0 and 1, not {correction}")
+        check_plan(plan, deployment)
+        self.deployment = deployment
+        self.plan = plan
+        self.memory = Memory()
+        lay_out_deployment(self.memory, deployment, correction)
+        lay_out_slots(self.memory, FIRST_SLOTS)
+        self._kept: list[Decision] = []
+        self._state = self.memory.state
+        self._free_slots = self._state["free_slots"]
+        self._decision_count = self._state["decision_count"]
+        self._wake = self._state["wake_ns"]
+        self._applications = len(deployment.applications)
+        self._install(now_ns, plan)
+
+    # -- events -------------------------------------------------------------------------------------------------------
+
+    def adopt(self, now_ns: int, plan: Plan) -> None:
+        """Follow a new plan. Waiting queries move to their new lanes, running ones run on; lanes of one name keep λ."""
+        check_plan(plan, self.deployment)
+        self._install(now_ns, plan)
+
+    def submit(
+        self,
+        now_ns: int,
+        application: int,
+        deadline_ns: int,
+        tag: int = -1,
+        client: int = -1,
+        query_class: int = -1,
+        priority: int = 0,
+    ) -> int:
+        """A query came; returns its ticket. `tag` is the driver's own number for it."""
+        if not 0 <= application < self._applications:
+            raise StrettoError(f"application number {application} is outside 0 … {self._applications - 1}")
+        if self._free_slots[0] == 0:
+            self.grow()
+        self._empty_buffer()
+        return events.submit(self._state, now_ns, application, deadline_ns, tag, client, query_class, priority)
+
+    def cancel(self, now_ns: int, ticket: int) -> bool:
+        """Withdraw a query, waiting or running; false if it has already ended."""
+        self._empty_buffer()
+        return bool(events.cancel(self._state, now_ns, ticket))
+
+    def finished(self, now_ns: int, worker: int, ok: bool = True) -> None:
+        """The worker's running batch, or its load, ended."""
+        self._check_worker(worker)
+        self._empty_buffer()
+        events.finished(self._state, now_ns, worker, ok)
+
+    def worker_joined(self, now_ns: int, worker: int) -> None:
+        """A worker that had left is back, with its first memory."""
+        self._check_worker(worker)
+        if not self.memory["workers"][worker]["alive"]:
+            fill_worker_memory(self.memory, self.deployment, worker)
+        self._empty_buffer()
+        events.worker_joined(self._state, now_ns, worker)
+
+    def worker_left(self, now_ns: int, worker: int) -> None:
+        """A worker is lost. What ran there returns to its lane if it can still make it."""
+        self._check_worker(worker)
+        self._empty_buffer()
+        events.worker_left(self._state, now_ns, worker)
+
+    def advance(self, now_ns: int) -> None:
+        """Let due timers act."""
+        self._empty_buffer()
+        events.advance(self._state, now_ns)
+
+    # -- what comes out -----------------------------------------------------------------------------------------------
+
+    def decisions(self) -> Sequence[Decision]:
+        """Everything decided since the last call, in order."""
+        if self._decision_count[0] == 0 and not self._kept:
+            return ()
+        self._collect()
+        kept, self._kept = self._kept, []
+        return kept
+
+    def wake_at_ns(self) -> int | None:
+        """When `advance` is next wanted; None: not before another event."""
+        at_ns = int(self._wake[0])
+        return None if at_ns >= NEVER else at_ns
+
+    def telemetry(self, now_ns: int) -> Telemetry:
+        """A reading for planners."""
+        events.renew_rates(self._state, now_ns)
+        memory, deployment = self.memory, self.deployment
+        return Telemetry(
+            now_ns=now_ns,
+            submitted=memory["submitted"].copy(),
+            outcomes=memory["outcomes"].reshape(self._applications, OUTCOME_COUNT).copy(),
+            waiting=int(self._state["waiting"][0]),
+            running=int(self._state["running"][0]),
+            lane_names=tuple(lane.name for lane in self.plan.lanes),
+            lane_lengths=memory["lanes"]["length"].copy(),
+            lane_rates=memory["lanes"]["rate"] * 1e9,
+            worker_busy_ns=memory["workers"]["busy_ns"].copy(),
+            worker_free_ns=memory["workers"]["free_ns"].copy(),
+            worker_alive=memory["workers"]["alive"] != 0,
+            latency_ratio=memory["rows"]["ratio"].reshape(len(deployment.variants), len(deployment.kinds)).copy(),
+        )
+
+    def waiting(self) -> tuple[WaitingQuery, ...]:
+        """The queued queries, oldest first."""
+        queries = self.memory["queries"]
+        return tuple(
+            WaitingQuery(
+                ticket=(int(queries[slot]["generation"]) << 32) | int(slot),
+                application=int(queries[slot]["application"]),
+                arrival_ns=int(queries[slot]["arrival_ns"]),
+                deadline_ns=int(queries[slot]["deadline_ns"]),
+                client=int(queries[slot]["client"]),
+                query_class=int(queries[slot]["query_class"]),
+                priority=int(queries[slot]["priority"]),
+            )
+            for slot in self._waiting_slots()
+        )
+
+    def grow(self) -> None:
+        """Room for twice as many waiting and running queries."""
+        slots = len(self.memory["queries"])
+        if slots >= MAX_SLOTS:
+            raise StrettoError(f"more than {MAX_SLOTS} queries are waiting and running")
+        lay_out_slots(self.memory, 2 * slots)
+
+    # -- inside -------------------------------------------------------------------------------------------------------
+
+    def _install(self, now_ns: int, plan: Plan) -> None:
+        memory = self.memory
+        before = {}
+        if "lanes" in memory.arrays:
+            counts = memory["rate_counts"].reshape(-1, RATE_BUCKETS)
+            before = {
+                lane.name: (memory["lanes"][number].copy(), counts[number].copy()) for number, lane in enumerate(self.plan.lanes)
+            }
+        self._empty_buffer()
+        slots = self._waiting_slots()
+        same_window = self.plan.rate_window_ns == plan.rate_window_ns
+        memory.state["waiting"] = 0
+        lay_out_plan(memory, self.deployment, plan)
+        self.plan = plan
+        counts = memory["rate_counts"].reshape(-1, RATE_BUCKETS)
+        for number, lane in enumerate(plan.lanes):
+            if lane.name in before and same_window:
+                record, buckets = before[lane.name]
+                for field in KEPT_ESTIMATES:
+                    if field != "cap" or (lane.adaptive_cap is not None and record["cap_target_ns"] > 0):
+                        memory["lanes"][number][field] = record[field]
+                counts[number] = buckets
+        self._mark_works(plan)
+        _find_all_fastest(self._state)
+        events.adopted(self._state, now_ns, slots)
+
+    def _mark_works(self, plan: Plan) -> None:
+        """Write into each query which work holds it; a query named twice belongs to the last."""
+        queries = self.memory["queries"]
+        queries["work"] = -1
+        number = 0
+        for lane in plan.lanes:
+            for work in lane.select.works if isinstance(lane.select, Worklist) else ():
+                for ticket in work.tickets:
+                    slot = ticket & 0xFFFFFFFF
+                    if 0 <= slot < len(queries) and queries[slot]["generation"] == ticket >> 32:
+                        queries[slot]["work"] = number
+                number += 1
+
+    def _waiting_slots(self) -> Any:
+        queries = self.memory["queries"]
+        slots = np.flatnonzero(queries["status"] == Status.WAITING)
+        return slots[np.argsort(queries["sequence"][slots], kind="stable")].astype(np.int64)
+
+    def _check_worker(self, worker: int) -> None:
+        if not 0 <= worker < len(self.deployment.workers):
+            raise StrettoError(f"worker number {worker} is outside 0 … {len(self.deployment.workers) - 1}")
+
+    def _empty_buffer(self) -> None:
+        """One event decides at most as much as the buffer holds, so it starts empty."""
+        if self._decision_count[0]:
+            self._collect()
+
+    def _collect(self) -> None:
+        """Turn the decision records into objects and empty the buffer."""
+        decided = self.memory["decided"]
+        for record in self.memory["decisions"][: int(self._decision_count[0])]:
+            kind, worker, variant = int(record["kind"]), int(record["worker"]), int(record["variant"])
+            first = int(record["first"])
+            if kind == DecisionKind.RUN:
+                tickets = tuple(decided[first : first + int(record["count"])].tolist())
+                self._kept.append(Run(worker, variant, tickets, int(record["start_ns"]), int(record["expected_ns"])))
+            elif kind == DecisionKind.DROP:
+                self._kept.append(Drop(int(decided[first]), Outcome(int(record["reason"]))))
+            elif kind == DecisionKind.LOAD:
+                self._kept.append(Load(worker, variant, int(record["start_ns"]), int(record["expected_ns"])))
+            else:
+                self._kept.append(Unload(worker, variant))
+        self._state["decision_count"] = 0
+        self._state["tickets_named"] = 0

@@ -1,0 +1,228 @@
+"""The events that a driver reports. Each takes the state array and the time, and leaves decisions and a wake-up time.
+
+Within one event the report is applied first and due timers ring after it, so a query that arrives at the very moment
+of a deferred start still joins the batch.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stretto.core.outcome import Outcome
+from stretto.core.plan import Late
+from stretto.dispatch.batches import end_front_batch, finish_batch
+from stretto.dispatch.compiled import compiled
+from stretto.dispatch.late import can_make_it, would_be_late
+from stretto.dispatch.ledger import (
+    announce_drop,
+    drop_waiting,
+    free_slot,
+    lateness_reason,
+    slot_of,
+    take_slot,
+    ticket_of,
+)
+from stretto.dispatch.pool import set_idle
+from stretto.dispatch.queue import NONE, enqueue, height_of
+from stretto.dispatch.rates import count_arrival, roll
+from stretto.dispatch.records import Status, batches, int32s, int64s, lanes, queries, workers
+from stretto.dispatch.routes import lane_alive, route_query
+from stretto.dispatch.select import drops_late
+from stretto.dispatch.turns import due, refresh, serve
+
+
+@compiled
+def advance(state: Any, now_ns: int) -> None:
+    s = state[0]
+    s.now_ns = max(s.now_ns, now_ns)
+    due(s, s.now_ns)
+
+
+@compiled
+def admit(s: Any, slot: int, lane_index: int, now_ns: int) -> bool:
+    """At the door of the lane: full, already hopeless, or (where the lane refuses) bound to be late."""
+    lane = lanes(s)[lane_index]
+    deadline = queries(s)[slot].deadline_ns
+    reason = NONE
+    if lane.length >= lane.capacity:
+        reason = Outcome.DROPPED_OVERLOAD.value
+    elif lane.late == Late.DROP_WHEN_INFEASIBLE and not can_make_it(lane, deadline, now_ns):
+        reason = lateness_reason(deadline, now_ns)
+    elif lane.late == Late.REFUSE and would_be_late(s, lane_index, deadline, now_ns):
+        reason = lateness_reason(deadline, now_ns)
+    if reason == NONE:
+        return True
+    announce_drop(s, slot, reason)
+    free_slot(s, slot)
+    return False
+
+
+@compiled
+def join(s: Any, slot: int, lane_index: int, now_ns: int) -> None:
+    """Into the lane; its candidate is renewed unless it already waits for a worker with the same head."""
+    lane = lanes(s)[lane_index]
+    head = lane.head_ns
+    queries(s)[slot].status = Status.WAITING
+    enqueue(s, lane_index, slot)
+    if lane.release_ns > now_ns or lane.head_ns != head:
+        refresh(s, lane_index, now_ns)
+
+
+@compiled
+def submit(
+    state: Any,
+    now_ns: int,
+    application: int,
+    deadline_ns: int,
+    tag: int,
+    client: int,
+    query_class: int,
+    priority: int,
+) -> int:
+    """A query came. Returns its ticket. The caller makes sure that a slot is free."""
+    s = state[0]
+    s.now_ns = max(s.now_ns, now_ns)
+    now = s.now_ns
+    slot = take_slot(s)
+    query = queries(s)[slot]
+    query.deadline_ns = deadline_ns
+    query.arrival_ns = now
+    query.sequence = s.sequence
+    query.height = height_of(s.sequence)
+    s.sequence += 1
+    query.tag = tag
+    query.application = application
+    query.client = client
+    query.query_class = query_class
+    query.priority = priority
+    query.work = NONE
+    query.status = Status.WAITING
+    ticket = ticket_of(s, slot)
+    int64s(s.submitted_at, s.submitted_count)[application] += 1
+    lane_index = route_query(s, slot)
+    count_arrival(s, lane_index, now)
+    if admit(s, slot, lane_index, now):
+        join(s, slot, lane_index, now)
+    if s.wake_ns <= now:
+        due(s, now)
+    return ticket
+
+
+@compiled
+def cancel(state: Any, now_ns: int, ticket: int) -> bool:
+    """The client withdrew. True if the query was still waiting or running."""
+    s = state[0]
+    s.now_ns = max(s.now_ns, now_ns)
+    slot = slot_of(s, ticket)
+    if slot == NONE or queries(s)[slot].status == Status.GONE:
+        return False
+    query = queries(s)[slot]
+    if query.status == Status.WAITING:
+        lane_index = query.lane
+        drop_waiting(s, slot, Outcome.DROPPED_CANCELLED)
+        refresh(s, lane_index, s.now_ns)
+    else:
+        announce_drop(s, slot, Outcome.DROPPED_CANCELLED)
+        query.status = Status.GONE
+        s.running -= 1
+    due(s, s.now_ns)
+    return True
+
+
+@compiled
+def finished(state: Any, now_ns: int, worker_index: int, ok: bool) -> None:
+    """The worker's running batch (or load) ended."""
+    s = state[0]
+    s.now_ns = max(s.now_ns, now_ns)
+    if workers(s)[worker_index].depth == 0:
+        return
+    finish_batch(s, worker_index, s.now_ns, ok)
+    serve(s, worker_index, s.now_ns)
+    if s.wake_ns <= s.now_ns:
+        due(s, s.now_ns)
+
+
+@compiled
+def return_query(s: Any, slot: int, lane_index: int, now_ns: int) -> None:
+    """A query whose worker was lost: back to a lane if it can still make it, else dropped or failed."""
+    query = queries(s)[slot]
+    after = query.next
+    s.running -= 1
+    target = lane_alive(s, slot, lane_index)
+    if target != NONE and can_make_it(lanes(s)[target], query.deadline_ns, now_ns):
+        query.work = NONE
+        query.next = NONE
+        join(s, slot, target, now_ns)
+        return
+    query.next = after
+    if target != NONE and drops_late(lanes(s)[target]):
+        announce_drop(s, slot, lateness_reason(query.deadline_ns, now_ns))
+    else:
+        announce_drop(s, slot, Outcome.FAILED)
+    free_slot(s, slot)
+
+
+@compiled
+def worker_left(state: Any, now_ns: int, worker_index: int) -> None:
+    """The worker is gone, with what ran on it."""
+    s = state[0]
+    s.now_ns = max(s.now_ns, now_ns)
+    worker = workers(s)[worker_index]
+    if not worker.alive:
+        return
+    worker.alive = 0
+    set_idle(s, worker_index, False)
+    for position in range(worker.lane_first, worker.lane_first + worker.lane_count):
+        lanes(s)[int32s(s.worker_lanes_at, s.worker_lanes_count)[position]].alive -= 1
+    while worker.depth > 0:
+        batch = batches(s)[end_front_batch(s, worker_index, s.now_ns)]
+        slot = batch.first
+        lane_index = batch.lane
+        while slot != NONE:
+            after = queries(s)[slot].next
+            if queries(s)[slot].status == Status.GONE:
+                free_slot(s, slot)
+            else:
+                return_query(s, slot, lane_index, s.now_ns)
+            slot = after
+    due(s, s.now_ns)
+
+
+@compiled
+def worker_joined(state: Any, now_ns: int, worker_index: int) -> None:
+    """The worker is there, free."""
+    s = state[0]
+    s.now_ns = max(s.now_ns, now_ns)
+    worker = workers(s)[worker_index]
+    if worker.alive:
+        return
+    worker.alive = 1
+    worker.free_ns = s.now_ns
+    set_idle(s, worker_index, True)
+    for position in range(worker.lane_first, worker.lane_first + worker.lane_count):
+        lanes(s)[int32s(s.worker_lanes_at, s.worker_lanes_count)[position]].alive += 1
+    serve(s, worker_index, s.now_ns)
+    due(s, s.now_ns)
+
+
+@compiled
+def adopted(state: Any, now_ns: int, slots: Any) -> None:
+    """A new plan is in place and its lanes are empty: the queries in `slots` (oldest first) move in, then all look around."""
+    s = state[0]
+    s.now_ns = max(s.now_ns, now_ns)
+    for slot in slots:
+        enqueue(s, route_query(s, slot), slot)
+    for lane_index in range(s.lanes_count):
+        refresh(s, lane_index, s.now_ns)
+    for worker_index in range(s.workers_count):
+        serve(s, worker_index, s.now_ns)
+    due(s, s.now_ns)
+
+
+@compiled
+def renew_rates(state: Any, now_ns: int) -> None:
+    """Bring every lane's λ up to date before it is read."""
+    s = state[0]
+    for lane_index in range(s.lanes_count):
+        if lanes(s)[lane_index].rate_first_ns >= 0:
+            roll(s, lane_index, max(now_ns, s.now_ns))

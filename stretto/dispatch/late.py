@@ -1,0 +1,80 @@
+"""Late: what becomes of queries that can no longer make it, and of heads that stand in the way of a full batch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stretto.core.outcome import Outcome
+from stretto.core.plan import Late
+from stretto.dispatch.compiled import compiled
+from stretto.dispatch.ledger import drop_waiting, lateness_reason
+from stretto.dispatch.queue import DEADLINE, ORDER, first_in, has_deadline_list
+from stretto.dispatch.records import NEVER, float64s, int32s, lanes, workers
+from stretto.dispatch.release import delay_ns
+from stretto.dispatch.select import batch_limit, fitting, latency_ns
+
+
+@compiled
+def can_make_it(lane: Any, deadline_ns: int, now_ns: int) -> bool:
+    """Alone, on the lane's fastest variant and kind, started now."""
+    return now_ns + delay_ns(lane, 1) + lane.fastest_ns <= deadline_ns
+
+
+@compiled
+def infeasible_from_ns(lane: Any) -> int:
+    """The first moment at which the lane's most pressing query cannot make it any more; NEVER where nobody minds."""
+    if lane.late != Late.DROP_WHEN_INFEASIBLE or lane.length == 0:
+        return NEVER
+    return lane.head_ns - lane.fastest_ns - delay_ns(lane, 1) + 1
+
+
+@compiled
+def drop_infeasible(s: Any, lane_index: int, now_ns: int) -> None:
+    lane = lanes(s)[lane_index]
+    if lane.late != Late.DROP_WHEN_INFEASIBLE:
+        return
+    which = DEADLINE if has_deadline_list(lane) else ORDER
+    while lane.length > 0 and not can_make_it(lane, lane.head_ns, now_ns):
+        drop_waiting(s, first_in(s, lane_index, which), lateness_reason(lane.head_ns, now_ns))
+
+
+@compiled
+def floor_for(s: Any, lane: Any) -> int:
+    """The batch below which, at the lane's present rate, a worker is not worth its time."""
+    floors = float64s(s.floors_at, s.floors_count)
+    rate = lane.rate * 1e9
+    floor = 0
+    while floor < lane.floor_count and floors[lane.floor_first + floor] <= rate:
+        floor += 1
+    return floor
+
+
+@compiled
+def give_up_heads(s: Any, lane_index: int, row: int, size: int, now_ns: int, ready: int) -> int:
+    """Batch-aware pruning: drop heads until the batch reaches the floor, or all that wait. Returns the batch then."""
+    lane = lanes(s)[lane_index]
+    floor = min(floor_for(s, lane), batch_limit(s, lane, row))
+    while size < min(floor, lane.length):
+        drop_waiting(s, first_in(s, lane_index, ORDER), Outcome.DROPPED_OVERLOAD)
+        size = fitting(s, lane_index, row, min(lane.length, batch_limit(s, lane, row)), now_ns, ready)
+    return size
+
+
+@compiled
+def would_be_late(s: Any, lane_index: int, deadline_ns: int, now_ns: int) -> bool:
+    """At the door: whether a query that joined now would end late, with the batches before it spread over the workers."""
+    lane = lanes(s)[lane_index]
+    row = lane.fastest_row
+    if row < 0:
+        return False
+    limit = batch_limit(s, lane, row)
+    first_free = NEVER
+    for position in range(lane.worker_first, lane.worker_first + lane.worker_count):
+        worker = workers(s)[int32s(s.lane_workers_at, s.lane_workers_count)[position]]
+        if worker.alive:
+            first_free = min(first_free, max(worker.free_ns, now_ns))
+    if first_free == NEVER:
+        return True
+    ahead = (lane.length // limit) * latency_ns(s, row, limit) // lane.alive
+    own = latency_ns(s, row, lane.length % limit + 1)
+    return max(first_free + ahead, now_ns + delay_ns(lane, 1)) + own > deadline_ns

@@ -1,0 +1,285 @@
+"""Lays a deployment and a plan out as the arrays of records.py. Plain Python and numpy; runs when a plan is adopted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.core.check import selected_variants
+from stretto.core.deployment import Deployment
+from stretto.core.plan import (
+    Accumulate,
+    ByLoad,
+    Deferred,
+    Eager,
+    Fixed,
+    Lane,
+    MostAccurate,
+    Plan,
+    ReleaseRule,
+    Route,
+    RouteRule,
+    SelectRule,
+    Table,
+    Tables,
+    Worklist,
+)
+from stretto.core.profile import Quantile
+from stretto.dispatch.queue import LISTS
+from stretto.dispatch.records import DTYPES, IN_FLIGHT, LANE, LEVELS, NEVER, OUTCOMES, RATE_BUCKETS, STATE
+
+SELECT_RULES: dict[type, SelectRule] = {
+    Fixed: SelectRule.FIXED,
+    ByLoad: SelectRule.BY_LOAD,
+    MostAccurate: SelectRule.MOST_ACCURATE,
+    Table: SelectRule.TABLE,
+    Tables: SelectRule.TABLE,
+    Worklist: SelectRule.WORKLIST,
+}
+RELEASE_RULES: dict[type, ReleaseRule] = {
+    Eager: ReleaseRule.EAGER,
+    Accumulate: ReleaseRule.ACCUMULATE,
+    Deferred: ReleaseRule.DEFERRED,
+}
+QUANTILE_SHARE = {Quantile.MEAN: 0.0, Quantile.P50: 0.5, Quantile.P95: 0.95, Quantile.P99: 0.99}
+
+
+class Memory:
+    """Owns the arrays and keeps their addresses in the STATE record true."""
+
+    def __init__(self) -> None:
+        self.state: NDArray[Any] = np.zeros(1, dtype=STATE)
+        self.arrays: dict[str, NDArray[Any]] = {}
+
+    def put(self, name: str, array: NDArray[Any]) -> None:
+        """Install an array under a name; the one before is released."""
+        own = np.ascontiguousarray(array, dtype=DTYPES[name])
+        if own.size == 0:
+            own = np.zeros(1, dtype=DTYPES[name])  # an address must point somewhere
+        self.arrays[name] = own
+        self.state[f"{name}_at"] = own.ctypes.data
+        self.state[f"{name}_count"] = own.size
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        return self.arrays[name]
+
+
+def lay_out_deployment(memory: Memory, deployment: Deployment, correction: float) -> None:
+    """What does not change with the plan: latency rows, workers, their memory, and the counters."""
+    kinds, variants, workers = deployment.kinds, deployment.variants, deployment.workers
+    profiles = [variant.profile_on(kind) for variant in variants for kind in kinds]
+    stride = 2 + max(profile.max_batch for profile in profiles if profile is not None)
+    rows = np.zeros(len(profiles), dtype=DTYPES["rows"])
+    latency = np.full((len(profiles), stride), NEVER, dtype=np.int64)
+    for number, profile in enumerate(profiles):
+        variant = variants[number // len(kinds)]
+        rows[number]["load_ns"] = variant.load_ns
+        rows[number]["memory_bytes"] = variant.memory_bytes
+        rows[number]["dynamic_bytes"] = variant.dynamic_memory_bytes
+        rows[number]["accuracy"] = variant.accuracy
+        rows[number]["ratio"] = rows[number]["written"] = 1.0
+        if profile is not None:
+            rows[number]["max_batch"] = profile.max_batch
+            rows[number]["beta_ns"] = profile.beta_ns[deployment.quantile]
+            latency[number, : profile.max_batch + 1] = profile.table_ns[deployment.quantile]
+    memory.put("rows", rows)
+    memory.put("latency", latency.ravel())
+    memory.put("profiled", latency.ravel().copy())
+    crew = np.zeros(len(workers), dtype=DTYPES["workers"])
+    crew["kind"] = [kinds.index(worker.kind) for worker in workers]
+    crew["alive"] = 1
+    crew["memory_bytes"] = [worker.memory_bytes for worker in workers]
+    memory.put("workers", crew)
+    memory.put("batches", np.zeros(len(workers) * IN_FLIGHT, dtype=DTYPES["batches"]))
+    memory.put("resident", np.zeros(len(workers) * len(variants), dtype=DTYPES["resident"]))
+    words = (len(workers) + 63) // 64
+    memory.put("idle", np.zeros(words, dtype=np.uint64))
+    memory.put("outcomes", np.zeros(len(deployment.applications) * OUTCOMES, dtype=np.int64))
+    memory.put("submitted", np.zeros(len(deployment.applications), dtype=np.int64))
+    state = memory.state
+    state["kinds"], state["variants"], state["latency_stride"] = len(kinds), len(variants), stride
+    state["member_words"] = words
+    state["correction"] = correction
+    state["correction_quantile"] = QUANTILE_SHARE[deployment.quantile]
+    state["wake_ns"] = NEVER
+    state["free_slot"] = -1
+    for worker in range(len(workers)):
+        memory["idle"][worker >> 6] |= np.uint64(1) << np.uint64(worker & 63)
+        fill_worker_memory(memory, deployment, worker)
+
+
+def fill_worker_memory(memory: Memory, deployment: Deployment, worker: int) -> None:
+    """The variants that a worker holds when it appears: those it names, or as many as fit in order of their number."""
+    owner = deployment.workers[worker]
+    entries = memory["resident"][worker * len(deployment.variants) : (worker + 1) * len(deployment.variants)]
+    entries["loaded"] = 0
+    used = 0
+    for number, variant in enumerate(deployment.variants):
+        if variant.profile_on(owner.kind) is None:
+            continue
+        named = owner.resident is not None and deployment.variant_label(number) in owner.resident
+        fits = used + variant.memory_bytes + variant.dynamic_memory_bytes <= owner.memory_bytes
+        if fits and (named or owner.resident is None):
+            entries[number]["loaded"] = 1
+            used += variant.memory_bytes
+    memory["workers"][worker]["used_bytes"] = used
+
+
+def lay_out_slots(memory: Memory, slots: int) -> None:
+    """Query slots, with those in use kept where they are; the new ones are free."""
+    before = memory.arrays.get("queries")
+    had = 0 if before is None else len(before)
+    queries = np.zeros(slots, dtype=DTYPES["queries"])
+    links = np.full((slots, LISTS * LEVELS), -1, dtype=np.int32)
+    if before is not None:
+        queries[:had] = before
+        links[:had] = memory["links"].reshape(had, -1)
+    queries["next"][had:] = np.arange(had + 1, slots + 1)
+    queries["next"][-1] = memory.state["free_slot"][0]
+    memory.put("queries", queries)
+    memory.put("links", links.ravel())
+    memory.state["free_slot"] = had
+    memory.state["free_slots"] += slots - had
+    workers, variants = len(memory["workers"]), int(memory.state["variants"][0])
+    for name, size in (("decisions", slots + workers * (4 + variants)), ("decided", 2 * slots)):
+        grown = np.zeros(size, dtype=DTYPES[name])
+        if before is not None:
+            grown[: len(memory[name])] = memory[name]
+        memory.put(name, grown)
+
+
+def lay_out_plan(memory: Memory, deployment: Deployment, plan: Plan) -> None:
+    """The lanes, empty, and everything that the rules look up. Estimates of lanes that keep their name are kept by the caller."""
+    count, kinds = len(plan.lanes), len(deployment.kinds)
+    lanes = np.zeros(count, dtype=LANE)
+    parts: dict[str, list[Any]] = {name: [] for name in ("lane_kinds", "lane_workers", "choices", "cells", "floors", "works", "work_tickets")}
+    tables = np.zeros(count * kinds, dtype=DTYPES["tables"])
+    words = int(memory.state["member_words"][0])
+    members = np.zeros((count, words), dtype=np.uint64)
+    for number, lane in enumerate(plan.lanes):
+        _lay_out_lane(lanes[number], lane, deployment, parts)
+        _lay_out_tables(tables[number * kinds : (number + 1) * kinds], lane, deployment, parts["cells"])
+        for worker in lane.workers:
+            members[number, worker >> 6] |= np.uint64(1) << np.uint64(worker & 63)
+        lanes[number]["alive"] = int(memory["workers"]["alive"][list(lane.workers)].sum())
+    memory.put("lanes", lanes)
+    memory.put("members", members.ravel())
+    memory.put("tables", tables)
+    for name, values in parts.items():
+        memory.put(name, np.array(values, dtype=DTYPES[name]))
+    memory.put("rate_counts", np.zeros(count * RATE_BUCKETS, dtype=np.int32))
+    memory.put("ends", np.full(count * LISTS * 2 * LEVELS, -1, dtype=np.int32))
+    memory.put("heap", np.arange(count, dtype=np.int32))
+    memory.put("heap_place", np.arange(count, dtype=np.int32))
+    memory.put("heap_key", np.full(count, NEVER, dtype=np.int64))
+    _lay_out_routes(memory, plan.routes)
+    _lay_out_worker_lanes(memory, plan)
+    state = memory.state
+    state["wake_ns"] = NEVER
+    state["lane_choice"] = plan.lane_choice
+    state["rate_bucket_ns"] = plan.rate_window_ns // RATE_BUCKETS
+    state["random"] = np.uint64(plan.seed)
+    memory["batches"]["lane"] = -1
+    if plan.placement is not None:
+        _lay_out_placement(memory, deployment, plan.placement)
+
+
+def _lay_out_lane(record: Any, lane: Lane, deployment: Deployment, parts: dict[str, list[Any]]) -> None:
+    release = lane.release
+    record["order"], record["late"], record["worker_choice"] = lane.order, lane.late, lane.worker_choice
+    record["select"], record["release"] = SELECT_RULES[type(lane.select)], RELEASE_RULES[type(release)]
+    record["may_load"], record["capacity"], record["max_batch"] = lane.may_load, lane.capacity, release.max_batch
+    if isinstance(release, Accumulate):
+        record["min_batch"], record["timeout_ns"] = release.min_batch, release.timeout_ns
+    record["control_ns"], record["data_ns"], record["ahead_ns"] = lane.control_ns, lane.data_ns, lane.ahead_ns
+    if lane.adaptive_cap is not None:
+        cap = lane.adaptive_cap
+        record["cap_target_ns"], record["cap_step"] = cap.target_ns, cap.step
+        record["cap_backoff"], record["cap"] = cap.backoff, cap.start
+    variants = selected_variants(lane)
+    rates = lane.select.rates if isinstance(lane.select, ByLoad) else (np.inf,) * len(variants)
+    works = [
+        (work.worker, work.variant, work.tickets) for work in (lane.select.works if isinstance(lane.select, Worklist) else ())
+    ]
+    kinds = dict.fromkeys(deployment.kinds.index(deployment.workers[worker].kind) for worker in lane.workers)
+    for first, size, name, values in (
+        ("choice_first", "choice_count", "choices", list(zip(rates, variants, strict=True))),
+        ("floor_first", "floor_count", "floors", list(lane.floor_rates)),
+        ("kind_first", "kind_count", "lane_kinds", [(kind, -1, 0, 0) for kind in kinds]),
+        ("worker_first", "worker_count", "lane_workers", list(lane.workers)),
+    ):
+        record[first], record[size] = len(parts[name]), len(values)
+        parts[name].extend(values)
+    record["work_first"], record["work_count"] = len(parts["works"]), len(works)
+    for worker, variant, tickets in works:
+        parts["works"].append((worker, variant, len(parts["work_tickets"]), len(tickets), 0))
+        parts["work_tickets"].extend(tickets)
+    record["head_ns"] = record["release_ns"] = record["rank_ns"] = NEVER
+    record["rate_first_ns"] = -1
+
+
+def _lay_out_tables(records: Any, lane: Lane, deployment: Deployment, cells: list[Any]) -> None:
+    tables = (lane.select,) if isinstance(lane.select, Table) else lane.select.tables if isinstance(lane.select, Tables) else ()
+    for table in tables:
+        first = len(cells)
+        cells.extend(zip(table.variant.ravel().tolist(), table.batch.ravel().tolist(), strict=True))
+        for number, kind in enumerate(deployment.kinds):
+            if table.kind is None or table.kind == kind:
+                records[number] = (first, *table.variant.shape, table.slack_step_ns)
+
+
+def _lay_out_routes(memory: Memory, plan_routes: tuple[Route, ...]) -> None:
+    routes = np.zeros(len(plan_routes), dtype=DTYPES["routes"])
+    lanes: list[int] = []
+    targets: list[int] = []
+    alias: list[tuple[float, int]] = []
+    for number, route in enumerate(plan_routes):
+        routes[number] = (route.rule, len(lanes), len(route.lanes), len(targets), len(route.targets), 0)
+        lanes.extend(route.lanes)
+        targets.extend(route.targets)
+        weights = route.weights if route.rule is RouteRule.WEIGHTED else (1.0,) * len(route.lanes)
+        alias.extend(alias_table(weights))
+    memory.put("routes", routes)
+    memory.put("route_lanes", np.array(lanes, dtype=np.int32))
+    memory.put("route_targets", np.array(targets, dtype=np.int32))
+    memory.put("alias", np.array(alias, dtype=DTYPES["alias"]))
+
+
+def alias_table(weights: tuple[float, ...]) -> list[tuple[float, int]]:
+    """Walker's table: column i keeps its own number with probability `keep`, else gives `other`."""
+    count = len(weights)
+    share = [weight * count / sum(weights) for weight in weights]
+    table = [(1.0, column) for column in range(count)]
+    small = [column for column in range(count) if share[column] < 1]
+    large = [column for column in range(count) if share[column] >= 1]
+    while small and large:
+        poor, rich = small.pop(), large[-1]
+        table[poor] = (share[poor], rich)
+        share[rich] -= 1 - share[poor]
+        if share[rich] < 1:
+            small.append(large.pop())
+    return table
+
+
+def _lay_out_worker_lanes(memory: Memory, plan: Plan) -> None:
+    by_worker: list[list[int]] = [[] for _ in memory["workers"]]
+    for number, lane in enumerate(plan.lanes):
+        for worker in lane.workers:
+            by_worker[worker].append(number)
+    flat: list[int] = []
+    for worker, numbers in enumerate(by_worker):
+        record = memory["workers"][worker]
+        record["lane_first"], record["lane_count"], record["lane_cursor"] = len(flat), len(numbers), 0
+        flat.extend(numbers)
+    memory.put("worker_lanes", np.array(flat, dtype=np.int32))
+
+
+def _lay_out_placement(memory: Memory, deployment: Deployment, placement: tuple[tuple[int, ...], ...]) -> None:
+    entries = memory["resident"].reshape(len(deployment.workers), len(deployment.variants))
+    entries["wanted"] = 0
+    for worker, variants in enumerate(placement):
+        for variant in variants:
+            entries[worker, variant]["wanted"] = 1
+        memory["workers"][worker]["loads_wanted"] = int(((entries[worker]["wanted"] == 1) & (entries[worker]["loaded"] == 0)).sum())

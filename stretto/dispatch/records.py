@@ -1,0 +1,382 @@
+"""The dispatcher's memory: one STATE record with counters and the addresses of the arrays beside it.
+
+A compiled function takes the STATE record `s` (one pointer) and opens the arrays it needs: `lanes(s)[i].length`. So a
+call from Python passes one array, whatever the size of the state, and calls between rules pass one word. The arrays
+are owned by `layout.Memory`, which keeps them alive and writes their addresses here.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any
+
+import numba
+import numpy as np
+
+from stretto.core.outcome import OUTCOME_COUNT
+from stretto.dispatch.compiled import compiled, pointer
+
+NEVER = np.int64(2**62)  # a time that does not come
+LEVELS = 5  # of the skip lists in queue.py
+RATE_BUCKETS = 8  # parts of the window over which λ is counted
+IN_FLIGHT = 2  # batches a worker holds: one running, one committed to follow it
+
+_ARRAYS = (
+    "queries",
+    "links",
+    "ends",
+    "lanes",
+    "lane_kinds",
+    "lane_workers",
+    "members",
+    "rate_counts",
+    "workers",
+    "worker_lanes",
+    "idle",
+    "batches",
+    "rows",
+    "latency",
+    "profiled",
+    "resident",
+    "routes",
+    "route_lanes",
+    "route_targets",
+    "alias",
+    "choices",
+    "tables",
+    "cells",
+    "floors",
+    "works",
+    "work_tickets",
+    "heap",
+    "heap_place",
+    "heap_key",
+    "decisions",
+    "decided",
+    "outcomes",
+    "submitted",
+)
+
+STATE = np.dtype(
+    [(f"{name}_at", "u8") for name in _ARRAYS]
+    + [(f"{name}_count", "i8") for name in _ARRAYS]
+    + [
+        ("now_ns", "i8"),
+        ("wake_ns", "i8"),
+        ("free_slot", "i8"),  # head of the list of free query slots
+        ("free_slots", "i8"),
+        ("sequence", "i8"),  # queries ever submitted; orders equal keys
+        ("waiting", "i8"),
+        ("running", "i8"),
+        ("decision_count", "i8"),
+        ("tickets_named", "i8"),  # in `decided`
+        ("random", "u8"),  # of the weighted routes
+        ("kinds", "i8"),
+        ("variants", "i8"),
+        ("latency_stride", "i8"),
+        ("member_words", "i8"),
+        ("lane_choice", "i8"),
+        ("rate_bucket_ns", "i8"),
+        ("correction", "f8"),  # step of the latency correction; 0: off
+        ("correction_quantile", "f8"),  # which quantile of measured latency it follows; 0: the mean
+        ("loads_wanted", "i8"),  # variants that the placement asks for and that are not yet loaded
+    ],
+    align=True,
+)
+
+
+class Status(IntEnum):
+    """Of a query slot."""
+
+    FREE = 0
+    WAITING = 1
+    RUNNING = 2
+    GONE = 3  # cancelled while running; its slot is freed when the batch ends
+
+
+QUERY = np.dtype(
+    [
+        ("deadline_ns", "i8"),
+        ("arrival_ns", "i8"),
+        ("key", "i8"),  # the lane's order, smallest first
+        ("sequence", "i8"),
+        ("tag", "i8"),  # the driver's own number
+        ("application", "i4"),
+        ("lane", "i4"),
+        ("client", "i4"),
+        ("query_class", "i4"),
+        ("priority", "i4"),
+        ("generation", "i4"),  # tells a reused slot from the ticket of its last query
+        ("next", "i4"),  # in the batch, or in the free list
+        ("work", "i4"),  # the worklist entry that holds it
+        ("status", "i1"),
+        ("height", "i1"),  # in the skip lists
+    ],
+    align=True,
+)
+
+LANE = np.dtype(
+    [
+        # rules, from the plan
+        ("order", "i4"),
+        ("select", "i4"),
+        ("release", "i4"),
+        ("late", "i4"),
+        ("worker_choice", "i4"),
+        ("may_load", "i4"),
+        ("capacity", "i8"),
+        ("min_batch", "i8"),
+        ("max_batch", "i8"),
+        ("timeout_ns", "i8"),
+        ("control_ns", "i8"),
+        ("data_ns", "i8"),
+        ("ahead_ns", "i8"),
+        ("choice_first", "i4"),  # variants of the select rule, in `choices`
+        ("choice_count", "i4"),
+        ("floor_first", "i4"),
+        ("floor_count", "i4"),
+        ("kind_first", "i4"),  # kinds of its workers, in `lane_kinds`
+        ("kind_count", "i4"),
+        ("worker_first", "i4"),  # its workers in the order of the plan, in `lane_workers`
+        ("worker_count", "i4"),
+        ("work_first", "i4"),
+        ("work_count", "i4"),
+        ("alive", "i8"),  # workers that serve it and are there
+        ("fastest_ns", "i8"),  # l(1) of its fastest variant on its fastest kind
+        ("fastest_row", "i8"),  # that variant and kind; -1 where a worklist names none
+        ("cap_target_ns", "i8"),  # adaptive cap; 0: off
+        ("cap_step", "f8"),
+        ("cap_backoff", "f8"),
+        # state
+        ("cap", "f8"),
+        ("length", "i8"),
+        ("head_ns", "i8"),  # the earliest deadline waiting
+        ("release_ns", "i8"),  # when its candidate may start; ≤ now: it waits for a worker
+        ("rank_ns", "i8"),  # when its candidate must start; the smallest goes first
+        ("rate_first_ns", "i8"),  # start of counting
+        ("rate_edge_ns", "i8"),  # end of the bucket in use
+        ("rate_bucket", "i8"),
+        ("rate_total", "i8"),
+        ("rate", "f8"),  # λ, queries per nanosecond
+    ],
+    align=True,
+)
+
+# One entry per lane and kind of worker that serves it: what the lane's candidate would be there.
+LANE_KIND = np.dtype([("kind", "i4"), ("variant", "i4"), ("size", "i4"), ("released", "i4")], align=True)
+
+WORKER = np.dtype(
+    [
+        ("kind", "i4"),
+        ("alive", "i4"),
+        ("depth", "i4"),  # batches in flight
+        ("front", "i4"),  # which of its two batch records runs
+        ("lane_first", "i4"),
+        ("lane_count", "i4"),
+        ("lane_cursor", "i4"),  # round robin over its lanes
+        ("loads_wanted", "i4"),
+        ("free_ns", "i8"),  # when everything given to it is expected to be done
+        ("memory_bytes", "i8"),
+        ("used_bytes", "i8"),
+        ("busy_ns", "i8"),
+    ],
+    align=True,
+)
+
+BATCH = np.dtype(
+    [
+        ("first", "i4"),
+        ("count", "i4"),
+        ("lane", "i4"),
+        ("variant", "i4"),
+        ("start_ns", "i8"),
+        ("load_ns", "i8"),
+        ("expected_ns", "i8"),  # when it should end
+    ],
+    align=True,
+)
+
+# One row per (variant, kind): row = variant · kinds + kind.
+ROW = np.dtype(
+    [
+        ("max_batch", "i8"),  # 0: cannot run there
+        ("beta_ns", "f8"),
+        ("load_ns", "i8"),
+        ("memory_bytes", "i8"),
+        ("dynamic_bytes", "i8"),
+        ("accuracy", "f8"),
+        ("ratio", "f8"),  # measured over profiled latency
+        ("written", "f8"),  # the ratio that the latency table in use was written with
+    ],
+    align=True,
+)
+
+# One entry per (worker, variant).
+RESIDENT = np.dtype([("used_ns", "i8"), ("loaded", "i1"), ("wanted", "i1")], align=True)
+
+ROUTE = np.dtype(
+    [("rule", "i4"), ("first", "i4"), ("count", "i4"), ("target_first", "i4"), ("target_count", "i4"), ("cursor", "i4")],
+    align=True,
+)
+ALIAS = np.dtype([("keep", "f8"), ("other", "i8")], align=True)  # Walker's alias table, one entry per route lane
+CHOICE = np.dtype([("rate", "f8"), ("variant", "i8")], align=True)
+TABLE = np.dtype([("first", "i8"), ("queued", "i8"), ("slacks", "i8"), ("step_ns", "i8")], align=True)  # by lane, kind
+CELL = np.dtype([("variant", "i4"), ("batch", "i4")], align=True)
+WORK = np.dtype(
+    [("worker", "i4"), ("variant", "i4"), ("ticket_first", "i4"), ("ticket_count", "i4"), ("done", "i4")], align=True
+)
+
+
+class DecisionKind(IntEnum):
+    """What the driver is told to do."""
+
+    RUN = 0
+    DROP = 1
+    LOAD = 2
+    UNLOAD = 3
+
+
+DECISION = np.dtype(
+    [
+        ("kind", "i4"),
+        ("worker", "i4"),
+        ("variant", "i4"),
+        ("reason", "i4"),  # Outcome of a drop
+        ("first", "i4"),  # its tickets in `decided`
+        ("count", "i4"),
+        ("start_ns", "i8"),
+        ("expected_ns", "i8"),  # when the batch should end
+        ("tag", "i8"),  # of a dropped query
+        ("arrival_ns", "i8"),
+        ("application", "i8"),
+    ],
+    align=True,
+)
+
+DTYPES: dict[str, np.dtype[Any]] = {
+    "queries": QUERY,
+    "links": np.dtype("i4"),  # [slot, list, level]
+    "ends": np.dtype("i4"),  # [lane, list, head or tail, level]
+    "lanes": LANE,
+    "lane_kinds": LANE_KIND,
+    "lane_workers": np.dtype("i4"),
+    "members": np.dtype("u8"),  # bit per worker, by lane
+    "rate_counts": np.dtype("i4"),
+    "workers": WORKER,
+    "worker_lanes": np.dtype("i4"),
+    "idle": np.dtype("u8"),  # bit per worker
+    "batches": BATCH,
+    "rows": ROW,
+    "latency": np.dtype("i8"),
+    "profiled": np.dtype("i8"),
+    "resident": RESIDENT,
+    "routes": ROUTE,
+    "route_lanes": np.dtype("i4"),
+    "route_targets": np.dtype("i4"),
+    "alias": ALIAS,
+    "choices": CHOICE,
+    "tables": TABLE,
+    "cells": CELL,
+    "floors": np.dtype("f8"),
+    "works": WORK,
+    "work_tickets": np.dtype("i8"),
+    "heap": np.dtype("i4"),
+    "heap_place": np.dtype("i4"),
+    "heap_key": np.dtype("i8"),
+    "decisions": DECISION,
+    "decided": np.dtype("i8"),
+    "outcomes": np.dtype("i8"),  # [application, outcome]
+    "submitted": np.dtype("i8"),
+}
+
+OUTCOMES = OUTCOME_COUNT
+
+
+@compiled
+def queries(s: Any) -> Any:
+    return numba.carray(pointer(s.queries_at), (s.queries_count,), QUERY)
+
+
+@compiled
+def lanes(s: Any) -> Any:
+    return numba.carray(pointer(s.lanes_at), (s.lanes_count,), LANE)
+
+
+@compiled
+def lane_kinds(s: Any) -> Any:
+    return numba.carray(pointer(s.lane_kinds_at), (s.lane_kinds_count,), LANE_KIND)
+
+
+@compiled
+def workers(s: Any) -> Any:
+    return numba.carray(pointer(s.workers_at), (s.workers_count,), WORKER)
+
+
+@compiled
+def batches(s: Any) -> Any:
+    return numba.carray(pointer(s.batches_at), (s.batches_count,), BATCH)
+
+
+@compiled
+def rows(s: Any) -> Any:
+    return numba.carray(pointer(s.rows_at), (s.rows_count,), ROW)
+
+
+@compiled
+def resident(s: Any) -> Any:
+    return numba.carray(pointer(s.resident_at), (s.resident_count,), RESIDENT)
+
+
+@compiled
+def routes(s: Any) -> Any:
+    return numba.carray(pointer(s.routes_at), (s.routes_count,), ROUTE)
+
+
+@compiled
+def alias(s: Any) -> Any:
+    return numba.carray(pointer(s.alias_at), (s.alias_count,), ALIAS)
+
+
+@compiled
+def choices(s: Any) -> Any:
+    return numba.carray(pointer(s.choices_at), (s.choices_count,), CHOICE)
+
+
+@compiled
+def tables(s: Any) -> Any:
+    return numba.carray(pointer(s.tables_at), (s.tables_count,), TABLE)
+
+
+@compiled
+def cells(s: Any) -> Any:
+    return numba.carray(pointer(s.cells_at), (s.cells_count,), CELL)
+
+
+@compiled
+def works(s: Any) -> Any:
+    return numba.carray(pointer(s.works_at), (s.works_count,), WORK)
+
+
+@compiled
+def decisions(s: Any) -> Any:
+    return numba.carray(pointer(s.decisions_at), (s.decisions_count,), DECISION)
+
+
+@compiled
+def int32s(address: Any, count: Any) -> Any:
+    return numba.carray(pointer(address), (count,), np.int32)
+
+
+@compiled
+def int64s(address: Any, count: Any) -> Any:
+    return numba.carray(pointer(address), (count,), np.int64)
+
+
+@compiled
+def uint64s(address: Any, count: Any) -> Any:
+    return numba.carray(pointer(address), (count,), np.uint64)
+
+
+@compiled
+def float64s(address: Any, count: Any) -> Any:
+    return numba.carray(pointer(address), (count,), np.float64)

@@ -1,0 +1,65 @@
+"""Release: when a lane's candidate may start, and how urgent it is.
+
+Deferred follows Symphony section 4.3 and figure 16: a candidate of b queries starts at dl − l(b+1), the latest moment
+that still lets one more query join, or at once when it holds more than βλ queries or cannot grow any more.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stretto.core.plan import ReleaseRule, SelectRule
+from stretto.dispatch.compiled import compiled
+from stretto.dispatch.queue import ORDER, first_in
+from stretto.dispatch.records import NEVER, lanes, queries, rows
+from stretto.dispatch.select import WAIT, batch_limit, latency_ns, select, table_changes_ns
+
+
+@compiled
+def delay_ns(lane: Any, size: int) -> int:
+    """d_ctrl + d_data·b."""
+    return lane.control_ns + lane.data_ns * size
+
+
+@compiled
+def accumulated_ns(s: Any, lane_index: int, limit: int, now_ns: int) -> int:
+    """Now if enough are gathered, else when the head has waited long enough."""
+    lane = lanes(s)[lane_index]
+    if lane.length >= min(lane.min_batch, limit):
+        return now_ns
+    return queries(s)[first_in(s, lane_index, ORDER)].arrival_ns + lane.timeout_ns
+
+
+@compiled
+def deferred_ns(s: Any, lane_index: int, row: int, size: int, limit: int, now_ns: int) -> int:
+    """exec_at − delay(b) of figure 16, or now."""
+    lane = lanes(s)[lane_index]
+    if size < lane.length or size >= limit:  # one more could not join
+        return now_ns
+    if size > rows(s)[row].beta_ns * lane.rate:
+        return now_ns
+    return lane.head_ns - latency_ns(s, row, size + 1) - delay_ns(lane, size)
+
+
+@compiled
+def candidate(s: Any, lane_index: int, kind: int, worker: int, now_ns: int) -> tuple[int, int, int, int]:
+    """(variant, size, release_ns, rank_ns) of a lane with queries waiting.
+
+    Size 0 with a variant: the head does not fit any more, and a worker that looks at the lane will drop it.
+    """
+    lane = lanes(s)[lane_index]
+    variant, size = select(s, lane_index, kind, worker, now_ns)
+    if variant == WAIT:
+        if lane.select == SelectRule.TABLE:
+            return WAIT, 0, table_changes_ns(s, lane_index, kind, now_ns), NEVER
+        return WAIT, 0, NEVER, NEVER
+    row = variant * s.kinds + kind
+    if size == 0:
+        return variant, 0, now_ns, lane.head_ns - latency_ns(s, row, 1)
+    limit = batch_limit(s, lane, row)
+    rank = lane.head_ns - latency_ns(s, row, min(size + 1, rows(s)[row].max_batch))
+    if lane.release == ReleaseRule.DEFERRED:
+        return variant, size, deferred_ns(s, lane_index, row, size, limit, now_ns), rank
+    if lane.release == ReleaseRule.ACCUMULATE:
+        return variant, size, accumulated_ns(s, lane_index, limit, now_ns), rank
+    return variant, size, now_ns, rank

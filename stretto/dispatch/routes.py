@@ -1,0 +1,94 @@
+"""Route: which lane a query joins. One small function per rule."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from stretto.core.plan import RouteRule
+from stretto.dispatch.compiled import compiled
+from stretto.dispatch.queue import NONE
+from stretto.dispatch.records import alias, int32s, lanes, queries, routes
+
+
+@compiled
+def next_random(s: Any) -> float:
+    """Uniform in [0, 1): splitmix64 from the plan's seed."""
+    s.random += np.uint64(0x9E3779B97F4A7C15)
+    z = s.random
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    z ^= z >> np.uint64(31)
+    return np.float64(z >> np.uint64(11)) * (1.0 / 9007199254740992.0)
+
+
+@compiled
+def round_robin(route: Any) -> int:
+    chosen = route.cursor
+    route.cursor = chosen + 1 if chosen + 1 < route.count else 0
+    return chosen
+
+
+@compiled
+def shortest(s: Any, route: Any) -> int:
+    """The lane with the fewest waiting; the first of equals."""
+    lane_of = int32s(s.route_lanes_at, s.route_lanes_count)
+    best = 0
+    for position in range(1, route.count):
+        if lanes(s)[lane_of[route.first + position]].length < lanes(s)[lane_of[route.first + best]].length:
+            best = position
+    return best
+
+
+@compiled
+def weighted(s: Any, route: Any) -> int:
+    """Walker's alias method: one draw picks the column and the side."""
+    draw = next_random(s) * route.count
+    column = min(int(draw), route.count - 1)
+    entry = alias(s)[route.first + column]
+    return column if draw - column < entry.keep else entry.other
+
+
+@compiled
+def by_number(s: Any, route: Any, number: int) -> int:
+    """By client or class; the unknown go to the first lane."""
+    if number < 0 or number >= route.target_count:
+        return 0
+    return int32s(s.route_targets_at, s.route_targets_count)[route.target_first + number]
+
+
+@compiled
+def lane_alive(s: Any, slot: int, lane_index: int) -> int:
+    """The lane itself if somebody serves it, else another one of the query's route, else -1."""
+    if lane_index != NONE and lanes(s)[lane_index].alive > 0:
+        return lane_index
+    route = routes(s)[queries(s)[slot].application]
+    for position in range(route.first, route.first + route.count):
+        other = int32s(s.route_lanes_at, s.route_lanes_count)[position]
+        if lanes(s)[other].alive > 0:
+            return other
+    return NONE
+
+
+@compiled
+def route_query(s: Any, slot: int) -> int:
+    """The lane for a query."""
+    query = queries(s)[slot]
+    route = routes(s)[query.application]
+    position = 0
+    if route.rule == RouteRule.ROUND_ROBIN:
+        position = round_robin(route)
+    elif route.rule == RouteRule.SHORTEST:
+        position = shortest(s, route)
+    elif route.rule == RouteRule.WEIGHTED:
+        position = weighted(s, route)
+    elif route.rule == RouteRule.BY_CLIENT:
+        position = by_number(s, route, query.client)
+    elif route.rule == RouteRule.BY_CLASS:
+        position = by_number(s, route, query.query_class)
+    lane_index = int32s(s.route_lanes_at, s.route_lanes_count)[route.first + position]
+    if lanes(s)[lane_index].alive == 0 and route.count > 1:
+        other = lane_alive(s, slot, lane_index)
+        return lane_index if other == NONE else other
+    return lane_index

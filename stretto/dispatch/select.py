@@ -1,0 +1,205 @@
+"""Select: which variant a lane would run now on a kind of worker, and how many of its queries fit together.
+
+One function per rule. `worker` is the worker at hand, or -1 when the lane only asks what its candidate would be.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stretto.core.plan import Late, Order, ReleaseRule, SelectRule
+from stretto.dispatch.compiled import compiled
+from stretto.dispatch.queue import NONE, ORDER, first_in, next_in
+from stretto.dispatch.records import (
+    NEVER,
+    cells,
+    choices,
+    int64s,
+    lanes,
+    queries,
+    resident,
+    rows,
+    tables,
+    workers,
+)
+
+WAIT = -1  # a variant number that means: not yet
+
+
+@compiled
+def latency_ns(s: Any, row: int, size: int) -> int:
+    """l(size) of a (variant, kind) row, as corrected."""
+    return int64s(s.latency_at, s.latency_count)[row * s.latency_stride + size]
+
+
+@compiled
+def drops_late(lane: Any) -> bool:
+    return lane.late == Late.DROP_WHEN_DISPATCHED or lane.late == Late.DROP_WHEN_INFEASIBLE
+
+
+@compiled
+def ready_ns(s: Any, worker: int, variant: int, now_ns: int) -> int:
+    """When the worker could begin a batch of this variant: free, and the variant in its memory."""
+    if worker < 0:
+        return now_ns
+    free = workers(s)[worker].free_ns
+    if resident(s)[worker * s.variants + variant].loaded:
+        return free
+    return max(free, now_ns) + rows(s)[variant * s.kinds + workers(s)[worker].kind].load_ns
+
+
+@compiled
+def finish_ns(s: Any, lane: Any, row: int, size: int, now_ns: int, ready: int) -> int:
+    """When a batch decided now would end: control and data delay, the worker's readiness, then l(size)."""
+    return max(now_ns + lane.control_ns + lane.data_ns * size, ready) + latency_ns(s, row, size)
+
+
+@compiled
+def batch_limit(s: Any, lane: Any, row: int) -> int:
+    """The most queries that a batch of this lane may hold on this row, whatever the deadlines."""
+    limit = min(lane.max_batch, rows(s)[row].max_batch)
+    if lane.cap_target_ns > 0:
+        limit = min(limit, max(1, int(lane.cap)))
+    return limit
+
+
+@compiled
+def fitting(s: Any, lane_index: int, row: int, limit: int, now_ns: int, ready: int) -> int:
+    """The largest b ≤ limit such that the first b queries all end in time as one batch."""
+    lane = lanes(s)[lane_index]
+    slot = first_in(s, lane_index, ORDER)
+    if limit <= 0 or slot == NONE:
+        return 0
+    deadline = queries(s)[slot].deadline_ns
+    if lane.order == Order.EARLIEST_DEADLINE:  # the head's deadline binds the batch
+        if finish_ns(s, lane, row, limit, now_ns, ready) <= deadline:
+            return limit
+        low, high = 0, limit  # low fits, high does not
+        while high - low > 1:
+            middle = (low + high) >> 1
+            if finish_ns(s, lane, row, middle, now_ns, ready) <= deadline:
+                low = middle
+            else:
+                high = middle
+        return low
+    size = 0
+    while size < limit and slot != NONE:
+        deadline = min(deadline, queries(s)[slot].deadline_ns)
+        if finish_ns(s, lane, row, size + 1, now_ns, ready) > deadline:
+            break
+        size += 1
+        slot = next_in(s, ORDER, slot)
+    return size
+
+
+@compiled
+def size_on(s: Any, lane_index: int, row: int, now_ns: int, ready: int) -> int:
+    """How many of the lane's queries a batch would take: those that fit, or all where late ones are kept."""
+    lane = lanes(s)[lane_index]
+    limit = min(lane.length, batch_limit(s, lane, row))
+    if drops_late(lane):
+        return fitting(s, lane_index, row, limit, now_ns, ready)
+    if lane.release == ReleaseRule.DEFERRED:
+        size = fitting(s, lane_index, row, limit, now_ns, ready)
+        return size if size > 0 else limit
+    return limit
+
+
+@compiled
+def by_load(s: Any, lane: Any, kind: int) -> int:
+    """The variant for the lane's arrival rate: the first whose rate covers it, of those that run on the kind."""
+    rate = lane.rate * 1e9
+    chosen = WAIT
+    for position in range(lane.choice_count):
+        choice = choices(s)[lane.choice_first + position]
+        if rows(s)[choice.variant * s.kinds + kind].max_batch > 0:
+            chosen = choice.variant
+            if rate <= choice.rate:
+                break
+    return chosen
+
+
+@compiled
+def most_accurate(s: Any, lane_index: int, kind: int, worker: int, now_ns: int) -> int:
+    """The first variant that brings the whole batch in by the head's deadline; else the last that runs on the kind."""
+    lane = lanes(s)[lane_index]
+    chosen = WAIT
+    for position in range(lane.choice_count):
+        variant = choices(s)[lane.choice_first + position].variant
+        row = variant * s.kinds + kind
+        limit = min(lane.length, batch_limit(s, lane, row))
+        if limit > 0:
+            chosen = variant
+            if fitting(s, lane_index, row, limit, now_ns, ready_ns(s, worker, variant, now_ns)) == limit:
+                break
+    return chosen
+
+
+@compiled
+def fastest(s: Any, lane: Any, kind: int) -> int:
+    """The lane's variant with the smallest l(1) on a kind."""
+    chosen = WAIT
+    least = NEVER
+    for position in range(lane.choice_count):
+        variant = choices(s)[lane.choice_first + position].variant
+        row = variant * s.kinds + kind
+        if rows(s)[row].max_batch > 0 and latency_ns(s, row, 1) < least:
+            chosen = variant
+            least = latency_ns(s, row, 1)
+    return chosen
+
+
+@compiled
+def from_table(s: Any, lane_index: int, kind: int, worker: int, now_ns: int) -> tuple[int, int]:
+    """The cell for (queued, slack of the head)."""
+    lane = lanes(s)[lane_index]
+    table = tables(s)[lane_index * s.kinds + kind]
+    slack = queries(s)[first_in(s, lane_index, ORDER)].deadline_ns - now_ns
+    queued = min(lane.length, table.queued - 1)
+    column = min(max(slack, 0) // table.step_ns, table.slacks - 1)
+    cell = cells(s)[table.first + queued * table.slacks + column]
+    if cell.variant == WAIT:
+        return WAIT, 0
+    variant = cell.variant
+    row = variant * s.kinds + kind
+    size = min(lane.length, batch_limit(s, lane, row))
+    if cell.batch > 0:
+        size = min(size, cell.batch)
+    if drops_late(lane):
+        size = fitting(s, lane_index, row, size, now_ns, ready_ns(s, worker, variant, now_ns))
+        if size == 0:  # the table is coarser than time: save the head if a faster variant can
+            variant = fastest(s, lane, kind)
+            ready = ready_ns(s, worker, variant, now_ns)
+            size = size_on(s, lane_index, variant * s.kinds + kind, now_ns, ready)
+    return variant, size
+
+
+@compiled
+def table_changes_ns(s: Any, lane_index: int, kind: int, now_ns: int) -> int:
+    """When the head's slack falls into the next column, after a WAIT cell."""
+    table = tables(s)[lane_index * s.kinds + kind]
+    deadline = queries(s)[first_in(s, lane_index, ORDER)].deadline_ns
+    column = min(max(deadline - now_ns, 0) // table.step_ns, table.slacks - 1)
+    return deadline - column * table.step_ns + 1
+
+
+@compiled
+def select(s: Any, lane_index: int, kind: int, worker: int, now_ns: int) -> tuple[int, int]:
+    """(variant, batch) for a lane with queries waiting; variant WAIT: nothing yet; batch 0: none of them fits."""
+    lane = lanes(s)[lane_index]
+    if lane.select == SelectRule.TABLE:
+        return from_table(s, lane_index, kind, worker, now_ns)
+    if lane.select == SelectRule.FIXED:
+        variant = choices(s)[lane.choice_first].variant
+        if rows(s)[variant * s.kinds + kind].max_batch == 0:
+            return WAIT, 0
+    elif lane.select == SelectRule.BY_LOAD:
+        variant = by_load(s, lane, kind)
+    elif lane.select == SelectRule.MOST_ACCURATE:
+        variant = most_accurate(s, lane_index, kind, worker, now_ns)
+    else:
+        return WAIT, 0
+    if variant == WAIT:
+        return WAIT, 0
+    ready = ready_ns(s, worker, variant, now_ns)
+    return variant, size_on(s, lane_index, variant * s.kinds + kind, now_ns, ready)

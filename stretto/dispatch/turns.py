@@ -1,0 +1,177 @@
+"""Turns: a lane looks for a worker, a worker looks for a lane, a timer rings.
+
+`refresh` renews a lane's candidate and timer; `ring` acts on it; `serve` finds work for a worker that became free.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stretto.core.plan import LaneChoice
+from stretto.dispatch.batches import commit
+from stretto.dispatch.compiled import compiled
+from stretto.dispatch.late import drop_infeasible, infeasible_from_ns
+from stretto.dispatch.pool import find_early, find_idle, load, make_room, set_idle
+from stretto.dispatch.queue import NONE
+from stretto.dispatch.records import (
+    IN_FLIGHT,
+    NEVER,
+    batches,
+    int32s,
+    lane_kinds,
+    lanes,
+    resident,
+    rows,
+    workers,
+)
+from stretto.dispatch.release import candidate
+from stretto.dispatch.select import WAIT
+from stretto.dispatch.timers import first_timer, set_timer
+from stretto.dispatch.worklist import take_work
+
+
+@compiled
+def renew_candidate(s: Any, lane_index: int, now_ns: int) -> None:
+    """What the lane would run on each kind of its workers, and when the first of these may start."""
+    lane = lanes(s)[lane_index]
+    lane.release_ns = NEVER
+    lane.rank_ns = NEVER
+    if lane.length == 0:
+        return
+    for position in range(lane.kind_first, lane.kind_first + lane.kind_count):
+        entry = lane_kinds(s)[position]
+        variant, size, release, rank = candidate(s, lane_index, entry.kind, NONE, now_ns)
+        entry.variant = variant
+        entry.size = size
+        entry.released = variant != WAIT and release <= now_ns
+        lane.release_ns = min(lane.release_ns, release)
+        lane.rank_ns = min(lane.rank_ns, rank)
+
+
+@compiled
+def refresh(s: Any, lane_index: int, now_ns: int) -> None:
+    """Renew candidate and timer; a candidate that may start rings at once, so that `ring` finds it a worker."""
+    lane = lanes(s)[lane_index]
+    renew_candidate(s, lane_index, now_ns)
+    set_timer(s, lane_index, max(now_ns, min(lane.release_ns, infeasible_from_ns(lane))))
+
+
+@compiled
+def take_turn(s: Any, lane_index: int, now_ns: int) -> bool:
+    """Find the lane's released candidate a worker, idle or soon free; a worker soon free takes its most urgent lane."""
+    worker = find_idle(s, lane_index)
+    if worker != NONE:
+        return commit(s, lane_index, worker, now_ns)
+    worker, grant_ns = find_early(s, lane_index)
+    if worker == NONE or grant_ns > now_ns:
+        return False
+    chosen = pick_lane(s, worker, now_ns, NONE)
+    if chosen == NONE or not commit(s, chosen, worker, now_ns):
+        return False
+    if chosen != lane_index:
+        refresh(s, chosen, now_ns)
+    return True
+
+
+@compiled
+def ring(s: Any, lane_index: int, now_ns: int) -> None:
+    """The lane's timer: drop what is lost, start what may start, and set the timer to a later moment."""
+    lane = lanes(s)[lane_index]
+    while True:
+        drop_infeasible(s, lane_index, now_ns)
+        renew_candidate(s, lane_index, now_ns)
+        if lane.release_ns > now_ns:
+            break
+        if not take_turn(s, lane_index, now_ns):  # which may have given up heads
+            renew_candidate(s, lane_index, now_ns)
+            break
+    at_ns = infeasible_from_ns(lane)
+    if lane.release_ns > now_ns:
+        at_ns = min(at_ns, lane.release_ns)
+    else:  # it waits for a worker, which calls `serve` when it is free; or is told a little before
+        _, grant_ns = find_early(s, lane_index)
+        at_ns = min(at_ns, max(grant_ns, now_ns + 1))
+    set_timer(s, lane_index, max(at_ns, now_ns + 1))
+
+
+@compiled
+def pick_lane(s: Any, worker_index: int, now_ns: int, after: int) -> int:
+    """The worker's lane to serve next among those whose candidate may start, or -1.
+
+    `after` is the place (in the worker's list) of a lane that was tried in vain; only those that come later in the
+    order of choice are looked at. -1: none was tried.
+    """
+    worker = workers(s)[worker_index]
+    lane_of = int32s(s.worker_lanes_at, s.worker_lanes_count)
+    chosen = NONE
+    if s.lane_choice == LaneChoice.ROUND_ROBIN:
+        for step in range(worker.lane_count):
+            lane_index = lane_of[worker.lane_first + (worker.lane_cursor + step) % worker.lane_count]
+            if lanes(s)[lane_index].release_ns <= now_ns:
+                worker.lane_cursor = (worker.lane_cursor + step + 1) % worker.lane_count
+                return lane_index
+        return NONE
+    rank = NEVER
+    past = -NEVER if after == NONE else lanes(s)[after].rank_ns
+    for position in range(worker.lane_first, worker.lane_first + worker.lane_count):
+        lane_index = lane_of[position]
+        lane = lanes(s)[lane_index]
+        if lane.release_ns <= now_ns and lane.rank_ns < rank and (lane.rank_ns, lane_index) > (past, after):
+            chosen = lane_index
+            rank = lane.rank_ns
+    return chosen
+
+
+@compiled
+def serve(s: Any, worker_index: int, now_ns: int) -> None:
+    """A worker is free: a load that the placement asks for, a pre-formed work, or the candidate of one of its lanes."""
+    worker = workers(s)[worker_index]
+    if not worker.alive or worker.depth > 0:
+        return
+    if worker.loads_wanted > 0 and start_load(s, worker_index, now_ns):
+        return
+    if take_work(s, worker_index, now_ns):
+        return
+    tried = NONE
+    for _ in range(worker.lane_count):
+        lane_index = pick_lane(s, worker_index, now_ns, tried)
+        if lane_index == NONE:
+            return
+        if commit(s, lane_index, worker_index, now_ns):
+            refresh(s, lane_index, now_ns)
+            return
+        tried = lane_index
+
+
+@compiled
+def start_load(s: Any, worker_index: int, now_ns: int) -> bool:
+    """Load the next variant that the placement wants here; the worker is taken until it is done."""
+    worker = workers(s)[worker_index]
+    for variant in range(s.variants):
+        entry = resident(s)[worker_index * s.variants + variant]
+        if entry.wanted and not entry.loaded:
+            if not make_room(s, worker_index, variant):
+                entry.wanted = 0
+                worker.loads_wanted -= 1
+                continue
+            load(s, worker_index, variant, now_ns)
+            batch = batches(s)[worker_index * IN_FLIGHT + ((worker.front + worker.depth) & 1)]
+            batch.first = NONE
+            batch.count = 0
+            batch.lane = NONE
+            batch.variant = variant
+            batch.start_ns = now_ns
+            batch.load_ns = 0
+            batch.expected_ns = now_ns + rows(s)[variant * s.kinds + worker.kind].load_ns
+            worker.depth += 1
+            worker.free_ns = batch.expected_ns
+            set_idle(s, worker_index, False)
+            return True
+    return False
+
+
+@compiled
+def due(s: Any, now_ns: int) -> None:
+    """Let every timer that is due ring."""
+    while s.wake_ns <= now_ns:
+        ring(s, first_timer(s), now_ns)

@@ -1,0 +1,90 @@
+"""What a planner with one variant per application starts from: which variant, on which workers, at which rates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.core.deployment import Deployment
+from stretto.core.errors import StrettoError
+from stretto.core.profile import LatencyProfile
+from stretto.core.telemetry import View
+
+
+def choose_variants(deployment: Deployment, named: Mapping[str, str] | None = None) -> tuple[int, ...]:
+    """The variant number of each application: the one `named` (application → variant), else the default.
+
+    The default is the most accurate variant that answers one query within half the SLO, so that a batch may wait for
+    another one (Symphony equation 1); where none is that fast, the most accurate that answers within the SLO.
+    """
+    wanted = dict(named or {})
+    known = [application.name for application in deployment.applications]
+    for name in wanted:
+        if name not in known:
+            raise StrettoError(f"a variant is named for application {name[:40]!r}; there are {', '.join(known)}")
+    return tuple(
+        _named(deployment, number, wanted[name]) if name in wanted else _default(deployment, number)
+        for number, name in enumerate(known)
+    )
+
+
+def _named(deployment: Deployment, application: int, name: str) -> int:
+    numbers = deployment.variants_of(application)
+    for number in numbers:
+        if deployment.variants[number].name == name:
+            if not _profiles(deployment, number):
+                raise StrettoError(f"none of the workers can run variant {deployment.variant_label(number)}")
+            return number
+    has = ", ".join(deployment.variants[number].name for number in numbers)
+    raise StrettoError(
+        f"application {deployment.applications[application].name} has no variant {name[:40]!r}; it has {has}"
+    )
+
+
+def _default(deployment: Deployment, application: int) -> int:
+    slo_ns = deployment.applications[application].slo_ns
+    fastest = {
+        number: min(profile.latency_ns(1, deployment.quantile) for profile in profiles)
+        for number in deployment.variants_of(application)
+        if (profiles := _profiles(deployment, number))
+    }
+    for budget_ns in (slo_ns // 2, slo_ns):
+        fitting = [number for number, latency_ns in fastest.items() if latency_ns <= budget_ns]
+        if fitting:
+            return max(fitting, key=lambda number: (deployment.variants[number].accuracy, -fastest[number]))
+    raise StrettoError(
+        f"no variant of application {deployment.applications[application].name} answers a single query within its SLO;"
+        " raise the SLO, add a faster variant, or name the variant to use"
+    )
+
+
+def _profiles(deployment: Deployment, variant: int) -> list[LatencyProfile]:
+    found = (deployment.variants[variant].profile_on(kind) for kind in deployment.kinds)
+    return [profile for profile in found if profile is not None]
+
+
+def serving_workers(deployment: Deployment, variant: int) -> tuple[int, ...]:
+    """The workers that answer one query within the SLO; where there are none, all that can run the variant."""
+    slo_ns = deployment.applications[deployment.application_of[variant]].slo_ns
+    able = {
+        number: profile.latency_ns(1, deployment.quantile)
+        for number, worker in enumerate(deployment.workers)
+        if (profile := deployment.variants[variant].profile_on(worker.kind)) is not None
+    }
+    return tuple(number for number, latency_ns in able.items() if latency_ns <= slo_ns) or tuple(able)
+
+
+def serving_profiles(deployment: Deployment, variant: int) -> tuple[LatencyProfile, ...]:
+    """The variant's profile on each kind of its serving workers."""
+    kinds = dict.fromkeys(deployment.workers[worker].kind for worker in serving_workers(deployment, variant))
+    return tuple(deployment.profile(variant, kind) for kind in kinds)
+
+
+def known_rates(view: View) -> NDArray[np.float64]:
+    """Queries/s by application; one each where the view knows none, or nothing came."""
+    rates = view.rates()
+    if rates is None or not rates.sum() > 0:
+        return np.ones(len(view.deployment.applications))
+    return rates

@@ -1,0 +1,171 @@
+"""The planners by name, with the options that a scenario may give them. One place to look a name up, and nothing more.
+
+Options come in the units of the edge: one that ends in _ms becomes the planner's field that ends in _ns. An option that
+is not given keeps the planner's own default. Planners are imported when they are made, so that names come cheap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Literal
+
+from stretto.core.errors import StrettoError
+
+if TYPE_CHECKING:
+    from stretto.core.plan import Plan
+    from stretto.core.telemetry import Planner, View
+
+NS_PER_MS = 1_000_000
+OptionValue = bool | int | float
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option of a planner, with the bounds of a number."""
+
+    name: str
+    kind: Literal["flag", "integer", "number"]
+    default: str  # in words, for people
+    what: str
+    low: float = 0
+    high: float = 0
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A name, what stands behind it, and how it is made."""
+
+    name: str
+    what: str
+    module: str
+    factory: str
+    options: tuple[Option, ...] = ()
+    preset: Mapping[str, Any] = field(default_factory=dict)
+    knows_network: bool = False  # plans with control and data delay by itself
+    replan_s: float | None = None
+
+    def make(
+        self,
+        options: Mapping[str, OptionValue] | None = None,
+        variants: Mapping[str, str] | None = None,
+        control_ns: int = 0,
+        data_ns: int = 0,
+    ) -> Planner:
+        """The planner. `variants` names the variant of an application; the delays are those of its lanes."""
+        fields: dict[str, Any] = dict(self.preset)
+        known = [option.name for option in self.options]
+        for name, value in (options or {}).items():
+            if name not in known:
+                raise StrettoError(
+                    f"planner {self.name} has no option {name[:40]}; it has {', '.join(known) or 'none'}"
+                )
+            is_time = name.endswith("_ms")
+            fields[name.removesuffix("_ms") + "_ns" if is_time else name] = (
+                round(value * NS_PER_MS) if is_time else value
+            )
+        if variants:
+            fields["variants"] = dict(variants)
+        if self.knows_network:
+            fields.update(control_ns=control_ns, data_ns=data_ns)
+        planner: Planner = getattr(import_module(f"stretto.planners.{self.module}"), self.factory)(**fields)
+        return planner if self.knows_network or not (control_ns or data_ns) else _Delayed(planner, control_ns, data_ns)
+
+
+@dataclass(frozen=True)
+class _Delayed:
+    """A planner that knows nothing of the network: its lanes get the delays, so that what they run pays for them."""
+
+    planner: Planner
+    control_ns: int
+    data_ns: int
+
+    def __call__(self, view: View) -> Plan:
+        plan = self.planner(view)
+        lanes = tuple(replace(lane, control_ns=self.control_ns, data_ns=self.data_ns) for lane in plan.lanes)
+        return replace(plan, lanes=lanes)
+
+
+_BATCH_AWARE = Option("batch_aware", "flag", "false", "give up a head whose slack would force a much smaller batch")
+
+ENTRIES = (
+    Entry(
+        "symphony",
+        "deferred batches: as late as the deadline allows, earliest deadline first",
+        "symphony",
+        "Symphony",
+        (_BATCH_AWARE,),
+        {"deferred": True},
+        knows_network=True,
+    ),
+    Entry(
+        "symphony_batch_aware",
+        "symphony with batch-aware pruning, beyond the paper",
+        "symphony",
+        "Symphony",
+        (),
+        {"deferred": True, "batch_aware": True},
+        knows_network=True,
+    ),
+    Entry(
+        "symphony_eager",
+        "the work-conserving twin: the same, but a batch starts as soon as a worker is free",
+        "symphony",
+        "Symphony",
+        (_BATCH_AWARE,),
+        {"deferred": False},
+        knows_network=True,
+    ),
+    Entry(
+        "clockwork",
+        "earliest deadline first, eager, the next batch sent shortly before a worker is free",
+        "clockwork",
+        "Clockwork",
+        (
+            Option("ahead_ms", "number", "5", "how long before a worker is free its next batch is sent", 0, 1000),
+            Option("powers_of_two", "flag", "false", "batch sizes 1, 2, 4, … only, as published"),
+        ),
+    ),
+    Entry(
+        "nexus",
+        "load packed onto workers each epoch, queries dealt to them by the packed shares",
+        "nexus",
+        "Nexus",
+        replan_s=30.0,
+    ),
+    Entry(
+        "clipper",
+        "first come, eager, nothing dropped; the batch cap grows by steps and backs off",
+        "clipper",
+        "Clipper",
+        (
+            Option("step", "number", "1", "added to the cap by each batch within the SLO", 0.001, 4096),
+            Option("backoff", "number", "0.9", "times the cap after a batch beyond the SLO", 0.01, 0.999),
+        ),
+    ),
+    Entry(
+        "fixed_delay",
+        "waits for a preferred batch, but never longer than a fixed delay",
+        "fixed_delay",
+        "FixedDelay",
+        (
+            Option("preferred_batch", "integer", "max_batch", "start once so many are gathered", 1, 4096),
+            Option("max_batch", "integer", "what fits in half the SLO", "the largest batch", 1, 4096),
+            Option(
+                "delay_ms", "number", "delay_share of the SLO", "start once the head has waited so long", 0, 3_600_000
+            ),
+            Option("delay_share", "number", "0.25", "the delay as a share of the SLO", 0, 1),
+        ),
+    ),
+)
+
+NAMES = tuple(entry.name for entry in ENTRIES)
+
+
+def planner_entry(name: str) -> Entry:
+    """The entry of a name; a wrong name is refused with those that there are."""
+    for entry in ENTRIES:
+        if entry.name == name:
+            return entry
+    raise StrettoError(f"there is no planner {name[:40]!r}; there are {', '.join(NAMES)}")

@@ -1,0 +1,272 @@
+"""Plots to files: outcomes by planner, goodput against rate, latency, batch sizes. Needs matplotlib, loaded when asked.
+
+A planner keeps its colour in every plot. Nothing is ever shown on a screen, so no display is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from stretto.core.errors import StrettoError
+from stretto.report.tables import OUTCOME_WORDS
+from stretto.sim.tally import bucket_middles_ns
+
+if TYPE_CHECKING:
+    from stretto.sim.goodput import GoodputResult
+    from stretto.sim.results import Result, Summary
+
+INK, MUTED, GRID = "#1f2933", "#7b8794", "#e4e7eb"
+ON_TIME, LATE, DROPPED = "#2a9d8f", "#e9c46a", "#e76f51"
+PLANNER_COLOURS = {
+    "symphony_batch_aware": "#0b6e4f",
+    "symphony": "#2a9d8f",
+    "symphony_eager": "#8ab17d",
+    "clockwork": "#e76f51",
+    "nexus": "#6d597a",
+    "clipper": "#c98d2b",
+    "fixed_delay": "#457b9d",
+}
+OTHER_COLOURS = ("#577590", "#b56576", "#90a955", "#355070", "#bc6c25")
+STYLE = {
+    "font.size": 10,
+    "axes.titlesize": 11,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.titlepad": 10,
+    "axes.edgecolor": MUTED,
+    "axes.labelcolor": INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": GRID,
+    "text.color": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "legend.frameon": False,
+    "svg.hashsalt": "stretto",
+}
+
+
+def _figure(width: float, height: float, columns: int, title: str, **rest: Any) -> tuple[Any, list[Any]]:
+    """A figure without a window behind it, in the house style."""
+    try:
+        from matplotlib import rc_context
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise StrettoError("plots need matplotlib; install it with: pip install 'stretto[plot]'") from None
+    with rc_context(STYLE):
+        figure = Figure(figsize=(width, height), layout="constrained")
+        FigureCanvasAgg(figure)
+        axes = figure.subplots(1, columns, squeeze=False, **rest)
+        figure.suptitle(title, x=0.01, ha="left", fontsize=13, fontweight="bold", color=INK)
+    return figure, list(axes[0])
+
+
+def save(figure: Any, file: Path) -> None:
+    """Writes .png, .svg or .pdf, by the name's ending; the same figure gives the same bytes."""
+    suffix = file.suffix.lower()
+    if suffix not in (".png", ".svg", ".pdf"):
+        raise StrettoError(f"a plot is a .png, .svg or .pdf file, not {file.name}")
+    metadata = {".png": {"Software": None}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}[suffix]
+    try:
+        figure.savefig(file, dpi=150, facecolor="white", metadata=metadata)
+    except OSError as error:
+        raise StrettoError(f"the plot {file} cannot be written ({error.strerror})") from None
+
+
+def colour_of(planner: str, place: int) -> str:
+    """The planner's own colour, else the next free one."""
+    return PLANNER_COLOURS.get(planner, OTHER_COLOURS[place % len(OTHER_COLOURS)])
+
+
+def outcome_shares(summary: Any) -> dict[str, float]:
+    """On time, late, dropped or failed, as shares of what was submitted and has ended."""
+    total = max(1, sum(summary.outcomes.values()))
+    on_time, late = summary.outcomes["on_time"], summary.outcomes["late"]
+    return {"on time": on_time / total, "late": late / total, "dropped": 1 - (on_time + late) / total}
+
+
+def run_figure(result: Result, title: str) -> Any:
+    """One run: how long answers took, how large batches were, how queries ended."""
+    summary = result.summary
+    figure, (latency, sizes, ends) = _figure(13, 4.0, 3, f"{title} · {summary.planner}", width_ratios=(1.2, 1, 1))
+    draw_latency(latency, result)
+    draw_batches(sizes, summary.batch_histogram, ON_TIME)
+    draw_outcomes(ends, summary)
+    return figure
+
+
+def comparison_figure(summaries: Mapping[str, Summary], title: str, words: Mapping[str, str] | None = None) -> Any:
+    """Planners side by side on one load: how queries ended, mean batch, how busy the workers were."""
+    figure, axes = _figure(12, 1.6 + 0.5 * len(summaries), 3, title, sharey=True, width_ratios=(2.2, 1, 1))
+    draw_shares(axes[0], summaries, words)
+    batches = {name: summary.batch_mean for name, summary in summaries.items()}
+    draw_bars(axes[1], batches, "mean batch", "{:.1f}")
+    busy = {name: 100 * summary.worker_use for name, summary in summaries.items()}
+    draw_bars(axes[2], busy, "workers busy, %", "{:.0f}")
+    axes[2].set_xlim(0, 118)
+    return figure
+
+
+def goodput_figure(found: Mapping[str, GoodputResult], title: str, limit: float) -> Any:
+    """A goodput search: the bad rate of the worst application at each rate tried, and the rates found."""
+    figure, (bad, best) = _figure(12, 4.2, 2, title, width_ratios=(1.4, 1))
+    for place, (name, one) in enumerate(found.items()):
+        probes = sorted((probe.rate, 100 * probe.bad_rate) for probe in one.probes)
+        bad.plot(*zip(*probes, strict=True), ".-", color=colour_of(name, place), label=name, linewidth=1.2)
+    bad.axhline(1.0, color=INK, linewidth=0.8, linestyle="--")
+    bad.annotate("1%", (1, 1.0), xycoords=("axes fraction", "data"), xytext=(4, 0), textcoords="offset points", va="center")
+    bad.set_yscale("symlog", linthresh=0.1)
+    bad.set_ylim(bottom=0)
+    bad.set(title="bad rate of the worst application", xlabel="queries/s offered", ylabel="%")
+    bad.legend(loc="upper left")
+    draw_bars(best, {name: one.rate for name, one in found.items()}, "goodput, queries/s", "{:,.0f}", labels=True)
+    best.axvline(limit, color=INK, linewidth=0.8, linestyle="--")
+    best.set_xlim(right=1.12 * max(limit, *(one.rate for one in found.values())))
+    best.annotate("bound", (limit, 1), xycoords=("data", "axes fraction"), xytext=(4, -4), textcoords="offset points", va="top")
+    return figure
+
+
+def rate_figure(
+    curves: Mapping[str, Sequence[tuple[float, Summary]]],
+    summaries: Mapping[str, Summary],
+    title: str,
+    words: Mapping[str, str],
+) -> Any:
+    """Goodput against the offered rate, beside how queries ended at one of the rates."""
+    figure, (left, right) = _figure(13, 5.0, 2, title, width_ratios=(1.25, 1))
+    draw_curves(left, curves, words)
+    draw_shares(right, summaries, words)
+    return figure
+
+
+def draw_curves(axes: Any, curves: Mapping[str, Sequence[tuple[float, Summary]]], words: Mapping[str, str]) -> None:
+    """On-time answers a second against queries a second; the diagonal is every query answered in time."""
+    top = max(rate for points in curves.values() for rate, _ in points)
+    axes.plot([0, top], [0, top], color=MUTED, linewidth=0.8, linestyle=":")
+    ends: list[tuple[float, str, str]] = []
+    for place, (name, points) in enumerate(curves.items()):
+        rates, goodputs = [rate for rate, _ in points], [summary.goodput for _, summary in points]
+        colour = colour_of(name, place)
+        axes.plot(rates, goodputs, color=colour, linewidth=2.2 if place == 0 else 1.6, marker="o", markersize=3)
+        ends.append((goodputs[-1], words.get(name, name), colour))
+    lowest = min(rate for points in curves.values() for rate, _ in points)
+    axes.set_xlim(lowest * 0.97, top * 1.01)
+    axes.set_ylim(0, top * 1.02)
+    axes.set(title="goodput against load", xlabel="queries/s offered", ylabel="answers on time, per second")
+    # Names at the ends of the lines, moved apart where they would touch.
+    gap, place_at = 0.055 * top, -np.inf
+    for height, name, colour in sorted(ends):
+        place_at = max(height, place_at + gap)
+        axes.annotate(
+            name,
+            (1.0, place_at),
+            xycoords=("axes fraction", "data"),
+            xytext=(6, 0),
+            textcoords="offset points",
+            va="center",
+            color=colour,
+            annotation_clip=False,
+        )
+
+
+def draw_shares(axes: Any, summaries: Mapping[str, Summary], words: Mapping[str, str] | None = None) -> None:
+    """One stacked bar a planner: on time, late, dropped."""
+    names = list(summaries)
+    shares = [outcome_shares(summary) for summary in summaries.values()]
+    left = np.zeros(len(names))
+    for end, colour in (("on time", ON_TIME), ("late", LATE), ("dropped", DROPPED)):
+        widths = np.array([100 * share[end] for share in shares])
+        axes.barh(np.arange(len(names)), widths, left=left, color=colour, height=0.66, label=end)
+        left += widths
+    for place, share in enumerate(shares):
+        axes.text(2, place, f"{share['on time']:.1%}", va="center", color="white", fontweight="bold", fontsize=9)
+    axes.set_yticks(np.arange(len(names)), [(words or {}).get(name, name) for name in names])
+    axes.tick_params(axis="y", length=0)
+    axes.invert_yaxis()
+    axes.grid(visible=False, axis="y")
+    axes.set_xlim(0, 100)
+    axes.set(title="how queries ended", xlabel="% of queries")
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14 if len(names) > 4 else -0.22), ncols=3)
+
+
+def draw_bars(axes: Any, values: Mapping[str, float], title: str, number: str, labels: bool = False) -> None:
+    """One bar a planner, with its number at the end."""
+    places = np.arange(len(values))
+    colours = [colour_of(name, place) for place, name in enumerate(values)]
+    axes.barh(places, list(values.values()), color=colours, height=0.66)
+    for place, value in enumerate(values.values()):
+        axes.annotate(number.format(value), (value, place), xytext=(4, 0), textcoords="offset points", va="center", fontsize=9)
+    axes.set_xlim(0, 1.18 * max(values.values(), default=1.0) or 1.0)
+    axes.set_title(title)
+    axes.tick_params(axis="y", length=0)
+    axes.grid(visible=False, axis="y")
+    if labels:
+        axes.set_yticks(places, list(values))
+        axes.invert_yaxis()
+
+
+def draw_latency(axes: Any, result: Result) -> None:
+    """Share of answers within each time, with the SLOs where they are few."""
+    times_ms = bucket_middles_ns() / 1e6
+    last = 0.0
+    for histogram, name, colour in (
+        (result.latency_histogram, "arrival to answer", ON_TIME),
+        (result.queueing_histogram, "arrival to start", MUTED),
+    ):
+        counts = np.asarray(histogram).sum(axis=0)
+        if not counts.any():
+            continue
+        within = np.cumsum(counts) / counts.sum()
+        used = slice(max(0, int(np.flatnonzero(counts)[0]) - 1), int(np.flatnonzero(counts)[-1]) + 2)
+        axes.plot(times_ms[used], 100 * within[used], color=colour, linewidth=2, label=name)
+        last = max(last, float(times_ms[int(np.searchsorted(within, 0.999))]))
+    slos = sorted({application.slo_ms for application in result.summary.applications})
+    for slo in slos if len(slos) <= 3 else ():
+        axes.axvline(slo, color=DROPPED, linewidth=1, linestyle="--", label="SLO" if slo == slos[0] else None)
+    axes.set_xlim(0, 1.1 * max(last, slos[-1] if len(slos) <= 3 else 0.0) or 1.0)
+    axes.set_ylim(0, 101)
+    axes.set(title="latency", xlabel="ms", ylabel="% of answers within")
+    axes.legend(loc="lower right")
+
+
+def draw_batches(axes: Any, histogram: Sequence[int], colour: str) -> None:
+    """Share of queries that ran in batches of each size."""
+    queries = np.arange(len(histogram)) * np.asarray(histogram, dtype=np.float64)
+    total = queries.sum()
+    axes.bar(np.arange(1, len(queries)), 100 * queries[1:] / max(total, 1.0), color=colour, width=0.85)
+    axes.grid(visible=False, axis="x")
+    axes.set(title="batch sizes", xlabel="queries in the batch", ylabel="% of queries")
+
+
+def draw_outcomes(axes: Any, summary: Summary) -> None:
+    """One bar for each way in which queries ended."""
+    ends = {name: count for name, count in summary.outcomes.items() if count}
+    places = np.arange(len(ends))
+    colours = [ON_TIME if name == "on_time" else LATE if name == "late" else DROPPED for name in ends]
+    total = max(1, sum(ends.values()))
+    axes.barh(places, [100 * count / total for count in ends.values()], color=colours, height=0.6)
+    for place, count in enumerate(ends.values()):
+        share = 100 * count / total
+        inside = share > 70
+        axes.annotate(
+            f"{share:.2f}%",
+            (share, place),
+            xytext=(-4 if inside else 4, 0),
+            textcoords="offset points",
+            ha="right" if inside else "left",
+            va="center",
+            color="white" if inside else INK,
+        )
+    axes.set_yticks(places, [OUTCOME_WORDS.get(name, name) for name in ends])
+    axes.tick_params(axis="y", length=0)
+    axes.invert_yaxis()
+    axes.grid(visible=False, axis="y")
+    axes.set_xlim(0, 100)
+    axes.set(title="outcomes", xlabel="% of queries")

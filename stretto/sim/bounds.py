@@ -1,0 +1,225 @@
+"""Upper bounds to hold a schedule against.
+
+Staggered execution is Symphony's ideal for one model on N workers (section 4.2, equations 1 and 2). The fluid bounds
+are linear programs over how much of each worker kind's time goes to which variant: they know no queue, no memory and no
+randomness, only that a batch must fit the SLO by itself. Latency is read at one quantile; where a run draws latencies
+around a mean, ask for Quantile.MEAN, or the run may beat the bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import linprog
+
+from stretto.core.deployment import Deployment
+from stretto.core.errors import StrettoError
+from stretto.core.profile import NS_PER_S, LatencyProfile, Quantile
+
+
+@dataclass(frozen=True)
+class Ideal:
+    """The batch that every worker runs without a pause, and what all of them answer (queries/s)."""
+
+    batch: int
+    throughput: float
+
+
+@dataclass(frozen=True)
+class MixRow:
+    """`rate` queries/s of an application answered by a variant in batches of `batch`, which keep `workers` busy."""
+
+    application: int
+    variant: int
+    kind: str
+    batch: int
+    rate: float
+    workers: float
+
+
+@dataclass(frozen=True)
+class FluidBound:
+    """The mix with the most correct answers.
+
+    No schedule has a higher `correct_share`. `accuracy` bounds the schedules that answer as many queries; one that
+    answers fewer may be more accurate on those.
+    """
+
+    accuracy: float  # mean over the queries answered
+    correct_share: float  # of the queries submitted: answered, and expected to be right
+    answered_share: float  # of the queries submitted
+    worker_use: tuple[float, ...]  # share of the time of each worker kind, in the deployment's order of kinds
+    mix: tuple[MixRow, ...]
+
+
+def staggered(profile: LatencyProfile, slo_ns: int, workers: int, quantile: Quantile = Quantile.P95) -> Ideal:
+    """Equation 2: N workers start l(b)/N apart, so a query waits l(b)/N at most: (1 + 1/N)·l(b) ≤ SLO."""
+    return _steady(profile, slo_ns * workers // (workers + 1), workers, quantile)
+
+
+def uncoordinated(profile: LatencyProfile, slo_ns: int, workers: int, quantile: Quantile = Quantile.P95) -> Ideal:
+    """Equation 1: a query may wait for a whole batch before its own: 2·l(b) ≤ SLO."""
+    return _steady(profile, slo_ns // 2, workers, quantile)
+
+
+def _steady(profile: LatencyProfile, budget_ns: int, workers: int, quantile: Quantile) -> Ideal:
+    # The equations print <, the formula of section 5.2.2 is a floor and so means ≤, as our deadlines do. No size in
+    # the paper's table 4 lies on the edge, so both give its numbers.
+    if workers < 1:
+        raise StrettoError(f"a bound needs at least one worker, not {workers}")
+    best = _best_batch(profile, budget_ns, quantile)
+    if best == 0:
+        return Ideal(0, 0.0)
+    return Ideal(best, workers * best / profile.latency_ns(best, quantile) * NS_PER_S)
+
+
+def _best_batch(profile: LatencyProfile, budget_ns: int, quantile: Quantile) -> int:
+    """The batch within the budget with the least time per query, the largest where equal; 0 where none is.
+
+    On a line α·b + β that is the largest batch within the budget; a measured profile may have a better one below it.
+    """
+    largest = profile.largest_batch_within(budget_ns, quantile)
+    if largest == 0:
+        return 0
+    per_query = profile.table_ns[quantile, 1 : largest + 1] / np.arange(1, largest + 1)
+    as_good = per_query <= per_query.min() * (1 + 1e-6)  # latencies are rounded to whole nanoseconds
+    return int(np.flatnonzero(as_good)[-1]) + 1
+
+
+def staggered_goodput(
+    deployment: Deployment, quantile: Quantile | None = None, variants: Collection[int] | None = None
+) -> float:
+    """Queries/s under staggered execution, by the fastest variant: for one application on workers of one kind."""
+    if len(deployment.applications) != 1 or len(deployment.kinds) != 1:
+        raise StrettoError("staggered execution bounds one application on workers of one kind; use fluid_goodput")
+    reading = deployment.quantile if quantile is None else quantile
+    return max(
+        staggered(profile, deployment.applications[0].slo_ns, len(deployment.workers), reading).throughput
+        for variant in (range(len(deployment.variants)) if variants is None else variants)
+        if (profile := deployment.variants[variant].profile_on(deployment.kinds[0])) is not None
+    )
+
+
+def fluid_accuracy(
+    deployment: Deployment,
+    rates: Sequence[float],
+    quantile: Quantile | None = None,
+    variants: Collection[int] | None = None,
+) -> FluidBound:
+    """The mix with the most correct answers at these rates (queries/s by application); `variants` limits the choice."""
+    demand = _amounts(deployment, rates, "rate")
+    columns = _columns(deployment, quantile, variants)
+    total = float(demand.sum())
+    if not columns or total == 0:
+        return FluidBound(0.0, 0.0, 0.0, (0.0,) * len(deployment.kinds), ())
+    accuracy = np.array([deployment.variants[column.variant].accuracy for column in columns])
+    solved = linprog(
+        -accuracy,
+        A_ub=np.vstack([_worker_rows(deployment, columns), _application_rows(deployment, columns)]),
+        b_ub=np.concatenate([_worker_counts(deployment), demand]),
+        method="highs",
+    )
+    rate = np.clip(_solution(solved), 0.0, None)
+    answered = float(rate.sum())
+    correct = float(accuracy @ rate)
+    mix, use = _mix(deployment, columns, rate)
+    return FluidBound(correct / answered if answered else 0.0, correct / total, answered / total, use, mix)
+
+
+def fluid_goodput(
+    deployment: Deployment,
+    shares: Sequence[float],
+    quantile: Quantile | None = None,
+    variants: Collection[int] | None = None,
+) -> float:
+    """The largest total rate (queries/s), divided by `shares` among the applications, of which all can be answered."""
+    popularity = _amounts(deployment, shares, "share")
+    if popularity.sum() == 0:
+        raise StrettoError("at least one application needs a share above zero")
+    popularity = popularity / popularity.sum()
+    columns = _columns(deployment, quantile, variants)
+    if not columns:
+        return 0.0
+    worker_rows = _worker_rows(deployment, columns)
+    # The last unknown is the total rate R: what is answered of an application equals its share of R.
+    solved = linprog(
+        np.append(np.zeros(len(columns)), -1.0),
+        A_ub=np.hstack([worker_rows, np.zeros((len(worker_rows), 1))]),
+        b_ub=_worker_counts(deployment),
+        A_eq=np.hstack([_application_rows(deployment, columns), -popularity[:, None]]),
+        b_eq=np.zeros(len(popularity)),
+        method="highs",
+    )
+    return max(0.0, float(_solution(solved)[-1]))
+
+
+@dataclass(frozen=True)
+class _Column:
+    """An unknown of the programs: queries/s on this variant and kind of worker, each of which takes `seconds`."""
+
+    variant: int
+    kind: str
+    batch: int
+    seconds: float
+
+
+def _columns(
+    deployment: Deployment, quantile: Quantile | None, variants: Collection[int] | None
+) -> tuple[_Column, ...]:
+    """One column per variant and kind: every batch within the SLO is allowed, but only the best is ever worth using."""
+    reading = deployment.quantile if quantile is None else quantile
+    columns = []
+    for variant in range(len(deployment.variants)) if variants is None else sorted(set(variants)):
+        slo_ns = deployment.applications[deployment.application_of[variant]].slo_ns
+        for kind in deployment.kinds:
+            profile = deployment.variants[variant].profile_on(kind)
+            batch = 0 if profile is None else _best_batch(profile, slo_ns, reading)
+            if profile is not None and batch > 0:
+                columns.append(_Column(variant, kind, batch, profile.latency_ns(batch, reading) / batch / NS_PER_S))
+    return tuple(columns)
+
+
+def _amounts(deployment: Deployment, values: Sequence[float], what: str) -> NDArray[np.float64]:
+    amounts = np.asarray(values, dtype=np.float64)
+    if amounts.shape != (len(deployment.applications),):
+        raise StrettoError(f"a bound needs one {what} for each of the {len(deployment.applications)} applications")
+    if not np.isfinite(amounts).all() or (amounts < 0).any():
+        raise StrettoError(f"every {what} must be a number that is not negative")
+    return amounts
+
+
+def _worker_rows(deployment: Deployment, columns: Sequence[_Column]) -> NDArray[np.float64]:
+    return np.array([[c.seconds if c.kind == kind else 0.0 for c in columns] for kind in deployment.kinds])
+
+
+def _worker_counts(deployment: Deployment) -> NDArray[np.float64]:
+    kinds = [worker.kind for worker in deployment.workers]
+    return np.array([kinds.count(kind) for kind in deployment.kinds], dtype=np.float64)
+
+
+def _application_rows(deployment: Deployment, columns: Sequence[_Column]) -> NDArray[np.float64]:
+    owners = [deployment.application_of[column.variant] for column in columns]
+    return np.array([[float(owner == number) for owner in owners] for number in range(len(deployment.applications))])
+
+
+def _solution(solved: object) -> NDArray[np.float64]:
+    found = getattr(solved, "x", None)
+    if found is None:
+        raise StrettoError(f"the bound could not be computed: {getattr(solved, 'message', 'no solution')}")
+    return np.asarray(found, dtype=np.float64)
+
+
+def _mix(
+    deployment: Deployment, columns: Sequence[_Column], rate: NDArray[np.float64]
+) -> tuple[tuple[MixRow, ...], tuple[float, ...]]:
+    busy = rate * np.array([column.seconds for column in columns])
+    rows = tuple(
+        MixRow(deployment.application_of[c.variant], c.variant, c.kind, c.batch, float(rate[i]), float(busy[i]))
+        for i, c in enumerate(columns)
+        if rate[i] > 1e-9
+    )
+    used = (_worker_rows(deployment, columns) @ rate) / _worker_counts(deployment)
+    return rows, tuple(float(share) for share in used)

@@ -1,0 +1,266 @@
+"""The compiled event loop: arrivals, completions and timers under virtual time, into the dispatcher's own functions.
+
+At one instant completions come first, then arrivals, then timers: a worker that is free at the moment of a deferred
+start takes it, and a query that arrives at that moment joins.
+"""
+
+from __future__ import annotations
+
+import math
+from enum import IntEnum
+from typing import Any
+
+import numba
+import numpy as np
+
+from stretto.core.outcome import Outcome
+from stretto.core.profile import Quantile
+from stretto.dispatch.compiled import compiled, pointer
+from stretto.dispatch.events import advance, finished, submit
+from stretto.dispatch.heap import move_key
+from stretto.dispatch.queue import NONE
+from stretto.dispatch.records import (
+    IN_FLIGHT,
+    NEVER,
+    OUTCOMES,
+    DecisionKind,
+    Status,
+    batches,
+    decisions,
+    float64s,
+    int32s,
+    int64s,
+    queries,
+    workers,
+)
+from stretto.sim.arrivals import ARRIVAL
+from stretto.sim.service import Draw
+from stretto.sim.tally import BUCKETS, TALLIES, bucket_of
+
+QUANTILES = len(Quantile)
+
+
+class Pause(IntEnum):
+    """Why the loop came back."""
+
+    REACHED = 0  # the end of the slice
+    ARRIVALS = 1  # all arrivals at hand are in; more are needed before time goes on
+    SLOTS = 2  # no query slot is free
+
+
+# One row per query, where a run records them.
+RECORD = np.dtype(
+    [
+        ("arrival_ns", "i8"),
+        ("deadline_ns", "i8"),
+        ("start_ns", "i8"),
+        ("end_ns", "i8"),
+        ("application", "i4"),
+        ("client", "i4"),
+        ("query_class", "i4"),
+        ("variant", "i4"),
+        ("worker", "i4"),
+        ("batch", "i4"),
+        ("outcome", "i4"),
+        ("priority", "i4"),
+    ],
+    align=True,
+)
+
+_ARRAYS = ("arrivals", "records", "heap", "place", "finish", "service", "parameters", *TALLIES)
+
+SIMULATION = np.dtype(
+    [(f"{name}_at", "u8") for name in _ARRAYS]
+    + [(f"{name}_count", "i8") for name in _ARRAYS]
+    + [
+        ("now_ns", "i8"),
+        ("next_arrival", "i8"),
+        ("first_tag", "i8"),  # number of the first arrival at hand
+        ("more_arrivals", "i8"),
+        ("warmup_ns", "i8"),  # queries that arrive before are served but not counted
+        ("recording", "i8"),
+        ("draw", "i8"),
+        ("base", "i8"),
+        ("stride", "i8"),
+        ("random", "u8"),
+    ],
+    align=True,
+)
+
+
+@compiled
+def arrivals_of(m: Any) -> Any:
+    return numba.carray(pointer(m.arrivals_at), (m.arrivals_count,), ARRIVAL)
+
+
+@compiled
+def records_of(m: Any) -> Any:
+    return numba.carray(pointer(m.records_at), (m.records_count,), RECORD)
+
+
+@compiled
+def uniform(m: Any) -> float:
+    """In (0, 1): splitmix64."""
+    m.random += np.uint64(0x9E3779B97F4A7C15)
+    z = m.random
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    z ^= z >> np.uint64(31)
+    return (np.float64(z >> np.uint64(11)) + 0.5) * (1.0 / 9007199254740992.0)
+
+
+@compiled
+def between_quantiles(m: Any, first: int, size: int) -> float:
+    """Inverse of a distribution that is linear between the median, p95 and p99, as far below the median as p95 is above."""
+    service = int64s(m.service_at, m.service_count)
+    p50 = float(service[first + Quantile.P50 * m.stride + size])
+    p95 = max(p50, float(service[first + Quantile.P95 * m.stride + size]))
+    p99 = max(p95, float(service[first + Quantile.P99 * m.stride + size]))
+    u = uniform(m)
+    if u < 0.5:
+        least = max(0.5 * p50, 2.0 * p50 - p95)
+        return least + (p50 - least) * u / 0.5
+    if u < 0.95:
+        return p50 + (p95 - p50) * (u - 0.5) / 0.45
+    if u < 0.99:
+        return p95 + (p99 - p95) * (u - 0.95) / 0.04
+    return p99 + (p99 - p95) * (u - 0.99) / 0.04
+
+
+@compiled
+def service_ns(m: Any, row: int, size: int) -> int:
+    first = row * QUANTILES * m.stride
+    if m.draw == Draw.QUANTILES:
+        return max(1, int(between_quantiles(m, first, size)))
+    base = int64s(m.service_at, m.service_count)[first + m.base * m.stride + size]
+    if m.draw == Draw.NONE:
+        return base
+    parameters = float64s(m.parameters_at, m.parameters_count)
+    if m.draw == Draw.LOGNORMAL:
+        sigma = parameters[0]
+        normal = math.sqrt(-2.0 * math.log(uniform(m))) * math.cos(2.0 * math.pi * uniform(m))
+        return max(1, int(base * math.exp(sigma * normal - 0.5 * sigma * sigma)))
+    return max(1, int(base * parameters[int(uniform(m) * m.parameters_count)]))
+
+
+@compiled
+def schedule(m: Any, s: Any, worker_index: int) -> None:
+    """If the worker has a batch to run that has no end yet, draw its end."""
+    finish = int64s(m.finish_at, m.finish_count)
+    worker = workers(s)[worker_index]
+    if worker.depth == 0 or finish[worker_index] != NEVER:
+        return
+    batch = batches(s)[worker_index * IN_FLIGHT + worker.front]
+    end = batch.expected_ns
+    if batch.count > 0:
+        end = batch.start_ns + service_ns(m, batch.variant * s.kinds + worker.kind, batch.count)
+    move_key(int32s(m.heap_at, m.heap_count), int32s(m.place_at, m.place_count), finish, worker_index, end)
+
+
+@compiled
+def tally_drop(m: Any, decision: Any, now_ns: int) -> None:
+    if decision.arrival_ns >= m.warmup_ns:
+        int64s(m.counts_at, m.counts_count)[decision.application * OUTCOMES + decision.reason] += 1
+    if m.recording:
+        record = records_of(m)[decision.tag]
+        record.end_ns = now_ns
+        record.outcome = decision.reason
+
+
+@compiled
+def tally_batch(m: Any, s: Any, worker_index: int, now_ns: int) -> None:
+    """Count the answers of the batch that is about to end."""
+    worker = workers(s)[worker_index]
+    batch = batches(s)[worker_index * IN_FLIGHT + worker.front]
+    if batch.count == 0:
+        return
+    counts = int64s(m.counts_at, m.counts_count)
+    variant_counts = int64s(m.variant_counts_at, m.variant_counts_count)
+    latencies = int64s(m.latency_histogram_at, m.latency_histogram_count)
+    queueings = int64s(m.queueing_histogram_at, m.queueing_histogram_count)
+    if batch.start_ns >= m.warmup_ns:
+        sizes = int64s(m.batch_histogram_at, m.batch_histogram_count)
+        sizes[batch.variant * m.stride + batch.count] += 1
+    slot = batch.first
+    while slot != NONE:
+        query = queries(s)[slot]
+        if query.status == Status.RUNNING:
+            outcome = 0 if now_ns <= query.deadline_ns else 1  # ON_TIME, LATE
+            if query.arrival_ns >= m.warmup_ns:
+                counts[query.application * OUTCOMES + outcome] += 1
+                variant_counts[batch.variant * 2 + outcome] += 1
+                latencies[query.application * BUCKETS + bucket_of(now_ns - query.arrival_ns)] += 1
+                queueings[query.application * BUCKETS + bucket_of(batch.start_ns - query.arrival_ns)] += 1
+            if m.recording:
+                record = records_of(m)[query.tag]
+                record.start_ns = batch.start_ns
+                record.end_ns = now_ns
+                record.variant = batch.variant
+                record.worker = worker_index
+                record.batch = batch.count
+                record.outcome = outcome
+        slot = query.next
+
+
+@compiled
+def settle(m: Any, s: Any, now_ns: int) -> None:
+    """Carry out what was just decided."""
+    for number in range(s.decision_count):
+        decision = decisions(s)[number]
+        if decision.kind == DecisionKind.DROP:
+            tally_drop(m, decision, now_ns)
+        elif decision.kind != DecisionKind.UNLOAD:
+            schedule(m, s, decision.worker)
+    s.decision_count = 0
+    s.tickets_named = 0
+
+
+@compiled
+def run_until(simulation: Any, state: Any, until_ns: int) -> int:
+    """Let virtual time run to `until_ns` (events at that very moment wait for the next slice)."""
+    m = simulation[0]
+    s = state[0]
+    settle(m, s, m.now_ns)  # what an adoption or a fault decided
+    heap = int32s(m.heap_at, m.heap_count)
+    place = int32s(m.place_at, m.place_count)
+    finish = int64s(m.finish_at, m.finish_count)
+    arrivals = arrivals_of(m)
+    while True:
+        if m.next_arrival >= m.arrivals_count and m.more_arrivals:
+            return Pause.ARRIVALS.value
+        arrival_ns = arrivals[m.next_arrival].time_ns if m.next_arrival < m.arrivals_count else NEVER
+        worker_index = heap[0]
+        finish_ns = finish[worker_index]
+        now_ns = min(arrival_ns, finish_ns, s.wake_ns)
+        if now_ns >= until_ns:
+            if until_ns < NEVER:
+                m.now_ns = until_ns
+            return Pause.REACHED.value
+        m.now_ns = now_ns
+        if finish_ns == now_ns:
+            tally_batch(m, s, worker_index, now_ns)
+            move_key(heap, place, finish, worker_index, NEVER)
+            finished(state, now_ns, worker_index, True)
+            schedule(m, s, worker_index)
+        elif arrival_ns == now_ns:
+            if s.free_slots == 0:
+                return Pause.SLOTS.value
+            query = arrivals[m.next_arrival]
+            submit(
+                state,
+                now_ns,
+                query.application,
+                query.deadline_ns,
+                m.first_tag + m.next_arrival,
+                query.client,
+                query.query_class,
+                query.priority,
+            )
+            m.next_arrival += 1
+        else:
+            advance(state, now_ns)
+        if s.decision_count > 0:
+            settle(m, s, now_ns)
+
+
+assert (Outcome.ON_TIME, Outcome.LATE) == (0, 1)  # tally_batch relies on it

@@ -1,0 +1,197 @@
+"""What a simulation found: a summary for people and programs, and every query's end where it was recorded."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.core.deployment import Deployment
+from stretto.core.outcome import OUTCOME_COUNT, Outcome
+from stretto.core.telemetry import Telemetry
+from stretto.sim.tally import BUCKETS, mean_ns, percentile_ns
+
+
+@dataclass(frozen=True)
+class VariantSummary:
+    """What one variant did."""
+
+    name: str
+    answered: int
+    share: float  # of the application's answers
+    batch_mean: float
+
+
+@dataclass(frozen=True)
+class Figures:
+    """The figures that hold for a whole run and for each of its applications."""
+
+    submitted: int
+    outcomes: dict[str, int]
+    unfinished: int  # still waiting or running when the run ended
+    goodput: float  # on-time answers per second
+    bad_rate: float  # share of queries without an answer on time, cancelled ones left out
+    on_time_rate: float
+    accuracy: float  # per on-time answer
+    correct_on_time: float  # share of queries answered right and on time
+    latency_ms: dict[str, float]
+    queueing_ms: dict[str, float]
+    batch_mean: float
+
+
+@dataclass(frozen=True)
+class ApplicationSummary(Figures):
+    """One application."""
+
+    name: str
+    slo_ms: float
+    variants: tuple[VariantSummary, ...]
+
+
+@dataclass(frozen=True)
+class Summary(Figures):
+    """A whole run."""
+
+    seconds: float
+    planner: str
+    seed: int
+    batch_histogram: tuple[int, ...]  # batches by size, from 0
+    worker_use: float  # mean share of time in which workers ran something
+    worker_busy: tuple[float, ...]
+    applications: tuple[ApplicationSummary, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, for JSON."""
+        return asdict(self)
+
+    @property
+    def worst_bad_rate(self) -> float:
+        """Of the application that fares worst."""
+        return max(application.bad_rate for application in self.applications if application.submitted)
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """`queries` has one row per query (dtype loop.RECORD) where the run recorded them."""
+
+    summary: Summary
+    queries: NDArray[Any] | None
+    samples: tuple[Telemetry, ...]
+    latency_histogram: NDArray[np.int64]  # [application, bucket]
+    queueing_histogram: NDArray[np.int64]
+
+    def save(self, path: str | Path) -> None:
+        """As .npz; the same run gives the same bytes."""
+        arrays: dict[str, Any] = {
+            "latency_histogram": self.latency_histogram,
+            "queueing_histogram": self.queueing_histogram,
+            "batch_histogram": np.array(self.summary.batch_histogram),
+            "outcome_names": np.array([outcome.name.lower() for outcome in Outcome]),
+        }
+        if self.queries is not None:
+            arrays |= {name: self.queries[name] for name in self.queries.dtype.names or ()}
+        with open(path, "wb") as file:
+            np.savez_compressed(file, **arrays)
+
+
+@dataclass(frozen=True, eq=False)
+class Tallies:
+    """The loop's counts, shaped."""
+
+    submitted: NDArray[np.int64]  # by application
+    counts: NDArray[np.int64]  # [application, outcome]
+    variant_counts: NDArray[np.int64]  # [variant, on time or late]
+    latency_histogram: NDArray[np.int64]
+    queueing_histogram: NDArray[np.int64]
+    batch_histogram: NDArray[np.int64]  # [variant, size]
+
+
+def _percentiles(histogram: NDArray[np.int64]) -> dict[str, float]:
+    return {
+        "mean": mean_ns(histogram) / 1e6,
+        **{f"p{share}": percentile_ns(histogram, share / 100) / 1e6 for share in (50, 95, 99)},
+    }
+
+
+def _figures(tallies: Tallies, deployment: Deployment, applications: list[int], seconds: float) -> dict[str, Any]:
+    counts = tallies.counts[applications].sum(axis=0)
+    submitted = int(tallies.submitted[applications].sum())
+    variants = [variant for application in applications for variant in deployment.variants_of(application)]
+    accuracies = np.array([deployment.variants[variant].accuracy for variant in variants])
+    on_time = int(counts[Outcome.ON_TIME])
+    correct = float(tallies.variant_counts[variants, 0] @ accuracies)
+    asked = submitted - int(counts[Outcome.DROPPED_CANCELLED])
+    sizes = tallies.batch_histogram[variants].sum(axis=0)
+    return {
+        "submitted": submitted,
+        "outcomes": {outcome.name.lower(): int(counts[outcome]) for outcome in Outcome},
+        "unfinished": submitted - int(counts.sum()),
+        "goodput": on_time / seconds,
+        "bad_rate": 1 - on_time / asked if asked else 0.0,
+        "on_time_rate": on_time / asked if asked else 1.0,
+        "accuracy": correct / on_time if on_time else 0.0,
+        "correct_on_time": correct / asked if asked else 0.0,
+        "latency_ms": _percentiles(tallies.latency_histogram[applications].sum(axis=0)),
+        "queueing_ms": _percentiles(tallies.queueing_histogram[applications].sum(axis=0)),
+        "batch_mean": _batch_mean(sizes),
+    }
+
+
+def _batch_mean(sizes: NDArray[np.int64]) -> float:
+    batches = int(sizes.sum())
+    return float(sizes @ np.arange(len(sizes))) / batches if batches else 0.0
+
+
+def summarise(
+    tallies: Tallies,
+    deployment: Deployment,
+    *,
+    seconds: float,
+    planner: str,
+    seed: int,
+    worker_busy: NDArray[np.float64],
+) -> Summary:
+    """From counts to figures. `seconds` is the counted part of the run."""
+    applications = []
+    for number, application in enumerate(deployment.applications):
+        figures = _figures(tallies, deployment, [number], seconds)
+        answered = max(1, int(tallies.counts[number, : Outcome.LATE + 1].sum()))
+        variants = tuple(
+            VariantSummary(
+                name=deployment.variants[variant].name,
+                answered=int(tallies.variant_counts[variant].sum()),
+                share=float(tallies.variant_counts[variant].sum() / answered),
+                batch_mean=_batch_mean(tallies.batch_histogram[variant]),
+            )
+            for variant in deployment.variants_of(number)
+        )
+        applications.append(
+            ApplicationSummary(**figures, name=application.name, slo_ms=application.slo_ns / 1e6, variants=variants)
+        )
+    sizes = tallies.batch_histogram.sum(axis=0)
+    used = int(np.max(np.flatnonzero(sizes), initial=0)) + 1
+    return Summary(
+        **_figures(tallies, deployment, list(range(len(deployment.applications))), seconds),
+        seconds=seconds,
+        planner=planner,
+        seed=seed,
+        batch_histogram=tuple(int(count) for count in sizes[:used]),
+        worker_use=float(worker_busy.mean()),
+        worker_busy=tuple(float(share) for share in worker_busy),
+        applications=tuple(applications),
+    )
+
+
+def empty_tallies(deployment: Deployment, stride: int) -> dict[str, NDArray[np.int64]]:
+    """Zeroed arrays of the shapes that the loop writes."""
+    applications, variants = len(deployment.applications), len(deployment.variants)
+    return {
+        "counts": np.zeros((applications, OUTCOME_COUNT), dtype=np.int64),
+        "variant_counts": np.zeros((variants, 2), dtype=np.int64),
+        "latency_histogram": np.zeros((applications, BUCKETS), dtype=np.int64),
+        "queueing_histogram": np.zeros((applications, BUCKETS), dtype=np.int64),
+        "batch_histogram": np.zeros((variants, stride), dtype=np.int64),
+    }

@@ -1,0 +1,287 @@
+"""The driver under virtual time: feeds arrivals to the dispatcher, calls periodic planners between slices, collects results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.core.deployment import Deployment
+from stretto.core.errors import StrettoError
+from stretto.core.profile import NS_PER_S
+from stretto.core.telemetry import Planner, Telemetry, View
+from stretto.dispatch.dispatcher import Dispatcher
+from stretto.dispatch.records import NEVER
+from stretto.sim.arrivals import ARRIVAL, Source
+from stretto.sim.loop import RECORD, SIMULATION, Pause, run_until
+from stretto.sim.results import Result, Tallies, empty_tallies, summarise
+from stretto.sim.service import Deterministic, Service, service_arrays
+
+MAX_SECONDS = 7 * 86_400.0
+
+
+class FaultKind(IntEnum):
+    """What happens to a worker."""
+
+    LEFT = 0
+    JOINED = 1
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A worker leaves or comes back at a moment of the run."""
+
+    second: float
+    worker: int
+    kind: FaultKind
+
+
+class Simulation:
+    """One run in progress. `simulate` is the usual way in; this is for callers who step it themselves."""
+
+    def __init__(
+        self,
+        deployment: Deployment,
+        planner: Planner,
+        source: Source,
+        *,
+        seconds: float,
+        seed: int = 1,
+        service: Service | None = None,
+        warmup_s: float = 0.0,
+        record: bool = False,
+        expected_rates: Sequence[float] | None = None,
+        correction: float = 0.0,
+    ) -> None:
+        if not 0 < seconds <= MAX_SECONDS:
+            raise StrettoError(f"a simulation runs between 0 and {MAX_SECONDS:.0f} seconds, not {seconds}")
+        if not 0 <= warmup_s < seconds:
+            raise StrettoError(f"the warm-up of {warmup_s} s must be shorter than the run of {seconds} s")
+        self.deployment, self.planner, self.seed = deployment, planner, seed
+        self.seconds, self.warmup_s = seconds, warmup_s
+        self.expected_rates = tuple(source.expected_rates(deployment, seconds) if expected_rates is None else expected_rates)
+        self.before: Telemetry | None = None
+        plan = planner(View(deployment, expected_rates=self.expected_rates))
+        self.dispatcher = Dispatcher(deployment, plan, correction=correction)
+        self.planner_name = plan.planner
+        self.samples: list[Telemetry] = []
+        self.submitted = np.zeros(len(deployment.applications), dtype=np.int64)
+        self._chunks: Iterator[NDArray[Any]] = iter(source.chunks(deployment, seconds, seed))
+        self._state = np.zeros(1, dtype=SIMULATION)
+        self._arrays: dict[str, NDArray[Any]] = {}
+        self._recording = record
+        stride = int(self.dispatcher.memory.state["latency_stride"][0])
+        law = service_arrays(service or Deterministic(), deployment, stride)
+        workers = len(deployment.workers)
+        self._put("service", law.table)
+        self._put("parameters", law.parameters)
+        self._put("heap", np.arange(workers, dtype=np.int32))
+        self._put("place", np.arange(workers, dtype=np.int32))
+        self._put("finish", np.full(workers, NEVER, dtype=np.int64))
+        self._put("records", np.zeros(1, dtype=RECORD))
+        self._put("arrivals", np.zeros(0, dtype=ARRIVAL))
+        self._tallies = empty_tallies(deployment, stride)
+        for name, array in self._tallies.items():
+            self._put(name, array)
+        state = self._state
+        state["draw"], state["base"], state["stride"] = law.draw, law.base, stride
+        state["warmup_ns"] = int(warmup_s * NS_PER_S)
+        state["recording"] = record
+        state["more_arrivals"] = 1
+        state["random"] = np.random.SeedSequence([seed, 0x5E41]).generate_state(1, np.uint64)[0]
+
+    @property
+    def now_ns(self) -> int:
+        return int(self._state["now_ns"][0])
+
+    @property
+    def is_drained(self) -> bool:
+        """Nothing will happen any more."""
+        state = self.dispatcher.memory.state
+        done = self._state["more_arrivals"][0] == 0 and self._state["next_arrival"][0] >= len(self._arrays["arrivals"])
+        idle = self._arrays["finish"].min() >= NEVER and state["wake_ns"][0] >= NEVER and state["decision_count"][0] == 0
+        return bool(done and idle)
+
+    def run_to(self, until_ns: int) -> None:
+        """Let virtual time run to `until_ns`."""
+        while True:
+            pause = run_until(self._state, self.dispatcher.memory.state, until_ns)
+            if pause == Pause.REACHED:
+                return
+            if pause == Pause.SLOTS:
+                self.dispatcher.grow()
+            else:
+                self._next_chunk()
+
+    def replan(self) -> None:
+        """Show the planner the present state and follow what it says."""
+        reading = self.dispatcher.telemetry(self.now_ns)
+        view = View(
+            self.deployment,
+            self.now_ns,
+            reading,
+            self.before if self.before is not None else reading,
+            self.expected_rates,
+            self.dispatcher.waiting,
+        )
+        plan = self.planner(view)
+        self.before = reading
+        if plan is not self.dispatcher.plan:
+            self.dispatcher.adopt(self.now_ns, plan)
+
+    def sample(self) -> None:
+        """Keep a reading for the results."""
+        self.samples.append(self.dispatcher.telemetry(self.now_ns))
+
+    def apply(self, fault: Fault) -> None:
+        """A worker leaves, with what it runs, or comes back."""
+        if fault.kind is FaultKind.LEFT:
+            self._arrays["finish"][fault.worker] = NEVER
+            self._rebuild_heap()
+            self.dispatcher.worker_left(self.now_ns, fault.worker)
+        else:
+            self.dispatcher.worker_joined(self.now_ns, fault.worker)
+
+    def result(self) -> Result:
+        """Figures of the run so far."""
+        seconds = self.seconds - self.warmup_s
+        tallies = Tallies(submitted=self.submitted, **self._tallies)
+        busy = self.dispatcher.memory["workers"]["busy_ns"] / max(self.now_ns, 1)
+        summary = summarise(
+            tallies, self.deployment, seconds=seconds, planner=self.planner_name, seed=self.seed, worker_busy=busy
+        )
+        total = int(self._state["first_tag"][0]) + len(self._arrays["arrivals"])
+        return Result(
+            summary=summary,
+            queries=self._arrays["records"][:total].copy() if self._recording else None,
+            samples=tuple(self.samples),
+            latency_histogram=self._tallies["latency_histogram"],
+            queueing_histogram=self._tallies["queueing_histogram"],
+        )
+
+    def _put(self, name: str, array: NDArray[Any]) -> None:
+        own = np.ascontiguousarray(array)
+        self._arrays[name] = own
+        self._state[f"{name}_at"] = own.ctypes.data
+        self._state[f"{name}_count"] = own.size
+
+    def _rebuild_heap(self) -> None:
+        order = np.argsort(self._arrays["finish"], kind="stable").astype(np.int32)  # a sorted array is a heap
+        self._arrays["heap"][:] = order
+        self._arrays["place"][order] = np.arange(len(order), dtype=np.int32)
+
+    def _next_chunk(self) -> None:
+        state = self._state
+        state["first_tag"] += len(self._arrays["arrivals"])
+        chunk = next(self._chunks, None)
+        state["next_arrival"] = 0
+        if chunk is None:
+            state["more_arrivals"] = 0
+            chunk = np.zeros(0, dtype=ARRIVAL)
+        self._put("arrivals", chunk)
+        counted = chunk["application"][chunk["time_ns"] >= state["warmup_ns"][0]]
+        self.submitted += np.bincount(counted, minlength=len(self.submitted))
+        if self._recording and len(chunk):
+            self._record(chunk, int(state["first_tag"][0]))
+
+    def _record(self, chunk: NDArray[Any], first: int) -> None:
+        records = self._arrays["records"]
+        if first + len(chunk) > len(records):
+            grown = np.zeros(max(2 * len(records), first + len(chunk)), dtype=RECORD)
+            grown[:first] = records[:first]
+            records = grown
+            self._put("records", records)
+        rows = records[first : first + len(chunk)]
+        rows["arrival_ns"] = chunk["time_ns"]
+        for name in ("deadline_ns", "application", "client", "query_class", "priority"):
+            rows[name] = chunk[name]
+        rows["start_ns"] = rows["end_ns"] = rows["variant"] = rows["worker"] = rows["outcome"] = -1
+
+
+def simulate(
+    deployment: Deployment,
+    planner: Planner,
+    source: Source,
+    *,
+    seconds: float,
+    seed: int = 1,
+    service: Service | None = None,
+    replan_s: float | None = None,
+    sample_s: float | None = None,
+    warmup_s: float = 0.0,
+    record: bool = False,
+    expected_rates: Sequence[float] | None = None,
+    correction: float = 0.0,
+    faults: Sequence[Fault] = (),
+    progress: Callable[[float], None] | None = None,
+) -> Result:
+    """Run `seconds` of arrivals and let everything that is waiting end.
+
+    The planner is called at the start and each `replan_s`; `sample_s` keeps telemetry readings in the result.
+    """
+    run = Simulation(
+        deployment,
+        planner,
+        source,
+        seconds=seconds,
+        seed=seed,
+        service=service,
+        warmup_s=warmup_s,
+        record=record,
+        expected_rates=expected_rates,
+        correction=correction,
+    )
+    end_ns = int(seconds * NS_PER_S)
+    for stop_ns, actions in _stops(end_ns, replan_s, sample_s, faults, progress is not None):
+        run.run_to(stop_ns)
+        for action in actions:
+            if action == "replan":
+                run.replan()
+            elif action == "sample":
+                run.sample()
+            elif isinstance(action, Fault):
+                run.apply(action)
+        if progress is not None:
+            progress(stop_ns / end_ns)
+    _drain(run, end_ns, replan_s)
+    return run.result()
+
+
+def _stops(
+    end_ns: int, replan_s: float | None, sample_s: float | None, faults: Sequence[Fault], with_progress: bool
+) -> list[tuple[int, list[Any]]]:
+    """The moments at which the compiled loop comes back, and what is done there."""
+    stops: dict[int, list[Any]] = {end_ns: []}
+    for fault in faults:
+        stops.setdefault(int(fault.second * NS_PER_S), []).append(fault)
+    for action, every in (("sample", sample_s), ("replan", replan_s)):
+        if every is not None:
+            if every <= 0:
+                raise StrettoError(f"the {action} interval must be above zero, not {every} s")
+            step = max(1, int(every * NS_PER_S))
+            for at_ns in range(step, end_ns, step):
+                stops.setdefault(at_ns, []).append(action)
+    if with_progress:
+        for part in range(1, 100):
+            stops.setdefault(end_ns * part // 100, [])
+    return sorted(((at_ns, actions) for at_ns, actions in stops.items() if at_ns <= end_ns), key=lambda stop: stop[0])
+
+
+def _drain(run: Simulation, end_ns: int, replan_s: float | None) -> None:
+    """Arrivals are over: go on until nothing is left to happen. A periodic planner goes on being called, within reason."""
+    longest = max(application.slo_ns for application in run.deployment.applications)
+    if replan_s is None:
+        run.run_to(int(NEVER))
+        return
+    step = max(1, int(replan_s * NS_PER_S))
+    at_ns = end_ns
+    while not run.is_drained or run.dispatcher.memory.state["waiting"][0] > 0:
+        if at_ns > end_ns + 100 * longest + 10 * step:
+            return
+        run.replan()
+        at_ns += step
+        run.run_to(at_ns)

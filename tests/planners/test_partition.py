@@ -1,0 +1,242 @@
+"""Partitioning: the limits hold, the optimum is that of exhaustive search, and random assignments are worse."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stretto.core.application import Application, Variant
+from stretto.core.deployment import Deployment
+from stretto.core.errors import StrettoError
+from stretto.core.profile import NS_PER_MS, LatencyProfile
+from stretto.core.telemetry import View
+from stretto.core.worker import workers
+from stretto.planners.partition import (
+    Partition,
+    PartitionProblem,
+    evaluate,
+    expected_work,
+    keeps_limits,
+    partition_problem,
+    random_partition,
+    solve_partition,
+    split_workers,
+)
+
+
+def problem(
+    models: int,
+    subclusters: int,
+    seed: int,
+    max_rate: float = math.inf,
+    max_bytes: float = math.inf,
+    current: tuple[int, ...] | None = None,
+    change_cost: np.ndarray | None = None,
+    max_cost: float = math.inf,
+    weight: float | None = None,
+) -> PartitionProblem:
+    draw = np.random.default_rng(seed)
+    return PartitionProblem(
+        rates=draw.exponential(100, models),
+        static_bytes=draw.choice([99, 88, 230, 84, 170, 822], models).astype(np.float64),
+        dynamic_bytes=draw.choice([2172, 1519, 3386, 2653, 2798, 6200], models).astype(np.float64),
+        subclusters=subclusters,
+        max_rate=max_rate,
+        max_bytes=max_bytes,
+        weight=weight,
+        current=current,
+        change_cost=change_cost,
+        max_cost=max_cost,
+    )
+
+
+def exhaustive(asked: PartitionProblem) -> Partition | None:
+    every = itertools.product(range(asked.subclusters), repeat=len(asked.rates))
+    kept = (evaluate(asked, chosen) for chosen in every if keeps_limits(asked, chosen))
+    return min(kept, key=lambda partition: partition.objective, default=None)
+
+
+def test_figures_of_an_assignment() -> None:
+    asked = PartitionProblem(
+        rates=np.array([10.0, 20, 30]),
+        static_bytes=np.array([4.0, 2, 2]),
+        dynamic_bytes=np.array([5.0, 9, 1]),
+        subclusters=2,
+        weight=3.0,
+        current=(0, 0, -1),
+        change_cost=np.array([[1.0, 2], [4, 8], [16, 32]]),
+    )
+    found = evaluate(asked, (0, 1, 1))
+    assert (found.rate_gap, found.bytes_gap, found.objective) == (20, 0, 20)
+    assert found.cost == 4 + 8 + 32  # the second model leaves one place for the other, the third is new
+    assert (found.rate_imbalance, found.bytes_imbalance) == (pytest.approx(40 / 30), 0)
+
+
+def test_each_limit_is_a_limit() -> None:
+    base = {"rates": np.array([10.0, 20]), "static_bytes": np.array([4.0, 2]), "dynamic_bytes": np.array([5.0, 9])}
+    assert keeps_limits(PartitionProblem(**base, subclusters=2, max_rate=30, max_bytes=15), (0, 0))
+    assert not keeps_limits(PartitionProblem(**base, subclusters=2, max_rate=29.9), (0, 0))
+    assert not keeps_limits(PartitionProblem(**base, subclusters=2, max_bytes=14.9), (0, 0))  # 4 + 2 + max(5, 9)
+    assert keeps_limits(PartitionProblem(**base, subclusters=2, current=(0, 1), max_cost=2), (0, 0))
+    assert not keeps_limits(PartitionProblem(**base, subclusters=2, current=(0, 1), max_cost=1.9), (0, 0))
+    assert keeps_limits(PartitionProblem(**base, subclusters=2, max_cost=0), (0, 0))  # the first start changes nothing
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("limited", [False, True], ids=["free", "limited"])
+def test_the_optimum_is_that_of_exhaustive_search(seed: int, limited: bool) -> None:
+    asked = problem(7, 3, seed)
+    if limited:
+        best = exhaustive(asked)
+        assert best is not None
+        loads = np.bincount(best.assignment, weights=asked.rates, minlength=3)
+        asked = problem(7, 3, seed, max_rate=float(loads.max()) * 0.999 + 40, max_bytes=6200 + 650)
+    best, found = exhaustive(asked), None
+    if best is None:
+        with pytest.raises(StrettoError, match="no partition"):
+            solve_partition(asked)
+        return
+    found = solve_partition(asked)
+    assert keeps_limits(asked, found.assignment)
+    assert found.is_optimal
+    assert found.objective == pytest.approx(best.objective, rel=1e-3)
+
+
+def test_the_largest_dynamic_memory_counts_once_per_subcluster() -> None:
+    """Two models with much dynamic memory fit only together; balancing alone would keep them apart."""
+    asked = PartitionProblem(
+        rates=np.array([10.0, 10, 10, 10]),
+        static_bytes=np.array([1.0, 1, 8, 8]),
+        dynamic_bytes=np.array([10.0, 10, 1, 1]),
+        subclusters=2,
+        max_bytes=17,
+        weight=1.0,
+    )
+    found = solve_partition(asked)
+    assert found.assignment[0] == found.assignment[1] != found.assignment[2] == found.assignment[3]
+    loose = PartitionProblem(asked.rates, asked.static_bytes, asked.dynamic_bytes, 2, max_bytes=100, weight=1.0)
+    assert solve_partition(loose).objective == pytest.approx(0)
+
+
+@pytest.mark.parametrize("max_cost", [0, 2, 4, 6, 100])
+def test_the_cost_of_change_is_bounded_and_well_spent(max_cost: float) -> None:
+    current = (0, 0, 0, 0, 1, 1, 2)
+    asked = problem(7, 3, 11, current=current, max_cost=max_cost)
+    best, found = exhaustive(asked), solve_partition(asked)
+    assert best is not None
+    assert found.cost <= max_cost
+    assert sum(a != b for a, b in zip(found.assignment, current, strict=True)) <= max_cost / 2
+    assert found.objective == pytest.approx(best.objective, rel=1e-3)
+
+
+def test_a_new_model_pays_for_loading_only() -> None:
+    current = (0, 0, 1, 1, 2, 2, -1)
+    with pytest.raises(StrettoError, match="no partition"):
+        solve_partition(problem(7, 3, 5, current=current, max_cost=0.5))
+    found = solve_partition(problem(7, 3, 5, current=current, max_cost=1))
+    assert found.assignment[:6] == current[:6]
+    assert found.cost == 1
+
+
+def test_costs_differ_by_model_and_subcluster() -> None:
+    cost = np.random.default_rng(3).uniform(0.5, 5, (6, 2))
+    asked = problem(6, 2, 3, current=(0, 0, 0, 0, 1, 1), change_cost=cost, max_cost=7)
+    best, found = exhaustive(asked), solve_partition(asked)
+    assert best is not None
+    assert found.cost <= 7
+    assert found.objective == pytest.approx(best.objective, rel=1e-3)
+
+
+def test_better_than_the_random_baseline() -> None:
+    asked = problem(40, 4, 1, max_bytes=6200 + 3500)
+    drawn, found = random_partition(asked, 2000, seed=1), solve_partition(asked, time_limit_s=1.0)
+    assert drawn is not None
+    assert keeps_limits(asked, drawn.assignment)
+    assert keeps_limits(asked, found.assignment)
+    assert found.objective < drawn.objective / 4
+    assert random_partition(asked, 50, seed=2) == random_partition(asked, 50, np.random.default_rng(2))
+    assert random_partition(problem(4, 2, 1, max_rate=1), 10, seed=1) is None
+
+
+@pytest.mark.parametrize("current", [None, tuple(number % 20 for number in range(400))])
+def test_without_time_for_the_solver_the_greedy_assignment_stands(current: tuple[int, ...] | None) -> None:
+    asked = problem(400, 20, 2, max_bytes=6200 + 6000, current=current, max_cost=100)
+    found = solve_partition(asked, time_limit_s=1e-3)
+    assert keeps_limits(asked, found.assignment)
+    assert not found.is_optimal
+    if current is None:
+        assert found.rate_imbalance < 0.1
+        assert found.bytes_imbalance < 0.1
+    else:
+        assert found.cost <= 100
+        assert found.objective < evaluate(asked, current).objective
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_workers_are_split_by_work(data: st.DataObject) -> None:
+    subclusters = data.draw(st.integers(1, 6))
+    assignment = data.draw(st.lists(st.integers(0, subclusters - 1), min_size=1, max_size=20))
+    work = [data.draw(st.floats(0, 50)) for _ in assignment]
+    count = data.draw(st.integers(subclusters, 40))
+    parts = split_workers(assignment, work, subclusters, range(100, 100 + count))
+    assert sorted(worker for part in parts for worker in part) == list(range(100, 100 + count))
+    loads = np.bincount(assignment, weights=work, minlength=subclusters)
+    for number, part in enumerate(parts):
+        assert bool(part) == (number in assignment)
+        # Nobody would gain by a worker from somebody with a lower load even after giving it away.
+        for other in range(subclusters):
+            if len(parts[other]) > 1 and part:
+                assert loads[number] / len(part) <= loads[other] / (len(parts[other]) - 1) + 1e-9
+
+
+def test_each_subcluster_gets_its_share_of_every_kind() -> None:
+    parts = split_workers([0, 1], [2.0, 1.0], 2, range(12))
+    assert [len([w for w in part if w < 6]) for part in parts] == [4, 2]
+    assert [len(part) for part in parts] == [8, 4]
+    with pytest.raises(StrettoError, match="only 1 workers"):
+        split_workers([0, 1], [2.0, 1.0], 2, [0])
+
+
+def test_from_a_view() -> None:
+    def application(name: str, memory_bytes: int) -> Application:
+        variant = Variant("v", 0.7, (LatencyProfile.linear(1, 4),), memory_bytes, 2 * memory_bytes)
+        return Application(name, 16 * NS_PER_MS, (variant,))
+
+    deployment = Deployment((application("a", 10), application("b", 20)), workers(4, memory_bytes=500))
+    asked = partition_problem(View(deployment, expected_rates=(100.0, 300.0)), (0, 1), 2)
+    np.testing.assert_array_equal(asked.rates, [100, 300])
+    np.testing.assert_array_equal(asked.static_bytes, [10, 20])
+    np.testing.assert_array_equal(asked.dynamic_bytes, [20, 40])
+    assert asked.max_bytes == 500
+    work = expected_work(deployment, (0, 1), asked.rates)
+    assert work == pytest.approx([100 * 0.002, 300 * 0.002])  # batches of four in 8 ms
+    found = solve_partition(asked)
+    parts = split_workers(found.assignment, work, 2, range(4))
+    assert len(parts[found.assignment[1]]) == 3
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"rates": np.array([])},
+        {"rates": np.array([-1.0, 1])},
+        {"static_bytes": np.array([1.0])},
+        {"subclusters": 0},
+        {"current": (0, 2)},
+        {"current": (0,)},
+        {"change_cost": np.ones((2, 3))},
+    ],
+)
+def test_senseless_problems_are_refused(wrong: dict[str, object]) -> None:
+    right: dict[str, object] = {
+        "rates": np.ones(2),
+        "static_bytes": np.ones(2),
+        "dynamic_bytes": np.ones(2),
+        "subclusters": 2,
+    }
+    with pytest.raises(StrettoError):
+        PartitionProblem(**{**right, **wrong})  # type: ignore[arg-type]

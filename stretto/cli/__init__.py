@@ -1,1 +1,1 @@
-"""The command line: one thin file a command. Nothing here decides anything; numpy and Numba load inside the commands."""
+"""The command line: one thin file a command. numpy and Numba load inside the commands, so that help comes at once."""

@@ -78,7 +78,7 @@ def bound(
             "answered in time, at most": [share(at_load.answered_share)],
             "correct and on time, at most": [share(at_load.correct_share)],
             **{
-                f"workers of kind {kind} needed": [share(use)]
+                f"workers of kind {kind} busy with that": [share(use)]
                 for kind, use in zip(described.deployment.kinds, at_load.worker_use, strict=True)
             },
         }

@@ -24,6 +24,7 @@ from stretto.cli.options import (
 )
 from stretto.cli.output import PLOT_SUFFIXES, check_writable, part_of, print_json, print_tables, progress_bar
 from stretto.cli.run import run_scenario
+from stretto.core.errors import StrettoError
 
 if TYPE_CHECKING:
     from stretto.cli.output import Progress
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from stretto.sim.results import Summary
 
 FIRST_GUESS = 0.8  # of the fluid bound
-Seeds = Annotated[int, typer.Option(metavar="N", min=1, max=1000, help="Search once for each of N seeds; take the median.")]
+Seeds = Annotated[int, typer.Option(metavar="N", min=1, max=1000, help="A rate holds if it holds for most of N seeds.")]
 
 
 def goodput(
@@ -61,18 +62,22 @@ def goodput(
     described = adjusted(described_scenario(scenario, model, slo_ms, workers, arrivals), seed, seconds)
     scenarios = under_planners(described, planner, compare)
     bounds = bounds_of(described)
+    if bounds.fluid <= 0:
+        raise StrettoError("an application has no variant that answers a single query within its SLO; raise the SLO")
     found = {}
     with progress_bar("searching") as progress:
         for number, (name, one) in enumerate(scenarios.items()):
             part = part_of(progress, number, len(scenarios))
             found[name] = search(one, FIRST_GUESS * bounds.fluid, seeds, part)
+    limit = bounds.staggered or bounds.fluid
     if plot is not None:
         from stretto.report import plots
 
-        plots.save(plots.goodput_figure(found, described.name, bounds.staggered or bounds.fluid), plot)
-    limit = bounds.staggered or bounds.fluid
+        plots.save(plots.goodput_figure(found, described.name, limit), plot)
     if as_json:
-        planners = {name: {"goodput": one.rate, "by_seed": list(one.rates)} for name, one in found.items()}
+        planners = {
+            name: {"goodput": one.rate, "failed": one.failed, "probes": len(one.probes)} for name, one in found.items()
+        }
         bound = {"fluid": bounds.fluid, "staggered": bounds.staggered, "uncoordinated": bounds.uncoordinated}
         settings = {"seconds": described.seconds, "seed": described.seed, "seeds": seeds}
         print_json({"scenario": described.name, **settings, "planners": planners, "bounds": bound})
@@ -81,12 +86,12 @@ def goodput(
 
     kind = "fluid" if bounds.staggered is None else "staggered"
     rows = {
-        name: [whole(one.rate), f"{whole(min(one.rates))} … {whole(max(one.rates))}", share(one.rate / limit)]
+        name: [whole(one.rate), whole(one.failed), share(one.rate / limit), str(len(one.probes))]
         for name, one in found.items()
     }
-    columns = ["goodput /s", "over seeds", f"of the {kind} bound"]
+    columns = ["goodput /s", "first failure /s", f"of the {kind} bound", "runs"]
     title = f"{described.name}: {seeds} seeds of {described.seconds:g} s"
-    print_tables(figures_table(title, "planner", columns, {**rows, f"{kind} bound": [whole(limit), "", ""]}))
+    print_tables(figures_table(title, "planner", columns, {**rows, f"{kind} bound": [whole(limit), "", "", ""]}))
 
 
 def search(scenario: Scenario, guess: float, seeds: int, progress: Progress | None) -> GoodputResult:

@@ -46,7 +46,9 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def stretto(
-    version: Annotated[bool, typer.Option("--version", help="Print the version.", callback=_version, is_eager=True)] = False,
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_version, is_eager=True)
+    ] = False,
 ) -> None:
     """Machine-learning inference under deadlines: simulate, measure and bound schedules.
 

@@ -11,11 +11,15 @@ ScenarioFile = Annotated[Path, typer.Argument(metavar="SCENARIO.toml", help="Wha
 OptionalScenarioFile = Annotated[
     Path | None, typer.Argument(metavar="[SCENARIO.toml]", help="What to measure; or describe it by options.")
 ]
-Model = Annotated[str | None, typer.Option(metavar="TABLE:MODEL", help="A published model, as symphony_1080ti:ResNet50.")]
+Model = Annotated[
+    str | None, typer.Option(metavar="TABLE:MODEL", help="A published model, as symphony_1080ti:ResNet50.")
+]
 SloMs = Annotated[float | None, typer.Option(metavar="MS", help="The SLO of the model; else the published one.")]
 Workers = Annotated[int | None, typer.Option(metavar="N", help="Number of workers (with --model; 8 unless given).")]
 Arrivals = Annotated[str | None, typer.Option(metavar="KIND", help="With --model: poisson, uniform or gamma:SHAPE.")]
-Planner = Annotated[str | None, typer.Option(metavar="NAME", help="Planner in place of the scenario's; see stretto planners.")]
+Planner = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Planner in place of the scenario's; see stretto planners.")
+]
 Compare = Annotated[str | None, typer.Option(metavar="A,B,C", help="Several planners on the same load, side by side.")]
 Seed = Annotated[int | None, typer.Option(metavar="N", help="Seed in place of the scenario's.")]
 Seconds = Annotated[float | None, typer.Option(metavar="S", help="Simulated seconds in place of the scenario's.")]

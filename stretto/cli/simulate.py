@@ -13,7 +13,9 @@ from stretto.cli.output import PLOT_SUFFIXES, check_writable, part_of, print_jso
 from stretto.cli.run import run_scenario
 from stretto.core.errors import StrettoError
 
-Out = Annotated[Path | None, typer.Option(metavar="FILE.npz", help="Write every query's outcome; same seed, same bytes.")]
+Out = Annotated[
+    Path | None, typer.Option(metavar="FILE.npz", help="Write every query's outcome; same seed, same bytes.")
+]
 
 
 def simulate(

@@ -161,9 +161,13 @@ class Accumulate:
 
 @dataclass(frozen=True)
 class Deferred:
-    """At the latest moment that still lets one more query join, or when more than βλ are gathered (Symphony 4.3)."""
+    """At the latest moment that still lets one more query join (Symphony 4.3, figure 16).
+
+    `when_gathered`: also as soon as more than βλ are gathered, condition (a) of section 4.3.
+    """
 
     max_batch: int = 4096
+    when_gathered: bool = True
 
 
 Release = Eager | Accumulate | Deferred

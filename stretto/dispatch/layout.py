@@ -193,6 +193,8 @@ def _lay_out_lane(record: Any, lane: Lane, deployment: Deployment, parts: dict[s
     record["may_load"], record["capacity"], record["max_batch"] = lane.may_load, lane.capacity, release.max_batch
     if isinstance(release, Accumulate):
         record["min_batch"], record["timeout_ns"] = release.min_batch, release.timeout_ns
+    if isinstance(release, Deferred):
+        record["when_gathered"] = release.when_gathered
     record["control_ns"], record["data_ns"], record["ahead_ns"] = lane.control_ns, lane.data_ns, lane.ahead_ns
     if lane.adaptive_cap is not None:
         cap = lane.adaptive_cap

@@ -28,9 +28,12 @@ def roll(s: Any, lane_index: int, now_ns: int) -> None:
         counts[first + lane.rate_bucket] = 0
         lane.rate_edge_ns += s.rate_bucket_ns
     # The window is seven full buckets and the part of the eighth that has passed.
-    into = now_ns - (lane.rate_edge_ns - s.rate_bucket_ns)
-    span = min((RATE_BUCKETS - 1) * s.rate_bucket_ns + into, now_ns - lane.rate_first_ns)
-    lane.rate = lane.rate_total / max(span, s.rate_bucket_ns)
+    span = (RATE_BUCKETS - 1) * s.rate_bucket_ns + now_ns - (lane.rate_edge_ns - s.rate_bucket_ns)
+    age = now_ns - lane.rate_first_ns
+    if age < span:  # the first window: the gaps since the first arrival
+        lane.rate = (lane.rate_total - 1) / max(age, 1)
+    else:
+        lane.rate = lane.rate_total / span
 
 
 @compiled

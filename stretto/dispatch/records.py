@@ -124,6 +124,7 @@ LANE = np.dtype(
         ("late", "i4"),
         ("worker_choice", "i4"),
         ("may_load", "i4"),
+        ("when_gathered", "i4"),
         ("capacity", "i8"),
         ("min_batch", "i8"),
         ("max_batch", "i8"),

@@ -36,7 +36,7 @@ def deferred_ns(s: Any, lane_index: int, row: int, size: int, limit: int, now_ns
     lane = lanes(s)[lane_index]
     if size < lane.length or size >= limit:  # one more could not join
         return now_ns
-    if size > rows(s)[row].beta_ns * lane.rate:
+    if lane.when_gathered and size > rows(s)[row].beta_ns * lane.rate:
         return now_ns
     return lane.head_ns - latency_ns(s, row, size + 1) - delay_ns(lane, size)
 

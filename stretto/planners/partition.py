@@ -8,7 +8,7 @@ force. The solver's time limit is its own; nothing here reads a clock.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -314,7 +314,7 @@ def partition_problem(
     )
 
 
-def expected_work(deployment: Deployment, chosen: Sequence[int], rates: Sequence[float]) -> NDArray[np.float64]:
+def expected_work(deployment: Deployment, chosen: Sequence[int], rates: Iterable[float]) -> NDArray[np.float64]:
     """How many workers each application keeps busy in the batches that fit half its SLO (Symphony equation 1)."""
     work = []
     for application, variant, rate in zip(deployment.applications, chosen, rates, strict=True):
@@ -327,7 +327,7 @@ def expected_work(deployment: Deployment, chosen: Sequence[int], rates: Sequence
 
 
 def split_workers(
-    assignment: Sequence[int], work: Sequence[float], subclusters: int, workers: Sequence[int]
+    assignment: Sequence[int], work: Iterable[float], subclusters: int, workers: Sequence[int]
 ) -> tuple[tuple[int, ...], ...]:
     """Worker numbers by sub-cluster, in proportion to the work of its models; at least one where there is a model.
 
@@ -336,7 +336,7 @@ def split_workers(
     held = np.bincount(assignment, minlength=subclusters) > 0
     if held.sum() > len(workers):
         raise StrettoError(f"{int(held.sum())} sub-clusters hold models, but there are only {len(workers)} workers")
-    loads = np.bincount(assignment, weights=np.asarray(work, dtype=np.float64), minlength=subclusters)
+    loads = np.bincount(assignment, weights=np.array(list(work)), minlength=subclusters)
     if loads.sum() <= 0:
         loads = held.astype(np.float64)
     counts = held.astype(np.int64)

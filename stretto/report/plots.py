@@ -5,8 +5,10 @@ A planner keeps its colour in every plot. Nothing is ever shown on a screen, so 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -52,8 +54,9 @@ STYLE = {
 }
 
 
-def _figure(width: float, height: float, columns: int, title: str, **rest: Any) -> tuple[Any, list[Any]]:
-    """A figure without a window behind it, in the house style."""
+@contextmanager
+def _figure(width: float, height: float, columns: int, title: str, **rest: Any) -> Iterator[tuple[Any, list[Any]]]:
+    """A figure without a window behind it; what is drawn inside the `with` is in the house style."""
     try:
         from matplotlib import rc_context
         from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -63,9 +66,8 @@ def _figure(width: float, height: float, columns: int, title: str, **rest: Any) 
     with rc_context(STYLE):
         figure = Figure(figsize=(width, height), layout="constrained")
         FigureCanvasAgg(figure)
-        axes = figure.subplots(1, columns, squeeze=False, **rest)
-        figure.suptitle(title, x=0.01, ha="left", fontsize=13, fontweight="bold", color=INK)
-    return figure, list(axes[0])
+        figure.suptitle(title, x=0.005, ha="left", fontsize=13, fontweight="bold")
+        yield figure, list(figure.subplots(1, columns, squeeze=False, **rest)[0])
 
 
 def save(figure: Any, file: Path) -> None:
@@ -95,42 +97,54 @@ def outcome_shares(summary: Any) -> dict[str, float]:
 def run_figure(result: Result, title: str) -> Any:
     """One run: how long answers took, how large batches were, how queries ended."""
     summary = result.summary
-    figure, (latency, sizes, ends) = _figure(13, 4.0, 3, f"{title} · {summary.planner}", width_ratios=(1.2, 1, 1))
-    draw_latency(latency, result)
-    draw_batches(sizes, summary.batch_histogram, ON_TIME)
-    draw_outcomes(ends, summary)
+    with _figure(13, 4.0, 3, f"{title} · {summary.planner}", width_ratios=(1.2, 1, 1)) as (figure, axes):
+        draw_latency(axes[0], result)
+        draw_batches(axes[1], summary.batch_histogram, ON_TIME)
+        draw_outcomes(axes[2], summary)
     return figure
 
 
 def comparison_figure(summaries: Mapping[str, Summary], title: str, words: Mapping[str, str] | None = None) -> Any:
     """Planners side by side on one load: how queries ended, mean batch, how busy the workers were."""
-    figure, axes = _figure(12, 1.6 + 0.5 * len(summaries), 3, title, sharey=True, width_ratios=(2.2, 1, 1))
-    draw_shares(axes[0], summaries, words)
-    batches = {name: summary.batch_mean for name, summary in summaries.items()}
-    draw_bars(axes[1], batches, "mean batch", "{:.1f}")
-    busy = {name: 100 * summary.worker_use for name, summary in summaries.items()}
-    draw_bars(axes[2], busy, "workers busy, %", "{:.0f}")
-    axes[2].set_xlim(0, 118)
+    height = 2.2 + 0.45 * len(summaries)
+    with _figure(12, height, 3, title, sharey=True, width_ratios=(2.2, 1, 1)) as (figure, axes):
+        draw_shares(axes[0], summaries, words)
+        draw_bars(axes[1], {name: summary.batch_mean for name, summary in summaries.items()}, "mean batch", "{:.1f}")
+        busy = {name: 100 * summary.worker_use for name, summary in summaries.items()}
+        draw_bars(axes[2], busy, "workers busy, %", "{:.0f}")
+        axes[2].set_xlim(0, 100)
     return figure
 
 
 def goodput_figure(found: Mapping[str, GoodputResult], title: str, limit: float) -> Any:
     """A goodput search: the bad rate of the worst application at each rate tried, and the rates found."""
-    figure, (bad, best) = _figure(12, 4.2, 2, title, width_ratios=(1.4, 1))
-    for place, (name, one) in enumerate(found.items()):
-        probes = sorted((probe.rate, 100 * probe.bad_rate) for probe in one.probes)
-        bad.plot(*zip(*probes, strict=True), ".-", color=colour_of(name, place), label=name, linewidth=1.2)
-    bad.axhline(1.0, color=INK, linewidth=0.8, linestyle="--")
-    bad.annotate("1%", (1, 1.0), xycoords=("axes fraction", "data"), xytext=(4, 0), textcoords="offset points", va="center")
-    bad.set_yscale("symlog", linthresh=0.1)
-    bad.set_ylim(bottom=0)
-    bad.set(title="bad rate of the worst application", xlabel="queries/s offered", ylabel="%")
-    bad.legend(loc="upper left")
-    draw_bars(best, {name: one.rate for name, one in found.items()}, "goodput, queries/s", "{:,.0f}", labels=True)
-    best.axvline(limit, color=INK, linewidth=0.8, linestyle="--")
-    best.set_xlim(right=1.12 * max(limit, *(one.rate for one in found.values())))
-    best.annotate("bound", (limit, 1), xycoords=("data", "axes fraction"), xytext=(4, -4), textcoords="offset points", va="top")
+    with _figure(12, 4.2, 2, title, width_ratios=(1.4, 1)) as (figure, (bad, best)):
+        draw_bad_rates(bad, found)
+        draw_bars(best, {name: one.rate for name, one in found.items()}, "goodput, queries/s", "{:,.0f}", labels=True)
+        best.axvline(limit, color=INK, linewidth=0.8, linestyle="--")
+        best.set_xlim(right=1.15 * max(limit, *(one.rate for one in found.values())))
+        best.annotate(
+            "bound", (limit, 1), xycoords=("data", "axes fraction"), xytext=(4, 0), textcoords="offset points"
+        )
     return figure
+
+
+def draw_bad_rates(axes: Any, found: Mapping[str, GoodputResult]) -> None:
+    """The median over seeds at every rate that a search tried, and the line of 1% that it looked for."""
+    for place, (name, one) in enumerate(found.items()):
+        tried: dict[float, list[float]] = {}
+        for probe in sorted(one.probes, key=lambda probe: probe.rate):
+            tried.setdefault(probe.rate, []).append(100 * probe.bad_rate)
+        colour = colour_of(name, place)
+        axes.plot(list(tried), [median(values) for values in tried.values()], color=colour, label=name, linewidth=1.4)
+        dots = [(rate, value) for rate, values in tried.items() for value in values]
+        axes.scatter(*zip(*dots, strict=True), color=colour, s=9, alpha=0.5, linewidths=0)
+    axes.axhline(1.0, color=INK, linewidth=0.8, linestyle="--")
+    axes.set_yscale("symlog", linthresh=0.1)
+    axes.set_ylim(bottom=0)
+    axes.set_yticks([0, 0.1, 1, 10, 100], ["0", "0.1", "1", "10", "100"])
+    axes.set(title="bad rate of the worst application", xlabel="queries/s offered", ylabel="%")
+    axes.legend(loc="upper left")
 
 
 def rate_figure(
@@ -140,9 +154,9 @@ def rate_figure(
     words: Mapping[str, str],
 ) -> Any:
     """Goodput against the offered rate, beside how queries ended at one of the rates."""
-    figure, (left, right) = _figure(13, 5.0, 2, title, width_ratios=(1.25, 1))
-    draw_curves(left, curves, words)
-    draw_shares(right, summaries, words)
+    with _figure(13, 5.2, 2, title, width_ratios=(1.25, 1)) as (figure, (left, right)):
+        draw_curves(left, curves, words)
+        draw_shares(right, summaries, words)
     return figure
 
 
@@ -201,9 +215,21 @@ def draw_bars(axes: Any, values: Mapping[str, float], title: str, number: str, l
     places = np.arange(len(values))
     colours = [colour_of(name, place) for place, name in enumerate(values)]
     axes.barh(places, list(values.values()), color=colours, height=0.66)
+    highest = max(values.values(), default=0.0)
     for place, value in enumerate(values.values()):
-        axes.annotate(number.format(value), (value, place), xytext=(4, 0), textcoords="offset points", va="center", fontsize=9)
-    axes.set_xlim(0, 1.18 * max(values.values(), default=1.0) or 1.0)
+        is_inside = value > 0.5 * highest
+        axes.annotate(
+            number.format(value),
+            (value, place),
+            xytext=(-5 if is_inside else 4, 0),
+            textcoords="offset points",
+            ha="right" if is_inside else "left",
+            va="center",
+            color="white" if is_inside else INK,
+            fontsize=9,
+            fontweight="bold" if is_inside else "normal",
+        )
+    axes.set_xlim(0, 1.1 * highest or 1.0)
     axes.set_title(title)
     axes.tick_params(axis="y", length=0)
     axes.grid(visible=False, axis="y")

@@ -38,7 +38,7 @@ def milliseconds(value: float) -> str:
 
 
 def _table(title: str, first: str, *numbers: str) -> Table:
-    table = Table(title=title, title_justify="left", header_style="bold")
+    table = Table(title=title, title_justify="left", header_style="bold", min_width=len(title))
     table.add_column(first, no_wrap=True)
     for name in numbers:
         table.add_column(name, justify="right", no_wrap=True)

@@ -8,7 +8,7 @@ around a mean, ask for Quantile.MEAN, or the run may beat the bound.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -105,7 +105,7 @@ def staggered_goodput(
 
 def fluid_accuracy(
     deployment: Deployment,
-    rates: Sequence[float],
+    rates: Iterable[float],
     quantile: Quantile | None = None,
     variants: Collection[int] | None = None,
 ) -> FluidBound:
@@ -131,7 +131,7 @@ def fluid_accuracy(
 
 def fluid_goodput(
     deployment: Deployment,
-    shares: Sequence[float],
+    shares: Iterable[float],
     quantile: Quantile | None = None,
     variants: Collection[int] | None = None,
 ) -> float:
@@ -182,8 +182,8 @@ def _columns(
     return tuple(columns)
 
 
-def _amounts(deployment: Deployment, values: Sequence[float], what: str) -> NDArray[np.float64]:
-    amounts = np.asarray(values, dtype=np.float64)
+def _amounts(deployment: Deployment, values: Iterable[float], what: str) -> NDArray[np.float64]:
+    amounts = np.array(list(values), dtype=np.float64)
     if amounts.shape != (len(deployment.applications),):
         raise StrettoError(f"a bound needs one {what} for each of the {len(deployment.applications)} applications")
     if not np.isfinite(amounts).all() or (amounts < 0).any():

@@ -155,7 +155,9 @@ def test_files_are_looked_for_beside_the_scenario(tmp_path: Path) -> None:
 
 def test_service_and_network() -> None:
     assert parse_scenario(GOOD + '[service]\nkind = "lognormal"\ncv = 0.2\n').service == Lognormal(0.2)
-    assert parse_scenario(GOOD + '[service]\nkind = "empirical"\nratios = [0.9, 1.1]\n').service == Empirical((0.9, 1.1))
+    assert parse_scenario(GOOD + '[service]\nkind = "empirical"\nratios = [0.9, 1.1]\n').service == Empirical(
+        (0.9, 1.1)
+    )
     assert parse_scenario(GOOD + '[service]\nquantile = "p99"\n').service == Deterministic(Quantile.P99)
     networked = parse_scenario(GOOD + "[network]\ncontrol_ms = 0.05\ndata_ms = 0.01\n")
     assert (networked.control_ns, networked.data_ns) == (50_000, 10_000)
@@ -204,7 +206,12 @@ def test_every_documented_option_is_a_field_of_its_planner(entry) -> None:  # ty
         ("beta_ms = 5.0", "", "[[application.variant]]", "[application.variant] needs beta_ms"),
         ("beta_ms = 5.0", "beta_ms = 5.0\naccuracy = 90", "accuracy = 90", "from 0 to 1"),
         ("beta_ms = 5.0", "beta_ms = 5.0\nmax_batch = 5000", "max_batch", "from 1 to 4096"),
-        ("beta_ms = 5.0", 'beta_ms = 5.0\npublished = "a:b"', "published", "alpha_ms and published both give a latency"),
+        (
+            "beta_ms = 5.0",
+            'beta_ms = 5.0\npublished = "a:b"',
+            "published",
+            "alpha_ms and published both give a latency",
+        ),
         ("alpha_ms = 1.0\nbeta_ms = 5.0", "alpha_ms = 0\nbeta_ms = 0", "alpha_ms = 0", "not both zero"),
         (
             "alpha_ms = 1.0\nbeta_ms = 5.0",
@@ -215,7 +222,12 @@ def test_every_documented_option_is_a_field_of_its_planner(entry) -> None:  # ty
         ("alpha_ms = 1.0\nbeta_ms = 5.0", 'published = "symphony_v100:A"', "published", "did you mean symphony_a100?"),
         ("alpha_ms = 1.0\nbeta_ms = 5.0", "measured = { one = { p50 = 1 } }", "measured", '"one" is no batch size'),
         ("alpha_ms = 1.0\nbeta_ms = 5.0", "measured = { 1 = { p90 = 1 } }", "measured", 'unknown key "p90"'),
-        ("beta_ms = 5.0", "beta_ms = 5.0\n[application.variant.on.gpu]\nalpha_ms = 1", "[application.variant.on", "no worker"),
+        (
+            "beta_ms = 5.0",
+            "beta_ms = 5.0\n[application.variant.on.gpu]\nalpha_ms = 1",
+            "[application.variant.on",
+            "no worker",
+        ),
         ('kind = "poisson"', 'kind = "poison"', 'kind = "poison"', "did you mean poisson?"),
         ("rate = 1000", "rate = 2e9", "rate = 2e9", "at most 1e+09"),
         ("rate = 1000", "", "[load]", "[load] needs rate"),
@@ -226,13 +238,23 @@ def test_every_documented_option_is_a_field_of_its_planner(entry) -> None:  # ty
         ("rate = 1000", "rate = 1000\n[load.mix.clasify]", "[load.mix.clasify]", "did you mean classify?"),
         ('kind = "poisson"', 'kind = "gamma"\nshape = 0', "shape = 0", "from 0.001"),
         ('kind = "poisson"\nrate = 1000', 'kind = "trace"\nfile = "none.csv"', "file = ", "cannot be read"),
-        ('kind = "poisson"\nrate = 1000', 'kind = "markov"\nd0 = [[-1]]\nd1 = [[2]]', 'kind = "markov"', "must sum to zero"),
+        (
+            'kind = "poisson"\nrate = 1000',
+            'kind = "markov"\nd0 = [[-1]]\nd1 = [[2]]',
+            'kind = "markov"',
+            "must sum to zero",
+        ),
         ('name = "symphony"', 'name = "simphony"', 'name = "simphony"', "did you mean symphony?"),
         ('name = "symphony"', 'name = "symphony"\nahead_ms = 1', "ahead_ms", "does not go with the other choices"),
         ('name = "symphony"', 'name = "symphony"\nbatch_awar = true', "batch_awar", "did you mean batch_aware?"),
         ('name = "symphony"', 'name = "clipper"\nbackoff = 1', "backoff", "from 0.01 to 0.999"),
         ('name = "symphony"', 'name = "nexus"\nquantile = "p90"', "quantile", "did you mean p99?"),
-        ('name = "symphony"', 'name = "nexus"\n[planner.variants]\nclassify = "slow"', "classify = ", "no variant slow"),
+        (
+            'name = "symphony"',
+            'name = "nexus"\n[planner.variants]\nclassify = "slow"',
+            "classify = ",
+            "no variant slow",
+        ),
         ('name = "symphony"', 'name = "nexus"\n[service]\ncv = 1', "cv = 1", "does not go with the other choices"),
         ('name = "symphony"', 'name = "nexus"\n[network]\ncontrol_ms = -1', "control_ms", "from 0 to"),
     ],
@@ -245,7 +267,8 @@ def test_each_mistake_is_told_with_its_line(old: str, new: str, at: str, says: s
 
 
 def test_the_second_of_two_equal_names_is_at_fault() -> None:
-    text = GOOD + '[[application]]\nname = "classify" # again\nslo_ms = 5\nvariant = [{ name = "x", alpha_ms = 1, beta_ms = 1 }]\n'
+    variant = '[[application.variant]]\nname = "x"\nalpha_ms = 2\nbeta_ms = 2\n'
+    text = f'{GOOD}[[application]]\nname = "classify" # again\nslo_ms = 5\n{variant}'
     line, message = refused(text)
     assert (line, "two applications named classify" in message) == (line_in(text, '"classify" # again'), True)
 

@@ -41,7 +41,10 @@ def test_a_named_variant_is_taken_whatever_its_latency() -> None:
 
 @pytest.mark.parametrize(
     ("named", "message"),
-    [({"nobody": "quick"}, "there are other, app"), ({"app": "nothing"}, "has no variant 'nothing'; it has quick, slow")],
+    [
+        ({"nobody": "quick"}, "there are other, app"),
+        ({"app": "nothing"}, "has no variant 'nothing'; it has quick, slow"),
+    ],
 )
 def test_unknown_names_are_refused_with_those_that_there_are(named: dict[str, str], message: str) -> None:
     made = deployment(variant("quick", 0.6, 5), variant("slow", 0.9, 90))
@@ -55,9 +58,7 @@ def test_an_application_that_is_always_late_is_refused() -> None:
 
 
 def test_workers_that_are_too_slow_serve_only_where_no_other_does() -> None:
-    both = Variant(
-        "v", 0.9, (LatencyProfile.linear(1, 9, 32, "quick"), LatencyProfile.linear(1, 59, 32, "lame"))
-    )
+    both = Variant("v", 0.9, (LatencyProfile.linear(1, 9, 32, "quick"), LatencyProfile.linear(1, 59, 32, "lame")))
     mixed = workers(2, "quick") + workers(2, "lame") + workers(1, "other")
     made = Deployment((Application("app", 40 * NS_PER_MS, (both,)),), mixed)
     assert serving_workers(made, 0) == (0, 1)

@@ -115,7 +115,8 @@ def test_dead_workers_get_no_lane() -> None:
 def test_unequal_workers_are_planned_for_the_slowest() -> None:
     quick, lame = LatencyProfile.linear(1, 4, 64, "quick"), LatencyProfile.linear(2, 8, 32, "lame")
     made = Deployment(
-        (Application("app", 40 * NS_PER_MS, (Variant("v", 0.7, (quick, lame)),)),), workers(2, "quick") + workers(2, "lame")
+        (Application("app", 40 * NS_PER_MS, (Variant("v", 0.7, (quick, lame)),)),),
+        workers(2, "quick") + workers(2, "lame"),
     )
     plan = Nexus()(View(made))
     check_plan(plan, made)

@@ -1,1 +1,1 @@
-"""Scenarios: TOML files that say what to simulate, refused with the line that is wrong. docs/scenario.md has every key."""
+"""Scenarios: TOML files that say what to simulate. docs/scenario.md has every key; mistakes come with their line."""

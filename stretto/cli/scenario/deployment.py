@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NoReturn
 
 from stretto.cli.scenario.fields import Fields, shown, suggestion
@@ -155,7 +156,7 @@ def _profile(fields: Fields, kind: str) -> LatencyProfile:
         return LatencyProfile.linear(alpha_ms, beta_ms, max_batch or DEFAULT_MAX_BATCH, kind)
 
 
-def _ask_for_one_latency(fields: Fields, ways: list[str]) -> NoReturn:
+def _ask_for_one_latency(fields: Fields, ways: Sequence[str]) -> NoReturn:
     if ways:
         fields.fail(f"{ways[0]} and {ways[1]} both give a latency; keep one", ways[1])
     if "beta_ms" in fields.table:

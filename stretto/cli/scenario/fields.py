@@ -1,4 +1,4 @@
-"""Reads a TOML document field by field, with bounds; whatever is wrong is refused as `FILE:LINE: what is wrong, what to do`.
+"""Reads a TOML document field by field, with bounds. Refuses with `FILE:LINE: what is wrong and what to do`.
 
 A `Fields` remembers which keys were asked for; `done()` refuses the rest, so a misspelt key is never silently ignored.
 """
@@ -95,9 +95,7 @@ class Fields:
         """What core refuses inside gets the line of `key` (or of this table) in front."""
         return _Located(self, key)
 
-    def number(
-        self, key: str, low: float, high: float, default: float | None = None, *, above: bool = False
-    ) -> float:
+    def number(self, key: str, low: float, high: float, default: float | None = None, *, above: bool = False) -> float:
         """A number in [low, high], or (low, high] where `above`."""
         if not self.has(key):
             return self._default(key, default)
@@ -203,9 +201,7 @@ class Fields:
             self.fail(f"{where} needs {key}")
         return default
 
-    def _number(
-        self, value: Any, low: float, high: float, above: bool, key: str, position: int | None = None
-    ) -> float:
+    def _number(self, value: Any, low: float, high: float, above: bool, key: str, position: int | None = None) -> float:
         bounds = f"above {low:g} and at most {high:g}" if above else f"from {low:g} to {high:g}"
         if isinstance(value, bool) or not isinstance(value, int | float):
             self.fail(f"{key} is {shown(value)}; give a number {bounds}", key, position)

@@ -47,11 +47,9 @@ def read_load(top: Fields, applications: tuple[Application, ...]) -> Source:
 def _process(fields: Fields, kinds: tuple[str, ...]) -> tuple[Process, float | None]:
     """The arrival process and its mean rate; a rate may be left out where the process has one of its own."""
     kind = fields.choice("kind", kinds)
-    has_own_rate = kind in ("markov", "two_level", "trace")
-    if has_own_rate and not fields.has("rate"):
-        rate = None
-    else:
-        rate = fields.number("rate", 0, MAX_RATE, above=True)
+    may_lack_rate = kind in ("markov", "two_level", "trace")
+    read_rate = fields.optional_number if may_lack_rate else fields.number
+    rate = read_rate("rate", 0, MAX_RATE, above=True)
     with fields.at("kind"):
         match kind:
             case "uniform":
@@ -91,7 +89,9 @@ def _popularity(load: Fields, applications: int) -> Popularity:
     if isinstance(load.table.get("popularity"), list):
         weights = load.numbers("popularity", 0, 1e12)
         if len(weights) != applications:
-            load.fail(f"popularity has {len(weights)} weights for {applications} applications; give one each", "popularity")
+            load.fail(
+                f"popularity has {len(weights)} weights for {applications} applications; give one each", "popularity"
+            )
         with load.at("popularity"):
             return Weights(weights)
     if load.choice("popularity", POPULARITIES, "even") == "even":

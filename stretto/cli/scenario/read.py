@@ -20,6 +20,7 @@ from stretto.sim.service import Deterministic, Empirical, Lognormal, Service
 MAX_SECONDS = 86_400.0 * 7
 MAX_SEED = 2**63 - 1
 MAX_CV = 10.0
+MAX_REPLANS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,11 @@ class Scenario:
     seed: int = 1
     seconds: float = 30.0
     warmup_seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        replan_s = self.planner.replan_s
+        if replan_s is not None and self.seconds / replan_s > MAX_REPLANS:
+            raise StrettoError(f"planning each {replan_s:g} s is more than {MAX_REPLANS} times in {self.seconds:g} s")
 
     def make_planner(self) -> Planner:
         choice = self.planner
@@ -101,9 +107,8 @@ def _scenario(top: Fields, default_name: str) -> Scenario:
     service = _service(top)
     control_ns, data_ns = _network(top)
     top.done()
-    return Scenario(
-        name, deployment, source, service, choice, control_ns, data_ns, seed, seconds, warmup_seconds
-    )
+    with top.at("planner"):
+        return Scenario(name, deployment, source, service, choice, control_ns, data_ns, seed, seconds, warmup_seconds)
 
 
 def _planner(top: Fields) -> tuple[PlannerChoice, Quantile]:
@@ -140,7 +145,9 @@ def _check_variants(top: Fields, choice: PlannerChoice, deployment: Deployment) 
     known = {each.name: [variant.name for variant in each.variants] for each in deployment.applications}
     for application, variant in choice.variants.items():
         if application not in known:
-            named.fail(f"there is no application {application}; {suggestion(application, list(known)[:20])}", application)
+            named.fail(
+                f"there is no application {application}; {suggestion(application, list(known)[:20])}", application
+            )
         if variant not in known[application]:
             named.fail(
                 f"application {application} has no variant {variant}; {suggestion(variant, known[application])}",

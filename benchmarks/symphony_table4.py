@@ -28,8 +28,8 @@ MODELS = (
     ("InceptionResNetV2", 5.090, 18.368, 70.0, 850.0, 965.0, {"symphony": 907, "clockwork": 482, "nexus": 590}),
 )
 PLANNERS = {
-    "symphony": Symphony(),
-    "symphony + batch-aware": Symphony(batch_aware=True),
+    "symphony": Symphony(when_gathered=True),  # both conditions of section 4.3
+    "symphony + batch-aware": Symphony(when_gathered=True, batch_aware=True),
     "symphony, work-conserving": Symphony(deferred=False),
     "clockwork": Clockwork(),
     "nexus": Nexus(),

@@ -1,5 +1,8 @@
 """Symphony (sections 4.2 to 4.4): one lane per application over the whole pool, deferred; and its work-conserving twin.
 
+`when_gathered` adds condition (a) of section 4.3, to start once βλ are gathered. It is off by default: figure 16 as
+printed overrides it, and with it workers are busy at low load, against section 4.4 (docs/design.md has the numbers).
+
 Beyond the paper, *batch-aware pruning*: under load, a head whose slack leaves room only for a small batch costs a worker
 more than it is worth, and is given up for a larger batch. How large follows from the profile and the load: the smallest
 batch with which the lane's share of the workers keeps up, N·b/l(b) ≥ λ (equation 3), and never more than the staggered
@@ -50,7 +53,7 @@ class Symphony:
     """`deferred=False` is the work-conserving twin. `sub_clusters` gives each application's workers (default: all)."""
 
     deferred: bool = True
-    when_gathered: bool = True
+    when_gathered: bool = False
     batch_aware: bool = False
     control_ns: int = 0
     data_ns: int = 0

@@ -68,7 +68,7 @@ def resident_mb() -> float:
 
 def same_bytes() -> bool:
     """Two runs of the command line with one seed, in their own processes."""
-    scenario = Path(__file__).parent.parent / "examples" / "table4.toml"
+    scenario = Path(__file__).parent.parent / "examples" / "resnet50_8_workers.toml"
     digests = set()
     with tempfile.TemporaryDirectory() as folder:
         for number in range(2):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -19,6 +20,7 @@ from numba.extending import intrinsic
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 _PACKAGE = Path(__file__).resolve().parent.parent
+KEPT_CACHES = 8
 
 
 def _source_digest() -> str:
@@ -39,8 +41,20 @@ def _cache_folder() -> str:
     return os.path.join(root, f"numba-{_source_digest()}")
 
 
+def _forget_old_caches(folder: str) -> None:
+    """Keep the caches of the last few versions; a version in use that loses its cache compiles again."""
+    try:
+        caches = sorted(Path(folder).parent.glob("numba-*"), key=lambda path: path.stat().st_mtime)
+    except OSError:
+        return  # another process is at it
+    for path in caches[:-KEPT_CACHES]:
+        shutil.rmtree(path, ignore_errors=True)
+
+
 if "NUMBA_CACHE_DIR" not in os.environ:
     numba.config.CACHE_DIR = _cache_folder()
+    if not os.path.isdir(numba.config.CACHE_DIR):
+        _forget_old_caches(numba.config.CACHE_DIR)
 
 
 def compiled(function: Function) -> Function:

@@ -15,12 +15,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stretto.core.deployment import Deployment
 from stretto.core.plan import Deferred, Eager, Fixed, Lane, Late, Order, Plan, WorkerChoice, by_application
 from stretto.core.profile import NS_PER_S, LatencyProfile, Quantile
 from stretto.core.telemetry import View
-from stretto.planners.choose import choose_variants
+from stretto.planners.choose import choose_variants, known_rates, serving_workers
+from stretto.planners.partition import expected_work, partition_problem, solve_partition, split_workers
 
 
 def floor_rates(profile: LatencyProfile, slo_ns: int, workers: float, quantile: Quantile) -> tuple[float, ...]:
@@ -32,60 +34,61 @@ def floor_rates(profile: LatencyProfile, slo_ns: int, workers: float, quantile: 
     return tuple(rates)
 
 
-def worker_shares(deployment: Deployment, chosen: Sequence[int], rates: Sequence[float]) -> list[float]:
-    """The workers each application needs, scaled so that together they are all there are.
-
-    An application at rate λ gathers the largest batch with b/λ + l(b) ≤ SLO, and then needs λ·l(b)/b workers.
-    """
-    needs = []
-    for application, variant, rate in zip(deployment.applications, chosen, rates, strict=True):
-        profile = deployment.profile(variant)
-        latency = profile.table_ns[deployment.quantile, 1:]
-        sizes = np.arange(1, profile.max_batch + 1)
-        gathered = int(((sizes * (NS_PER_S / max(rate, 1e-9)) + latency) <= application.slo_ns).sum())
-        batch = max(1, gathered)
-        needs.append(max(rate, 1e-9) * profile.latency_ns(batch, deployment.quantile) / batch / NS_PER_S)
-    return [need * len(deployment.workers) / sum(needs) for need in needs]
-
-
 @dataclass(frozen=True)
 class Symphony:
-    """`deferred=False` is the work-conserving twin. `sub_clusters` gives each application's workers (default: all)."""
+    """`deferred=False` is the work-conserving twin.
+
+    `sub_clusters` above 1 splits applications and workers by the partitioning of section 4.7, which takes up to
+    `partition_s` seconds of solving: for plans made every few minutes.
+    """
 
     deferred: bool = True
     when_gathered: bool = False
     batch_aware: bool = False
     control_ns: int = 0
     data_ns: int = 0
+    sub_clusters: int = 1
+    partition_s: float = 2.0
     variants: Mapping[str, str] = field(default_factory=dict)
-    sub_clusters: Sequence[Sequence[int]] | None = None
-    name: str = ""
 
     def __call__(self, view: View) -> Plan:
         deployment = view.deployment
         chosen = choose_variants(deployment, self.variants)
-        rates = view.rates()
-        shares = worker_shares(deployment, chosen, [1.0] * len(chosen) if rates is None else rates.tolist())
-        lanes = tuple(self._lane(deployment, number, chosen[number], shares[number]) for number in range(len(chosen)))
-        label = self.name or f"symphony{'' if self.deferred else '_eager'}{'+batch_aware' if self.batch_aware else ''}"
+        work = expected_work(deployment, chosen, known_rates(view))
+        shares = work * len(deployment.workers) / work.sum()
+        crews = self._crews(view, chosen, work)
+        lanes = tuple(
+            self._lane(deployment, number, chosen[number], crews[number], float(shares[number]))
+            for number in range(len(chosen))
+        )
+        label = "symphony" + ("" if self.deferred else "_eager") + ("_batch_aware" if self.batch_aware else "")
         return by_application(lanes, planner=label)
 
-    def _lane(self, deployment: Deployment, application: int, variant: int, share: float) -> Lane:
-        workers = range(len(deployment.workers)) if self.sub_clusters is None else self.sub_clusters[application]
+    def _crews(self, view: View, chosen: Sequence[int], work: NDArray[np.float64]) -> list[tuple[int, ...]]:
+        """The workers of each application."""
+        able = [serving_workers(view.deployment, variant) for variant in chosen]
+        if self.sub_clusters == 1:
+            return able
+        problem = partition_problem(view, chosen, self.sub_clusters)
+        assignment = solve_partition(problem, self.partition_s).assignment
+        parts = split_workers(assignment, work, self.sub_clusters, range(len(view.deployment.workers)))
+        crews = [tuple(sorted(set(parts[assignment[number]]) & set(able[number]))) for number in range(len(chosen))]
+        return [crew or able[number] for number, crew in enumerate(crews)]
+
+    def _lane(self, deployment: Deployment, number: int, variant: int, crew: tuple[int, ...], share: float) -> Lane:
         floors: tuple[float, ...] = ()
         if self.batch_aware:
-            kind = deployment.workers[workers[0]].kind
-            slo_ns = deployment.applications[application].slo_ns
-            floors = floor_rates(deployment.profile(variant, kind), slo_ns, share, deployment.quantile)
+            profile = deployment.profile(variant, deployment.workers[crew[0]].kind)
+            floors = floor_rates(profile, deployment.applications[number].slo_ns, share, deployment.quantile)
         return Lane(
-            name=deployment.applications[application].name,
-            workers=tuple(workers),
+            name=deployment.applications[number].name,
+            workers=crew,
             select=Fixed(variant),
             order=Order.EARLIEST_DEADLINE,
             release=Deferred(when_gathered=self.when_gathered) if self.deferred else Eager(),
             late=Late.DROP_WHEN_INFEASIBLE,
             floor_rates=floors,
-            worker_choice=WorkerChoice.LOWEST_INDEX,
+            worker_choice=WorkerChoice.LOWEST_INDEX,  # so that idle workers stay idle and can be released
             control_ns=self.control_ns,
             data_ns=self.data_ns,
         )

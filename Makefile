@@ -4,11 +4,14 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+PIP := $(BIN)/python -m pip --quiet --quiet --disable-pip-version-check
 # Two pytest workers would both compile the dispatcher while the Numba cache is cold: off until the cache is warmed first.
 # To try it: make test PYTEST='-n 2'
 PYTEST ?=
-BENCHMARKS := $(sort $(filter-out _%,$(basename $(notdir $(wildcard benchmarks/*.py)))))
+# What the tests marked extras need. A smaller PyTorch, without CUDA: set PIP_EXTRA_INDEX_URL to PyTorch's index for CPUs.
+EXTRAS ?= torch==2.13.0 safetensors
+# Those that can be run; what they share has no __main__.
+BENCHMARKS = $(sort $(basename $(notdir $(shell grep -l __main__ benchmarks/*.py))))
 
 .DEFAULT_GOAL := help
 .PHONY: help venv demo test test-extras bench lint format clean
@@ -27,15 +30,15 @@ test: $(VENV)/.dev lint ## lint, types and tests
 	@$(BIN)/python -m mypy
 	@$(BIN)/python -m pytest -q $(PYTEST)
 
-test-extras: $(VENV)/.dev ## tests that need torch, ray or a browser (none so far; installs nothing)
-	@code=0; $(BIN)/python -m pytest -q -m extras || code=$$?; \
-	if [ $$code -eq 5 ]; then echo 'test-extras: no tests are marked extras; nothing to run.'; else exit $$code; fi
+test-extras: $(VENV)/.extras ## tests that need PyTorch, which this installs first (a large download)
+	@$(BIN)/python -m pytest -q -m extras
 
-bench: $(VENV)/.run ## run one benchmark: make bench NAME=symphony_table4 (without NAME: list them)
 ifeq ($(strip $(NAME)),)
+bench: ## run one benchmark: make bench NAME=symphony_table4 (without NAME: list them)
 	@echo 'make bench NAME=…, where NAME is one of:'
 	@for name in $(BENCHMARKS); do echo "  $$name"; done
 else
+bench: $(VENV)/.run
 	@test -f 'benchmarks/$(NAME).py' || { echo "there is no benchmark '$(NAME)'; make bench lists them" >&2; exit 1; }
 	@$(BIN)/python 'benchmarks/$(NAME).py' $(ARGS)
 endif
@@ -69,4 +72,10 @@ $(VENV)/.run: pyproject.toml | $(BIN)/python
 $(VENV)/.dev: pyproject.toml $(VENV)/.run | $(BIN)/python
 	@echo 'installing what the tests need into $(VENV) …'
 	@$(PIP) install --editable '.[plot,dev]'
+	@touch $@
+
+$(VENV)/.extras: pyproject.toml $(VENV)/.dev | $(BIN)/python
+	@echo 'installing $(EXTRAS) into $(VENV) for the extra tests; this may take minutes …'
+	@$(PIP) install $(EXTRAS) || \
+		{ echo "PyTorch could not be installed; name an index that has it: make test-extras PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu" >&2; exit 1; }
 	@touch $@

@@ -32,10 +32,11 @@ def bound(
     arrivals: Arrivals = None,
     as_json: Json = False,
 ) -> None:
-    """Print upper bounds on goodput, and on correct answers at the scenario's own rate.
+    """Print upper bounds on goodput.
 
-    Staggered and uncoordinated execution (Symphony section 4.2) are for one application on workers of one kind; the
-    fluid bound is a linear program over variants, batches and kinds of worker that knows no queue.
+    With a scenario, also on correct answers at its own rate. Staggered and uncoordinated execution (Symphony section
+    4.2) are for one application on workers of one kind; the fluid bound is a linear program over variants, batches and
+    kinds of worker that knows no queue.
 
     \b
     Examples:

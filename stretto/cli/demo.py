@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stretto.cli.options import Json
-from stretto.cli.output import PLOT_SUFFIXES, check_writable, print_json, print_tables, progress_bar
+from stretto.cli.output import check_plot, print_json, print_tables, progress_bar
 from stretto.cli.run import run_scenario
 
 if TYPE_CHECKING:
@@ -53,7 +53,9 @@ DemoPlot = Annotated[Path, typer.Option(metavar="FILE", help="Where the plot goe
 
 
 def demo(seconds: Seconds = 20.0, plot: DemoPlot = Path("stretto_demo.png"), as_json: Json = False) -> None:
-    """Compare the batching systems on ten bursty applications: a table, a plot, and what was gained.
+    """Compare the batching systems on a bursty load.
+
+    Ten applications on 24 workers, from half of the load that they can carry to more: a table, a plot, what was gained.
 
     \b
     Examples:
@@ -63,15 +65,16 @@ def demo(seconds: Seconds = 20.0, plot: DemoPlot = Path("stretto_demo.png"), as_
     from stretto.cli.scenario.read import parse_scenario
     from stretto.report import plots
 
-    check_writable(plot, "--plot", PLOT_SUFFIXES)
+    check_plot(plot)
+    runs = len(WORDS) * len(LOADS)
+    typer.echo(f"{runs} runs; the first time, about a minute goes into compiling the dispatcher …", err=True)
     scenario = parse_scenario(HEAD + "".join(MODEL.format(model) for model in MODELS), "demo")
     scenario = replace(scenario, seconds=seconds)
-    (rate,) = {round(sum(scenario.source.expected_rates(scenario.deployment, seconds)), 6)}
+    rate = round(sum(scenario.source.expected_rates(scenario.deployment, seconds)), 6)
     with progress_bar("simulating") as progress:
         curves = run_all(scenario, rate, progress)
     at_rate = {name: dict(points)[rate] for name, points in curves.items()}
-    title = f"{scenario.name}, {rate:,.0f} queries/s"
-    plots.save(plots.rate_figure(curves, at_rate, title, WORDS), plot)
+    plots.save(plots.rate_figure(curves, rate, scenario.name, WORDS), plot)
     if as_json:
         print_json(
             {
@@ -85,7 +88,8 @@ def demo(seconds: Seconds = 20.0, plot: DemoPlot = Path("stretto_demo.png"), as_
         return
     from stretto.report.tables import comparison_table
 
-    print_tables(comparison_table(at_rate, f"{title}, {seconds:g} s, seed {scenario.seed}", WORDS))
+    title = f"{scenario.name}, {rate:,.0f} queries/s, {seconds:g} s, seed {scenario.seed}"
+    print_tables(comparison_table(at_rate, title, WORDS))
     typer.echo(f"plot: {plot}")
     typer.echo(gains(at_rate))
 

@@ -22,7 +22,7 @@ from stretto.cli.options import (
     SloMs,
     Workers,
 )
-from stretto.cli.output import PLOT_SUFFIXES, check_writable, part_of, print_json, print_tables, progress_bar
+from stretto.cli.output import check_plot, part_of, print_json, print_tables, progress_bar
 from stretto.cli.run import run_scenario
 from stretto.core.errors import StrettoError
 
@@ -50,7 +50,9 @@ def goodput(
     as_json: Json = False,
     plot: Plot = None,
 ) -> None:
-    """Search the highest rate at which at most 1% of every application's queries miss their deadline.
+    """Find the highest rate that still meets every SLO.
+
+    The rate holds where at most 1% of every application's queries are late, dropped or failed.
 
     \b
     Examples:
@@ -58,7 +60,7 @@ def goodput(
       stretto goodput --model symphony_a100:BERT --workers 4 --compare symphony,clockwork --seconds 10
       stretto goodput examples/bursty.toml --seeds 5 --json
     """
-    check_writable(plot, "--plot", PLOT_SUFFIXES)
+    check_plot(plot)
     described = adjusted(described_scenario(scenario, model, slo_ms, workers, arrivals), seed, seconds)
     scenarios = under_planners(described, planner, compare)
     bounds = bounds_of(described)

@@ -33,21 +33,25 @@ def described_scenario(
 
 def _one_model(model: str, slo_ms: float | None, workers: int, arrivals: str) -> Scenario:
     """Written as a scenario, so that every bound of a scenario holds here too."""
-    from stretto.cli.scenario.fields import ScenarioError
     from stretto.cli.scenario.read import parse_scenario
+    from stretto.config.fields import ConfigError
 
     kind, _, shape = arrivals.partition(":")
+    try:
+        shape_line = [f"shape = {float(shape)!r}"] if shape else []
+    except ValueError:
+        raise StrettoError(f"the shape {shape[:40]!r} is no number; write it as gamma:0.5") from None
     lines = [
         *("[cluster]", f"workers = {workers}", "[[application]]", 'name = "application"'),
         *([] if slo_ms is None else [f"slo_ms = {slo_ms!r}"]),
         *("[[application.variant]]", f"published = {_quoted(model)}", 'name = "variant"'),
-        *("[load]", "rate = 1.0", f"kind = {_quoted(kind)}", *([f"shape = {shape}"] if shape else [])),
+        *("[load]", "rate = 1.0", f"kind = {_quoted(kind)}", *shape_line),
     ]
     try:
         scenario = parse_scenario("\n".join(lines))
-    except ScenarioError as error:
+    except ConfigError as error:
         # There is no file whose line could help.
-        raise StrettoError(str(error).split(": ", 1)[1]) from None
+        raise StrettoError(error.message) from None
     return replace(scenario, name=f"{model} on {workers} workers, {arrivals}")
 
 

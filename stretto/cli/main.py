@@ -9,9 +9,11 @@ from typer.core import TyperGroup
 
 from stretto import __version__
 from stretto.cli.bound import bound
+from stretto.cli.check import check
 from stretto.cli.demo import demo
 from stretto.cli.goodput import goodput
 from stretto.cli.planners import planners
+from stretto.cli.profile import profile
 from stretto.cli.simulate import simulate
 from stretto.core.errors import StrettoError
 
@@ -59,7 +61,7 @@ def stretto(
     """
 
 
-for command in (simulate, goodput, bound, planners, demo):
+for command in (simulate, goodput, bound, planners, demo, check, profile):
     app.command()(command)
 
 

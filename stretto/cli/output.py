@@ -7,6 +7,7 @@ import math
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,13 @@ def progress_bar(title: str) -> Iterator[Progress | None]:
 def part_of(progress: Progress | None, number: int, count: int) -> Progress | None:
     """The progress of part `number` of `count` equal parts."""
     return None if progress is None else lambda fraction: progress((number + fraction) / count)
+
+
+def check_plot(file: Path | None) -> None:
+    """Refuses before a long run a plot that could not be made after it."""
+    check_writable(file, "--plot", PLOT_SUFFIXES)
+    if file is not None and find_spec("matplotlib") is None:
+        raise StrettoError("plots need matplotlib; install it with: pip install 'stretto[plot]'")
 
 
 def check_writable(file: Path | None, what: str, suffixes: tuple[str, ...]) -> None:

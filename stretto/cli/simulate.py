@@ -9,7 +9,7 @@ import typer
 
 from stretto.cli.inputs import adjusted, under_planners
 from stretto.cli.options import Compare, Json, Planner, Plot, ScenarioFile, Seconds, Seed
-from stretto.cli.output import PLOT_SUFFIXES, check_writable, part_of, print_json, print_tables, progress_bar
+from stretto.cli.output import check_plot, check_writable, part_of, print_json, print_tables, progress_bar
 from stretto.cli.run import run_scenario
 from stretto.core.errors import StrettoError
 
@@ -28,7 +28,7 @@ def simulate(
     plot: Plot = None,
     out: Out = None,
 ) -> None:
-    """Simulate a scenario and print what became of its queries.
+    """Simulate a scenario and say what became of its queries.
 
     \b
     Examples:
@@ -39,7 +39,7 @@ def simulate(
     """
     from stretto.cli.scenario.read import read_scenario
 
-    check_writable(plot, "--plot", PLOT_SUFFIXES)
+    check_plot(plot)
     check_writable(out, "--out", (".npz",))
     scenarios = under_planners(adjusted(read_scenario(scenario), seed, seconds), planner, compare)
     if out is not None and len(scenarios) > 1:

@@ -49,7 +49,8 @@ class Deployment:
             owners.extend([number] * len(application.variants))
             if not any(variant.profile_on(kind) for variant in application.variants for kind in kinds):
                 raise StrettoError(
-                    f"no variant of application {application.name} has a profile for a worker kind in use ({', '.join(kinds)})"
+                    f"no variant of application {application.name} has a profile for a worker kind in use"
+                    f" ({', '.join(kinds)})"
                 )
         if len(variants) > MAX_VARIANTS:
             raise StrettoError(f"a deployment holds at most {MAX_VARIANTS} variants")

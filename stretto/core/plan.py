@@ -1,4 +1,4 @@
-"""The Plan: what a planner decides and the dispatcher follows. Plain frozen data; the table of ARCHITECTURE.md as types.
+"""The Plan: what a planner decides and the dispatcher follows. Plain frozen data, one type per option.
 
     route    by application · round robin · shortest lane · weighted random · by client · by class
     order    first come · earliest deadline · priority
@@ -106,7 +106,7 @@ class MostAccurate:
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """cell[n, slack // slack_step_ns] → variant (-1: wait) and batch (0: all that are queued). Last row and column hold on.
+    """cell[n, slack // slack_step_ns] → variant (-1: wait) and batch (0: all queued). The last row and column hold on.
 
     `kind` is the kind of worker that the table speaks for; None speaks for every kind.
     """

@@ -71,7 +71,9 @@ class LatencyProfile:
     def linear(alpha_ms: float, beta_ms: float, max_batch: int = 256, kind: str = "default") -> LatencyProfile:
         """The line of Symphony section 3.1, l(b) = α·b + β, the same at every quantile."""
         if not (0 <= alpha_ms <= MAX_LATENCY_MS and 0 <= beta_ms <= MAX_LATENCY_MS) or alpha_ms + beta_ms <= 0:
-            raise ProfileError(f"alpha_ms={alpha_ms} and beta_ms={beta_ms} must be finite, not negative and not both zero")
+            raise ProfileError(
+                f"alpha_ms={alpha_ms} and beta_ms={beta_ms} must be finite, not negative and not both zero"
+            )
         _check_max_batch(max_batch)
         sizes = np.arange(max_batch + 1)
         row = np.rint((alpha_ms * sizes + beta_ms) * NS_PER_MS).astype(np.int64)
@@ -92,7 +94,9 @@ class LatencyProfile:
         _check_max_batch(largest)
         rows: dict[Quantile, NDArray[np.int64]] = {}
         for quantile in Quantile:
-            points = {b: values[quantile.name.lower()] for b, values in points_ms.items() if quantile.name.lower() in values}
+            points = {
+                b: values[quantile.name.lower()] for b, values in points_ms.items() if quantile.name.lower() in values
+            }
             if points:
                 rows[quantile] = _filled_row(points, largest, quantile.name.lower())
         if not rows:
@@ -135,4 +139,5 @@ def _filled_row(points_ms: Mapping[int, float], largest: int, name: str) -> NDAr
     row = np.maximum(row, min(points_ms.values()))
     row[1:] = np.minimum.accumulate(row[:0:-1])[::-1]
     row[0] = 0.0
-    return np.rint(row * NS_PER_MS).astype(np.int64)
+    whole: NDArray[np.int64] = np.rint(row * NS_PER_MS).astype(np.int64)
+    return whole

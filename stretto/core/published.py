@@ -1,4 +1,4 @@
-"""Latency tables printed in papers, shipped as package data: profiles to plan and simulate with before measuring your own."""
+"""Latency tables printed in papers, shipped as package data: profiles to start with before measuring your own."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class Telemetry:
         return (self.submitted - before.submitted) / seconds
 
     def bad_rate_since(self, before: Telemetry) -> float:
-        """Share of the queries that ended since an earlier reading without an answer on time; cancelled ones not counted."""
+        """Share of the queries ended since an earlier reading that had no answer on time; without cancelled ones."""
         ended = (self.outcomes - before.outcomes).sum(axis=0)
         total = ended.sum() - ended[Outcome.DROPPED_CANCELLED]
         return float((total - ended[Outcome.ON_TIME]) / total) if total else 0.0

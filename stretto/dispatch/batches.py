@@ -59,7 +59,7 @@ def open_batch(s: Any, lane_index: int, worker_index: int, variant: int, size: i
     worker.depth += 1
     worker.free_ns = batch.expected_ns
     set_idle(s, worker_index, False)
-    decision = decide(s, DecisionKind.RUN, worker_index, variant)
+    decision = decide(s, DecisionKind.RUN.value, worker_index, variant)
     decision.start_ns = batch.start_ns
     decision.expected_ns = batch.expected_ns
     return batch
@@ -126,7 +126,7 @@ def last_decision(s: Any) -> Any:
 
 @compiled
 def end_front_batch(s: Any, worker_index: int, now_ns: int) -> int:
-    """Take the running batch off the worker; its successor starts now at the earliest. Returns the batch record's place."""
+    """Take the running batch off the worker; its successor starts now at the earliest. Returns the batch's place."""
     worker = workers(s)[worker_index]
     place = worker_index * IN_FLIGHT + worker.front
     worker.front = (worker.front + 1) & 1
@@ -165,10 +165,10 @@ def finish_batch(s: Any, worker_index: int, now_ns: int, ok: bool) -> None:
         if query.status == Status.RUNNING:
             s.running -= 1
             if not ok:
-                count_outcome(s, query.application, Outcome.FAILED)
+                count_outcome(s, query.application, Outcome.FAILED.value)
             elif now_ns <= query.deadline_ns:
-                count_outcome(s, query.application, Outcome.ON_TIME)
+                count_outcome(s, query.application, Outcome.ON_TIME.value)
             else:
-                count_outcome(s, query.application, Outcome.LATE)
+                count_outcome(s, query.application, Outcome.LATE.value)
         free_slot(s, slot)
         slot = after

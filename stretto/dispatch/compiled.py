@@ -62,7 +62,7 @@ def compiled(function: Function) -> Function:
     return cast(Function, numba.njit(cache=True, nogil=True, error_model="numpy")(function))
 
 
-@intrinsic
+@intrinsic  # type: ignore[untyped-decorator]
 def pointer(typingctx: Any, address: Any) -> Any:
     """An address kept in a record, as something `numba.carray` can read."""
 

@@ -15,8 +15,8 @@ from stretto.core.outcome import OUTCOME_COUNT, Outcome
 from stretto.core.plan import Plan, Worklist
 from stretto.core.telemetry import Telemetry, WaitingQuery
 from stretto.dispatch import events
-from stretto.dispatch.correction import find_fastest
 from stretto.dispatch.compiled import compiled
+from stretto.dispatch.correction import find_fastest
 from stretto.dispatch.layout import Memory, fill_worker_memory, lay_out_deployment, lay_out_plan, lay_out_slots
 from stretto.dispatch.records import NEVER, RATE_BUCKETS, DecisionKind, Status
 
@@ -46,7 +46,7 @@ class Drop:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Bring the variant into the worker's memory. A Load that no Run of the same variant follows is reported finished."""
+    """Bring the variant into the worker's memory. A Load that no Run of its variant follows is reported finished."""
 
     worker: int
     variant: int
@@ -208,12 +208,11 @@ class Dispatcher:
 
     def _install(self, now_ns: int, plan: Plan) -> None:
         memory = self.memory
-        before = {}
+        before: dict[str, tuple[Any, Any]] = {}
         if "lanes" in memory.arrays:
             counts = memory["rate_counts"].reshape(-1, RATE_BUCKETS)
-            before = {
-                lane.name: (memory["lanes"][number].copy(), counts[number].copy()) for number, lane in enumerate(self.plan.lanes)
-            }
+            for number, lane in enumerate(self.plan.lanes):
+                before[lane.name] = (memory["lanes"][number].copy(), counts[number].copy())
         self._empty_buffer()
         slots = self._waiting_slots()
         same_window = self.plan.rate_window_ns == plan.rate_window_ns

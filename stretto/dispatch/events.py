@@ -25,7 +25,7 @@ from stretto.dispatch.ledger import (
 from stretto.dispatch.pool import set_idle
 from stretto.dispatch.queue import NONE, enqueue, height_of
 from stretto.dispatch.rates import count_arrival, roll
-from stretto.dispatch.records import Status, batches, int32s, int64s, lanes, queries, workers
+from stretto.dispatch.records import Status, batches, int64s, lanes, queries, workers
 from stretto.dispatch.routes import lane_alive, route_query
 from stretto.dispatch.select import drops_late
 from stretto.dispatch.turns import due, refresh, serve
@@ -43,12 +43,11 @@ def admit(s: Any, slot: int, lane_index: int, now_ns: int) -> bool:
     """At the door of the lane: full, already hopeless, or (where the lane refuses) bound to be late."""
     lane = lanes(s)[lane_index]
     deadline = queries(s)[slot].deadline_ns
+    hopeless = lane.late == Late.DROP_WHEN_INFEASIBLE and not can_make_it(lane, deadline, now_ns)
     reason = NONE
     if lane.length >= lane.capacity:
         reason = Outcome.DROPPED_OVERLOAD.value
-    elif lane.late == Late.DROP_WHEN_INFEASIBLE and not can_make_it(lane, deadline, now_ns):
-        reason = lateness_reason(deadline, now_ns)
-    elif lane.late == Late.REFUSE and would_be_late(s, lane_index, deadline, now_ns):
+    elif hopeless or (lane.late == Late.REFUSE and would_be_late(s, lane_index, deadline, now_ns)):
         reason = lateness_reason(deadline, now_ns)
     if reason == NONE:
         return True
@@ -119,10 +118,10 @@ def cancel(state: Any, now_ns: int, ticket: int) -> bool:
     query = queries(s)[slot]
     if query.status == Status.WAITING:
         lane_index = query.lane
-        drop_waiting(s, slot, Outcome.DROPPED_CANCELLED)
+        drop_waiting(s, slot, Outcome.DROPPED_CANCELLED.value)
         refresh(s, lane_index, s.now_ns)
     else:
-        announce_drop(s, slot, Outcome.DROPPED_CANCELLED)
+        announce_drop(s, slot, Outcome.DROPPED_CANCELLED.value)
         query.status = Status.GONE
         s.running -= 1
     due(s, s.now_ns)
@@ -158,7 +157,7 @@ def return_query(s: Any, slot: int, lane_index: int, now_ns: int) -> None:
     if target != NONE and drops_late(lanes(s)[target]):
         announce_drop(s, slot, lateness_reason(query.deadline_ns, now_ns))
     else:
-        announce_drop(s, slot, Outcome.FAILED)
+        announce_drop(s, slot, Outcome.FAILED.value)
     free_slot(s, slot)
 
 
@@ -173,7 +172,7 @@ def worker_left(state: Any, now_ns: int, worker_index: int) -> None:
     worker.alive = 0
     set_idle(s, worker_index, False)
     for position in range(worker.lane_first, worker.lane_first + worker.lane_count):
-        lanes(s)[int32s(s.worker_lanes_at, s.worker_lanes_count)[position]].alive -= 1
+        lanes(s)[int64s(s.worker_lanes_at, s.worker_lanes_count)[position]].alive -= 1
     while worker.depth > 0:
         batch = batches(s)[end_front_batch(s, worker_index, s.now_ns)]
         slot = batch.first
@@ -200,14 +199,14 @@ def worker_joined(state: Any, now_ns: int, worker_index: int) -> None:
     worker.free_ns = s.now_ns
     set_idle(s, worker_index, True)
     for position in range(worker.lane_first, worker.lane_first + worker.lane_count):
-        lanes(s)[int32s(s.worker_lanes_at, s.worker_lanes_count)[position]].alive += 1
+        lanes(s)[int64s(s.worker_lanes_at, s.worker_lanes_count)[position]].alive += 1
     serve(s, worker_index, s.now_ns)
     due(s, s.now_ns)
 
 
 @compiled
 def adopted(state: Any, now_ns: int, slots: Any) -> None:
-    """A new plan is in place and its lanes are empty: the queries in `slots` (oldest first) move in, then all look around."""
+    """A new plan is in place, its lanes empty: the queries in `slots` (oldest first) move in, then all look around."""
     s = state[0]
     s.now_ns = max(s.now_ns, now_ns)
     for slot in slots:

@@ -9,7 +9,7 @@ from stretto.core.plan import Late
 from stretto.dispatch.compiled import compiled
 from stretto.dispatch.ledger import drop_waiting, lateness_reason
 from stretto.dispatch.queue import DEADLINE, ORDER, first_in, has_deadline_list
-from stretto.dispatch.records import NEVER, float64s, int32s, lanes, workers
+from stretto.dispatch.records import NEVER, float64s, int64s, lanes, workers
 from stretto.dispatch.release import delay_ns
 from stretto.dispatch.select import batch_limit, fitting, latency_ns
 
@@ -55,14 +55,14 @@ def give_up_heads(s: Any, lane_index: int, row: int, size: int, now_ns: int, rea
     lane = lanes(s)[lane_index]
     floor = min(floor_for(s, lane), batch_limit(s, lane, row))
     while size < min(floor, lane.length):
-        drop_waiting(s, first_in(s, lane_index, ORDER), Outcome.DROPPED_OVERLOAD)
+        drop_waiting(s, first_in(s, lane_index, ORDER), Outcome.DROPPED_OVERLOAD.value)
         size = fitting(s, lane_index, row, min(lane.length, batch_limit(s, lane, row)), now_ns, ready)
     return size
 
 
 @compiled
 def would_be_late(s: Any, lane_index: int, deadline_ns: int, now_ns: int) -> bool:
-    """At the door: whether a query that joined now would end late, with the batches before it spread over the workers."""
+    """At the door: whether a query that joined now would end late, the batches before it spread over the workers."""
     lane = lanes(s)[lane_index]
     row = lane.fastest_row
     if row < 0:
@@ -70,7 +70,7 @@ def would_be_late(s: Any, lane_index: int, deadline_ns: int, now_ns: int) -> boo
     limit = batch_limit(s, lane, row)
     first_free = NEVER
     for position in range(lane.worker_first, lane.worker_first + lane.worker_count):
-        worker = workers(s)[int32s(s.lane_workers_at, s.lane_workers_count)[position]]
+        worker = workers(s)[int64s(s.lane_workers_at, s.lane_workers_count)[position]]
         if worker.alive:
             first_free = min(first_free, max(worker.free_ns, now_ns))
     if first_free == NEVER:

@@ -132,7 +132,7 @@ def lay_out_slots(memory: Memory, slots: int) -> None:
     before = memory.arrays.get("queries")
     had = 0 if before is None else len(before)
     queries = np.zeros(slots, dtype=DTYPES["queries"])
-    links = np.full((slots, LISTS * LEVELS), -1, dtype=np.int32)
+    links = np.full((slots, LISTS * LEVELS), -1, dtype=np.int64)
     if before is not None:
         queries[:had] = before
         links[:had] = memory["links"].reshape(had, -1)
@@ -151,10 +151,12 @@ def lay_out_slots(memory: Memory, slots: int) -> None:
 
 
 def lay_out_plan(memory: Memory, deployment: Deployment, plan: Plan) -> None:
-    """The lanes, empty, and everything that the rules look up. Estimates of lanes that keep their name are kept by the caller."""
+    """The lanes, empty, and everything that the rules look up. The caller carries estimates over."""
     count, kinds = len(plan.lanes), len(deployment.kinds)
     lanes = np.zeros(count, dtype=LANE)
-    parts: dict[str, list[Any]] = {name: [] for name in ("lane_kinds", "lane_workers", "choices", "cells", "floors", "works", "work_tickets")}
+    parts: dict[str, list[Any]] = {
+        name: [] for name in ("lane_kinds", "lane_workers", "choices", "cells", "floors", "works", "work_tickets")
+    }
     tables = np.zeros(count * kinds, dtype=DTYPES["tables"])
     words = int(memory.state["member_words"][0])
     members = np.zeros((count, words), dtype=np.uint64)
@@ -169,10 +171,10 @@ def lay_out_plan(memory: Memory, deployment: Deployment, plan: Plan) -> None:
     memory.put("tables", tables)
     for name, values in parts.items():
         memory.put(name, np.array(values, dtype=DTYPES[name]))
-    memory.put("rate_counts", np.zeros(count * RATE_BUCKETS, dtype=np.int32))
-    memory.put("ends", np.full(count * LISTS * 2 * LEVELS, -1, dtype=np.int32))
-    memory.put("heap", np.arange(count, dtype=np.int32))
-    memory.put("heap_place", np.arange(count, dtype=np.int32))
+    memory.put("rate_counts", np.zeros(count * RATE_BUCKETS, dtype=np.int64))
+    memory.put("ends", np.full(count * LISTS * 2 * LEVELS, -1, dtype=np.int64))
+    memory.put("heap", np.arange(count, dtype=np.int64))
+    memory.put("heap_place", np.arange(count, dtype=np.int64))
     memory.put("heap_key", np.full(count, NEVER, dtype=np.int64))
     _lay_out_routes(memory, plan.routes)
     _lay_out_worker_lanes(memory, plan)
@@ -202,9 +204,7 @@ def _lay_out_lane(record: Any, lane: Lane, deployment: Deployment, parts: dict[s
         record["cap_backoff"], record["cap"] = cap.backoff, cap.start
     variants = selected_variants(lane)
     rates = lane.select.rates if isinstance(lane.select, ByLoad) else (np.inf,) * len(variants)
-    works = [
-        (work.worker, work.variant, work.tickets) for work in (lane.select.works if isinstance(lane.select, Worklist) else ())
-    ]
+    works = lane.select.works if isinstance(lane.select, Worklist) else ()
     kinds = dict.fromkeys(deployment.kinds.index(deployment.workers[worker].kind) for worker in lane.workers)
     for first, size, name, values in (
         ("choice_first", "choice_count", "choices", list(zip(rates, variants, strict=True))),
@@ -215,15 +215,21 @@ def _lay_out_lane(record: Any, lane: Lane, deployment: Deployment, parts: dict[s
         record[first], record[size] = len(parts[name]), len(values)
         parts[name].extend(values)
     record["work_first"], record["work_count"] = len(parts["works"]), len(works)
-    for worker, variant, tickets in works:
-        parts["works"].append((worker, variant, len(parts["work_tickets"]), len(tickets), 0))
-        parts["work_tickets"].extend(tickets)
+    for work in works:
+        parts["works"].append((work.worker, work.variant, len(parts["work_tickets"]), len(work.tickets), 0))
+        parts["work_tickets"].extend(work.tickets)
     record["head_ns"] = record["release_ns"] = record["rank_ns"] = NEVER
     record["rate_first_ns"] = -1
 
 
 def _lay_out_tables(records: Any, lane: Lane, deployment: Deployment, cells: list[Any]) -> None:
-    tables = (lane.select,) if isinstance(lane.select, Table) else lane.select.tables if isinstance(lane.select, Tables) else ()
+    tables = (
+        (lane.select,)
+        if isinstance(lane.select, Table)
+        else lane.select.tables
+        if isinstance(lane.select, Tables)
+        else ()
+    )
     for table in tables:
         first = len(cells)
         cells.extend(zip(table.variant.ravel().tolist(), table.batch.ravel().tolist(), strict=True))
@@ -244,8 +250,8 @@ def _lay_out_routes(memory: Memory, plan_routes: tuple[Route, ...]) -> None:
         weights = route.weights if route.rule is RouteRule.WEIGHTED else (1.0,) * len(route.lanes)
         alias.extend(alias_table(weights))
     memory.put("routes", routes)
-    memory.put("route_lanes", np.array(lanes, dtype=np.int32))
-    memory.put("route_targets", np.array(targets, dtype=np.int32))
+    memory.put("route_lanes", np.array(lanes, dtype=np.int64))
+    memory.put("route_targets", np.array(targets, dtype=np.int64))
     memory.put("alias", np.array(alias, dtype=DTYPES["alias"]))
 
 
@@ -275,7 +281,7 @@ def _lay_out_worker_lanes(memory: Memory, plan: Plan) -> None:
         record = memory["workers"][worker]
         record["lane_first"], record["lane_count"], record["lane_cursor"] = len(flat), len(numbers), 0
         flat.extend(numbers)
-    memory.put("worker_lanes", np.array(flat, dtype=np.int32))
+    memory.put("worker_lanes", np.array(flat, dtype=np.int64))
 
 
 def _lay_out_placement(memory: Memory, deployment: Deployment, placement: tuple[tuple[int, ...], ...]) -> None:
@@ -284,4 +290,6 @@ def _lay_out_placement(memory: Memory, deployment: Deployment, placement: tuple[
     for worker, variants in enumerate(placement):
         for variant in variants:
             entries[worker, variant]["wanted"] = 1
-        memory["workers"][worker]["loads_wanted"] = int(((entries[worker]["wanted"] == 1) & (entries[worker]["loaded"] == 0)).sum())
+        memory["workers"][worker]["loads_wanted"] = int(
+            ((entries[worker]["wanted"] == 1) & (entries[worker]["loaded"] == 0)).sum()
+        )

@@ -77,7 +77,7 @@ def name_ticket(s: Any, decision: Any, slot: int) -> None:
 def announce_drop(s: Any, slot: int, reason: int) -> None:
     """Tell the driver, and count the outcome."""
     query = queries(s)[slot]
-    decision = decide(s, DecisionKind.DROP, NONE, NONE)
+    decision = decide(s, DecisionKind.DROP.value, NONE, NONE)
     decision.reason = reason
     decision.tag = query.tag
     decision.arrival_ns = query.arrival_ns

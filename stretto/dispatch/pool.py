@@ -15,8 +15,9 @@ from stretto.dispatch.records import (
     IN_FLIGHT,
     NEVER,
     DecisionKind,
+    as_int64,
     batches,
-    int32s,
+    int64s,
     lane_kinds,
     lanes,
     resident,
@@ -64,7 +65,7 @@ def suits(s: Any, lane: Any, worker: int, must_hold: bool) -> bool:
 @compiled
 def preferred_idle(s: Any, lane: Any, must_hold: bool) -> int:
     """PREFERENCE: the first idle worker in the lane's own order."""
-    order = int32s(s.lane_workers_at, s.lane_workers_count)
+    order = int64s(s.lane_workers_at, s.lane_workers_count)
     for position in range(lane.worker_first, lane.worker_first + lane.worker_count):
         worker = order[position]
         if is_idle(s, worker) and suits(s, lane, worker, must_hold):
@@ -83,7 +84,7 @@ def scanned_idle(s: Any, lane_index: int, must_hold: bool) -> int:
     for word in range(s.member_words):
         bits = idle[word] & members[lane_index * s.member_words + word]
         while bits != np.uint64(0):
-            worker = word * 64 + np.int64(trailing_zeros(bits))
+            worker = word * 64 + as_int64(trailing_zeros(bits))
             bits &= bits - np.uint64(1)
             if suits(s, lane, worker, must_hold):
                 if lane.worker_choice == WorkerChoice.LOWEST_INDEX:
@@ -111,11 +112,11 @@ def find_idle(s: Any, lane_index: int) -> int:
 
 @compiled
 def find_early(s: Any, lane_index: int) -> tuple[int, int]:
-    """The busy worker that is free first, and when it may be given its next batch: control, data and look-ahead before."""
+    """The busy worker that is free first, and when it may be given its next batch: delay or look-ahead before that."""
     lane = lanes(s)[lane_index]
     if lane.control_ns + lane.data_ns + lane.ahead_ns == 0:
         return NONE, NEVER
-    order = int32s(s.lane_workers_at, s.lane_workers_count)
+    order = int64s(s.lane_workers_at, s.lane_workers_count)
     chosen = NONE
     chosen_ns = NEVER
     for position in range(lane.worker_first, lane.worker_first + lane.worker_count):
@@ -145,7 +146,7 @@ def in_use(s: Any, worker_index: int, variant: int) -> bool:
 
 @compiled
 def make_room(s: Any, worker_index: int, variant: int) -> bool:
-    """Unload what was used longest ago until the variant fits, with room to run; false (and nothing done) if it never will."""
+    """Unload what was used longest ago until the variant fits, with room to run; false if it never will."""
     worker = workers(s)[worker_index]
     row = rows(s)[variant * s.kinds + worker.kind]
     need = row.memory_bytes + row.dynamic_bytes
@@ -176,7 +177,7 @@ def unload(s: Any, worker_index: int, variant: int) -> None:
     worker = workers(s)[worker_index]
     resident(s)[worker_index * s.variants + variant].loaded = 0
     worker.used_bytes -= rows(s)[variant * s.kinds + worker.kind].memory_bytes
-    decide(s, DecisionKind.UNLOAD, worker_index, variant)
+    decide(s, DecisionKind.UNLOAD.value, worker_index, variant)
 
 
 @compiled
@@ -189,6 +190,6 @@ def load(s: Any, worker_index: int, variant: int, now_ns: int) -> None:
     worker.used_bytes += rows(s)[variant * s.kinds + worker.kind].memory_bytes
     if entry.wanted and worker.loads_wanted > 0:
         worker.loads_wanted -= 1
-    decision = decide(s, DecisionKind.LOAD, worker_index, variant)
+    decision = decide(s, DecisionKind.LOAD.value, worker_index, variant)
     decision.start_ns = max(now_ns, worker.free_ns)
     decision.expected_ns = decision.start_ns + rows(s)[variant * s.kinds + worker.kind].load_ns

@@ -14,7 +14,7 @@ import numpy as np
 
 from stretto.core.plan import Late, Order
 from stretto.dispatch.compiled import compiled
-from stretto.dispatch.records import LEVELS, NEVER, int32s, lanes, queries
+from stretto.dispatch.records import LEVELS, NEVER, int64s, lanes, queries
 
 ORDER = 0
 DEADLINE = 1
@@ -51,8 +51,8 @@ def stands_before(s: Any, which: int, slot: int, key: int, sequence: int) -> boo
 
 @compiled
 def insert(s: Any, lane: int, which: int, slot: int) -> None:
-    links = int32s(s.links_at, s.links_count)
-    ends = int32s(s.ends_at, s.ends_count)
+    links = int64s(s.links_at, s.links_count)
+    ends = int64s(s.ends_at, s.ends_count)
     head = (lane * LISTS + which) * 2 * LEVELS
     tail = head + LEVELS
     query = queries(s)[slot]
@@ -87,8 +87,8 @@ def insert(s: Any, lane: int, which: int, slot: int) -> None:
 
 @compiled
 def remove(s: Any, lane: int, which: int, slot: int) -> None:
-    links = int32s(s.links_at, s.links_count)
-    ends = int32s(s.ends_at, s.ends_count)
+    links = int64s(s.links_at, s.links_count)
+    ends = int64s(s.ends_at, s.ends_count)
     head = (lane * LISTS + which) * 2 * LEVELS
     tail = head + LEVELS
     own = (slot * LISTS + which) * LEVELS
@@ -120,12 +120,12 @@ def remove(s: Any, lane: int, which: int, slot: int) -> None:
 @compiled
 def first_in(s: Any, lane: int, which: int) -> int:
     """The slot at the head of the list, or -1."""
-    return int32s(s.ends_at, s.ends_count)[(lane * LISTS + which) * 2 * LEVELS]
+    return int64s(s.ends_at, s.ends_count)[(lane * LISTS + which) * 2 * LEVELS]
 
 
 @compiled
 def next_in(s: Any, which: int, slot: int) -> int:
-    return int32s(s.links_at, s.links_count)[(slot * LISTS + which) * LEVELS]
+    return int64s(s.links_at, s.links_count)[(slot * LISTS + which) * LEVELS]
 
 
 @compiled

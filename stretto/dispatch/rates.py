@@ -8,14 +8,14 @@ from __future__ import annotations
 from typing import Any
 
 from stretto.dispatch.compiled import compiled
-from stretto.dispatch.records import RATE_BUCKETS, int32s, lanes
+from stretto.dispatch.records import RATE_BUCKETS, int64s, lanes
 
 
 @compiled
 def roll(s: Any, lane_index: int, now_ns: int) -> None:
     """Forget the buckets that have left the window, and renew the estimate."""
     lane = lanes(s)[lane_index]
-    counts = int32s(s.rate_counts_at, s.rate_counts_count)
+    counts = int64s(s.rate_counts_at, s.rate_counts_count)
     first = lane_index * RATE_BUCKETS
     if now_ns - lane.rate_edge_ns >= RATE_BUCKETS * s.rate_bucket_ns:
         for bucket in range(RATE_BUCKETS):
@@ -42,7 +42,7 @@ def count_arrival(s: Any, lane_index: int, now_ns: int) -> None:
     if lane.rate_first_ns < 0:
         lane.rate_first_ns = now_ns
         lane.rate_edge_ns = now_ns + s.rate_bucket_ns
-    int32s(s.rate_counts_at, s.rate_counts_count)[lane_index * RATE_BUCKETS + lane.rate_bucket] += 1
+    int64s(s.rate_counts_at, s.rate_counts_count)[lane_index * RATE_BUCKETS + lane.rate_bucket] += 1
     lane.rate_total += 1
     if now_ns >= lane.rate_edge_ns or now_ns - lane.rate_first_ns < RATE_BUCKETS * s.rate_bucket_ns:
         roll(s, lane_index, now_ns)

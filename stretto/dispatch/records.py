@@ -16,7 +16,7 @@ import numpy as np
 from stretto.core.outcome import OUTCOME_COUNT
 from stretto.dispatch.compiled import compiled, pointer
 
-NEVER = np.int64(2**62)  # a time that does not come
+NEVER = 2**62  # a time that does not come
 LEVELS = 5  # of the skip lists in queue.py
 RATE_BUCKETS = 8  # parts of the window over which λ is counted
 IN_FLIGHT = 2  # batches a worker holds: one running, one committed to follow it
@@ -101,14 +101,14 @@ QUERY = np.dtype(
         ("key", "i8"),  # the lane's order, smallest first
         ("sequence", "i8"),
         ("tag", "i8"),  # the driver's own number
-        ("application", "i4"),
-        ("lane", "i4"),
-        ("client", "i4"),
-        ("query_class", "i4"),
-        ("priority", "i4"),
-        ("generation", "i4"),  # tells a reused slot from the ticket of its last query
-        ("next", "i4"),  # in the batch, or in the free list
-        ("work", "i4"),  # the worklist entry that holds it
+        ("application", "i8"),
+        ("lane", "i8"),
+        ("client", "i8"),
+        ("query_class", "i8"),
+        ("priority", "i8"),
+        ("generation", "i8"),  # tells a reused slot from the ticket of its last query
+        ("next", "i8"),  # in the batch, or in the free list
+        ("work", "i8"),  # the worklist entry that holds it
         ("status", "i1"),
         ("height", "i1"),  # in the skip lists
     ],
@@ -118,13 +118,13 @@ QUERY = np.dtype(
 LANE = np.dtype(
     [
         # rules, from the plan
-        ("order", "i4"),
-        ("select", "i4"),
-        ("release", "i4"),
-        ("late", "i4"),
-        ("worker_choice", "i4"),
-        ("may_load", "i4"),
-        ("when_gathered", "i4"),
+        ("order", "i8"),
+        ("select", "i8"),
+        ("release", "i8"),
+        ("late", "i8"),
+        ("worker_choice", "i8"),
+        ("may_load", "i8"),
+        ("when_gathered", "i8"),
         ("capacity", "i8"),
         ("min_batch", "i8"),
         ("max_batch", "i8"),
@@ -132,16 +132,16 @@ LANE = np.dtype(
         ("control_ns", "i8"),
         ("data_ns", "i8"),
         ("ahead_ns", "i8"),
-        ("choice_first", "i4"),  # variants of the select rule, in `choices`
-        ("choice_count", "i4"),
-        ("floor_first", "i4"),
-        ("floor_count", "i4"),
-        ("kind_first", "i4"),  # kinds of its workers, in `lane_kinds`
-        ("kind_count", "i4"),
-        ("worker_first", "i4"),  # its workers in the order of the plan, in `lane_workers`
-        ("worker_count", "i4"),
-        ("work_first", "i4"),
-        ("work_count", "i4"),
+        ("choice_first", "i8"),  # variants of the select rule, in `choices`
+        ("choice_count", "i8"),
+        ("floor_first", "i8"),
+        ("floor_count", "i8"),
+        ("kind_first", "i8"),  # kinds of its workers, in `lane_kinds`
+        ("kind_count", "i8"),
+        ("worker_first", "i8"),  # its workers in the order of the plan, in `lane_workers`
+        ("worker_count", "i8"),
+        ("work_first", "i8"),
+        ("work_count", "i8"),
         ("alive", "i8"),  # workers that serve it and are there
         ("fastest_ns", "i8"),  # l(1) of its fastest variant on its fastest kind
         ("fastest_row", "i8"),  # that variant and kind; -1 where a worklist names none
@@ -164,18 +164,18 @@ LANE = np.dtype(
 )
 
 # One entry per lane and kind of worker that serves it: what the lane's candidate would be there.
-LANE_KIND = np.dtype([("kind", "i4"), ("variant", "i4"), ("size", "i4"), ("released", "i4")], align=True)
+LANE_KIND = np.dtype([("kind", "i8"), ("variant", "i8"), ("size", "i8"), ("released", "i8")], align=True)
 
 WORKER = np.dtype(
     [
-        ("kind", "i4"),
-        ("alive", "i4"),
-        ("depth", "i4"),  # batches in flight
-        ("front", "i4"),  # which of its two batch records runs
-        ("lane_first", "i4"),
-        ("lane_count", "i4"),
-        ("lane_cursor", "i4"),  # round robin over its lanes
-        ("loads_wanted", "i4"),
+        ("kind", "i8"),
+        ("alive", "i8"),
+        ("depth", "i8"),  # batches in flight
+        ("front", "i8"),  # which of its two batch records runs
+        ("lane_first", "i8"),
+        ("lane_count", "i8"),
+        ("lane_cursor", "i8"),  # round robin over its lanes
+        ("loads_wanted", "i8"),
         ("free_ns", "i8"),  # when everything given to it is expected to be done
         ("memory_bytes", "i8"),
         ("used_bytes", "i8"),
@@ -186,10 +186,10 @@ WORKER = np.dtype(
 
 BATCH = np.dtype(
     [
-        ("first", "i4"),
-        ("count", "i4"),
-        ("lane", "i4"),
-        ("variant", "i4"),
+        ("first", "i8"),
+        ("count", "i8"),
+        ("lane", "i8"),
+        ("variant", "i8"),
         ("start_ns", "i8"),
         ("load_ns", "i8"),
         ("expected_ns", "i8"),  # when it should end
@@ -216,15 +216,22 @@ ROW = np.dtype(
 RESIDENT = np.dtype([("used_ns", "i8"), ("loaded", "i1"), ("wanted", "i1")], align=True)
 
 ROUTE = np.dtype(
-    [("rule", "i4"), ("first", "i4"), ("count", "i4"), ("target_first", "i4"), ("target_count", "i4"), ("cursor", "i4")],
+    [
+        ("rule", "i8"),
+        ("first", "i8"),
+        ("count", "i8"),
+        ("target_first", "i8"),
+        ("target_count", "i8"),
+        ("cursor", "i8"),
+    ],
     align=True,
 )
 ALIAS = np.dtype([("keep", "f8"), ("other", "i8")], align=True)  # Walker's alias table, one entry per route lane
 CHOICE = np.dtype([("rate", "f8"), ("variant", "i8")], align=True)
 TABLE = np.dtype([("first", "i8"), ("queued", "i8"), ("slacks", "i8"), ("step_ns", "i8")], align=True)  # by lane, kind
-CELL = np.dtype([("variant", "i4"), ("batch", "i4")], align=True)
+CELL = np.dtype([("variant", "i8"), ("batch", "i8")], align=True)
 WORK = np.dtype(
-    [("worker", "i4"), ("variant", "i4"), ("ticket_first", "i4"), ("ticket_count", "i4"), ("done", "i4")], align=True
+    [("worker", "i8"), ("variant", "i8"), ("ticket_first", "i8"), ("ticket_count", "i8"), ("done", "i8")], align=True
 )
 
 
@@ -239,12 +246,12 @@ class DecisionKind(IntEnum):
 
 DECISION = np.dtype(
     [
-        ("kind", "i4"),
-        ("worker", "i4"),
-        ("variant", "i4"),
-        ("reason", "i4"),  # Outcome of a drop
-        ("first", "i4"),  # its tickets in `decided`
-        ("count", "i4"),
+        ("kind", "i8"),
+        ("worker", "i8"),
+        ("variant", "i8"),
+        ("reason", "i8"),  # Outcome of a drop
+        ("first", "i8"),  # its tickets in `decided`
+        ("count", "i8"),
         ("start_ns", "i8"),
         ("expected_ns", "i8"),  # when the batch should end
         ("tag", "i8"),  # of a dropped query
@@ -256,15 +263,15 @@ DECISION = np.dtype(
 
 DTYPES: dict[str, np.dtype[Any]] = {
     "queries": QUERY,
-    "links": np.dtype("i4"),  # [slot, list, level]
-    "ends": np.dtype("i4"),  # [lane, list, head or tail, level]
+    "links": np.dtype("i8"),  # [slot, list, level]
+    "ends": np.dtype("i8"),  # [lane, list, head or tail, level]
     "lanes": LANE,
     "lane_kinds": LANE_KIND,
-    "lane_workers": np.dtype("i4"),
+    "lane_workers": np.dtype("i8"),
     "members": np.dtype("u8"),  # bit per worker, by lane
-    "rate_counts": np.dtype("i4"),
+    "rate_counts": np.dtype("i8"),
     "workers": WORKER,
-    "worker_lanes": np.dtype("i4"),
+    "worker_lanes": np.dtype("i8"),
     "idle": np.dtype("u8"),  # bit per worker
     "batches": BATCH,
     "rows": ROW,
@@ -272,8 +279,8 @@ DTYPES: dict[str, np.dtype[Any]] = {
     "profiled": np.dtype("i8"),
     "resident": RESIDENT,
     "routes": ROUTE,
-    "route_lanes": np.dtype("i4"),
-    "route_targets": np.dtype("i4"),
+    "route_lanes": np.dtype("i8"),
+    "route_targets": np.dtype("i8"),
     "alias": ALIAS,
     "choices": CHOICE,
     "tables": TABLE,
@@ -281,8 +288,8 @@ DTYPES: dict[str, np.dtype[Any]] = {
     "floors": np.dtype("f8"),
     "works": WORK,
     "work_tickets": np.dtype("i8"),
-    "heap": np.dtype("i4"),
-    "heap_place": np.dtype("i4"),
+    "heap": np.dtype("i8"),
+    "heap_place": np.dtype("i8"),
     "heap_key": np.dtype("i8"),
     "decisions": DECISION,
     "decided": np.dtype("i8"),
@@ -364,8 +371,9 @@ def decisions(s: Any) -> Any:
 
 
 @compiled
-def int32s(address: Any, count: Any) -> Any:
-    return numba.carray(pointer(address), (count,), np.int32)
+def as_int64(value: Any) -> Any:
+    """One integer type everywhere, so that each rule is compiled once."""
+    return np.int64(value)
 
 
 @compiled

@@ -9,7 +9,7 @@ import numpy as np
 from stretto.core.plan import RouteRule
 from stretto.dispatch.compiled import compiled
 from stretto.dispatch.queue import NONE
-from stretto.dispatch.records import alias, int32s, lanes, queries, routes
+from stretto.dispatch.records import alias, int64s, lanes, queries, routes
 
 
 @compiled
@@ -33,7 +33,7 @@ def round_robin(route: Any) -> int:
 @compiled
 def shortest(s: Any, route: Any) -> int:
     """The lane with the fewest waiting; the first of equals."""
-    lane_of = int32s(s.route_lanes_at, s.route_lanes_count)
+    lane_of = int64s(s.route_lanes_at, s.route_lanes_count)
     best = 0
     for position in range(1, route.count):
         if lanes(s)[lane_of[route.first + position]].length < lanes(s)[lane_of[route.first + best]].length:
@@ -55,7 +55,7 @@ def by_number(s: Any, route: Any, number: int) -> int:
     """By client or class; the unknown go to the first lane."""
     if number < 0 or number >= route.target_count:
         return 0
-    return int32s(s.route_targets_at, s.route_targets_count)[route.target_first + number]
+    return int64s(s.route_targets_at, s.route_targets_count)[route.target_first + number]
 
 
 @compiled
@@ -65,7 +65,7 @@ def lane_alive(s: Any, slot: int, lane_index: int) -> int:
         return lane_index
     route = routes(s)[queries(s)[slot].application]
     for position in range(route.first, route.first + route.count):
-        other = int32s(s.route_lanes_at, s.route_lanes_count)[position]
+        other = int64s(s.route_lanes_at, s.route_lanes_count)[position]
         if lanes(s)[other].alive > 0:
             return other
     return NONE
@@ -87,7 +87,7 @@ def route_query(s: Any, slot: int) -> int:
         position = by_number(s, route, query.client)
     elif route.rule == RouteRule.BY_CLASS:
         position = by_number(s, route, query.query_class)
-    lane_index = int32s(s.route_lanes_at, s.route_lanes_count)[route.first + position]
+    lane_index = int64s(s.route_lanes_at, s.route_lanes_count)[route.first + position]
     if lanes(s)[lane_index].alive == 0 and route.count > 1:
         other = lane_alive(s, slot, lane_index)
         return lane_index if other == NONE else other

@@ -10,18 +10,7 @@ from typing import Any
 from stretto.core.plan import Late, Order, ReleaseRule, SelectRule
 from stretto.dispatch.compiled import compiled
 from stretto.dispatch.queue import NONE, ORDER, first_in, next_in
-from stretto.dispatch.records import (
-    NEVER,
-    cells,
-    choices,
-    int64s,
-    lanes,
-    queries,
-    resident,
-    rows,
-    tables,
-    workers,
-)
+from stretto.dispatch.records import NEVER, cells, choices, int64s, lanes, queries, resident, rows, tables, workers
 
 WAIT = -1  # a variant number that means: not yet
 

@@ -6,20 +6,20 @@ from typing import Any
 
 from stretto.dispatch.compiled import compiled
 from stretto.dispatch.heap import move_key
-from stretto.dispatch.records import int32s, int64s
+from stretto.dispatch.records import int64s
 
 
 @compiled
 def set_timer(s: Any, lane: int, at_ns: int) -> None:
     """Ring for `lane` at `at_ns`; NEVER silences it."""
-    heap = int32s(s.heap_at, s.heap_count)
+    heap = int64s(s.heap_at, s.heap_count)
     key = int64s(s.heap_key_at, s.heap_count)
     if key[lane] != at_ns:
-        move_key(heap, int32s(s.heap_place_at, s.heap_count), key, lane, at_ns)
+        move_key(heap, int64s(s.heap_place_at, s.heap_count), key, lane, at_ns)
         s.wake_ns = key[heap[0]]
 
 
 @compiled
 def first_timer(s: Any) -> int:
     """The lane whose timer rings next."""
-    return int32s(s.heap_at, s.heap_count)[0]
+    return int64s(s.heap_at, s.heap_count)[0]

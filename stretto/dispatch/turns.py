@@ -13,17 +13,7 @@ from stretto.dispatch.compiled import compiled
 from stretto.dispatch.late import drop_infeasible, infeasible_from_ns
 from stretto.dispatch.pool import find_early, find_idle, load, make_room, set_idle
 from stretto.dispatch.queue import NONE
-from stretto.dispatch.records import (
-    IN_FLIGHT,
-    NEVER,
-    batches,
-    int32s,
-    lane_kinds,
-    lanes,
-    resident,
-    rows,
-    workers,
-)
+from stretto.dispatch.records import IN_FLIGHT, NEVER, batches, int64s, lane_kinds, lanes, resident, rows, workers
 from stretto.dispatch.release import candidate
 from stretto.dispatch.select import WAIT
 from stretto.dispatch.timers import first_timer, set_timer
@@ -90,7 +80,8 @@ def ring(s: Any, lane_index: int, now_ns: int) -> None:
         at_ns = min(at_ns, lane.release_ns)
     else:  # it waits for a worker, which calls `serve` when it is free; or is told a little before
         _, grant_ns = find_early(s, lane_index)
-        at_ns = min(at_ns, max(grant_ns, now_ns + 1))
+        if grant_ns > now_ns:  # one that could be told now was just tried in vain
+            at_ns = min(at_ns, grant_ns)
     set_timer(s, lane_index, max(at_ns, now_ns + 1))
 
 
@@ -102,7 +93,7 @@ def pick_lane(s: Any, worker_index: int, now_ns: int, after: int) -> int:
     order of choice are looked at. -1: none was tried.
     """
     worker = workers(s)[worker_index]
-    lane_of = int32s(s.worker_lanes_at, s.worker_lanes_count)
+    lane_of = int64s(s.worker_lanes_at, s.worker_lanes_count)
     chosen = NONE
     if s.lane_choice == LaneChoice.ROUND_ROBIN:
         for step in range(worker.lane_count):

@@ -10,7 +10,7 @@ from stretto.dispatch.compiled import compiled
 from stretto.dispatch.ledger import drop_waiting, lateness_reason, slot_of
 from stretto.dispatch.pool import make_room
 from stretto.dispatch.queue import NONE
-from stretto.dispatch.records import Status, int32s, int64s, lanes, queries, resident, rows, works, workers
+from stretto.dispatch.records import Status, int64s, lanes, queries, resident, rows, workers, works
 from stretto.dispatch.select import drops_late, finish_ns, ready_ns
 
 
@@ -84,7 +84,7 @@ def take_work(s: Any, worker_index: int, now_ns: int) -> bool:
     """The first worklist among the worker's lanes that has something for it."""
     worker = workers(s)[worker_index]
     for position in range(worker.lane_first, worker.lane_first + worker.lane_count):
-        lane_index = int32s(s.worker_lanes_at, s.worker_lanes_count)[position]
+        lane_index = int64s(s.worker_lanes_at, s.worker_lanes_count)[position]
         if lanes(s)[lane_index].select == SelectRule.WORKLIST and commit_work(s, lane_index, worker_index, now_ns):
             return True
     return False

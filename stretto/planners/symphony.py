@@ -3,10 +3,10 @@
 `when_gathered` adds condition (a) of section 4.3, to start once βλ are gathered. It is off by default: figure 16 as
 printed overrides it, and with it workers are busy at low load, against section 4.4 (docs/design.md has the numbers).
 
-Beyond the paper, *batch-aware pruning*: under load, a head whose slack leaves room only for a small batch costs a worker
-more than it is worth, and is given up for a larger batch. How large follows from the profile and the load: the smallest
-batch with which the lane's share of the workers keeps up, N·b/l(b) ≥ λ (equation 3), and never more than the staggered
-batch, (1 + 1/N)·l(b) ≤ SLO (equation 2). At low load that is a batch of one, and nobody is given up.
+Beyond the paper, *batch-aware pruning*: under load, a head whose slack leaves room only for a small batch costs a
+worker more than it is worth, and is given up for a larger batch. How large follows from the profile and the load: the
+smallest batch with which the lane's share of the workers keeps up, N·b/l(b) ≥ λ (equation 3), and never more than the
+staggered batch, (1 + 1/N)·l(b) ≤ SLO (equation 2). At low load that is a batch of one, and nobody is given up.
 """
 
 from __future__ import annotations

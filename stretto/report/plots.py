@@ -76,8 +76,11 @@ def save(figure: Any, file: Path) -> None:
     if suffix not in (".png", ".svg", ".pdf"):
         raise StrettoError(f"a plot is a .png, .svg or .pdf file, not {file.name}")
     metadata = {".png": {"Software": None}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}[suffix]
+    from matplotlib import rc_context
+
     try:
-        figure.savefig(file, dpi=150, facecolor="white", metadata=metadata)
+        with rc_context(STYLE):  # an .svg file takes the salt of its names from here
+            figure.savefig(file, dpi=150, facecolor="white", metadata=metadata)
     except OSError as error:
         raise StrettoError(f"the plot {file} cannot be written ({error.strerror})") from None
 
@@ -149,14 +152,16 @@ def draw_bad_rates(axes: Any, found: Mapping[str, GoodputResult]) -> None:
 
 def rate_figure(
     curves: Mapping[str, Sequence[tuple[float, Summary]]],
-    summaries: Mapping[str, Summary],
+    rate: float,
     title: str,
     words: Mapping[str, str],
 ) -> Any:
-    """Goodput against the offered rate, beside how queries ended at one of the rates."""
+    """Goodput against the offered rate, beside how queries ended at `rate`, which is one of them."""
+    summaries = {name: dict(points)[rate] for name, points in curves.items()}
     with _figure(13, 5.2, 2, title, width_ratios=(1.25, 1)) as (figure, (left, right)):
         draw_curves(left, curves, words)
         draw_shares(right, summaries, words)
+        right.set_title(f"how queries ended at {rate:,.0f} queries/s")
     return figure
 
 
@@ -268,6 +273,7 @@ def draw_batches(axes: Any, histogram: Sequence[int], colour: str) -> None:
     total = queries.sum()
     axes.bar(np.arange(1, len(queries)), 100 * queries[1:] / max(total, 1.0), color=colour, width=0.85)
     axes.grid(visible=False, axis="x")
+    axes.xaxis.get_major_locator().set_params(integer=True)
     axes.set(title="batch sizes", xlabel="queries in the batch", ylabel="% of queries")
 
 
@@ -292,7 +298,7 @@ def draw_outcomes(axes: Any, summary: Summary) -> None:
         )
     axes.set_yticks(places, [OUTCOME_WORDS.get(name, name) for name in ends])
     axes.tick_params(axis="y", length=0)
-    axes.invert_yaxis()
     axes.grid(visible=False, axis="y")
     axes.set_xlim(0, 100)
+    axes.set_ylim(max(3.5, len(ends) - 0.5), -0.5)  # bars of one thickness, however few
     axes.set(title="outcomes", xlabel="% of queries")

@@ -21,7 +21,7 @@ class Probe:
 
     rate: float
     seed: int
-    bad_rate: float  # of the worst application
+    bad_rate: float  # of the worst application; 1 where no query came, which shows nothing
     goodput: float
 
     def is_good(self, max_bad: float) -> bool:
@@ -30,7 +30,10 @@ class Probe:
 
 @dataclass(frozen=True)
 class GoodputResult:
-    """`rate` is the highest rate that held, `failed` the lowest that did not."""
+    """`rate` is the highest rate that held, `failed` the lowest that did not.
+
+    Both are zero where no rate held, and equal where every rate up to a million times the guess did.
+    """
 
     rate: float
     failed: float
@@ -60,7 +63,8 @@ def find_goodput(
         good = bad = 0
         for seed in seeds:
             summary = run(rate, seed)
-            probes.append(Probe(rate, seed, summary.worst_bad_rate, summary.goodput))
+            bad_rate = summary.worst_bad_rate if summary.submitted else 1.0
+            probes.append(Probe(rate, seed, bad_rate, summary.goodput))
             if probes[-1].is_good(max_bad):
                 good += 1
             else:

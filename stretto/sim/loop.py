@@ -1,7 +1,8 @@
 """The compiled event loop: arrivals, completions and timers under virtual time, into the dispatcher's own functions.
 
 At one instant completions come first, then arrivals, then timers: a worker that is free at the moment of a deferred
-start takes it, and a query that arrives at that moment joins.
+start takes it, and a query that arrives at that moment joins. Each completion and arrival lets due timers ring, so of
+several arrivals at that very moment the first one joins and the others come after the start.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ from stretto.dispatch.records import (
     OUTCOMES,
     DecisionKind,
     Status,
+    as_int64,
     batches,
     decisions,
     float64s,
-    int32s,
     int64s,
     queries,
     workers,
@@ -111,7 +112,7 @@ def uniform(m: Any) -> float:
 
 @compiled
 def between_quantiles(m: Any, first: int, size: int) -> float:
-    """Inverse of a distribution that is linear between the median, p95 and p99, as far below the median as p95 is above."""
+    """Inverse of a distribution that is linear between p50, p95 and p99, and as far below p50 as p95 is above it."""
     service = int64s(m.service_at, m.service_count)
     p50 = float(service[first + Quantile.P50 * m.stride + size])
     p95 = max(p50, float(service[first + Quantile.P95 * m.stride + size]))
@@ -154,7 +155,7 @@ def schedule(m: Any, s: Any, worker_index: int) -> None:
     end = batch.expected_ns
     if batch.count > 0:
         end = batch.start_ns + service_ns(m, batch.variant * s.kinds + worker.kind, batch.count)
-    move_key(int32s(m.heap_at, m.heap_count), int32s(m.place_at, m.place_count), finish, worker_index, end)
+    move_key(int64s(m.heap_at, m.heap_count), int64s(m.place_at, m.place_count), finish, worker_index, end)
 
 
 @compiled
@@ -221,8 +222,8 @@ def run_until(simulation: Any, state: Any, until_ns: int) -> int:
     m = simulation[0]
     s = state[0]
     settle(m, s, m.now_ns)  # what an adoption or a fault decided
-    heap = int32s(m.heap_at, m.heap_count)
-    place = int32s(m.place_at, m.place_count)
+    heap = int64s(m.heap_at, m.heap_count)
+    place = int64s(m.place_at, m.place_count)
     finish = int64s(m.finish_at, m.finish_count)
     arrivals = arrivals_of(m)
     while True:
@@ -249,12 +250,12 @@ def run_until(simulation: Any, state: Any, until_ns: int) -> int:
             submit(
                 state,
                 now_ns,
-                query.application,
+                as_int64(query.application),  # one type, so that one compiled submit serves sim and live
                 query.deadline_ns,
                 m.first_tag + m.next_arrival,
-                query.client,
-                query.query_class,
-                query.priority,
+                as_int64(query.client),
+                as_int64(query.query_class),
+                as_int64(query.priority),
             )
             m.next_arrival += 1
         else:

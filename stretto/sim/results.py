@@ -69,8 +69,8 @@ class Summary(Figures):
 
     @property
     def worst_bad_rate(self) -> float:
-        """Of the application that fares worst."""
-        return max(application.bad_rate for application in self.applications if application.submitted)
+        """Of the application that fares worst, among those that were called; 0 where none was."""
+        return max((application.bad_rate for application in self.applications if application.submitted), default=0.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,7 +130,7 @@ def _figures(tallies: Tallies, deployment: Deployment, applications: list[int], 
         "outcomes": {outcome.name.lower(): int(counts[outcome]) for outcome in Outcome},
         "unfinished": submitted - int(counts.sum()),
         "goodput": on_time / seconds,
-        "bad_rate": 1 - on_time / asked if asked else 0.0,
+        "bad_rate": (asked - on_time) / asked if asked else 0.0,  # so that exactly one in a hundred is 0.01
         "on_time_rate": on_time / asked if asked else 1.0,
         "accuracy": correct / on_time if on_time else 0.0,
         "correct_on_time": correct / asked if asked else 0.0,

@@ -43,7 +43,7 @@ class Lognormal:
 
 @dataclass(frozen=True)
 class Empirical:
-    """Drawn from what was measured: from `ratios` of single runs to their mean, else between the profile's quantiles."""
+    """Drawn from what was measured: from `ratios` of single runs to their mean, else between profiled quantiles."""
 
     ratios: tuple[float, ...] = ()
 

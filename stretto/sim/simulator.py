@@ -1,4 +1,4 @@
-"""The driver under virtual time: feeds arrivals to the dispatcher, calls periodic planners between slices, collects results."""
+"""The driver under virtual time: feeds arrivals to the dispatcher, calls planners between slices, collects results."""
 
 from __future__ import annotations
 
@@ -63,12 +63,16 @@ class Simulation:
             raise StrettoError(f"the warm-up of {warmup_s} s must be shorter than the run of {seconds} s")
         self.deployment, self.planner, self.seed = deployment, planner, seed
         self.seconds, self.warmup_s = seconds, warmup_s
-        self.expected_rates = tuple(source.expected_rates(deployment, seconds) if expected_rates is None else expected_rates)
+        self.expected_rates = tuple(
+            source.expected_rates(deployment, seconds) if expected_rates is None else expected_rates
+        )
         self.before: Telemetry | None = None
         plan = planner(View(deployment, expected_rates=self.expected_rates))
         self.dispatcher = Dispatcher(deployment, plan, correction=correction)
         self.planner_name = plan.planner
         self.samples: list[Telemetry] = []
+        self._busy_ns = np.zeros(len(deployment.workers), dtype=np.int64)
+        self._busy_until_ns = 0
         self.submitted = np.zeros(len(deployment.applications), dtype=np.int64)
         self._chunks: Iterator[NDArray[Any]] = iter(source.chunks(deployment, seconds, seed))
         self._state = np.zeros(1, dtype=SIMULATION)
@@ -79,8 +83,8 @@ class Simulation:
         workers = len(deployment.workers)
         self._put("service", law.table)
         self._put("parameters", law.parameters)
-        self._put("heap", np.arange(workers, dtype=np.int32))
-        self._put("place", np.arange(workers, dtype=np.int32))
+        self._put("heap", np.arange(workers, dtype=np.int64))
+        self._put("place", np.arange(workers, dtype=np.int64))
         self._put("finish", np.full(workers, NEVER, dtype=np.int64))
         self._put("records", np.zeros(1, dtype=RECORD))
         self._put("arrivals", np.zeros(0, dtype=ARRIVAL))
@@ -103,11 +107,19 @@ class Simulation:
         """Nothing will happen any more."""
         state = self.dispatcher.memory.state
         done = self._state["more_arrivals"][0] == 0 and self._state["next_arrival"][0] >= len(self._arrays["arrivals"])
-        idle = self._arrays["finish"].min() >= NEVER and state["wake_ns"][0] >= NEVER and state["decision_count"][0] == 0
+        idle = (
+            self._arrays["finish"].min() >= NEVER and state["wake_ns"][0] >= NEVER and state["decision_count"][0] == 0
+        )
         return bool(done and idle)
 
     def run_to(self, until_ns: int) -> None:
         """Let virtual time run to `until_ns`."""
+        self._run_to(until_ns)
+        if until_ns <= self.seconds * NS_PER_S:  # what comes after the last arrival is not part of the load
+            self._busy_ns = self.dispatcher.memory["workers"]["busy_ns"].copy()
+            self._busy_until_ns = until_ns
+
+    def _run_to(self, until_ns: int) -> None:
         while True:
             pause = run_until(self._state, self.dispatcher.memory.state, until_ns)
             if pause == Pause.REACHED:
@@ -119,6 +131,7 @@ class Simulation:
 
     def replan(self) -> None:
         """Show the planner the present state and follow what it says."""
+        self._settle()
         reading = self.dispatcher.telemetry(self.now_ns)
         view = View(
             self.deployment,
@@ -139,6 +152,7 @@ class Simulation:
 
     def apply(self, fault: Fault) -> None:
         """A worker leaves, with what it runs, or comes back."""
+        self._settle()
         if fault.kind is FaultKind.LEFT:
             self._arrays["finish"][fault.worker] = NEVER
             self._rebuild_heap()
@@ -149,19 +163,24 @@ class Simulation:
     def result(self) -> Result:
         """Figures of the run so far."""
         seconds = self.seconds - self.warmup_s
-        tallies = Tallies(submitted=self.submitted, **self._tallies)
-        busy = self.dispatcher.memory["workers"]["busy_ns"] / max(self.now_ns, 1)
+        came = int(self._state["next_arrival"][0])
+        tallies = Tallies(submitted=self.submitted - self._counted(self._arrays["arrivals"][came:]), **self._tallies)
+        busy = self._busy_ns / max(self._busy_until_ns, 1)
         summary = summarise(
             tallies, self.deployment, seconds=seconds, planner=self.planner_name, seed=self.seed, worker_busy=busy
         )
-        total = int(self._state["first_tag"][0]) + len(self._arrays["arrivals"])
+        total = int(self._state["first_tag"][0]) + came
         return Result(
             summary=summary,
             queries=self._arrays["records"][:total].copy() if self._recording else None,
             samples=tuple(self.samples),
-            latency_histogram=self._tallies["latency_histogram"],
-            queueing_histogram=self._tallies["queueing_histogram"],
+            latency_histogram=self._tallies["latency_histogram"].copy(),
+            queueing_histogram=self._tallies["queueing_histogram"].copy(),
         )
+
+    def _settle(self) -> None:
+        """Carry out what was decided at this very moment: the next event from outside the loop empties the buffer."""
+        self.run_to(self.now_ns)
 
     def _put(self, name: str, array: NDArray[Any]) -> None:
         own = np.ascontiguousarray(array)
@@ -170,9 +189,9 @@ class Simulation:
         self._state[f"{name}_count"] = own.size
 
     def _rebuild_heap(self) -> None:
-        order = np.argsort(self._arrays["finish"], kind="stable").astype(np.int32)  # a sorted array is a heap
+        order = np.argsort(self._arrays["finish"], kind="stable").astype(np.int64)  # a sorted array is a heap
         self._arrays["heap"][:] = order
-        self._arrays["place"][order] = np.arange(len(order), dtype=np.int32)
+        self._arrays["place"][order] = np.arange(len(order), dtype=np.int64)
 
     def _next_chunk(self) -> None:
         state = self._state
@@ -183,10 +202,14 @@ class Simulation:
             state["more_arrivals"] = 0
             chunk = np.zeros(0, dtype=ARRIVAL)
         self._put("arrivals", chunk)
-        counted = chunk["application"][chunk["time_ns"] >= state["warmup_ns"][0]]
-        self.submitted += np.bincount(counted, minlength=len(self.submitted))
+        self.submitted += self._counted(chunk)
         if self._recording and len(chunk):
             self._record(chunk, int(state["first_tag"][0]))
+
+    def _counted(self, arrivals: NDArray[Any]) -> NDArray[np.int64]:
+        """How many of these arrivals count, by application."""
+        after_warmup = arrivals["time_ns"] >= self._state["warmup_ns"][0]
+        return np.bincount(arrivals["application"][after_warmup], minlength=len(self.submitted))
 
     def _record(self, chunk: NDArray[Any], first: int) -> None:
         records = self._arrays["records"]
@@ -235,6 +258,7 @@ def simulate(
         expected_rates=expected_rates,
         correction=correction,
     )
+    _check_faults(faults, deployment, seconds)
     end_ns = int(seconds * NS_PER_S)
     for stop_ns, actions in _stops(end_ns, replan_s, sample_s, faults, progress is not None):
         run.run_to(stop_ns)
@@ -251,6 +275,14 @@ def simulate(
     return run.result()
 
 
+def _check_faults(faults: Sequence[Fault], deployment: Deployment, seconds: float) -> None:
+    for fault in faults:
+        if not 0 <= fault.second <= seconds:
+            raise StrettoError(f"a worker cannot leave or join at {fault.second} s; the run lasts {seconds} s")
+        if not 0 <= fault.worker < len(deployment.workers):
+            raise StrettoError(f"worker number {fault.worker} is outside 0 … {len(deployment.workers) - 1}")
+
+
 def _stops(
     end_ns: int, replan_s: float | None, sample_s: float | None, faults: Sequence[Fault], with_progress: bool
 ) -> list[tuple[int, list[Any]]]:
@@ -260,19 +292,19 @@ def _stops(
         stops.setdefault(int(fault.second * NS_PER_S), []).append(fault)
     for action, every in (("sample", sample_s), ("replan", replan_s)):
         if every is not None:
-            if every <= 0:
-                raise StrettoError(f"the {action} interval must be above zero, not {every} s")
+            if not 0 < every <= MAX_SECONDS:
+                raise StrettoError(f"the {action} interval is between 0 and {MAX_SECONDS:.0f} seconds, not {every}")
             step = max(1, int(every * NS_PER_S))
             for at_ns in range(step, end_ns, step):
                 stops.setdefault(at_ns, []).append(action)
     if with_progress:
         for part in range(1, 100):
             stops.setdefault(end_ns * part // 100, [])
-    return sorted(((at_ns, actions) for at_ns, actions in stops.items() if at_ns <= end_ns), key=lambda stop: stop[0])
+    return sorted(stops.items(), key=lambda stop: stop[0])
 
 
 def _drain(run: Simulation, end_ns: int, replan_s: float | None) -> None:
-    """Arrivals are over: go on until nothing is left to happen. A periodic planner goes on being called, within reason."""
+    """Arrivals are over: go on until nothing is left to happen, still calling a periodic planner, within reason."""
     longest = max(application.slo_ns for application in run.deployment.applications)
     if replan_s is None:
         run.run_to(int(NEVER))

@@ -6,6 +6,7 @@ not grow with the number of queries. Counts are exact.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from numba.cpython.unsafe.numbers import leading_zeros
 from numpy.typing import NDArray
 
 from stretto.dispatch.compiled import compiled
+from stretto.dispatch.records import as_int64
 
 STEPS = 64  # buckets per doubling
 STEP_BITS = 6
@@ -24,17 +26,20 @@ def bucket_of(value_ns: int) -> int:
     """The histogram bucket of a time; exact below 64 ns."""
     if value_ns < STEPS:
         return max(value_ns, 0)
-    exponent = 63 - np.int64(leading_zeros(np.uint64(value_ns)))
+    exponent = 63 - as_int64(leading_zeros(np.uint64(value_ns)))
     shift = exponent - STEP_BITS
     return min((shift + 1) * STEPS + (value_ns >> shift) - STEPS, BUCKETS - 1)
 
 
+@cache
 def bucket_middles_ns() -> NDArray[np.float64]:
-    """The middle of every bucket."""
+    """The middle of every bucket. Read-only."""
     index = np.arange(BUCKETS)
     shift = np.maximum(index // STEPS - 1, 0).astype(np.float64)
     low = np.where(index < STEPS, index, (index % STEPS + STEPS) * 2.0**shift)
-    return np.where(index < STEPS, index, low + 0.5 * (2.0**shift - 1))
+    middles = np.where(index < STEPS, index, low + 0.5 * (2.0**shift - 1))
+    middles.setflags(write=False)
+    return middles
 
 
 def percentile_ns(histogram: NDArray[np.int64], share: float) -> float:

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from stretto.cli.scenario.fields import ScenarioError
+from stretto.cli.scenario.load import ALL_KEYS, KINDS
 from stretto.cli.scenario.read import Scenario, parse_scenario, read_scenario
+from stretto.config.fields import ConfigError
 from stretto.core.errors import StrettoError
 from stretto.core.profile import NS_PER_MS, Quantile
-from stretto.planners.registry import ENTRIES
+from stretto.planners.registry import ENTRIES, NAMES
 from stretto.sim.arrivals import Clients, Load, Zipf
 from stretto.sim.processes import Gamma, Poisson, TwoLevel
 from stretto.sim.service import Deterministic, Empirical, Lognormal
@@ -46,7 +47,7 @@ name = "symphony"
 
 def refused(text: str, folder: Path | None = None) -> tuple[int, str]:
     """The line and the message of a refused scenario."""
-    with pytest.raises(ScenarioError) as caught:
+    with pytest.raises(ConfigError) as caught:
         parse_scenario(text, "file.toml", folder)
     label, line, message = str(caught.value).split(":", 2)
     assert label == "file.toml"
@@ -266,6 +267,14 @@ def test_each_mistake_is_told_with_its_line(old: str, new: str, at: str, says: s
     assert line == line_in(text, at)
 
 
+def test_the_guide_names_every_option_and_kind_of_load() -> None:
+    guide = (EXAMPLES.parent / "docs" / "scenario.md").read_text()
+    options = [option.name for entry in ENTRIES for option in entry.options]
+    missing = [key for key in (*NAMES, *options, *ALL_KEYS) if f"`{key}" not in guide and f"`[[load.{key}" not in guide]
+    assert missing == ["mix"] and "`[load.mix." in guide
+    assert all(f'`"{kind}"' in guide for kind in KINDS)
+
+
 def test_the_second_of_two_equal_names_is_at_fault() -> None:
     variant = '[[application.variant]]\nname = "x"\nalpha_ms = 2\nbeta_ms = 2\n'
     text = f'{GOOD}[[application]]\nname = "classify" # again\nslo_ms = 5\n{variant}'
@@ -298,9 +307,9 @@ def test_unreadable_files(tmp_path: Path) -> None:
     for name, content, says in (("none.toml", None, "no such file"), ("bytes.toml", b"\xff\xfe", "not UTF-8")):
         if content is not None:
             (tmp_path / name).write_bytes(content)
-        with pytest.raises(ScenarioError, match=says):
+        with pytest.raises(ConfigError, match=says):
             read_scenario(tmp_path / name)
-    with pytest.raises(ScenarioError, match="cannot be read"):
+    with pytest.raises(ConfigError, match="cannot be read"):
         read_scenario(tmp_path)
 
 

@@ -33,7 +33,7 @@ class Model:
     gathered: bool = False  # also start at more than βλ
     beta: float = 0.0
     floors: tuple[float, ...] = ()  # batch-aware pruning: rate per second from which a batch of 1, 2, … is the least
-    max_batch: int = 10**6
+    max_batch: int = 4096
 
     @property
     def limit(self) -> int:
@@ -153,8 +153,8 @@ class Reference:
         lane.alarm = self.infeasible_from(lane)
         if lane.start_at > self.now:
             lane.alarm = min(lane.alarm, lane.start_at)
-        elif lane.waiting:  # it waits for a worker: one that is soon free is granted a little before
-            lane.alarm = min(lane.alarm, max(self.grant_at(lane), self.now + 1))
+        elif self.grant_at(lane) > self.now:  # it waits for a worker: one that is soon free is granted a little before
+            lane.alarm = min(lane.alarm, self.grant_at(lane))
 
     def look_for_work(self, worker: int) -> bool:
         """A free worker, or one soon free, takes the most urgent candidate that may start."""

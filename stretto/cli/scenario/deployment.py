@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NoReturn
 
-from stretto.cli.scenario.fields import Fields, shown, suggestion
+from stretto.config.fields import Fields, shown, suggestion
 from stretto.core.application import Application, Penalty, Variant, check_name
 from stretto.core.deployment import MAX_WORKERS, Deployment
 from stretto.core.errors import StrettoError

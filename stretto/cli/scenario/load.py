@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stretto.cli.scenario.fields import Fields, shown, suggestion
+from stretto.config.fields import Fields, shown, suggestion
 from stretto.core.application import Application
 from stretto.core.profile import NS_PER_MS
 from stretto.sim.arrivals import MAX_CLIENTS, Client, Clients, Even, Load, Mix, Popularity, Source, Weights, Zipf

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from stretto.cli.scenario.deployment import QUANTILES, read_deployment
-from stretto.cli.scenario.fields import Fields, parse_fields, read_fields, suggestion
 from stretto.cli.scenario.load import read_load
+from stretto.config.fields import Fields, parse_fields, read_fields, suggestion
 from stretto.core.application import check_name
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stretto.cli.scenario.toml_lines import Path, key_lines, line_of
+from stretto.config.toml_lines import Path, key_lines, line_of
 
 TEXT = '''\
 # [not.a.table]

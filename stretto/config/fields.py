@@ -1,4 +1,4 @@
-"""Reads a TOML document field by field, with bounds. Refuses with `FILE:LINE: what is wrong and what to do`.
+"""Reads a TOML or JSON document field by field, with bounds. Refuses with `FILE:LINE: what is wrong and what to do`.
 
 A `Fields` remembers which keys were asked for; `done()` refuses the rest, so a misspelt key is never silently ignored.
 """
@@ -6,22 +6,32 @@ A `Fields` remembers which keys were asked for; `done()` refuses the rest, so a 
 from __future__ import annotations
 
 import difflib
+import json
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path as FilePath
 from types import TracebackType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
-from stretto.cli.scenario.toml_lines import Path, key_lines, line_of
+from stretto.config.json_lines import json_key_lines
+from stretto.config.toml_lines import Path, key_lines, line_of
 from stretto.core.errors import StrettoError
 
 MAX_FILE_BYTES = 4_000_000
 
+Default = TypeVar("Default")
 
-class ScenarioError(StrettoError):
-    """A scenario that cannot be run; the message starts with the file and the line."""
+
+class ConfigError(StrettoError):
+    """A file that cannot be used; says the file, the line where there is one, what is wrong and what to do."""
+
+    def __init__(self, label: str, message: str, line: int | None = None) -> None:
+        super().__init__(f"{label}: {message}" if line is None else f"{label}:{line}: {message}")
+        self.label = label
+        self.message = message
+        self.line = line
 
 
 @dataclass(frozen=True)
@@ -31,23 +41,24 @@ class Document:
     label: str
     text: str
     folder: FilePath
+    find_lines: Callable[[str], dict[Path, int]] = key_lines
 
     def fail(self, path: Path, message: str) -> NoReturn:
-        raise ScenarioError(f"{self.label}:{line_of(key_lines(self.text), path)}: {message}")
+        raise ConfigError(self.label, message, line_of(self.find_lines(self.text), path))
 
 
 def read_fields(file: FilePath) -> Fields:
     """The top level of a TOML file."""
     try:
         if file.stat().st_size > MAX_FILE_BYTES:
-            raise ScenarioError(f"{file}: larger than {MAX_FILE_BYTES} bytes; a scenario is a short file")
+            raise ConfigError(str(file), f"larger than {MAX_FILE_BYTES} bytes; it should be a short file")
         text = file.read_bytes().decode("utf-8")
     except FileNotFoundError:
-        raise ScenarioError(f"{file}: there is no such file") from None
+        raise ConfigError(str(file), "there is no such file") from None
     except UnicodeDecodeError as error:
-        raise ScenarioError(f"{file}: not UTF-8 text (byte {error.start})") from None
+        raise ConfigError(str(file), f"not UTF-8 text (byte {error.start})") from None
     except OSError as error:
-        raise ScenarioError(f"{file}: cannot be read ({error.strerror or 'input error'})") from None
+        raise ConfigError(str(file), f"cannot be read ({error.strerror or 'input error'})") from None
     return parse_fields(text, str(file), file.parent)
 
 
@@ -57,12 +68,28 @@ def parse_fields(text: str, label: str = "scenario", folder: FilePath | None = N
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         line, reason = _syntax_error(error, text)
-        raise ScenarioError(f"{label}:{line}: not valid TOML: {reason}") from None
+        raise ConfigError(label, f"not valid TOML: {reason}", line) from None
     except ValueError:
-        raise ScenarioError(f"{label}:1: holds a number with too many digits") from None
+        raise ConfigError(label, "holds a number with too many digits", 1) from None
     except RecursionError:
-        raise ScenarioError(f"{label}:1: lists or tables are nested too deeply") from None
+        raise ConfigError(label, "lists or tables are nested too deeply", 1) from None
     return Fields(Document(label, text, folder or FilePath(".")), (), table)
+
+
+def parse_json_fields(text: str, label: str, folder: FilePath | None = None) -> Fields:
+    """The top level of JSON text, which must be an object."""
+    try:
+        table = json.loads(text)
+    except json.JSONDecodeError as error:
+        reason = error.msg[:1].lower() + error.msg[1:]
+        raise ConfigError(label, f"not valid JSON: {reason}", error.lineno) from None
+    except ValueError:
+        raise ConfigError(label, "holds a number with too many digits", 1) from None
+    except RecursionError:
+        raise ConfigError(label, "lists or objects are nested too deeply", 1) from None
+    if not isinstance(table, dict):
+        raise ConfigError(label, "must hold one JSON object, in braces", 1)
+    return Fields(Document(label, text, folder or FilePath("."), json_key_lines), (), table)
 
 
 def _syntax_error(error: tomllib.TOMLDecodeError, text: str) -> tuple[int, str]:
@@ -141,7 +168,7 @@ class Fields:
     def numbers(self, key: str, low: float, high: float) -> tuple[float, ...]:
         """A list of numbers, one at least."""
         if not self.has(key):
-            self._default(key, None)
+            self._missing(key)
         values = self.table[key]
         if not isinstance(values, list) or not values:
             self.fail(f"{key} is {shown(values)}; give a list of numbers", key)
@@ -157,7 +184,7 @@ class Fields:
     def matrix(self, key: str, low: float, high: float) -> tuple[tuple[float, ...], ...]:
         """A list of rows of numbers, all of one length."""
         if not self.has(key):
-            self._default(key, None)
+            self._missing(key)
         rows = self.table[key]
         if not isinstance(rows, list) or not rows or not all(isinstance(row, list) and row for row in rows):
             self.fail(f"{key} is {shown(rows)}; give a list of rows, each a list of numbers", key)
@@ -195,11 +222,12 @@ class Fields:
                     self.fail(f"{key} does not go with the other choices made in {where}; leave it out", key)
                 self.fail(f"unknown key {shown(key)} in {where}; {suggestion(key, sorted(self.asked))}", key)
 
-    def _default(self, key: str, default: Any) -> Any:
-        if default is None:
-            where = f"[{self._dotted()}]" if self.path else "the top level"
-            self.fail(f"{where} needs {key}")
-        return default
+    def _default(self, key: str, default: Default | None) -> Default:
+        return self._missing(key) if default is None else default
+
+    def _missing(self, key: str) -> NoReturn:
+        where = f"[{self._dotted()}]" if self.path else "the top level"
+        self.fail(f"{where} needs {key}")
 
     def _number(self, value: Any, low: float, high: float, above: bool, key: str, position: int | None = None) -> float:
         bounds = f"above {low:g} and at most {high:g}" if above else f"from {low:g} to {high:g}"
@@ -221,12 +249,14 @@ class _Located(AbstractContextManager[None]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if isinstance(error, StrettoError) and not isinstance(error, ScenarioError):
+        if isinstance(error, StrettoError) and not isinstance(error, ConfigError):
             self.fields.fail(str(error), self.key)
 
 
 def shown(value: object) -> str:
     """A value as it would stand in the file, cut short."""
+    if value is None:
+        return "null"
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, dict):

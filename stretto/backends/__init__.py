@@ -1,0 +1,1 @@
+"""What runs a batch: ONNX Runtime, PyTorch, or a Python callable, behind one small interface. Heavy imports wait."""

@@ -1,0 +1,124 @@
+"""The Python backend: a function, or an object that can be called, from a batch to an answer.
+
+One input comes as an array, several as a dict by name; the answer is an array, or a dict by name.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from stretto.backends.model import Array, BackendError, Batch, BatchFailure, TensorSpec, batch_size, check_outputs
+from stretto.backends.source import ModelSource
+
+REFERENCE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
+MAX_REASON = 300
+
+
+def named_object(reference: str) -> Any:
+    """What "module:name" names. The module is imported: the reference must come from somebody trusted to run code."""
+    if not REFERENCE.fullmatch(reference):
+        raise BackendError(f"{reference[:80]!r} is no code reference; write module:function, as models.heart:classify")
+    module_name, _, name = reference.partition(":")
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        missing = error.name or module_name
+        raise BackendError(f"{reference} cannot be imported: there is no module {missing}; install it") from None
+    except Exception as error:
+        raise BackendError(f"{reference} cannot be imported: {reason_of(error)}") from None
+    if not hasattr(module, name):
+        raise BackendError(f"module {module_name} has no {name}; correct the reference {reference}")
+    return getattr(module, name)
+
+
+def reason_of(error: BaseException) -> str:
+    """An exception in one line of bounded length."""
+    text = " ".join(str(error).split())[:MAX_REASON]
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def load_callable(source: ModelSource) -> CallableModel:
+    """The function that `source.code` names; a class is made into an object first, where it may load weights."""
+    if source.code is None:
+        raise BackendError("the callable backend needs code to call, as module:function")
+    if not source.inputs:
+        raise BackendError(f"{source.code} does not say what it takes; declare its input tensors")
+    if source.device != "cpu":
+        raise BackendError(f"{source.code} runs where its own code says; leave the device at cpu")
+    function = named_object(source.code)
+    if isinstance(function, type):
+        try:
+            function = function()
+        except Exception as error:
+            raise BackendError(f"{source.code} could not be made: {reason_of(error)}") from None
+    return CallableModel(function, source.inputs, source.outputs, source.label)
+
+
+class CallableModel:
+    """`function` is called with the very array that `run` was given."""
+
+    fixed_batch = None
+
+    def __init__(
+        self,
+        function: Callable[[Any], Any],
+        inputs: tuple[TensorSpec, ...],
+        outputs: tuple[TensorSpec, ...] = (),
+        label: str = "the function",
+    ):
+        if not callable(function):
+            raise BackendError(f"{label} is a {type(function).__name__}, which cannot be called; name a function")
+        self.inputs = inputs
+        self.outputs = outputs
+        self._function: Callable[[Any], Any] | None = function
+        self._label = label
+        self._room: dict[str, Array] = {}
+
+    @property
+    def memory_bytes(self) -> int:
+        """Only the buffers are known; what the function itself holds shows when it is profiled."""
+        return sum(array.nbytes for array in self._room.values())
+
+    def prepare(self, batches: Iterable[int]) -> None:
+        for batch in batches:
+            self.buffers(batch)
+
+    def buffers(self, batch: int) -> dict[str, Array]:
+        for spec in self.inputs:
+            if len(self._room.get(spec.name, ())) < batch:
+                self._room[spec.name] = spec.zeros(batch)
+        return {name: array[:batch] for name, array in self._room.items()}
+
+    def run(self, inputs: Batch) -> dict[str, Array]:
+        if self._function is None:
+            raise BackendError(f"{self._label} was unloaded; load it again")
+        batch = batch_size(inputs, self.inputs, None, self._label)
+        given: Any = inputs[self.inputs[0].name] if len(self.inputs) == 1 else dict(inputs)
+        try:
+            answer = self._function(given)
+        except Exception as error:
+            raise BatchFailure(f"{self._label} failed on a batch of {batch}: {reason_of(error)}") from None
+        outputs = self._named(answer)
+        specs = self.outputs or tuple(TensorSpec(name, "float32", array.shape[1:]) for name, array in outputs.items())
+        check_outputs(outputs, specs, batch, self._label)
+        return outputs
+
+    def unload(self) -> None:
+        unload = getattr(self._function, "unload", None)
+        self._function, self._room = None, {}
+        if callable(unload):
+            unload()
+
+    def _named(self, answer: Any) -> dict[str, Array]:
+        if isinstance(answer, Mapping):
+            return {str(name): np.asarray(value) for name, value in answer.items()}
+        name = self.outputs[0].name if self.outputs else "output"
+        array = np.asarray(answer)
+        if array.dtype == object:
+            raise BatchFailure(f"{self._label} gave a {type(answer).__name__}, which is no array of numbers")
+        return {name: array}

@@ -1,0 +1,201 @@
+"""The ONNX Runtime backend, on the CPU.
+
+Inputs and outputs are bound by address once for each batch size, so a run in the model's own buffers costs no copy and
+no binding. Runs release Python's lock. Threads of the pool sleep when idle unless asked to spin.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from stretto.backends.model import Array, BackendError, Batch, BatchFailure, TensorSpec, batch_size, check_outputs
+from stretto.backends.resident import resident_bytes
+from stretto.backends.source import ModelSource
+
+DTYPES = {
+    "tensor(float)": "float32",
+    "tensor(double)": "float64",
+    "tensor(float16)": "float16",
+    "tensor(int8)": "int8",
+    "tensor(int16)": "int16",
+    "tensor(int32)": "int32",
+    "tensor(int64)": "int64",
+    "tensor(uint8)": "uint8",
+    "tensor(uint16)": "uint16",
+    "tensor(uint32)": "uint32",
+    "tensor(uint64)": "uint64",
+    "tensor(bool)": "bool",
+}
+SILENT = 4  # only fatal messages; what goes wrong is raised, with a sentence
+MAX_REASON = 300
+
+
+@dataclass
+class _Bound:
+    """One batch size: its binding, the arrays bound at present, and the model's own arrays."""
+
+    binding: Any
+    bound: dict[str, Array]
+    inputs: dict[str, Array]
+    outputs: dict[str, Array]  # empty where the runtime allocates them, because their shape is not known ahead
+
+
+class OnnxModel:
+    """One session of ONNX Runtime."""
+
+    def __init__(self, source: ModelSource, spin: bool = False):
+        try:
+            import onnxruntime
+        except ImportError:
+            raise BackendError("ONNX models need ONNX Runtime; install it with: pip install onnxruntime") from None
+        if source.file is None:
+            raise BackendError("the onnx backend needs a model file, as model.onnx")
+        if source.device != "cpu":
+            raise BackendError(f"{source.label}: the onnx backend runs on the CPU; on a GPU use the torch backend")
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = source.threads
+        options.inter_op_num_threads = 1
+        options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
+        options.log_severity_level = SILENT
+        options.add_session_config_entry("session.intra_op.allow_spinning", "1" if spin else "0")
+        self._label = source.label
+        before = resident_bytes()
+        try:
+            self._session: Any = onnxruntime.InferenceSession(
+                str(source.file), options, providers=["CPUExecutionProvider"]
+            )
+        except Exception as error:  # the runtime's errors have no common parent
+            raise BackendError(load_problem(source.label, str(error))) from None
+        self._weights_bytes = max(resident_bytes() - before, source.file.stat().st_size)
+        self.inputs, input_batches = self._specs(self._session.get_inputs(), "input")
+        self.outputs, _ = self._specs(self._session.get_outputs(), "output")
+        fixed = {size for size in input_batches if size is not None}
+        if len(fixed) > 1:
+            raise BackendError(f"{self._label} fixes several batch sizes; export it with a dynamic batch")
+        self.fixed_batch: int | None = fixed.pop() if fixed else None
+        self._room: dict[str, Array] = {}
+        self._by_batch: dict[int, _Bound] = {}
+
+    def _specs(self, nodes: Any, what: str) -> tuple[tuple[TensorSpec, ...], list[int | None]]:
+        specs, batches = [], []
+        for node in nodes:
+            if node.type not in DTYPES:
+                raise BackendError(f"{what} {node.name} of {self._label} is a {node.type}; tensors must be numbers")
+            if not node.shape:
+                raise BackendError(
+                    f"{what} {node.name} of {self._label} has no batch axis; export it with the batch as first axis"
+                )
+            first, *rest = (size if isinstance(size, int) and size > 0 else None for size in node.shape)
+            specs.append(TensorSpec(node.name, DTYPES[node.type], tuple(rest)))
+            batches.append(first)
+        return tuple(specs), batches
+
+    @property
+    def memory_bytes(self) -> int:
+        return self._weights_bytes + sum(array.nbytes for array in self._room.values())
+
+    def prepare(self, batches: Iterable[int]) -> None:
+        """Binds each size and runs it once, so that the runtime has planned its memory."""
+        for batch in sorted(set(batches), reverse=True):
+            self.run(self.buffers(batch))
+
+    def buffers(self, batch: int) -> dict[str, Array]:
+        return dict(self._bound(batch).inputs)
+
+    def run(self, inputs: Batch) -> dict[str, Array]:
+        batch = batch_size(inputs, self.inputs, self.fixed_batch, self._label)
+        state = self._bound(batch)
+        for name, array in inputs.items():
+            if state.bound[name] is not array:
+                self._bind_input(state, name, array)
+        try:
+            self._session.run_with_iobinding(state.binding)  # run options would cost 0.1 ms a run
+        except Exception as error:
+            raise BatchFailure(self._run_reason(batch, str(error))) from None
+        if state.outputs:
+            return dict(state.outputs)
+        values = state.binding.copy_outputs_to_cpu()
+        outputs = {spec.name: np.asarray(value) for spec, value in zip(self.outputs, values, strict=True)}
+        check_outputs(outputs, self.outputs, batch, self._label)
+        return outputs
+
+    def _run_reason(self, batch: int, message: str) -> str:
+        answer = re.search(r"output OrtValue .* output '([^']*)' .*computed output shape .* \{([\d,]*)\}", message)
+        if answer is None:
+            return f"{self._label} failed on a batch of {batch}: {run_problem(message)}"
+        name, shape = answer.group(1), answer.group(2).replace(",", ", ")
+        return f"output {name} of {self._label} has shape ({shape}) for a batch of {batch}: not one answer a query"
+
+    def unload(self) -> None:
+        self._by_batch, self._room, self._session = {}, {}, None
+
+    def _bound(self, batch: int) -> _Bound:
+        state = self._by_batch.get(batch)
+        return state if state is not None else self._bind(batch)
+
+    def _bind(self, batch: int) -> _Bound:
+        if self._session is None:
+            raise BackendError(f"{self._label} was unloaded; load it again")
+        inputs = {spec.name: self._array("input", spec, batch) for spec in self.inputs}
+        known = all(spec.is_fixed for spec in self.outputs)
+        outputs = {spec.name: self._array("output", spec, batch) for spec in self.outputs} if known else {}
+        binding = self._session.io_binding()
+        state = _Bound(binding, {}, inputs, outputs)
+        for name, array in inputs.items():
+            self._bind_input(state, name, array)
+        for spec in self.outputs:
+            if known:
+                array = outputs[spec.name]
+                binding.bind_output(spec.name, "cpu", 0, spec.numpy_dtype.type, array.shape, array.ctypes.data)
+            else:
+                binding.bind_output(spec.name)
+        self._by_batch[batch] = state
+        return state
+
+    def _bind_input(self, state: _Bound, name: str, array: Array) -> None:
+        if not array.flags.c_contiguous:
+            array = np.ascontiguousarray(array)
+        state.binding.bind_input(name, "cpu", 0, array.dtype.type, array.shape, array.ctypes.data)
+        state.bound[name] = array  # kept, so that the address stays good
+
+    def _array(self, what: str, spec: TensorSpec, batch: int) -> Array:
+        """The first rows of memory that all batch sizes share; bindings to memory it outgrew are forgotten."""
+        key = f"{what} {spec.name}"
+        if len(self._room.get(key, ())) < batch:
+            self._room[key] = spec.zeros(batch)
+            self._by_batch.clear()
+        return self._room[key][:batch]
+
+
+def load_problem(label: str, message: str) -> str:
+    """What ONNX Runtime says about a file, as a sentence without paths."""
+    lowered = message.lower()
+    if "external" in lowered:
+        named = re.findall(r'"([^"]+)"|\[([^\]]+\.\w+)\]', message)
+        file = next((part.rpartition("/")[2] for pair in named for part in pair if part), "")
+        which = f" in {file}" if file else " in an external data file"
+        if "out of bounds" in lowered or "file_length" in lowered:
+            return f"{label} keeps weights in an external data file that is too short; copy the file again"
+        if "escapes" in lowered or "outside" in lowered:
+            return f"{label} keeps weights{which}, outside its own folder; put that file beside the model"
+        return f"{label} keeps weights{which}, which cannot be read; put that file beside the model"
+    if "protobuf" in lowered or "no graph was found" in lowered:
+        return f"{label} is no ONNX model, or is cut off or damaged; copy or export it again"
+    if "unsupported model ir version" in lowered or "opset" in lowered:
+        return f"{label} was made for a newer ONNX Runtime ({run_problem(message)}); update it or export again"
+    return f"{label} cannot be loaded: {run_problem(message)}; export it again"
+
+
+def run_problem(message: str) -> str:
+    """The last and most exact part of a message of ONNX Runtime, without the places in its source."""
+    text = " ".join(message.split())
+    for mark in (r".*ONNXRuntimeError\] : \d+ : \w+ : ", r".*Status Message: ", r"^Error in execution: "):
+        text = re.sub(mark, "", text)
+    text = re.sub(r"\S*\w+\.(cc|h|cpp):\d+ (\S+ ){0,4}?\S*\([^)]*\)\s*", "", text)
+    text = re.sub(r"(?<!\S)\"?/\S+", "", text).strip()
+    return text[:MAX_REASON].rstrip(". ") or "no reason given"

@@ -1,0 +1,101 @@
+"""Where a model comes from and how it is to run: plain data, so that it can be handed to another process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from stretto.backends.model import BackendError, Model, TensorSpec
+
+BACKENDS = ("onnx", "torch", "callable")
+SUFFIXES = {".onnx": "onnx", ".pt2": "torch", ".safetensors": "torch"}
+DEVICES = ("cpu", "cuda")
+MAX_THREADS = 1024
+
+
+@dataclass(frozen=True)
+class ModelSource:
+    """`code` is "module:function" and goes with torch (weights in a safetensors file) and callable.
+
+    `inputs` and `outputs` say what the model takes and gives where its file does not; a file that does is held to them.
+    """
+
+    backend: str = "onnx"
+    file: Path | None = None
+    code: str | None = None
+    threads: int = 1
+    device: str = "cpu"
+    inputs: tuple[TensorSpec, ...] = ()
+    outputs: tuple[TensorSpec, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.backend not in BACKENDS:
+            raise BackendError(f"there is no backend {self.backend[:40]!r}; there are {', '.join(BACKENDS)}")
+        if self.device.partition(":")[0] not in DEVICES:
+            raise BackendError(f"there is no device {self.device[:40]!r}; there are {', '.join(DEVICES)}")
+        if not 1 <= self.threads <= MAX_THREADS:
+            raise BackendError(f"threads is {self.threads}; it must be from 1 to {MAX_THREADS}")
+
+    @property
+    def label(self) -> str:
+        """The model in messages: its file's name, or its code."""
+        return self.file.name if self.file is not None else self.code or self.backend
+
+
+def backend_of(file: Path) -> str:
+    """The backend that runs files of this ending."""
+    try:
+        return SUFFIXES[file.suffix.lower()]
+    except KeyError:
+        endings = ", ".join(SUFFIXES)
+        raise BackendError(
+            f"{file.name} is no model that Stretto can run; it runs {endings}, and never a pickle (.pt, .pth, .pkl)"
+        ) from None
+
+
+def load_model(source: ModelSource) -> Model:
+    """A model ready to run, in this process."""
+    if source.file is not None and not source.file.is_file():
+        raise BackendError(f"there is no file {source.file.name}; put the model there or correct its name")
+    model: Model
+    if source.backend == "onnx":
+        from stretto.backends.onnx import OnnxModel
+
+        model = OnnxModel(source)
+    elif source.backend == "torch":
+        from stretto.backends.torch import load_torch
+
+        model = load_torch(source)
+    else:
+        from stretto.backends.callable import load_callable
+
+        model = load_callable(source)
+    try:
+        _check_declared(source.label, "input", source.inputs, model.inputs)
+        _check_declared(source.label, "output", source.outputs, model.outputs)
+    except BackendError:
+        model.unload()
+        raise
+    return model
+
+
+def _check_declared(label: str, what: str, declared: tuple[TensorSpec, ...], found: tuple[TensorSpec, ...]) -> None:
+    """The model is what its application says it is."""
+    if not declared:
+        return
+    by_name = {spec.name: spec for spec in found}
+    for spec in declared:
+        real = by_name.get(spec.name)
+        if real is None:
+            raise BackendError(f"{label} has no {what} {spec.name}; it has {', '.join(by_name)}")
+        if real.numpy_dtype != spec.numpy_dtype:
+            raise BackendError(f"{what} {spec.name} of {label} is {real.dtype}, but {spec.dtype} is declared")
+        sizes = zip(real.shape, spec.shape, strict=False)
+        if len(real.shape) != len(spec.shape) or any(None not in pair and pair[0] != pair[1] for pair in sizes):
+            raise BackendError(
+                f"{what} {spec.name} of {label} has shape {real.shape_text()}, but {spec.shape_text()} is declared; "
+                f"correct one of them"
+            )
+    undeclared = [name for name in by_name if all(name != spec.name for spec in declared)]
+    if what == "input" and undeclared:
+        raise BackendError(f"{label} also takes input {undeclared[0]}, which is not declared")

@@ -1,0 +1,236 @@
+"""The PyTorch backend: exported programs (.pt2), or weights (.safetensors) for a module that the user's code builds.
+
+Never unpickles. On a GPU each batch size is captured once as a CUDA graph (see cuda.py); on the CPU the module runs
+eagerly. The number of threads and cuDNN's choice of algorithms are settings of the whole process: a worker has its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from stretto.backends.callable import named_object, reason_of
+from stretto.backends.model import Array, BackendError, Batch, BatchFailure, TensorSpec, batch_size, check_outputs
+from stretto.backends.source import ModelSource
+
+
+def import_torch() -> Any:
+    """PyTorch, or what to install."""
+    try:
+        import torch
+    except ImportError:
+        raise BackendError("the torch backend needs PyTorch; install it with: pip install 'stretto[torch]'") from None
+    return torch
+
+
+def load_torch(source: ModelSource, capture: bool = True) -> TorchModel:
+    """From a .pt2 file, or from a .safetensors file and the code that builds its module."""
+    import_torch()
+    if source.file is None:
+        raise BackendError("the torch backend needs a model file, as model.pt2, or model.safetensors plus code")
+    suffix = source.file.suffix.lower()
+    check_device(source.device)
+    if suffix == ".pt2":
+        from stretto.backends.program import read_program
+
+        program = read_program(source.file)
+        inputs, fixed_batch = _user_inputs(program, source.label)
+        if len(inputs) == len(source.inputs):  # the names in the file are those of the arguments of some function
+            inputs = tuple(replace(spec, name=given.name) for spec, given in zip(inputs, source.inputs, strict=True))
+        if source.device != "cpu":
+            from torch.export.passes import move_to_device_pass
+
+            program = move_to_device_pass(program, source.device)
+        module = program.module(check_guards=False)  # shapes are checked here; guards would be compiled from text
+    elif suffix == ".safetensors":
+        inputs, fixed_batch = source.inputs, None
+        module = _built(source)
+    else:
+        raise BackendError(
+            f"{source.label} is neither a .pt2 nor a .safetensors file; pickled models (.pt, .pth) are not loaded, "
+            f"because they can run any code"
+        )
+    names = tuple(spec.name for spec in source.outputs)
+    return TorchModel(module, inputs, names, source.label, source.device, source.threads, fixed_batch, capture)
+
+
+def check_device(device: str) -> None:
+    """Refuses a GPU that is not there."""
+    torch = import_torch()
+    if device == "cpu":
+        return
+    if not torch.cuda.is_available():
+        raise BackendError("there is no CUDA device that PyTorch can use here; run on the CPU with device cpu")
+    number = device.partition(":")[2] or "0"
+    if not number.isdecimal() or int(number) >= torch.cuda.device_count():
+        raise BackendError(f"there is no device {device}; CUDA devices here go up to {torch.cuda.device_count() - 1}")
+
+
+def _built(source: ModelSource) -> Any:
+    """The module that the user's code makes, with the weights of the file in it."""
+    assert source.file is not None
+    if source.code is None:
+        raise BackendError(f"{source.label} holds weights only; name the code that builds its module, as heart:build")
+    if not source.inputs:
+        raise BackendError(f"{source.label} does not say what it takes; declare its input tensors")
+    try:
+        from safetensors import SafetensorError
+        from safetensors.torch import load_file
+    except ImportError:
+        raise BackendError("weights need safetensors; install it with: pip install 'stretto[torch]'") from None
+    try:
+        weights = load_file(source.file)
+    except (SafetensorError, OSError, ValueError):
+        raise BackendError(f"{source.label} is no safetensors file, or is cut off or damaged; copy it again") from None
+    build = named_object(source.code)
+    try:
+        module = build()
+    except Exception as error:
+        raise BackendError(f"{source.code} could not build a module: {reason_of(error)}") from None
+    torch = import_torch()
+    if not isinstance(module, torch.nn.Module):
+        raise BackendError(f"{source.code} gave a {type(module).__name__}; it must build a torch.nn.Module")
+    try:
+        missing, unexpected = module.load_state_dict(weights, strict=False)
+    except RuntimeError as error:
+        raise BackendError(f"{source.label} does not fit {source.code}: {reason_of(error)}") from None
+    if missing or unexpected:
+        what = [f"lacks {', '.join(missing[:3])}"] if missing else []
+        what += [f"has {', '.join(unexpected[:3])} too many"] if unexpected else []
+        raise BackendError(f"{source.label} does not fit {source.code}: it {' and '.join(what)}; name other code")
+    return module.eval()
+
+
+def _user_inputs(program: Any, label: str) -> tuple[tuple[TensorSpec, ...], int | None]:
+    """What an exported program takes, and the batch where it is fixed."""
+    values = {node.name: node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"}
+    specs, batches = [], set()
+    for name in program.graph_signature.user_inputs:
+        value = values.get(name)
+        if value is None or not value.shape:
+            raise BackendError(f"input {name} of {label} has no batch axis; export it with the batch as first axis")
+        first, *rest = value.shape
+        shape = tuple(size if isinstance(size, int) else None for size in rest)
+        specs.append(TensorSpec(name, str(value.dtype).removeprefix("torch."), shape))
+        batches.add(first if isinstance(first, int) else None)
+    fixed = batches - {None}
+    if len(fixed) > 1:
+        raise BackendError(f"{label} fixes several batch sizes for its inputs; export it with a dynamic batch")
+    return tuple(specs), fixed.pop() if fixed else None
+
+
+class TorchModel:
+    """A module on one device. `capture=False` runs it eagerly on a GPU too, to compare."""
+
+    def __init__(
+        self,
+        module: Any,
+        inputs: tuple[TensorSpec, ...],
+        output_names: Sequence[str] = (),
+        label: str = "the module",
+        device: str = "cpu",
+        threads: int = 1,
+        fixed_batch: int | None = None,
+        capture: bool = True,
+    ):
+        torch = import_torch()
+        self._torch = torch
+        self._label = label
+        self._on_gpu = device != "cpu"
+        self._output_names = tuple(output_names)
+        self.inputs = inputs
+        self.fixed_batch = fixed_batch
+        self._room: dict[str, Array] = {}
+        if self._on_gpu:
+            check_device(device)
+            if not all(spec.is_fixed for spec in inputs):
+                raise BackendError(f"{label} leaves sizes besides the batch open; on a GPU every one must be known")
+            torch.backends.cudnn.benchmark = True
+        else:
+            torch.set_num_threads(threads)
+        self._before = torch.cuda.memory_allocated(device) if self._on_gpu else 0
+        self._device = torch.device(device)
+        self._module: Any = module.to(self._device)
+        self._runner: Any = None
+        if self._on_gpu:
+            from stretto.backends.cuda import GpuRunner
+
+            self._runner = GpuRunner(self._module, inputs, self._device, capture)
+        self.outputs = self._learnt_outputs()
+
+    def _learnt_outputs(self) -> tuple[TensorSpec, ...]:
+        """From one batch of zeros: a module does not say what it gives."""
+        batch = self.fixed_batch or 1
+        found = self.run({spec.name: spec.zeros(batch) for spec in self.inputs})
+        return tuple(TensorSpec(name, str(array.dtype), array.shape[1:]) for name, array in found.items())
+
+    @property
+    def memory_bytes(self) -> int:
+        if self._on_gpu:
+            return int(max(0, self._torch.cuda.memory_allocated(self._device) - self._before))
+        held = [*self._module.parameters(), *self._module.buffers()] if self._module is not None else []
+        weights = sum(tensor.numel() * tensor.element_size() for tensor in held)
+        return int(weights + sum(array.nbytes for array in self._room.values()))
+
+    def prepare(self, batches: Iterable[int]) -> None:
+        """Captures the largest first: smaller graphs then fit into its memory."""
+        for batch in sorted(set(batches), reverse=True):
+            self.run(self.buffers(batch))
+
+    def buffers(self, batch: int) -> dict[str, Array]:
+        if self._runner is not None:
+            return dict(self._runner.buffers(batch))
+        for spec in self.inputs:
+            if len(self._room.get(spec.name, ())) < batch:
+                self._room[spec.name] = spec.zeros(batch)
+        return {name: array[:batch] for name, array in self._room.items()}
+
+    def run(self, inputs: Batch) -> dict[str, Array]:
+        if self._module is None:
+            raise BackendError(f"{self._label} was unloaded; load it again")
+        batch = batch_size(inputs, self.inputs, self.fixed_batch, self._label)
+        try:
+            with self._torch.inference_mode():
+                outputs = self._named(self._answer(batch, inputs))
+        except BatchFailure:
+            raise
+        except Exception as error:
+            raise BatchFailure(f"{self._label} failed on a batch of {batch}: {reason_of(error)}") from None
+        specs = tuple(TensorSpec(name, str(array.dtype), array.shape[1:]) for name, array in outputs.items())
+        check_outputs(outputs, specs, batch, self._label)
+        return outputs
+
+    def _answer(self, batch: int, inputs: Batch) -> Any:
+        if self._runner is not None:
+            return self._runner.run(batch, inputs)
+        tensors = [self._torch.from_numpy(_shareable(inputs[spec.name])) for spec in self.inputs]
+        return self._module(*tensors)
+
+    def _named(self, answer: Any) -> dict[str, Array]:
+        if isinstance(answer, Mapping):
+            return {str(name): _array(value) for name, value in answer.items()}
+        values = answer if isinstance(answer, list | tuple) else [answer]
+        default = ["output"] if len(values) == 1 else [f"output_{number}" for number in range(len(values))]
+        names = self._output_names if len(self._output_names) == len(values) else default
+        return {name: _array(value) for name, value in zip(names, values, strict=True)}
+
+    def unload(self) -> None:
+        self._module, self._runner, self._room = None, None, {}
+        if self._on_gpu:
+            self._torch.cuda.empty_cache()
+
+
+def _shareable(array: Array) -> Array:
+    """PyTorch shares memory with writable arrays only; a read-only one is copied."""
+    return array if array.flags.writeable else np.array(array)
+
+
+def _array(value: Any) -> Array:
+    if isinstance(value, np.ndarray):
+        return value
+    if not hasattr(value, "numpy"):
+        raise BatchFailure(f"the module gave a {type(value).__name__}; it must give tensors")
+    return np.asarray(value.detach().numpy())

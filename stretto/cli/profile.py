@@ -1,0 +1,157 @@
+"""`stretto profile`: measure the variants of a repository on this machine and write the profiles beside the models."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from stretto.cli.options import Json, Plot
+from stretto.cli.output import check_plot, part_of, print_json, print_tables, progress_bar
+from stretto.core.errors import StrettoError
+
+if TYPE_CHECKING:
+    from stretto.cli.output import Progress
+    from stretto.profiling.session import ProfiledVariant
+
+RepositoryReference = Annotated[
+    str, typer.Argument(metavar="REPO", help="A folder, zoo or zoo:APP; see docs/repository.md.")
+]
+VariantName = Annotated[
+    list[str] | None, typer.Option("--variant", metavar="NAME", help="Only this variant; may be given several times.")
+]
+Batches = Annotated[str, typer.Option(metavar="1,2,4", help="Batch sizes.")]
+Threads = Annotated[int, typer.Option(metavar="N", min=1, max=1024, help="Threads that a worker gives a model.")]
+Data = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE.npz", help="Labelled inputs and labels: measure accuracy, recall and confusion too."),
+]
+Backend = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Only variants of this backend: onnx, torch or callable.")
+]
+Device = Annotated[str, typer.Option(metavar="DEVICE", help="cpu or cuda.")]
+BudgetS = Annotated[
+    float, typer.Option(metavar="S", min=0.1, max=86_400, help="At most so many seconds of runs for each variant.")
+]
+KindName = Annotated[str | None, typer.Option(metavar="KIND", help="Name the machine kind; else it is found out.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Measure and print; write nothing.")]
+OutFolder = Annotated[
+    Path | None, typer.Option(metavar="DIR", help="Copy the applications there first, and write into the copies.")
+]
+InPlace = Annotated[bool, typer.Option("--in-place", help="With the zoo: write into the source checkout.")]
+
+
+def profile(
+    repository: RepositoryReference,
+    variant: VariantName = None,
+    batches: Batches = "1,2,4,8,16,32",
+    threads: Threads = 1,
+    data: Data = None,
+    backend: Backend = None,
+    device: Device = "cpu",
+    budget_s: BudgetS = 20.0,
+    kind: KindName = None,
+    plot: Plot = None,
+    out: OutFolder = None,
+    in_place: InPlace = False,
+    dry_run: DryRun = False,
+    as_json: Json = False,
+) -> None:
+    """Measure latency, memory and load time of each variant, and write them beside the models.
+
+    Measures until p95 is tight or the time is spent, and says when other programs made the machine too noisy to trust.
+
+    \b
+    Examples:
+      stretto profile zoo:fashion --dry-run
+      stretto profile zoo:fashion --out models
+      stretto profile models/fashion --variant cnn --batches 1,8,32 --plot front.png
+      stretto profile models/fashion --data test.npz --json
+    """
+    from stretto.profiling.session import Request, measured_batches, open_session
+
+    check_plot(plot)
+    request = Request(
+        batches=measured_batches(batches), threads=threads, device=device, budget_s=budget_s, kind=kind, data=data
+    )
+    session = open_session(
+        repository, request, names=tuple(variant or ()), backend=backend, out=out, in_place=in_place, dry_run=dry_run
+    )
+    with progress_bar("profiling") as progress:
+        found = [_one(session, number, progress) for number in range(len(session.variants))]
+    if plot is not None:
+        from stretto.report import plots
+        from stretto.report.pareto import pareto_figure
+
+        smallest = request.batches[0]
+        points: dict[str, dict[str, tuple[float, float]]] = {}
+        for one in found:
+            points.setdefault(one.application, {})[one.name] = (one.accuracy, one.p95_ms(smallest))
+        plots.save(pareto_figure(points, f"accuracy and latency on {session.kind}", smallest), plot)
+    if as_json:
+        print_json(session.as_json(found))
+        return
+    _print(found, session.kind, dry_run)
+    if plot is not None:
+        typer.echo(f"plot: {plot}")
+
+
+def _one(session: Any, number: int, progress: Progress | None) -> ProfiledVariant:
+    """Writes each profile as soon as it is there, so that an interrupted command keeps what it has."""
+    try:
+        measured: ProfiledVariant = session.measure(number, part_of(progress, number, len(session.variants)))
+    except StrettoError as error:
+        raise StrettoError(f"{session.variants[number].label}: {error}") from None
+    return measured
+
+
+def _print(found: list[ProfiledVariant], kind: str, dry_run: bool) -> None:
+    from stretto.profiling.pareto import pareto_front
+    from stretto.report.tables import figures_table, share
+
+    by_application: dict[str, list[ProfiledVariant]] = {}
+    for one in found:
+        by_application.setdefault(one.application, []).append(one)
+    for application, ones in by_application.items():
+        ones.sort(key=lambda one: one.p95_ms(1))
+        sizes = sorted({size for one in ones for size in (min(one.stored.batches), max(one.stored.batches))})
+        ends = sizes[:1] if len(sizes) == 1 else [sizes[0], sizes[-1]]
+        columns = ["accuracy", *(f"l({size}) ms" for size in ends), "α ms", "β ms", "MB", "load"]
+        rows = {
+            one.name + ("*" if one.stored.noisy else ""): [
+                share(one.accuracy) + ("" if one.accuracy_source == "measured" else f" ({one.accuracy_source})"),
+                *(_quantiles(one, size) for size in ends),
+                _figures(one.stored.alpha_ms),
+                _figures(one.stored.beta_ms),
+                _figures((one.stored.memory_bytes + one.stored.dynamic_memory_bytes) / 1e6),
+                _figures(one.stored.load_ms),
+            ]
+            for one in ones
+        }
+        title = f"{application} on {kind}: l(b) as p50/p95/p99"
+        print_tables(figures_table(title, "variant", columns, rows))
+        if len(ones) > 1:
+            points = {one.name: (one.accuracy, one.p95_ms(ends[0])) for one in ones}
+            front = pareto_front(points)
+            beaten = [name for name in points if name not in front]
+            rest = f"; beaten: {', '.join(beaten)}" if beaten else "; no variant is beaten"
+            typer.echo(f"Pareto front: {', '.join(front)}{rest}")
+    for one in found:
+        if one.stored.noisy:
+            note = one.stored.note or "the estimate is not sure"
+            typer.echo(
+                f"warning: * {one.label}: too noisy to trust: {note}; profile it again when it is quiet", err=True
+            )
+    written = sum(one.written is not None for one in found)
+    typer.echo("nothing written (--dry-run)" if dry_run else f"wrote {written} profile{'s' if written != 1 else ''}")
+
+
+def _quantiles(one: ProfiledVariant, size: int) -> str:
+    point = one.stored.batches.get(size)
+    return "–" if point is None else "/".join(_figures(value) for value in (point.p50, point.p95, point.p99))
+
+
+def _figures(value: float) -> str:
+    """Three figures that matter, two of what is small: a small model takes hundredths of a millisecond."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}" if value >= 0.1 else f"{value:.2g}"

@@ -1,0 +1,145 @@
+"""Accuracy, recall per class and confusion of a model on labelled data."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.backends.failure import run_batch
+from stretto.backends.model import Array, BackendError, BatchFailure, Model
+from stretto.core.errors import StrettoError
+
+MAX_CLASSES = 100_000
+MAX_CONFUSION_CLASSES = 2000
+BATCH = 32
+
+
+class DataError(StrettoError):
+    """Labelled data that cannot be used: what is wrong, in which file, and what to do."""
+
+
+@dataclass(frozen=True, eq=False)
+class Labelled:
+    """Queries and their true classes; `label` is what people call the data."""
+
+    inputs: Array
+    labels: NDArray[np.int64]
+    label: str = "the data"
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """`confusion[truth, answer]` counts; recall of a class that the data does not hold is None."""
+
+    accuracy: float
+    recall: tuple[float | None, ...]
+    confusion: NDArray[np.int64]
+    samples: int
+
+
+def read_labelled(file: Path, preferred: str = "inputs", divide_by: float = 1.0, dtype: str = "float32") -> Labelled:
+    """An .npz file with arrays "inputs" and "labels"; an array called `preferred` goes before "inputs".
+
+    Whole numbers are divided by `divide_by`: images are often kept as the bytes that they were.
+    """
+    if not file.is_file():
+        raise DataError(f"there is no file {file.name}; give an .npz file with arrays inputs and labels")
+    try:
+        with np.load(file, allow_pickle=False) as arrays:
+            inputs_name = preferred if preferred in arrays else "inputs"
+            missing = [name for name in (inputs_name, "labels") if name not in arrays]
+            if missing:
+                raise DataError(f"{file.name} has no array {missing[0]}; it must hold inputs and labels")
+            inputs, labels = arrays[inputs_name], arrays["labels"]
+    except DataError:
+        raise
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, KeyError, AttributeError, TypeError):
+        raise DataError(
+            f"{file.name} is no sound .npz file of numbers; write it again with numpy.savez_compressed"
+        ) from None
+    if inputs.dtype.kind not in "biuf":
+        raise DataError(f"the inputs in {file.name} are {inputs.dtype}; they must be numbers")
+    if divide_by != 1 and inputs.dtype.kind in "iu":
+        inputs = inputs / np.float64(divide_by)
+    return checked(np.ascontiguousarray(inputs, dtype=np.dtype(dtype)), labels, file.name)
+
+
+def checked(inputs: Array, labels: Any, label: str = "the data") -> Labelled:
+    """Refuses data whose labels do not go with its inputs."""
+    labels = np.asarray(labels)
+    if labels.ndim != 1 or labels.dtype.kind not in "iu":
+        raise DataError(f"the labels of {label} must be one whole number per query, from 0")
+    if not inputs.ndim or len(inputs) != len(labels):
+        count = len(inputs) if inputs.ndim else 0
+        raise DataError(f"{label} has {count} inputs but {len(labels)} labels; give every input its label")
+    if not len(labels):
+        raise DataError(f"{label} is empty; give at least one labelled query")
+    return Labelled(inputs, labels.astype(np.int64), label)
+
+
+def evaluate(
+    model: Model,
+    data: Labelled,
+    classes: int | None = None,
+    *,
+    batch: int = BATCH,
+    progress: Callable[[float], None] | None = None,
+) -> Evaluation:
+    """Runs all of the data through the model; its answer is the largest of its first output."""
+    if len(model.inputs) != 1:
+        raise BackendError(f"accuracy is measured on models of one input; this one has {len(model.inputs)}")
+    spec = model.inputs[0]
+    if not spec.fits(data.inputs.shape[1:]):
+        shape = "(" + ", ".join(map(str, ("batch", *data.inputs.shape[1:]))) + ")"
+        raise DataError(
+            f"the inputs in {data.label} have shape {shape}, but the model takes {spec.shape_text()}; "
+            f"resize the data or name the array made for this variant"
+        )
+    size = model.fixed_batch or batch
+    answers: list[NDArray[np.int64]] = []
+    total = len(data.labels)
+    given = classes
+    for first in range(0, total, size):
+        rows = data.inputs[first : first + size]
+        count = len(rows)
+        if model.fixed_batch is not None and count < size:
+            rows = np.concatenate([rows, np.repeat(rows[-1:], size - count, axis=0)])
+        try:
+            scores = next(iter(run_batch(model, {spec.name: np.ascontiguousarray(rows)}).values()))
+        except BatchFailure as failure:
+            where = "" if failure.position is None else f" (query {first + failure.position} of {data.label})"
+            raise BackendError(f"{failure.reason}{where}") from None
+        if scores.ndim != 2:
+            raise BackendError(f"accuracy needs one number per class; the model gives {scores.shape[1:]} per query")
+        classes = scores.shape[1]
+        answers.append(scores[:count].argmax(axis=1))
+        if progress is not None:
+            progress(min(1.0, (first + count) / total))
+    assert classes is not None
+    if given is not None and classes != given:
+        raise BackendError(f"the model gives {classes} numbers per query for {given} classes; export it again")
+    return tallied(data, np.concatenate(answers), classes)
+
+
+def tallied(data: Labelled, answers: NDArray[np.int64], classes: int) -> Evaluation:
+    """Truth against answers."""
+    lowest, highest = int(data.labels.min()), int(data.labels.max())
+    if lowest < 0 or highest >= classes:
+        raise DataError(f"{data.label} has labels from {lowest} to {highest}, but there are {classes} classes, from 0")
+    if classes > MAX_CLASSES:
+        raise DataError(f"{classes} classes are too many to count; at most {MAX_CLASSES}")
+    is_right = answers == data.labels
+    seen = np.bincount(data.labels, minlength=classes)
+    hits = np.bincount(data.labels[is_right], minlength=classes)
+    recall = tuple(float(hit / count) if count else None for hit, count in zip(hits, seen, strict=True))
+    confusion = np.zeros((0, 0), dtype=np.int64)
+    if classes <= MAX_CONFUSION_CLASSES:
+        cells = np.bincount(data.labels * classes + answers, minlength=classes * classes)
+        confusion = cells.reshape(classes, classes).astype(np.int64)
+    return Evaluation(float(is_right.mean()), recall, confusion, len(data.labels))

@@ -1,0 +1,131 @@
+"""Memory that a model takes: what loading it adds, and what its largest batch adds at the peak.
+
+On the CPU this is measured in a fresh process, because memory that an earlier model freed would be reused unseen. There
+the model is loaded twice and the second load counts, so that what the runtime itself needs once is left out. On a GPU
+the allocator of PyTorch knows exactly.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from stretto.backends.model import Model, TensorSpec
+from stretto.backends.resident import give_back, peak_bytes, reset_peak, resident_bytes
+from stretto.backends.source import ModelSource, load_model
+from stretto.core.errors import StrettoError
+
+ONCE_ABOVE_BYTES = 2**30  # a file this large is loaded once only
+TIMEOUT_S = 300
+
+
+@dataclass(frozen=True)
+class MemoryUse:
+    """`loaded_bytes` as long as the model is there, `dynamic_bytes` more while its largest batch runs."""
+
+    loaded_bytes: int
+    dynamic_bytes: int
+
+
+def measure_memory(source: ModelSource, batch: int) -> MemoryUse:
+    """Of a model that was loaded from `source`, with `batch` as its largest batch."""
+    if source.device != "cpu":
+        return on_gpu(source, batch)
+    question = json.dumps({"source": _as_json(source), "batch": batch})
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "stretto.profiling.memory"],
+            input=question,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=True,
+        )
+        answer = json.loads(done.stdout.splitlines()[-1])
+        return MemoryUse(int(answer["loaded"]), int(answer["dynamic"]))
+    except (OSError, subprocess.SubprocessError, ValueError, LookupError):
+        # A callable that only this process can import, or no room for a second process: less exact, but an answer.
+        return in_this_process(source, batch)
+
+
+def in_this_process(source: ModelSource, batch: int) -> MemoryUse:
+    """By the growth of this process."""
+    is_small = source.file is None or source.file.stat().st_size <= ONCE_ABOVE_BYTES
+    first: Model | None = load_model(source) if is_small else None
+    if first is not None:
+        _run_zeros(first, 1)
+    give_back()
+    before = resident_bytes()
+    model = load_model(source)
+    loaded = max(0, resident_bytes() - before)
+    _run_zeros(model, 1)
+    at_rest = resident_bytes()
+    reset_peak()
+    _run_zeros(model, batch)
+    dynamic = max(0, peak_bytes() - at_rest)
+    known = model.memory_bytes
+    model.unload()
+    if first is not None:
+        first.unload()
+    return MemoryUse(loaded or known, dynamic)
+
+
+def on_gpu(source: ModelSource, batch: int) -> MemoryUse:
+    """By PyTorch's allocator; captured graphs count as dynamic, since each batch size has its own."""
+    import torch
+
+    before = torch.cuda.memory_allocated(source.device)
+    model = load_model(source)
+    torch.cuda.synchronize(source.device)
+    loaded = torch.cuda.memory_allocated(source.device) - before
+    torch.cuda.reset_peak_memory_stats(source.device)
+    _run_zeros(model, batch)
+    peak = torch.cuda.max_memory_allocated(source.device) - before
+    model.unload()
+    return MemoryUse(int(max(0, loaded)), int(max(0, peak - loaded)))
+
+
+def _run_zeros(model: Model, batch: int) -> None:
+    batch = model.fixed_batch or batch
+    model.run({spec.name: spec.zeros(batch) for spec in model.inputs})
+
+
+def _as_json(source: ModelSource) -> dict[str, Any]:
+    return {
+        "backend": source.backend,
+        "file": None if source.file is None else str(source.file.absolute()),
+        "code": source.code,
+        "threads": source.threads,
+        "device": source.device,
+        "inputs": [[spec.name, spec.dtype, list(spec.shape)] for spec in source.inputs],
+        "outputs": [[spec.name, spec.dtype, list(spec.shape)] for spec in source.outputs],
+    }
+
+
+def _from_json(value: dict[str, Any]) -> ModelSource:
+    inputs, outputs = (
+        tuple(TensorSpec(name, dtype, tuple(shape)) for name, dtype, shape in value[what])
+        for what in ("inputs", "outputs")
+    )
+    file = None if value["file"] is None else Path(value["file"])
+    return ModelSource(value["backend"], file, value["code"], value["threads"], value["device"], inputs, outputs)
+
+
+def main() -> int:
+    """The fresh process: a question on standard input, an answer on standard output."""
+    question = json.loads(sys.stdin.read())
+    try:
+        use = in_this_process(_from_json(question["source"]), int(question["batch"]))
+    except StrettoError as error:
+        print(error, file=sys.stderr)
+        return 2
+    print(json.dumps({"loaded": use.loaded_bytes, "dynamic": use.dynamic_bytes}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,295 @@
+"""Profiles the variants of a repository one after the other, and writes what it finds where it may."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from stretto.backends.model import TensorSpec
+from stretto.backends.source import BACKENDS, ModelSource, load_model
+from stretto.core.application import check_name
+from stretto.core.errors import ProfileError, StrettoError
+from stretto.profiling.accuracy import Evaluation, Labelled, evaluate, read_labelled
+from stretto.profiling.latency import BATCHES, Progress, check_batches
+from stretto.profiling.pareto import pareto_front
+from stretto.profiling.stored import machine_of, stored_profile
+from stretto.profiling.variant import measure_model
+from stretto.repository.application import ApplicationFiles
+from stretto.repository.profiles import StoredProfile, as_json, write_profile
+from stretto.repository.read import ZOO, read_repository, zoo_folder
+from stretto.repository.repository import Repository
+from stretto.repository.variant import VariantFiles
+
+ACCURACY_SHARE = 0.1  # of a variant's progress bar, where accuracy is measured
+
+
+@dataclass(frozen=True)
+class Request:
+    """How to measure, for all variants."""
+
+    batches: tuple[int, ...] = BATCHES
+    threads: int = 1
+    device: str = "cpu"
+    budget_s: float = 20.0
+    kind: str | None = None
+    data: Path | None = None
+
+
+@dataclass(frozen=True)
+class ProfiledVariant:
+    """What came of one variant; `written` is where its profile went, None where nothing was written."""
+
+    application: str
+    name: str
+    label: str
+    stored: StoredProfile
+    accuracy: float
+    accuracy_source: str
+    evaluation: Evaluation | None = None
+    written: Path | None = None
+
+    def p95_ms(self, batch: int) -> float:
+        """Of the batch, or of the smallest one that was measured."""
+        point = self.stored.batches.get(batch) or self.stored.batches[min(self.stored.batches)]
+        return point.p95
+
+
+@dataclass(frozen=True)
+class _Chosen:
+    application: ApplicationFiles
+    variant: VariantFiles
+
+    @property
+    def label(self) -> str:
+        return f"{self.application.name}/{self.variant.name}"
+
+
+@dataclass(frozen=True)
+class Session:
+    """A repository, opened for measuring."""
+
+    repository: Repository
+    request: Request
+    kind: str
+    variants: tuple[_Chosen, ...]
+    is_dry: bool = False
+
+    def measure(self, number: int, progress: Progress | None = None) -> ProfiledVariant:
+        """Measures one variant and writes its profile; with labelled data its metrics too."""
+        application, variant = self.variants[number].application, self.variants[number].variant
+        request = self.request
+        source = model_source(application, variant, request.threads, request.device)
+        batches = _allowed(request.batches, application, variant)
+        evaluation = None
+        if request.data is not None:
+            evaluation = _evaluated(application, variant, source, request.data, _part(progress, 0.0, ACCURACY_SHARE))
+        measured = measure_model(
+            source,
+            _samples(application, variant),
+            batches,
+            budget_s=request.budget_s,
+            progress=_part(progress, ACCURACY_SHARE if request.data is not None else 0.0, 1.0),
+        )
+        stored = stored_profile(measured, source, variant.model_sha256(), self.kind)
+        written = None
+        if not self.is_dry:
+            written = variant.profile_path(self.kind)
+            write_profile(written, stored)
+            if evaluation is not None:
+                write_metrics(variant, evaluation)
+        accuracy = variant.accuracy if evaluation is None else evaluation.accuracy
+        origin = variant.accuracy_source if evaluation is None else "measured"
+        label = self.variants[number].label
+        return ProfiledVariant(application.name, variant.name, label, stored, accuracy, origin, evaluation, written)
+
+    def as_json(self, found: list[ProfiledVariant]) -> dict[str, Any]:
+        """All of it, as plain data."""
+        applications: dict[str, Any] = {}
+        for one in found:
+            entry: dict[str, Any] = {
+                "accuracy": one.accuracy,
+                "accuracy_source": one.accuracy_source,
+                "profile": as_json(one.stored),
+                "written": one.written is not None,
+            }
+            if one.evaluation is not None:
+                entry |= {"samples": one.evaluation.samples, "recall": list(one.evaluation.recall)}
+                entry["confusion"] = one.evaluation.confusion.tolist()
+            applications.setdefault(one.application, {"variants": {}})["variants"][one.name] = entry
+        for name, content in applications.items():
+            points = {
+                one.name: (one.accuracy, one.p95_ms(self.request.batches[0]))
+                for one in found
+                if one.application == name
+            }
+            content["pareto_front"] = pareto_front(points)
+        noisy = [one.label for one in found if one.stored.noisy]
+        return {
+            "repository": self.repository.reference,
+            "kind": self.kind,
+            "applications": applications,
+            "noisy": noisy,
+        }
+
+
+def measured_batches(text: str) -> tuple[int, ...]:
+    """ "1,2,4" → (1, 2, 4)"""
+    try:
+        sizes = [int(part) for part in text.split(",") if part.strip()]
+    except ValueError:
+        raise ProfileError(f"batch sizes {text[:40]!r} are no whole numbers; write them as 1,2,4,8") from None
+    return check_batches(sizes)
+
+
+def open_session(
+    reference: str,
+    request: Request,
+    *,
+    names: tuple[str, ...] = (),
+    backend: str | None = None,
+    out: Path | None = None,
+    in_place: bool = False,
+    dry_run: bool = False,
+) -> Session:
+    """Refuses before the first run what could not be written after the last one."""
+    if backend is not None and backend not in BACKENDS:
+        raise StrettoError(f"there is no backend {backend[:40]!r}; there are {', '.join(BACKENDS)}")
+    if request.kind is not None:
+        check_name("machine kind", request.kind)
+    if request.data is not None and not request.data.is_file():
+        raise StrettoError(f"there is no file {request.data}; give an .npz file with arrays inputs and labels")
+    is_zoo = reference.partition(":")[0] == ZOO
+    if sum((out is not None, in_place, dry_run)) > 1:
+        raise StrettoError("--out, --in-place and --dry-run say three different things; give one of them")
+    if is_zoo and out is None and not dry_run:
+        _check_checkout(in_place)
+    machine = machine_of(ModelSource(device=request.device).device)
+    repository = read_repository(reference)
+    _check_names(repository, names)
+    if out is not None:
+        repository = _copied(repository, out)
+    chosen = tuple(
+        _Chosen(application, variant)
+        for application in repository.applications
+        for variant in application.variants
+        if (variant.name in names if names else variant.enabled) and backend in (None, variant.backend)
+    )
+    if not chosen:
+        what = f"variant of backend {backend}" if backend else "enabled variant"
+        raise StrettoError(f"{reference} has no {what}; there is nothing to measure")
+    return Session(repository, request, request.kind or machine.kind, chosen, dry_run)
+
+
+def _check_names(repository: Repository, names: tuple[str, ...]) -> None:
+    known = [variant.name for application in repository.applications for variant in application.variants]
+    for name in names:
+        if name not in known:
+            raise StrettoError(f"{repository.reference} has no variant {name[:40]!r}; it has {', '.join(known[:20])}")
+
+
+def _check_checkout(in_place: bool) -> None:
+    if not in_place:
+        raise StrettoError(
+            "the zoo is a part of Stretto itself; profile a copy of it with --out DIR, or only look with --dry-run "
+            "(in a source checkout, --in-place writes into it)"
+        )
+    if not (zoo_folder().parent.parent / "pyproject.toml").is_file():
+        raise StrettoError("--in-place is for a source checkout, and this Stretto is installed; give --out DIR")
+
+
+def _copied(repository: Repository, out: Path) -> Repository:
+    """The applications in `out`, which is made where it is missing; never over something that is there."""
+    for application in repository.applications:
+        target = out / application.name
+        if os.path.lexists(target):
+            raise StrettoError(f"{target} is there already; profile it as it is: stretto profile {target}")
+    try:
+        for application in repository.applications:
+            shutil.copytree(application.folder, out / application.name)
+    except OSError as error:
+        raise StrettoError(f"{out} cannot be written ({error.strerror or 'output error'})") from None
+    copies = [read_repository(out / application.name) for application in repository.applications]
+    return replace(repository, applications=tuple(copy.applications[0] for copy in copies))
+
+
+def model_source(
+    application: ApplicationFiles, variant: VariantFiles, threads: int = 1, device: str = "cpu"
+) -> ModelSource:
+    """How a variant of a repository is loaded; its model is held to what the application declares."""
+    takes, gives = application.input, application.output
+    return ModelSource(
+        variant.backend,
+        variant.file,
+        variant.code,
+        threads,
+        device,
+        (TensorSpec(takes.name, takes.dtype, tuple(variant.input_shape)),),
+        (TensorSpec(gives.name, gives.dtype, tuple(gives.shape)),),
+    )
+
+
+def _allowed(batches: tuple[int, ...], application: ApplicationFiles, variant: VariantFiles) -> tuple[int, ...]:
+    largest = min(application.limits.max_batch, variant.max_batch or application.limits.max_batch)
+    allowed = tuple(batch for batch in batches if batch <= largest)
+    if not allowed:
+        raise ProfileError(f"batches go up to {largest} here; measure some of those")
+    return allowed
+
+
+def _samples(application: ApplicationFiles, variant: VariantFiles) -> dict[str, Any] | None:
+    if application.sample_file is None:
+        return None
+    return {application.input.name: application.sample(variant).inputs}
+
+
+def _evaluated(
+    application: ApplicationFiles, variant: VariantFiles, source: ModelSource, file: Path, progress: Progress | None
+) -> Evaluation:
+    data = labelled_for(application, variant, file)
+    model = load_model(source)
+    try:
+        return evaluate(model, data, application.classes or None, progress=progress)
+    finally:
+        model.unload()
+
+
+def labelled_for(application: ApplicationFiles, variant: VariantFiles, file: Path) -> Labelled:
+    """Labelled data as this variant takes it: the array inputs_VARIANT where there is one, else inputs.
+
+    Whole numbers are scaled as the application's own sample is.
+    """
+    divide_by = 1.0 if application.sample_file is None else application.sample_file.divide_by
+    return read_labelled(file, f"inputs_{variant.name}", divide_by, application.input.dtype)
+
+
+def write_metrics(variant: VariantFiles, evaluation: Evaluation) -> bool:
+    """Brings metrics.json up to date, keeping what else it holds. False where variant.toml states the accuracy."""
+    path = variant.folder / "metrics.json"
+    if variant.metrics is None:
+        return False
+    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    content["accuracy"] = round(evaluation.accuracy, 6)
+    content["test_samples"] = evaluation.samples
+    for key in ("recall", "confusion", "validation_accuracy"):
+        content.pop(key, None)
+    if None not in evaluation.recall:  # a class that the data does not hold has no recall, and half a list is none
+        content["recall"] = [round(value, 6) for value in evaluation.recall if value is not None]
+    if evaluation.confusion.size:
+        content["confusion"] = evaluation.confusion.tolist()
+    part = path.with_name(f".metrics.json.{os.getpid()}.part")
+    try:
+        part.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+        part.replace(path)
+    except OSError as error:
+        raise StrettoError(f"{path} cannot be written ({error.strerror or 'output error'})") from None
+    finally:
+        part.unlink(missing_ok=True)
+    return True
+
+
+def _part(progress: Progress | None, start: float, end: float) -> Progress | None:
+    return None if progress is None else lambda fraction: progress(start + (end - start) * fraction)

@@ -1,0 +1,55 @@
+"""The accuracy-latency plane: every variant a point, the Pareto front a line. Needs matplotlib, loaded when asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from stretto.profiling.pareto import pareto_front
+from stretto.report.plots import DROPPED, INK, MUTED, ON_TIME, _figure
+
+MAX_PANELS = 4
+
+
+def pareto_figure(applications: Mapping[str, Mapping[str, tuple[float, float]]], title: str, batch: int = 1) -> Any:
+    """(accuracy, p95 in ms) by variant by application; at most four applications, the first ones."""
+    shown = list(applications.items())[:MAX_PANELS]
+    with _figure(1.5 + 5.5 * len(shown), 4.6, len(shown), title) as (figure, panels):
+        for axes, (name, points) in zip(panels, shown, strict=True):
+            draw_front(axes, points, batch)
+            axes.set_title(name)
+    return figure
+
+
+def draw_front(axes: Any, points: Mapping[str, tuple[float, float]], batch: int) -> None:
+    """Accuracy against latency on a logarithmic axis; variants that another one beats are hollow."""
+    front = pareto_front(points)
+    axes.plot(
+        [points[name][1] for name in front],
+        [100 * points[name][0] for name in front],
+        color=ON_TIME,
+        linewidth=1.6,
+        drawstyle="steps-post",  # between two variants there is nothing to run but the faster one
+        marker="o",
+        markersize=6,
+        label="Pareto front",
+    )
+    beaten = [name for name in points if name not in front]
+    if beaten:
+        xs, ys = [points[name][1] for name in beaten], [100 * points[name][0] for name in beaten]
+        axes.scatter(xs, ys, facecolors="white", edgecolors=DROPPED, s=36, zorder=3, label="beaten by another")
+    for name, (accuracy, latency) in points.items():
+        axes.annotate(
+            name,
+            (latency, 100 * accuracy),
+            xytext=(6, -12),
+            textcoords="offset points",
+            fontsize=8.5,
+            color=INK if name in front else MUTED,
+        )
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.margins(x=0.18, y=0.12)
+    axes.set(xlabel=f"p95 latency of a batch of {batch}, ms", ylabel="accuracy, %")
+    if beaten:
+        axes.legend(loc="lower right")

@@ -1,0 +1,200 @@
+"""What an ONNX file says about itself: its inputs, outputs and the files that hold its weights.
+
+Walks the protobuf fields of the file and skips all weights, so a model of gigabytes takes milliseconds and neither onnx
+nor onnxruntime is needed. Field numbers are those of onnx.proto. It proves no model sound: a backend does that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO
+
+from stretto.core.errors import StrettoError
+
+MAX_FIELDS = 2_000_000
+MAX_TEXT = 65_536
+VARINT, BYTES = 0, 2
+FIXED = {1: 8, 5: 4}  # wire type → bytes
+MODEL_GRAPH = 7
+GRAPH_INITIALIZER, GRAPH_INPUT, GRAPH_OUTPUT = 5, 11, 12
+TENSOR_NAME, TENSOR_EXTERNAL = 8, 13
+ENTRY_KEY, ENTRY_VALUE = 1, 2
+VALUE_NAME, VALUE_TYPE = 1, 2
+TYPE_TENSOR = 1
+TENSOR_ELEMENT, TENSOR_SHAPE = 1, 2
+SHAPE_DIM = 1
+DIM_VALUE = 1
+
+ELEMENT_TYPES = {
+    1: "float32",
+    2: "uint8",
+    3: "int8",
+    4: "uint16",
+    5: "int16",
+    6: "int32",
+    7: "int64",
+    9: "bool",
+    10: "float16",
+    11: "float64",
+    12: "uint32",
+    13: "uint64",
+}
+
+
+@dataclass(frozen=True)
+class OnnxTensor:
+    """An input or output. A size of None is free; a shape or dtype of None is not told."""
+
+    name: str
+    dtype: str | None
+    shape: tuple[int | None, ...] | None
+
+
+@dataclass(frozen=True)
+class OnnxHeader:
+    """`external` are the names of the files beside the model that hold its weights."""
+
+    inputs: tuple[OnnxTensor, ...]
+    outputs: tuple[OnnxTensor, ...]
+    external: tuple[str, ...]
+
+
+def read_onnx_header(path: Path) -> OnnxHeader:
+    """Refuses, in words without the file's name, what is no ONNX model or is cut short."""
+    with path.open("rb") as file:
+        if file.read(24).startswith(b"version https://git-lfs"):
+            raise StrettoError("is a pointer of Git LFS, not the model; fetch it with: git lfs pull")
+        size = file.seek(0, 2)
+        file.seek(0)
+        walk = _Walk(file)
+        found = _Found()
+        for number, wire, end in walk.fields(size):
+            if (number, wire) == (MODEL_GRAPH, BYTES):
+                found.graphs += 1
+                _graph(walk, end, found)
+    if found.graphs != 1 or not found.outputs:
+        raise StrettoError("is no ONNX model; export it again")
+    # Before version 4 of the format, weights stood among the inputs too.
+    inputs = tuple(tensor for tensor in found.inputs if tensor.name not in found.weights)
+    return OnnxHeader(inputs, tuple(found.outputs), tuple(sorted(found.external)))
+
+
+@dataclass
+class _Found:
+    graphs: int = 0
+    inputs: list[OnnxTensor] = field(default_factory=list)
+    outputs: list[OnnxTensor] = field(default_factory=list)
+    weights: set[str] = field(default_factory=set)
+    external: set[str] = field(default_factory=set)
+
+
+class _Walk:
+    """A cursor over the fields of nested messages. Whoever gets a field may leave the cursor anywhere inside it."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.file = file
+        self.left = MAX_FIELDS
+        self.value = 0  # of the number last seen
+
+    def fields(self, end: int) -> Iterator[tuple[int, int, int]]:
+        """(number, wire type, end of the field) of each field up to `end`."""
+        while self.file.tell() < end:
+            self.left -= 1
+            if self.left < 0:
+                raise StrettoError("has more parts than any real model; export it again")
+            number, wire = divmod(self.varint(), 8)
+            start = self.file.tell()
+            if wire == VARINT:
+                self.value = self.varint()
+                stop = self.file.tell()
+            elif wire == BYTES:
+                length = self.varint()
+                stop = self.file.tell() + length
+            elif wire in FIXED:
+                stop = start + FIXED[wire]
+            else:
+                raise _broken()
+            if number == 0 or stop > end:
+                raise _broken()
+            yield number, wire, stop
+            self.file.seek(stop)
+
+    def varint(self) -> int:
+        value = 0
+        for shift in range(0, 70, 7):
+            byte = self.file.read(1)
+            if not byte:
+                break
+            value |= (byte[0] & 0x7F) << shift
+            if byte[0] < 0x80:
+                return value
+        raise _broken()
+
+    def text(self, end: int) -> str:
+        length = end - self.file.tell()
+        if length > MAX_TEXT:
+            raise _broken()
+        content = self.file.read(length)
+        try:
+            return content.decode("utf-8")
+        except UnicodeDecodeError:
+            raise _broken() from None
+
+
+def _broken() -> StrettoError:
+    return StrettoError("is no ONNX model, or is cut short; export or copy it again")
+
+
+def _graph(walk: _Walk, end: int, found: _Found) -> None:
+    for number, wire, stop in walk.fields(end):
+        if wire != BYTES:
+            continue
+        if number == GRAPH_INITIALIZER:
+            _weight(walk, stop, found)
+        elif number == GRAPH_INPUT:
+            found.inputs.append(_tensor(walk, stop))
+        elif number == GRAPH_OUTPUT:
+            found.outputs.append(_tensor(walk, stop))
+
+
+def _weight(walk: _Walk, end: int, found: _Found) -> None:
+    for number, wire, stop in walk.fields(end):
+        if (number, wire) == (TENSOR_NAME, BYTES):
+            found.weights.add(walk.text(stop))
+        elif (number, wire) == (TENSOR_EXTERNAL, BYTES):
+            texts = {key: walk.text(stop) for key, kind, stop in walk.fields(stop) if kind == BYTES}
+            if texts.get(ENTRY_KEY) == "location":
+                found.external.add(texts.get(ENTRY_VALUE, ""))
+
+
+def _tensor(walk: _Walk, end: int) -> OnnxTensor:
+    name, dtype, shape = "", None, None
+    for number, wire, stop in walk.fields(end):
+        if (number, wire) == (VALUE_NAME, BYTES):
+            name = walk.text(stop)
+        elif (number, wire) == (VALUE_TYPE, BYTES):
+            for kind, kind_wire, kind_stop in walk.fields(stop):
+                if (kind, kind_wire) == (TYPE_TENSOR, BYTES):
+                    dtype, shape = _tensor_type(walk, kind_stop)
+    return OnnxTensor(name, dtype, shape)
+
+
+def _tensor_type(walk: _Walk, end: int) -> tuple[str | None, tuple[int | None, ...] | None]:
+    dtype: str | None = None
+    shape: tuple[int | None, ...] | None = None
+    for number, wire, stop in walk.fields(end):
+        if (number, wire) == (TENSOR_ELEMENT, VARINT):
+            dtype = ELEMENT_TYPES.get(walk.value, f"ONNX element type {walk.value}")
+        elif (number, wire) == (TENSOR_SHAPE, BYTES):
+            shape = tuple(_size(walk, size) for number, _, size in walk.fields(stop) if number == SHAPE_DIM)
+    return dtype, shape
+
+
+def _size(walk: _Walk, end: int) -> int | None:
+    size: int | None = None
+    for number, wire, _ in walk.fields(end):
+        if (number, wire) == (DIM_VALUE, VARINT):
+            size = walk.value if walk.value < 2**63 else None  # a negative number
+    return size

@@ -1,0 +1,151 @@
+"""A repository as a whole, and the deployment that it makes: accuracy from its files, latency from its profiles."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from stretto.config.fields import suggestion
+from stretto.core.application import Application, Variant
+from stretto.core.deployment import MAX_WORKERS, Deployment
+from stretto.core.errors import StrettoError
+from stretto.core.profile import NS_PER_MS, Quantile
+from stretto.core.worker import UNLIMITED_MEMORY, workers
+from stretto.repository.application import ApplicationFiles
+from stretto.repository.machine import present_kinds
+from stretto.repository.problems import Problem
+from stretto.repository.profiles import StoredProfile
+from stretto.repository.variant import VariantFiles
+
+
+@dataclass(frozen=True)
+class Repository:
+    """Everything was read and found sound. `reference` is what the user called it by."""
+
+    reference: str
+    applications: tuple[ApplicationFiles, ...]
+
+    def application(self, name: str) -> ApplicationFiles:
+        for application in self.applications:
+            if application.name == name:
+                return application
+        names = [application.name for application in self.applications]
+        raise StrettoError(f"{self.reference} has no application {name[:40]!r}; {suggestion(name, names[:20])}")
+
+    def kind_in_use(self, kind: str | None = None) -> str:
+        """The kind of machine whose profiles decide: the one asked for, else this machine's, else the likeliest other.
+
+        Profiles of two kinds are never mixed: a GPU's latency beside a processor's would make every choice wrong.
+        """
+        here = present_kinds()
+        counts = Counter(profile.kind for variant in self._enabled() for profile in variant.profiles)
+        if kind is not None:
+            if kind not in counts and kind not in here:
+                known = suggestion(kind, sorted(counts)) if counts else f"run: {self.profile_command()}"
+                raise StrettoError(f"{self.reference} has no profile for machine kind {kind[:80]!r}; {known}")
+            return kind
+        measured_here = [name for name in here if name in counts]
+        if measured_here:
+            return measured_here[0]
+        families = {name.partition("-")[0] for name in here}  # cpu, gpu
+        likeliest = sorted(counts, key=lambda name: (name.partition("-")[0] not in families, -counts[name], name))
+        return likeliest[0] if likeliest else here[0]
+
+    def doubts(self, kind: str) -> tuple[Problem, ...]:
+        """What to tell the user about the profiles of a kind: that they are foreign, missing, stale or noisy."""
+        doubts: list[Problem] = []
+        here = present_kinds()
+        if kind not in here and any(variant.profile_on(kind) for variant in self._enabled()):
+            doubts.append(
+                Problem(
+                    f"these profiles are of machine kind {kind}, but this machine is {here[0]}: latencies will differ; "
+                    f"to measure them here run: {self.profile_command()}",
+                    self.reference,
+                    is_error=False,
+                )
+            )
+        for variant in self._enabled():
+            doubts += [Problem(text, variant.label, is_error=False) for text in self._doubts(variant, kind)]
+        return tuple(doubts)
+
+    def _enabled(self) -> list[VariantFiles]:
+        return [variant for application in self.applications for variant in application.variants if variant.enabled]
+
+    def _doubts(self, variant: VariantFiles, kind: str) -> list[str]:
+        run = f"run: {self.profile_command()}"
+        profile = variant.profile_on(kind)
+        doubts: list[str] = []
+        if not variant.has_accuracy:
+            doubts.append(
+                "its accuracy is not known, so it is left out; write it into metrics.json or variant.toml, or "
+                f"{run} --data FILE.npz"
+            )
+        if profile is None:
+            others = ", ".join(sorted(each.kind for each in variant.profiles)[:5])
+            only = f" (only for {others})" if others else ""
+            return [*doubts, f"has no profile for machine kind {kind}{only}, so it is left out; {run}"]
+        if profile.is_stale(variant.model_sha256()):
+            doubts.append(f"the model is not the one that was measured for {kind}; to measure it {run}")
+        if profile.noisy:
+            doubts.append(f"the machine was too busy when this was measured for {kind}; on a quiet one {run}")
+        return doubts
+
+    def profile_command(self) -> str:
+        """What to type to measure this repository here. The zoo is part of Stretto, so a copy of it is measured."""
+        is_zoo = self.reference.partition(":")[0] == "zoo"
+        return f"stretto profile {self.reference}" + (" --out models" if is_zoo else "")
+
+    def deployment(
+        self,
+        worker_count: int,
+        kind: str | None = None,
+        quantile: Quantile = Quantile.P95,
+        memory_bytes: int = UNLIMITED_MEMORY,
+    ) -> tuple[Deployment, tuple[str, ...]]:
+        """Equal workers of one kind, and the sentences to tell the user about the profiles that all rests on.
+
+        A variant without a profile for that kind, or without an accuracy, is left out; an application that has none
+        left is an error.
+        """
+        if not 1 <= worker_count <= MAX_WORKERS:
+            raise StrettoError(f"there must be between 1 and {MAX_WORKERS} workers, not {worker_count}")
+        used = self.kind_in_use(kind)
+        applications = tuple(self._application(files, used) for files in self.applications)
+        deployment = Deployment(applications, workers(worker_count, used, memory_bytes), quantile)
+        return deployment, tuple(str(doubt) for doubt in self.doubts(used))
+
+    def _application(self, files: ApplicationFiles, kind: str) -> Application:
+        enabled = [variant for variant in files.variants if variant.enabled]
+        if not enabled:
+            raise StrettoError(f"{files.label}: no variant is enabled; enable one in its variant.toml")
+        variants = tuple(
+            core_variant(files, variant, profile)
+            for variant in enabled
+            if variant.has_accuracy and (profile := variant.profile_on(kind)) is not None
+        )
+        if not variants:
+            if any(variant.profile_on(kind) for variant in enabled):
+                raise StrettoError(
+                    f"{files.label}: no variant with a profile has an accuracy; write it into metrics.json or "
+                    f"variant.toml, or run: {self.profile_command()} --data FILE.npz"
+                )
+            raise StrettoError(
+                f"{files.label}: no variant has a profile for machine kind {kind}; run: {self.profile_command()}"
+            )
+        slo_ns = max(1, round(files.slo_ms * NS_PER_MS))
+        return Application(files.name, slo_ns, variants, files.penalty, files.classes)
+
+
+def core_variant(files: ApplicationFiles, variant: VariantFiles, profile: StoredProfile) -> Variant:
+    """What variant.toml states goes before what was measured."""
+    load_ms = profile.load_ms if variant.load_ms is None else variant.load_ms
+    return Variant(
+        variant.name,
+        variant.accuracy,
+        (profile.latency_profile(min(files.limits.max_batch, variant.max_batch or files.limits.max_batch)),),
+        memory_bytes=profile.memory_bytes if variant.memory_bytes is None else variant.memory_bytes,
+        dynamic_memory_bytes=profile.dynamic_memory_bytes,
+        load_ns=round(load_ms * NS_PER_MS),
+        recall=() if variant.metrics is None else variant.metrics.recall,
+        input_size=variant.input_shape,
+    )

@@ -1,0 +1,223 @@
+"""One variant's folder: its model, what it is worth, and its profiles. variant.toml may be left out."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from stretto.config.fields import ConfigError, Fields
+from stretto.core.application import check_name
+from stretto.core.profile import MAX_BATCH_LIMIT, MAX_LATENCY_MS
+from stretto.repository.files import Place
+from stretto.repository.metrics import Metrics, read_metrics
+from stretto.repository.model_file import ModelFile, check_tensors, find_model
+from stretto.repository.problems import Problems
+from stretto.repository.profiles import StoredProfile, file_sha256, profile_at, profile_path
+from stretto.repository.tensors import InputTensor, OutputTensor, read_shape
+
+BACKENDS = ("onnx", "torch", "callable")
+FORMATS = ("exported", "safetensors")
+ACCURACY_SOURCES = ("measured", "literature")
+UNKNOWN = "unknown"
+PLAIN_KEYS = (
+    *("enabled", "backend", "accuracy", "accuracy_source"),
+    *("input_shape", "max_batch", "memory_mb", "load_ms"),
+)
+BACKEND_KEYS = ("file", "format", "code")  # that belong to some backends only
+CODE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
+MAX_CODE = 512
+MAX_PROFILES = 1000
+MAX_MEMORY_MB = 1e9
+BYTES_PER_MB = 1_000_000
+
+
+class ProfileState(StrEnum):
+    """What a variant's profiles are worth on a machine."""
+
+    OK = "ok"
+    STALE = "stale"
+    FOREIGN = "foreign"
+    NONE = "none"
+
+
+@dataclass(frozen=True)
+class VariantFiles:
+    """What the folder says. `file` is the real path of the model, None for a callable.
+
+    `accuracy_source` is "measured", "literature", or "unknown": then `accuracy` is 0 and nothing may rest on it.
+
+    `memory_bytes` and `load_ms` are there only where variant.toml states them; they then go before what was measured.
+    """
+
+    name: str
+    folder: Path
+    label: str
+    accuracy: float
+    input_shape: tuple[int, ...]
+    accuracy_source: str = "measured"
+    enabled: bool = True
+    backend: str = "onnx"
+    file: Path | None = None
+    format: str | None = None
+    code: str | None = None
+    max_batch: int | None = None
+    memory_bytes: int | None = None
+    load_ms: float | None = None
+    metrics: Metrics | None = None
+    profiles: tuple[StoredProfile, ...] = ()
+
+    @property
+    def has_accuracy(self) -> bool:
+        return self.accuracy_source != UNKNOWN
+
+    def profile_on(self, kind: str) -> StoredProfile | None:
+        """What was measured on a kind of machine."""
+        return next((profile for profile in self.profiles if profile.kind == kind), None)
+
+    def profile_path(self, kind: str) -> Path:
+        """Where a profile for a kind of machine goes."""
+        return profile_path(self.folder, kind)
+
+    def model_sha256(self) -> str:
+        """Of the model's file; of the code's name where it has no file. A profile of another one is stale."""
+        if self.file is None:
+            return hashlib.sha256(str(self.code).encode()).hexdigest()
+        return file_sha256(self.file)
+
+    def profile_state(self, kind: str, kinds_here: tuple[str, ...]) -> ProfileState:
+        """What can be said of the profile for `kind` on a machine that offers the workers `kinds_here`."""
+        profile = self.profile_on(kind)
+        if profile is None:
+            return ProfileState.FOREIGN if self.profiles else ProfileState.NONE
+        if profile.is_stale(self.model_sha256()):
+            return ProfileState.STALE
+        return ProfileState.OK if kind in kinds_here else ProfileState.FOREIGN
+
+
+@dataclass(frozen=True)
+class Declared:
+    """What an application says of all its variants; None where that could not be read."""
+
+    takes: InputTensor | None
+    gives: OutputTensor | None
+
+
+def read_variant(folder: Place, declared: Declared, max_model_bytes: int, problems: Problems) -> VariantFiles | None:
+    """None where something was wrong; then `problems` has grown."""
+    before = len(problems.errors)
+    variant: VariantFiles | None = None
+    with problems.gathered():
+        check_name("variant", folder.path.name)
+        folder.resolved()
+        place = folder.child("variant.toml")
+        fields = place.toml() if place.exists() else None
+        variant = _variant(folder, fields, declared, max_model_bytes, problems)
+    return variant if len(problems.errors) == before else None
+
+
+def _variant(
+    folder: Place, fields: Fields | None, declared: Declared, max_model_bytes: int, problems: Problems
+) -> VariantFiles:
+    """Goes on after a mistake, with a value that is never used."""
+    attempt = problems.attempt
+    before = len(problems.errors)
+    backend: str | None = "onnx"  # None where a mistake leaves it open
+    model_format, code, enabled = None, None, True
+    max_batch, memory_mb, load_ms = None, None, None
+    if fields is not None:
+        enabled = attempt(True, fields.flag, "enabled", True)
+        backend = attempt(None, fields.choice, "backend", BACKENDS, "onnx")
+        backend, model_format, code = attempt((None, None, None), _code, fields, backend)
+        max_batch = attempt(None, fields.optional_integer, "max_batch", 1, MAX_BATCH_LIMIT)
+        memory_mb = attempt(None, fields.optional_number, "memory_mb", 0, MAX_MEMORY_MB)
+        load_ms = attempt(None, fields.optional_number, "load_ms", 0, MAX_LATENCY_MS)
+    model: ModelFile | None = None
+    if backend in ("onnx", "torch"):
+        model = attempt(None, find_model, folder, fields, model_format or "onnx", max_model_bytes)
+    measured = folder.child("metrics.json")
+    classes = 0 if declared.gives is None else declared.gives.classes
+    metrics = attempt(None, read_metrics, measured, classes, problems) if measured.exists() else None
+    accuracy, source = attempt((0.0, "measured"), _accuracy, folder, fields, metrics)
+    shape = attempt(None, _input_shape, fields, metrics, declared.takes)
+    if fields is not None:
+        # A reader that stopped at a mistake has not asked for every key.
+        fields.asked.update(PLAIN_KEYS if len(problems.errors) == before else (*PLAIN_KEYS, *BACKEND_KEYS))
+        problems.refuse_unknown(fields, also=BACKEND_KEYS)
+    if model is not None and shape is not None and declared.takes is not None and declared.gives is not None:
+        attempt(None, check_tensors, model, declared.takes, declared.gives, shape, max_batch)
+    return VariantFiles(
+        folder.path.name,
+        folder.path,
+        folder.label,
+        accuracy,
+        shape or (),
+        source,
+        enabled,
+        backend or "onnx",
+        None if model is None else model.path,
+        model_format,
+        code,
+        max_batch,
+        None if memory_mb is None else round(memory_mb * BYTES_PER_MB),
+        load_ms,
+        metrics,
+        _profiles(folder.child("profiles"), problems),
+    )
+
+
+def _code(fields: Fields, backend: str | None) -> tuple[str | None, str | None, str | None]:
+    """The backend, the format of a torch model, and the code where there is some to name."""
+    model_format = fields.choice("format", FORMATS, "exported") if backend == "torch" else None
+    if backend != "callable" and model_format != "safetensors":
+        return backend, model_format, None
+    code = fields.text("code")
+    if len(code) > MAX_CODE or not CODE.fullmatch(code):
+        fields.fail('code must be "module:function", as "mymodels.heart:classify"', "code")
+    return backend, model_format, code
+
+
+def _accuracy(folder: Place, fields: Fields | None, metrics: Metrics | None) -> tuple[float, str]:
+    """From metrics.json or from variant.toml, which then says where it has it from."""
+    is_measured = folder.child("metrics.json").exists()
+    stated = [key for key in ("accuracy", "accuracy_source") if fields is not None and fields.has(key)]
+    if not stated:
+        return (metrics.accuracy, "measured") if metrics is not None else (0.0, UNKNOWN)
+    assert fields is not None
+    if is_measured:
+        fields.fail(f"{stated[0]} is here, and the accuracy is in metrics.json too; keep one of them", stated[0])
+    accuracy = fields.number("accuracy", 0, 1)
+    if "accuracy_source" not in stated:
+        fields.fail('say where the accuracy comes from: accuracy_source = "measured" or "literature"', "accuracy")
+    return accuracy, fields.choice("accuracy_source", ACCURACY_SOURCES)
+
+
+def _input_shape(fields: Fields | None, metrics: Metrics | None, takes: InputTensor | None) -> tuple[int, ...] | None:
+    """What variant.toml says, else what was measured, else what clients send."""
+    if fields is not None and fields.has("input_shape"):
+        return read_shape(fields, "input_shape")
+    if metrics is not None and metrics.input_shape is not None:
+        return metrics.input_shape
+    return None if takes is None else takes.shape
+
+
+def _profiles(folder: Place, problems: Problems) -> tuple[StoredProfile, ...]:
+    if not folder.exists():
+        return ()
+    places = [place for place in problems.attempt([], folder.entries) if place.path.name.endswith(".json")]
+    if len(places) > MAX_PROFILES:
+        with problems.gathered():
+            folder.fail(f"holds more than {MAX_PROFILES} profiles")
+        return ()
+    found = [problems.attempt(None, _profile, place) for place in places]
+    return tuple(profile for profile in found if profile is not None)
+
+
+def _profile(place: Place) -> StoredProfile:
+    try:
+        return profile_at(place)
+    except ConfigError as error:
+        remedy = "; correct it, or remove the file and run stretto profile"
+        raise ConfigError(error.label, error.message + remedy, error.line) from None

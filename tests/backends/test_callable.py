@@ -1,0 +1,120 @@
+"""Python functions as models: what they take and give is checked, and what they raise is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stretto.backends.callable import CallableModel, named_object
+from stretto.backends.model import BackendError, BatchFailure, TensorSpec
+from stretto.backends.source import ModelSource, backend_of, load_model
+
+TAKES = (TensorSpec("x", "float32", (2,)),)
+GIVES = (TensorSpec("scores", "float32", (3,)),)
+BATCH = {"x": np.ones((4, 2), np.float32)}
+
+MODULE = """
+import numpy as np
+def scores(batch):
+    return np.zeros((len(batch), 3), np.float32)
+class Loaded:
+    def __init__(self):
+        self.bias = 7.0
+    def __call__(self, batch):
+        return np.full((len(batch), 3), self.bias, np.float32)
+class Broken:
+    def __init__(self):
+        raise RuntimeError("no weights")
+number = 3
+"""
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    (tmp_path / "named_models.py").write_text(MODULE)
+    (tmp_path / "broken_models.py").write_text("raise OSError('no disk')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    return "named_models"
+
+
+def test_a_function_gets_the_very_array(module: str) -> None:
+    seen = []
+    model = CallableModel(lambda batch: seen.append(batch) or batch, TAKES)
+    assert model.run(BATCH)["output"].shape == (4, 2)
+    assert seen[0] is BATCH["x"]
+
+
+def test_code_is_named_by_module_and_function(module: str) -> None:
+    source = ModelSource("callable", code=f"{module}:scores", inputs=TAKES, outputs=GIVES)
+    assert load_model(source).run(BATCH)["scores"].shape == (4, 3)
+    model = load_model(ModelSource("callable", code=f"{module}:Loaded", inputs=TAKES))
+    assert (model.run(BATCH)["output"] == 7).all()
+    model.prepare((8,))
+    assert model.memory_bytes == 8 * 2 * 4
+    model.unload()
+    with pytest.raises(BackendError, match="named_models:Loaded was unloaded"):
+        model.run(BATCH)
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("scores", "is no code reference; write module:function"),
+        ("os.path:join; rm", "is no code reference"),
+        ("there_is_none:scores", "there is no module there_is_none"),
+        ("named_models:missing", "module named_models has no missing"),
+        ("named_models:number", "is a int, which cannot be called"),
+        ("named_models:Broken", "could not be made: RuntimeError: no weights"),
+        ("broken_models:scores", "cannot be imported: OSError: no disk"),
+    ],
+)
+def test_bad_references_are_sentences(module: str, code: str, words: str) -> None:
+    with pytest.raises(BackendError, match=words):
+        load_model(ModelSource("callable", code=code, inputs=TAKES))
+
+
+def test_what_is_missing_is_told() -> None:
+    with pytest.raises(BackendError, match="needs code to call"):
+        load_model(ModelSource("callable", inputs=TAKES))
+    with pytest.raises(BackendError, match="declare its input tensors"):
+        load_model(ModelSource("callable", code="os:getcwd"))
+    with pytest.raises(BackendError, match="leave the device at cpu"):
+        load_model(ModelSource("callable", code="os:getcwd", inputs=TAKES, device="cuda"))
+
+
+def test_wrong_answers_are_failures() -> None:
+    for function, words in (
+        (lambda batch: batch[:1], r"must have shape \(batch, 3\) with a batch of 4, not \(1, 2\)"),
+        (lambda batch: {"other": batch}, "gave no output scores"),
+        (lambda batch: [object()], "gave a list, which is no array of numbers"),
+        (lambda batch: 1 / 0, "failed on a batch of 4: ZeroDivisionError: division by zero"),
+    ):
+        with pytest.raises(BatchFailure, match=words):
+            CallableModel(function, TAKES, GIVES).run(BATCH)
+
+
+def test_several_inputs_come_by_name() -> None:
+    takes = (TensorSpec("a", "float32", ()), TensorSpec("b", "float32", ()))
+    model = CallableModel(lambda given: {"sum": given["a"] + given["b"]}, takes)
+    assert model.run({"a": np.ones(3, np.float32), "b": np.ones(3, np.float32)})["sum"].tolist() == [2, 2, 2]
+
+
+def test_references_reach_only_what_a_module_holds() -> None:
+    assert named_object("math:sqrt")(4) == 2
+
+
+def test_sources_are_checked() -> None:
+    for wrong, words in (
+        ({"backend": "tensorflow"}, "there is no backend 'tensorflow'; there are onnx, torch, callable"),
+        ({"device": "tpu"}, "there is no device 'tpu'"),
+        ({"threads": 0}, "threads is 0; it must be from 1"),
+    ):
+        with pytest.raises(BackendError, match=words):
+            ModelSource(**wrong)  # type: ignore[arg-type]
+    assert backend_of(Path("a/model.ONNX")) == "onnx" and backend_of(Path("model.safetensors")) == "torch"
+    with pytest.raises(BackendError, match=r"model\.pth is no model that Stretto can run; .* never a pickle"):
+        backend_of(Path("model.pth"))
+    with pytest.raises(BackendError, match="tensors hold numbers"):
+        TensorSpec("x", "string", ())

@@ -1,0 +1,272 @@
+"""The PyTorch backend on the CPU: exported programs and weights plus code. Needs PyTorch: make test-extras."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stretto.backends.failure import run_batch
+from stretto.backends.model import BackendError, BatchFailure, TensorSpec
+from stretto.backends.source import ModelSource, load_model
+
+pytestmark = pytest.mark.extras
+
+TAKES = (TensorSpec("image", "float32", (1, 8, 8)),)
+MODULE = """
+import torch
+from torch import nn
+class Net(nn.Module):
+    def __init__(self, classes=3):
+        super().__init__()
+        self.conv = nn.Conv2d(1, 4, 3, padding=1)
+        self.norm = nn.BatchNorm2d(4)
+        self.last = nn.Linear(4 * 4 * 4, classes)
+    def forward(self, image):
+        x = nn.functional.max_pool2d(torch.relu(self.norm(self.conv(image))), 2)
+        return torch.softmax(self.last(x.flatten(1)), 1)
+class Picky(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(5, 2)
+    def forward(self, number):
+        return self.table(number)
+def build():
+    return Net()
+def build_wide():
+    return Net(9)
+def build_picky():
+    return Picky()
+def build_nothing():
+    return 3
+"""
+
+
+@pytest.fixture
+def nets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    import importlib
+    import sys
+
+    (tmp_path / "torch_nets.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "torch_nets", raising=False)
+    return importlib.import_module("torch_nets")
+
+
+@pytest.fixture
+def net(nets: Any) -> Any:
+    import torch
+
+    torch.manual_seed(0)
+    return nets.Net().eval()
+
+
+def expected(net: Any, images: np.ndarray) -> np.ndarray:
+    import torch
+
+    with torch.inference_mode():
+        return np.asarray(net(torch.from_numpy(images)).numpy())
+
+
+def images(count: int) -> np.ndarray:
+    return np.random.default_rng(count).random((count, 1, 8, 8), dtype=np.float32)
+
+
+def exported(net: Any, path: Path, dynamic: bool = True) -> Path:
+    import torch
+
+    shapes = {"image": {0: torch.export.Dim("batch", min=1, max=1024)}} if dynamic else None
+    program = torch.export.export(net, (torch.zeros(2, 1, 8, 8),), dynamic_shapes=shapes)
+    torch.export.save(program, path)
+    return path
+
+
+def weights(net: Any, path: Path) -> Path:
+    from safetensors.torch import save_file
+
+    save_file(net.state_dict(), path)
+    return path
+
+
+def test_an_exported_program_answers_as_the_network(net: Any, tmp_path: Path) -> None:
+    model = load_model(ModelSource("torch", exported(net, tmp_path / "net.pt2")))
+    assert model.inputs == TAKES and model.fixed_batch is None
+    assert model.outputs == (TensorSpec("output", "float32", (3,)),)
+    for count in (1, 2, 5):
+        batch = {"image": images(count)}
+        np.testing.assert_allclose(model.run(batch)["output"], expected(net, images(count)), atol=1e-6)
+    model.prepare((4,))
+    buffers = model.buffers(4)
+    buffers["image"][:] = images(4)
+    np.testing.assert_allclose(model.run(buffers)["output"], expected(net, images(4)), atol=1e-6)
+    parameters = sum(tensor.nbytes for tensor in net.state_dict().values())
+    assert model.memory_bytes >= parameters
+    model.unload()
+    with pytest.raises(BackendError, match=r"net\.pt2 was unloaded"):
+        model.run(buffers)
+
+
+def test_names_come_from_the_declaration(net: Any, tmp_path: Path) -> None:
+    inputs, outputs = (TensorSpec("input", "float32", (1, 8, 8)),), (TensorSpec("scores", "float32", (3,)),)
+    file = exported(net, tmp_path / "net.pt2")
+    model = load_model(ModelSource("torch", file, inputs=inputs, outputs=outputs))
+    assert model.run({"input": images(2)})["scores"].shape == (2, 3)
+    wrong = (TensorSpec("scores", "float32", (10,)),)
+    with pytest.raises(BackendError, match=r"output scores of net\.pt2 has shape \(batch, 3\), but \(batch, 10\)"):
+        load_model(ModelSource("torch", file, inputs=inputs, outputs=wrong))
+
+
+def test_a_program_of_a_fixed_batch(net: Any, tmp_path: Path) -> None:
+    model = load_model(ModelSource("torch", exported(net, tmp_path / "two.pt2", dynamic=False)))
+    assert model.fixed_batch == 2
+    with pytest.raises(BackendError, match="takes batches of exactly 2, not 3"):
+        model.run({"image": images(3)})
+
+
+def test_weights_and_the_code_that_takes_them(net: Any, tmp_path: Path) -> None:
+    file = weights(net, tmp_path / "net.safetensors")
+    model = load_model(ModelSource("torch", file, "torch_nets:build", inputs=TAKES))
+    np.testing.assert_allclose(model.run({"image": images(3)})["output"], expected(net, images(3)), atol=1e-6)
+    read_only = images(3)
+    read_only.setflags(write=False)
+    np.testing.assert_allclose(model.run({"image": read_only})["output"], expected(net, images(3)), atol=1e-6)
+
+
+def test_weights_that_do_not_fit(net: Any, tmp_path: Path) -> None:
+    file = weights(net, tmp_path / "net.safetensors")
+    damaged = tmp_path / "cut.safetensors"
+    damaged.write_bytes(file.read_bytes()[:100])
+    for source, words in (
+        (ModelSource("torch", file, inputs=TAKES), "holds weights only; name the code"),
+        (ModelSource("torch", file, "torch_nets:build"), "declare its input tensors"),
+        (
+            ModelSource("torch", file, "torch_nets:build_wide", inputs=TAKES),
+            r"net\.safetensors does not fit torch_nets",
+        ),
+        (ModelSource("torch", file, "torch_nets:build_picky", inputs=TAKES), r"it lacks table\.weight and has "),
+        (ModelSource("torch", file, "torch_nets:build_nothing", inputs=TAKES), "gave a int; it must build a torch"),
+        (ModelSource("torch", damaged, "torch_nets:build", inputs=TAKES), r"cut\.safetensors is no safetensors file"),
+        (ModelSource("torch"), "needs a model file"),
+    ):
+        with pytest.raises(BackendError, match=words):
+            load_model(source)
+
+
+def test_a_failing_query_is_found(nets: Any, tmp_path: Path) -> None:
+    file = weights(nets.Picky(), tmp_path / "picky.safetensors")
+    takes = (TensorSpec("number", "int64", ()),)
+    model = load_model(ModelSource("torch", file, "torch_nets:build_picky", inputs=takes))
+    with pytest.raises(BatchFailure, match=r"picky\.safetensors failed .*query 2 of the batch"):
+        run_batch(model, {"number": np.array([0, 1, 99, 3])})
+
+
+def test_pickles_and_gpus_that_are_not_there(net: Any, tmp_path: Path) -> None:
+    import torch
+
+    pickled = tmp_path / "net.pt"
+    torch.save(net, pickled)
+    with pytest.raises(BackendError, match=r"net\.pt is neither a \.pt2 nor a \.safetensors file; pickled models"):
+        load_model(ModelSource("torch", pickled))
+    if not torch.cuda.is_available():
+        with pytest.raises(BackendError, match="there is no CUDA device"):
+            load_model(ModelSource("torch", exported(net, tmp_path / "net.pt2"), device="cuda"))
+
+
+def changed(file: Path, change: Callable[[str, bytes], bytes | None]) -> Path:
+    """A copy of an exported program with some members replaced, or left out."""
+    spoiled = file.with_name("spoiled.pt2")
+    with zipfile.ZipFile(file) as archive, zipfile.ZipFile(spoiled, "w") as copy:
+        for member in archive.infolist():
+            content = change(member.filename.partition("/")[2], archive.read(member))
+            if content is not None:
+                copy.writestr(member.filename, content)
+    return spoiled
+
+
+def in_program(old: bytes, new: bytes) -> Callable[[str, bytes], bytes]:
+    def change(name: str, content: bytes) -> bytes:
+        if name != "models/model.json":
+            return content
+        assert old in content
+        return content.replace(old, new)
+
+    return change
+
+
+def test_programs_that_could_run_code_are_refused(net: Any, tmp_path: Path) -> None:
+    file = exported(net, tmp_path / "net.pt2")
+    proof = tmp_path / "proof"
+    call = f"__import__('pathlib').Path('{proof}').touch()".encode()
+    with zipfile.ZipFile(file) as archive:
+        program = json.loads(archive.read("net/models/model.json"))
+    symbol = next(
+        size["as_expr"]["expr_str"]
+        for size in program["graph_module"]["graph"]["tensor_values"]["image"]["sizes"]
+        if "as_expr" in size
+    ).encode()
+    for change, words in (
+        (in_program(b"torch.ops.aten.relu.default", b"torch.os.system"), "calls torch.os.system, which is no plain"),
+        (in_program(b"torch.ops.aten.relu.default", b"torch.ops.aten.save.default"), "which is no plain operator"),
+        (in_program(b"torch.ops.aten.relu.default", b"_operator.attrgetter"), "which is no plain operator"),
+        (in_program(symbol, call), "has a shape that is no plain arithmetic"),
+        (in_program(b"builtins.tuple", b"my.Type"), "takes or gives a my.Type"),
+        (in_program(b'"as_ints"', b'"as_custom_obj"'), "something else than numbers and tensors"),
+        (lambda name, content: content.replace(b'"use_pickle": false', b'"use_pickle": true'), "holds pickled objects"),
+        (lambda name, content: None if name.endswith("weights_config.json") else content, "lacks its description"),
+        (lambda name, content: content[:40] if name == "models/model.json" else content, "has a damaged description"),
+        (lambda name, content: None if name == "archive_format" else content, "is no exported program of PyTorch"),
+    ):
+        with pytest.raises(BackendError, match=words) as caught:
+            load_model(ModelSource("torch", changed(file, change)))
+        assert str(caught.value).startswith("spoiled.pt2 ")
+    assert not proof.exists()
+
+
+def test_samples_and_guards_are_never_read(net: Any, tmp_path: Path) -> None:
+    import torch
+
+    proof = tmp_path / "proof"
+
+    class Bomb:
+        def __reduce__(self) -> Any:
+            return Path.touch, (proof,)
+
+    buffer = io.BytesIO()
+    torch.save(((Bomb(),), {}), buffer)
+    file = exported(net, tmp_path / "net.pt2")
+
+    def change(name: str, content: bytes) -> bytes:
+        if name == "data/sample_inputs/model.pt":
+            return buffer.getvalue()
+        if name == "models/model.json":
+            program = json.loads(content)
+            program["guards_code"] = [f"__import__('pathlib').Path('{proof}').touch()"]
+            return json.dumps(program).encode()
+        return content
+
+    model = load_model(ModelSource("torch", changed(file, change)))
+    np.testing.assert_allclose(model.run({"image": images(3)})["output"], expected(net, images(3)), atol=1e-6)
+    assert not proof.exists()
+
+
+def test_files_that_are_no_programs(tmp_path: Path) -> None:
+    file = tmp_path / "text.pt2"
+    file.write_bytes(b"no program" * 50)
+    with pytest.raises(BackendError, match=r"text\.pt2 is no exported program, or is cut off or damaged"):
+        load_model(ModelSource("torch", file))
+
+
+def test_without_pytorch_the_remedy_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    monkeypatch.setitem(sys.modules, "torch", None)
+    file = tmp_path / "net.pt2"
+    file.touch()
+    with pytest.raises(BackendError, match=r"pip install 'stretto\[torch\]'"):
+        load_model(ModelSource("torch", file))

@@ -1,0 +1,1 @@
+"""Trains the models of stretto/zoo; see README.md. Not part of the installed package."""

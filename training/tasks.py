@@ -69,7 +69,7 @@ class Images:
         labels = torch.from_numpy(data["train_labels"]).to(device)
         self.images, self.labels = images[:-VALIDATION_IMAGES], labels[:-VALIDATION_IMAGES]
         self.change = change
-        self.shape = (1, size, size)
+        self.shape: tuple[int, ...] = (1, size, size)
         self.area = torch.from_numpy(area_weights(28, size)).to(device) if size < 28 else None
         self.scale = 255 / self.images.float().std().view(1, 1, 1, 1)
         test_images = torch.from_numpy(data["test_images"]).unsqueeze(1).to(device)
@@ -124,7 +124,7 @@ class Activity:
     """Windows of wrist movement, [6, 100]; the subjects of training, validation and test are different people."""
 
     classes = 7
-    shape = (6, WINDOW)
+    shape: tuple[int, ...] = (6, WINDOW)
 
     def __init__(self, path: Path, change: Change, device: str, test: Sequence[int], validation: Sequence[int]):
         data = np.load(path)

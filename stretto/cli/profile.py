@@ -120,7 +120,7 @@ def _print(found: list[ProfiledVariant], kind: str, dry_run: bool) -> None:
         columns = ["accuracy", *(f"l({size}) ms" for size in ends), "α ms", "β ms", "MB", "load"]
         rows = {
             one.name + ("*" if one.stored.noisy else ""): [
-                share(one.accuracy) + ("" if one.accuracy_source == "measured" else f" ({one.accuracy_source})"),
+                share(one.accuracy) + ("" if one.accuracy_source == "measured" else "†"),
                 *(_quantiles(one, size) for size in ends),
                 _figures(one.stored.alpha_ms),
                 _figures(one.stored.beta_ms),
@@ -131,6 +131,8 @@ def _print(found: list[ProfiledVariant], kind: str, dry_run: bool) -> None:
         }
         title = f"{application} on {kind}: l(b) as p50/p95/p99"
         print_tables(figures_table(title, "variant", columns, rows))
+        for source in sorted({one.accuracy_source for one in ones} - {"measured"}):
+            typer.echo(f"† accuracy not measured here: {source}")
         if len(ones) > 1:
             points = {one.name: (one.accuracy, one.p95_ms(ends[0])) for one in ones}
             front = pareto_front(points)

@@ -294,42 +294,52 @@ class Driver:
         assert all(entry.application == owner for entry in entries), "a query ran on another application's variant"
         if not self.corrected:
             assert run.expected_ns - run.start_ns == profile.latency_ns(size, self.deployment.quantile)
-        lane = self._lane_that_ran(run)
-        assert run.worker in lane.workers, "a worker that does not serve the lane"
-        assert run.variant in selected_variants(lane), "a variant that the plan does not allow"
-        assert size <= lane.release.max_batch
-        assert run.start_ns >= self.now_ns + lane.delay_ns(size)
+        faults = [self._fault(run, lane) for lane in self._lanes_that_may_have_run(run)]
+        assert None in faults, faults
         crew = self.crew[run.worker]
         assert not crew.jobs or run.start_ns >= crew.jobs[0].expected_ns, "two batches at once on one worker"
-        if crew.jobs:
-            assert lane.ahead_ns + lane.delay_ns(size) > 0 or self._somebody_looks_ahead(run.worker)
-        if lane.late in DROPPING:
-            assert all(run.expected_ns <= entry.deadline_ns for entry in entries), "an infeasible query was started"
+        assert not crew.jobs or self._somebody_looks_ahead(run.worker), "a batch for a busy worker"
+
+    def _fault(self, run: Run, lane: Lane) -> str | None:
+        """What the lane would not have allowed about this batch."""
+        size = len(run.tickets)
+        late = [ticket for ticket in run.tickets if run.expected_ns > self.book[ticket].deadline_ns]
+        if run.worker not in lane.workers:
+            return "a worker that does not serve the lane"
+        if run.variant not in selected_variants(lane):
+            return "a variant that the plan does not allow"
+        if size > lane.release.max_batch:
+            return "a batch larger than the plan allows"
+        if run.start_ns < self.now_ns + lane.delay_ns(size):
+            return "a batch starts before its queries can be there"
+        if late and lane.late in DROPPING:
+            return "an infeasible query was started"
+        return None
 
     def _somebody_looks_ahead(self, worker: int) -> bool:
         lanes = [lane for lane in self.plan.lanes if worker in lane.workers]
         return any(lane.ahead_ns + lane.control_ns + lane.data_ns > 0 for lane in lanes)
 
-    def _lane_that_ran(self, run: Run) -> Lane:
+    def _lanes_that_may_have_run(self, run: Run) -> list[Lane]:
+        """The lane in which the queries waited, and those that have them in a pre-formed batch."""
+        waited = {self.lane_number(ticket) for ticket in run.tickets}
+        found = [self.plan.lanes[number] for number in waited] if len(waited) == 1 else []
         for lane in self.plan.lanes:
-            if isinstance(lane.select, Worklist):
-                for work in lane.select.works:
-                    if (work.worker, work.variant) == (run.worker, run.variant) and set(run.tickets) <= {*work.tickets}:
-                        return lane
-        lanes = {self.lane_number(ticket) for ticket in run.tickets}
-        assert len(lanes) == 1, "a batch of two lanes"
-        return self.plan.lanes[lanes.pop()]
+            for work in lane.select.works if isinstance(lane.select, Worklist) else ():
+                if (work.worker, work.variant) == (run.worker, run.variant) and {*run.tickets} <= {*work.tickets}:
+                    found.append(lane)
+        return found
 
     def _check_order(self, run: Run) -> None:
         """Nobody who still waits in the lane stands before one that was started."""
-        lane = self._lane_that_ran(run)
-        if isinstance(lane.select, Worklist):
+        lanes = self._lanes_that_may_have_run(run)
+        if len(lanes) > 1 or isinstance(lanes[0].select, Worklist):
             return
-        number = self.plan.lanes.index(lane)
-        last = max(order_key(lane.order, self.book[ticket]) for ticket in run.tickets)
+        number = self.plan.lanes.index(lanes[0])
+        last = max(order_key(lanes[0].order, self.book[ticket]) for ticket in run.tickets)
         for query in self.dispatcher.waiting():
             if self.lane_number(query.ticket) == number:
-                key = order_key(lane.order, self.book[query.ticket])
+                key = order_key(lanes[0].order, self.book[query.ticket])
                 assert key > last, "a query was overtaken in its own lane"
 
     def _check_drop_was_needed(self, drop: Drop) -> None:

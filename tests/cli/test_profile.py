@@ -1,0 +1,216 @@
+"""`stretto profile` as a person runs it: tables, JSON, files beside the models, and errors as sentences."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from stretto.cli.main import app
+from stretto.core.profile import Quantile
+from stretto.repository.machine import machine_kind
+from stretto.repository.profiles import read_profile
+from stretto.repository.read import read_repository
+from tests.repository.build import Built, build
+
+QUICK = ("--budget-s", "0.3", "--batches", "1,4")
+
+
+@pytest.fixture
+def built(tmp_path: Path) -> Built:
+    """A repository whose variants were never profiled."""
+    made = build(tmp_path / "models")
+    for name in ("fast", "good"):
+        shutil.rmtree(made.variant(name) / "profiles")
+    return made
+
+
+def run(*arguments: object) -> Any:
+    return CliRunner().invoke(app, ["profile", *(str(argument) for argument in arguments)])
+
+
+def printed(*arguments: object) -> Any:
+    result = run(*arguments, "--json")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def refused(*arguments: object) -> str:
+    result = run(*arguments)
+    assert result.exit_code == 2, result.output
+    assert result.stdout == ""
+    assert result.stderr.startswith("error: ") and "Traceback" not in result.stderr
+    return result.stderr.removeprefix("error: ").strip()
+
+
+def labelled(file: Path, rows: int = 30, shape: tuple[int, ...] = (1, 4), **changes: Any) -> Path:
+    random = np.random.default_rng(0)
+    arrays = {"inputs": random.random((rows, *shape), dtype=np.float32), "labels": np.arange(rows) % 3}
+    np.savez(file, **(arrays | changes))
+    return file
+
+
+def test_profiles_are_written_beside_the_models_and_make_a_deployment(built: Built) -> None:
+    result = run(built.app, *QUICK)
+    assert result.exit_code == 0, result.output
+    for word in (f"rows on {machine_kind()}", "accuracy", "l(1) ms", "l(4) ms", "α ms", "load", "Pareto front: ", "MB"):
+        assert word in result.stdout
+    assert result.stdout.endswith("wrote 2 profiles\n")
+    stored = read_profile(built.variant("good") / "profiles" / f"{machine_kind()}.json")
+    assert set(stored.batches) == {1, 4} and stored.backend == "onnx" and stored.threads == 1
+    assert stored.load_ms > 0 and stored.memory_bytes + stored.dynamic_memory_bytes > 0
+    deployment, _ = read_repository(built.root).deployment(2)
+    assert deployment.profile(0).latency_ns(4, Quantile.P95) > 0
+    assert deployment.kinds == (machine_kind(),)
+
+
+def test_json_has_all_of_it_and_dry_runs_write_nothing(built: Built) -> None:
+    data = printed(built.root, *QUICK, "--dry-run", "--kind", "my-machine", "--threads", 2)
+    assert data["kind"] == "my-machine"
+    rows = data["applications"]["rows"]
+    assert set(rows["variants"]) == {"fast", "good"} and rows["pareto_front"]
+    fast = rows["variants"]["fast"]
+    assert fast["accuracy"] == 0.7 and fast["written"] is False
+    profile = fast["profile"]
+    assert profile["threads"] == 2 and set(profile["batches"]["1"]) == {
+        *("mean", "p50", "p95", "p99", "runs", "relative_error")
+    }
+    assert not list(built.root.rglob("profiles"))
+
+
+def test_one_variant_another_kind_and_a_plot(built: Built, tmp_path: Path) -> None:
+    plot = tmp_path / "front.png"
+    result = run(built.app, *QUICK, "--variant", "good", "--kind", "lab", "--plot", plot)
+    assert result.exit_code == 0, result.output
+    assert plot.read_bytes().startswith(b"\x89PNG") and f"plot: {plot}" in result.stdout
+    assert [path.name for path in built.root.rglob("profiles/*.json")] == ["lab.json"]
+    assert "good" in result.stdout and "fast" not in result.stdout
+
+
+def test_batches_stay_within_the_limits_of_the_application(built: Built) -> None:
+    built.write_app((built.app / "app.toml").read_text() + "[limits]\nmax_batch = 4\n")
+    (built.variant("fast") / "variant.toml").write_text("max_batch = 2\n")
+    variants = printed(built.app, "--budget-s", 0.3, "--batches", "1,2,4,8", "--dry-run")["applications"]["rows"][
+        "variants"
+    ]
+    assert set(variants["good"]["profile"]["batches"]) == {"1", "2", "4"}
+    assert set(variants["fast"]["profile"]["batches"]) == {"1", "2"}
+    assert "rows/fast: batches go up to 2 here" in refused(built.app, "--batches", "4", "--dry-run")
+
+
+def test_labelled_data_gives_accuracy_and_is_kept(built: Built, tmp_path: Path) -> None:
+    built.metrics("fast", accuracy=0.7, parameters=12, input_shape=[1, 4], validation_accuracy=0.6)
+    data = labelled(tmp_path / "test.npz")
+    variants = printed(built.app, *QUICK, "--data", data)["applications"]["rows"]["variants"]
+    kept = json.loads((built.variant("fast") / "metrics.json").read_text())
+    assert kept["accuracy"] == pytest.approx(variants["fast"]["accuracy"], abs=1e-6)
+    assert kept["test_samples"] == 30 and kept["parameters"] == 12 and "validation_accuracy" not in kept
+    assert np.sum(kept["confusion"]) == 30 and len(kept["recall"]) == 3
+    assert kept["accuracy"] == pytest.approx(np.trace(kept["confusion"]) / 30, abs=1e-6)
+    assert read_repository(built.app).applications[0].variant("fast").accuracy == kept["accuracy"]
+
+
+def test_an_accuracy_that_a_person_stated_is_not_overwritten(built: Built, tmp_path: Path) -> None:
+    (built.variant("fast") / "metrics.json").unlink()
+    (built.variant("fast") / "variant.toml").write_text('accuracy = 0.5\naccuracy_source = "literature"\n')
+    shown = run(built.app, *QUICK, "--dry-run").stdout
+    assert "50.00%†" in shown and "† accuracy not measured here: literature" in shown
+    printed(built.app, *QUICK, "--data", labelled(tmp_path / "test.npz"))
+    assert not (built.variant("fast") / "metrics.json").exists()
+    assert read_repository(built.app).applications[0].variant("fast").accuracy == 0.5
+
+
+def test_a_class_that_the_data_lacks_has_no_recall(built: Built, tmp_path: Path) -> None:
+    data = labelled(tmp_path / "test.npz", labels=np.zeros(30, int))
+    fast = printed(built.app, *QUICK, "--data", data)["applications"]["rows"]["variants"]["fast"]
+    assert fast["recall"][1:] == [None, None]
+    assert "recall" not in json.loads((built.variant("fast") / "metrics.json").read_text())
+
+
+def test_out_profiles_a_copy(built: Built, tmp_path: Path) -> None:
+    out = tmp_path / "copies"
+    assert run(built.root, *QUICK, "--out", out).exit_code == 0
+    assert len(list(out.rglob("profiles/*.json"))) == 2 and not list(built.root.rglob("profiles"))
+    assert "is there already; profile it as it is: stretto profile" in refused(built.root, *QUICK, "--out", out)
+
+
+def test_the_zoo_is_not_written_by_accident(built: Built, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from stretto.profiling import session
+    from stretto.repository import read
+
+    # An installed Stretto whose zoo is the repository of this test.
+    package = tmp_path / "site" / "stretto"
+    shutil.copytree(built.root, package / "zoo")
+    for module in (session, read):
+        monkeypatch.setattr(module, "zoo_folder", lambda: package / "zoo")
+    assert "profile a copy of it with --out DIR" in refused("zoo:rows", *QUICK)
+    assert "this Stretto is installed; give --out DIR" in refused("zoo:rows", *QUICK, "--in-place")
+    one = ("zoo:rows", *QUICK, "--variant", "fast")
+    assert run(*one, "--dry-run").exit_code == 0
+    assert run(*one, "--out", tmp_path / "mine").exit_code == 0
+    assert not list(package.rglob("profiles"))
+    (package.parent / "pyproject.toml").touch()
+    assert run(*one, "--in-place").exit_code == 0
+    assert len(list(package.rglob("profiles/*.json"))) == 1
+
+
+def test_bad_input_is_told_in_sentences(built: Built, tmp_path: Path) -> None:
+    app_folder = built.app
+    assert "there is no such folder" in refused(tmp_path / "none")
+    assert "has no variant 'best'; it has fast, good" in refused(app_folder, "--variant", "best")
+    assert "are no whole numbers; write them as 1,2,4,8" in refused(app_folder, "--batches", "1,two")
+    assert "name at least one batch size" in refused(app_folder, "--batches", ",")
+    assert "batch size 0 is not between" in refused(app_folder, "--batches", "0")
+    assert "there is no backend 'tf'" in refused(app_folder, "--backend", "tf")
+    assert "has no variant of backend torch" in refused(app_folder, "--backend", "torch")
+    assert "there is no device 'tpu'" in refused(app_folder, "--device", "tpu")
+    assert "machine kind 'a b'" in refused(app_folder, "--kind", "a b")
+    assert "give one of them" in refused(app_folder, "--dry-run", "--out", tmp_path / "x")
+    assert "must end in .png" in refused(app_folder, "--plot", tmp_path / "plot.txt")
+    assert "there is no file" in refused(app_folder, "--data", tmp_path / "none.npz")
+
+
+def test_bad_data_names_variant_and_file(built: Built, tmp_path: Path) -> None:
+    file = tmp_path / "test.npz"
+    for changes, words in (
+        ({"labels": np.zeros(7, int)}, "rows/fast: test.npz has 30 inputs but 7 labels"),
+        ({"inputs": np.zeros((0, 1, 4)), "labels": np.zeros(0, int)}, "test.npz is empty"),
+        (
+            {"inputs": np.zeros((30, 9))},
+            "the inputs in test.npz have shape (batch, 9), but the model takes (batch, 1, 4)",
+        ),
+        ({"labels": np.full(30, 3)}, "test.npz has labels from 3 to 3, but there are 3 classes"),
+    ):
+        labelled(file, **changes)
+        assert words in refused(built.app, *QUICK, "--dry-run", "--data", file)
+
+
+def test_bad_models_name_the_file(built: Built) -> None:
+    model = built.variant("good") / "model.onnx"
+    content = model.read_bytes()
+    for damaged in (content[: len(content) // 2], b"no model", b""):
+        model.write_bytes(damaged)
+        assert "good/model.onnx" in refused(built.app, *QUICK, "--dry-run")
+
+
+def test_code_of_the_user_can_be_profiled(built: Built, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my_rows.py").write_text(
+        "import numpy as np\ndef classify(rows):\n    return np.ones((len(rows), 3), np.float32) / 3\n"
+        "def broken(rows):\n    raise RuntimeError('no such row')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    variant = built.variant("mine")
+    variant.mkdir()
+    text = 'backend = "callable"\ncode = "my_rows:{}"\naccuracy = 0.3\naccuracy_source = "measured"\n'
+    (variant / "variant.toml").write_text(text.format("classify"))
+    found = printed(built.app, *QUICK, "--backend", "callable")["applications"]["rows"]["variants"]
+    assert found["mine"]["profile"]["backend"] == "callable"
+    (variant / "variant.toml").write_text(text.format("broken"))
+    assert "rows/mine: my_rows:broken failed on a batch of 1: RuntimeError: no such row" in refused(
+        built.app, *QUICK, "--variant", "mine"
+    )

@@ -19,7 +19,6 @@ from harness import Benchmark
 
 from stretto.repository.read import read_repository
 
-APPLICATION = "zoo:fashion"
 SLOW_MS = 1.0  # only variants over this are claimed; faster ones are shown
 QUIET_LIMIT, BUSY_LIMIT = 0.05, 0.15
 # Ends by itself when whoever started it is gone.
@@ -41,9 +40,9 @@ def spinning(count: int) -> Iterator[None]:
             process.wait()
 
 
-def profiled(variant: str, budget_s: float) -> dict[str, Any]:
+def profiled(repository: str, variant: str, budget_s: float) -> dict[str, Any]:
     """The profile that the command prints; nothing is written."""
-    command = [sys.executable, "-m", "stretto", "profile", APPLICATION, "--variant", variant]
+    command = [sys.executable, "-m", "stretto", "profile", repository, "--variant", variant]
     command += ["--budget-s", str(budget_s), "--dry-run", "--json"]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     (application,) = json.loads(done.stdout)["applications"].values()
@@ -61,21 +60,22 @@ def main() -> None:
     """Quiet twice, one core busy, all cores busy."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--budget-s", type=float, default=20.0, help="seconds of runs for each profile")
+    parser.add_argument("--repository", default="zoo:fashion", help="one application")
     parser.add_argument("--variants", nargs="*", help="in place of three that span the ladder")
     options = parser.parse_args()
     bench = Benchmark("profile_noise")
     cores = os.cpu_count() or 1
-    ladder = [variant.name for variant in read_repository(APPLICATION).applications[0].variants]
-    names = options.variants or spanning(ladder)
+    ladder = [variant.name for variant in read_repository(options.repository).applications[0].variants]
+    names = options.variants or spanning(options.repository, ladder)
     largest: dict[str, float] = {}
     unflagged: dict[str, float] = {}
     quiet_flags = 0
     for name in bench.steps(names, len(names), "profiling"):
-        truth = profiled(name, options.budget_s)
+        truth = profiled(options.repository, name, options.budget_s)
         is_slow = truth["batches"]["1"]["p50"] > SLOW_MS
         for what, busy in (("quiet", 0), ("one core busy", 1), ("all cores busy", cores)):
             with spinning(busy):
-                found = profiled(name, options.budget_s)
+                found = profiled(options.repository, name, options.budget_s)
             change = difference(found, truth)
             bench.row(
                 variant=name,
@@ -114,10 +114,12 @@ def main() -> None:
     bench.finish()
 
 
-def spanning(names: list[str]) -> list[str]:
+def spanning(repository: str, names: list[str]) -> list[str]:
     """Three variants: the most and the least costly of those over a millisecond, and one between."""
     slow = sorted(
-        (latency, name) for name in names if (latency := profiled(name, 1.0)["batches"]["1"]["p50"]) > SLOW_MS
+        (latency, name)
+        for name in names
+        if (latency := profiled(repository, name, 1.0)["batches"]["1"]["p50"]) > SLOW_MS
     )
     places = sorted({0, len(slow) // 2, len(slow) - 1}) if slow else []
     return [slow[place][1] for place in places]

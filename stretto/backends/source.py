@@ -10,6 +10,7 @@ from stretto.backends.model import BackendError, Model, TensorSpec
 BACKENDS = ("onnx", "torch", "callable")
 SUFFIXES = {".onnx": "onnx", ".pt2": "torch", ".safetensors": "torch"}
 DEVICES = ("cpu", "cuda")
+PRECISIONS = ("float32", "bfloat16", "float16")
 MAX_THREADS = 1024
 
 
@@ -25,6 +26,7 @@ class ModelSource:
     code: str | None = None
     threads: int = 1
     device: str = "cpu"
+    precision: str = "float32"  # torch only: what the network computes in; its inputs and answers stay as they are
     inputs: tuple[TensorSpec, ...] = ()
     outputs: tuple[TensorSpec, ...] = ()
 
@@ -33,6 +35,10 @@ class ModelSource:
             raise BackendError(f"there is no backend {self.backend[:40]!r}; there are {', '.join(BACKENDS)}")
         if self.device.partition(":")[0] not in DEVICES:
             raise BackendError(f"there is no device {self.device[:40]!r}; there are {', '.join(DEVICES)}")
+        if self.precision not in PRECISIONS:
+            raise BackendError(f"there is no precision {self.precision[:40]!r}; there are {', '.join(PRECISIONS)}")
+        if self.precision != "float32" and self.backend != "torch":
+            raise BackendError(f"precision {self.precision} is for the torch backend; leave it at float32")
         if not 1 <= self.threads <= MAX_THREADS:
             raise BackendError(f"threads is {self.threads}; it must be from 1 to {MAX_THREADS}")
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from stretto.backends.callable import named_object, reason_of
 from stretto.backends.model import Array, BackendError, Batch, BatchFailure, TensorSpec, batch_size, check_outputs
-from stretto.backends.source import ModelSource
+from stretto.backends.source import PRECISIONS, ModelSource
 
 
 def import_torch() -> Any:
@@ -54,7 +54,8 @@ def load_torch(source: ModelSource, capture: bool = True) -> TorchModel:
             f"because they can run any code"
         )
     names = tuple(spec.name for spec in source.outputs)
-    return TorchModel(module, inputs, names, source.label, source.device, source.threads, fixed_batch, capture)
+    device, threads = source.device, source.threads
+    return TorchModel(module, inputs, names, source.label, device, threads, fixed_batch, capture, source.precision)
 
 
 def check_device(device: str) -> None:
@@ -122,6 +123,36 @@ def _user_inputs(program: Any, label: str) -> tuple[tuple[TensorSpec, ...], int 
     return tuple(specs), fixed.pop() if fixed else None
 
 
+def lowered(module: Any, precision: str) -> Any:
+    """The module in a smaller float type, with float32 at both ends; images in the layout that tensor cores read."""
+    torch = import_torch()
+    kind = getattr(torch, precision)
+
+    class Lowered(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.inside = module.to(kind).to(memory_format=torch.channels_last)
+
+        def forward(self, *inputs: Any) -> Any:
+            answer = self.inside(*(self._entering(value) for value in inputs))
+            if isinstance(answer, Mapping):
+                return {name: self._leaving(value) for name, value in answer.items()}
+            if isinstance(answer, list | tuple):
+                return [self._leaving(value) for value in answer]
+            return self._leaving(answer)
+
+        @staticmethod
+        def _entering(value: Any) -> Any:
+            layout = torch.channels_last if value.dim() == 4 else torch.contiguous_format
+            return value.to(kind, memory_format=layout) if value.is_floating_point() else value
+
+        @staticmethod
+        def _leaving(value: Any) -> Any:
+            return value.float() if value.is_floating_point() else value
+
+    return Lowered()
+
+
 class TorchModel:
     """A module on one device. `capture=False` runs it eagerly on a GPU too, to compare."""
 
@@ -135,8 +166,11 @@ class TorchModel:
         threads: int = 1,
         fixed_batch: int | None = None,
         capture: bool = True,
+        precision: str = "float32",
     ):
         torch = import_torch()
+        if precision not in PRECISIONS:
+            raise BackendError(f"there is no precision {precision[:40]!r}; there are {', '.join(PRECISIONS)}")
         self._torch = torch
         self._label = label
         self._on_gpu = device != "cpu"
@@ -153,7 +187,7 @@ class TorchModel:
             torch.set_num_threads(threads)
         self._before = torch.cuda.memory_allocated(device) if self._on_gpu else 0
         self._device = torch.device(device)
-        self._module: Any = module.to(self._device)
+        self._module: Any = (module if precision == "float32" else lowered(module, precision)).to(self._device)
         self._runner: Any = None
         if self._on_gpu:
             from stretto.backends.cuda import GpuRunner

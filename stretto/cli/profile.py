@@ -139,12 +139,12 @@ def _print(found: list[ProfiledVariant], kind: str, dry_run: bool) -> None:
             beaten = [name for name in points if name not in front]
             rest = f"; beaten: {', '.join(beaten)}" if beaten else "; no variant is beaten"
             typer.echo(f"Pareto front: {', '.join(front)}{rest}")
-    for one in found:
-        if one.stored.noisy:
-            note = one.stored.note or "the estimate is not sure"
-            typer.echo(
-                f"warning: * {one.label}: too noisy to trust: {note}; profile it again when it is quiet", err=True
-            )
+    noisy = [one for one in found if one.stored.noisy]
+    if noisy:
+        names = ", ".join(one.label for one in noisy)
+        note = noisy[0].stored.note or "the estimate is not sure"
+        told = note if len(noisy) == 1 else f"{note} ({noisy[0].label}; the others alike)"
+        typer.echo(f"warning: * too noisy to trust: {names}: {told}; profile again when it is quiet", err=True)
     written = sum(one.written is not None for one in found)
     typer.echo("nothing written (--dry-run)" if dry_run else f"wrote {written} profile{'s' if written != 1 else ''}")
 

@@ -21,6 +21,7 @@ from stretto.core.errors import StrettoError
 
 ONCE_ABOVE_BYTES = 2**30  # a file this large is loaded once only
 TIMEOUT_S = 300
+PLAIN = ("backend", "code", "threads", "device", "precision")  # fields of a source that are JSON as they are
 
 
 @dataclass(frozen=True)
@@ -96,11 +97,8 @@ def _run_zeros(model: Model, batch: int) -> None:
 
 def _as_json(source: ModelSource) -> dict[str, Any]:
     return {
-        "backend": source.backend,
+        **{key: getattr(source, key) for key in PLAIN},
         "file": None if source.file is None else str(source.file.absolute()),
-        "code": source.code,
-        "threads": source.threads,
-        "device": source.device,
         "inputs": [[spec.name, spec.dtype, list(spec.shape)] for spec in source.inputs],
         "outputs": [[spec.name, spec.dtype, list(spec.shape)] for spec in source.outputs],
     }
@@ -112,7 +110,8 @@ def _from_json(value: dict[str, Any]) -> ModelSource:
         for what in ("inputs", "outputs")
     )
     file = None if value["file"] is None else Path(value["file"])
-    return ModelSource(value["backend"], file, value["code"], value["threads"], value["device"], inputs, outputs)
+    plain = {key: value[key] for key in PLAIN}
+    return ModelSource(file=file, inputs=inputs, outputs=outputs, **plain)
 
 
 def main() -> int:

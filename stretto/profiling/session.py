@@ -227,8 +227,8 @@ def model_source(
         variant.code,
         threads,
         device,
-        (TensorSpec(takes.name, takes.dtype, tuple(variant.input_shape)),),
-        (TensorSpec(gives.name, gives.dtype, tuple(gives.shape)),),
+        inputs=(TensorSpec(takes.name, takes.dtype, tuple(variant.input_shape)),),
+        outputs=(TensorSpec(gives.name, gives.dtype, tuple(gives.shape)),),
     )
 
 

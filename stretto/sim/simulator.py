@@ -114,10 +114,12 @@ class Simulation:
 
     def run_to(self, until_ns: int) -> None:
         """Let virtual time run to `until_ns`."""
-        self._run_to(until_ns)
-        if until_ns <= self.seconds * NS_PER_S:  # what comes after the last arrival is not part of the load
+        end_ns = int(self.seconds * NS_PER_S)
+        if self._busy_until_ns < end_ns:  # what comes after the last arrival is not part of the load
+            self._busy_until_ns = min(until_ns, end_ns)
+            self._run_to(self._busy_until_ns)
             self._busy_ns = self.dispatcher.memory["workers"]["busy_ns"].copy()
-            self._busy_until_ns = until_ns
+        self._run_to(until_ns)
 
     def _run_to(self, until_ns: int) -> None:
         while True:

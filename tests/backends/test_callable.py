@@ -110,6 +110,8 @@ def test_sources_are_checked() -> None:
         ({"backend": "tensorflow"}, "there is no backend 'tensorflow'; there are onnx, torch, callable"),
         ({"device": "tpu"}, "there is no device 'tpu'"),
         ({"threads": 0}, "threads is 0; it must be from 1"),
+        ({"precision": "int4"}, "there is no precision 'int4'; there are float32"),
+        ({"precision": "float16"}, "precision float16 is for the torch backend"),
     ):
         with pytest.raises(BackendError, match=words):
             ModelSource(**wrong)  # type: ignore[arg-type]

@@ -138,6 +138,14 @@ def test_weights_and_the_code_that_takes_them(net: Any, tmp_path: Path) -> None:
     np.testing.assert_allclose(model.run({"image": read_only})["output"], expected(net, images(3)), atol=1e-6)
 
 
+def test_a_lower_precision_keeps_float32_at_both_ends(net: Any, tmp_path: Path) -> None:
+    file = weights(net, tmp_path / "net.safetensors")
+    model = load_model(ModelSource("torch", file, "torch_nets:build", precision="bfloat16", inputs=TAKES))
+    answer = model.run({"image": images(3)})["output"]
+    assert answer.dtype == np.float32
+    np.testing.assert_allclose(answer, expected(net, images(3)), atol=0.02)
+
+
 def test_weights_that_do_not_fit(net: Any, tmp_path: Path) -> None:
     file = weights(net, tmp_path / "net.safetensors")
     damaged = tmp_path / "cut.safetensors"

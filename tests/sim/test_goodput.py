@@ -45,12 +45,12 @@ def law(capacity: float, asked: list[float] | None = None) -> Callable[[float, i
     return run
 
 
-def uniform_goodput(deployment: Deployment, planner: Planner, guess: float, **options: float) -> GoodputResult:
+def uniform_goodput(deployment: Deployment, planner: Planner, guess: float, max_bad: float = 0.01) -> GoodputResult:
     def run(rate: float, seed: int) -> Summary:
         source = Load(Uniform(phase=0.0), rate)
         return simulate(deployment, planner, source, seconds=20.0, seed=seed, warmup_s=1.0).summary
 
-    return find_goodput(run, guess=guess, tolerance=0.002, **options)
+    return find_goodput(run, guess=guess, tolerance=0.002, max_bad=max_bad)
 
 
 def one_at_a_time(slo_ms: int, count: int = 1) -> Deployment:

@@ -370,6 +370,7 @@ def test_of_two_lanes_at_one_instant_the_first_goes_first() -> None:
 
 
 def test_of_two_workers_at_one_instant_the_first_goes_first() -> None:
-    """Both end at 8; the more urgent batch goes to worker 0, whatever they ran before."""
-    case = scene([Model((3,)), Model((5,))], 2, [(0, 0, 9), (1, 3, 9), (0, 3, 9), (0, 4, 40), (1, 4, 30), (0, 5, 8)])
-    assert simulated(case) == referred(case)
+    """Both end at 8: what waits goes to worker 0, although the end of worker 1 was known before."""
+    case = scene([Model((3,)), Model((7,))], 2, [(0, 0, 9), (1, 1, 30), (0, 5, 30), (0, 6, 30)])
+    batches = [Batch(0, 0, 0, 3, (0,)), Batch(1, 1, 1, 8, (1,)), Batch(5, 0, 0, 8, (2,)), Batch(8, 0, 0, 11, (3,))]
+    assert simulated(case) == referred(case) == (batches, [])

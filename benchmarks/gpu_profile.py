@@ -158,7 +158,7 @@ def compare(result: Result, candidate: Candidate, budget_s: float, precision: st
             faster=eager.p50 / captured.p50,
             noisy=eager.is_noisy or captured.is_noisy,
         )
-    # In float32 batch 8 is no longer bound by launches on an H200 (1.7 ms of kernels), so the claim is in half precision.
+    # In float32 batch 8 is no longer bound by launches (1.7 ms of kernels on an H200): the claim is in half precision.
     for batch in (1, 8) if precision == "bfloat16" else ():
         faster = found["eager"].batches[batch].p50 / found["captured"].batches[batch].p50
         what = f"captured CUDA graph against eager, ResNet-50 in {precision}, batch {batch} (times faster, p50)"

@@ -1,4 +1,4 @@
-"""How fast the heart beats: simulated queries per CPU second, memory over 100 million queries, and one submit from Python.
+"""How fast the heart beats: simulated queries per CPU second, memory over 100 million queries, one submit from Python.
 
 CPU time of this process on one core, after compilation; making the arrivals is part of it.
 """

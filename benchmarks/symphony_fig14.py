@@ -8,6 +8,8 @@ the test: the same load on a cluster with the advised workers taken away must st
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 from harness import Benchmark, zoo
 
@@ -56,7 +58,7 @@ def main() -> None:
     quiet: list[float] = []
     used: list[tuple[float, float]] = []
     advice_by_second: dict[int, int] = {}
-    for before, after in zip(readings, readings[1:], strict=False):
+    for before, after in pairwise(readings):
         ended = (after.outcomes - before.outcomes).sum(axis=0)
         busy = int(((after.worker_busy_ns - before.worker_busy_ns) > 0).sum())
         bad, idle = after.bad_rate_since(before), after.idle_share_since(before)

@@ -24,7 +24,7 @@ def planners(as_json: Json = False) -> None:
     from rich.table import Table
 
     table = Table(header_style="bold")
-    for column in ("planner", "what it does, and its options in [planner]"):
+    for column in ("planner", "what it does, and its options"):
         table.add_column(column, no_wrap=column == "planner")
     for entry in ENTRIES:
         lines = [entry.what, *(f"  {o.name} = {o.default}: {o.what}" for o in entry.options)]

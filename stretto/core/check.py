@@ -42,6 +42,8 @@ def check_plan(plan: Plan, deployment: Deployment) -> None:
         )
     if plan.rate_window_ns < 1000:
         raise PlanError("the rate window must be at least a microsecond")
+    if not 0 <= plan.seed < 2**64:
+        raise PlanError(f"the seed of the weighted routes is {plan.seed}; it must be between 0 and 2^64 - 1")
     for lane in plan.lanes:
         _check_lane(lane, deployment)
     for application, route in zip(deployment.applications, plan.routes, strict=True):
@@ -95,7 +97,9 @@ def _check_lane(lane: Lane, deployment: Deployment) -> None:
     if any(math.isnan(rate) for rate in lane.floor_rates):
         raise PlanError(f"{where} has a floor rate that is not a number")
     cap = lane.adaptive_cap
-    if cap is not None and not (cap.target_ns > 0 and cap.step > 0 and 0 < cap.backoff < 1 and cap.start >= 1):
+    if cap is not None and not (
+        cap.target_ns > 0 and cap.step > 0 and 0 < cap.backoff < 1 and 1 <= cap.start < math.inf
+    ):
         raise PlanError(f"{where} needs an adaptive cap with target and step above 0, backoff in (0, 1), start from 1")
     _check_select(lane, deployment)
 
@@ -121,12 +125,24 @@ def _check_select(lane: Lane, deployment: Deployment) -> None:
         missing = {deployment.workers[worker].kind for worker in lane.workers} - set(spoken)
         if None not in spoken and missing:
             raise PlanError(f"{where} has no table for worker kind {sorted(missing)[0]}")
-    kinds = {deployment.workers[worker].kind for worker in lane.workers}
     for variant in selected_variants(lane):
         if not 0 <= variant < len(deployment.variants):
             raise PlanError(f"{where} names variant {variant}, outside 0 … {len(deployment.variants) - 1}")
-        if not any(deployment.variants[variant].profile_on(kind) for kind in kinds):
+        if not any(_can_run(variant, worker, deployment) for worker in lane.workers):
             raise PlanError(f"{where} selects {deployment.variant_label(variant)}, which none of its workers can run")
+    for work in select.works if isinstance(select, Worklist) else ():
+        if work.worker not in lane.workers:
+            raise PlanError(f"{where} has a batch for worker {work.worker}, which does not serve it")
+        if not _can_run(work.variant, work.worker, deployment):
+            label, name = deployment.variant_label(work.variant), deployment.workers[work.worker].name
+            raise PlanError(f"{where} has a batch of {label} for worker {name}, which cannot run it")
+
+
+def _can_run(variant: int, worker: int, deployment: Deployment) -> bool:
+    """The worker's kind has a profile, and its memory is large enough."""
+    model, owner = deployment.variants[variant], deployment.workers[worker]
+    fits = model.memory_bytes + model.dynamic_memory_bytes <= owner.memory_bytes
+    return fits and model.profile_on(owner.kind) is not None
 
 
 def _check_table(table: Table, lane: Lane, deployment: Deployment) -> None:
@@ -135,11 +151,13 @@ def _check_table(table: Table, lane: Lane, deployment: Deployment) -> None:
         raise PlanError(f"{where} needs variant and batch arrays of one shape (queued, slack)")
     if table.slack_step_ns <= 0:
         raise PlanError(f"{where} needs a slack step above zero")
+    if table.variant.min() < -1:
+        raise PlanError(f"{where} names variant {table.variant.min()}; -1 waits, others count from 0")
     if table.variant.max() < 0:
         raise PlanError(f"{where} always waits")
     if (table.batch < 0).any() or (table.batch > MAX_BATCH_LIMIT).any():
         raise PlanError(f"{where} has a batch outside 0 … {MAX_BATCH_LIMIT}")
-    if (table.variant[1:, 0] < 0).any():
+    if (table.variant[min(1, len(table.variant) - 1) :, 0] < 0).any():  # row 0 is asked only if there is no other
         raise PlanError(f"{where} waits at the smallest slack, so a head could wait for ever")
     if table.kind is not None and table.kind not in deployment.kinds:
         raise PlanError(f"{where} speaks for worker kind {table.kind}, which the deployment does not have")
@@ -184,6 +202,10 @@ def _check_placement(plan: Plan, deployment: Deployment) -> None:
     for worker, variants in zip(deployment.workers, plan.placement, strict=True):
         if not all(0 <= variant < len(deployment.variants) for variant in variants):
             raise PlanError(f"the placement of worker {worker.name} names an unknown variant")
+        for variant in variants:
+            if deployment.variants[variant].profile_on(worker.kind) is None:
+                label = deployment.variant_label(variant)
+                raise PlanError(f"the placement of worker {worker.name} holds {label}, which it cannot run")
         need = sum(deployment.variants[variant].memory_bytes for variant in variants)
         need += max((deployment.variants[variant].dynamic_memory_bytes for variant in variants), default=0)
         if need > worker.memory_bytes:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from stretto.core.outcome import Outcome
-from stretto.core.plan import Late
 from stretto.dispatch.compiled import compiled
 from stretto.dispatch.correction import adapt_cap, measure
 from stretto.dispatch.late import drop_infeasible, give_up_heads
 from stretto.dispatch.ledger import count_outcome, decide, drop_waiting, free_slot, lateness_reason, name_ticket
-from stretto.dispatch.pool import load, make_room, set_idle
+from stretto.dispatch.pool import could_hold, holds, load, make_room, set_idle
 from stretto.dispatch.queue import NONE, ORDER, dequeue, first_in
 from stretto.dispatch.records import (
     IN_FLIGHT,
@@ -18,6 +17,7 @@ from stretto.dispatch.records import (
     Status,
     batches,
     decisions,
+    int64s,
     lanes,
     queries,
     resident,
@@ -29,11 +29,18 @@ from stretto.dispatch.select import WAIT, drops_late, latency_ns, ready_ns
 
 
 @compiled
-def head_is_lost(s: Any, lane: Any, worker: int, variant: int) -> bool:
+def head_is_lost(s: Any, lane_index: int, worker: int, variant: int, now_ns: int) -> bool:
     """The head does not fit on the worker at hand. Is there no better worker to wait for?"""
-    if lane.late == Late.DROP_WHEN_DISPATCHED:
-        return True
-    return lane.kind_count == 1 and resident(s)[worker * s.variants + variant].loaded != 0
+    lane = lanes(s)[lane_index]
+    if lane.kind_count == 1 and workers(s)[worker].depth == 0 and holds(s, worker, variant):
+        return True  # none is better than one that is free and has the variant
+    for position in range(lane.worker_first, lane.worker_first + lane.worker_count):
+        other = int64s(s.lane_workers_at, s.lane_workers_count)[position]
+        if workers(s)[other].alive:
+            wanted, size, _, _ = candidate(s, lane_index, workers(s)[other].kind, other, now_ns)
+            if size > 0 and could_hold(s, lane, other, wanted):
+                return False
+    return True
 
 
 @compiled
@@ -44,8 +51,8 @@ def open_batch(s: Any, lane_index: int, worker_index: int, variant: int, size: i
     row = variant * s.kinds + worker.kind
     ready = ready_ns(s, worker_index, variant, now_ns)
     load_time = 0
-    if not resident(s)[worker_index * s.variants + variant].loaded:
-        load(s, worker_index, variant, now_ns)
+    if not holds(s, worker_index, variant):
+        load(s, worker_index, variant, False, now_ns)
         load_time = rows(s)[row].load_ns
     resident(s)[worker_index * s.variants + variant].used_ns = now_ns
     batch = batches(s)[worker_index * IN_FLIGHT + ((worker.front + worker.depth) & 1)]
@@ -94,16 +101,14 @@ def commit(s: Any, lane_index: int, worker_index: int, now_ns: int) -> bool:
             if release > now_ns:
                 return False
             break
-        if variant == WAIT or not drops_late(lane) or not head_is_lost(s, lane, worker_index, variant):
+        if variant == WAIT or not drops_late(lane) or not head_is_lost(s, lane_index, worker_index, variant, now_ns):
             return False
         slot = first_in(s, lane_index, ORDER)
         drop_waiting(s, slot, lateness_reason(queries(s)[slot].deadline_ns, now_ns))
     if size == 0:
         return False
     row = variant * s.kinds + worker.kind
-    if not resident(s)[worker_index * s.variants + variant].loaded and not (
-        lane.may_load and make_room(s, worker_index, variant)
-    ):
+    if not holds(s, worker_index, variant) and not (lane.may_load and make_room(s, worker_index, variant)):
         return False
     if lane.floor_count > 0:
         size = give_up_heads(s, lane_index, row, size, now_ns, ready_ns(s, worker_index, variant, now_ns))

@@ -6,6 +6,7 @@ from typing import Any
 
 from stretto.dispatch.compiled import compiled
 from stretto.dispatch.records import NEVER, choices, int64s, lane_kinds, lanes, rows
+from stretto.dispatch.timers import set_timer
 
 LEAST_RATIO = 0.25
 MOST_RATIO = 16.0
@@ -47,6 +48,8 @@ def measure(s: Any, row_index: int, count: int, measured_ns: int) -> None:
             latency[first + size] = int(profiled[first + size] * row.ratio)
         for lane_index in range(s.lanes_count):
             find_fastest(s, lane_index)
+            if lanes(s)[lane_index].length > 0:  # what was planned with the old table is looked at afresh
+                set_timer(s, lane_index, s.now_ns)
 
 
 @compiled

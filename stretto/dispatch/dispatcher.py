@@ -10,7 +10,7 @@ import numpy as np
 
 from stretto.core.check import check_plan
 from stretto.core.deployment import Deployment
-from stretto.core.errors import StrettoError
+from stretto.core.errors import PlanError, StrettoError
 from stretto.core.outcome import OUTCOME_COUNT, Outcome
 from stretto.core.plan import Plan, Worklist
 from stretto.core.telemetry import Telemetry, WaitingQuery
@@ -46,12 +46,16 @@ class Drop:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Bring the variant into the worker's memory. A Load that no Run of its variant follows is reported finished."""
+    """Bring the variant into the worker's memory. `alone`: no Run waits for it, and its end is reported as finished.
+
+    Otherwise the next decision is the Run that needs it, and only the end of that is reported.
+    """
 
     worker: int
     variant: int
     start_ns: int
     expected_ns: int
+    alone: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +101,7 @@ class Dispatcher:
     def adopt(self, now_ns: int, plan: Plan) -> None:
         """Follow a new plan. Waiting queries move to their new lanes, running ones run on; lanes of one name keep λ."""
         check_plan(plan, self.deployment)
+        self._check_works(plan)
         self._install(now_ns, plan)
 
     def submit(
@@ -164,8 +169,9 @@ class Dispatcher:
 
     def telemetry(self, now_ns: int) -> Telemetry:
         """A reading for planners."""
-        events.renew_rates(self._state, now_ns)
         memory, deployment = self.memory, self.deployment
+        rates = np.zeros(len(self.plan.lanes))
+        events.read_rates(self._state, now_ns, rates)
         return Telemetry(
             now_ns=now_ns,
             submitted=memory["submitted"].copy(),
@@ -174,7 +180,7 @@ class Dispatcher:
             running=int(self._state["running"][0]),
             lane_names=tuple(lane.name for lane in self.plan.lanes),
             lane_lengths=memory["lanes"]["length"].copy(),
-            lane_rates=memory["lanes"]["rate"] * 1e9,
+            lane_rates=rates * 1e9,
             worker_busy_ns=memory["workers"]["busy_ns"].copy(),
             worker_free_ns=memory["workers"]["free_ns"].copy(),
             worker_alive=memory["workers"]["alive"] != 0,
@@ -213,6 +219,8 @@ class Dispatcher:
             counts = memory["rate_counts"].reshape(-1, RATE_BUCKETS)
             for number, lane in enumerate(self.plan.lanes):
                 before[lane.name] = (memory["lanes"][number].copy(), counts[number].copy())
+        if not before or plan.seed != self.plan.seed:  # else the draws go on where they were
+            memory.state["random"] = np.uint64(plan.seed)
         self._empty_buffer()
         slots = self._waiting_slots()
         same_window = self.plan.rate_window_ns == plan.rate_window_ns
@@ -231,6 +239,27 @@ class Dispatcher:
         _find_all_fastest(self._state)
         events.adopted(self._state, now_ns, slots)
 
+    def _check_works(self, plan: Plan) -> None:
+        """Refuses a pre-formed batch that would answer a query with another application's variant."""
+        queries, deployment = self.memory["queries"], self.deployment
+        for lane in plan.lanes:
+            for work in lane.select.works if isinstance(lane.select, Worklist) else ():
+                for ticket in work.tickets:
+                    slot = self._slot_of(ticket)
+                    if slot >= 0 and queries[slot]["application"] != deployment.application_of[work.variant]:
+                        name = deployment.applications[int(queries[slot]["application"])].name
+                        raise PlanError(
+                            f"lane {lane.name} puts a query of {name} into a batch of "
+                            f"{deployment.variant_label(work.variant)}"
+                        )
+
+    def _slot_of(self, ticket: int) -> int:
+        """The slot of a ticket whose query still waits, or -1."""
+        queries, slot = self.memory["queries"], ticket & 0xFFFFFFFF
+        if ticket < 0 or slot >= len(queries) or queries[slot]["generation"] != ticket >> 32:
+            return -1
+        return slot if queries[slot]["status"] == Status.WAITING else -1
+
     def _mark_works(self, plan: Plan) -> None:
         """Write into each query which work holds it; a query named twice belongs to the last."""
         queries = self.memory["queries"]
@@ -239,8 +268,8 @@ class Dispatcher:
         for lane in plan.lanes:
             for work in lane.select.works if isinstance(lane.select, Worklist) else ():
                 for ticket in work.tickets:
-                    slot = ticket & 0xFFFFFFFF
-                    if 0 <= slot < len(queries) and queries[slot]["generation"] == ticket >> 32:
+                    slot = self._slot_of(ticket)
+                    if slot >= 0:
                         queries[slot]["work"] = number
                 number += 1
 
@@ -270,7 +299,8 @@ class Dispatcher:
             elif kind == DecisionKind.DROP:
                 self._kept.append(Drop(int(decided[first]), Outcome(int(record["reason"]))))
             elif kind == DecisionKind.LOAD:
-                self._kept.append(Load(worker, variant, int(record["start_ns"]), int(record["expected_ns"])))
+                start_ns, expected_ns = int(record["start_ns"]), int(record["expected_ns"])
+                self._kept.append(Load(worker, variant, start_ns, expected_ns, bool(record["alone"])))
             else:
                 self._kept.append(Unload(worker, variant))
         self._state["decision_count"] = 0

@@ -24,8 +24,8 @@ from stretto.dispatch.ledger import (
 )
 from stretto.dispatch.pool import set_idle
 from stretto.dispatch.queue import NONE, enqueue, height_of
-from stretto.dispatch.rates import count_arrival, roll
-from stretto.dispatch.records import Status, batches, int64s, lanes, queries, workers
+from stretto.dispatch.rates import count_arrival, rate_at
+from stretto.dispatch.records import NEVER, Status, batches, int64s, lanes, queries, workers
 from stretto.dispatch.routes import lane_alive, route_query
 from stretto.dispatch.select import drops_late
 from stretto.dispatch.turns import due, refresh, serve
@@ -58,12 +58,12 @@ def admit(s: Any, slot: int, lane_index: int, now_ns: int) -> bool:
 
 @compiled
 def join(s: Any, slot: int, lane_index: int, now_ns: int) -> None:
-    """Into the lane; its candidate is renewed unless it already waits for a worker with the same head."""
+    """Into the lane; its candidate is renewed unless it already waits for any worker with the same head."""
     lane = lanes(s)[lane_index]
     head = lane.head_ns
     queries(s)[slot].status = Status.WAITING
     enqueue(s, lane_index, slot)
-    if lane.release_ns > now_ns or lane.head_ns != head:
+    if lane.release_ns > now_ns or lane.later_ns < NEVER or lane.head_ns != head:
         refresh(s, lane_index, now_ns)
 
 
@@ -84,7 +84,7 @@ def submit(
     now = s.now_ns
     slot = take_slot(s)
     query = queries(s)[slot]
-    query.deadline_ns = deadline_ns
+    query.deadline_ns = min(deadline_ns, NEVER)
     query.arrival_ns = now
     query.sequence = s.sequence
     query.height = height_of(s.sequence)
@@ -102,8 +102,7 @@ def submit(
     count_arrival(s, lane_index, now)
     if admit(s, slot, lane_index, now):
         join(s, slot, lane_index, now)
-    if s.wake_ns <= now:
-        due(s, now)
+    due(s, now)
     return ticket
 
 
@@ -113,19 +112,19 @@ def cancel(state: Any, now_ns: int, ticket: int) -> bool:
     s = state[0]
     s.now_ns = max(s.now_ns, now_ns)
     slot = slot_of(s, ticket)
-    if slot == NONE or queries(s)[slot].status == Status.GONE:
-        return False
-    query = queries(s)[slot]
-    if query.status == Status.WAITING:
-        lane_index = query.lane
-        drop_waiting(s, slot, Outcome.DROPPED_CANCELLED.value)
-        refresh(s, lane_index, s.now_ns)
-    else:
-        announce_drop(s, slot, Outcome.DROPPED_CANCELLED.value)
-        query.status = Status.GONE
-        s.running -= 1
+    is_live = slot != NONE and queries(s)[slot].status != Status.GONE
+    if is_live:
+        query = queries(s)[slot]
+        if query.status == Status.WAITING:
+            lane_index = query.lane
+            drop_waiting(s, slot, Outcome.DROPPED_CANCELLED.value)
+            refresh(s, lane_index, s.now_ns)
+        else:
+            announce_drop(s, slot, Outcome.DROPPED_CANCELLED.value)
+            query.status = Status.GONE
+            s.running -= 1
     due(s, s.now_ns)
-    return True
+    return is_live
 
 
 @compiled
@@ -133,12 +132,10 @@ def finished(state: Any, now_ns: int, worker_index: int, ok: bool) -> None:
     """The worker's running batch (or load) ended."""
     s = state[0]
     s.now_ns = max(s.now_ns, now_ns)
-    if workers(s)[worker_index].depth == 0:
-        return
-    finish_batch(s, worker_index, s.now_ns, ok)
-    serve(s, worker_index, s.now_ns)
-    if s.wake_ns <= s.now_ns:
-        due(s, s.now_ns)
+    if workers(s)[worker_index].depth > 0:
+        finish_batch(s, worker_index, s.now_ns, ok)
+        serve(s, worker_index, s.now_ns)
+    due(s, s.now_ns)
 
 
 @compiled
@@ -148,17 +145,27 @@ def return_query(s: Any, slot: int, lane_index: int, now_ns: int) -> None:
     after = query.next
     s.running -= 1
     target = lane_alive(s, slot, lane_index)
-    if target != NONE and can_make_it(lanes(s)[target], query.deadline_ns, now_ns):
+    if target == NONE:  # nobody is left to serve it; somebody may come
+        target = lane_index if lane_index != NONE else route_query(s, slot)
+    if can_make_it(lanes(s)[target], query.deadline_ns, now_ns):
         query.work = NONE
         query.next = NONE
         join(s, slot, target, now_ns)
         return
     query.next = after
-    if target != NONE and drops_late(lanes(s)[target]):
+    if drops_late(lanes(s)[target]):
         announce_drop(s, slot, lateness_reason(query.deadline_ns, now_ns))
     else:
         announce_drop(s, slot, Outcome.FAILED.value)
     free_slot(s, slot)
+
+
+@compiled
+def count_worker(s: Any, worker_index: int, change: int) -> None:
+    """Each of the worker's lanes has one worker more or less."""
+    worker = workers(s)[worker_index]
+    for position in range(worker.lane_first, worker.lane_first + worker.lane_count):
+        lanes(s)[int64s(s.worker_lanes_at, s.worker_lanes_count)[position]].alive += change
 
 
 @compiled
@@ -167,12 +174,10 @@ def worker_left(state: Any, now_ns: int, worker_index: int) -> None:
     s = state[0]
     s.now_ns = max(s.now_ns, now_ns)
     worker = workers(s)[worker_index]
-    if not worker.alive:
-        return
-    worker.alive = 0
+    if worker.alive:
+        worker.alive = 0
+        count_worker(s, worker_index, -1)
     set_idle(s, worker_index, False)
-    for position in range(worker.lane_first, worker.lane_first + worker.lane_count):
-        lanes(s)[int64s(s.worker_lanes_at, s.worker_lanes_count)[position]].alive -= 1
     while worker.depth > 0:
         batch = batches(s)[end_front_batch(s, worker_index, s.now_ns)]
         slot = batch.first
@@ -193,14 +198,12 @@ def worker_joined(state: Any, now_ns: int, worker_index: int) -> None:
     s = state[0]
     s.now_ns = max(s.now_ns, now_ns)
     worker = workers(s)[worker_index]
-    if worker.alive:
-        return
-    worker.alive = 1
-    worker.free_ns = s.now_ns
-    set_idle(s, worker_index, True)
-    for position in range(worker.lane_first, worker.lane_first + worker.lane_count):
-        lanes(s)[int64s(s.worker_lanes_at, s.worker_lanes_count)[position]].alive += 1
-    serve(s, worker_index, s.now_ns)
+    if not worker.alive:
+        worker.alive = 1
+        worker.free_ns = s.now_ns
+        set_idle(s, worker_index, True)
+        count_worker(s, worker_index, 1)
+        serve(s, worker_index, s.now_ns)
     due(s, s.now_ns)
 
 
@@ -219,9 +222,8 @@ def adopted(state: Any, now_ns: int, slots: Any) -> None:
 
 
 @compiled
-def renew_rates(state: Any, now_ns: int) -> None:
-    """Bring every lane's λ up to date before it is read."""
+def read_rates(state: Any, now_ns: int, rates: Any) -> None:
+    """Every lane's λ as of now, in queries per nanosecond, into `rates`."""
     s = state[0]
     for lane_index in range(s.lanes_count):
-        if lanes(s)[lane_index].rate_first_ns >= 0:
-            roll(s, lane_index, max(now_ns, s.now_ns))
+        rates[lane_index] = rate_at(s, lane_index, max(now_ns, s.now_ns))

@@ -8,8 +8,13 @@ from stretto.dispatch.compiled import compiled
 
 
 @compiled
+def goes_first(key: Any, item: int, other: int) -> bool:
+    return bool(key[item] < key[other] or (key[item] == key[other] and item < other))
+
+
+@compiled
 def move_key(heap: Any, place: Any, key: Any, item: int, new_key: int) -> None:
-    """Give `item` a new key; heap[0] is the item with the smallest."""
+    """Give `item` a new key; heap[0] is the item with the smallest, of equals the lowest number."""
     before = key[item]
     key[item] = new_key
     at = place[item]
@@ -18,7 +23,7 @@ def move_key(heap: Any, place: Any, key: Any, item: int, new_key: int) -> None:
         while at > 0:
             parent = (at - 1) >> 1
             other = heap[parent]
-            if key[other] <= new_key:
+            if not goes_first(key, item, other):
                 break
             heap[at] = other
             place[other] = at
@@ -28,10 +33,10 @@ def move_key(heap: Any, place: Any, key: Any, item: int, new_key: int) -> None:
             child = 2 * at + 1
             if child >= count:
                 break
-            if child + 1 < count and key[heap[child + 1]] < key[heap[child]]:
+            if child + 1 < count and goes_first(key, heap[child + 1], heap[child]):
                 child += 1
             other = heap[child]
-            if key[other] >= new_key:
+            if not goes_first(key, other, item):
                 break
             heap[at] = other
             place[other] = at

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from stretto.core.outcome import Outcome
-from stretto.core.plan import Late
+from stretto.core.plan import Late, Order
 from stretto.dispatch.compiled import compiled
 from stretto.dispatch.ledger import drop_waiting, lateness_reason
-from stretto.dispatch.queue import DEADLINE, ORDER, first_in, has_deadline_list
-from stretto.dispatch.records import NEVER, float64s, int64s, lanes, workers
+from stretto.dispatch.queue import DEADLINE, NONE, ORDER, first_in, has_deadline_list, next_in
+from stretto.dispatch.records import NEVER, float64s, int64s, lanes, queries, workers
 from stretto.dispatch.release import delay_ns
 from stretto.dispatch.select import batch_limit, fitting, latency_ns
 
@@ -50,12 +50,28 @@ def floor_for(s: Any, lane: Any) -> int:
 
 
 @compiled
+def in_the_way(s: Any, lane_index: int, size: int) -> int:
+    """Of a batch and the query that would join it next: the one with the earliest deadline, which binds them all."""
+    found = first_in(s, lane_index, ORDER)
+    if lanes(s)[lane_index].order == Order.EARLIEST_DEADLINE:
+        return found
+    slot = found
+    for _ in range(size):
+        slot = next_in(s, ORDER, slot)
+        if slot == NONE:
+            break
+        if queries(s)[slot].deadline_ns < queries(s)[found].deadline_ns:
+            found = slot
+    return found
+
+
+@compiled
 def give_up_heads(s: Any, lane_index: int, row: int, size: int, now_ns: int, ready: int) -> int:
-    """Batch-aware pruning: drop heads until the batch reaches the floor, or all that wait. Returns the batch then."""
+    """Batch-aware pruning: drop who stands in the way until the batch reaches the floor, or all that wait. Its size."""
     lane = lanes(s)[lane_index]
     floor = min(floor_for(s, lane), batch_limit(s, lane, row))
     while size < min(floor, lane.length):
-        drop_waiting(s, first_in(s, lane_index, ORDER), Outcome.DROPPED_OVERLOAD.value)
+        drop_waiting(s, in_the_way(s, lane_index, size), Outcome.DROPPED_OVERLOAD.value)
         size = fitting(s, lane_index, row, min(lane.length, batch_limit(s, lane, row)), now_ns, ready)
     return size
 

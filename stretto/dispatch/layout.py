@@ -115,16 +115,20 @@ def fill_worker_memory(memory: Memory, deployment: Deployment, worker: int) -> N
     owner = deployment.workers[worker]
     entries = memory["resident"][worker * len(deployment.variants) : (worker + 1) * len(deployment.variants)]
     entries["loaded"] = 0
-    used = 0
+    held = peak = 0
     for number, variant in enumerate(deployment.variants):
-        if variant.profile_on(owner.kind) is None:
+        named = owner.resident is None or deployment.variant_label(number) in owner.resident
+        if not named or variant.profile_on(owner.kind) is None:
             continue
-        named = owner.resident is not None and deployment.variant_label(number) in owner.resident
-        fits = used + variant.memory_bytes + variant.dynamic_memory_bytes <= owner.memory_bytes
-        if fits and (named or owner.resident is None):
+        hungriest = max(peak, variant.dynamic_memory_bytes)
+        if held + variant.memory_bytes + hungriest <= owner.memory_bytes:
             entries[number]["loaded"] = 1
-            used += variant.memory_bytes
-    memory["workers"][worker]["used_bytes"] = used
+            held, peak = held + variant.memory_bytes, hungriest
+    _count_loads_wanted(memory, worker, entries)
+
+
+def _count_loads_wanted(memory: Memory, worker: int, entries: NDArray[Any]) -> None:
+    memory["workers"][worker]["loads_wanted"] = int(((entries["wanted"] == 1) & (entries["loaded"] == 0)).sum())
 
 
 def lay_out_slots(memory: Memory, slots: int) -> None:
@@ -182,7 +186,6 @@ def lay_out_plan(memory: Memory, deployment: Deployment, plan: Plan) -> None:
     state["wake_ns"] = NEVER
     state["lane_choice"] = plan.lane_choice
     state["rate_bucket_ns"] = plan.rate_window_ns // RATE_BUCKETS
-    state["random"] = np.uint64(plan.seed)
     memory["batches"]["lane"] = -1
     if plan.placement is not None:
         _lay_out_placement(memory, deployment, plan.placement)
@@ -218,19 +221,13 @@ def _lay_out_lane(record: Any, lane: Lane, deployment: Deployment, parts: dict[s
     for work in works:
         parts["works"].append((work.worker, work.variant, len(parts["work_tickets"]), len(work.tickets), 0))
         parts["work_tickets"].extend(work.tickets)
-    record["head_ns"] = record["release_ns"] = record["rank_ns"] = NEVER
+    record["head_ns"] = record["release_ns"] = record["later_ns"] = record["rank_ns"] = NEVER
     record["rate_first_ns"] = -1
 
 
 def _lay_out_tables(records: Any, lane: Lane, deployment: Deployment, cells: list[Any]) -> None:
-    tables = (
-        (lane.select,)
-        if isinstance(lane.select, Table)
-        else lane.select.tables
-        if isinstance(lane.select, Tables)
-        else ()
-    )
-    for table in tables:
+    select = lane.select
+    for table in (select,) if isinstance(select, Table) else select.tables if isinstance(select, Tables) else ():
         first = len(cells)
         cells.extend(zip(table.variant.ravel().tolist(), table.batch.ravel().tolist(), strict=True))
         for number, kind in enumerate(deployment.kinds):
@@ -243,8 +240,11 @@ def _lay_out_routes(memory: Memory, plan_routes: tuple[Route, ...]) -> None:
     lanes: list[int] = []
     targets: list[int] = []
     alias: list[tuple[float, int]] = []
+    before = memory.arrays.get("routes")
     for number, route in enumerate(plan_routes):
-        routes[number] = (route.rule, len(lanes), len(route.lanes), len(targets), len(route.targets), 0)
+        # A round goes on where it was, or many plans in a row would favour the first lane.
+        cursor = 0 if before is None else int(before[number]["cursor"]) % len(route.lanes)
+        routes[number] = (route.rule, len(lanes), len(route.lanes), len(targets), len(route.targets), cursor)
         lanes.extend(route.lanes)
         targets.extend(route.targets)
         weights = route.weights if route.rule is RouteRule.WEIGHTED else (1.0,) * len(route.lanes)
@@ -279,7 +279,8 @@ def _lay_out_worker_lanes(memory: Memory, plan: Plan) -> None:
     flat: list[int] = []
     for worker, numbers in enumerate(by_worker):
         record = memory["workers"][worker]
-        record["lane_first"], record["lane_count"], record["lane_cursor"] = len(flat), len(numbers), 0
+        record["lane_first"], record["lane_count"] = len(flat), len(numbers)
+        record["lane_cursor"] %= max(1, len(numbers))
         flat.extend(numbers)
     memory.put("worker_lanes", np.array(flat, dtype=np.int64))
 
@@ -290,6 +291,4 @@ def _lay_out_placement(memory: Memory, deployment: Deployment, placement: tuple[
     for worker, variants in enumerate(placement):
         for variant in variants:
             entries[worker, variant]["wanted"] = 1
-        memory["workers"][worker]["loads_wanted"] = int(
-            ((entries[worker]["wanted"] == 1) & (entries[worker]["loaded"] == 0)).sum()
-        )
+        _count_loads_wanted(memory, worker, entries[worker])

@@ -62,6 +62,7 @@ def decide(s: Any, kind: int, worker: int, variant: int) -> Any:
     decision.reason = 0
     decision.first = s.tickets_named
     decision.count = 0
+    decision.alone = 0
     decision.tag = NONE
     return decision
 

@@ -54,27 +54,44 @@ def kind_entry(s: Any, lane: Any, kind: int) -> int:
 
 
 @compiled
-def suits(s: Any, lane: Any, worker: int, must_hold: bool) -> bool:
-    """Whether the lane's candidate is released for this kind of worker (and its variant in the worker's memory)."""
-    position = kind_entry(s, lane, workers(s)[worker].kind)
-    if position == NONE or not lane_kinds(s)[position].released:
-        return False
-    return not must_hold or resident(s)[worker * s.variants + lane_kinds(s)[position].variant].loaded != 0
+def holds(s: Any, worker: int, variant: int) -> bool:
+    return resident(s)[worker * s.variants + variant].loaded != 0
 
 
 @compiled
-def preferred_idle(s: Any, lane: Any, must_hold: bool) -> int:
+def could_hold(s: Any, lane: Any, worker: int, variant: int) -> bool:
+    """Whether the variant is in the worker's memory, or may be brought there."""
+    return holds(s, worker, variant) or (lane.may_load != 0 and has_room(s, worker, variant))
+
+
+@compiled
+def suits(s: Any, lane: Any, worker: int, must_hold: bool, must_fit: bool) -> bool:
+    """Whether the lane's candidate is released for this kind of worker, and the worker has (or can get) its variant.
+
+    A candidate that does not fit is one whose head would be too late on this kind.
+    """
+    position = kind_entry(s, lane, workers(s)[worker].kind)
+    if position == NONE:
+        return False
+    entry = lane_kinds(s)[position]
+    if not entry.released or (must_fit and entry.size == 0):
+        return False
+    return holds(s, worker, entry.variant) if must_hold else could_hold(s, lane, worker, entry.variant)
+
+
+@compiled
+def preferred_idle(s: Any, lane: Any, must_hold: bool, must_fit: bool) -> int:
     """PREFERENCE: the first idle worker in the lane's own order."""
     order = int64s(s.lane_workers_at, s.lane_workers_count)
     for position in range(lane.worker_first, lane.worker_first + lane.worker_count):
         worker = order[position]
-        if is_idle(s, worker) and suits(s, lane, worker, must_hold):
+        if is_idle(s, worker) and suits(s, lane, worker, must_hold, must_fit):
             return worker
     return NONE
 
 
 @compiled
-def scanned_idle(s: Any, lane_index: int, must_hold: bool) -> int:
+def scanned_idle(s: Any, lane_index: int, must_hold: bool, must_fit: bool) -> int:
     """LOWEST_INDEX: the first idle worker; EARLIEST_FREE: the one that has been idle longest."""
     lane = lanes(s)[lane_index]
     idle = uint64s(s.idle_at, s.idle_count)
@@ -86,7 +103,7 @@ def scanned_idle(s: Any, lane_index: int, must_hold: bool) -> int:
         while bits != np.uint64(0):
             worker = word * 64 + as_int64(trailing_zeros(bits))
             bits &= bits - np.uint64(1)
-            if suits(s, lane, worker, must_hold):
+            if suits(s, lane, worker, must_hold, must_fit):
                 if lane.worker_choice == WorkerChoice.LOWEST_INDEX:
                     return worker
                 if workers(s)[worker].free_ns < since:
@@ -97,22 +114,24 @@ def scanned_idle(s: Any, lane_index: int, must_hold: bool) -> int:
 
 @compiled
 def find_idle(s: Any, lane_index: int) -> int:
-    """An idle worker for the lane's released candidate: one that holds the variant, else one that may load it."""
+    """An idle worker for the lane's released candidate: one that holds the variant, else one that may load it.
+
+    Last, one for which the head is too late: there it is dropped, unless a better worker is worth waiting for.
+    """
     lane = lanes(s)[lane_index]
-    for must_hold in (True, False):
-        if must_hold or lane.may_load:
-            if lane.worker_choice == WorkerChoice.PREFERENCE:
-                worker = preferred_idle(s, lane, must_hold)
-            else:
-                worker = scanned_idle(s, lane_index, must_hold)
-            if worker != NONE:
-                return worker
+    for must_hold, must_fit in ((True, True), (False, True), (False, False)):
+        if lane.worker_choice == WorkerChoice.PREFERENCE:
+            worker = preferred_idle(s, lane, must_hold, must_fit)
+        else:
+            worker = scanned_idle(s, lane_index, must_hold, must_fit)
+        if worker != NONE:
+            return worker
     return NONE
 
 
 @compiled
 def find_early(s: Any, lane_index: int) -> tuple[int, int]:
-    """The busy worker that is free first, and when it may be given its next batch: delay or look-ahead before that."""
+    """The busy worker that is free first, and when it may be given its next batch: as long before as delay or ahead."""
     lane = lanes(s)[lane_index]
     if lane.control_ns + lane.data_ns + lane.ahead_ns == 0:
         return NONE, NEVER
@@ -121,11 +140,9 @@ def find_early(s: Any, lane_index: int) -> tuple[int, int]:
     chosen_ns = NEVER
     for position in range(lane.worker_first, lane.worker_first + lane.worker_count):
         worker = workers(s)[order[position]]
-        if worker.alive and worker.depth < IN_FLIGHT and worker.free_ns < chosen_ns:
-            entry = kind_entry(s, lane, worker.kind)
-            if lane_kinds(s)[entry].released and (
-                lane.may_load or resident(s)[order[position] * s.variants + lane_kinds(s)[entry].variant].loaded
-            ):
+        if worker.alive and 0 < worker.depth < IN_FLIGHT and worker.free_ns < chosen_ns:
+            entry = lane_kinds(s)[kind_entry(s, lane, worker.kind)]
+            if entry.released and could_hold(s, lane, order[position], entry.variant):
                 chosen = order[position]
                 chosen_ns = worker.free_ns
     if chosen == NONE:
@@ -145,18 +162,32 @@ def in_use(s: Any, worker_index: int, variant: int) -> bool:
 
 
 @compiled
-def make_room(s: Any, worker_index: int, variant: int) -> bool:
-    """Unload what was used longest ago until the variant fits, with room to run; false if it never will."""
+def bytes_with(s: Any, worker_index: int, variant: int, only_in_use: bool) -> int:
+    """What the variant and those in memory (or those that batches need) take, with room for the hungriest to run."""
     worker = workers(s)[worker_index]
     row = rows(s)[variant * s.kinds + worker.kind]
-    need = row.memory_bytes + row.dynamic_bytes
-    can_go = 0
+    held = row.memory_bytes
+    peak = row.dynamic_bytes
     for other in range(s.variants):
-        if resident(s)[worker_index * s.variants + other].loaded and not in_use(s, worker_index, other):
-            can_go += rows(s)[other * s.kinds + worker.kind].memory_bytes
-    if worker.used_bytes - can_go + need > worker.memory_bytes:
+        if other != variant and holds(s, worker_index, other) and (not only_in_use or in_use(s, worker_index, other)):
+            row = rows(s)[other * s.kinds + worker.kind]
+            held += row.memory_bytes
+            peak = max(peak, row.dynamic_bytes)
+    return held + peak
+
+
+@compiled
+def has_room(s: Any, worker_index: int, variant: int) -> bool:
+    """Whether the variant would fit if everything that no batch needs were unloaded."""
+    return bytes_with(s, worker_index, variant, True) <= workers(s)[worker_index].memory_bytes
+
+
+@compiled
+def make_room(s: Any, worker_index: int, variant: int) -> bool:
+    """Unload what was used longest ago until the variant fits and can run; false, nothing done, if it never will."""
+    if not has_room(s, worker_index, variant):
         return False
-    while worker.used_bytes + need > worker.memory_bytes:
+    while bytes_with(s, worker_index, variant, False) > workers(s)[worker_index].memory_bytes:
         oldest = NONE
         for other in range(s.variants):
             entry = resident(s)[worker_index * s.variants + other]
@@ -174,22 +205,20 @@ def make_room(s: Any, worker_index: int, variant: int) -> bool:
 
 @compiled
 def unload(s: Any, worker_index: int, variant: int) -> None:
-    worker = workers(s)[worker_index]
     resident(s)[worker_index * s.variants + variant].loaded = 0
-    worker.used_bytes -= rows(s)[variant * s.kinds + worker.kind].memory_bytes
     decide(s, DecisionKind.UNLOAD.value, worker_index, variant)
 
 
 @compiled
-def load(s: Any, worker_index: int, variant: int, now_ns: int) -> None:
-    """After make_room. The caller accounts for the time."""
+def load(s: Any, worker_index: int, variant: int, alone: bool, now_ns: int) -> None:
+    """After make_room. The caller accounts for the time, and says whether a batch waits for it."""
     worker = workers(s)[worker_index]
     entry = resident(s)[worker_index * s.variants + variant]
     entry.loaded = 1
     entry.used_ns = now_ns
-    worker.used_bytes += rows(s)[variant * s.kinds + worker.kind].memory_bytes
     if entry.wanted and worker.loads_wanted > 0:
         worker.loads_wanted -= 1
     decision = decide(s, DecisionKind.LOAD.value, worker_index, variant)
+    decision.alone = alone
     decision.start_ns = max(now_ns, worker.free_ns)
     decision.expected_ns = decision.start_ns + rows(s)[variant * s.kinds + worker.kind].load_ns

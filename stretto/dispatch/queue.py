@@ -2,8 +2,8 @@
 
 Appending the largest key and taking the smallest, which is nearly all that happens when deadlines come in order, touch
 one or two links; a key in the middle, or a withdrawal, costs O(log n). Every lane has an ORDER list; a lane that is
-not ordered by deadline but must notice infeasible queries has a DEADLINE list as well. Equal keys stand in the order
-of submission.
+not ordered by deadline but must watch its earliest one (to notice infeasible queries, or to start as late as it allows)
+has a DEADLINE list as well. Equal keys stand in the order of submission.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from stretto.core.plan import Late, Order
+from stretto.core.plan import Late, Order, ReleaseRule
 from stretto.dispatch.compiled import compiled
 from stretto.dispatch.records import LEVELS, NEVER, int64s, lanes, queries
 
@@ -130,7 +130,9 @@ def next_in(s: Any, which: int, slot: int) -> int:
 
 @compiled
 def has_deadline_list(lane: Any) -> bool:
-    return lane.order != Order.EARLIEST_DEADLINE and lane.late == Late.DROP_WHEN_INFEASIBLE
+    return lane.order != Order.EARLIEST_DEADLINE and (
+        lane.late == Late.DROP_WHEN_INFEASIBLE or lane.release == ReleaseRule.DEFERRED
+    )
 
 
 @compiled
@@ -167,7 +169,7 @@ def dequeue(s: Any, lane_index: int, slot: int) -> None:
 
 @compiled
 def front_deadline(s: Any, lane_index: int) -> int:
-    """The deadline that the lane must watch: its earliest where it drops infeasible queries, else its head's."""
+    """The deadline that the lane must watch: its earliest where it has a list of them, else its head's."""
     lane = lanes(s)[lane_index]
     slot = first_in(s, lane_index, DEADLINE if has_deadline_list(lane) else ORDER)
     return NEVER if slot == NONE else queries(s)[slot].deadline_ns

@@ -79,7 +79,6 @@ STATE = np.dtype(
         ("rate_bucket_ns", "i8"),
         ("correction", "f8"),  # step of the latency correction; 0: off
         ("correction_quantile", "f8"),  # which quantile of measured latency it follows; 0: the mean
-        ("loads_wanted", "i8"),  # variants that the placement asks for and that are not yet loaded
     ],
     align=True,
 )
@@ -153,6 +152,7 @@ LANE = np.dtype(
         ("length", "i8"),
         ("head_ns", "i8"),  # the earliest deadline waiting
         ("release_ns", "i8"),  # when its candidate may start; ≤ now: it waits for a worker
+        ("later_ns", "i8"),  # when it may start on a further kind of worker
         ("rank_ns", "i8"),  # when its candidate must start; the smallest goes first
         ("rate_first_ns", "i8"),  # start of counting
         ("rate_edge_ns", "i8"),  # end of the bucket in use
@@ -175,10 +175,9 @@ WORKER = np.dtype(
         ("lane_first", "i8"),
         ("lane_count", "i8"),
         ("lane_cursor", "i8"),  # round robin over its lanes
-        ("loads_wanted", "i8"),
+        ("loads_wanted", "i8"),  # variants that the placement asks for and that are not yet loaded
         ("free_ns", "i8"),  # when everything given to it is expected to be done
         ("memory_bytes", "i8"),
-        ("used_bytes", "i8"),
         ("busy_ns", "i8"),
     ],
     align=True,
@@ -252,6 +251,7 @@ DECISION = np.dtype(
         ("reason", "i8"),  # Outcome of a drop
         ("first", "i8"),  # its tickets in `decided`
         ("count", "i8"),
+        ("alone", "i8"),  # a load that no batch waits for
         ("start_ns", "i8"),
         ("expected_ns", "i8"),  # when the batch should end
         ("tag", "i8"),  # of a dropped query

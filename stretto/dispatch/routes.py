@@ -32,11 +32,13 @@ def round_robin(route: Any) -> int:
 
 @compiled
 def shortest(s: Any, route: Any) -> int:
-    """The lane with the fewest waiting; the first of equals."""
+    """The lane with the fewest waiting among those that somebody serves; the first of equals."""
     lane_of = int64s(s.route_lanes_at, s.route_lanes_count)
     best = 0
     for position in range(1, route.count):
-        if lanes(s)[lane_of[route.first + position]].length < lanes(s)[lane_of[route.first + best]].length:
+        lane = lanes(s)[lane_of[route.first + position]]
+        other = lanes(s)[lane_of[route.first + best]]
+        if lane.alive > 0 and (other.alive == 0 or lane.length < other.length):
             best = position
     return best
 

@@ -147,10 +147,10 @@ def from_table(s: Any, lane_index: int, kind: int, worker: int, now_ns: int) -> 
     queued = min(lane.length, table.queued - 1)
     column = min(max(slack, 0) // table.step_ns, table.slacks - 1)
     cell = cells(s)[table.first + queued * table.slacks + column]
-    if cell.variant == WAIT:
-        return WAIT, 0
     variant = cell.variant
     row = variant * s.kinds + kind
+    if variant == WAIT or rows(s)[row].max_batch == 0:
+        return WAIT, 0
     size = min(lane.length, batch_limit(s, lane, row))
     if cell.batch > 0:
         size = min(size, cell.batch)

@@ -20,6 +20,12 @@ def set_timer(s: Any, lane: int, at_ns: int) -> None:
 
 
 @compiled
+def timer_of(s: Any, lane: int) -> int:
+    """When the lane's timer rings."""
+    return int64s(s.heap_key_at, s.heap_count)[lane]
+
+
+@compiled
 def first_timer(s: Any) -> int:
     """The lane whose timer rings next."""
     return int64s(s.heap_at, s.heap_count)[0]

@@ -16,15 +16,16 @@ from stretto.dispatch.queue import NONE
 from stretto.dispatch.records import IN_FLIGHT, NEVER, batches, int64s, lane_kinds, lanes, resident, rows, workers
 from stretto.dispatch.release import candidate
 from stretto.dispatch.select import WAIT
-from stretto.dispatch.timers import first_timer, set_timer
+from stretto.dispatch.timers import first_timer, set_timer, timer_of
 from stretto.dispatch.worklist import take_work
 
 
 @compiled
 def renew_candidate(s: Any, lane_index: int, now_ns: int) -> None:
-    """What the lane would run on each kind of its workers, and when the first of these may start."""
+    """What the lane would run on each kind of its workers, and when the first and the next of these may start."""
     lane = lanes(s)[lane_index]
     lane.release_ns = NEVER
+    lane.later_ns = NEVER
     lane.rank_ns = NEVER
     if lane.length == 0:
         return
@@ -35,6 +36,8 @@ def renew_candidate(s: Any, lane_index: int, now_ns: int) -> None:
         entry.size = size
         entry.released = variant != WAIT and release <= now_ns
         lane.release_ns = min(lane.release_ns, release)
+        if release > now_ns:
+            lane.later_ns = min(lane.later_ns, release)
         lane.rank_ns = min(lane.rank_ns, rank)
 
 
@@ -47,20 +50,28 @@ def refresh(s: Any, lane_index: int, now_ns: int) -> None:
 
 
 @compiled
+def pass_turn(s: Any, worker_index: int, lane_index: int) -> None:
+    """Round robin: after this lane, the worker looks at the one behind it first."""
+    worker = workers(s)[worker_index]
+    lane_of = int64s(s.worker_lanes_at, s.worker_lanes_count)
+    for place in range(worker.lane_count):
+        if lane_of[worker.lane_first + place] == lane_index:
+            worker.lane_cursor = (place + 1) % worker.lane_count
+            return
+
+
+@compiled
 def take_turn(s: Any, lane_index: int, now_ns: int) -> bool:
     """Find the lane's released candidate a worker, idle or soon free; a worker soon free takes its most urgent lane."""
     worker = find_idle(s, lane_index)
     if worker != NONE:
-        return commit(s, lane_index, worker, now_ns)
+        if not commit(s, lane_index, worker, now_ns):
+            return False
+        if s.lane_choice == LaneChoice.ROUND_ROBIN:
+            pass_turn(s, worker, lane_index)
+        return True
     worker, grant_ns = find_early(s, lane_index)
-    if worker == NONE or grant_ns > now_ns:
-        return False
-    chosen = pick_lane(s, worker, now_ns, NONE)
-    if chosen == NONE or not commit(s, chosen, worker, now_ns):
-        return False
-    if chosen != lane_index:
-        refresh(s, chosen, now_ns)
-    return True
+    return worker != NONE and grant_ns <= now_ns and give_candidate(s, worker, now_ns)
 
 
 @compiled
@@ -75,10 +86,8 @@ def ring(s: Any, lane_index: int, now_ns: int) -> None:
         if not take_turn(s, lane_index, now_ns):  # which may have given up heads
             renew_candidate(s, lane_index, now_ns)
             break
-    at_ns = infeasible_from_ns(lane)
-    if lane.release_ns > now_ns:
-        at_ns = min(at_ns, lane.release_ns)
-    else:  # it waits for a worker, which calls `serve` when it is free; or is told a little before
+    at_ns = min(infeasible_from_ns(lane), lane.later_ns)
+    if lane.release_ns <= now_ns:  # it waits for a worker, which is served when it is free or granted a little before
         _, grant_ns = find_early(s, lane_index)
         if grant_ns > now_ns:  # one that could be told now was just tried in vain
             at_ns = min(at_ns, grant_ns)
@@ -86,11 +95,11 @@ def ring(s: Any, lane_index: int, now_ns: int) -> None:
 
 
 @compiled
-def pick_lane(s: Any, worker_index: int, now_ns: int, after: int) -> int:
+def pick_lane(s: Any, worker_index: int, now_ns: int, past_ns: int, tried: int) -> int:
     """The worker's lane to serve next among those whose candidate may start, or -1.
 
-    `after` is the place (in the worker's list) of a lane that was tried in vain; only those that come later in the
-    order of choice are looked at. -1: none was tried.
+    `tried` is a lane of rank `past_ns` that was tried in vain; only those that come later in the order of choice are
+    looked at. -1: none was tried.
     """
     worker = workers(s)[worker_index]
     lane_of = int64s(s.worker_lanes_at, s.worker_lanes_count)
@@ -99,18 +108,43 @@ def pick_lane(s: Any, worker_index: int, now_ns: int, after: int) -> int:
         for step in range(worker.lane_count):
             lane_index = lane_of[worker.lane_first + (worker.lane_cursor + step) % worker.lane_count]
             if lanes(s)[lane_index].release_ns <= now_ns:
-                worker.lane_cursor = (worker.lane_cursor + step + 1) % worker.lane_count
+                pass_turn(s, worker_index, lane_index)
                 return lane_index
         return NONE
     rank = NEVER
-    past = -NEVER if after == NONE else lanes(s)[after].rank_ns
     for position in range(worker.lane_first, worker.lane_first + worker.lane_count):
         lane_index = lane_of[position]
         lane = lanes(s)[lane_index]
-        if lane.release_ns <= now_ns and lane.rank_ns < rank and (lane.rank_ns, lane_index) > (past, after):
+        if lane.release_ns <= now_ns and lane.rank_ns < rank and (lane.rank_ns, lane_index) > (past_ns, tried):
             chosen = lane_index
             rank = lane.rank_ns
     return chosen
+
+
+@compiled
+def look_again(s: Any, lane_index: int, now_ns: int, gave_up: bool) -> None:
+    """A lane that had nothing for a worker may have to start later than it thought; or at once, if it gave up heads."""
+    lane = lanes(s)[lane_index]
+    renew_candidate(s, lane_index, now_ns)
+    at_ns = now_ns if gave_up else min(lane.later_ns, infeasible_from_ns(lane))
+    set_timer(s, lane_index, min(timer_of(s, lane_index), max(at_ns, now_ns)))
+
+
+@compiled
+def give_candidate(s: Any, worker_index: int, now_ns: int) -> bool:
+    """The candidate of the first of the worker's lanes, in the order of choice, that has something for it."""
+    past_ns, tried = -NEVER, NONE
+    for _ in range(workers(s)[worker_index].lane_count):
+        lane_index = pick_lane(s, worker_index, now_ns, past_ns, tried)
+        if lane_index == NONE:
+            return False
+        past_ns, tried = lanes(s)[lane_index].rank_ns, lane_index
+        waiting = lanes(s)[lane_index].length
+        if commit(s, lane_index, worker_index, now_ns):
+            refresh(s, lane_index, now_ns)
+            return True
+        look_again(s, lane_index, now_ns, lanes(s)[lane_index].length != waiting)
+    return False
 
 
 @compiled
@@ -123,15 +157,7 @@ def serve(s: Any, worker_index: int, now_ns: int) -> None:
         return
     if take_work(s, worker_index, now_ns):
         return
-    tried = NONE
-    for _ in range(worker.lane_count):
-        lane_index = pick_lane(s, worker_index, now_ns, tried)
-        if lane_index == NONE:
-            return
-        if commit(s, lane_index, worker_index, now_ns):
-            refresh(s, lane_index, now_ns)
-            return
-        tried = lane_index
+    give_candidate(s, worker_index, now_ns)
 
 
 @compiled
@@ -145,7 +171,7 @@ def start_load(s: Any, worker_index: int, now_ns: int) -> bool:
                 entry.wanted = 0
                 worker.loads_wanted -= 1
                 continue
-            load(s, worker_index, variant, now_ns)
+            load(s, worker_index, variant, True, now_ns)
             batch = batches(s)[worker_index * IN_FLIGHT + ((worker.front + worker.depth) & 1)]
             batch.first = NONE
             batch.count = 0

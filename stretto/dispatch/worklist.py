@@ -8,10 +8,10 @@ from stretto.core.plan import SelectRule
 from stretto.dispatch.batches import add_to_batch, last_decision, open_batch
 from stretto.dispatch.compiled import compiled
 from stretto.dispatch.ledger import drop_waiting, lateness_reason, slot_of
-from stretto.dispatch.pool import make_room
+from stretto.dispatch.pool import could_hold, holds, make_room
 from stretto.dispatch.queue import NONE
-from stretto.dispatch.records import Status, int64s, lanes, queries, resident, rows, workers, works
-from stretto.dispatch.select import drops_late, finish_ns, ready_ns
+from stretto.dispatch.records import Status, int64s, lanes, queries, workers, works
+from stretto.dispatch.select import batch_limit, drops_late, finish_ns, ready_ns
 
 
 @compiled
@@ -34,16 +34,28 @@ def still_waiting(s: Any, work_index: int) -> int:
 
 
 @compiled
-def drop_lost(s: Any, lane: Any, work_index: int, row: int, size: int, now_ns: int, ready: int) -> int:
-    """Where the lane drops late queries: those that the batch would answer too late. Returns how many are left."""
+def most_pressing(s: Any, work_index: int) -> int:
+    """The waiting query of a work with the earliest deadline, or -1."""
     work = works(s)[work_index]
-    ends = finish_ns(s, lane, row, size, now_ns, ready)
+    found = NONE
     for position in range(work.ticket_first, work.ticket_first + work.ticket_count):
         slot = waiting_slot(s, work_index, position)
-        if slot != NONE and queries(s)[slot].deadline_ns < ends:
-            drop_waiting(s, slot, lateness_reason(queries(s)[slot].deadline_ns, now_ns))
-            size -= 1
-    return size
+        if slot != NONE and (found == NONE or queries(s)[slot].deadline_ns < queries(s)[found].deadline_ns):
+            found = slot
+    return found
+
+
+@compiled
+def drop_lost(s: Any, lane: Any, work_index: int, row: int, limit: int, now_ns: int, ready: int) -> None:
+    """Where the lane drops late queries: the most pressing ones, until the batch of those left ends in time."""
+    while True:
+        slot = most_pressing(s, work_index)
+        if slot == NONE:
+            return
+        size = min(still_waiting(s, work_index), limit)
+        if finish_ns(s, lane, row, size, now_ns, ready) <= queries(s)[slot].deadline_ns:
+            return
+        drop_waiting(s, slot, lateness_reason(queries(s)[slot].deadline_ns, now_ns))
 
 
 @compiled
@@ -57,15 +69,18 @@ def commit_work(s: Any, lane_index: int, worker_index: int, now_ns: int) -> bool
             continue
         variant = work.variant
         row = variant * s.kinds + worker.kind
-        size = min(still_waiting(s, work_index), rows(s)[row].max_batch, lane.max_batch)
-        if size > 0 and drops_late(lane):
-            size = drop_lost(s, lane, work_index, row, size, now_ns, ready_ns(s, worker_index, variant, now_ns))
-        if size <= 0:
-            work.done = 1
-            continue
-        if not resident(s)[worker_index * s.variants + variant].loaded and not make_room(s, worker_index, variant):
+        if not could_hold(s, lane, worker_index, variant):
             work.done = 1  # it can never run here; its queries wait for the next plan
             continue
+        limit = batch_limit(s, lane, row)
+        if drops_late(lane):
+            drop_lost(s, lane, work_index, row, limit, now_ns, ready_ns(s, worker_index, variant, now_ns))
+        size = min(still_waiting(s, work_index), limit)
+        if size == 0:
+            work.done = 1
+            continue
+        if not holds(s, worker_index, variant):
+            make_room(s, worker_index, variant)
         batch = open_batch(s, lane_index, worker_index, variant, size, now_ns)
         decision = last_decision(s)
         last = NONE

@@ -89,13 +89,16 @@ class _Delayed:
 
 _BATCH_AWARE = Option("batch_aware", "flag", "false", "give up a head whose slack would force a much smaller batch")
 
+_WHEN_GATHERED = Option("when_gathered", "flag", "false", "start also once βλ queries are gathered (section 4.3 (a))")
+_SUB_CLUSTERS = Option("sub_clusters", "integer", "1", "split applications and workers into so many parts", 1, 1000)
+
 ENTRIES = (
     Entry(
         "symphony",
         "deferred batches: as late as the deadline allows, earliest deadline first",
         "symphony",
         "Symphony",
-        (_BATCH_AWARE,),
+        (_BATCH_AWARE, _WHEN_GATHERED, _SUB_CLUSTERS),
         {"deferred": True},
         knows_network=True,
     ),
@@ -104,7 +107,7 @@ ENTRIES = (
         "symphony with batch-aware pruning, beyond the paper",
         "symphony",
         "Symphony",
-        (),
+        (_WHEN_GATHERED, _SUB_CLUSTERS),
         {"deferred": True, "batch_aware": True},
         knows_network=True,
     ),
@@ -113,7 +116,7 @@ ENTRIES = (
         "the work-conserving twin: the same, but a batch starts as soon as a worker is free",
         "symphony",
         "Symphony",
-        (_BATCH_AWARE,),
+        (_BATCH_AWARE, _SUB_CLUSTERS),
         {"deferred": False},
         knows_network=True,
     ),

@@ -77,13 +77,18 @@ class Driver:
         self.newest: int | None = None
         self.cancelling: int | None = None
         self.losing = False
+        self.made: list[Decision] = []
         self.dispatcher = Dispatcher(deployment, plan, correction=correction, now_ns=now_ns)
         self.settle()
 
-    # -- events -------------------------------------------------------------------------------------------------------
-
     def submit(
-        self, application: int, deadline_ns: int, *, client: int = -1, query_class: int = -1, priority: int = 0
+        self,
+        application: int = 0,
+        deadline_ns: int = 10**15,
+        *,
+        client: int = -1,
+        query_class: int = -1,
+        priority: int = 0,
     ) -> int:
         number = len(self.book)
         lengths = self.dispatcher.telemetry(self.now_ns).lane_lengths
@@ -106,9 +111,22 @@ class Driver:
         self.newest = None
         return ticket
 
+    def query(self, slack_ns: int, **more: int) -> int:
+        """One query of the first application that must end within `slack_ns`; its ticket."""
+        return self.submit(0, self.now_ns + slack_ns, **more)
+
+    def at(self, now_ns: int) -> Driver:
+        """Time goes on, and nobody is called."""
+        assert now_ns >= self.now_ns
+        self.now_ns = now_ns
+        return self
+
     def advance(self) -> None:
         self.dispatcher.advance(self.now_ns)
         self.settle()
+
+    def wake(self) -> int | None:
+        return self.dispatcher.wake_at_ns()
 
     def cancel(self, ticket: int) -> bool:
         entry = self.book.get(ticket)
@@ -158,11 +176,27 @@ class Driver:
         self.dispatcher.adopt(self.now_ns, plan)
         self.settle()
 
-    # -- carrying out -------------------------------------------------------------------------------------------------
+    def taken(self) -> list[Decision]:
+        """Everything decided since this was last asked."""
+        made, self.made = self.made, []
+        return made
+
+    def batches(self) -> list[tuple[int, int, list[int]]]:
+        """Of everything decided since this was last asked, the batches: worker, variant, queries by number from 0."""
+        runs = [decision for decision in self.taken() if isinstance(decision, Run)]
+        return [(run.worker, run.variant, [self.book[ticket].number for ticket in run.tickets]) for run in runs]
+
+    def outcome(self, ticket: int) -> Outcome | None:
+        return self.book[ticket].outcome
+
+    def lengths(self) -> list[int]:
+        """Waiting queries by lane."""
+        return [int(length) for length in self.dispatcher.telemetry(self.now_ns).lane_lengths]
 
     def settle(self) -> list[Decision]:
         """Carry out what was decided, then hold the books against the dispatcher."""
         made = list(self.dispatcher.decisions())
+        self.made.extend(made)
         for place, decision in enumerate(made):
             following = made[place + 1] if place + 1 < len(made) else None
             match decision:
@@ -244,8 +278,6 @@ class Driver:
         assert entry.stage is not Stage.ENDED
         entry.stage, entry.outcome = Stage.ENDED, outcome
         self.outcomes[entry.application, outcome] += 1
-
-    # -- what must hold -----------------------------------------------------------------------------------------------
 
     def check(self) -> None:
         """After every event: conservation by count and by query, capacity, and a wake-up that is still to come."""
@@ -389,8 +421,6 @@ class Driver:
             else:
                 return
         raise AssertionError("the dispatcher asks to be called for ever")
-
-    # -- looking up ---------------------------------------------------------------------------------------------------
 
     def lane_number(self, ticket: int) -> int:
         return int(self.dispatcher.memory["queries"][ticket & 0xFFFFFFFF]["lane"])

@@ -36,18 +36,11 @@ from stretto.core.plan import (
     WorkerChoice,
     Worklist,
 )
-from stretto.core.profile import LatencyProfile, Quantile
 from stretto.core.worker import UNLIMITED_MEMORY, Worker
+from tests.dispatch.small import straight
 
 KINDS = ("quick", "slow")
 Draw = Callable[..., int]
-
-
-def straight(alpha_ns: int, beta_ns: int, max_batch: int, kind: str = "default") -> LatencyProfile:
-    """l(b) = α·b + β in whole nanoseconds."""
-    row = alpha_ns * np.arange(max_batch + 1) + beta_ns
-    row[0] = 0
-    return LatencyProfile(np.tile(row, (len(Quantile), 1)), kind)
 
 
 @st.composite

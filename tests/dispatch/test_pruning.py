@@ -1,0 +1,96 @@
+"""Batch-aware pruning: heads are given up where they stand in the way of a batch that is worth the worker's time.
+
+l(b) = 2·b + 10. floor_rates[b-1] is the rate from which a batch below b is not worth it.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from stretto.core.outcome import Outcome
+from stretto.core.plan import Eager, Late, Order
+from tests.dispatch.driver import Driver
+from tests.dispatch.small import driver, lane
+
+GIVEN_UP = Outcome.DROPPED_OVERLOAD
+
+
+def behind_a_busy_worker(
+    slacks: tuple[int, ...], floors: tuple[float, ...], **rules: object
+) -> tuple[Driver, list[int]]:
+    """The worker is free at 12; queries with these slacks at that moment are waiting."""
+    made = driver(lane(**({"late": Late.DROP_WHEN_DISPATCHED, "floor_rates": floors} | rules)))
+    made.query(1000)
+    tickets = [made.submit(0, 12 + slack) for slack in slacks]
+    made.taken()
+    made.at(12).finish(0)
+    return made, tickets
+
+
+ALWAYS = (0.0,) * 3  # a batch of three at any rate
+
+
+@pytest.mark.parametrize(
+    ("floors", "started", "given_up"),
+    [
+        ((), [0], []),
+        ((0.0,), [0], []),
+        ((0.0, 0.0), [1, 2, 3], [0]),  # two are asked for; without the head, three fit
+        (ALWAYS, [1, 2, 3], [0]),
+        ((0.0, 1e30), [0], []),  # a rate that is not reached asks for nothing
+        ((0.0,) * 8, [3], [0, 1, 2]),  # never more than there are
+    ],
+)
+def test_heads_are_given_up_for_a_batch_of_the_floor(
+    floors: tuple[float, ...], started: list[int], given_up: list[int]
+) -> None:
+    made, tickets = behind_a_busy_worker((13, 17, 17, 90), floors)
+    assert [number - 1 for _, _, numbers in made.batches() for number in numbers] == started
+    assert [place for place, ticket in enumerate(tickets) if made.outcome(ticket) is GIVEN_UP] == given_up
+
+
+def test_nobody_is_given_up_where_all_that_wait_fit() -> None:
+    made, _ = behind_a_busy_worker((14, 90), (0.0,) * 8)
+    assert made.batches() == [(0, 0, [1, 2])]
+
+
+def test_the_floor_never_asks_for_more_than_a_batch_may_hold() -> None:
+    made, tickets = behind_a_busy_worker((13, 90, 90, 90), (0.0,) * 8, release=Eager(1))
+    assert made.batches() == [(0, 0, [1])]
+    assert made.outcome(tickets[0]) is None
+
+
+def test_the_floor_follows_the_rate_of_the_lane() -> None:
+    """Two per 10 ns is 2e8 queries/s: the floor of two is in force from there on, not before."""
+    for gap, expected in ((20, [4]), (5, [5, 6])):
+        made = driver(lane(late=Late.DROP_WHEN_DISPATCHED, floor_rates=(0.0, 1.5e8)))
+        for number in range(4):
+            made.at(number * gap).submit(0, 10_000)
+            while made.crew[0].jobs and made.crew[0].jobs[0].expected_ns <= (number + 1) * gap:
+                made.at(made.crew[0].jobs[0].expected_ns).finish(0)
+        while made.crew[0].jobs:
+            made.at(max(made.now_ns, made.crew[0].jobs[0].expected_ns)).finish(0)
+        made.taken()
+        rate = made.dispatcher.memory["lanes"][0]["rate"] * 1e9
+        start = made.now_ns
+        made.submit(0, start + 5000)
+        made.taken()
+        for slack in (25, 200):
+            made.submit(0, start + slack)
+        made.at(start + 12).finish(0)
+        assert (rate >= 1.5e8) == (gap == 5)
+        assert [number for _, _, numbers in made.batches() for number in numbers] in ([5], [5, 6], [6]), expected
+
+
+@pytest.mark.parametrize("order", [Order.FIRST_COME, Order.PRIORITY])
+def test_whoever_stands_in_the_way_is_given_up_not_whoever_is_first(order: Order) -> None:
+    """Regression: without an order by deadline, heads with time to spare were dropped for a tight one behind them."""
+    made, tickets = behind_a_busy_worker((90, 90, 15, 90), (0.0,) * 4, order=order)
+    assert made.batches() == [(0, 0, [1, 2, 4])]
+    assert [made.outcome(ticket) is GIVEN_UP for ticket in tickets] == [False, False, True, False]
+
+
+def test_a_lone_query_is_served_whatever_the_floor() -> None:
+    made = driver(lane(late=Late.DROP_WHEN_INFEASIBLE, floor_rates=(0.0,) * 8))
+    made.query(12)
+    assert made.batches() == [(0, 0, [0])]

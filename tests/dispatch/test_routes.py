@@ -1,0 +1,136 @@
+"""Route: each rule sends the same queries another way."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from stretto.core.application import Application
+from stretto.core.deployment import Deployment
+from stretto.core.plan import Route, RouteRule, by_application
+from stretto.core.worker import workers
+from tests.dispatch.driver import Driver
+from tests.dispatch.small import GATHER, driver, lane, planned, variant
+
+THREE = tuple(lane(f"lane-{number}", (number,), release=GATHER) for number in range(3))
+
+
+def joined(driver: Driver, **query: int) -> int:
+    """The lane that one more query joins."""
+    return driver.lane_number(driver.submit(**query))
+
+
+def joined_by_all(rule: RouteRule, **plan: object) -> list[int]:
+    """The lanes that eight queries join, of clients 0 1 2 0 1 2 0 1 and classes 2 2 1 1 0 0 2 2."""
+    made = driver(*THREE, rule=rule, **plan)
+    return [
+        joined(made, client=number % 3, query_class=query_class)
+        for number, query_class in enumerate((2, 2, 1, 1, 0, 0, 2, 2))
+    ]
+
+
+EXPECTED: dict[RouteRule, tuple[dict[str, object], list[int]]] = {
+    RouteRule.ROUND_ROBIN: ({}, [0, 1, 2, 0, 1, 2, 0, 1]),
+    RouteRule.BY_CLIENT: ({"targets": (1, 0, 2)}, [1, 0, 2, 1, 0, 2, 1, 0]),
+    RouteRule.BY_CLASS: ({"targets": (1, 0, 2)}, [2, 2, 0, 0, 1, 1, 2, 2]),
+    RouteRule.WEIGHTED: ({"weights": (0.0, 1.0, 0.0)}, [1] * 8),
+}
+
+
+@pytest.mark.parametrize("rule", EXPECTED)
+def test_each_rule_has_its_own_way(rule: RouteRule) -> None:
+    plan, lanes = EXPECTED[rule]
+    assert joined_by_all(rule, **plan) == lanes
+
+
+def test_by_application() -> None:
+    two = Deployment((Application("a", 100, (variant(),)), Application("b", 100, (variant(),))), workers(2))
+    lanes = (lane("for-b", (0,), select=THREE[0].select, release=GATHER), lane("for-a", (1,), release=GATHER))
+    plan = by_application((lanes[1], lane("for-b", (0,), select=type(THREE[0].select)(1), release=GATHER)))
+    made = Driver(two, plan)
+    assert [joined(made, application=number) for number in (0, 1, 1, 0)] == [0, 1, 1, 0]
+
+
+def test_shortest_goes_where_fewest_wait() -> None:
+    made = driver(*THREE, rule=RouteRule.SHORTEST)
+    tickets = [made.submit() for _ in range(6)]
+    assert made.lengths() == [2, 2, 2]
+    made.cancel(tickets[2])
+    made.cancel(tickets[5])
+    assert [joined(made) for _ in range(4)] == [2, 2, 0, 1]  # round robin would have gone 0 1 2 0
+
+
+def test_shortest_passes_by_a_lane_that_nobody_serves() -> None:
+    """Regression: the empty lane of a lost worker was the shortest, and everything went to the first lane instead."""
+    made = driver(*THREE, rule=RouteRule.SHORTEST)
+    made.leave(2)
+    assert [joined(made) for _ in range(4)] == [0, 1, 0, 1]
+
+
+def test_a_lane_that_nobody_serves_hands_on_to_one_of_its_route() -> None:
+    made = driver(*THREE, rule=RouteRule.BY_CLIENT, targets=(0, 1, 2))
+    made.leave(1)
+    assert [joined(made, client=client) for client in (0, 1, 2)] == [0, 0, 2]
+    made.join(1)
+    assert joined(made, client=1) == 1
+
+
+@pytest.mark.parametrize("rule", [RouteRule.BY_CLIENT, RouteRule.BY_CLASS])
+def test_the_unknown_take_the_first_lane(rule: RouteRule) -> None:
+    made = driver(*THREE, rule=rule, targets=(2, 2))
+    assert joined(made, client=1, query_class=1) == 2
+    assert joined(made) == 0
+    assert joined(made, client=2, query_class=2) == 0
+
+
+def draws(seed: int, count: int, weights: tuple[float, ...] = (1.0, 2.0, 5.0)) -> list[int]:
+    made = driver(*THREE, rule=RouteRule.WEIGHTED, weights=weights, seed=seed)
+    route = [made.dispatcher.submit(0, 0, 10**15) & 0xFFFFFFFF for _ in range(count)]
+    return made.dispatcher.memory["queries"]["lane"][route].tolist()
+
+
+def test_weighted_frequencies() -> None:
+    count = 20_000
+    found = Counter(draws(7, count))
+    for number, share in enumerate((1 / 8, 2 / 8, 5 / 8)):
+        deviation = (count * share * (1 - share)) ** 0.5
+        assert abs(found[number] - count * share) < 4 * deviation
+    assert Counter(draws(3, 2000, (1.0, 0.0, 1.0)))[1] == 0
+
+
+def test_weighted_is_decided_by_the_seed() -> None:
+    assert draws(7, 200) == draws(7, 200)
+    assert draws(7, 200) != draws(8, 200)
+
+
+def test_draws_and_rounds_go_on_over_a_new_plan() -> None:
+    """Regression: each plan began them anew, so that planning often sent the same few draws again and again."""
+    plan = planned(*THREE, rule=RouteRule.WEIGHTED, weights=(1.0, 1.0, 1.0), seed=5)
+    unbroken = driver(*THREE, rule=RouteRule.WEIGHTED, weights=(1.0, 1.0, 1.0), seed=5)
+    replanned = driver(*THREE, rule=RouteRule.WEIGHTED, weights=(1.0, 1.0, 1.0), seed=5)
+    expected = [joined(unbroken) for _ in range(30)]
+    found = []
+    for _ in range(10):
+        found.extend(joined(replanned) for _ in range(3))
+        for query in replanned.dispatcher.waiting():
+            replanned.cancel(query.ticket)
+        replanned.adopt(plan)
+    assert found == expected
+    replanned.adopt(planned(*THREE, rule=RouteRule.WEIGHTED, weights=(1.0, 1.0, 1.0), seed=6))
+    fresh = driver(*THREE, rule=RouteRule.WEIGHTED, weights=(1.0, 1.0, 1.0), seed=6)
+    assert [joined(replanned) for _ in range(20)] == [joined(fresh) for _ in range(20)]
+    rounds = driver(*THREE, rule=RouteRule.ROUND_ROBIN)
+    assert joined(rounds) == 0
+    rounds.cancel(rounds.dispatcher.waiting()[0].ticket)
+    rounds.adopt(planned(*THREE, rule=RouteRule.ROUND_ROBIN))
+    assert joined(rounds) == 1
+
+
+def test_two_applications_may_be_routed_differently() -> None:
+    two = Deployment((Application("a", 100, (variant(),)), Application("b", 100, (variant(),))), workers(2))
+    pair = tuple(lane(f"b-{number}", (number,), select=type(THREE[0].select)(1), release=GATHER) for number in range(2))
+    plan = planned(lane("a", (0,), release=GATHER), *pair, rule=RouteRule.ROUND_ROBIN)
+    routes = (Route(RouteRule.BY_APPLICATION, (0,)), Route(RouteRule.ROUND_ROBIN, (1, 2)))
+    made = Driver(two, type(plan)(plan.lanes, routes))
+    assert [joined(made, application=number) for number in (0, 1, 0, 1, 1)] == [0, 1, 0, 2, 1]

@@ -1,0 +1,90 @@
+"""Tables: a cell for (queued, slack of the head) says what to run, or to wait."""
+
+from __future__ import annotations
+
+from stretto.core.plan import Deferred, Eager, Late, Table, Tables
+from stretto.core.worker import Worker
+from tests.dispatch.driver import Driver
+from tests.dispatch.models import FAST, MIDDLE, MODELS, SLOW, cells
+from tests.dispatch.small import GATHER, deployed, driver, lane, planned, straight
+
+
+def with_table(table: Table, **rules: object) -> Driver:
+    return driver(lane(select=table, **rules), on=deployed(*MODELS))
+
+
+def test_a_cell_is_found_by_queue_and_slack_and_the_last_ones_hold_on() -> None:
+    table = cells([[SLOW, SLOW], [FAST, SLOW], [MIDDLE, SLOW]])
+    for queued, slack, chosen in (
+        (1, 19, FAST),
+        (1, 20, SLOW),
+        (1, 5000, SLOW),
+        (1, -3, FAST),
+        (2, 19, MIDDLE),
+        (5, 19, MIDDLE),
+    ):
+        made = driver(lane(release=GATHER), on=deployed(*MODELS))
+        for _ in range(queued):
+            made.query(slack)
+        made.adopt(planned(lane(select=table)))
+        assert made.batches() == [(0, chosen, list(range(queued)))], (queued, slack)
+
+
+def test_a_wait_cell_waits_until_the_slack_falls_into_the_next_column() -> None:
+    made = with_table(cells([[FAST, -1, -1]]))
+    made.query(50)
+    assert (made.batches(), made.wake()) == ([], 11)  # slack 39 is the first of the middle column: wait on
+    made.at(11).advance()
+    assert (made.batches(), made.wake()) == ([], 31)
+    made.at(31).advance()  # slack 19
+    assert made.batches() == [(0, FAST, [0])]
+
+
+def test_a_wait_cell_ends_when_enough_are_queued() -> None:
+    made = with_table(cells([[FAST, -1], [FAST, -1], [MIDDLE, MIDDLE]]))
+    made.at(5).query(500)
+    assert made.batches() == []
+    made.at(6).query(500)
+    assert made.batches() == [(0, MIDDLE, [0, 1])]
+
+
+def test_a_lane_whose_cell_turns_to_wait_while_it_waits_for_a_worker_looks_again() -> None:
+    """Regression: the worker that came found nothing to take, and nobody set the lane's timer."""
+    made = with_table(cells([[FAST, -1, SLOW]]))
+    made.query(50)
+    assert made.batches() == [(0, SLOW, [0])]
+    made.query(70)  # would start at once if a worker were free
+    made.at(40).finish(0)  # slack 30: wait
+    assert (made.batches(), made.wake()) == ([], 51)
+    made.at(51).advance()
+    assert made.batches() == [(0, FAST, [1])]
+
+
+def test_where_late_ones_are_dropped_a_coarse_table_saves_the_head_on_the_fastest() -> None:
+    kept, dropping = (with_table(cells([[FAST], [SLOW]]), late=late) for late in (Late.KEEP, Late.DROP_WHEN_DISPATCHED))
+    for made in (kept, dropping):
+        made.query(59)
+    assert kept.batches() == [(0, SLOW, [0])]
+    assert dropping.batches() == [(0, FAST, [0])]
+
+
+def test_a_table_has_one_speaker_per_kind() -> None:
+    crew = (Worker("a", "a"), Worker("b", "b"))
+    both = type(MODELS[0])("x", 0.5, (straight(2, 10, kind="a"), straight(2, 10, kind="b")))
+    other = type(MODELS[0])("y", 0.5, (straight(2, 20, kind="a"), straight(2, 20, kind="b")))
+    for tables, chosen in (
+        ((cells([[0]], kind="a"), cells([[1]], kind="b")), [0, 1]),
+        ((cells([[1]]), cells([[0]], kind="b")), [1, 0]),
+    ):
+        made = driver(lane(crew=(0, 1), select=Tables(tables), release=Eager(1)), on=deployed(both, other, crew=crew))
+        made.submit()
+        made.submit()
+        assert [(worker, model) for worker, model, _ in made.batches()] == list(enumerate(chosen))
+
+
+def test_a_deferred_table_starts_when_the_cell_is_full() -> None:
+    """Two rules at once: the table names a batch, and what it leaves waiting cannot join."""
+    made = with_table(cells([[FAST]], batch=2), release=Deferred(when_gathered=False))
+    for _ in range(3):
+        made.query(500)
+    assert made.batches() == [(0, FAST, [0, 1])]

@@ -1,11 +1,11 @@
 """Symphony figure 6: the model zoos of tables 5 and 6 on 64 workers, even popularity, Poisson.
 
-All models, those with β/α > 2 and those with β/α < 2, beside the fluid bound: every batch as large as its SLO lets in, no
-queue. Our Clockwork does far better than the one that the paper measured: it fills the batch up to the head's deadline
-and has no overheads, so it is about as good as Symphony's work-conserving twin. Nexus is run with the printed SLOs and
-with uncut ones. The paper promises batches of 4 under 2·l(b) ≤ SLO, but prints whole milliseconds: as printed, most
-sessions are planned for batches of 3, the A100's DenseNet121 (2·l(1) > SLO) for batches of 1, and Nexus is far below the
-paper's. With max(SLO, 2·l(4)) it comes nearer; the claims about Nexus use that.
+All models, those with β/α > 2, those with β/α < 2; the fluid bound is every batch as large as its SLO lets in, no
+queue. Our Clockwork does far better than the one that the paper measured: it fills the batch up to the head's
+deadline and has no overheads. Nexus is run with the printed SLOs and with uncut ones. The paper promises batches of 4
+under 2·l(b) ≤ SLO but prints whole milliseconds: as printed, most sessions are planned for batches of 3, the A100's
+DenseNet121 (2·l(1) > SLO) for batches of 1, and Nexus is far below the paper's. With max(SLO, 2·l(4)) it comes
+nearer; the claims about Nexus use that.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
 from stretto.core.check import selected_variants
 from stretto.core.deployment import Deployment
@@ -69,7 +70,6 @@ class Driver:
 
     def __init__(self, deployment: Deployment, plan: Plan, *, correction: float = 0.0, now_ns: int = 0) -> None:
         self.deployment, self.plan, self.now_ns = deployment, plan, now_ns
-        self.corrected = correction > 0
         self.book: dict[int, Entry] = {}
         self.crew = [Crew(loaded=self.first_memory(number)) for number in range(len(deployment.workers))]
         self.submitted: Counter[int] = Counter()
@@ -78,6 +78,9 @@ class Driver:
         self.cancelling: int | None = None
         self.losing = False
         self.made: list[Decision] = []
+        self.first_plan, self.correction, self.first_ns = plan, correction, now_ns
+        self.calls: list[tuple[str, int, tuple[Any, ...]]] = []
+        self.every: list[Decision] = []  # that was ever made
         self.dispatcher = Dispatcher(deployment, plan, correction=correction, now_ns=now_ns)
         self.settle()
 
@@ -92,9 +95,7 @@ class Driver:
     ) -> int:
         number = len(self.book)
         lengths = self.dispatcher.telemetry(self.now_ns).lane_lengths
-        ticket = self.dispatcher.submit(
-            self.now_ns, application, deadline_ns, number, client=client, query_class=query_class, priority=priority
-        )
+        ticket = int(self._call("submit", application, deadline_ns, number, client, query_class, priority))
         assert ticket not in self.book, "a ticket was given twice"
         self.book[ticket] = Entry(number, application, deadline_ns, priority)
         self.submitted[application] += 1
@@ -122,7 +123,7 @@ class Driver:
         return self
 
     def advance(self) -> None:
-        self.dispatcher.advance(self.now_ns)
+        self._call("advance")
         self.settle()
 
     def wake(self) -> int | None:
@@ -132,7 +133,7 @@ class Driver:
         entry = self.book.get(ticket)
         live = entry is not None and entry.stage is not Stage.ENDED
         self.cancelling = ticket if live else None
-        told = self.dispatcher.cancel(self.now_ns, ticket)
+        told = bool(self._call("cancel", ticket))
         assert told == live, "cancel told a lie"
         self.settle()
         if entry is not None and live:
@@ -148,7 +149,7 @@ class Driver:
             if entry.stage is Stage.RUNNING:
                 answered = Outcome.ON_TIME if self.now_ns <= entry.deadline_ns else Outcome.LATE
                 self._end(ticket, answered if ok else Outcome.FAILED)
-        self.dispatcher.finished(self.now_ns, worker, ok)
+        self._call("finished", worker, ok)
         self.settle()
 
     def leave(self, worker: int) -> None:
@@ -161,19 +162,19 @@ class Driver:
                     entry.times_lost += 1
         crew.alive, crew.jobs = False, []
         self.losing = True
-        self.dispatcher.worker_left(self.now_ns, worker)
+        self._call("worker_left", worker)
         self.settle()
         self.losing = False
 
     def join(self, worker: int) -> None:
         if not self.crew[worker].alive:
             self.crew[worker] = Crew(loaded=self.first_memory(worker))
-        self.dispatcher.worker_joined(self.now_ns, worker)
+        self._call("worker_joined", worker)
         self.settle()
 
     def adopt(self, plan: Plan) -> None:
         self.plan = plan
-        self.dispatcher.adopt(self.now_ns, plan)
+        self._call("adopt", plan)
         self.settle()
 
     def taken(self) -> list[Decision]:
@@ -193,10 +194,25 @@ class Driver:
         """Waiting queries by lane."""
         return [int(length) for length in self.dispatcher.telemetry(self.now_ns).lane_lengths]
 
+    def _call(self, event: str, *arguments: Any) -> Any:
+        self.calls.append((event, self.now_ns, arguments))
+        return getattr(self.dispatcher, event)(self.now_ns, *arguments)
+
+    def replay(self) -> None:
+        """The same events, without anybody looking in between, lead to the same decisions."""
+        again = Dispatcher(self.deployment, self.first_plan, correction=self.correction, now_ns=self.first_ns)
+        decisions = list(again.decisions())
+        for event, now_ns, arguments in self.calls:
+            getattr(again, event)(now_ns, *arguments)
+            decisions.extend(again.decisions())
+        assert decisions == self.every
+        assert again.wake_at_ns() == self.wake()
+
     def settle(self) -> list[Decision]:
         """Carry out what was decided, then hold the books against the dispatcher."""
         made = list(self.dispatcher.decisions())
         self.made.extend(made)
+        self.every.extend(made)
         for place, decision in enumerate(made):
             following = made[place + 1] if place + 1 < len(made) else None
             match decision:
@@ -324,7 +340,7 @@ class Driver:
         assert size <= profile.max_batch
         owner = self.deployment.application_of[run.variant]
         assert all(entry.application == owner for entry in entries), "a query ran on another application's variant"
-        if not self.corrected:
+        if self.correction == 0:
             assert run.expected_ns - run.start_ns == profile.latency_ns(size, self.deployment.quantile)
         faults = [self._fault(run, lane) for lane in self._lanes_that_may_have_run(run)]
         assert None in faults, faults
@@ -388,7 +404,7 @@ class Driver:
             return
         entry = self.book[drop.ticket]
         assert lane.late in DROPPING, "a lane that keeps late queries dropped one"
-        if not isinstance(lane.select, Fixed) or self.corrected:
+        if not isinstance(lane.select, Fixed) or self.correction > 0:
             return
         for worker in lane.workers:
             crew = self.crew[worker]

@@ -86,7 +86,7 @@ def test_select_is_asked_per_kind_of_worker() -> None:
 
 
 def test_a_table_for_every_kind_passes_by_workers_that_cannot_run_its_variant() -> None:
-    """Regression: the candidate of a kind that cannot run the variant hid the idle worker that can."""
+    """The candidate of a kind that cannot run the variant does not hide the idle worker that can."""
     crew = (Worker("b", "b"), Worker("a", "a"))
     both = type(MODELS[0])("both", 0.5, (straight(2, 10, kind="a"), straight(2, 30, kind="b")))
     on = deployed(both, variant("large", straight(2, 20, kind="a")), crew=crew)

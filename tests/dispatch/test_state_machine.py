@@ -100,9 +100,10 @@ class DispatcherMachine(RuleBasedStateMachine):
             self.driver.check_slots()
 
     def teardown(self) -> None:
-        """Whatever happened: when everything that runs has ended, nothing is left but what waits."""
+        """Whatever happened: what runs comes to an end, and the same events once more give the same decisions."""
         if hasattr(self, "driver"):
             self.driver.drain()
+            self.driver.replay()
 
 
 TestDispatcher = DispatcherMachine.TestCase

@@ -4,6 +4,7 @@ Plain lists, sorted afresh at every look. It shares no code with the package: wh
 gives are the batches and the drops. It follows the paper except where the project says that it departs:
 
 - a granted worker is not held for a candidate that may not start yet; the candidate goes back to counting down;
+- a head that cannot make it on the granted worker is dropped only if it could not make it on any other either;
 - the timer of an infeasible query rings as soon as dl − l(1) − delay(1) is over, not at dl;
 - candidates that wait for a worker are ranked by sched_at = dl − l(b+1) of section 4.3 (never clamped to "now"), and
   arrivals do not renew the rank of a waiting candidate unless its head changes.
@@ -160,11 +161,16 @@ class Reference:
         """A free worker, or one soon free, takes the most urgent candidate that may start."""
         ready = [lane for lane in self.lanes if lane.start_at <= self.now]
         for lane in sorted(ready, key=lambda lane: (lane.rank, lane.number)):
+            waiting = len(lane.waiting)
             took = self.take(lane, worker)
             self.renew(lane)
-            self.set_alarm(lane)
             if took:
+                self.set_alarm(lane)
                 return True
+            if len(lane.waiting) < waiting:
+                lane.alarm = self.now  # with another head: look again at once
+            elif lane.start_at > self.now:
+                lane.alarm = min(lane.alarm, lane.start_at)
         return False
 
     # -- a lane's candidate -------------------------------------------------------------------------------------------
@@ -205,15 +211,12 @@ class Reference:
             return False
         return self.look_for_work(self.earliest_free()[1])
 
+    def free_at(self, worker: int) -> int:
+        return self.in_flight[worker][-1].end if self.in_flight[worker] else self.now
+
     def earliest_free(self) -> tuple[int, int]:
-        return min(
-            (
-                (batches[-1].end if batches else self.now, worker)
-                for worker, batches in enumerate(self.in_flight)
-                if len(batches) < IN_FLIGHT
-            ),
-            default=(FOREVER, -1),
-        )
+        open_to_more = [worker for worker, batches in enumerate(self.in_flight) if len(batches) < IN_FLIGHT]
+        return min(((self.free_at(worker), worker) for worker in open_to_more), default=(FOREVER, -1))
 
     def grant_at(self, lane: Lane) -> int:
         """set_gpu_timer: as long before the worker is free as the batch is on its way."""
@@ -224,7 +227,7 @@ class Reference:
     def take(self, lane: Lane, worker: int) -> bool:
         """granted_gpu: the candidate as it is now, pruned; false where it may not start yet."""
         model = lane.model
-        free_at = self.in_flight[worker][-1].end if self.in_flight[worker] else self.now
+        free_at = self.free_at(worker)
         self.drop_infeasible(lane)
         while True:
             if not lane.waiting:
@@ -232,6 +235,8 @@ class Reference:
             candidate = self.candidate(lane, free_at)
             if candidate.size > 0:
                 break
+            if any(self.candidate(lane, self.free_at(other)).size > 0 for other in range(len(self.in_flight))):
+                return False
             self.drop(lane.queue()[0])
         if candidate.start_at > self.now:
             return False

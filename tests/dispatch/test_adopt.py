@@ -1,0 +1,163 @@
+"""A new plan while queries wait and run: nothing is lost, and what was learnt is kept."""
+
+from __future__ import annotations
+
+import pytest
+
+from stretto.core.application import Application
+from stretto.core.deployment import Deployment
+from stretto.core.errors import PlanError
+from stretto.core.outcome import Outcome
+from stretto.core.plan import (
+    AdaptiveCap,
+    Deferred,
+    Eager,
+    Fixed,
+    Late,
+    Order,
+    Route,
+    RouteRule,
+    Work,
+    Worklist,
+    by_application,
+)
+from stretto.core.worker import workers
+from stretto.dispatch.dispatcher import Dispatcher
+from tests.dispatch.driver import Driver, Stage
+from tests.dispatch.small import FAR, GATHER, deployed, driver, lane, planned, variant
+
+
+def test_waiting_queries_move_and_running_ones_run_on() -> None:
+    made = driver(lane("old"))
+    tickets = [made.query(slack) for slack in (500, 400, 300)]
+    made.taken()
+    made.adopt(planned(lane("new", order=Order.FIRST_COME)))
+    assert (made.taken(), made.lengths()) == ([], [2])
+    made.at(12).finish(0)
+    assert made.outcome(tickets[0]) is Outcome.ON_TIME
+    assert made.batches() == [(0, 0, [1, 2])]  # first come now; it would have been 2, 1
+
+
+def test_queries_go_the_way_of_the_new_routes_oldest_first() -> None:
+    made = driver(lane(release=GATHER))
+    for number in range(6):
+        made.query(500 - number)
+    lanes = tuple(lane(f"lane-{number}", release=GATHER) for number in range(3))
+    made.adopt(planned(*lanes, rule=RouteRule.ROUND_ROBIN))
+    waiting = made.dispatcher.waiting()
+    assert [made.lane_number(query.ticket) for query in waiting] == [0, 1, 2, 0, 1, 2]
+
+
+def test_a_plan_that_could_start_now_starts_now() -> None:
+    made = driver(lane(release=GATHER))
+    made.query(500)
+    made.query(500)
+    made.at(7).adopt(planned(lane(release=Eager())))
+    assert made.batches() == [(0, 0, [0, 1])]
+
+
+def test_a_plan_that_defers_takes_the_start_back() -> None:
+    made = driver(lane(release=Deferred(when_gathered=False)))
+    made.query(100)
+    assert made.wake() == 86
+    made.adopt(planned(lane(release=GATHER)))
+    assert made.wake() == FAR
+
+
+def test_infeasible_queries_are_dropped_when_the_new_lane_drops_them() -> None:
+    made = driver(lane(release=GATHER))
+    lost, kept = made.query(20), made.query(500)
+    made.at(9).adopt(planned(lane(release=GATHER, late=Late.DROP_WHEN_INFEASIBLE)))
+    assert made.outcome(lost) is Outcome.DROPPED_INFEASIBLE
+    assert made.book[kept].stage is Stage.WAITING
+
+
+def test_queries_that_were_admitted_stay_although_the_new_lane_is_smaller() -> None:
+    made = driver(lane(release=GATHER))
+    for _ in range(4):
+        made.query(500)
+    made.adopt(planned(lane(release=GATHER, capacity=2)))
+    assert made.lengths() == [4]
+    assert made.outcome(made.query(500)) is Outcome.DROPPED_OVERLOAD
+
+
+def test_a_lane_of_the_same_name_keeps_its_rate_wherever_it_stands() -> None:
+    made = driver(lane("a"), on=deployed(crew=2), rate_window_ns=8000)
+    for number in range(50):
+        made.at(20 * number).query(5000)
+    before = made.dispatcher.telemetry(made.now_ns).lane_rates[0]
+    lanes = (lane("b", (0, 1)), lane("a", (1,)))
+    made.adopt(planned(*lanes, rule=RouteRule.ROUND_ROBIN, rate_window_ns=8000))
+    reading = made.dispatcher.telemetry(made.now_ns)
+    assert reading.lane_names == ("b", "a")
+    assert reading.lane_rates.tolist() == [0.0, before]
+    assert before == pytest.approx(1e9 / 20, rel=0.03)
+    # And the lane decides with it: βλ is 0.5 here, but would be 0 for a lane that knows nothing.
+    assert made.dispatcher.memory["lanes"][1]["rate"] * 1e9 == pytest.approx(before, rel=0.15)
+
+
+def test_a_rate_counted_over_another_window_is_forgotten() -> None:
+    made = driver(lane(), rate_window_ns=8000)
+    for number in range(50):
+        made.at(20 * number).query(5000)
+    made.adopt(planned(lane(), rate_window_ns=16_000))
+    assert made.dispatcher.telemetry(made.now_ns).lane_rates[0] == 0.0
+
+
+def test_a_lane_of_the_same_name_keeps_its_adaptive_cap() -> None:
+    cap = AdaptiveCap(target_ns=100, start=2.0)
+    made = driver(lane(adaptive_cap=cap))
+    for _ in range(3):
+        made.query(FAR)
+    made.at(12).finish(0)
+    made.at(26).finish(0)  # two at once, quick enough: three from now on
+    made.adopt(planned(lane(adaptive_cap=cap)))
+    for _ in range(5):
+        made.query(FAR)
+    made.at(40).finish(0)
+    assert [len(numbers) for _, _, numbers in made.batches()] == [1, 2, 1, 3]
+
+
+def test_a_lost_workers_queries_find_a_lane_of_the_new_plan() -> None:
+    made = driver(lane("old", (0,)), on=deployed(crew=2))
+    made.query(500)
+    made.taken()
+    made.adopt(planned(lane("new", (1,))))
+    made.at(5).leave(0)
+    assert made.batches() == [(1, 0, [0])]
+
+
+def test_a_bad_plan_changes_nothing() -> None:
+    made = driver(lane("good"))
+    made.query(500)
+    with pytest.raises(PlanError, match="has no worker"):
+        made.dispatcher.adopt(0, planned(lane("bad", ())))
+    assert made.dispatcher.plan.lanes[0].name == "good"
+    made.check()
+    with pytest.raises(PlanError, match="has no worker"):
+        Dispatcher(deployed(), planned(lane("bad", ())))
+
+
+def test_a_worklist_that_mixes_up_applications_is_refused() -> None:
+    """Regression: a query was answered by another application's variant."""
+    two = Deployment((Application("cat", 100, (variant(),)), Application("dog", 100, (variant(),))), workers(1))
+    plan = by_application((lane("cat", release=GATHER), lane("dog", select=Fixed(1), release=GATHER)))
+    made = Driver(two, plan)
+    ticket = made.submit(0, 500)
+    window = lane("window", select=Worklist((Work(0, 1, (ticket,)),)))
+    routes = (Route(RouteRule.BY_APPLICATION, (0,)),) * 2
+    with pytest.raises(PlanError, match="lane window puts a query of cat into a batch of dog/v"):
+        made.dispatcher.adopt(0, type(plan)((window,), routes))
+    made.cancel(ticket)
+    made.adopt(type(plan)((window,), routes))  # it has gone, and the number says nothing any more
+    assert made.batches() == []
+
+
+def test_adopting_again_and_again_loses_nothing() -> None:
+    made = driver(lane("a", release=Eager(1)))
+    plans = [planned(lane(name, release=Eager(1), order=order)) for name in "ab" for order in Order]
+    for number in range(40):
+        made.at(3 * number).query(10_000 - 7 * number, priority=number % 3)
+        made.adopt(plans[number % len(plans)])
+    made.drain()
+    assert made.outcomes[0, Outcome.ON_TIME] == 40

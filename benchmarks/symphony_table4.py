@@ -29,7 +29,7 @@ MODELS = (
 )
 PLANNERS = {
     "symphony": Symphony(when_gathered=True),  # both conditions of section 4.3
-    "symphony + batch-aware": Symphony(when_gathered=True, batch_aware=True),
+    "symphony + batch-aware": Symphony(batch_aware=True),
     "symphony, work-conserving": Symphony(deferred=False),
     "clockwork": Clockwork(),
     "nexus": Nexus(),

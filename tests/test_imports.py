@@ -21,6 +21,11 @@ ARROWS = {
     "planners": {"core"},
     "sim": {"core", "dispatch", "planners"},
     "live": {"core", "dispatch", "planners", "backends"},
+    "config": {"core"},
+    "repository": {"core", "config"},
+    "backends": {"core"},
+    "profiling": {"core", "backends", "config", "repository"},
+    "report": {"core", "sim", "profiling", "repository"},
 }
 
 

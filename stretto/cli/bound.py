@@ -41,7 +41,7 @@ def bound(
     \b
     Examples:
       stretto bound --model symphony_1080ti:ResNet50 --slo-ms 25 --workers 8
-      stretto bound examples/zoo_64_workers.toml --json
+      stretto bound examples/twenty_models.toml --json
     """
     from stretto.sim.bounds import fluid_accuracy
 

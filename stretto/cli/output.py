@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -83,3 +84,5 @@ def check_writable(file: Path | None, what: str, suffixes: tuple[str, ...]) -> N
         raise StrettoError(f"{what} {file}: there is no folder {file.parent}")
     if file.is_dir():
         raise StrettoError(f"{what} {file} is a folder; name a file")
+    if not os.access(file if file.exists() else file.parent, os.W_OK):
+        raise StrettoError(f"{what} {file} may not be written there; choose another folder")

@@ -24,6 +24,7 @@ def run_scenario(scenario: Scenario, *, record: bool = False, progress: Progress
         replan_s=scenario.planner.replan_s,
         warmup_s=scenario.warmup_seconds,
         record=record,
+        correction=scenario.correction,
         expected_rates=scenario.source.expected_rates(scenario.deployment, scenario.seconds),
         progress=progress,
     )

@@ -22,7 +22,7 @@ from stretto.core.plan import Deferred, Eager, Fixed, Lane, Late, Order, Plan, W
 from stretto.core.profile import NS_PER_S, LatencyProfile, Quantile
 from stretto.core.telemetry import View
 from stretto.planners.choose import choose_variants, known_rates, serving_workers
-from stretto.planners.partition import expected_work, partition_problem, solve_partition, split_workers
+from stretto.planners.partition import expected_work, greedy_partition, partition_problem, split_workers
 
 
 def floor_rates(profile: LatencyProfile, slo_ns: int, workers: float, quantile: Quantile) -> tuple[float, ...]:
@@ -38,8 +38,8 @@ def floor_rates(profile: LatencyProfile, slo_ns: int, workers: float, quantile: 
 class Symphony:
     """`deferred=False` is the work-conserving twin.
 
-    `sub_clusters` above 1 splits applications and workers by the partitioning of section 4.7, which takes up to
-    `partition_s` seconds of solving: for plans made every few minutes.
+    `sub_clusters` above 1 splits applications and workers as in section 4.7, by greedy placement and moves: the mixed
+    integer program of appendix A stops by the clock, and the same view must give the same plan.
     """
 
     deferred: bool = True
@@ -48,7 +48,6 @@ class Symphony:
     control_ns: int = 0
     data_ns: int = 0
     sub_clusters: int = 1
-    partition_s: float = 2.0
     variants: Mapping[str, str] = field(default_factory=dict)
 
     def __call__(self, view: View) -> Plan:
@@ -69,8 +68,7 @@ class Symphony:
         able = [serving_workers(view.deployment, variant) for variant in chosen]
         if self.sub_clusters == 1:
             return able
-        problem = partition_problem(view, chosen, self.sub_clusters)
-        assignment = solve_partition(problem, self.partition_s).assignment
+        assignment = greedy_partition(partition_problem(view, chosen, self.sub_clusters)).assignment
         parts = split_workers(assignment, work, self.sub_clusters, range(len(view.deployment.workers)))
         crews = [tuple(sorted(set(parts[assignment[number]]) & set(able[number]))) for number in range(len(chosen))]
         return [crew or able[number] for number, crew in enumerate(crews)]

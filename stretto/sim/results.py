@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.core.deployment import Deployment
+from stretto.core.errors import StrettoError
 from stretto.core.outcome import OUTCOME_COUNT, Outcome
 from stretto.core.telemetry import Telemetry
 from stretto.sim.tally import BUCKETS, mean_ns, percentile_ns
@@ -93,8 +94,11 @@ class Result:
         }
         if self.queries is not None:
             arrays |= {name: self.queries[name] for name in self.queries.dtype.names or ()}
-        with open(path, "wb") as file:
-            np.savez_compressed(file, **arrays)
+        try:
+            with open(path, "wb") as file:
+                np.savez_compressed(file, **arrays)
+        except OSError as error:
+            raise StrettoError(f"{path} cannot be written ({error.strerror or 'output error'})") from None
 
 
 @dataclass(frozen=True, eq=False)

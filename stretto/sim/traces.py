@@ -107,6 +107,8 @@ def csv_lines(path: Path) -> Iterator[tuple[int, list[str]]]:
     """Line number and trimmed cells of each line that is not blank; every line has as many cells as the header."""
     name = os.path.basename(path)
     line = 0
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise StrettoError(f"{name}: not a plain file")
     try:
         with open(path, encoding="utf-8-sig", newline="") as file:
             reader = csv.reader(file, strict=True)

@@ -7,7 +7,7 @@ from stretto.core.application import Application
 from stretto.core.profile import NS_PER_MS
 from stretto.sim.arrivals import MAX_CLIENTS, Client, Clients, Even, Load, Mix, Popularity, Source, Weights, Zipf
 from stretto.sim.markovian import MarkovianArrivals
-from stretto.sim.processes import MAX_RATE, SHAPES, Gamma, Poisson, Process, TwoLevel, Uniform
+from stretto.sim.processes import MAX_RATE, MIN_RATE, SHAPES, Gamma, Poisson, Process, TwoLevel, Uniform
 from stretto.sim.query_log import QueryLog
 from stretto.sim.traces import RateTrace
 
@@ -49,7 +49,7 @@ def _process(fields: Fields, kinds: tuple[str, ...]) -> tuple[Process, float | N
     kind = fields.choice("kind", kinds)
     may_lack_rate = kind in ("markov", "two_level", "trace")
     read_rate = fields.optional_number if may_lack_rate else fields.number
-    rate = read_rate("rate", 0, MAX_RATE, above=True)
+    rate = read_rate("rate", MIN_RATE, MAX_RATE)
     with fields.at("kind"):
         match kind:
             case "uniform":

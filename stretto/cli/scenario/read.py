@@ -47,6 +47,7 @@ class Scenario:
     seed: int = 1
     seconds: float = 30.0
     warmup_seconds: float = 0.0
+    correction: float = 0.0  # step with which measured latency corrects the profile
 
     def __post_init__(self) -> None:
         replan_s = self.planner.replan_s
@@ -104,11 +105,12 @@ def _scenario(top: Fields, default_name: str) -> Scenario:
     source = read_load(top, deployment.applications)
     with top.at("load"):
         source.expected_rates(deployment, seconds)
-    service = _service(top)
+    service, correction = _service(top)
     control_ns, data_ns = _network(top)
     top.done()
     with top.at("planner"):
-        return Scenario(name, deployment, source, service, choice, control_ns, data_ns, seed, seconds, warmup_seconds)
+        times = (seed, seconds, warmup_seconds)
+        return Scenario(name, deployment, source, service, choice, control_ns, data_ns, *times, correction)
 
 
 def _planner(top: Fields) -> tuple[PlannerChoice, Quantile]:
@@ -155,10 +157,11 @@ def _check_variants(top: Fields, choice: PlannerChoice, deployment: Deployment) 
             )
 
 
-def _service(top: Fields) -> Service:
+def _service(top: Fields) -> tuple[Service, float]:
     part = top.part("service")
     if part is None:
-        return Deterministic()
+        return Deterministic(), 0.0
+    correction = part.number("correction", 0, 0.5, 0.0)
     kind = part.choice("kind", ("deterministic", "lognormal", "empirical"), "deterministic")
     service: Service
     with part.at():
@@ -171,7 +174,7 @@ def _service(top: Fields) -> Service:
                 quantile = part.choice("quantile", QUANTILES) if part.has("quantile") else None
                 service = Deterministic(None if quantile is None else Quantile[quantile.upper()])
     part.done(("cv", "ratios", "quantile"))
-    return service
+    return service, correction
 
 
 def _network(top: Fields) -> tuple[int, int]:

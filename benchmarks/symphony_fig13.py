@@ -3,8 +3,8 @@
 A decision reaches its worker, with its inputs, d_ctrl + d_data·b after it was made (appendix C). The figure's axis is
 the latency of a batch, so d_ctrl is swept: within what RDMA takes (99.99% within 33 µs), then within TCP's tail.
 Besides, d_data per query, which grows with the batch: 33 µs and, as TCP's tail is 12 times its median, 400 µs. The
-paper gives curves, no numbers, and its text no range for TCP: "tail" here is 8 ms; at 2 ms the rows show 4 to 9% lost. The claims put numbers on "marginally", "significantly" and "the tighter, the more
-severely".
+paper gives curves, no numbers, and its text no range for TCP: "tail" here is 8 ms; at 2 ms the rows show 4 to 9%
+lost. The claims put numbers on "marginally", "significantly" and "the tighter, the more severely".
 """
 
 from __future__ import annotations

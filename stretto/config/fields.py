@@ -51,7 +51,7 @@ def read_fields(file: FilePath) -> Fields:
     """The top level of a TOML file."""
     try:
         if file.exists() and not file.is_file():
-            raise ConfigError(str(file), "not a plain file")
+            raise ConfigError(str(file), "cannot be read (not a plain file)")
         if file.stat().st_size > MAX_FILE_BYTES:
             raise ConfigError(str(file), f"larger than {MAX_FILE_BYTES} bytes; it should be a short file")
         text = file.read_bytes().decode("utf-8")

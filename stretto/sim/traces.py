@@ -108,7 +108,7 @@ def csv_lines(path: Path) -> Iterator[tuple[int, list[str]]]:
     name = os.path.basename(path)
     line = 0
     if os.path.exists(path) and not os.path.isfile(path):
-        raise StrettoError(f"{name}: not a plain file")
+        raise StrettoError(f"{name}: the file cannot be read (not a plain file)")
     try:
         with open(path, encoding="utf-8-sig", newline="") as file:
             reader = csv.reader(file, strict=True)

@@ -7,62 +7,15 @@ decide what should be; only the lane in which a query waits is looked up, becaus
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
-from enum import Enum
 from typing import Any
 
-from stretto.core.check import selected_variants
 from stretto.core.deployment import Deployment
 from stretto.core.outcome import Outcome
-from stretto.core.plan import Fixed, Lane, Late, Order, Plan, Worklist
+from stretto.core.plan import Lane, Plan
 from stretto.core.profile import LatencyProfile
 from stretto.dispatch.dispatcher import Decision, Dispatcher, Drop, Load, Run, Unload
-from stretto.dispatch.records import Status
-
-DROPPING = (Late.DROP_WHEN_DISPATCHED, Late.DROP_WHEN_INFEASIBLE)
-LATENESS = (Outcome.DROPPED_INFEASIBLE, Outcome.DROPPED_EXPIRED)
-
-
-class Stage(Enum):
-    """Where a query is in its life."""
-
-    WAITING = "waiting"
-    RUNNING = "running"
-    RETURNING = "returning"  # its worker was just lost
-    ENDED = "ended"
-
-
-@dataclass
-class Entry:
-    """What the books say about one query."""
-
-    number: int
-    application: int
-    deadline_ns: int
-    priority: int
-    stage: Stage = Stage.WAITING
-    outcome: Outcome | None = None
-    times_run: int = 0
-    times_lost: int = 0
-
-
-@dataclass
-class Job:
-    """What a worker does or will do next: a batch, or (without tickets) a load."""
-
-    variant: int
-    tickets: tuple[int, ...]
-    start_ns: int
-    expected_ns: int
-
-
-@dataclass
-class Crew:
-    """One worker as its driver knows it."""
-
-    alive: bool = True
-    jobs: list[Job] = field(default_factory=list)
-    loaded: set[int] = field(default_factory=set)
+from tests.dispatch import promises
+from tests.dispatch.books import Crew, Entry, Job, Stage
 
 
 class Driver:
@@ -228,12 +181,12 @@ class Driver:
         for entry in self.book.values():
             if entry.stage is Stage.RETURNING:
                 entry.stage = Stage.WAITING
-        self.check()
+        promises.hold(self)
         for decision in made:
             if isinstance(decision, Run):
-                self._check_order(decision)
+                promises.order_was_kept(self, decision)
             elif isinstance(decision, Drop):
-                self._check_drop_was_needed(decision)
+                promises.drop_was_needed(self, decision)
         return made
 
     def _run(self, run: Run, load: Load | None) -> None:
@@ -251,7 +204,7 @@ class Driver:
             entry.times_run += 1
             assert entry.times_run <= 1 + entry.times_lost, "a query ran twice"
             entry.stage = Stage.RUNNING
-        self._check_batch(run)
+        promises.batch_is_allowed(self, run)
         crew.jobs.append(Job(run.variant, run.tickets, run.start_ns, run.expected_ns))
 
     def _drop(self, drop: Drop) -> None:
@@ -264,7 +217,7 @@ class Driver:
             assert entry.stage in (Stage.WAITING, Stage.RETURNING), "a running query was dropped"
         if drop.reason is Outcome.FAILED:
             assert self.losing and entry.stage is Stage.RETURNING
-        if drop.reason in LATENESS:
+        if drop.reason in promises.LATENESS:
             assert (drop.reason is Outcome.DROPPED_EXPIRED) == (entry.deadline_ns < self.now_ns)
         self._end(drop.ticket, drop.reason)
 
@@ -294,134 +247,6 @@ class Driver:
         assert entry.stage is not Stage.ENDED
         entry.stage, entry.outcome = Stage.ENDED, outcome
         self.outcomes[entry.application, outcome] += 1
-
-    def check(self) -> None:
-        """After every event: conservation by count and by query, capacity, and a wake-up that is still to come."""
-        stages = Counter(entry.stage for entry in self.book.values())
-        reading = self.dispatcher.telemetry(self.now_ns)
-        for application in range(len(self.deployment.applications)):
-            assert reading.submitted[application] == self.submitted[application]
-            for outcome in Outcome:
-                assert reading.outcomes[application, outcome] == self.outcomes[application, outcome], outcome
-        assert reading.waiting == stages[Stage.WAITING]
-        assert reading.running == stages[Stage.RUNNING]
-        assert reading.submitted.sum() == reading.outcomes.sum() + reading.waiting + reading.running
-        assert reading.lane_lengths.sum() == reading.waiting
-        assert (reading.lane_rates >= 0).all()
-        assert reading.lane_names == tuple(lane.name for lane in self.plan.lanes)
-        assert reading.worker_alive.tolist() == [crew.alive for crew in self.crew]
-        waiting = self.dispatcher.waiting()
-        assert {query.ticket for query in waiting} == {t for t, e in self.book.items() if e.stage is Stage.WAITING}
-        for query in waiting:
-            entry = self.book[query.ticket]
-            assert (query.application, query.priority) == (entry.application, entry.priority)
-            assert query.deadline_ns == entry.deadline_ns
-        wake = self.dispatcher.wake_at_ns()
-        assert wake is None or wake > self.now_ns, f"wake at {wake}, but it is {self.now_ns}"
-        for number, lane in enumerate(self.plan.lanes):
-            self._check_not_stuck(lane, int(reading.lane_lengths[number]))
-
-    def _check_not_stuck(self, lane: Lane, length: int) -> None:
-        """Where queries wait, either a worker that could take them is busy or a timer is set."""
-        if length == 0 or isinstance(lane.select, Worklist):
-            return
-        able = [worker for worker in lane.workers if self.crew[worker].alive and self._can_run(lane, worker)]
-        if able and all(not self.crew[worker].jobs for worker in able):
-            assert self.dispatcher.wake_at_ns() is not None, "queries wait, workers are idle, and nothing will happen"
-
-    def _can_run(self, lane: Lane, worker: int) -> bool:
-        """The worker holds every variant of the lane, so nothing about memory stands in the way."""
-        return set(selected_variants(lane)) <= self.crew[worker].loaded
-
-    def _check_batch(self, run: Run) -> None:
-        entries = [self.book[ticket] for ticket in run.tickets]
-        size = len(entries)
-        profile = self.profile(run.variant, run.worker)
-        assert size <= profile.max_batch
-        owner = self.deployment.application_of[run.variant]
-        assert all(entry.application == owner for entry in entries), "a query ran on another application's variant"
-        if self.correction == 0:
-            assert run.expected_ns - run.start_ns == profile.latency_ns(size, self.deployment.quantile)
-        faults = [self._fault(run, lane) for lane in self._lanes_that_may_have_run(run)]
-        assert None in faults, faults
-        crew = self.crew[run.worker]
-        assert not crew.jobs or run.start_ns >= crew.jobs[0].expected_ns, "two batches at once on one worker"
-        assert not crew.jobs or self._somebody_looks_ahead(run.worker), "a batch for a busy worker"
-
-    def _fault(self, run: Run, lane: Lane) -> str | None:
-        """What the lane would not have allowed about this batch."""
-        size = len(run.tickets)
-        late = [ticket for ticket in run.tickets if run.expected_ns > self.book[ticket].deadline_ns]
-        if run.worker not in lane.workers:
-            return "a worker that does not serve the lane"
-        if run.variant not in selected_variants(lane):
-            return "a variant that the plan does not allow"
-        if size > lane.release.max_batch:
-            return "a batch larger than the plan allows"
-        if run.start_ns < self.now_ns + lane.delay_ns(size):
-            return "a batch starts before its queries can be there"
-        if late and lane.late in DROPPING:
-            return "an infeasible query was started"
-        return None
-
-    def _somebody_looks_ahead(self, worker: int) -> bool:
-        lanes = [lane for lane in self.plan.lanes if worker in lane.workers]
-        return any(lane.ahead_ns + lane.control_ns + lane.data_ns > 0 for lane in lanes)
-
-    def _lanes_that_may_have_run(self, run: Run) -> list[Lane]:
-        """The lane in which the queries waited, and those that have them in a pre-formed batch."""
-        waited = {self.lane_number(ticket) for ticket in run.tickets}
-        found = [self.plan.lanes[number] for number in waited] if len(waited) == 1 else []
-        for lane in self.plan.lanes:
-            for work in lane.select.works if isinstance(lane.select, Worklist) else ():
-                if (work.worker, work.variant) == (run.worker, run.variant) and {*run.tickets} <= {*work.tickets}:
-                    found.append(lane)
-        return found
-
-    def _check_order(self, run: Run) -> None:
-        """Nobody who still waits in the lane stands before one that was started."""
-        lanes = self._lanes_that_may_have_run(run)
-        if len(lanes) > 1 or isinstance(lanes[0].select, Worklist):
-            return
-        number = self.plan.lanes.index(lanes[0])
-        last = max(order_key(lanes[0].order, self.book[ticket]) for ticket in run.tickets)
-        for query in self.dispatcher.waiting():
-            if self.lane_number(query.ticket) == number:
-                key = order_key(lanes[0].order, self.book[query.ticket])
-                assert key > last, "a query was overtaken in its own lane"
-
-    def _check_drop_was_needed(self, drop: Drop) -> None:
-        """Nobody is given up as infeasible while an idle worker that holds the variant could still answer in time."""
-        if self.losing or drop.ticket in (self.newest, self.cancelling):
-            return  # it need not have been in a lane
-        lane = self.lane_of(drop.ticket)
-        works = [work for other in self.plan.lanes if isinstance(other.select, Worklist) for work in other.select.works]
-        if any(drop.ticket in work.tickets for work in works):
-            return  # a pre-formed batch follows the rules of its own lane, wherever its queries wait
-        if drop.reason is Outcome.DROPPED_OVERLOAD:
-            assert lane.floor_rates, "overload, but the lane gives nobody up"
-        if drop.reason not in LATENESS:
-            return
-        entry = self.book[drop.ticket]
-        assert lane.late in DROPPING, "a lane that keeps late queries dropped one"
-        if not isinstance(lane.select, Fixed) or self.correction > 0:
-            return
-        for worker in lane.workers:
-            crew = self.crew[worker]
-            if crew.alive and not crew.jobs and lane.select.variant in crew.loaded:
-                alone_ns = self.profile(lane.select.variant, worker).latency_ns(1, self.deployment.quantile)
-                ends_ns = self.now_ns + lane.delay_ns(1) + alone_ns
-                assert ends_ns > entry.deadline_ns, "dropped, but an idle worker could have answered in time"
-
-    def check_slots(self) -> None:
-        """Memory is bounded by what waits and runs: a slot for each, and for each cancelled query still in a batch."""
-        statuses = Counter(Status(int(status)) for status in self.dispatcher.memory["queries"]["status"])
-        in_batches = sum(len(job.tickets) for crew in self.crew for job in crew.jobs)
-        stages = Counter(entry.stage for entry in self.book.values())
-        assert statuses[Status.WAITING] == stages[Stage.WAITING]
-        assert statuses[Status.RUNNING] == stages[Stage.RUNNING]
-        assert statuses[Status.RUNNING] + statuses[Status.GONE] == in_batches
-        assert int(self.dispatcher.memory.state["free_slots"][0]) == statuses[Status.FREE]
 
     def drain(self) -> None:
         """Let everything end that can end by itself: jobs when expected, timers when asked for."""
@@ -463,12 +288,3 @@ class Driver:
                 if self.memory_needed(crew) > owner.memory_bytes:
                     crew.loaded.remove(number)
         return crew.loaded
-
-
-def order_key(order: Order, entry: Entry) -> tuple[int, int]:
-    """Smallest first; equal keys in the order of arrival."""
-    if order is Order.EARLIEST_DEADLINE:
-        return entry.deadline_ns, entry.number
-    if order is Order.PRIORITY:
-        return -entry.priority, entry.number
-    return entry.number, entry.number

@@ -5,7 +5,6 @@ Latencies are a few nanoseconds. Plans are valid by construction: what is drawn 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -40,11 +39,10 @@ from stretto.core.worker import UNLIMITED_MEMORY, Worker
 from tests.dispatch.small import straight
 
 KINDS = ("quick", "slow")
-Draw = Callable[..., int]
 
 
 @st.composite
-def variants(draw: Draw, name: str, kinds: tuple[str, ...], limited: bool) -> Variant:
+def variants(draw: st.DrawFn, name: str, kinds: tuple[str, ...], limited: bool) -> Variant:
     spoken = draw(st.lists(st.sampled_from(kinds), min_size=1, unique=True))
     profiles = []
     for kind in spoken:
@@ -61,7 +59,7 @@ def variants(draw: Draw, name: str, kinds: tuple[str, ...], limited: bool) -> Va
 
 
 @st.composite
-def deployments(draw: Draw) -> Deployment:
+def deployments(draw: st.DrawFn) -> Deployment:
     limited = draw(st.booleans())
     crew = []
     for number in range(draw(st.integers(1, 4))):
@@ -93,7 +91,7 @@ def runnable(deployment: Deployment, application: int, crew: tuple[int, ...]) ->
 
 
 @st.composite
-def tables(draw: Draw, among: list[int], kind: str | None) -> Table:
+def tables(draw: st.DrawFn, among: list[int], kind: str | None) -> Table:
     queued, slacks = draw(st.integers(1, 4)), draw(st.integers(1, 4))
     cells = np.array([[draw(st.sampled_from([-1, *among])) for _ in range(slacks)] for _ in range(queued)])
     cells[:, 0] = np.where(cells[:, 0] < 0, among[0], cells[:, 0])
@@ -102,7 +100,7 @@ def tables(draw: Draw, among: list[int], kind: str | None) -> Table:
 
 
 @st.composite
-def selects(draw: Draw, deployment: Deployment, application: int, crew: tuple[int, ...]) -> Select:
+def selects(draw: st.DrawFn, deployment: Deployment, application: int, crew: tuple[int, ...]) -> Select:
     among = runnable(deployment, application, crew)
     some = st.lists(st.sampled_from(among), min_size=1, unique=True)
     rule = draw(st.sampled_from(["fixed", "fixed", "by load", "most accurate", "table", "tables"]))
@@ -126,7 +124,7 @@ def selects(draw: Draw, deployment: Deployment, application: int, crew: tuple[in
 
 
 @st.composite
-def releases(draw: Draw, may_defer: bool = True) -> Release:
+def releases(draw: st.DrawFn, may_defer: bool = True) -> Release:
     largest = draw(st.sampled_from([1, 2, 3, 4096]))
     rule = draw(st.sampled_from(["eager", "accumulate", "deferred"] if may_defer else ["eager", "accumulate"]))
     if rule == "accumulate":
@@ -135,7 +133,7 @@ def releases(draw: Draw, may_defer: bool = True) -> Release:
 
 
 @st.composite
-def lanes(draw: Draw, name: str, select: Select, crew: tuple[int, ...]) -> Lane:
+def lanes(draw: st.DrawFn, name: str, select: Select, crew: tuple[int, ...]) -> Lane:
     late = draw(st.sampled_from(Late))
     floors: tuple[float, ...] = ()
     if late in (Late.DROP_WHEN_DISPATCHED, Late.DROP_WHEN_INFEASIBLE) and draw(st.booleans()):
@@ -161,7 +159,9 @@ def lanes(draw: Draw, name: str, select: Select, crew: tuple[int, ...]) -> Lane:
 
 
 @st.composite
-def worklists(draw: Draw, deployment: Deployment, crew: tuple[int, ...], waiting: list[tuple[int, int]]) -> Worklist:
+def worklists(
+    draw: st.DrawFn, deployment: Deployment, crew: tuple[int, ...], waiting: list[tuple[int, int]]
+) -> Worklist:
     """Batches of the (ticket, application) pairs that wait, each on a variant of its application."""
     works = []
     for application in range(len(deployment.applications)):
@@ -178,7 +178,7 @@ def worklists(draw: Draw, deployment: Deployment, crew: tuple[int, ...], waiting
 
 
 @st.composite
-def plans(draw: Draw, deployment: Deployment, waiting: list[tuple[int, int]]) -> Plan:
+def plans(draw: st.DrawFn, deployment: Deployment, waiting: list[tuple[int, int]]) -> Plan:
     everyone = range(len(deployment.workers))
     made: list[Lane] = []
     doors: list[list[int]] = []
@@ -208,7 +208,7 @@ def plans(draw: Draw, deployment: Deployment, waiting: list[tuple[int, int]]) ->
 
 
 @st.composite
-def route_among(draw: Draw, numbers: list[int]) -> Route:
+def route_among(draw: st.DrawFn, numbers: list[int]) -> Route:
     rule = draw(st.sampled_from(RouteRule))
     if rule is RouteRule.BY_APPLICATION:
         return Route(rule, (draw(st.sampled_from(numbers)),))
@@ -220,7 +220,7 @@ def route_among(draw: Draw, numbers: list[int]) -> Route:
 
 
 @st.composite
-def placements(draw: Draw, deployment: Deployment) -> tuple[tuple[int, ...], ...] | None:
+def placements(draw: st.DrawFn, deployment: Deployment) -> tuple[tuple[int, ...], ...] | None:
     if draw(st.integers(0, 2)) > 0:
         return None
     made = []

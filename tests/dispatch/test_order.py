@@ -9,7 +9,8 @@ import pytest
 
 from stretto.core.plan import Eager, Late, Order
 from stretto.dispatch.dispatcher import Dispatcher, Run
-from tests.dispatch.driver import Driver, Entry, order_key
+from tests.dispatch.books import Entry, order_key
+from tests.dispatch.driver import Driver
 from tests.dispatch.small import FAR, deployed, driver, lane, planned
 
 # (slack, priority) of queries 0 … 4, all of one lane and each with a deadline of its own.

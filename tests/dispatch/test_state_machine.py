@@ -11,7 +11,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tests.dispatch.driver import Driver, Stage
+from tests.dispatch import promises
+from tests.dispatch.books import Stage
+from tests.dispatch.driver import Driver
 from tests.dispatch.plans import deployments, plans
 
 EXAMPLES = int(os.environ.get("STRETTO_FUZZ", "60"))
@@ -97,7 +99,7 @@ class DispatcherMachine(RuleBasedStateMachine):
     @invariant()
     def slots_are_those_in_use(self) -> None:
         if hasattr(self, "driver"):
-            self.driver.check_slots()
+            promises.slots_are_those_in_use(self.driver)
 
     def teardown(self) -> None:
         """Whatever happened: what runs comes to an end, and the same events once more give the same decisions."""

@@ -6,7 +6,8 @@ import pytest
 
 from stretto.core.outcome import Outcome
 from stretto.core.plan import Deferred, Eager, Late
-from tests.dispatch.driver import Stage
+from tests.dispatch import promises
+from tests.dispatch.books import Stage
 from tests.dispatch.small import FAR, GATHER, driver, lane
 
 CANCELLED, OVERLOAD = Outcome.DROPPED_CANCELLED, Outcome.DROPPED_OVERLOAD
@@ -39,7 +40,7 @@ def test_a_query_in_a_committed_batch_is_withdrawn() -> None:
     made.at(12).finish(0)
     made.at(24).finish(0)
     assert made.outcome(committed) is CANCELLED
-    made.check_slots()
+    promises.slots_are_those_in_use(made)
 
 
 def test_withdrawn_once_is_enough() -> None:

@@ -9,6 +9,7 @@ from stretto.core.outcome import Outcome
 from stretto.core.plan import Eager, Fixed, Late, Plan, Route, RouteRule
 from stretto.core.worker import Worker
 from stretto.dispatch.dispatcher import Drop, Load, Run
+from tests.dispatch import promises
 from tests.dispatch.driver import Driver
 from tests.dispatch.small import GATHER, deployed, driver, lane, variant
 
@@ -107,7 +108,7 @@ def test_a_cancelled_query_of_a_lost_worker_stays_cancelled() -> None:
     made.leave(0)
     assert made.outcome(ticket) is Outcome.DROPPED_CANCELLED
     assert made.lengths() == [0]
-    made.check_slots()
+    promises.slots_are_those_in_use(made)
 
 
 def test_a_failed_batch_fails_its_queries_and_frees_the_worker() -> None:

@@ -374,3 +374,18 @@ def test_of_two_workers_at_one_instant_the_first_goes_first() -> None:
     case = scene([Model((3,)), Model((7,))], 2, [(0, 0, 9), (1, 1, 30), (0, 5, 30), (0, 6, 30)])
     batches = [Batch(0, 0, 0, 3, (0,)), Batch(1, 1, 1, 8, (1,)), Batch(5, 0, 0, 8, (2,)), Batch(8, 0, 0, 11, (3,))]
     assert simulated(case) == referred(case) == (batches, [])
+
+
+@pytest.mark.xfail(strict=True, reason="a worker soon free asks as many times as it has lanes, and one lane twice")
+def test_a_lane_that_gave_up_its_head_in_vain_does_not_use_up_the_turn_of_another() -> None:
+    """At 8, lane 1 drops a head and its next one had better wait for worker 1: lane 0 was not asked any more."""
+    models = [
+        Model((1, 1, 2, 7), data=2, deferred=False),
+        Model((7, 10), control=2, data=2, deferred=False, max_batch=1),
+    ]
+    came = [(0, 0, 3), (1, 0, 11), (0, 1, 4), (1, 1, 14), (0, 2, 14), (1, 2, 20), (1, 2, 18), (0, 2, 14), (0, 3, 13)]
+    case = scene(models, 2, [*came, (0, 4, 19), (0, 5, 19), (0, 5, 18)])
+    batches, drops = referred(case)
+    assert batches[-1] == Batch(14, 0, 0, 16, (11, 9, 10))
+    assert drops == [Dropped(5, 10, "infeasible"), Dropped(6, 8, "infeasible")]
+    assert simulated(case) == (batches, drops)

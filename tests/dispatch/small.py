@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from stretto.core.application import Application, Variant
@@ -29,25 +31,30 @@ def variant(name: str = "v", profile: LatencyProfile = PROFILE, *, memory: int =
     return Variant(name, 0.5, (profile,), memory_bytes=memory, load_ns=load_ns)
 
 
+def on_kinds(name: str, *profiles: LatencyProfile) -> Variant:
+    """A variant with a latency for each of these kinds of worker."""
+    return Variant(name, 0.5, profiles)
+
+
 def deployed(*variants: Variant, crew: int | tuple[Worker, ...] = 1) -> Deployment:
     """One application with these variants, on so many equal workers or on these."""
     models = variants or (variant(),)
     return Deployment((Application("app", 100, models),), workers(crew) if isinstance(crew, int) else crew)
 
 
-def lane(name: str = "lane", crew: tuple[int, ...] = (0,), **rules: object) -> Lane:
-    return Lane(name, crew, **({"select": Fixed(0)} | rules))  # type: ignore[arg-type]
+def lane(name: str = "lane", crew: tuple[int, ...] = (0,), **rules: Any) -> Lane:
+    return Lane(name, crew, **({"select": Fixed(0)} | rules))
 
 
-def driver(*lanes: Lane, on: Deployment | None = None, rule: RouteRule | None = None, **plan: object) -> Driver:
+def driver(*lanes: Lane, on: Deployment | None = None, rule: RouteRule | None = None, **plan: Any) -> Driver:
     """A driver whose application goes to the one lane, or by `rule` among all of them."""
     made = on if on is not None else deployed(crew=1 + max(max(lane.workers) for lane in lanes))
     return Driver(made, planned(*lanes, rule=rule, **plan))
 
 
-def planned(*lanes: Lane, rule: RouteRule | None = None, **plan: object) -> Plan:
+def planned(*lanes: Lane, rule: RouteRule | None = None, **plan: Any) -> Plan:
     if rule is None:
         return by_application(lanes, **plan)
     chosen = {name: plan.pop(name) for name in ("weights", "targets") if name in plan}
-    route = Route(rule, tuple(range(len(lanes))), **chosen)  # type: ignore[arg-type]
-    return Plan(lanes, (route,), **plan)  # type: ignore[arg-type]
+    route = Route(rule, tuple(range(len(lanes))), **chosen)
+    return Plan(lanes, (route,), **plan)

@@ -15,6 +15,7 @@ from stretto.core.plan import (
     Fixed,
     Late,
     Order,
+    Plan,
     Route,
     RouteRule,
     Work,
@@ -149,9 +150,9 @@ def test_a_worklist_that_mixes_up_applications_is_refused() -> None:
     window = lane("window", select=Worklist((Work(0, 1, (ticket,)),)))
     routes = (Route(RouteRule.BY_APPLICATION, (0,)),) * 2
     with pytest.raises(PlanError, match="lane window puts a query of cat into a batch of dog/v"):
-        made.dispatcher.adopt(0, type(plan)((window,), routes))
+        made.dispatcher.adopt(0, Plan((window,), routes))
     made.cancel(ticket)
-    made.adopt(type(plan)((window,), routes))  # it has gone, and the number says nothing any more
+    made.adopt(Plan((window,), routes))  # it has gone, and the number says nothing any more
     assert made.batches() == []
 
 

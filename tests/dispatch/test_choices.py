@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from stretto.core.plan import Deferred, Eager, Fixed, LaneChoice, Late, Plan, Route, RouteRule, WorkerChoice
@@ -40,7 +42,7 @@ def test_more_workers_than_a_word_has_bits() -> None:
     assert [worker for worker, _, _ in made.batches()] == [70, 131, 150]
 
 
-def two_lanes(choice: LaneChoice, *, workers: int = 1, **rules: object) -> Driver:
+def two_lanes(choice: LaneChoice, *, workers: int = 1, **rules: Any) -> Driver:
     """Lanes 0 and 1 on the same workers, reached by client number."""
     crew = tuple(range(workers))
     lanes = tuple(lane(f"lane-{number}", crew, release=Eager(1), **rules) for number in range(2))

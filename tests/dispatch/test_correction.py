@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from statistics import quantiles
+from typing import Any
 
 import pytest
 
@@ -103,7 +104,7 @@ def test_a_step_that_is_none_is_refused(step: float) -> None:
         Dispatcher(deployed(), planned(lane()), correction=step)
 
 
-def caps(took: list[int], cap: AdaptiveCap, **rules: object) -> list[int]:
+def caps(took: list[int], cap: AdaptiveCap, **rules: Any) -> list[int]:
     """Sizes of the batches when there is always more to do and they take so long."""
     made = driver(lane(adaptive_cap=cap, **rules))
     for _ in range(200):

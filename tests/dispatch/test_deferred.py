@@ -11,7 +11,7 @@ from stretto.core.plan import Deferred, Late, Order
 from stretto.core.worker import Worker
 from stretto.dispatch.dispatcher import Drop, Run
 from tests.dispatch.driver import Driver
-from tests.dispatch.small import PROFILE, deployed, driver, lane, straight, variant
+from tests.dispatch.small import PROFILE, deployed, driver, lane, on_kinds, straight, variant
 
 
 def deferred(crew: tuple[int, ...] = (0,), *, gathered: bool = False, max_batch: int = 4096, **rules: Any) -> Driver:
@@ -213,7 +213,7 @@ def test_the_earliest_deadline_sets_the_start_whatever_the_order(late: Late) -> 
 
 def test_of_two_kinds_of_worker_the_second_gets_its_own_moment() -> None:
     """Regression: a candidate that waited for the slow kind forgot to start on the quick one, which stood idle."""
-    both = type(variant())("v", 0.5, (straight(0, 40, kind="slow"), straight(0, 10, kind="quick")))
+    both = on_kinds("v", straight(0, 40, kind="slow"), straight(0, 10, kind="quick"))
     on = deployed(both, crew=(Worker("s", "slow"), Worker("q", "quick")))
     made = driver(lane(crew=(0, 1), release=Deferred(when_gathered=False), late=Late.DROP_WHEN_INFEASIBLE), on=on)
     made.query(60)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from stretto.core.outcome import Outcome
@@ -9,7 +11,7 @@ from stretto.core.plan import Eager, Fixed, Late, MostAccurate, Order
 from stretto.core.worker import Worker
 from stretto.dispatch.dispatcher import Drop
 from tests.dispatch.driver import Driver
-from tests.dispatch.small import PROFILE, deployed, driver, lane, straight, variant
+from tests.dispatch.small import PROFILE, deployed, driver, lane, on_kinds, straight, variant
 
 ON_TIME, LATE = Outcome.ON_TIME, Outcome.LATE
 INFEASIBLE, EXPIRED = Outcome.DROPPED_INFEASIBLE, Outcome.DROPPED_EXPIRED
@@ -106,9 +108,9 @@ def test_refusal_with_no_worker_left() -> None:
     assert made.outcome(made.query(10_000)) is INFEASIBLE
 
 
-def two_kinds(**rules: object) -> Driver:
+def two_kinds(**rules: Any) -> Driver:
     """Worker 0 is slow (40 ns), worker 1 is quick (10 ns); both are idle."""
-    both = type(variant())("v", 0.5, (straight(0, 40, kind="slow"), straight(0, 10, kind="quick")))
+    both = on_kinds("v", straight(0, 40, kind="slow"), straight(0, 10, kind="quick"))
     crew = (Worker("s", "slow"), Worker("q", "quick"))
     return driver(lane(crew=(0, 1), release=Eager(1), **rules), on=deployed(both, crew=crew))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from stretto.core.application import Variant
 from stretto.core.deployment import Deployment
 from stretto.core.outcome import Outcome
@@ -14,7 +16,7 @@ from tests.dispatch.small import PROFILE, deployed, driver, lane, planned, varia
 MODELS = tuple(variant(name, memory=4, load_ns=100) for name in "abc")
 
 
-def cramped(memory: int = 8, *, resident: tuple[str, ...] | None = None, workers: int = 1, **rules: object) -> Driver:
+def cramped(memory: int = 8, *, resident: tuple[str, ...] | None = None, workers: int = 1, **rules: Any) -> Driver:
     """Three variants of 4 bytes and 100 ns to load, a lane for each, reached by client number."""
     return Driver(small_workers(memory, resident, workers), three_lanes(workers, **rules))
 
@@ -24,7 +26,7 @@ def small_workers(memory: int, resident: tuple[str, ...] | None, workers: int) -
     return deployed(*MODELS, crew=crew)
 
 
-def three_lanes(workers: int = 1, **rules: object) -> Plan:
+def three_lanes(workers: int = 1, **rules: Any) -> Plan:
     crew = tuple(range(workers))
     lanes = tuple(lane(name, crew, select=Fixed(number), **rules) for number, name in enumerate("abc"))
     return Plan(lanes, (Route(RouteRule.BY_CLIENT, (0, 1, 2), targets=(0, 1, 2)),))

@@ -5,6 +5,8 @@ l(b) = 2·b + 10. floor_rates[b-1] is the rate from which a batch below b is not
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from stretto.core.outcome import Outcome
@@ -15,9 +17,7 @@ from tests.dispatch.small import driver, lane
 GIVEN_UP = Outcome.DROPPED_OVERLOAD
 
 
-def behind_a_busy_worker(
-    slacks: tuple[int, ...], floors: tuple[float, ...], **rules: object
-) -> tuple[Driver, list[int]]:
+def behind_a_busy_worker(slacks: tuple[int, ...], floors: tuple[float, ...], **rules: Any) -> tuple[Driver, list[int]]:
     """The worker is free at 12; queries with these slacks at that moment are waiting."""
     made = driver(lane(**({"late": Late.DROP_WHEN_DISPATCHED, "floor_rates": floors} | rules)))
     made.query(1000)

@@ -12,7 +12,7 @@ from tests.dispatch.small import deployed, driver, lane, straight, variant
 
 def starts(made: Driver, until: int) -> list[tuple[int, int]]:
     """(start, queries) of the batches that begin up to a moment, the driver called exactly when it is wanted."""
-    found = []
+    found: list[tuple[int, int]] = []
     while True:
         found.extend((run.start_ns, len(run.tickets)) for run in made.taken() if isinstance(run, Run))
         wake = made.wake()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pytest
 
 from stretto.core.application import Application
 from stretto.core.deployment import Deployment
-from stretto.core.plan import Route, RouteRule, by_application
+from stretto.core.plan import Fixed, Plan, Route, RouteRule, by_application
 from stretto.core.worker import workers
 from tests.dispatch.driver import Driver
 from tests.dispatch.small import GATHER, driver, lane, planned, variant
@@ -21,7 +22,7 @@ def joined(driver: Driver, **query: int) -> int:
     return driver.lane_number(driver.submit(**query))
 
 
-def joined_by_all(rule: RouteRule, **plan: object) -> list[int]:
+def joined_by_all(rule: RouteRule, **plan: Any) -> list[int]:
     """The lanes that eight queries join, of clients 0 1 2 0 1 2 0 1 and classes 2 2 1 1 0 0 2 2."""
     made = driver(*THREE, rule=rule, **plan)
     return [
@@ -46,9 +47,8 @@ def test_each_rule_has_its_own_way(rule: RouteRule) -> None:
 
 def test_by_application() -> None:
     two = Deployment((Application("a", 100, (variant(),)), Application("b", 100, (variant(),))), workers(2))
-    lanes = (lane("for-b", (0,), select=THREE[0].select, release=GATHER), lane("for-a", (1,), release=GATHER))
-    plan = by_application((lanes[1], lane("for-b", (0,), select=type(THREE[0].select)(1), release=GATHER)))
-    made = Driver(two, plan)
+    lanes = (lane("for-a", (1,), release=GATHER), lane("for-b", (0,), select=Fixed(1), release=GATHER))
+    made = Driver(two, by_application(lanes))
     assert [joined(made, application=number) for number in (0, 1, 1, 0)] == [0, 1, 1, 0]
 
 
@@ -110,7 +110,7 @@ def test_draws_and_rounds_go_on_over_a_new_plan() -> None:
     unbroken = driver(*THREE, rule=RouteRule.WEIGHTED, weights=(1.0, 1.0, 1.0), seed=5)
     replanned = driver(*THREE, rule=RouteRule.WEIGHTED, weights=(1.0, 1.0, 1.0), seed=5)
     expected = [joined(unbroken) for _ in range(30)]
-    found = []
+    found: list[int] = []
     for _ in range(10):
         found.extend(joined(replanned) for _ in range(3))
         for query in replanned.dispatcher.waiting():
@@ -129,8 +129,7 @@ def test_draws_and_rounds_go_on_over_a_new_plan() -> None:
 
 def test_two_applications_may_be_routed_differently() -> None:
     two = Deployment((Application("a", 100, (variant(),)), Application("b", 100, (variant(),))), workers(2))
-    pair = tuple(lane(f"b-{number}", (number,), select=type(THREE[0].select)(1), release=GATHER) for number in range(2))
-    plan = planned(lane("a", (0,), release=GATHER), *pair, rule=RouteRule.ROUND_ROBIN)
+    pair = tuple(lane(f"b-{number}", (number,), select=Fixed(1), release=GATHER) for number in range(2))
     routes = (Route(RouteRule.BY_APPLICATION, (0,)), Route(RouteRule.ROUND_ROBIN, (1, 2)))
-    made = Driver(two, type(plan)(plan.lanes, routes))
+    made = Driver(two, Plan((lane("a", (0,), release=GATHER), *pair), routes))
     assert [joined(made, application=number) for number in (0, 1, 0, 1, 1)] == [0, 1, 0, 2, 1]

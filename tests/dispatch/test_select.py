@@ -14,7 +14,7 @@ from stretto.core.plan import (
 )
 from stretto.core.worker import Worker
 from tests.dispatch.models import FAST, MIDDLE, MODELS, SLOW, cells
-from tests.dispatch.small import FAR, GATHER, deployed, driver, lane, planned, straight, variant
+from tests.dispatch.small import FAR, GATHER, deployed, driver, lane, on_kinds, planned, straight, variant
 
 
 def after_two(select: Select) -> tuple[int, int, list[int]]:
@@ -72,7 +72,7 @@ def test_select_is_asked_per_kind_of_worker() -> None:
         variant("both", straight(2, 10, kind="a")),
         variant("large", straight(2, 20, kind="a")),
     )
-    both = type(models[0])("both", 0.5, (straight(2, 10, kind="a"), straight(2, 30, kind="b")))
+    both = on_kinds("both", straight(2, 10, kind="a"), straight(2, 30, kind="b"))
     on = deployed(both, models[1], crew=crew)
     for select in (
         MostAccurate((1, 0)),
@@ -88,7 +88,7 @@ def test_select_is_asked_per_kind_of_worker() -> None:
 def test_a_table_for_every_kind_passes_by_workers_that_cannot_run_its_variant() -> None:
     """The candidate of a kind that cannot run the variant does not hide the idle worker that can."""
     crew = (Worker("b", "b"), Worker("a", "a"))
-    both = type(MODELS[0])("both", 0.5, (straight(2, 10, kind="a"), straight(2, 30, kind="b")))
+    both = on_kinds("both", straight(2, 10, kind="a"), straight(2, 30, kind="b"))
     on = deployed(both, variant("large", straight(2, 20, kind="a")), crew=crew)
     made = driver(lane(crew=(0, 1), select=cells([[1], [1], [0]])), on=on)
     made.submit()

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from stretto.core.plan import Deferred, Eager, Late, Table, Tables
 from stretto.core.worker import Worker
 from tests.dispatch.driver import Driver
 from tests.dispatch.models import FAST, MIDDLE, MODELS, SLOW, cells
-from tests.dispatch.small import GATHER, deployed, driver, lane, planned, straight
+from tests.dispatch.small import GATHER, deployed, driver, lane, on_kinds, planned, straight
 
 
-def with_table(table: Table, **rules: object) -> Driver:
+def with_table(table: Table, **rules: Any) -> Driver:
     return driver(lane(select=table, **rules), on=deployed(*MODELS))
 
 
@@ -70,8 +72,8 @@ def test_where_late_ones_are_dropped_a_coarse_table_saves_the_head_on_the_fastes
 
 def test_a_table_has_one_speaker_per_kind() -> None:
     crew = (Worker("a", "a"), Worker("b", "b"))
-    both = type(MODELS[0])("x", 0.5, (straight(2, 10, kind="a"), straight(2, 10, kind="b")))
-    other = type(MODELS[0])("y", 0.5, (straight(2, 20, kind="a"), straight(2, 20, kind="b")))
+    both = on_kinds("x", straight(2, 10, kind="a"), straight(2, 10, kind="b"))
+    other = on_kinds("y", straight(2, 20, kind="a"), straight(2, 20, kind="b"))
     for tables, chosen in (
         ((cells([[0]], kind="a"), cells([[1]], kind="b")), [0, 1]),
         ((cells([[1]]), cells([[0]], kind="b")), [1, 0]),

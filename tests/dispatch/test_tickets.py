@@ -8,7 +8,7 @@ from stretto.core.outcome import Outcome
 from stretto.core.plan import Deferred, Eager, Late
 from tests.dispatch import promises
 from tests.dispatch.books import Stage
-from tests.dispatch.small import FAR, GATHER, driver, lane
+from tests.dispatch.small import FAR, GATHER, driver, lane, planned
 
 CANCELLED, OVERLOAD = Outcome.DROPPED_CANCELLED, Outcome.DROPPED_OVERLOAD
 
@@ -24,7 +24,7 @@ def test_a_waiting_query_is_withdrawn() -> None:
 def test_a_running_query_is_withdrawn_and_its_batch_runs_on() -> None:
     made = driver(lane(release=GATHER))
     first, second = made.query(500), made.query(500)
-    made.adopt(type(made.plan)((lane(),), made.plan.routes))
+    made.adopt(planned(lane()))
     assert made.cancel(first)
     made.at(14).finish(0)
     assert (made.outcome(first), made.outcome(second)) == (CANCELLED, Outcome.ON_TIME)

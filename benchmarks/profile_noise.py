@@ -59,7 +59,7 @@ def difference(one: dict[str, Any], other: dict[str, Any]) -> float:
 def main() -> None:
     """Quiet twice, one core busy, all cores busy."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--budget-s", type=float, default=20.0, help="seconds of runs for each profile")
+    parser.add_argument("--budget-s", type=float, default=8.0, help="seconds of runs for each profile")
     parser.add_argument("--repository", default="zoo:fashion", help="one application")
     parser.add_argument("--variants", nargs="*", help="in place of three that span the ladder")
     options = parser.parse_args()

@@ -269,9 +269,9 @@ def labelled_for(application: ApplicationFiles, variant: VariantFiles, file: Pat
 def write_metrics(variant: VariantFiles, evaluation: Evaluation) -> bool:
     """Brings metrics.json up to date, keeping what else it holds. False where variant.toml states the accuracy."""
     path = variant.folder / "metrics.json"
-    if variant.metrics is None:
+    if variant.metrics is None and variant.has_accuracy:
         return False
-    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    content: dict[str, Any] = {} if variant.metrics is None else json.loads(path.read_text(encoding="utf-8"))
     content["accuracy"] = round(evaluation.accuracy, 6)
     content["test_samples"] = evaluation.samples
     for key in ("recall", "confusion", "validation_accuracy"):

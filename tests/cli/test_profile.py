@@ -214,3 +214,9 @@ def test_code_of_the_user_can_be_profiled(built: Built, tmp_path: Path, monkeypa
     assert "rows/mine: my_rows:broken failed on a batch of 1: RuntimeError: no such row" in refused(
         built.app, *QUICK, "--variant", "mine"
     )
+
+
+def test_a_bare_model_gets_its_first_accuracy(built: Built, tmp_path: Path) -> None:
+    (built.variant("fast") / "metrics.json").unlink()
+    printed(built.app, *QUICK, "--data", labelled(tmp_path / "test.npz"))
+    assert read_repository(built.app).applications[0].variant("fast").has_accuracy

@@ -134,7 +134,10 @@ def look_again(s: Any, lane_index: int, now_ns: int, gave_up: bool) -> None:
 def give_candidate(s: Any, worker_index: int, now_ns: int) -> bool:
     """The candidate of the first of the worker's lanes, in the order of choice, that has something for it."""
     past_ns, tried = -NEVER, NONE
-    for _ in range(workers(s)[worker_index].lane_count):
+    asked = 0
+    # Earliest start ends by itself: rank and lane rise with every pick, also when one that gave up heads comes again.
+    while s.lane_choice == LaneChoice.EARLIEST_START or asked < workers(s)[worker_index].lane_count:
+        asked += 1
         lane_index = pick_lane(s, worker_index, now_ns, past_ns, tried)
         if lane_index == NONE:
             return False

@@ -376,7 +376,6 @@ def test_of_two_workers_at_one_instant_the_first_goes_first() -> None:
     assert simulated(case) == referred(case) == (batches, [])
 
 
-@pytest.mark.xfail(strict=True, reason="a worker soon free asks as many times as it has lanes, and one lane twice")
 def test_a_lane_that_gave_up_its_head_in_vain_does_not_use_up_the_turn_of_another() -> None:
     """At 8, lane 1 drops a head and its next one had better wait for worker 1: lane 0 was not asked any more."""
     models = [

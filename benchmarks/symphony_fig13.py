@@ -3,11 +3,13 @@
 A decision reaches its worker, with its inputs, d_ctrl + d_data·b after it was made (appendix C). The figure's axis is
 the latency of a batch, so d_ctrl is swept: within what RDMA takes (99.99% within 33 µs), then within TCP's tail.
 Besides, d_data per query, which grows with the batch: 33 µs and, as TCP's tail is 12 times its median, 400 µs. The
-paper gives curves, no numbers, and its text no range for TCP: "tail" here is 8 ms; at 2 ms the rows show 4 to 9%
-lost. The claims put numbers on "marginally", "significantly" and "the tighter, the more severely".
+paper gives curves, no numbers, and its text no range for TCP: "tail" is judged at 2 and at 8 ms. The claims put
+numbers on "marginally", "significantly" and "the tighter, the more severely".
 """
 
 from __future__ import annotations
+
+import itertools
 
 from harness import Benchmark, goodput, like
 
@@ -22,6 +24,7 @@ APPLICATIONS, WORKERS = 20, 32
 SLOS_MS = (20.0, 25.0, 50.0, 100.0)
 RDMA_MS = (0.0, 0.01, 0.02, 0.033, 0.05)
 TCP_MS = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0)
+TAIL_MS = (2.0, 8.0)  # where "significantly" is judged
 DATA_MS = (0.033, 0.4)  # per query
 SECONDS = 10.0
 SEEDS = (1, 2, 3)
@@ -82,15 +85,16 @@ def main() -> None:
             ours=worst,
             met=worst <= 0.02,
         )
-        at_most = [lost[rule, slo_ms, TCP_MS[-1], 0.0] for slo_ms in SLOS_MS]
-        for slo_ms, ours in zip(SLOS_MS[:2], at_most, strict=False):
+        for control_ms, slo_ms in itertools.product(TAIL_MS, SLOS_MS[:2]):
+            ours = lost[rule, slo_ms, control_ms, 0.0]
             bench.claim(
-                f"{rule}: loss at {TCP_MS[-1]:g} ms (TCP's tail), SLO {slo_ms:g} ms",
+                f"{rule}: loss at {control_ms:g} ms (TCP's tail), SLO {slo_ms:g} ms",
                 paper="significant",
                 target="≥ 0.1",
                 ours=ours,
                 met=ours >= 0.1,
             )
+        at_most = [lost[rule, slo_ms, TCP_MS[-1], 0.0] for slo_ms in SLOS_MS]
         bench.claim(
             f"{rule}: loss at {TCP_MS[-1]:g} ms by SLO 20, 25, 50, 100 ms",
             paper="tighter, more severe",

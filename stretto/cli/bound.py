@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from stretto.cli.inputs import described_scenario
-from stretto.cli.options import Arrivals, Json, Model, OptionalScenarioFile, SloMs, Workers
-from stretto.cli.output import print_json, print_tables
+from stretto.cli.options import Arrivals, Json, Model, OptionalScenarioFile, Plot, SloMs, Workers
+from stretto.cli.output import check_plot, print_json, print_tables
 
 if TYPE_CHECKING:
     from stretto.cli.scenario.read import Scenario
@@ -31,6 +31,7 @@ def bound(
     workers: Workers = None,
     arrivals: Arrivals = None,
     as_json: Json = False,
+    plot: Plot = None,
 ) -> None:
     """Print upper bounds on goodput.
 
@@ -45,10 +46,16 @@ def bound(
     """
     from stretto.sim.bounds import fluid_accuracy
 
+    check_plot(plot)
     described = described_scenario(scenario, model, slo_ms, workers, arrivals)
     bounds = bounds_of(described)
     rates = described.source.expected_rates(described.deployment, described.seconds)
     at_load = None if scenario is None else fluid_accuracy(described.deployment, rates)
+    if plot is not None:
+        from stretto.report.plots import bound_figure, save
+
+        named = {"uncoordinated": bounds.uncoordinated, "staggered": bounds.staggered, "fluid": bounds.fluid}
+        save(bound_figure({name: rate for name, rate in named.items() if rate is not None}, described.name), plot)
     if as_json:
         print_json(
             {

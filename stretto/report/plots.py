@@ -150,6 +150,13 @@ def draw_bad_rates(axes: Any, found: Mapping[str, GoodputResult]) -> None:
     axes.legend(loc="upper left")
 
 
+def bound_figure(bounds: Mapping[str, float], title: str) -> Any:
+    """What each way of running could answer, side by side."""
+    with _figure(7.5, 1.2 + 0.5 * len(bounds), 1, title) as (figure, (axes,)):
+        draw_bars(axes, bounds, "queries/s, at most", "{:,.0f}", labels=True)
+    return figure
+
+
 def rate_figure(
     curves: Mapping[str, Sequence[tuple[float, Summary]]],
     rate: float,

@@ -219,3 +219,10 @@ def test_plots_without_matplotlib_say_what_to_install(
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     message = refused("simulate", small, "--plot", tmp_path / "plot.png")
     assert "pip install 'stretto[plot]'" in message
+
+
+def test_bound_draws_its_plot(tmp_path: Path) -> None:
+    plot = tmp_path / "bound.png"
+    shown = CliRunner().invoke(app, ["bound", "--model", "symphony_1080ti:ResNet50", "--plot", str(plot)])
+    assert shown.exit_code == 0
+    assert plot.read_bytes().startswith(b"\x89PNG")

@@ -20,11 +20,13 @@ ARROWS = {
     "dispatch": {"core"},
     "planners": {"core"},
     "sim": {"core", "dispatch", "planners"},
-    "live": {"core", "dispatch", "planners", "backends"},
+    "live": {"core", "dispatch", "planners", "backends", "config", "repository"},
     "config": {"core"},
     "repository": {"core", "config"},
-    "backends": {"core"},
+    "backends": {"core", "config", "repository"},
     "profiling": {"core", "backends", "config", "repository"},
+    "api": {"core", "config", "repository", "live"},
+    "client": {"core"},
     "report": {"core", "sim", "profiling", "repository"},
 }
 

@@ -49,7 +49,7 @@ def check_plan(plan: Plan, deployment: Deployment) -> None:
     for application, route in zip(deployment.applications, plan.routes, strict=True):
         _check_route(route, application.name, len(plan.lanes))
     for number, route in enumerate(plan.routes):
-        for lane_number in route.lanes:
+        for lane_number in (*route.lanes, *route.demands):
             _check_serves(plan.lanes[lane_number], number, deployment)
     _check_placement(plan, deployment)
 
@@ -167,7 +167,7 @@ def _check_route(route: Route, application: str, lanes: int) -> None:
     where = f"the route of application {application}"
     if not route.lanes:
         raise PlanError(f"{where} leads to no lane")
-    if not all(0 <= lane < lanes for lane in route.lanes):
+    if not all(0 <= lane < lanes for lane in (*route.lanes, *route.demands)):
         raise PlanError(f"{where} names a lane outside 0 … {lanes - 1}")
     if route.rule is RouteRule.BY_APPLICATION and len(route.lanes) != 1:
         raise PlanError(f"{where} is by application and needs exactly one lane")

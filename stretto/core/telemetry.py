@@ -24,6 +24,7 @@ class WaitingQuery:
     client: int
     query_class: int
     priority: int
+    demand: int = -1
 
 
 @dataclass(frozen=True, eq=False)

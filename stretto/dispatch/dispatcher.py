@@ -113,6 +113,7 @@ class Dispatcher:
         client: int = -1,
         query_class: int = -1,
         priority: int = 0,
+        demand: int = -1,
     ) -> int:
         """A query came; returns its ticket. `tag` is the driver's own number for it."""
         if not 0 <= application < self._applications:
@@ -120,12 +121,15 @@ class Dispatcher:
         if self._free_slots[0] == 0:
             self.grow()
         self._empty_buffer()
-        return events.submit(self._state, now_ns, application, deadline_ns, tag, client, query_class, priority)
+        return events.submit(self._state, now_ns, application, deadline_ns, tag, client, query_class, priority, demand)
 
-    def cancel(self, now_ns: int, ticket: int) -> bool:
-        """Withdraw a query, waiting or running; false if it has already ended."""
+    def cancel(self, now_ns: int, ticket: int, reason: Outcome = Outcome.DROPPED_CANCELLED) -> bool:
+        """Withdraw a query, waiting or running; false if it has already ended.
+
+        `reason` FAILED is for a query that its model cannot answer, while the rest of its batch can.
+        """
         self._empty_buffer()
-        return bool(events.cancel(self._state, now_ns, ticket))
+        return bool(events.withdraw(self._state, now_ns, ticket, int(reason)))
 
     def finished(self, now_ns: int, worker: int, ok: bool = True) -> None:
         """The worker's running batch, or its load, ended."""
@@ -199,9 +203,17 @@ class Dispatcher:
                 client=int(queries[slot]["client"]),
                 query_class=int(queries[slot]["query_class"]),
                 priority=int(queries[slot]["priority"]),
+                demand=int(queries[slot]["demand"]),
             )
             for slot in self._waiting_slots()
         )
+
+    def resident(self, worker: int) -> tuple[int, ...]:
+        """The variants that the worker holds, as the dispatcher knows it."""
+        self._check_worker(worker)
+        count = len(self.deployment.variants)
+        entries = self.memory["resident"][worker * count : (worker + 1) * count]
+        return tuple(np.flatnonzero(entries["loaded"]).tolist())
 
     def grow(self) -> None:
         """Room for twice as many waiting and running queries."""

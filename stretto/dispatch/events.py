@@ -77,6 +77,7 @@ def submit(
     client: int,
     query_class: int,
     priority: int,
+    demand: int,
 ) -> int:
     """A query came. Returns its ticket. The caller makes sure that a slot is free."""
     s = state[0]
@@ -94,6 +95,7 @@ def submit(
     query.client = client
     query.query_class = query_class
     query.priority = priority
+    query.demand = demand
     query.work = NONE
     query.status = Status.WAITING
     ticket = ticket_of(s, slot)
@@ -107,8 +109,8 @@ def submit(
 
 
 @compiled
-def cancel(state: Any, now_ns: int, ticket: int) -> bool:
-    """The client withdrew. True if the query was still waiting or running."""
+def withdraw(state: Any, now_ns: int, ticket: int, reason: int) -> bool:
+    """The query ends now, for this reason. True if it was still waiting or running."""
     s = state[0]
     s.now_ns = max(s.now_ns, now_ns)
     slot = slot_of(s, ticket)
@@ -117,10 +119,10 @@ def cancel(state: Any, now_ns: int, ticket: int) -> bool:
         query = queries(s)[slot]
         if query.status == Status.WAITING:
             lane_index = query.lane
-            drop_waiting(s, slot, Outcome.DROPPED_CANCELLED.value)
+            drop_waiting(s, slot, reason)
             refresh(s, lane_index, s.now_ns)
         else:
-            announce_drop(s, slot, Outcome.DROPPED_CANCELLED.value)
+            announce_drop(s, slot, reason)
             query.status = Status.GONE
             s.running -= 1
     due(s, s.now_ns)

@@ -174,7 +174,7 @@ def lay_out_plan(memory: Memory, deployment: Deployment, plan: Plan) -> None:
     memory.put("members", members.ravel())
     memory.put("tables", tables)
     for name, values in parts.items():
-        memory.put(name, np.array(values, dtype=DTYPES[name]))
+        memory.put(name, np.concatenate(values) if name == "cells" and values else np.array(values, dtype=DTYPES[name]))
     memory.put("rate_counts", np.zeros(count * RATE_BUCKETS, dtype=np.int64))
     memory.put("ends", np.full(count * LISTS * 2 * LEVELS, -1, dtype=np.int64))
     memory.put("heap", np.arange(count, dtype=np.int64))
@@ -228,8 +228,10 @@ def _lay_out_lane(record: Any, lane: Lane, deployment: Deployment, parts: dict[s
 def _lay_out_tables(records: Any, lane: Lane, deployment: Deployment, cells: list[Any]) -> None:
     select = lane.select
     for table in (select,) if isinstance(select, Table) else select.tables if isinstance(select, Tables) else ():
-        first = len(cells)
-        cells.extend(zip(table.variant.ravel().tolist(), table.batch.ravel().tolist(), strict=True))
+        first = sum(map(len, cells))
+        block = np.empty(table.variant.size, dtype=DTYPES["cells"])
+        block["variant"], block["batch"] = table.variant.ravel(), table.batch.ravel()
+        cells.append(block)
         for number, kind in enumerate(deployment.kinds):
             if table.kind is None or table.kind == kind:
                 records[number] = (first, *table.variant.shape, table.slack_step_ns)
@@ -244,9 +246,10 @@ def _lay_out_routes(memory: Memory, plan_routes: tuple[Route, ...]) -> None:
     for number, route in enumerate(plan_routes):
         # A round goes on where it was, or many plans in a row would favour the first lane.
         cursor = 0 if before is None else int(before[number]["cursor"]) % len(route.lanes)
-        routes[number] = (route.rule, len(lanes), len(route.lanes), len(targets), len(route.targets), cursor)
+        numbers = (len(lanes), len(route.lanes), len(targets), len(route.targets))
+        routes[number] = (route.rule, *numbers, len(targets) + len(route.targets), len(route.demands), cursor)
         lanes.extend(route.lanes)
-        targets.extend(route.targets)
+        targets.extend((*route.targets, *route.demands))
         weights = route.weights if route.rule is RouteRule.WEIGHTED else (1.0,) * len(route.lanes)
         alias.extend(alias_table(weights))
     memory.put("routes", routes)

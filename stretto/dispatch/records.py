@@ -105,6 +105,7 @@ QUERY = np.dtype(
         ("client", "i8"),
         ("query_class", "i8"),
         ("priority", "i8"),
+        ("demand", "i8"),  # which of its route's demand lanes it must go to; -1: none
         ("generation", "i8"),  # tells a reused slot from the ticket of its last query
         ("next", "i8"),  # in the batch, or in the free list
         ("work", "i8"),  # the worklist entry that holds it
@@ -221,6 +222,8 @@ ROUTE = np.dtype(
         ("count", "i8"),
         ("target_first", "i8"),
         ("target_count", "i8"),
+        ("demand_first", "i8"),  # lanes by demand, in `route_targets`
+        ("demand_count", "i8"),
         ("cursor", "i8"),
     ],
     align=True,

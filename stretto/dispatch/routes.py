@@ -66,6 +66,8 @@ def lane_alive(s: Any, slot: int, lane_index: int) -> int:
     if lane_index != NONE and lanes(s)[lane_index].alive > 0:
         return lane_index
     route = routes(s)[queries(s)[slot].application]
+    if 0 <= queries(s)[slot].demand < route.demand_count:
+        return NONE
     for position in range(route.first, route.first + route.count):
         other = int64s(s.route_lanes_at, s.route_lanes_count)[position]
         if lanes(s)[other].alive > 0:
@@ -78,6 +80,8 @@ def route_query(s: Any, slot: int) -> int:
     """The lane for a query."""
     query = queries(s)[slot]
     route = routes(s)[query.application]
+    if 0 <= query.demand < route.demand_count:
+        return int64s(s.route_targets_at, s.route_targets_count)[route.demand_first + query.demand]
     position = 0
     if route.rule == RouteRule.ROUND_ROBIN:
         position = round_robin(route)

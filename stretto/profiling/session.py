@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from stretto.backends.model import TensorSpec
+from stretto.backends.of_variant import model_source
 from stretto.backends.source import BACKENDS, ModelSource, load_model
 from stretto.core.application import check_name
 from stretto.core.errors import ProfileError, StrettoError
@@ -214,22 +214,6 @@ def _copied(repository: Repository, out: Path) -> Repository:
         raise StrettoError(f"{out} cannot be written ({error.strerror or 'output error'})") from None
     copies = [read_repository(out / application.name) for application in repository.applications]
     return replace(repository, applications=tuple(copy.applications[0] for copy in copies))
-
-
-def model_source(
-    application: ApplicationFiles, variant: VariantFiles, threads: int = 1, device: str = "cpu"
-) -> ModelSource:
-    """How a variant of a repository is loaded; its model is held to what the application declares."""
-    takes, gives = application.input, application.output
-    return ModelSource(
-        variant.backend,
-        variant.file,
-        variant.code,
-        threads,
-        device,
-        inputs=(TensorSpec(takes.name, takes.dtype, tuple(variant.input_shape)),),
-        outputs=(TensorSpec(gives.name, gives.dtype, tuple(gives.shape)),),
-    )
 
 
 def _allowed(batches: tuple[int, ...], application: ApplicationFiles, variant: VariantFiles) -> tuple[int, ...]:

@@ -1,0 +1,61 @@
+"""ModelStreamInfer: requests of one stream, each answered when it is ready.
+
+A stream has so many requests unanswered at a time and no more: then nothing is read until an answer has been taken by
+the client, so a client that does not read its answers stops itself. When the stream ends or its client leaves, no task
+of it is left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import grpc
+
+from stretto.api.grpc import wire
+from stretto.api.grpc.compression import plain
+from stretto.api.grpc.responses import streamed, streamed_error
+from stretto.api.grpc.status import end, is_withdrawn, status_of
+from stretto.api.limits import Limits
+
+CALL = "ModelStreamInfer"
+
+
+async def answer_stream(context: Any, infer: Callable[[bytes], Awaitable[bytes]], limits: Limits) -> None:
+    """Reads requests until the client has no more, and writes answers until none is owed."""
+    unanswered = asyncio.Semaphore(limits.requests_per_stream)
+    writing = asyncio.Lock()  # gRPC takes one message at a time
+
+    async def answer(body: bytes) -> None:
+        message = await answer_to(body, infer, limits)
+        async with writing:
+            await context.write(message)
+        unanswered.release()
+
+    try:
+        async with asyncio.TaskGroup() as answers:
+            while True:
+                await unanswered.acquire()
+                body = await context.read()
+                if body is grpc.aio.EOF:
+                    break
+                answers.create_task(answer(body))
+    except ExceptionGroup as failures:
+        # Requests fail inside `answer_to`; what fails here is the stream itself.
+        await end(context, status_of(failures, CALL))
+
+
+async def answer_to(body: bytes, infer: Callable[[bytes], Awaitable[bytes]], limits: Limits) -> bytes:
+    """A serialized ModelStreamInferResponse: the answer, or why there is none."""
+    try:
+        body = await plain(body, limits.inflated_bytes)
+        return streamed(await infer(body))
+    except asyncio.CancelledError as error:
+        if is_withdrawn():
+            raise
+        failure: BaseException = error
+    except Exception as error:
+        failure = error
+    status = status_of(failure, CALL)
+    return streamed_error(wire.request_id(body, limits), status.message, status.parameters)

@@ -1,0 +1,65 @@
+"""What passes between a translator and the data plane: a request, a response, and the tensors in them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+
+@dataclass(slots=True)
+class InputTensor:
+    """`array` has the shape that the client stated, batch included. BYTES is an object array of bytes."""
+
+    name: str
+    datatype: str  # FP32, INT64, BYTES, … as the protocol names them
+    array: Array
+
+
+@dataclass(slots=True)
+class WantedOutput:
+    """`classification`: give so many best classes instead of the numbers; 0: the numbers."""
+
+    name: str
+    classification: int = 0
+    binary: bool = False  # HTTP only: the translator's own
+
+
+@dataclass(slots=True)
+class InferRequest:
+    """`version` pins a variant; "" leaves the choice to Stretto. `outputs` empty: all of them.
+
+    `parameters` are as the client gave them: bool, int, float or str values; the data plane checks those it knows.
+    """
+
+    application: str
+    inputs: list[InputTensor]
+    version: str = ""
+    id: str = ""
+    outputs: list[WantedOutput] = field(default_factory=list)
+    parameters: dict[str, Any] = field(default_factory=dict)
+    traceparent: str = ""  # of the caller's trace, where there is one
+
+
+@dataclass(slots=True)
+class OutputTensor:
+    """`array` is the client's own copy."""
+
+    name: str
+    datatype: str
+    array: Array
+    binary: bool = False
+
+
+@dataclass(slots=True)
+class InferResponse:
+    """`parameters` are those of docs/serving.md; every value is a str, a float or an int."""
+
+    application: str
+    version: str
+    id: str
+    outputs: list[OutputTensor]
+    parameters: dict[str, Any]

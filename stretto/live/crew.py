@@ -1,0 +1,144 @@
+"""The workers as they come and go: started, lost, started again after a pause that grows, and watched while they run."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from stretto.live.executor import Executor, Job, Listener, Report
+from stretto.live.shelf import ModelSpec
+
+log = logging.getLogger("stretto.live")
+
+FIRST_PAUSE_S = 0.1
+LONGEST_PAUSE_S = 10.0
+HEALTHY_S = 30.0  # a worker that lived so long starts again after the first pause
+LATENESS = 20  # a batch that takes so many times what was expected, and at least hang_s, hangs
+
+Factory = Callable[[int, asyncio.AbstractEventLoop, Listener], Executor]
+Clock = Callable[[], int]
+
+
+class Owner(Protocol):
+    """The engine, as the crew sees it."""
+
+    def first_models(self, worker: int) -> Sequence[ModelSpec]: ...
+
+    def joined(self, worker: int, broken: dict[str, str]) -> None: ...
+
+    def left(self, worker: int, reason: str, jobs: Sequence[Job]) -> None: ...
+
+    def ended(self, job: Job, report: Report) -> None: ...
+
+    def loaded(self, worker: int, key: str, problem: str | None, alone: bool) -> None: ...
+
+
+@dataclass
+class _Member:
+    executor: Executor
+    is_ready: bool = False
+    jobs: list[Job] = field(default_factory=list)  # given to it and not ended, in order
+    began_ns: int = 0  # when the first of them became the first
+    started_ns: int = 0
+    pause_s: float = FIRST_PAUSE_S
+    restarts: int = 0
+
+
+class Crew:
+    """Listens to the executors for the engine."""
+
+    def __init__(self, count: int, factory: Factory, owner: Owner, clock: Clock, hang_s: float = 10.0):
+        self._loop = asyncio.get_running_loop()
+        self._factory = factory
+        self._owner = owner
+        self._clock = clock
+        self._hang_ns = round(hang_s * 1e9)
+        self._is_stopping = False
+        self._members = [_Member(factory(worker, self._loop, self)) for worker in range(count)]
+        self._pauses: dict[int, asyncio.TimerHandle] = {}
+
+    def start(self) -> None:
+        for worker in range(len(self._members)):
+            self._start(worker)
+
+    def _start(self, worker: int) -> None:
+        self._pauses.pop(worker, None)
+        member = self._members[worker]
+        member.started_ns = self._clock()
+        member.executor.start(self._owner.first_models(worker))
+
+    # -- what the engine asks ----------------------------------------------------------------------------------------
+
+    def run(self, job: Job) -> None:
+        member = self._members[job.worker]
+        if not member.jobs:
+            member.began_ns = self._clock()
+        member.jobs.append(job)
+        member.executor.run(job)
+
+    def executor(self, worker: int) -> Executor:
+        return self._members[worker].executor
+
+    def is_ready(self, worker: int) -> bool:
+        return self._members[worker].is_ready
+
+    def is_busy(self, worker: int) -> bool:
+        return bool(self._members[worker].jobs)
+
+    @property
+    def ready_count(self) -> int:
+        return sum(member.is_ready for member in self._members)
+
+    @property
+    def restarts(self) -> int:
+        return sum(member.restarts for member in self._members)
+
+    def watch(self) -> None:
+        """Called now and then: a worker that hangs is ended."""
+        now_ns = self._clock()
+        for worker, member in enumerate(self._members):
+            if member.jobs and member.is_ready:
+                job = member.jobs[0]
+                patience = max(self._hang_ns, LATENESS * (job.expected_ns - job.decided_ns))
+                if now_ns - member.began_ns > patience:
+                    log.error("worker %d has run a batch for %.1f s and is ended", worker, patience / 1e9)
+                    member.executor.kill()
+
+    async def stop(self) -> None:
+        self._is_stopping = True
+        for pause in self._pauses.values():
+            pause.cancel()
+        await asyncio.gather(*(member.executor.stop() for member in self._members))
+
+    # -- what the executors tell -------------------------------------------------------------------------------------
+
+    def worker_ready(self, worker: int, broken: dict[str, str]) -> None:
+        self._members[worker].is_ready = True
+        self._owner.joined(worker, broken)
+
+    def job_ended(self, job: Job, report: Report) -> None:
+        member = self._members[job.worker]
+        member.jobs.remove(job)
+        member.began_ns = self._clock()
+        self._owner.ended(job, report)
+
+    def load_ended(self, worker: int, key: str, problem: str | None, alone: bool) -> None:
+        self._owner.loaded(worker, key, problem, alone)
+
+    def worker_lost(self, worker: int, reason: str) -> None:
+        member = self._members[worker]
+        jobs, member.jobs = member.jobs, []
+        was_ready, member.is_ready = member.is_ready, False
+        if self._is_stopping:
+            return
+        lived_ns = self._clock() - member.started_ns
+        pause_s = FIRST_PAUSE_S if was_ready and lived_ns > HEALTHY_S * 1e9 else member.pause_s
+        log.warning("worker %d is lost (%s); it is started again in %.1f s", worker, reason, pause_s)
+        member.pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+        member.restarts += 1
+        member.executor = self._factory(worker, self._loop, self)
+        self._owner.left(worker, reason, jobs)
+        self._pauses[worker] = self._loop.call_later(pause_s, self._start, worker)

@@ -1,0 +1,369 @@
+"""The engine: wall-clock time and events into the dispatcher, its decisions out to the workers, answers to the requests.
+
+It decides nothing itself. All of it runs on the event loop's thread; workers report there too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Sequence
+
+from stretto.backends.model import Array
+from stretto.core.outcome import Outcome
+from stretto.core.plan import Plan
+from stretto.core.telemetry import View
+from stretto.dispatch.dispatcher import Dispatcher, Drop, Load, Run
+from stretto.live.alarm import Alarm
+from stretto.live.books import Books
+from stretto.live.crew import Clock, Crew, Factory
+from stretto.live.executor import Job, Report
+from stretto.live.generation import Generation, NoSuchVariant, Served
+from stretto.live.meters import Meters
+from stretto.live.requests import Query, Request
+from stretto.live.shelf import ModelSpec
+
+log = logging.getLogger("stretto.live")
+
+CORRECTION = 0.02  # step with which measured latency corrects the profile
+MAX_TRIES = 2  # workers that a query may lose before it is taken to be the reason
+WATCH_S = 0.25
+NO_WORKER_LEFT = "the worker that ran it was lost, and it could not be tried again in time"
+
+MakeDispatcher = Callable[..., Dispatcher]
+
+
+class Engine:
+    """Serves one generation at a time; earlier ones only finish what runs."""
+
+    def __init__(
+        self,
+        served: Served,
+        first_plan: Callable[[View], Plan],
+        factory: Factory,
+        *,
+        clock: Clock = time.monotonic_ns,
+        hang_s: float = 10.0,
+        correction: float = CORRECTION,
+        make_dispatcher: MakeDispatcher = Dispatcher,
+    ):
+        self.loop = asyncio.get_running_loop()
+        self.clock = clock
+        self.meters = Meters()
+        self.books = Books()
+        self.on_broken: Callable[[dict[str, str]], None] = lambda broken: None  # variants that cannot be loaded
+        self._correction = correction
+        self._make_dispatcher = make_dispatcher
+        self._alarm = Alarm(self.loop, self._rang)
+        self._old: list[Generation] = []
+        self._worker_count = len(served.deployment.workers)
+        self.generation = self._generation(served, first_plan(View(served.deployment, clock())))
+        self.crew = Crew(self._worker_count, factory, self, clock, hang_s)
+        self._watcher: asyncio.Task[None] | None = None
+
+    def _generation(self, served: Served, plan: Plan) -> Generation:
+        """With every worker away; each joins when it is ready and free."""
+        now_ns = self.clock()
+        dispatcher = self._make_dispatcher(served.deployment, plan, correction=self._correction, now_ns=now_ns)
+        generation = Generation(served, dispatcher, plan)
+        generation.adopt(now_ns, plan)
+        for worker in range(self._worker_count):
+            dispatcher.worker_left(now_ns, worker)
+        return generation
+
+    def start(self) -> None:
+        """Workers begin; `ready_count` of the crew tells how many can serve."""
+        self.crew.start()
+        self._watcher = self.loop.create_task(self._watch())
+
+    async def stop(self) -> None:
+        """The workers finish what they were given, and end."""
+        if self._watcher is not None:
+            self._watcher.cancel()
+        await self.crew.stop()
+        self._alarm.close()
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(WATCH_S)
+            self.crew.watch()
+
+    # -- requests ----------------------------------------------------------------------------------------------------
+
+    def submit(self, request: Request) -> None:
+        """Its rows become queries. NoSuchVariant where its demand cannot be met; KeyError for an unknown application."""
+        generation = self.generation
+        now_ns = self.clock()
+        application = generation.numbers[request.application]
+        demand = generation.demand_of(now_ns, application, request)
+        request.arrival_ns = now_ns
+        request.deadline_ns += now_ns
+        dispatcher = generation.dispatcher
+        for query in request.queries:
+            self._enter(query, generation, dispatcher, now_ns, application, demand)
+        self._act(generation)
+
+    def _enter(
+        self, query: Query, generation: Generation, dispatcher: Dispatcher, now_ns: int, application: int, demand: int
+    ) -> None:
+        request = query.request
+        query.generation = generation
+        query.ticket = ticket = dispatcher.submit(
+            now_ns, application, request.deadline_ns, -1, request.client, -1, request.priority, demand
+        )
+        generation.queries[ticket] = query
+
+    def cancel(self, request: Request) -> None:
+        """Its client is gone: whatever of it waits or runs ends."""
+        self._withdraw(request, Outcome.DROPPED_CANCELLED)
+
+    def _withdraw(self, request: Request, reason: Outcome) -> None:
+        now_ns = self.clock()
+        for query in request.queries:
+            generation = query.generation
+            if generation is not None:
+                generation.dispatcher.cancel(now_ns, query.ticket, reason)
+                self._act(generation)
+
+    @property
+    def waiting(self) -> int:
+        """Queries that have not ended."""
+        return len(self.generation.queries) + sum(len(old.queries) for old in self._old)
+
+    # -- decisions ---------------------------------------------------------------------------------------------------
+
+    def _rang(self) -> None:
+        self.generation.dispatcher.advance(self.clock())
+        self._act(self.generation)
+
+    def _act(self, generation: Generation) -> None:
+        """Carry out what was decided, and come back when the dispatcher wants."""
+        dispatcher = generation.dispatcher
+        for decision in dispatcher.decisions():
+            if isinstance(decision, Run):
+                self._run(generation, decision)
+            elif isinstance(decision, Drop):
+                self._drop(generation, decision.ticket, decision.reason)
+            elif isinstance(decision, Load):
+                spec = generation.served.specs[decision.variant]
+                self.crew.executor(decision.worker).load(spec, decision.alone)
+            else:
+                self.crew.executor(decision.worker).unload(generation.served.specs[decision.variant].key)
+        if generation is self.generation:
+            self._alarm.set(dispatcher.wake_at_ns())
+
+    def _run(self, generation: Generation, run: Run) -> None:
+        queries = [generation.queries[ticket] for ticket in run.tickets]
+        spec = generation.served.specs[run.variant]
+        now_ns = self.clock()
+        job = Job(
+            run.worker,
+            run.variant,
+            spec.key,
+            rows_of(queries),
+            len(queries),
+            queries,
+            generation,
+            now_ns,
+            max(run.expected_ns, now_ns),
+        )
+        self.crew.run(job)
+
+    def _drop(self, generation: Generation, ticket: int, reason: Outcome) -> None:
+        query = generation.queries.pop(ticket, None)
+        if query is None or query.generation is not generation:
+            return  # it moved on
+        query.generation = None
+        request = query.request
+        if request.outcome is None:
+            if reason is Outcome.FAILED and not request.problem:
+                request.problem = NO_WORKER_LEFT
+            request.end(reason, self.clock())
+            if len(request.queries) > 1:  # the whole request ends with its first row that has no answer
+                self.loop.call_soon(self._withdraw, request, reason)
+
+    # -- what the workers tell ---------------------------------------------------------------------------------------
+
+    def first_models(self, worker: int) -> Sequence[ModelSpec]:
+        return self.generation.resident(worker)
+
+    def joined(self, worker: int, broken: dict[str, str]) -> None:
+        if broken:
+            self.on_broken(broken)
+        self.generation.dispatcher.worker_joined(self.clock(), worker)
+        self._act(self.generation)
+
+    def left(self, worker: int, reason: str, jobs: Sequence[Job]) -> None:
+        """Queries that were lost with a worker are tried again, or end."""
+        now_ns = self.clock()
+        generations = {id(job.generation): job.generation for job in jobs}
+        generations[id(self.generation)] = self.generation
+        for job in jobs:
+            for query in job.entries:
+                query.tries += 1
+        for generation in generations.values():
+            generation.dispatcher.worker_left(now_ns, worker)
+            self._act(generation)
+        for job in jobs:
+            for query in job.entries:
+                if query.tries >= MAX_TRIES and query.generation is not None:
+                    query.request.problem = "every worker that ran it was lost"
+                    query.generation.dispatcher.cancel(now_ns, query.ticket, Outcome.FAILED)
+                    self._act(query.generation)
+        for generation in list(self._old):
+            self._move_waiting(generation, now_ns)
+        self._forget_old()
+
+    def ended(self, job: Job, report: Report) -> None:
+        """A batch is done: the worker goes on first, then its queries are answered."""
+        now_ns = self.clock()
+        generation: Generation = job.generation
+        dispatcher = generation.dispatcher
+        for position, reason in report.failures.items():
+            query = job.entries[position]
+            if query.generation is not None:
+                query.request.problem = query.request.problem or reason
+                dispatcher.cancel(now_ns, query.ticket, Outcome.FAILED)
+        dispatcher.finished(now_ns, job.worker, report.answers is not None)
+        if generation is not self.generation and not self.crew.is_busy(job.worker):
+            self.generation.dispatcher.worker_joined(now_ns, job.worker)
+            self._act(self.generation)
+        self._act(generation)
+        self.meters.batch(self._label(generation, job.variant), job.count, report)
+        if report.answers is not None:
+            self._answer(job, report, report.answers, now_ns)
+        if self._old:
+            self._forget_old()
+
+    def _answer(self, job: Job, report: Report, answers: Array, now_ns: int) -> None:
+        generation: Generation = job.generation
+        name, accuracy = generation.names[job.variant], generation.accuracy[job.variant]
+        application = self._label(generation, job.variant)[0]
+        run_ns = report.ended_ns - report.started_ns
+        for position, query in enumerate(job.entries):
+            if query.generation is not generation or position in report.failures:
+                continue
+            generation.queries.pop(query.ticket, None)
+            query.generation = None
+            request = query.request
+            queue_ns = report.started_ns - request.arrival_ns
+            on_time = now_ns <= request.deadline_ns
+            self.meters.query(application, queue_ns, run_ns, now_ns - request.arrival_ns, request.deadline_ns - now_ns)
+            if request.outcome is not None:
+                continue
+            request.batch = max(request.batch, job.count)
+            request.queue_ns = max(request.queue_ns, queue_ns)
+            request.run_ns = max(request.run_ns, run_ns)
+            if request.answer(query.row, answers[position : position + 1], name, accuracy):
+                request.end(Outcome.ON_TIME if on_time else Outcome.LATE, now_ns)
+
+    def loaded(self, worker: int, key: str, problem: str | None, alone: bool) -> None:
+        """A load that the placement asked for ended, or one that a batch needs failed, as the batch will."""
+        if problem is not None:
+            log.error("worker %d cannot hold %s: %s", worker, key.partition("@")[0], problem)
+            self.on_broken({key: problem})
+        if alone:
+            self.generation.dispatcher.finished(self.clock(), worker, problem is None)
+            self._act(self.generation)
+
+    @staticmethod
+    def _label(generation: Generation, variant: int) -> tuple[str, str]:
+        deployment = generation.deployment
+        return deployment.applications[deployment.application_of[variant]].name, generation.names[variant]
+
+    # -- plans and generations ---------------------------------------------------------------------------------------
+
+    def adopt(self, generation: Generation, plan: Plan) -> None:
+        """A new plan for this generation; forgotten where a later one serves by now."""
+        if generation is self.generation and plan is not generation.plan:
+            generation.adopt(self.clock(), plan)
+            self._act(generation)
+
+    async def hold(self, specs: Sequence[ModelSpec]) -> dict[str, str]:
+        """Every worker that is there loads these models beside its work; those that cannot be, with the reason."""
+        futures: list[asyncio.Future[dict[str, str]]] = []
+        for worker in range(self._worker_count):
+            if self.crew.is_ready(worker):
+                future: asyncio.Future[dict[str, str]] = self.loop.create_future()
+                self.crew.executor(worker).prepare(specs, _setter(future))
+                futures.append(future)
+        broken: dict[str, str] = {}
+        for future in futures:
+            with contextlib.suppress(TimeoutError):
+                broken |= await asyncio.wait_for(future, 120)  # a worker lost meanwhile never tells; it loads anew
+        return broken
+
+    def replace(self, served: Served, plan: Plan) -> None:
+        """Serve a new deployment from now on. Waiting queries move; batches on their way end where they began."""
+        now_ns = self.clock()
+        old = self.generation
+        keep = {spec.key for spec in served.specs}
+        self.generation = self._generation(served, plan)
+        self._old.append(old)
+        self._move_waiting(old, now_ns)
+        for worker in range(self._worker_count):
+            if self.crew.is_ready(worker):
+                for spec in old.served.specs:
+                    if spec.key not in keep:
+                        self.crew.executor(worker).unload(spec.key)
+                if not self.crew.is_busy(worker):
+                    self.generation.dispatcher.worker_joined(now_ns, worker)
+        self._act(self.generation)
+        self._forget_old()
+
+    def _move_waiting(self, old: Generation, now_ns: int) -> None:
+        """Into the generation that serves now; a query that it has no variant for ends as failed."""
+        new = self.generation
+        for waiting in old.dispatcher.waiting():
+            query = old.queries[waiting.ticket]
+            request = query.request
+            application = new.numbers.get(request.application)
+            demand = -1
+            try:
+                if application is None:
+                    raise NoSuchVariant("the application is no longer served")
+                demand = new.demand_of(now_ns, application, request)
+            except NoSuchVariant as error:
+                request.problem = str(error)
+                old.dispatcher.cancel(now_ns, query.ticket, Outcome.FAILED)
+                continue
+            del old.queries[waiting.ticket]
+            old.dispatcher.cancel(now_ns, waiting.ticket)
+            old.moved[waiting.application] += 1
+            self._enter(query, new, new.dispatcher, now_ns, application, demand)
+        self._act(old)
+        self._act(new)
+
+    def _forget_old(self) -> None:
+        for old in [old for old in self._old if old.is_idle]:
+            self.books.close(old)
+            self._old.remove(old)
+
+    def generations(self) -> Sequence[Generation]:
+        """Those whose counts are not yet in the books, the serving one last."""
+        return (*self._old, self.generation)
+
+
+def rows_of(queries: Sequence[Query]) -> list[Array]:
+    """The queries' inputs in order; neighbouring rows of one request come as one part."""
+    parts: list[Array] = []
+    first = 0
+    while first < len(queries):
+        request, row = queries[first].request, queries[first].row
+        end = first + 1
+        while end < len(queries) and queries[end].request is request and queries[end].row == row + end - first:
+            end += 1
+        inputs = request.inputs
+        parts.append(inputs if len(inputs) == end - first else inputs[row : row + end - first])
+        first = end
+    return parts
+
+
+def _setter(future: asyncio.Future[dict[str, str]]) -> Callable[[dict[str, str]], None]:
+    def set_once(broken: dict[str, str]) -> None:
+        if not future.done():
+            future.set_result(broken)
+
+    return set_once

@@ -1,0 +1,78 @@
+"""The contract of an executor: what a worker is told, and what it tells.
+
+A worker is told to hold models, to run a job, and to stop. It tells that it is ready, that a job or a load ended, and that
+it is lost. Everything it tells comes on the event loop's thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from stretto.backends.model import Array
+from stretto.live.shelf import ModelSpec
+
+
+@dataclass(eq=False, slots=True)
+class Job:
+    """One batch on its way: who waits for it is `entries`, the engine's own."""
+
+    worker: int
+    variant: int
+    key: str
+    parts: Sequence[Array]  # the queries' rows, in order
+    count: int
+    entries: Sequence[Any]
+    generation: Any  # of the engine: whose dispatcher decided it
+    decided_ns: int
+    expected_ns: int
+
+
+@dataclass(slots=True)
+class Report:
+    """How a job ended, in the worker's own measure. `answers` is None where none of its queries has one."""
+
+    answers: Array | None
+    failures: dict[int, str] = field(default_factory=dict)
+    started_ns: int = 0
+    ended_ns: int = 0
+
+
+class Listener(Protocol):
+    """The engine, as an executor sees it."""
+
+    def worker_ready(self, worker: int, broken: dict[str, str]) -> None:
+        """All models of its first memory are held, but those in `broken`, with the reason."""
+
+    def job_ended(self, job: Job, report: Report) -> None: ...
+
+    def load_ended(self, worker: int, key: str, problem: str | None, alone: bool) -> None:
+        """`alone`: no job waits for it."""
+
+    def worker_lost(self, worker: int, reason: str) -> None:
+        """What it ran is lost with it; it can be started again."""
+
+
+class Executor(Protocol):
+    """One worker."""
+
+    def start(self, specs: Sequence[ModelSpec]) -> None:
+        """Begin, with these models; answers with worker_ready or worker_lost."""
+
+    def run(self, job: Job) -> None:
+        """After whatever it was told before."""
+
+    def load(self, spec: ModelSpec, alone: bool) -> None:
+        """After whatever it was told before. The end is reported where no job waits for it, or where it failed."""
+
+    def prepare(self, specs: Sequence[ModelSpec], done: Callable[[dict[str, str]], None]) -> None:
+        """Hold these too, beside its work as far as it can; `done` gets those that cannot be held, with reasons."""
+
+    def unload(self, key: str) -> None: ...
+
+    def kill(self) -> None:
+        """End it at once, where that can be done; answers with worker_lost."""
+
+    async def stop(self) -> None:
+        """End it when it has done what it was told."""

@@ -1,0 +1,131 @@
+"""One deployment as it is served: its dispatcher, its models and the queries in it.
+
+When the repository changes, a new generation takes over what waits, while batches on their way end in the old one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.backends.of_variant import model_source
+from stretto.core.deployment import Deployment
+from stretto.core.outcome import OUTCOME_COUNT, Outcome
+from stretto.core.plan import Plan
+from stretto.dispatch.dispatcher import Dispatcher
+from stretto.live.admission import with_doors
+from stretto.live.requests import Query, Request
+from stretto.live.shelf import ModelSpec
+from stretto.planners.demands import Demand, with_demands
+from stretto.repository.application import ApplicationFiles
+
+MAX_DEMANDS = 64  # lanes for demands, of one application
+
+
+@dataclass(frozen=True)
+class Served:
+    """What is to be served: the files of each application, in the deployment's order, and the models by variant."""
+
+    deployment: Deployment
+    files: tuple[ApplicationFiles, ...]
+    specs: tuple[ModelSpec, ...]
+
+
+def served(deployment: Deployment, files: Mapping[str, ApplicationFiles], threads: int, device: str) -> Served:
+    """The models that a deployment of these applications needs."""
+    specs: list[ModelSpec] = []
+    for number, variant in enumerate(deployment.variants):
+        application = files[deployment.applications[deployment.application_of[number]].name]
+        folder = application.variant(variant.name)
+        source = model_source(application, folder, threads, device)
+        takes, gives = application.input, application.output
+        specs.append(
+            ModelSpec(
+                f"{application.name}/{variant.name}@{folder.model_sha256()[:16]}",
+                source,
+                takes.name,
+                takes.dtype,
+                tuple(takes.shape),
+                gives.name,
+                gives.dtype,
+                tuple(gives.shape),
+                max(profile.max_batch for profile in variant.profiles),
+            )
+        )
+    ordered = tuple(files[application.name] for application in deployment.applications)
+    return Served(deployment, ordered, tuple(specs))
+
+
+class NoSuchVariant(Exception):
+    """A demand that no variant of the application can meet."""
+
+
+class Generation:
+    """`plan` is what a planner made; lanes for demands and doors are added here, before the dispatcher sees it."""
+
+    def __init__(self, served: Served, dispatcher: Dispatcher, plan: Plan):
+        self.served = served
+        self.deployment = served.deployment
+        self.dispatcher = dispatcher
+        self.plan = plan
+        self.numbers = {app.name: number for number, app in enumerate(self.deployment.applications)}
+        self.queries: dict[int, Query] = {}  # by ticket
+        self.accuracy = [variant.accuracy for variant in self.deployment.variants]
+        self.names = [variant.name for variant in self.deployment.variants]
+        self.moved = np.zeros(len(self.deployment.applications), np.int64)  # to a later generation
+        self._demands: list[Demand] = []
+        self._numbers_of: dict[Demand, int] = {}
+
+    def adopt(self, now_ns: int, plan: Plan) -> None:
+        """Follow the planner's plan, with the lanes that demands in use need."""
+        self.plan = plan
+        self.dispatcher.adopt(now_ns, self.complete(plan))
+
+    def complete(self, plan: Plan) -> Plan:
+        return with_doors(with_demands(plan, self.deployment, self._demands), self.deployment)
+
+    def demand_of(self, now_ns: int, application: int, request: Request) -> int:
+        """The number of the request's demand; -1: any variant may answer. A new demand gets its lane at once."""
+        if not request.pinned and request.min_accuracy <= 0:
+            return -1
+        demand = Demand(application, self._allowed(application, request))
+        if len(demand.variants) == len(self.deployment.variants_of(application)) and not request.pinned:
+            return -1
+        number = self._numbers_of.get(demand)
+        if number is None:
+            number = sum(other.application == application for other in self._demands)
+            if number >= MAX_DEMANDS:
+                raise NoSuchVariant("too many different demands are in use; ask for fewer")
+            self._demands.append(demand)
+            self._numbers_of[demand] = number
+            self.adopt(now_ns, self.plan)
+        return number
+
+    def _allowed(self, application: int, request: Request) -> tuple[int, ...]:
+        numbers = self.deployment.variants_of(application)
+        if request.pinned:
+            allowed = [number for number in numbers if self.names[number] == request.pinned]
+        else:
+            allowed = [number for number in numbers if self.accuracy[number] >= request.min_accuracy]
+        if not allowed:
+            raise NoSuchVariant("no variant that is served meets this demand")
+        return tuple(sorted(allowed, key=lambda number: -self.accuracy[number]))
+
+    def resident(self, worker: int) -> Sequence[ModelSpec]:
+        """What the worker's first memory holds."""
+        return [self.served.specs[variant] for variant in self.dispatcher.resident(worker)]
+
+    def counts(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Submitted and outcomes by application, without the queries that moved on."""
+        memory = self.dispatcher.memory
+        outcomes = memory["outcomes"].reshape(-1, OUTCOME_COUNT).copy()
+        outcomes[:, Outcome.DROPPED_CANCELLED] -= self.moved
+        return memory["submitted"] - self.moved, outcomes
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing waits and nothing runs."""
+        return not self.queries

@@ -1,0 +1,92 @@
+"""What was measured while serving: histograms by stage and sums by variant. Cheap enough for every query."""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_left
+from collections import Counter
+from dataclasses import dataclass, field
+
+from stretto.live.executor import Report
+
+# Upper edges in seconds; what is beyond the last is counted in one more bucket.
+EDGES_S = (
+    *(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.025, 0.035, 0.05, 0.075),
+    *(0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0),
+)
+EDGES_NS = tuple(round(edge * 1e9) for edge in EDGES_S)
+BATCH_EDGES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096)
+STAGES = ("queue", "run", "total", "slack")
+
+
+class Histogram:
+    """Counts by bucket, and the sum."""
+
+    __slots__ = ("counts", "edges", "sum")
+
+    def __init__(self, edges: tuple[int, ...] = EDGES_NS):
+        self.edges = edges
+        self.counts = [0] * (len(edges) + 1)
+        self.sum = 0
+
+    def add(self, value: int) -> None:
+        self.counts[bisect_left(self.edges, value)] += 1
+        self.sum += value
+
+
+@dataclass
+class VariantMeter:
+    """Of one variant. Times are summed over queries, as protocol statistics want them."""
+
+    queries: int = 0
+    batches: int = 0
+    failed: int = 0
+    run_ns: int = 0  # over queries: each counts the run that it was in
+    failed_ns: int = 0
+    busy_ns: int = 0  # over batches
+    last_ended_ms: int = 0
+    by_size: Counter[int] = field(default_factory=Counter)  # batches
+    run_by_size: Counter[int] = field(default_factory=Counter)  # ns
+
+
+class Meters:
+    """By (application, variant) and by application and stage."""
+
+    def __init__(self) -> None:
+        self.variants: dict[tuple[str, str], VariantMeter] = {}
+        self.stages: dict[str, tuple[Histogram, Histogram, Histogram, Histogram]] = {}
+        self.batch_sizes: dict[str, Histogram] = {}
+        self.queued_ns: Counter[str] = Counter()  # of answered queries, by application
+        self.answered: Counter[str] = Counter()
+
+    def batch(self, label: tuple[str, str], count: int, report: Report) -> None:
+        meter = self.variants.get(label)
+        if meter is None:
+            meter = self.variants[label] = VariantMeter()
+        run_ns = report.ended_ns - report.started_ns
+        failed = len(report.failures)
+        meter.batches += 1
+        meter.last_ended_ms = time.time_ns() // 1_000_000
+        meter.queries += count - failed
+        meter.failed += failed
+        meter.run_ns += run_ns * (count - failed)
+        meter.failed_ns += run_ns * failed
+        meter.busy_ns += run_ns
+        meter.by_size[count] += 1
+        meter.run_by_size[count] += run_ns
+        sizes = self.batch_sizes.get(label[0])
+        if sizes is None:
+            sizes = self.batch_sizes[label[0]] = Histogram(BATCH_EDGES)
+        sizes.add(count)
+
+    def query(self, application: str, queue_ns: int, run_ns: int, total_ns: int, slack_ns: int) -> None:
+        """One answered query."""
+        stages = self.stages.get(application)
+        if stages is None:
+            stages = self.stages[application] = (Histogram(), Histogram(), Histogram(), Histogram())
+        stages[0].add(queue_ns)
+        stages[1].add(run_ns)
+        stages[2].add(total_ns)
+        stages[3].add(slack_ns)
+        self.queued_ns[application] += queue_ns
+        self.answered[application] += 1

@@ -1,0 +1,87 @@
+"""A client's call, and the queries that its rows are. It ends once: answered, or without an answer and with a reason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from stretto.backends.model import Array
+from stretto.core.outcome import Outcome
+
+
+class Query:
+    """One row of a request, as the dispatcher knows it."""
+
+    __slots__ = ("generation", "request", "row", "ticket", "tries")
+
+    def __init__(self, request: Request, row: int):
+        self.request = request
+        self.row = row
+        self.ticket = -1
+        self.generation: Any = None  # whose dispatcher holds it; None once it ended
+        self.tries = 0
+
+
+class Request:
+    """`done` is called once, with the request. After that `outcome` and, where it has one, `answers` are set."""
+
+    __slots__ = (
+        *("accuracy_sum", "answers", "application", "arrival_ns", "batch", "client", "deadline_ns", "done"),
+        *("ended_ns", "inputs", "left", "min_accuracy", "outcome", "pinned", "priority", "problem"),
+        *("queries", "queue_ns", "run_ns", "variants"),
+    )
+
+    def __init__(
+        self,
+        application: str,
+        inputs: Array,
+        slack_ns: int,
+        done: Callable[[Request], None],
+        *,
+        client: int = -1,
+        priority: int = 0,
+        pinned: str = "",
+        min_accuracy: float = 0.0,
+    ):
+        self.application = application
+        self.inputs = inputs  # the first axis counts the queries
+        self.done = done
+        self.client = client
+        self.priority = priority
+        self.pinned = pinned  # the only variant that may answer; "": any
+        self.min_accuracy = min_accuracy
+        self.arrival_ns = 0
+        self.deadline_ns = slack_ns  # from arrival, until the engine takes it and adds its clock
+        self.ended_ns = 0
+        self.queries = [Query(self, row) for row in range(len(inputs))]
+        self.left = len(inputs)
+        self.answers: Array | None = None
+        self.variants: list[str] = []  # that answered, each once
+        self.accuracy_sum = 0.0
+        self.batch = 0
+        self.queue_ns = 0
+        self.run_ns = 0
+        self.outcome: Outcome | None = None
+        self.problem = ""  # why it failed, in words for the client
+
+    def answer(self, row: int, answer: Array, variant: str, accuracy: float) -> bool:
+        """One row is answered; true when that was the last."""
+        if len(self.queries) == 1:
+            self.answers = answer
+        else:
+            if self.answers is None:
+                self.answers = np.zeros((len(self.queries), *answer.shape[1:]), answer.dtype)
+            self.answers[row] = answer[0]
+        if variant not in self.variants:
+            self.variants.append(variant)
+        self.accuracy_sum += accuracy
+        self.left -= 1
+        return self.left == 0
+
+    def end(self, outcome: Outcome, now_ns: int) -> None:
+        if self.outcome is None:
+            self.outcome = outcome
+            self.ended_ns = now_ns
+            self.done(self)

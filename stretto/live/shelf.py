@@ -1,0 +1,148 @@
+"""What a worker holds and runs: loaded models by key. Used by a thread, or alone in a worker process.
+
+A query that its model fails on is found and left out, so that the rest of its batch is answered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from stretto.backends.failure import run_batch
+from stretto.backends.model import Array, BackendError, BatchFailure, Model
+from stretto.backends.source import ModelSource, load_model
+from stretto.live.adapt import Adapter
+
+NO_ANSWER = "the model could not answer this query"
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """A model to hold: plain data. `key` names it: the same key is the same file, source and shape."""
+
+    key: str
+    source: ModelSource
+    input: str
+    input_dtype: str
+    input_shape: tuple[int, ...]  # as clients send it
+    output: str
+    output_dtype: str
+    output_shape: tuple[int, ...]
+    max_batch: int
+
+    @property
+    def input_bytes(self) -> int:
+        """Of one query."""
+        return int(np.dtype(self.input_dtype).itemsize * np.prod(self.input_shape, dtype=np.int64))
+
+    @property
+    def output_bytes(self) -> int:
+        return int(np.dtype(self.output_dtype).itemsize * np.prod(self.output_shape, dtype=np.int64))
+
+
+@dataclass
+class Answered:
+    """`answers` row by row, the caller's own; `failures` by position, whose rows mean nothing."""
+
+    answers: Array | None
+    failures: dict[int, str] = field(default_factory=dict)
+
+
+@dataclass
+class _Held:
+    spec: ModelSpec
+    model: Model
+    adapter: Adapter | None
+    fixed: int | None
+
+
+class Shelf:
+    """Not for use from two threads at once, except `load`, which touches nothing that runs."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, _Held] = {}
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._held
+
+    def keys(self) -> Iterable[str]:
+        return self._held.keys()
+
+    def load(self, spec: ModelSpec) -> None:
+        """BackendError where it cannot be; a key that is there already is left as it is."""
+        if spec.key in self._held:
+            return
+        takes = spec.source.inputs[0].shape if spec.source.inputs else spec.input_shape
+        target = tuple(size or 1 for size in takes)
+        adapter = None if target == spec.input_shape else Adapter(spec.input_shape, target)
+        model = load_model(spec.source)
+        try:
+            fixed = model.fixed_batch
+            model.prepare((fixed,) if fixed is not None else (spec.max_batch, 1))
+        except BackendError:
+            model.unload()
+            raise
+        self._held[spec.key] = _Held(spec, model, adapter, fixed)
+
+    def unload(self, key: str) -> None:
+        held = self._held.pop(key, None)
+        if held is not None:
+            held.model.unload()
+
+    def clear(self) -> None:
+        for key in list(self._held):
+            self.unload(key)
+
+    def run(self, key: str, parts: Sequence[Array]) -> Answered:
+        """Answers to the queries in `parts`, each an array of one or more rows."""
+        held = self._held.get(key)
+        if held is None:
+            return Answered(None, _all_failed(sum(map(len, parts)), "the model is not loaded"))
+        count = sum(map(len, parts))
+        rows = held.fixed or count
+        if count > rows:
+            return Answered(None, _all_failed(count, f"the model takes batches of exactly {held.fixed}"))
+        gathered = held.model.buffers(rows)
+        into = gathered[held.spec.input]
+        place = 0
+        for part in parts:
+            into[place : place + len(part)] = part if held.adapter is None else held.adapter(part)
+            place += len(part)
+        if place < rows:
+            into[place:] = 0
+        try:
+            outputs = run_batch(held.model, gathered)
+            return Answered(np.array(outputs[held.spec.output][:count]))
+        except BatchFailure as failure:
+            return self._without(held, into[:count].copy(), failure)
+        except BackendError as error:
+            return Answered(None, _all_failed(count, str(error)))
+
+    def _without(self, held: _Held, rows: Array, failure: BatchFailure) -> Answered:
+        """The queries at fault are taken out one by one until the rest is answered."""
+        count = len(rows)
+        left = list(range(count))
+        failures: dict[int, str] = {}
+        while failure.position is not None and held.fixed is None:
+            failures[left.pop(failure.position)] = failure.reason
+            if not left:
+                return Answered(None, failures)
+            try:
+                output: Any = run_batch(held.model, {held.spec.input: np.ascontiguousarray(rows[left])})
+            except BatchFailure as again:
+                failure = again
+                continue
+            some = output[held.spec.output]
+            answers = np.zeros((count, *some.shape[1:]), some.dtype)
+            answers[left] = some
+            return Answered(answers, failures)
+        for position in left:
+            failures[position] = failure.reason
+        return Answered(None, failures)
+
+
+def _all_failed(count: int, reason: str) -> dict[int, str]:
+    return dict.fromkeys(range(count), reason)

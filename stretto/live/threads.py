@@ -1,0 +1,108 @@
+"""A worker that is a thread of the server. ONNX Runtime and PyTorch leave Python's lock while they compute."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from stretto.core.errors import StrettoError
+from stretto.live.executor import Job, Listener, Report
+from stretto.live.shelf import NO_ANSWER, ModelSpec, Shelf
+
+log = logging.getLogger("stretto.live")
+
+
+class ThreadExecutor:
+    """Its commands are callables in a queue; None ends it. Started once: a lost worker gets a new executor."""
+
+    def __init__(self, worker: int, loop: asyncio.AbstractEventLoop, listener: Listener):
+        self._worker = worker
+        self._loop = loop
+        self._listener = listener
+        self._shelf = Shelf()
+        self._commands: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._work, name=f"stretto-worker-{worker}", daemon=True)
+        self._is_lost = False
+
+    def start(self, specs: Sequence[ModelSpec]) -> None:
+        self._commands.put(lambda: self._begin(specs))
+        self._thread.start()
+
+    def run(self, job: Job) -> None:
+        self._commands.put(lambda: self._run(job))
+
+    def load(self, spec: ModelSpec, alone: bool) -> None:
+        self._commands.put(lambda: self._load(spec, alone))
+
+    def prepare(self, specs: Sequence[ModelSpec], done: Callable[[dict[str, str]], None]) -> None:
+        """In a thread of its own, so that batches go on meanwhile."""
+
+        def hold() -> None:
+            self._tell(done, _hold(self._shelf, specs))
+
+        threading.Thread(target=hold, name=f"stretto-load-{self._worker}", daemon=True).start()
+
+    def unload(self, key: str) -> None:
+        self._commands.put(lambda: self._shelf.unload(key))
+
+    def kill(self) -> None:
+        """A thread cannot be ended from outside: it is left to itself, and what it still says is not heard."""
+        if not self._is_lost:
+            self._is_lost = True
+            self._commands.put(None)
+            self._loop.call_soon(self._listener.worker_lost, self._worker, "it did not answer in time")
+
+    async def stop(self) -> None:
+        self._commands.put(None)
+        if self._thread.is_alive() and not self._is_lost:
+            await asyncio.to_thread(self._thread.join, 10.0)
+
+    def _work(self) -> None:
+        while (command := self._commands.get()) is not None:
+            command()
+        self._shelf.clear()
+
+    def _begin(self, specs: Sequence[ModelSpec]) -> None:
+        self._tell(self._listener.worker_ready, self._worker, _hold(self._shelf, specs))
+
+    def _run(self, job: Job) -> None:
+        started_ns = time.monotonic_ns()
+        try:
+            answered = self._shelf.run(job.key, job.parts)
+            report = Report(answered.answers, answered.failures)
+        except Exception:  # whatever a model's own code raises must not end the worker
+            log.exception("a batch of %s failed", job.key)
+            report = Report(None, dict.fromkeys(range(job.count), NO_ANSWER))
+        report.started_ns, report.ended_ns = started_ns, time.monotonic_ns()
+        self._tell(self._listener.job_ended, job, report)
+
+    def _load(self, spec: ModelSpec, alone: bool) -> None:
+        problem = _hold(self._shelf, (spec,)).get(spec.key)
+        if alone or problem is not None:
+            self._tell(self._listener.load_ended, self._worker, spec.key, problem, alone)
+
+    def _tell(self, call: Callable[..., None], *values: object) -> None:
+        if self._is_lost:
+            return
+        try:
+            self._loop.call_soon_threadsafe(call, *values)
+        except RuntimeError:  # the loop is closed; nobody listens any more
+            log.debug("worker %d spoke after the end", self._worker)
+
+
+def _hold(shelf: Shelf, specs: Sequence[ModelSpec]) -> dict[str, str]:
+    """Loads them; those that cannot be, with the reason."""
+    broken: dict[str, str] = {}
+    for spec in specs:
+        try:
+            shelf.load(spec)
+        except StrettoError as error:
+            broken[spec.key] = str(error)
+        except Exception as error:
+            log.exception("%s cannot be loaded", spec.key)
+            broken[spec.key] = f"it cannot be loaded ({type(error).__name__})"
+    return broken

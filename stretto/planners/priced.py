@@ -1,0 +1,181 @@
+"""The default plan for applications with several variants: the most accurate one that fits the slack, at a price.
+
+Worker time has a price that follows from the load. With K workers and λ queries a second, a query can be given K/λ of it;
+of the variants on the frontier of (worker time, accuracy) the two around that point, c and the next better one, are
+what an ideal mixture would use, and anything better is too dear. A table over (queued n, slack s of the head) says which:
+the best that lets the rest of the queue, and what comes meanwhile, be cleared by variant c before the head's slack is
+over. When a queue grows beyond that, cheaper variants follow. When the load changes, the table does.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.core.deployment import Deployment
+from stretto.core.plan import Eager, Lane, Late, Order, Plan, Table, Tables, by_application
+from stretto.core.profile import NS_PER_MS
+from stretto.core.telemetry import View
+
+SLACKS = 64  # columns of the table
+QUEUED = 256  # rows; longer queues are treated like this one
+EFFICIENT = 1.02  # a batch is large enough when a query takes at most so many times the least that it can
+RATE_STEP = 1.1  # loads within this factor share a plan
+RATE_WINDOW_NS = 500 * NS_PER_MS
+LEAST_RATE = 0.1
+
+
+@dataclass
+class Priced:
+    """Plans by measured arrival rates; the same rates, within 10%, give the very same Plan object."""
+
+    caution: float = 1.05  # > 1 takes worker time for dearer than the load alone makes it
+    margin: float = 0.15  # of the slack, kept for what the profile does not know
+    _plans: dict[tuple[int, tuple[int, ...]], tuple[Deployment, Plan]] = field(default_factory=dict, repr=False)
+
+    def __call__(self, view: View) -> Plan:
+        deployment = view.deployment
+        steps = tuple(_step(rate) for rate in _rates(view))
+        key = (id(deployment), steps)
+        known = self._plans.get(key)
+        if known is None or known[0] is not deployment:
+            if len(self._plans) > 500:
+                self._plans.clear()
+            known = self._plans[key] = (deployment, self._plan(deployment, [RATE_STEP**step for step in steps]))
+        return known[1]
+
+    def _plan(self, deployment: Deployment, rates: list[float]) -> Plan:
+        shares = worker_shares(deployment, rates)
+        lanes = tuple(
+            self._lane(deployment, number, rates[number] * self.caution, shares[number])
+            for number in range(len(deployment.applications))
+        )
+        return by_application(lanes, rate_window_ns=RATE_WINDOW_NS, planner="priced")
+
+    def _lane(self, deployment: Deployment, application: int, rate: float, share: float) -> Lane:
+        variants = deployment.variants_of(application)
+        able = {kind for kind in deployment.kinds if any(deployment.variants[v].profile_on(kind) for v in variants)}
+        workers = tuple(number for number, worker in enumerate(deployment.workers) if worker.kind in able)
+        kinds = dict.fromkeys(deployment.workers[number].kind for number in workers)
+        tables = tuple(
+            price_table(deployment, application, kind, rate, share * len(workers), len(workers), self.margin)
+            for kind in kinds
+        )
+        return Lane(
+            deployment.applications[application].name,
+            workers,
+            tables[0] if len(tables) == 1 else Tables(tables),
+            Order.EARLIEST_DEADLINE,
+            Eager(),
+            Late.DROP_WHEN_INFEASIBLE,
+        )
+
+
+def _step(rate: float) -> int:
+    return math.ceil(math.log(max(rate, LEAST_RATE)) / math.log(RATE_STEP))
+
+
+def _rates(view: View) -> list[float]:
+    """λ by application: the running estimate of its common lane, else what is expected, else none."""
+    names = [application.name for application in view.deployment.applications]
+    if view.telemetry is not None:
+        by_lane = dict(zip(view.telemetry.lane_names, view.telemetry.lane_rates.tolist(), strict=True))
+        return [by_lane.get(name, 0.0) for name in names]
+    return list(view.expected_rates) if view.expected_rates is not None else [0.0] * len(names)
+
+
+def worker_shares(deployment: Deployment, rates: list[float]) -> list[float]:
+    """The share of all worker time that each application should have: upgrades are bought where they bring most.
+
+    Every query starts on the cheapest variant. Steps to better ones are taken in order of accuracy gained per worker
+    time until the time is used up; what is left over is shared in proportion.
+    """
+    if len(rates) == 1:
+        return [1.0]
+    spent = np.zeros(len(rates))
+    upgrades: list[tuple[float, int, float]] = []
+    for application, rate in enumerate(rates):
+        points = frontier(deployment, application)
+        spent[application] = rate * points[0][0]
+        for before, after in zip(points, points[1:], strict=False):
+            upgrades.append((-_slope(before, after), application, rate * (after[0] - before[0])))
+    left = len(deployment.workers) - float(spent.sum())
+    for _, application, cost in sorted(upgrades):
+        if left <= 0:
+            break
+        taken = min(cost, left)
+        spent[application] += taken
+        left -= taken
+    total = float(spent.sum())
+    return [value / total for value in spent.tolist()]
+
+
+def frontier(deployment: Deployment, application: int, kind: str | None = None) -> list[tuple[float, float, int]]:
+    """(worker seconds per query, accuracy, variant), of those that no mixture of others beats, cheapest first."""
+    slo_ns = deployment.applications[application].slo_ns
+    points = []
+    for number in deployment.variants_of(application):
+        profile = deployment.variants[number].profile_on(kind or deployment.kinds[0])
+        if profile is not None:
+            latency = profile.table_ns[deployment.quantile]
+            largest = max(1, profile.largest_batch_within(slo_ns, deployment.quantile))
+            least = float((latency[1 : largest + 1] / np.arange(1, largest + 1)).min())
+            points.append((least / 1e9, deployment.variants[number].accuracy, number))
+    hull: list[tuple[float, float, int]] = []
+    for point in sorted(points, key=lambda point: (point[0], -point[1])):
+        if hull and point[1] <= hull[-1][1]:
+            continue
+        while len(hull) > 1 and _slope(hull[-2], hull[-1]) <= _slope(hull[-1], point):
+            hull.pop()
+        hull.append(point)
+    return hull
+
+
+def _slope(before: tuple[float, float, int], after: tuple[float, float, int]) -> float:
+    return (after[1] - before[1]) / (after[0] - before[0])
+
+
+def price_table(
+    deployment: Deployment, application: int, kind: str, rate: float, capacity: float, workers: int, margin: float
+) -> Table:
+    """The table for one kind of worker. `capacity`: workers' worth of time that the application may use."""
+    slo_ns = deployment.applications[application].slo_ns
+    step_ns = max(1, math.ceil(slo_ns / SLACKS))
+    queued = np.maximum(np.arange(QUEUED + 1), 1)[:, None]
+    slack_ns = (np.arange(SLACKS + 1) * step_ns)[None, :] * (1.0 - margin)  # the least slack of each column
+    # No batch may block a worker for so long that the next query finds none in time.
+    blocking_ns = slo_ns * workers / (workers + 1)
+    points = frontier(deployment, application, kind)
+    sustained = max((place for place, point in enumerate(points) if point[0] * rate <= capacity), default=0)
+    clearing_ns = points[sustained][0] * 1e9
+    chosen = np.full((QUEUED + 1, SLACKS + 1), -1, np.int32)
+    batch = np.zeros(chosen.shape, np.int32)
+    for least_s, _, number in reversed(points[: sustained + 2]):
+        profile = deployment.profile(number, kind)
+        latency = profile.table_ns[deployment.quantile].astype(np.float64)
+        each = latency[1:] / np.arange(1, len(latency))
+        wanted = int(np.argmax(each <= EFFICIENT * each.min())) + 1
+        fitting = np.searchsorted(latency, np.minimum(slack_ns, blocking_ns), side="right") - 1
+        size = np.minimum(np.minimum(queued, wanted), fitting)
+        takes_ns = latency[np.maximum(size, 0)]
+        rest = queued - size + rate * takes_ns / 1e9 / workers
+        cleared_ns = takes_ns + rest * min(clearing_ns, least_s * 1e9) / capacity
+        taken = (chosen < 0) & (size > 0) & (cleared_ns <= slack_ns)
+        chosen[taken], batch[taken] = number, size[taken]
+    # Nothing clears the queue in time: as many as fit, at the least worker time each.
+    cheapest = points[0][2]
+    latency = deployment.profile(cheapest, kind).table_ns[deployment.quantile]
+    fitting = np.minimum(np.searchsorted(latency, slack_ns, side="right") - 1, queued)
+    fastest = min((point[2] for point in points), key=lambda v: deployment.profile(v, kind).table_ns[2, 1])
+    lost = chosen < 0
+    chosen[lost] = np.where(fitting > 0, cheapest, fastest)[lost]
+    batch[lost] = np.maximum(fitting, 0)[lost]  # 0: as many as the dispatcher finds to fit
+    return Table(step_ns, _frozen(chosen), _frozen(batch), kind)
+
+
+def _frozen(array: NDArray[np.int32]) -> NDArray[np.int32]:
+    array.setflags(write=False)
+    return array

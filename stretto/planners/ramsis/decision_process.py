@@ -1,0 +1,123 @@
+"""A finite decision process as plain arrays: rows of transition probabilities, grouped by state. Knows no queue.
+
+Every row earns a reward and has a length, and a policy is judged by reward over length in the long run: by the step
+where all lengths are one, by the query where a length is a number of queries, by the second where it is a time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.planners.ramsis.compiled import compiled
+
+
+@dataclass(frozen=True, eq=False)
+class DecisionProcess:
+    """Rows `first[s]` … `first[s + 1] − 1` are the actions of state s.
+
+    Row i leads to `target[k]` with `probability[k]` for k in `begin[i]` … `begin[i + 1] − 1`.
+    """
+
+    first: NDArray[np.int64]
+    begin: NDArray[np.int64]
+    target: NDArray[np.int32]
+    probability: NDArray[np.float64]
+    reward: NDArray[np.float64]
+    length: NDArray[np.float64]  # above zero
+
+    @property
+    def states(self) -> int:
+        return len(self.first) - 1
+
+    def chain(self, policy: NDArray[np.int64]) -> NDArray[np.float64]:
+        """The transition matrix of a policy (a row number per state), dense."""
+        matrix = np.zeros((self.states, self.states))
+        for state, row in enumerate(policy):
+            span = slice(self.begin[row], self.begin[row + 1])
+            np.add.at(matrix[state], self.target[span], self.probability[span])
+        return matrix
+
+
+@compiled
+def improve(
+    first: NDArray[np.int64],
+    begin: NDArray[np.int64],
+    target: NDArray[np.int32],
+    probability: NDArray[np.float64],
+    reward: NDArray[np.float64],
+    length: NDArray[np.float64],
+    gain: float,
+    value: NDArray[np.float64],
+    better: NDArray[np.float64],
+    policy: NDArray[np.int64],
+) -> tuple[float, float]:
+    """One sweep over all rows: `better` and `policy` are filled. Returns bounds of the best reward per length.
+
+    With q(s, a) = reward − gain·length + Σ p·value, no policy is above gain + max (q − value)/length over all rows, and
+    the greedy one is not below gain + min (q − value)/length over its own: both average (q − value)/length.
+    """
+    low, high = np.inf, -np.inf
+    for state in range(len(first) - 1):
+        best, chosen = -np.inf, first[state]
+        for row in range(first[state], first[state + 1]):
+            q = reward[row] - gain * length[row]
+            for k in range(begin[row], begin[row + 1]):
+                q += probability[k] * value[target[k]]
+            high = max(high, (q - value[state]) / length[row])
+            if q > best:
+                best, chosen = q, row
+        better[state] = best
+        policy[state] = chosen
+        low = min(low, (best - value[state]) / length[chosen])
+    return low, high
+
+
+@compiled
+def evaluate(
+    begin: NDArray[np.int64],
+    target: NDArray[np.int32],
+    probability: NDArray[np.float64],
+    reward: NDArray[np.float64],
+    length: NDArray[np.float64],
+    gain: float,
+    policy: NDArray[np.int64],
+    value: NDArray[np.float64],
+    updated: NDArray[np.float64],
+) -> tuple[float, float]:
+    """One sweep with the policy's rows only; `updated` is filled. Returns the least and the largest change."""
+    low, high = np.inf, -np.inf
+    for state in range(len(policy)):
+        row = policy[state]
+        q = reward[row] - gain * length[row]
+        for k in range(begin[row], begin[row + 1]):
+            q += probability[k] * value[target[k]]
+        updated[state] = q
+        low = min(low, q - value[state])
+        high = max(high, q - value[state])
+    return low, high
+
+
+@compiled
+def advance(
+    begin: NDArray[np.int64],
+    target: NDArray[np.int32],
+    probability: NDArray[np.float64],
+    policy: NDArray[np.int64],
+    share: NDArray[np.float64],
+    after: NDArray[np.float64],
+) -> float:
+    """One step of the chain: `after` becomes the distribution that follows `share`. Returns the sum of changes."""
+    after[:] = 0.0
+    for state in range(len(policy)):
+        here = share[state]
+        if here > 0.0:
+            row = policy[state]
+            for k in range(begin[row], begin[row + 1]):
+                after[target[k]] += here * probability[k]
+    change = 0.0
+    for state in range(len(policy)):
+        change += abs(after[state] - share[state])
+    return change

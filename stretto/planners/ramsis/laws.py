@@ -1,0 +1,116 @@
+"""Arrival laws with independent stationary increments: PF(k, T) of section 3.1.1, the chance of k arrivals in a time T.
+
+A law is asked by the expected count λT. Among counting processes only compound Poisson ones have independent stationary
+increments. The gamma law is therefore a Poisson process whose intensity is itself a gamma process: counts are negative
+binomial. A renewal process with gamma gaps, as the simulator has it, has no independent increments; it has the same
+variance of counts over long times and less over short ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import gammaln
+
+from stretto.core.errors import StrettoError
+
+LEAST_SHAPE = 1e-3
+
+
+class Law(Protocol):
+    """How many queries arrive in an interval."""
+
+    @property
+    def name(self) -> str:
+        """For people and for the file of policies; laws of one name are the same law."""
+        ...
+
+    @property
+    def dispersion(self) -> float:
+        """Variance of a count over its mean."""
+        ...
+
+    def log_probability(self, counts: NDArray[np.int64], mean: NDArray[np.float64]) -> NDArray[np.float64]:
+        """log PF(counts, T) where `mean` = λT are expected; the two are broadcast. Mean 0: surely none."""
+        ...
+
+
+@dataclass(frozen=True)
+class Poisson:
+    """Independent arrivals."""
+
+    @property
+    def name(self) -> str:
+        return "poisson"
+
+    @property
+    def dispersion(self) -> float:
+        return 1.0
+
+    def log_probability(self, counts: NDArray[np.int64], mean: NDArray[np.float64]) -> NDArray[np.float64]:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            found = counts * np.log(mean) - mean - gammaln(counts + 1.0)
+        return np.where(np.asarray(mean) > 0, found, np.where(counts == 0, 0.0, -np.inf))
+
+
+@dataclass(frozen=True)
+class Gamma:
+    """Bursty arrivals: counts have 1/shape times the variance of Poisson counts, like gamma gaps of that shape."""
+
+    shape: float
+
+    def __post_init__(self) -> None:
+        if not LEAST_SHAPE <= self.shape <= 1:
+            raise StrettoError(
+                f"the shape of a gamma law is {self.shape}; it must be between {LEAST_SHAPE:g} and 1, because no"
+                " arrivals with independent increments are smoother than Poisson ones (take Poisson there: it is safe)"
+            )
+
+    @property
+    def name(self) -> str:
+        return f"gamma:{self.shape!r}"
+
+    @property
+    def dispersion(self) -> float:
+        return 1.0 / self.shape
+
+    def log_probability(self, counts: NDArray[np.int64], mean: NDArray[np.float64]) -> NDArray[np.float64]:
+        if self.shape == 1:
+            return Poisson().log_probability(counts, mean)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            order = mean * (self.shape / (1 - self.shape))
+            found = (
+                gammaln(counts + order)
+                - gammaln(order)
+                - gammaln(counts + 1.0)
+                + order * np.log(self.shape)
+                + counts * np.log1p(-self.shape)
+            )
+        return np.where(np.asarray(mean) > 0, found, np.where(counts == 0, 0.0, -np.inf))
+
+
+def law_named(name: str) -> Law:
+    """The law that a file names."""
+    if name == "poisson":
+        return Poisson()
+    kind, _, shape = name.partition(":")
+    try:
+        if kind == "gamma":
+            return Gamma(float(shape))
+    except ValueError:
+        pass
+    raise StrettoError(f"there is no arrival law {name[:40]!r}; there are poisson and gamma:SHAPE")
+
+
+def probabilities(law: Law, counts: int, mean: NDArray[np.float64]) -> NDArray[np.float64]:
+    """PF(0 … counts − 1) for each mean: an array [mean, count]."""
+    return np.exp(law.log_probability(np.arange(counts), np.asarray(mean, dtype=np.float64)[:, None]))
+
+
+def largest_count(law: Law, mean: float) -> int:
+    """A count that is exceeded with a chance below about 1e-14."""
+    spread = law.dispersion
+    return int(mean + 9.0 * np.sqrt(mean * spread) + 40.0 * spread) + 1

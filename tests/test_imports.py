@@ -25,7 +25,7 @@ ARROWS = {
     "repository": {"core", "config"},
     "backends": {"core", "config", "repository"},
     "profiling": {"core", "backends", "config", "repository"},
-    "api": {"core", "config", "repository", "live"},
+    "api": {"core", "config", "dispatch", "repository", "live"},
     "client": {"core"},
     "report": {"core", "sim", "profiling", "repository"},
 }

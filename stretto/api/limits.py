@@ -20,7 +20,7 @@ class Limits:
     parameters: int = 64  # of a request or a tensor
     client_ids: int = 100_000  # names of clients remembered at a time
     connections: int = 10_000
-    streams_per_connection: int = 128  # gRPC: concurrent calls
+    streams_per_connection: int = 4096  # gRPC: concurrent calls
     requests_per_stream: int = 256  # gRPC: unanswered requests of one ModelStreamInfer
     waiting_requests: int = 20_000  # in the whole server; beyond that: overloaded
     header_timeout_s: float = 20.0  # a request must be complete so long after its first byte

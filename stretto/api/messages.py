@@ -32,7 +32,8 @@ class WantedOutput:
 class InferRequest:
     """`version` pins a variant; "" leaves the choice to Stretto. `outputs` empty: all of them.
 
-    `parameters` are as the client gave them: bool, int, float or str values; the data plane checks those it knows.
+    `parameters` are as the client gave them: bool, int, float or str values; the data plane checks those it knows, and
+    changes none: several requests may share them.
     """
 
     application: str

@@ -89,3 +89,16 @@ def under_planners(scenario: Scenario, planner: str | None, compare: str | None)
         if not names:
             raise StrettoError("--compare names no planner; give some, as symphony,clockwork")
     return {name: scenario.with_planner(name) for name in names}
+
+
+def token_in(file: Path | None) -> str | None:
+    """The bearer token in a file, which is one line; files, so that it stands in no list of processes."""
+    if file is None:
+        return None
+    try:
+        token = file.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        raise StrettoError(f"{file} cannot be read as a token; it must hold one line of ASCII text") from None
+    if not 16 <= len(token) <= 4096 or not token.isprintable() or " " in token:
+        raise StrettoError(f"{file} must hold one token of at least 16 characters, without spaces")
+    return token

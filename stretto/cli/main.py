@@ -12,8 +12,12 @@ from stretto.cli.bound import bound
 from stretto.cli.check import check
 from stretto.cli.demo import demo
 from stretto.cli.goodput import goodput
+from stretto.cli.infer import infer
+from stretto.cli.load import load
 from stretto.cli.planners import planners
 from stretto.cli.profile import profile
+from stretto.cli.replay import replay
+from stretto.cli.serve import serve
 from stretto.cli.simulate import simulate
 from stretto.core.errors import StrettoError
 
@@ -61,7 +65,7 @@ def stretto(
     """
 
 
-for command in (simulate, goodput, bound, planners, demo, check, profile):
+for command in (simulate, goodput, bound, planners, demo, check, profile, serve, infer, load, replay):
     app.command()(command)
 
 

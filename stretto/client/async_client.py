@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
@@ -38,6 +39,7 @@ class AsyncClient:
         self._timeout_ms = timeout_ms
         self._grace_ms = grace_ms
         self._known: dict[str, ApplicationMetadata] = {}
+        self._learning = asyncio.Lock()
 
     async def infer(
         self,
@@ -100,10 +102,11 @@ class AsyncClient:
         await self.close()
 
     async def _application(self, name: str) -> ApplicationMetadata:
-        known = self._known.get(name)
-        if known is None:
-            known = self._known[name] = application_metadata(await self._get(model_path(name)))
-        return known
+        if name not in self._known:
+            async with self._learning:  # calls that begin together ask once
+                if name not in self._known:
+                    self._known[name] = application_metadata(await self._get(model_path(name)))
+        return self._known[name]
 
     async def _get(self, path: str) -> Any:
         return content_of(await self._send(self._pool.endpoint.get(path)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import cast
 
 from stretto.client.address import Endpoint, Request
 from stretto.client.answer import Response
@@ -32,7 +33,7 @@ class Stream(asyncio.Protocol):
         """Stale where the server had closed this connection since it was last used."""
         transport = self._transport
         if transport is None or transport.is_closing():
-            raise Stale
+            raise self._broken(None)
         self._answer = asyncio.get_running_loop().create_future()
         try:
             transport.write(request.joined())
@@ -48,8 +49,7 @@ class Stream(asyncio.Protocol):
     # What asyncio calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's own is one only in spirit
 
     def data_received(self, data: bytes) -> None:
         answer = self._answer
@@ -68,11 +68,12 @@ class Stream(asyncio.Protocol):
         self._lost(self)
         if self._answer is None or self._answer.done():
             return
+        self._answer.set_exception(self._broken(error))
+
+    def _broken(self, error: Exception | None) -> Exception:
         if self._is_used and not self._reader.has_begun:
-            self._answer.set_exception(Stale())
-            return
-        broken = ConnectionFailed(f"the connection broke before the answer was complete ({cause(error)})")
-        self._answer.set_exception(broken)
+            return Stale()
+        return ConnectionFailed(f"the connection broke before the answer was complete ({cause(error)})")
 
 
 class StreamPool:
@@ -88,11 +89,10 @@ class StreamPool:
 
     async def send(self, request: Request, timeout_ns: int) -> Response:
         """One request, one response; `timeout_ns` is for all of it. Cancelling it closes the connection."""
-        if self._is_closed:
-            raise ConnectionFailed("this client is closed")
         is_connected = False
         try:
             async with asyncio.timeout(timeout_ns / 1e9), self._free:
+                self._check_open()
                 kept = self._take()
                 if kept is not None:
                     is_connected = True
@@ -100,6 +100,7 @@ class StreamPool:
                         return await self._exchange(kept, request)
                     except Stale:
                         is_connected = False
+                        self._check_open()  # it may have been this client that closed it
                 made = await self._open()
                 is_connected = True
                 return await self._exchange(made, request)
@@ -108,6 +109,10 @@ class StreamPool:
             if is_connected:
                 error = Expired("no answer came within the deadline and the grace; this client stopped waiting")
             raise error from None
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise ConnectionFailed("this client is closed")
 
     async def _exchange(self, stream: Stream, request: Request) -> Response:
         try:

@@ -1,4 +1,4 @@
-"""The protocol's tensor types as numpy arrays. Nothing is ever unpickled; no length is believed before it is checked."""
+"""The protocol's tensor types as numpy arrays. Nothing is ever unpickled; no length is believed unchecked."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def cast(array: Array, datatype: str, tensor: str) -> Array:
         )
     with np.errstate(over="ignore"):
         made = np.asarray(array, dtype=dtype, order="C")
-    if made.dtype.kind == "f" and array.dtype.kind == "f" and made.dtype.itemsize < array.dtype.itemsize:
+    if made.dtype.kind == "f" and not np.can_cast(array.dtype, made.dtype):
         # Fewer digits are what a smaller type means; infinity in place of a number is not.
         grown = np.isinf(made)
         if grown.any() and not np.array_equal(grown, np.isinf(array)):
@@ -75,7 +75,7 @@ def raw_of(array: Array, datatype: str) -> bytes | memoryview:
     """The bytes on the wire of an array that `cast` made."""
     if datatype != "BYTES":
         return array.reshape(-1).view(np.uint8).data
-    pieces = []
+    pieces: list[bytes] = []
     for item in array.ravel().tolist():
         if not isinstance(item, str | bytes):
             raise BadRequest(f"a BYTES input holds strings or bytes, not {type(item).__name__}")

@@ -114,14 +114,21 @@ class Dispatcher:
         query_class: int = -1,
         priority: int = 0,
         demand: int = -1,
+        more: bool = False,
     ) -> int:
-        """A query came; returns its ticket. `tag` is the driver's own number for it."""
+        """A query came; returns its ticket. `tag` is the driver's own number for it.
+
+        `demand` is the number of a lane in its route's demands. `more`: another query follows at this very moment, and
+        batches are formed when it is in.
+        """
         if not 0 <= application < self._applications:
             raise StrettoError(f"application number {application} is outside 0 … {self._applications - 1}")
         if self._free_slots[0] == 0:
             self.grow()
         self._empty_buffer()
-        return events.submit(self._state, now_ns, application, deadline_ns, tag, client, query_class, priority, demand)
+        return events.submit(
+            self._state, now_ns, application, deadline_ns, tag, client, query_class, priority, demand, more
+        )
 
     def cancel(self, now_ns: int, ticket: int, reason: Outcome = Outcome.DROPPED_CANCELLED) -> bool:
         """Withdraw a query, waiting or running; false if it has already ended.
@@ -317,3 +324,16 @@ class Dispatcher:
                 self._kept.append(Unload(worker, variant))
         self._state["decision_count"] = 0
         self._state["tickets_named"] = 0
+
+
+def decision_as_list(decision: Decision) -> list[Any]:
+    """As it stands in an event log (core/journal.py)."""
+    if isinstance(decision, Run):
+        numbers = [decision.worker, decision.variant, list(decision.tickets), decision.start_ns, decision.expected_ns]
+        return ["run", *numbers]
+    if isinstance(decision, Drop):
+        return ["drop", decision.ticket, int(decision.reason)]
+    if isinstance(decision, Load):
+        times = [decision.start_ns, decision.expected_ns]
+        return ["load", decision.worker, decision.variant, *times, decision.alone]
+    return ["unload", decision.worker, decision.variant]

@@ -57,6 +57,7 @@ class Crew:
         self._clock = clock
         self._hang_ns = round(hang_s * 1e9)
         self._is_stopping = False
+        self.ready_count = 0
         self._members = [_Member(factory(worker, self._loop, self)) for worker in range(count)]
         self._pauses: dict[int, asyncio.TimerHandle] = {}
 
@@ -89,10 +90,6 @@ class Crew:
         return bool(self._members[worker].jobs)
 
     @property
-    def ready_count(self) -> int:
-        return sum(member.is_ready for member in self._members)
-
-    @property
     def restarts(self) -> int:
         return sum(member.restarts for member in self._members)
 
@@ -117,6 +114,7 @@ class Crew:
 
     def worker_ready(self, worker: int, broken: dict[str, str]) -> None:
         self._members[worker].is_ready = True
+        self._count_ready()
         self._owner.joined(worker, broken)
 
     def job_ended(self, job: Job, report: Report) -> None:
@@ -132,6 +130,7 @@ class Crew:
         member = self._members[worker]
         jobs, member.jobs = member.jobs, []
         was_ready, member.is_ready = member.is_ready, False
+        self._count_ready()
         if self._is_stopping:
             return
         lived_ns = self._clock() - member.started_ns
@@ -142,3 +141,6 @@ class Crew:
         member.executor = self._factory(worker, self._loop, self)
         self._owner.left(worker, reason, jobs)
         self._pauses[worker] = self._loop.call_later(pause_s, self._start, worker)
+
+    def _count_ready(self) -> None:
+        self.ready_count = sum(member.is_ready for member in self._members)

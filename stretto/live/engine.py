@@ -101,17 +101,25 @@ class Engine:
         request.arrival_ns = now_ns
         request.deadline_ns += now_ns
         dispatcher = generation.dispatcher
+        last = request.queries[-1]
         for query in request.queries:
-            self._enter(query, generation, dispatcher, now_ns, application, demand)
+            self._enter(query, generation, dispatcher, now_ns, application, demand, query is not last)
         self._act(generation)
 
+    @staticmethod
     def _enter(
-        self, query: Query, generation: Generation, dispatcher: Dispatcher, now_ns: int, application: int, demand: int
+        query: Query,
+        generation: Generation,
+        dispatcher: Dispatcher,
+        now_ns: int,
+        application: int,
+        demand: int,
+        more: bool = False,
     ) -> None:
         request = query.request
         query.generation = generation
         query.ticket = ticket = dispatcher.submit(
-            now_ns, application, request.deadline_ns, -1, request.client, -1, request.priority, demand
+            now_ns, application, request.deadline_ns, -1, request.client, -1, request.priority, demand, more
         )
         generation.queries[ticket] = query
 
@@ -181,7 +189,7 @@ class Engine:
             if reason is Outcome.FAILED and not request.problem:
                 request.problem = NO_WORKER_LEFT
             request.end(reason, self.clock())
-            if len(request.queries) > 1:  # the whole request ends with its first row that has no answer
+            if request.rows > 1:  # the whole request ends with its first row that has no answer
                 self.loop.call_soon(self._withdraw, request, reason)
 
     # -- what the workers tell ---------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,7 +30,7 @@ class Request:
     __slots__ = (
         *("accuracy_sum", "answers", "application", "arrival_ns", "batch", "client", "deadline_ns", "done"),
         *("ended_ns", "inputs", "left", "min_accuracy", "outcome", "pinned", "priority", "problem"),
-        *("queries", "queue_ns", "run_ns", "variants"),
+        *("queries", "queue_ns", "rows", "run_ns", "variants"),
     )
 
     def __init__(
@@ -55,8 +55,11 @@ class Request:
         self.arrival_ns = 0
         self.deadline_ns = slack_ns  # from arrival, until the engine takes it and adds its clock
         self.ended_ns = 0
-        self.queries = [Query(self, row) for row in range(len(inputs))]
-        self.left = len(inputs)
+        self.rows = len(inputs)
+        self.queries: Sequence[Query] = (
+            (Query(self, 0),) if self.rows == 1 else [Query(self, row) for row in range(self.rows)]
+        )
+        self.left = self.rows
         self.answers: Array | None = None
         self.variants: list[str] = []  # that answered, each once
         self.accuracy_sum = 0.0
@@ -68,11 +71,11 @@ class Request:
 
     def answer(self, row: int, answer: Array, variant: str, accuracy: float) -> bool:
         """One row is answered; true when that was the last."""
-        if len(self.queries) == 1:
+        if self.rows == 1:
             self.answers = answer
         else:
             if self.answers is None:
-                self.answers = np.zeros((len(self.queries), *answer.shape[1:]), answer.dtype)
+                self.answers = np.zeros((self.rows, *answer.shape[1:]), answer.dtype)
             self.answers[row] = answer[0]
         if variant not in self.variants:
             self.variants.append(variant)
@@ -85,3 +88,5 @@ class Request:
             self.outcome = outcome
             self.ended_ns = now_ns
             self.done(self)
+            if self.left == 0:
+                self.queries = ()  # a cycle of references would wait for the collector

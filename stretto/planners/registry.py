@@ -94,6 +94,17 @@ _SUB_CLUSTERS = Option("sub_clusters", "integer", "1", "split applications and w
 
 ENTRIES = (
     Entry(
+        "priced",
+        "the most accurate variant that fits the slack, at a price of worker time that follows the load",
+        "priced",
+        "Priced",
+        (
+            Option("caution", "number", "1.05", "times the load, so that worker time is dearer", 0.1, 100),
+            Option("margin", "number", "0.15", "share of the slack kept for what the profile does not know", 0, 0.9),
+        ),
+        replan_s=0.1,
+    ),
+    Entry(
         "symphony",
         "deferred batches: as late as the deadline allows, earliest deadline first",
         "symphony",

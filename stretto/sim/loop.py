@@ -257,6 +257,7 @@ def run_until(simulation: Any, state: Any, until_ns: int) -> int:
                 as_int64(query.query_class),
                 as_int64(query.priority),
                 as_int64(NONE),
+                False,
             )
             m.next_arrival += 1
         else:

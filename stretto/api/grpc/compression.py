@@ -38,6 +38,6 @@ def inflate(body: bytes, at_most: int) -> bytes:
         raise bad_request("the message is marked as compressed but cannot be inflated") from None
     if len(message) > at_most:
         raise too_large(f"the message has more than {at_most} bytes when it is inflated")
-    if not stream.eof:
-        raise bad_request("the compressed message is cut off")
+    if not stream.eof or stream.unused_data:
+        raise bad_request("the compressed message is cut off, or goes on after its end")
     return message

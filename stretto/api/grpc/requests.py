@@ -95,13 +95,14 @@ def input_tensor(
     tensor: protocol.ModelInferRequest.InferInputTensor, body: bytes, raw: wire.Span | None, limits: Limits
 ) -> InputTensor:
     name = held_name(tensor.name, "an input", limits)
-    refuse_shared_memory(parameter_values(tensor.parameters, f"tensor {name}", limits), name)
+    if tensor.parameters:
+        refuse_shared_memory(parameter_values(tensor.parameters, f"tensor {name}", limits), name)
     numpy_dtype(tensor.datatype, name)
     shape = list(tensor.shape)
     count = element_count(shape, name, limits)
     if raw is None:
         array = typed_array(tensor, name, count)
-    elif tensor.contents.ListFields():
+    elif tensor.HasField("contents") and tensor.contents.ListFields():
         raise bad_request(f"tensor {name} has contents of its own beside raw_input_contents: only one may be given")
     else:
         array = raw_array(body, raw, tensor.datatype, name, count)

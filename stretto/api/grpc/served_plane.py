@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+from stretto.api.errors import ApiError
 from stretto.api.messages import InferRequest, InferResponse
 
 
@@ -27,5 +28,9 @@ class ServedPlane(Protocol):
     async def load(self, application: str) -> None: ...
 
     async def unload(self, application: str) -> None: ...
+
+    def count_refusal(self, error: ApiError) -> ApiError:
+        """For a request that was refused before the plane saw it; returns the error."""
+        ...
 
     async def infer(self, request: InferRequest) -> InferResponse: ...

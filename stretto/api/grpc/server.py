@@ -56,6 +56,8 @@ def options(limits: Limits) -> list[tuple[str, int]]:
         ("grpc.max_receive_message_length", limits.body_bytes),
         # Compressed messages are inflated in compression.py, under a limit.
         ("grpc.per_message_decompression", 0),
+        # Not a queue: gRPC counts a call as open for a moment after its client knows that it ended, so a client at this
+        # bound has new calls refused (UNAVAILABLE). It should be more than a sound client has under way.
         ("grpc.max_concurrent_streams", limits.streams_per_connection),
         ("grpc.max_allowed_incoming_connections", limits.connections),
         # Two servers on one port would each get half of the calls, and neither would say so.

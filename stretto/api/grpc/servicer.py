@@ -72,8 +72,11 @@ class Servicer:
         return handler
 
     async def model_infer(self, body: bytes, context: Any) -> bytes:
-        request = infer_request(await plain(body, self.limits.inflated_bytes), self.limits)
-        take_deadline(request, context.time_remaining())
+        try:
+            request = infer_request(await plain(body, self.limits.inflated_bytes), self.limits)
+            take_deadline(request, context.time_remaining())
+        except ApiError as error:
+            raise self.plane.count_refusal(error) from None
         request.traceparent = traceparent_of(context)
         return infer_response(await self.plane.infer(request))
 
@@ -82,7 +85,10 @@ class Servicer:
         traceparent = traceparent_of(context)
 
         async def infer(body: bytes) -> bytes:
-            request = infer_request(body, self.limits)
+            try:
+                request = infer_request(body, self.limits)
+            except ApiError as error:
+                raise self.plane.count_refusal(error) from None
             request.traceparent = traceparent
             return infer_response(await self.plane.infer(request))
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import grpc
 
+from stretto.api.errors import ApiError, Reason
 from stretto.api.grpc import wire
 from stretto.api.grpc.compression import plain
 from stretto.api.grpc.responses import streamed, streamed_error
@@ -42,8 +43,11 @@ async def answer_stream(context: Any, infer: Callable[[bytes], Awaitable[bytes]]
                     break
                 answers.create_task(answer(body))
     except ExceptionGroup as failures:
-        # Requests fail inside `answer_to`; what fails here is the stream itself.
-        await end(context, status_of(failures, CALL))
+        # Requests fail inside `answer_to`; what fails here is the stream itself. Mostly it is a client that left while
+        # an answer was on its way, which is no failure of ours.
+        is_broken = failures.split(grpc.aio.BaseError)[1] is None
+        cause = ApiError(Reason.CANCELLED, "the stream is broken") if is_broken else failures
+        await end(context, status_of(cause, CALL))
 
 
 async def answer_to(body: bytes, infer: Callable[[bytes], Awaitable[bytes]], limits: Limits) -> bytes:

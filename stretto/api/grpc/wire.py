@@ -18,6 +18,7 @@ FIXED_SIZE = {FIXED64: 8, FIXED32: 4}
 VARINT_BYTES = 10  # the longest that a number can be
 # Field numbers of open_inference.proto.
 ID, PARAMETERS, INPUTS, OUTPUTS, RAW_INPUTS = 3, 4, 5, 6, 7
+REPEATED = {PARAMETERS: "parameters", INPUTS: "inputs", OUTPUTS: "outputs", RAW_INPUTS: "raw_input_contents"}
 INPUT_SHAPE, INPUT_PARAMETERS, INPUT_CONTENTS = 3, 4, 5
 OUTPUT_PARAMETERS = 2
 SINGLE_FIELDS = 32  # of one message, names and the like, each time it occurs: more than a sound client ever sends
@@ -47,10 +48,7 @@ class TypedContents:
 
 def split(body: bytes, limits: Limits) -> Split:
     """The parts of a request, once its counts are known to be within the limits."""
-    counts = {PARAMETERS: 0, INPUTS: 0, OUTPUTS: 0, RAW_INPUTS: 0}
-    at_most = {PARAMETERS: limits.parameters, INPUTS: limits.tensors, OUTPUTS: limits.tensors}
-    at_most[RAW_INPUTS] = limits.tensors
-    names = {PARAMETERS: "parameters", INPUTS: "inputs", OUTPUTS: "outputs", RAW_INPUTS: "raw_input_contents"}
+    counts = dict.fromkeys(REPEATED, 0)
     single, kept_from = 0, 0
     kept: list[bytes] = []
     raw: list[Span] = []
@@ -64,8 +62,9 @@ def split(body: bytes, limits: Limits) -> Split:
                 )
             continue
         counts[number] += 1
-        if counts[number] > at_most[number]:
-            raise bad_request(f"the request has more than {at_most[number]} {names[number]}")
+        at_most = limits.parameters if number == PARAMETERS else limits.tensors
+        if counts[number] > at_most:
+            raise bad_request(f"the request has more than {at_most} {REPEATED[number]}")
         if number == INPUTS:
             check_input(body, start, end, limits, typed)
         elif number == OUTPUTS:
@@ -139,12 +138,20 @@ def fields(body: bytes, start: int, end: int) -> Iterator[tuple[int, int, int, i
     place = start
     while place < end:
         tag_start = place
-        tag, place = varint(body, place, end)
+        tag = body[place]
+        if tag < 0x80:  # nearly always; a call of varint would take longer than all the rest
+            place += 1
+        else:
+            tag, place = varint(body, place, end)
         number, kind = tag >> 3, tag & 7
         value = place
         if kind == LENGTH_DELIMITED:
-            length, value = varint(body, place, end)
-            place = value + length
+            if place < end and body[place] < 0x80:
+                value += 1
+                place = value + body[place]
+            else:
+                length, value = varint(body, place, end)
+                place = value + length
         elif kind == VARINT:
             _, place = varint(body, place, end)
         elif kind in FIXED_SIZE:

@@ -44,10 +44,10 @@ class Alarm:
             self._loop.add_reader(self._descriptor, callback)
 
     def set(self, moment_ns: int) -> None:
-        """Setting it also takes back an alarm that rang and was not read."""
+        """`moment_ns` is above 0. Setting it also takes back an alarm that rang and was not read."""
         if self._descriptor >= 0:
-            moment_ns = max(moment_ns, 1)  # 0 would be no alarm at all
-            self._setting.value_s, self._setting.value_ns = divmod(moment_ns, NS_PER_S)
+            setting = self._setting
+            setting.value_s, setting.value_ns = divmod(moment_ns, NS_PER_S)
             self._settime(self._descriptor, ABSOLUTE, self._pointer, None)
             return
         self.clear()

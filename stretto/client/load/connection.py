@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Protocol
+from typing import Protocol, cast
 
 from stretto.client.answer import Response
 from stretto.client.errors import BadAnswer
@@ -50,9 +50,8 @@ class Connection(asyncio.Protocol):
     # What asyncio calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        self.write = transport.write
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's own is one only in spirit
+        self.write = self._transport.write
 
     def data_received(self, data: bytes) -> None:
         received_ns = time.monotonic_ns()

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import math
 import time
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import numpy as np
 
-from stretto.client.address import Endpoint, endpoint_of, model_path
+from stretto.client.address import Endpoint
 from stretto.client.answer import Response
-from stretto.client.async_client import AsyncClient
-from stretto.client.errors import ConnectionFailed, NotFound, StrettoClientError, cause
+from stretto.client.errors import ConnectionFailed, cause
 from stretto.client.load.alarm import Alarm
 from stretto.client.load.connection import Connection
-from stretto.client.load.queries import Requests, encoded_requests, labelled_sample
+from stretto.client.load.queries import Requests
 from stretto.client.load.record import Record
 from stretto.client.load.result import PENDING, LoadOutcome, LoadProgress, LoadResult
-from stretto.client.load.spec import LoadSpec, arrival_times_ns
-from stretto.client.metadata import application_metadata
+from stretto.client.load.spec import LoadSpec
 
 ReportProgress = Callable[[LoadProgress], None]
 
@@ -32,75 +28,8 @@ SWEEP_S = 0.1  # how often progress is told and overdue requests are given up
 UNKNOWN_DEADLINE_MS = 30_000.0  # how long to wait for answers where nobody says
 FIRST_CONNECTIONS_S = 0.01  # of the mean rate; more are opened as needed
 MAX_FIRST_CONNECTIONS = 32
+READ_TOGETHER = 16  # answers: one at a time, each would find the processor's caches cold
 CONNECT_TIMEOUT_S = 5.0
-
-
-def run_load(spec: LoadSpec, progress: ReportProgress | None = None) -> LoadResult:
-    """Sends the load and waits for its end, in an event loop of its own. Ctrl-C ends it early, with what was measured."""
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        generator = runner.run(_prepared(spec, progress))
-        gc.collect()
-        gc.freeze()  # else each full collection would go through everything that is loaded, and requests leave late
-        try:
-            runner.run(generator.run())
-        except KeyboardInterrupt:
-            generator.was_interrupted = True
-        finally:
-            gc.unfreeze()
-    return generator.result()
-
-
-async def drive(spec: LoadSpec, progress: ReportProgress | None = None) -> LoadResult:
-    """The same inside a running event loop, which should have little else to do."""
-    generator = await _prepared(spec, progress)
-    await generator.run()
-    return generator.result()
-
-
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    try:
-        import uvloop
-    except ImportError:
-        return None
-    return uvloop.new_event_loop
-
-
-async def _prepared(spec: LoadSpec, progress: ReportProgress | None) -> Generator:
-    """Everything that costs time and could go wrong, before the first request is due."""
-    times_ns = arrival_times_ns(spec)
-    inputs, labels = (spec.inputs, spec.labels) if spec.inputs is not None else labelled_sample(spec.application)
-    endpoint = endpoint_of(spec.url, spec.token, spec.ca_file)
-    deadline_ms = spec.deadline_ms
-    async with AsyncClient(spec.url, token=spec.token, ca_file=spec.ca_file, timeout_ms=10_000.0) as client:
-        metadata = application_metadata(await client.metadata(spec.application))
-        if spec.version and not await client.ready(spec.application, spec.version):
-            raise NotFound(f"application {spec.application} has no variant {spec.version} that is ready")
-        if deadline_ms is None:
-            deadline_ms = await _slo_ms(client, spec.application)
-    requests = encoded_requests(spec, endpoint, metadata, np.asarray(inputs), labels)
-    choice = np.random.default_rng((spec.seed, 1)).integers(0, len(requests.encoded), len(times_ns))
-    deadline_ns = None if deadline_ms is None else round(deadline_ms * 1e6)
-    record = Record(times_ns, requests.labels, deadline_ns)
-    return Generator(spec, endpoint, requests, choice.tolist(), record, deadline_ns, progress)
-
-
-async def _slo_ms(client: AsyncClient, application: str) -> float | None:
-    """The application's own deadline, from its configuration; None where that does not tell."""
-    try:
-        config: Any = await client.configuration(application)
-    except StrettoClientError:
-        return None
-    parameters = config.get("parameters") if isinstance(config, dict) else None
-    found = parameters.get("slo_ms") if isinstance(parameters, dict) else None
-    if isinstance(found, dict):  # Triton's way of writing a parameter
-        found = found.get("string_value")
-    if found is None and isinstance(config, dict):
-        found = config.get("slo_ms")
-    try:
-        slo_ms = float(found)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        return None
-    return slo_ms if math.isfinite(slo_ms) and slo_ms > 0 else None
 
 
 class Generator:
@@ -137,8 +66,10 @@ class Generator:
         self._opening: set[asyncio.Task[None]] = set()
         self._backlog: deque[int] = deque()  # due, and waiting for a connection
         self._retried: set[int] = set()
+        self._unread: list[tuple[int, int, Response]] = []
         self._waited = 0
         self._most_open = 0
+        self._alarm: Alarm
         self._address: tuple[str, int] = (endpoint.host, endpoint.port)
 
     async def run(self) -> None:
@@ -155,6 +86,7 @@ class Generator:
                     await asyncio.sleep(SWEEP_S)
                     self._sweep()
             finally:
+                self._read()
                 self._end_ns = self._now_ns()
                 self._cpu_ns = time.thread_time_ns() - cpu_before_ns
         finally:
@@ -174,7 +106,7 @@ class Generator:
         return LoadResult(
             spec=self._spec,
             deadline_ns=self._deadline_ns,
-            variants=tuple(record.variants)[: max(record.variants.values(), default=-1) + 1],
+            variants=tuple(record.variants),
             is_labelled=self._is_labelled,
             scheduled_ns=np.array(record.scheduled_ns, dtype=np.int64)[has_ended],
             latency_ns=np.array(record.latency_ns, dtype=np.int64)[has_ended],
@@ -193,37 +125,30 @@ class Generator:
     def _now_ns(self) -> int:
         return time.monotonic_ns() - self._start_ns
 
-    # Sending.
-
     def _due(self) -> None:
         """Sends whatever is due by now, and sets the alarm for the next."""
-        scheduled_ns = self._record.scheduled_ns
-        now_ns = self._now_ns()
-        while self._next < self._count:
-            moment_ns = scheduled_ns[self._next]
-            if moment_ns > now_ns:
-                now_ns = self._now_ns()  # sending took time
-                if moment_ns > now_ns:
-                    self._alarm.set(self._start_ns + moment_ns)
-                    return
-            self._submit(self._next)
-            self._next += 1
+        scheduled_ns, number = self._record.scheduled_ns, self._next
+        while number < self._count:
+            moment_ns = self._start_ns + scheduled_ns[number]
+            if moment_ns > time.monotonic_ns():
+                self._next = number
+                self._alarm.set(moment_ns)
+                return
+            if self._idle:
+                self._send(self._idle.pop(), number)
+            else:
+                self._waited += 1
+                self._backlog.append(number)
+                self._open_more()
+            number += 1
+        self._next = number
         self._alarm.clear()
-
-    def _submit(self, number: int) -> None:
-        if self._idle:
-            self._send(self._idle.pop(), number)
-            return
-        self._waited += 1
-        self._backlog.append(number)
-        self._open_more()
 
     def _send(self, connection: Connection, number: int) -> None:
         connection.number = number
         connection.write(self._encoded[self._choice[number]])
-        self._record.lag_ns[number] = self._now_ns() - self._record.scheduled_ns[number]
-
-    # What connections report.
+        record = self._record
+        record.lag_ns[number] = time.monotonic_ns() - self._start_ns - record.scheduled_ns[number]
 
     def answered(self, connection: Connection, received_ns: int, response: Response) -> None:
         number, connection.number = connection.number, -1
@@ -232,7 +157,14 @@ class Generator:
             self._free(connection)  # first of all: a request may be waiting
         else:
             connection.abort()
-        self._record.answered(number, received_ns - self._start_ns, response, self._choice[number])
+        self._unread.append((number, received_ns - self._start_ns, response))
+        if len(self._unread) >= READ_TOGETHER:
+            self._read()
+
+    def _read(self) -> None:
+        for number, now_ns, response in self._unread:
+            self._record.answered(number, now_ns, response, self._choice[number])
+        self._unread.clear()
 
     def spoiled(self, connection: Connection) -> None:
         """Something else than one HTTP answer came."""
@@ -257,8 +189,6 @@ class Generator:
         number, connection.number = connection.number, -1
         if number >= 0:
             self._record.end(number, self._now_ns(), outcome)
-
-    # Connections.
 
     def _free(self, connection: Connection) -> None:
         if self._backlog:
@@ -295,7 +225,7 @@ class Generator:
         return connection
 
     async def _connect_first(self) -> None:
-        """Some connections before the start; the first one also finds the address, so that no name is looked up later."""
+        """Some connections before the start; the first also finds the address, so that no name is looked up later."""
         try:
             first = await self._connect()
             self._address = first.peer
@@ -309,6 +239,7 @@ class Generator:
 
     def _sweep(self) -> None:
         """Gives up what is overdue, and tells the progress."""
+        self._read()
         now_ns = self._now_ns()
         oldest_ns = now_ns - self._patience_ns
         scheduled_ns = self._record.scheduled_ns

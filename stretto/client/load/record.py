@@ -1,4 +1,4 @@
-"""Writes down how each request ended, while the load runs: a few microseconds a request, so plain arrays and no objects."""
+"""Writes down how each request ended, while the load runs: plain arrays, as each request may cost microseconds only."""
 
 from __future__ import annotations
 
@@ -44,10 +44,8 @@ class Record:
     def answered(self, number: int, now_ns: int, response: Response, encoded: int) -> None:
         """`encoded` is which of the encoded requests it was."""
         try:
-            if response.status == 200:
-                outcome = self._answer(number, now_ns, response, encoded)
-            else:
-                outcome = _refusal(response)
+            is_answer = response.status == 200
+            outcome = self._answer(number, now_ns, response, encoded) if is_answer else _refusal(response)
         except (StrettoClientError, ValueError, KeyError, IndexError, TypeError, AttributeError, OverflowError):
             outcome = BAD_ANSWER  # whatever was wrong with it: there are many ways to answer nonsense
         self.end(number, now_ns, outcome)
@@ -75,7 +73,7 @@ class Record:
         return ON_TIME
 
     def _right_rows(self, output: dict[str, Any], response: Response, truth: tuple[int, ...]) -> int:
-        """How many rows have their largest value at the place of their label; the first output is the one that counts."""
+        """How many rows have their largest value at the place of their label, in the first output."""
         json_length = response.json_length
         if json_length is None:
             scores = next(iter(answer_of(response).outputs.values())).ravel()
@@ -91,7 +89,9 @@ class Record:
     def _variant(self, name: str) -> int:
         number = self.variants.get(name)
         if number is None:
-            number = self.variants[name] = min(len(self.variants), MAX_VARIANTS - 1)
+            if len(self.variants) >= MAX_VARIANTS:
+                return MAX_VARIANTS - 1
+            number = self.variants[name] = len(self.variants)
         return number
 
 

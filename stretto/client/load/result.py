@@ -120,7 +120,7 @@ class LoadResult:
         return {
             "application": self.spec.application,
             "url": self.spec.url,
-            "arrivals": self.spec.arrivals,
+            "arrivals": self.spec.kind,
             "seed": self.spec.seed,
             "rows": rows,
             "seconds": self.seconds,

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from stretto.client.load.result import LoadOutcome, LoadResult
 
 SLICES = 80  # about so many, in steps that a person would choose
+REQUESTS = 30  # in a slice, on average; fewer would show chance and not the server
 STEPS_S = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0, 600.0, 1800.0)
 
 Series = NDArray[np.float64]
@@ -33,7 +34,8 @@ def timeline(result: LoadResult, slice_s: float | None = None) -> Timeline:
     """Slices of `slice_s` seconds; without it, of a length that suits the load."""
     seconds = max(result.seconds, 1e-3)
     if slice_s is None:
-        slice_s = next((step for step in STEPS_S if step >= seconds / SLICES), STEPS_S[-1])
+        shortest_s = max(1 / SLICES, REQUESTS / max(1, len(result))) * seconds
+        slice_s = next((step for step in STEPS_S if step >= shortest_s), STEPS_S[-1])
     count = max(1, int(np.ceil(seconds / slice_s - 1e-9)))
     place = np.minimum(result.scheduled_ns / 1e9 // slice_s, count - 1).astype(np.int64)
     due = np.bincount(place, minlength=count).astype(np.float64)

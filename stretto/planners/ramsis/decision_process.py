@@ -7,9 +7,11 @@ where all lengths are one, by the query where a length is a number of queries, b
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_matrix
 
 from stretto.planners.ramsis.compiled import compiled
 
@@ -32,13 +34,12 @@ class DecisionProcess:
     def states(self) -> int:
         return len(self.first) - 1
 
-    def chain(self, policy: NDArray[np.int64]) -> NDArray[np.float64]:
-        """The transition matrix of a policy (a row number per state), dense."""
-        matrix = np.zeros((self.states, self.states))
-        for state, row in enumerate(policy):
-            span = slice(self.begin[row], self.begin[row + 1])
-            np.add.at(matrix[state], self.target[span], self.probability[span])
-        return matrix
+    def chain(self, policy: NDArray[np.int64]) -> Any:
+        """The transition matrix of a policy (a row number per state), as a sparse matrix."""
+        counts = self.begin[policy + 1] - self.begin[policy]
+        begin = np.concatenate([[0], np.cumsum(counts)])
+        taken = np.arange(begin[-1]) + np.repeat(self.begin[policy] - begin[:-1], counts)
+        return csr_matrix((self.probability[taken], self.target[taken], begin), shape=(self.states, self.states))
 
 
 @compiled

@@ -18,6 +18,7 @@ from scipy.special import gammaln
 from stretto.core.errors import StrettoError
 
 LEAST_SHAPE = 1e-3
+NEARLY_POISSON = 0.999  # from this shape on, differences of log Γ would lose more than the law differs
 
 
 class Law(Protocol):
@@ -78,7 +79,7 @@ class Gamma:
         return 1.0 / self.shape
 
     def log_probability(self, counts: NDArray[np.int64], mean: NDArray[np.float64]) -> NDArray[np.float64]:
-        if self.shape == 1:
+        if self.shape >= NEARLY_POISSON:
             return Poisson().log_probability(counts, mean)
         with np.errstate(divide="ignore", invalid="ignore"):
             order = mean * (self.shape / (1 - self.shape))

@@ -33,15 +33,16 @@ def partial_batches(stream: Stream, space: Space, rows: Rows, chosen: NDArray[np
     weights = phase_weights(stream, space)
     counted = largest_count(stream.law, float(stream.mean(np.array([slo_ns]))[0])) + 1
     step_ns = slo_ns / GRID
-    before = probabilities(stream.law, counted, stream.mean(step_ns * np.arange(GRID + 1)))
+    grid: NDArray[np.float64] = (step_ns * np.arange(GRID + 1)).astype(np.float64)
+    before = probabilities(stream.law, counted, stream.mean(grid))
     chunks = []
     for slack in range(space.slacks):
         own = chosen[rows.slack[chosen] == slack]
         if not len(own):
             continue
         span_ns = slo_ns - int(space.slack_ns[slack])
-        offsets = np.minimum(step_ns * np.arange(GRID + 1), span_ns)
-        inside = int(np.searchsorted(step_ns * np.arange(GRID + 1), span_ns, side="left"))
+        offsets = np.minimum(grid, span_ns)
+        inside = int(np.searchsorted(grid, span_ns, side="left"))
         total = probabilities(stream.law, counted, stream.mean(np.array([span_ns])))[0]
         reachable = np.flatnonzero(total > OUT_OF_REACH)
         lowest, highest = int(reachable[0]), int(reachable[-1]) + 1

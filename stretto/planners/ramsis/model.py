@@ -36,7 +36,7 @@ def model_of(task: Task, load: float, options: Options) -> Model:
     rows = rows_of(task, space, options)
     whole = rows.batch == rows.queued
     chunks: list[Chunk] = []
-    for stream, lengths in streams_of(task, load, options).items():
+    for stream, lengths in streams_of(task, load, options):
         fed = np.isin(rows.queued, lengths)
         chunks += whole_batches(stream, space, rows, np.flatnonzero(fed & whole))
         chunks += partial_batches(stream, space, rows, np.flatnonzero(fed & ~whole))

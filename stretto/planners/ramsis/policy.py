@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from stretto.core.plan import Table
 from stretto.planners.ramsis.model import Model, model_of
 from stretto.planners.ramsis.options import Options
-from stretto.planners.ramsis.solve import Solution, value_iteration
+from stretto.planners.ramsis.solve import Solution, policy_iteration
 from stretto.planners.ramsis.task import Task, pareto_front
 
 TABLE_STEPS = 500  # of a table for uneven slacks: the dispatcher's columns are even
@@ -22,8 +22,8 @@ class Expectation:
     """Section 5.1 per query, from the stationary distribution.
 
     Slack is rounded down and a batch whose head is late counts as late altogether, so these are bounds: `accuracy` of
-    the answers on time from below (a late batch may have members in time, of its variant's accuracy), `late` from above,
-    `correct`, the share of queries answered right and on time, from below. The formulas printed are per decision.
+    the answers on time from below (a late batch may have members in time, of its variant's accuracy), `late` from
+    above, `correct`, the share of queries answered right and on time, from below. The paper's are per decision.
     """
 
     accuracy: float
@@ -64,7 +64,7 @@ def make_policy(task: Task, options: Options, load: float) -> Policy:
     """The best policy for a load (queries/s over all workers), to the tolerance of the options."""
     kept = pareto_front(task) if options.prune else list(range(len(task.variants)))
     model = model_of(task.only(kept), load, options)
-    solution = value_iteration(model.process, options.tolerance, model.space.after_empty)
+    solution = policy_iteration(model.process, options.tolerance, model.space.after_empty)
     return policy_of(task.only(kept), model, solution, load, kept)
 
 

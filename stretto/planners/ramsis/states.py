@@ -1,8 +1,8 @@
 """States and actions of one worker's decision process (sections 4.2 and 4.3).
 
-A state is (n, T_j): n queued queries, the earliest deadline T_j away, rounded down to the grid of slacks. One more state
-stands for a queue beyond the longest length, with slack zero (section 4.2.3). The empty queue is no state here: its only
-action leads to (1, SLO) for certain (equation 1), so whatever leads to it leads there.
+A state is (n, T_j): n queued queries, the earliest deadline T_j away, rounded down to the grid of slacks. One more
+state stands for a queue beyond the longest length, with slack zero (section 4.2.3). The empty queue is no state here:
+its only action leads to (1, SLO) for certain (equation 1), so whatever leads to it leads there.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def space_of(task: Task, options: Options) -> Space:
     else:
         latency = task.latency_ns[task.latency_ns <= task.slo_ns]
         grid = np.unique(np.concatenate(([0, task.slo_ns], latency)))
-    return Space(grid, min(options.max_queue, task.max_batch))
+    return Space(grid, options.max_queue)
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,8 +95,9 @@ def _feasible(task: Task, space: Space, options: Options, queued: int) -> list[N
     """Rows that meet the head's deadline: (n, j, variant, batch, latency, 1)."""
     found = []
     whole = options.batching is Batching.MAXIMAL and options.late is LateRule.SERVE
+    most = min(queued, task.max_batch)  # of a queue longer than any batch the rest stays
     for variant, latency in enumerate(task.latency_ns):
-        sizes = [queued] if whole else range(1, queued + 1)
+        sizes = [most] if whole else range(1, most + 1)
         starts = {b: int(np.searchsorted(space.slack_ns, latency[b])) for b in sizes if latency[b] > 0}
         for batch, start in starts.items():
             # Where a batch is cut to what fits, the next larger one takes over as soon as it fits too.
@@ -108,15 +109,10 @@ def _feasible(task: Task, space: Space, options: Options, queued: int) -> list[N
 
 def _unavoidable(task: Task, space: Space, options: Options, queued: int) -> NDArray[np.int64]:
     """Rows of the states in which no action meets the head's deadline (section 4.3.1)."""
-    if options.late is LateRule.DROP:
-        batch, latency = 1, 0
-        least = int(task.latency_ns[task.fastest(1), 1])
-    elif options.batching is Batching.VARIABLE:
-        batch, latency = queued, int(task.latency_ns[task.fastest(queued), queued])
-        least = int(task.latency_ns[task.fastest(1), 1])
-    else:
-        batch = queued
-        latency = least = int(task.latency_ns[task.fastest(queued), queued])
+    batch = 1 if options.late is LateRule.DROP else min(queued, task.max_batch)
+    latency = 0 if options.late is LateRule.DROP else int(task.latency_ns[task.fastest(batch), batch])
+    smallest = batch if options.batching is Batching.MAXIMAL else 1
+    least = int(task.latency_ns[task.fastest(smallest), smallest])
     late = np.arange(np.searchsorted(space.slack_ns, least))
     return _block(queued, late, task.fastest(batch), batch, latency, 0)
 

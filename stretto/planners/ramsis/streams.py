@@ -22,23 +22,23 @@ class Stream:
     rate: float
     law: Law
 
-    def mean(self, ns: NDArray[np.int64]) -> NDArray[np.float64]:
+    def mean(self, ns: NDArray[np.int64] | NDArray[np.float64]) -> NDArray[np.float64]:
         """λT."""
         return np.asarray(ns, dtype=np.float64) * (self.rate * 1e-9)
 
 
-def streams_of(task: Task, load: float, options: Options) -> dict[Stream, NDArray[np.int64]]:
-    """The queue lengths (1 … N) at which each stream feeds the worker."""
-    lengths = np.arange(1, min(options.max_queue, task.max_batch) + 1)
+def streams_of(task: Task, load: float, options: Options) -> list[tuple[Stream, NDArray[np.int64]]]:
+    """Each stream with the queue lengths (1 … N) at which it feeds the worker."""
+    lengths = np.arange(1, options.max_queue + 1)
     if options.balancing is Balancing.ROUND_ROBIN:
-        return {Stream(task.workers, load, options.law): lengths}
+        return [(Stream(task.workers, load, options.law), lengths)]
     share = load / task.workers
     rate = _service_rate(task, share)
     beyond = min(1.0, share / rate) ** task.workers * rate
     short, long = lengths[lengths <= SHORT_QUEUE], lengths[lengths > SHORT_QUEUE]
-    streams = {Stream(1, share, options.law): short}
+    streams = [(Stream(1, share, options.law), short)]
     if len(long):
-        streams[Stream(1, max(beyond, 1e-9 * share), options.law)] = long
+        streams.append((Stream(1, max(beyond, 1e-9 * share), options.law), long))
     return streams
 
 

@@ -32,7 +32,9 @@ class Task:
 
     def __post_init__(self) -> None:
         if not self.variants:
-            raise StrettoError(f"none of the variants of application {self.application} runs on worker kind {self.kind}")
+            raise StrettoError(
+                f"none of the variants of application {self.application} runs on worker kind {self.kind}"
+            )
         if self.latency_ns.shape[0] != len(self.variants) or self.accuracy.shape != (len(self.variants),):
             raise StrettoError("a task needs one accuracy and one row of latencies for each variant")
         if not 1 <= self.workers <= MAX_WORKERS:
@@ -45,7 +47,7 @@ class Task:
 
     @property
     def max_batch(self) -> int:
-        return self.latency_ns.shape[1] - 1
+        return int(self.latency_ns.shape[1]) - 1
 
     def fastest(self, batch: int) -> int:
         """The variant with the least latency for a batch of this size."""

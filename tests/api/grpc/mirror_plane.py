@@ -34,6 +34,7 @@ class MirrorPlane:
         self.running: set[str] = set()
         self.most_running = 0
         self.withdrawn: list[str] = []
+        self.refused: list[ApiError] = []
         self.gates: dict[str, asyncio.Event] = defaultdict(asyncio.Event)
         self.changed = asyncio.Condition()
 
@@ -112,6 +113,10 @@ class MirrorPlane:
         self.check(application)
         self.loaded.discard(application)
 
+    def count_refusal(self, error: ApiError) -> ApiError:
+        self.refused.append(error)
+        return error
+
     async def infer(self, request: InferRequest) -> InferResponse:
         self.check(request.application, request.version)
         self.seen.append(request)
@@ -175,6 +180,10 @@ class MirrorPlane:
     async def until_running(self, count: int) -> None:
         async with self.changed:
             await self.changed.wait_for(lambda: len(self.running) == count)
+
+    async def until_seen(self, count: int) -> None:
+        async with self.changed:
+            await self.changed.wait_for(lambda: len(self.seen) >= count)
 
 
 def mirrored(tensor: InputTensor) -> OutputTensor:

@@ -18,6 +18,7 @@ from tests.api.grpc.mirror_plane import MirrorPlane
 
 SERVICE = "/inference.GRPCInferenceService/"
 PATIENCE_S = 20.0
+DEFAULT_LIMITS = Limits()
 T = TypeVar("T")
 
 
@@ -33,8 +34,9 @@ def run(scenario: Coroutine[Any, Any, T]) -> T:
 class Client:
     """Calls by name, with messages or with bytes. Failures raise grpc.aio.AioRpcError."""
 
-    def __init__(self, plane: MirrorPlane, address: str, channel: grpc.aio.Channel):
+    def __init__(self, plane: MirrorPlane, server: grpc.aio.Server, address: str, channel: grpc.aio.Channel):
         self.plane = plane
+        self.server = server
         self.address = address
         self.channel = channel
 
@@ -64,7 +66,10 @@ class Client:
 
 @asynccontextmanager
 async def served(
-    *, limits: Limits = Limits(), is_management: bool = True, token: str | None = None  # noqa: B008
+    *,
+    limits: Limits = DEFAULT_LIMITS,
+    is_management: bool = True,
+    token: str | None = None,
 ) -> AsyncIterator[Client]:
     plane = MirrorPlane()
     server = make_server(plane, limits=limits, is_management=is_management, token=token)
@@ -72,7 +77,7 @@ async def served(
     await server.start()
     try:
         async with grpc.aio.insecure_channel(address, options=[("grpc.max_receive_message_length", -1)]) as channel:
-            yield Client(plane, address, channel)
+            yield Client(plane, server, address, channel)
     finally:
         await server.stop(0)
 

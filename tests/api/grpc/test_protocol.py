@@ -1,4 +1,4 @@
-"""Our definition of the protocol has the protocol's names, numbers, types and labels, and the generated code is current."""
+"""Our definition has the protocol's names, numbers, types and labels, and the generated code is current."""
 
 from __future__ import annotations
 

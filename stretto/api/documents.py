@@ -1,0 +1,136 @@
+"""What the protocol tells about a server and its applications: metadata, configuration, statistics and the index."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stretto import __version__
+from stretto.api.datatypes import DATATYPE_OF
+from stretto.live.meters import Histogram, VariantMeter
+from stretto.live.service import Service
+from stretto.repository.application import ApplicationFiles
+from stretto.repository.variant import VariantFiles
+
+SERVER_NAME = "stretto"
+EXTENSIONS = (
+    *("binary_tensor_data", "classification", "model_configuration", "model_repository", "statistics"),
+    *("parameters", "schedule_policy"),
+)
+PLATFORMS = {"onnx": "onnxruntime_onnx", "torch": "pytorch", "callable": "python"}
+NOTHING = {"count": 0, "ns": 0}
+
+
+def server_metadata() -> dict[str, Any]:
+    return {"name": SERVER_NAME, "version": __version__, "extensions": list(EXTENSIONS)}
+
+
+def model_metadata(files: ApplicationFiles, versions: list[str]) -> dict[str, Any]:
+    takes, gives = files.input, files.output
+    return {
+        "name": files.name,
+        "versions": versions,
+        "platform": _platform(files.variants),
+        "inputs": [{"name": takes.name, "datatype": DATATYPE_OF[takes.dtype], "shape": [-1, *takes.shape]}],
+        "outputs": [{"name": gives.name, "datatype": DATATYPE_OF[gives.dtype], "shape": [-1, *gives.shape]}],
+    }
+
+
+def _platform(variants: tuple[VariantFiles, ...]) -> str:
+    backends = {variant.backend for variant in variants}
+    return PLATFORMS.get(backends.pop(), "") if len(backends) == 1 else "ensemble"
+
+
+def model_config(files: ApplicationFiles, versions: list[str]) -> dict[str, Any]:
+    """In the layout that Triton's clients read; what is Stretto's own stands under parameters."""
+    takes, gives = files.input, files.output
+    output: dict[str, Any] = {"name": gives.name, "data_type": _type(gives.dtype), "dims": list(gives.shape)}
+    if files.labels:
+        output["label_filename"] = "labels.txt"
+    return {
+        "name": files.name,
+        "platform": _platform(files.variants),
+        "backend": "stretto",
+        "max_batch_size": files.limits.max_batch,
+        "version_policy": {"specific": {"versions": []}},
+        "input": [{"name": takes.name, "data_type": _type(takes.dtype), "dims": list(takes.shape)}],
+        "output": [output],
+        "dynamic_batching": {"max_queue_delay_microseconds": round(files.slo_ms * 1e3)},
+        "instance_group": [],
+        "parameters": {
+            "slo_ms": {"string_value": f"{files.slo_ms:g}"},
+            "penalty": {"string_value": files.penalty.name.lower()},
+            "variants": {"string_value": ",".join(versions)},
+            "max_body_bytes": {"string_value": str(files.limits.max_body_bytes)},
+        },
+    }
+
+
+def _type(dtype: str) -> str:
+    return "TYPE_" + DATATYPE_OF[dtype].replace("BYTES", "STRING")
+
+
+def statistics(service: Service, application: str | None, version: str) -> dict[str, Any]:
+    """Per variant; only those that were ever asked for, and those served now."""
+    meters = service.engine.meters
+    labels = [
+        (files.name, variant.name)
+        for files in service.files.values()
+        for variant in files.variants
+        if variant.enabled and (files.name, variant.name) not in meters.variants
+    ]
+    labels = sorted({*labels, *meters.variants})
+    return {
+        "model_stats": [
+            _variant_statistics(name, variant, meters.variants.get((name, variant)) or VariantMeter(), service)
+            for name, variant in labels
+            if application in (None, name) and version in ("", variant)
+        ]
+    }
+
+
+def _variant_statistics(name: str, variant: str, meter: VariantMeter, service: Service) -> dict[str, Any]:
+    meters = service.engine.meters
+    queue = meters.stages[name][0] if name in meters.stages else Histogram()
+    queued_ns = round(queue.sum * meter.queries / max(1, sum(queue.counts)))  # the wait is not kept by variant
+    return {
+        "name": name,
+        "version": variant,
+        "last_inference": meter.last_ended_ms,
+        "inference_count": meter.queries,
+        "execution_count": meter.batches,
+        "inference_stats": {
+            "success": {"count": meter.queries, "ns": meter.run_ns + queued_ns},
+            "fail": {"count": meter.failed, "ns": meter.failed_ns},
+            "queue": {"count": meter.queries, "ns": queued_ns},
+            "compute_input": dict(NOTHING),
+            "compute_infer": {"count": meter.queries, "ns": meter.run_ns},
+            "compute_output": dict(NOTHING),
+            "cache_hit": dict(NOTHING),
+            "cache_miss": dict(NOTHING),
+        },
+        "batch_stats": [
+            {
+                "batch_size": size,
+                "compute_input": dict(NOTHING),
+                "compute_infer": {"count": count, "ns": meter.run_by_size[size]},
+                "compute_output": dict(NOTHING),
+            }
+            for size, count in sorted(meter.by_size.items())
+        ],
+    }
+
+
+def index(service: Service, ready_only: bool) -> list[dict[str, Any]]:
+    """One entry per variant, as the protocol's index lists versions."""
+    rows: list[dict[str, Any]] = []
+    broken = {key.partition("@")[0]: why for key, why in service.broken.items()}
+    for name, files in service.known.items():
+        for variant in files.variants:
+            if not variant.enabled:
+                continue
+            is_ready = service.is_ready(name, variant.name)
+            reason = "" if is_ready else broken.get(f"{name}/{variant.name}", "not served")
+            if is_ready or not ready_only:
+                state = "READY" if is_ready else "UNAVAILABLE"
+                rows.append({"name": name, "version": variant.name, "state": state, "reason": reason})
+    return rows

@@ -1,0 +1,271 @@
+"""The ASGI application: addresses into calls of the data plane. No framework: a router would cost more than our dispatch."""
+
+from __future__ import annotations
+
+import hmac
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote
+
+from stretto.api.errors import ApiError, Reason, not_found, too_large
+from stretto.api.http.compression import deflate, inflate, wanted
+from stretto.api.http.decode import Decoder, parse_json
+from stretto.api.http.encode import JSON_TYPE, Header, encode_error, encode_json, encode_response
+from stretto.api.messages import InferRequest, InferResponse
+from stretto.api.plane import Plane
+
+log = logging.getLogger("stretto.api")
+
+Scope = dict[str, Any]
+Receive = Callable[[], Awaitable[dict[str, Any]]]
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+Answer = tuple[int, bytes, list[Header]]
+MAX_ADDRESSES = 1024  # of known infer addresses, kept split
+METRICS_TYPE: Header = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
+
+
+@dataclass(slots=True)
+class Asked:
+    """What the address and the headers of an inference say."""
+
+    name: str
+    version: str
+    header_length: bytes | None = None
+    stated: int = 0
+    encoding: bytes = b""
+    accepted: bytes = b""
+    traceparent: bytes = b""
+    limit: int = 0
+    output: str = ""
+
+
+class App:
+    """`metrics` gives the text of /metrics; it and the repository calls are there on the management listener only."""
+
+    def __init__(
+        self,
+        plane: Plane,
+        *,
+        is_management: bool = False,
+        token: str | None = None,
+        metrics: Callable[[], bytes] | None = None,
+    ):
+        self._plane = plane
+        self._limits = plane.limits
+        self._is_management = is_management
+        self._token = None if token is None else b"Bearer " + token.encode()
+        self._metrics = metrics
+        self._decoder = Decoder(plane.limits)
+        self._infers: dict[str, tuple[str, str]] = {}
+        self._direct: dict[bytes, tuple[str, str]] = {}
+        self.no_asked = Asked("", "")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        headers: list[Header] = []
+        try:
+            status, body, headers = await self._answer(scope, receive)
+        except ApiError as error:
+            status, body, headers = encode_error(error)
+        except _Gone:
+            return
+        except Exception:
+            log.exception("a request failed")
+            status, body, headers = encode_error(ApiError(Reason.FAILED, "the server failed on this request"))
+        headers.append((b"content-length", b"%d" % len(body)))
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    async def _answer(self, scope: Scope, receive: Receive) -> Answer:
+        path, method = scope["path"], scope["method"]
+        known = self._infers.get(path)
+        if known is not None and method == "POST":
+            return await self._infer(scope, receive, *known)
+        parts = [unquote(part) for part in scope["raw_path"].decode("ascii", "replace").split("/")[1:]]
+        if parts and parts[-1] == "":
+            parts.pop()
+        if parts[:1] == ["metrics"] and len(parts) == 1:
+            return await self._metrics_text(scope, method)
+        if parts[:1] != ["v2"]:
+            raise not_found("there is nothing at this address; the protocol is below /v2")
+        rest = parts[1:]
+        if rest[:1] == ["health"]:
+            return self._health(rest, method)
+        self._authenticate(scope)
+        if rest[:1] == ["repository"]:
+            return await self._repository(rest[1:], scope, receive)
+        if not rest:
+            _allow(method, "GET")
+            return _json(self._plane.server_metadata())
+        if rest[0] != "models" or len(rest) < 2:
+            raise not_found("there is nothing at this address")
+        if rest[1:] == ["stats"]:
+            _allow(method, "GET")
+            return _json(self._plane.statistics())
+        return await self._model(path, rest[1], rest[2:], scope, receive)
+
+    async def _model(self, path: str, name: str, rest: list[str], scope: Scope, receive: Receive) -> Answer:
+        plane, version, method = self._plane, "", scope["method"]
+        if rest[:1] == ["versions"]:
+            if len(rest) < 2 or not rest[1]:
+                raise not_found("a version must be named")
+            version, rest = rest[1], rest[2:]
+        if rest == ["infer"]:
+            _allow(method, "POST")
+            answer = await self._infer(scope, receive, name, version)
+            if len(self._infers) < MAX_ADDRESSES:  # only addresses that were answered
+                self._infers[path] = (name, version)
+                self._direct[scope["raw_path"]] = (name, version)
+            return answer
+        _allow(method, "GET")
+        if not rest:
+            return _json(plane.model_metadata(name, version))
+        if rest == ["ready"]:
+            if plane.ready(name, version):
+                return 200, b"", []
+            raise ApiError(Reason.UNAVAILABLE, f"application {name} cannot be served at present")
+        if rest == ["config"]:
+            return _json(plane.model_config(name, version))
+        if rest == ["stats"]:
+            return _json(plane.statistics(name, version))
+        raise not_found("there is nothing at this address")
+
+    async def _infer(self, scope: Scope, receive: Receive, name: str, version: str) -> Answer:
+        asked = self.asked(scope["headers"], name, version)
+        body = await _body(receive, asked.limit)
+        response = await self._plane.infer(self.decoded(asked, body), scope.get("stretto.open"))
+        return self.encoded(asked, response)
+
+    # -- the parts of an inference, which protocol.py puts together without a task where it can ------------------------
+
+    def known_infer(self, url: bytes) -> tuple[str, str] | None:
+        """(application, version) of an address that an inference was answered at before."""
+        return self._direct.get(url)
+
+    def asked(self, headers: list[Header], name: str, version: str) -> Asked:
+        """What the headers say; ApiError where the token is wrong, or the body is to be too large."""
+        asked = Asked(name, version)
+        authorization = b""
+        for key, value in headers:
+            if key == b"inference-header-content-length":
+                asked.header_length = value
+            elif key == b"content-length":
+                asked.stated = int(value)
+            elif key == b"content-encoding":
+                asked.encoding = value
+            elif key == b"accept-encoding":
+                asked.accepted = value
+            elif key == b"authorization":
+                authorization = value
+            elif key == b"traceparent":
+                asked.traceparent = value
+        if self._token is not None:
+            self._check_token(authorization)
+        files = self._plane.service.files.get(name)
+        asked.limit = self._limits.body_bytes
+        if files is not None:
+            asked.limit = min(asked.limit, files.limits.max_body_bytes)
+            asked.output = files.output.name
+        if asked.stated > asked.limit:
+            raise self._plane.count_refusal(too_large(f"a request may have {asked.limit} bytes, not {asked.stated}"))
+        return asked
+
+    def decoded(self, asked: Asked, body: bytes) -> InferRequest:
+        try:
+            if asked.encoding:
+                body = inflate(body, asked.encoding, min(asked.limit, self._limits.inflated_bytes))
+            request = self._decoder.request(body, asked.header_length, asked.name, asked.version, asked.output)
+        except ApiError as error:
+            self._plane.count_refusal(error)
+            raise
+        if asked.traceparent:
+            request.traceparent = asked.traceparent.decode("latin-1")
+        return request
+
+    def encoded(self, asked: Asked, response: InferResponse) -> Answer:
+        content, headers = encode_response(response)
+        if asked.accepted and (compression := wanted(asked.accepted)):
+            content = deflate(content, compression)
+            headers.append((b"content-encoding", compression))
+        return 200, content, headers
+
+    def _health(self, rest: list[str], method: str) -> Answer:
+        _allow(method, "GET")
+        if rest == ["health", "live"]:
+            is_well = self._plane.live()
+        elif rest == ["health", "ready"]:
+            is_well = self._plane.ready()
+        else:
+            raise not_found("there is nothing at this address")
+        if is_well:
+            return 200, b"", []
+        raise ApiError(Reason.UNAVAILABLE, "the server is starting or going down")
+
+    async def _repository(self, rest: list[str], scope: Scope, receive: Receive) -> Answer:
+        if not self._is_management:
+            raise ApiError(Reason.FORBIDDEN, "the repository is managed at the management listener's own address")
+        _allow(scope["method"], "POST")
+        body = await _body(receive, self._limits.header_json_bytes)
+        content = parse_json(body) if body.strip() else {}
+        if rest == ["index"]:
+            return _json(self._plane.index(content.get("ready") is True))
+        if len(rest) == 3 and rest[0] == "models" and rest[2] in ("load", "unload"):
+            await (self._plane.load if rest[2] == "load" else self._plane.unload)(rest[1])
+            return 200, b"", []
+        raise not_found("there is nothing at this address")
+
+    async def _metrics_text(self, scope: Scope, method: str) -> Answer:
+        if self._metrics is None:
+            raise ApiError(Reason.FORBIDDEN, "metrics are at the management listener's own address")
+        self._authenticate(scope)
+        _allow(method, "GET")
+        return 200, self._metrics(), [METRICS_TYPE]
+
+    def _authenticate(self, scope: Scope) -> None:
+        if self._token is not None:
+            self._check_token(next((value for key, value in scope["headers"] if key == b"authorization"), b""))
+
+    def _check_token(self, authorization: bytes) -> None:
+        assert self._token is not None
+        if not hmac.compare_digest(authorization, self._token):
+            raise ApiError(Reason.UNAUTHENTICATED, "a bearer token is needed: Authorization: Bearer …")
+
+
+class _Gone(Exception):
+    """The client went away before its request was complete."""
+
+
+async def _body(receive: Receive, limit: int) -> bytes:
+    """The whole body, and no more than `limit` of it."""
+    message = await receive()
+    if message["type"] == "http.disconnect":
+        raise _Gone
+    body: bytes = message.get("body", b"")
+    if not message.get("more_body"):
+        if len(body) > limit:
+            raise too_large(f"a request may have {limit} bytes")
+        return body
+    parts, size = [body], len(body)
+    while message.get("more_body"):
+        if size > limit:
+            raise too_large(f"a request may have {limit} bytes")
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise _Gone
+        parts.append(message.get("body", b""))
+        size += len(parts[-1])
+    if size > limit:
+        raise too_large(f"a request may have {limit} bytes")
+    return b"".join(parts)
+
+
+def _allow(method: str, allowed: str) -> None:
+    if method != allowed and not (method == "HEAD" and allowed == "GET"):
+        raise ApiError(Reason.NOT_ALLOWED, f"this address takes {allowed}")
+
+
+def _json(content: Any) -> Answer:
+    return 200, encode_json(content), [JSON_TYPE]

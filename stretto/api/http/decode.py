@@ -1,0 +1,253 @@
+"""Bytes of a request into an InferRequest: JSON, or JSON with raw tensors behind it. Bad input is a 400 with a sentence."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import orjson
+
+from stretto.api.datatypes import numpy_dtype, parse_bytes
+from stretto.api.errors import bad_request, too_large
+from stretto.api.limits import Limits
+from stretto.api.messages import Array, InferRequest, InputTensor, WantedOutput
+
+MAX_KNOWN = 1024  # JSON parts remembered
+MAX_KNOWN_BYTES = 2048  # of each
+MAX_ELEMENTS = 2**40  # far beyond any body, far below what would overflow
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """One input as the JSON part tells it; `size` is None where its data stands there too."""
+
+    name: str
+    datatype: str
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    elements: int
+    size: int | None
+    data: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The JSON part of a request, checked. `binary`: all outputs are wanted as raw tensors, and none was named."""
+
+    entries: tuple[_Entry, ...]
+    raw_bytes: int
+    id: str
+    parameters: dict[str, Any]
+    outputs: list[WantedOutput]
+    binary: bool
+
+
+class Decoder:
+    """Remembers the JSON parts that come again and again: a client that sends raw tensors repeats its own."""
+
+    def __init__(self, limits: Limits):
+        self._limits = limits
+        self._known: dict[bytes, Head] = {}
+
+    def request(
+        self, body: bytes, header_length: bytes | None, application: str, version: str, only_output: str
+    ) -> InferRequest:
+        """`header_length` is the value of Inference-Header-Content-Length, where it was sent."""
+        if header_length is None:
+            head, rest = read_head(memoryview(body), self._limits), memoryview(b"")
+        else:
+            length = _length(header_length, len(body))
+            if length > self._limits.header_json_bytes:
+                raise too_large(f"the JSON part may have {self._limits.header_json_bytes} bytes, not {length}")
+            head, rest = self._head(body[:length]), memoryview(body)[length:]
+        if len(rest) != head.raw_bytes:
+            raise bad_request(f"the raw tensors have {len(rest)} bytes, but the inputs say {head.raw_bytes}")
+        inputs: list[InputTensor] = []
+        place = 0
+        for entry in head.entries:
+            if entry.size is None:
+                array = _listed(entry)
+            else:
+                array = _raw(rest[place : place + entry.size], entry)
+                place += entry.size
+            inputs.append(InputTensor(entry.name, entry.datatype, array))
+        outputs = [WantedOutput(only_output, 0, True)] if head.binary else head.outputs
+        return InferRequest(application, inputs, version, head.id, outputs, head.parameters)
+
+    def _head(self, text: bytes) -> Head:
+        known = self._known.get(text)
+        if known is not None:
+            return known
+        head = read_head(text, self._limits)
+        can_repeat = not head.id and len(text) <= MAX_KNOWN_BYTES and all(e.size is not None for e in head.entries)
+        if can_repeat:
+            if len(self._known) >= MAX_KNOWN:
+                self._known.clear()
+            self._known[text] = head
+        return head
+
+
+def read_head(text: bytes | memoryview, limits: Limits) -> Head:
+    """The JSON part of a request; a 400 with a sentence where it makes no sense."""
+    content = parse_json(text)
+    entries = _entries(content.get("inputs"), limits)
+    parameters = _parameters(content.get("parameters"), limits, "the request")
+    identity = content.get("id", "")
+    if not isinstance(identity, str) or len(identity) > limits.id_length:
+        raise bad_request(f"id must be a string of at most {limits.id_length} characters")
+    all_binary = parameters.pop("binary_data_output", False) is True
+    outputs = [] if content.get("outputs") is None else _outputs(content["outputs"], limits, all_binary)
+    raw_bytes = sum(entry.size or 0 for entry in entries)
+    return Head(entries, raw_bytes, identity, parameters, outputs, all_binary and not outputs)
+
+
+def parse_json(head: memoryview | bytes) -> dict[str, Any]:
+    try:
+        content = orjson.loads(head)
+    except orjson.JSONDecodeError as error:
+        raise bad_request(f"the body is no sound JSON: {str(error)[:120]}") from None
+    if not isinstance(content, dict):
+        raise bad_request("the body must be a JSON object")
+    return content
+
+
+def _length(value: bytes, available: int) -> int:
+    if not value.isdigit() or len(value) > 12:
+        raise bad_request("Inference-Header-Content-Length must be a whole number")
+    length = int(value)
+    if length > available:
+        raise bad_request(f"Inference-Header-Content-Length is {length}, but the body has {available} bytes")
+    return length
+
+
+def _entries(entries: Any, limits: Limits) -> tuple[_Entry, ...]:
+    if not isinstance(entries, list) or not entries:
+        raise bad_request("inputs must be a list of at least one tensor")
+    if len(entries) > limits.tensors:
+        raise bad_request(f"a request may have {limits.tensors} inputs, not {len(entries)}")
+    return tuple(_entry(entry, limits) for entry in entries)
+
+
+def _entry(entry: Any, limits: Limits) -> _Entry:
+    if not isinstance(entry, dict):
+        raise bad_request("every input must be an object with name, datatype, shape and data")
+    name = _name(entry.get("name"), limits, "an input")
+    datatype = entry.get("datatype")
+    if not isinstance(datatype, str):
+        raise bad_request(f"input {name} needs a datatype, as FP32")
+    dtype = numpy_dtype(datatype, name)
+    shape, elements = _shape(entry.get("shape"), name, limits)
+    size = _parameters(entry.get("parameters"), limits, f"input {name}").get("binary_data_size")
+    if size is not None:
+        if "data" in entry:
+            raise bad_request(f"input {name} has both data and binary_data_size; give one")
+        if isinstance(size, bool) or not isinstance(size, int) or not 0 <= size <= MAX_ELEMENTS:
+            raise bad_request(f"binary_data_size of input {name} must be a whole number of bytes")
+    return _Entry(name, datatype, dtype, shape, elements, size, entry.get("data"))
+
+
+def _name(value: Any, limits: Limits, what: str) -> str:
+    if not isinstance(value, str) or not 0 < len(value) <= limits.name_length or not value.isprintable():
+        raise bad_request(f"{what} needs a name of at most {limits.name_length} printable characters")
+    return value
+
+
+def _shape(value: Any, name: str, limits: Limits) -> tuple[tuple[int, ...], int]:
+    if not isinstance(value, list) or not 0 < len(value) <= limits.dimensions:
+        raise bad_request(f"input {name} needs a shape of 1 to {limits.dimensions} sizes")
+    for size in value:
+        if type(size) is not int or size < 0:
+            raise bad_request(f"the shape of input {name} must hold whole numbers from 0")
+    elements = math.prod(value)
+    if elements > MAX_ELEMENTS:
+        raise too_large(f"input {name} is too large")
+    return tuple(value), elements
+
+
+def _raw(data: memoryview, entry: _Entry) -> Array:
+    if entry.datatype == "BYTES":
+        return parse_bytes(data, entry.elements, entry.name).reshape(entry.shape)
+    needs = entry.elements * entry.dtype.itemsize
+    if len(data) != needs:
+        raise bad_request(f"input {entry.name} of shape {list(entry.shape)} needs {needs} bytes, and has {len(data)}")
+    array = np.frombuffer(data, entry.dtype).reshape(entry.shape)
+    if entry.datatype == "BOOL" and (array.view(np.uint8) > 1).any():
+        raise bad_request(f"input {entry.name} is BOOL and must hold bytes 0 and 1")
+    return array
+
+
+KINDS = {"b": "b", "i": "iu", "u": "iu", "f": "iuf"}  # what JSON may hold for a numpy kind
+
+
+def _listed(entry: _Entry) -> Array:
+    data, datatype, dtype = entry.data, entry.datatype, entry.dtype
+    shape, elements, name = entry.shape, entry.elements, entry.name
+    if not isinstance(data, list):
+        raise bad_request(f"input {name} needs data, a list, or binary_data_size")
+    if datatype == "FP16":
+        raise bad_request(f"input {name} is FP16, which JSON cannot hold; send it as binary data")
+    if datatype == "BYTES":
+        return _strings(data, shape, elements, name)
+    try:
+        values = np.asarray(data)
+    except (ValueError, OverflowError):
+        raise bad_request(f"the data of input {name} is ragged, or no list of numbers") from None
+    if values.size != elements:
+        raise bad_request(f"input {name} of shape {list(shape)} needs {elements} values, and has {values.size}")
+    if elements and values.dtype.kind not in KINDS[dtype.kind]:
+        raise bad_request(f"the data of input {name} must be {datatype} values")
+    if dtype.kind in "iu" and elements:
+        bounds = np.iinfo(dtype)
+        if int(values.min()) < bounds.min or int(values.max()) > bounds.max:
+            raise bad_request(f"the data of input {name} goes beyond {datatype}")
+    with np.errstate(over="ignore"):  # what becomes infinite is refused by the application's limits
+        return values.astype(dtype).reshape(shape)
+
+
+def _strings(data: list[Any], shape: Any, elements: int, name: str) -> Array:
+    flat: list[bytes] = []
+    stack = [iter(data)]
+    while stack:
+        item = next(stack[-1], None)
+        if item is None:
+            stack.pop()
+        elif isinstance(item, list):
+            stack.append(iter(item))
+        elif isinstance(item, str):
+            flat.append(item.encode("utf-8", "surrogatepass"))
+        else:
+            raise bad_request(f"the data of input {name} must be strings")
+    if len(flat) != elements:
+        raise bad_request(f"input {name} of shape {list(shape)} needs {elements} strings, and has {len(flat)}")
+    array = np.empty(elements, object)
+    array[:] = flat
+    return array.reshape(shape)
+
+
+def _outputs(entries: Any, limits: Limits, all_binary: bool) -> list[WantedOutput]:
+    if not isinstance(entries, list) or len(entries) > limits.tensors:
+        raise bad_request(f"outputs must be a list of at most {limits.tensors}")
+    outputs: list[WantedOutput] = []
+    for entry in entries:
+        if not isinstance(entry, dict):
+            raise bad_request("every output must be an object with a name")
+        name = _name(entry.get("name"), limits, "an output")
+        parameters = _parameters(entry.get("parameters"), limits, f"output {name}")
+        count = parameters.get("classification", 0)
+        if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= 2**31:
+            raise bad_request(f"classification of output {name} must be a whole number above 0")
+        binary = parameters.get("binary_data", all_binary)
+        if not isinstance(binary, bool):
+            raise bad_request(f"binary_data of output {name} must be true or false")
+        outputs.append(WantedOutput(name, count, binary))
+    return outputs
+
+
+def _parameters(value: Any, limits: Limits, whose: str) -> dict[str, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, dict) or len(value) > limits.parameters:
+        raise bad_request(f"the parameters of {whose} must be an object of at most {limits.parameters}")
+    return value

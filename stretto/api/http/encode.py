@@ -1,0 +1,74 @@
+"""Responses and errors into bytes, with the headers that tell how to read them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from stretto.api.datatypes import join_bytes
+from stretto.api.errors import ApiError
+from stretto.api.messages import InferResponse, OutputTensor
+
+Header = tuple[bytes, bytes]
+JSON_TYPE: Header = (b"content-type", b"application/json")
+BINARY_TYPE: Header = (b"content-type", b"application/octet-stream")
+HEADER_LENGTH = b"inference-header-content-length"
+
+
+def encode_response(response: InferResponse) -> tuple[bytes, list[Header]]:
+    """Raw tensors follow the JSON part where an output is wanted so."""
+    outputs: list[dict[str, Any]] = []
+    parts: list[bytes] = []
+    for output in response.outputs:
+        entry: dict[str, Any] = {
+            "name": output.name,
+            "datatype": output.datatype,
+            "shape": output.array.shape,
+        }
+        if output.binary:
+            data = _raw(output)
+            parts.append(data)
+            entry["parameters"] = {"binary_data_size": len(data)}
+        else:
+            entry["data"] = _listed(output)
+        outputs.append(entry)
+    content: dict[str, Any] = {
+        "model_name": response.application,
+        "model_version": response.version,
+        "parameters": response.parameters,
+        "outputs": outputs,
+    }
+    if response.id:
+        content["id"] = response.id
+    head = orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)
+    if not parts:
+        return head, [JSON_TYPE]
+    return b"".join((head, *parts)), [BINARY_TYPE, (HEADER_LENGTH, b"%d" % len(head))]
+
+
+def _raw(output: OutputTensor) -> bytes:
+    if output.datatype == "BYTES":
+        return join_bytes(output.array.ravel().tolist())
+    return output.array.tobytes()
+
+
+def _listed(output: OutputTensor) -> Any:
+    if output.datatype == "BYTES":
+        return [text.decode("utf-8", "replace") for text in output.array.ravel().tolist()]
+    if output.datatype == "FP16":
+        return output.array.ravel().tolist()
+    return output.array.ravel()
+
+
+def encode_error(error: ApiError) -> tuple[int, bytes, list[Header]]:
+    """Status, body and headers."""
+    headers = [JSON_TYPE]
+    if error.retry_after_s is not None:
+        headers.append((b"retry-after", b"%d" % max(1, round(error.retry_after_s))))
+    body = orjson.dumps({"error": error.message.encode("utf-8", "replace").decode(), "reason": error.reason.word})
+    return error.reason.http_status, body, headers
+
+
+def encode_json(content: Any) -> bytes:
+    return orjson.dumps(content)

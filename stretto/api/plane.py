@@ -1,0 +1,351 @@
+"""The data plane: what a client may ask, whatever the protocol. It checks a request, hands it to the engine, and makes the
+answer; translators only read and write bytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from stretto.api import documents
+from stretto.api.datatypes import DATATYPE_OF
+from stretto.api.errors import REASONS, ApiError, Reason, bad_request, not_found, too_large
+from stretto.api.limits import Limits
+from stretto.api.bounds import are_within
+from stretto.api.messages import Array, InferRequest, InferResponse, InputTensor, OutputTensor, WantedOutput
+from stretto.core.errors import StrettoError
+from stretto.core.outcome import Outcome
+from stretto.core.profile import NS_PER_MS
+from stretto.live.generation import NoSuchVariant
+from stretto.live.requests import Request
+from stretto.live.service import Service, State
+from stretto.repository.application import ApplicationFiles
+
+MAX_DEADLINE_MS = 3_600_000.0
+MAX_PRIORITY = 2**31 - 1
+RETRY_S = 1.0
+SENTENCES = {
+    Outcome.DROPPED_EXPIRED: "the deadline passed before it could run",
+    Outcome.DROPPED_INFEASIBLE: "no variant can answer by the deadline any more",
+    Outcome.DROPPED_OVERLOAD: "there is too much work; try again later",
+    Outcome.DROPPED_CANCELLED: "it was withdrawn",
+    Outcome.FAILED: "it could not be answered",
+}
+Done = Callable[[InferResponse | ApiError], None]
+
+
+class Plane:
+    """One for all listeners."""
+
+    def __init__(self, service: Service, limits: Limits | None = None):
+        self.service = service
+        self.limits = limits or Limits()
+        self.refused: dict[str, int] = {}  # requests that became no query, by reason
+        self.trace: Callable[[InferRequest, Request], None] | None = None  # where spans are wanted
+        self._open = 0
+        self._clients: dict[str, int] = {}
+        self._next_client = 0
+
+    # -- about the server --------------------------------------------------------------------------------------------
+
+    def live(self) -> bool:
+        return self.service.state is not State.STOPPED
+
+    def ready(self, application: str | None = None, version: str = "") -> bool:
+        try:
+            return self.service.is_ready(application, version)
+        except KeyError:
+            raise self._unknown(application or "", version) from None
+
+    def server_metadata(self) -> dict[str, Any]:
+        return documents.server_metadata()
+
+    def model_metadata(self, application: str, version: str = "") -> dict[str, Any]:
+        files, versions = self._files(application, version)
+        return documents.model_metadata(files, versions)
+
+    def model_config(self, application: str, version: str = "") -> dict[str, Any]:
+        files, versions = self._files(application, version)
+        return documents.model_config(files, versions)
+
+    def statistics(self, application: str | None = None, version: str = "") -> dict[str, Any]:
+        if application is not None:
+            self._files(application, version)
+        return documents.statistics(self.service, application, version)
+
+    def index(self, ready_only: bool = False) -> list[dict[str, Any]]:
+        return documents.index(self.service, ready_only)
+
+    async def load(self, application: str) -> None:
+        try:
+            await self.service.load(application)
+        except StrettoError as error:
+            reason = Reason.BAD_REQUEST if application in self.service.known else Reason.NOT_FOUND
+            raise ApiError(reason, _sentence(error)) from None
+
+    async def unload(self, application: str) -> None:
+        try:
+            await self.service.unload(application)
+        except KeyError:
+            raise self._unknown(application, "") from None
+        except StrettoError as error:
+            raise bad_request(_sentence(error)) from None
+
+    def _files(self, application: str, version: str) -> tuple[ApplicationFiles, list[str]]:
+        files = self.service.known.get(application)
+        if files is None:
+            raise self._unknown(application, "")
+        versions = [variant.name for variant in files.variants if variant.enabled]
+        if version:
+            if version not in versions:
+                raise self._unknown(application, version)
+            versions = [version]
+        return files, versions
+
+    def _unknown(self, application: str, version: str) -> ApiError:
+        if application in self.service.known and version:
+            return not_found(f"application {application} has no variant {version[:60]!r}")
+        return not_found(f"there is no application {application[:60]!r}")
+
+    # -- inference ---------------------------------------------------------------------------------------------------
+
+    async def infer(self, request: InferRequest, open_requests: set[Request] | None = None) -> InferResponse:
+        """The answer, or ApiError. Cancelling the task that waits here cancels the queries.
+
+        `open_requests` holds the request while it waits: a connection's own, so that losing it can cancel them.
+        """
+        future: asyncio.Future[InferResponse | ApiError] = asyncio.get_running_loop().create_future()
+
+        def done(result: InferResponse | ApiError) -> None:
+            if not future.done():
+                future.set_result(result)
+
+        entered = self.begin(request, done)
+        if open_requests is not None:
+            open_requests.add(entered)
+        try:
+            result = await future
+        except asyncio.CancelledError:
+            self.cancel(entered)
+            raise
+        finally:
+            if open_requests is not None:
+                open_requests.discard(entered)
+        if isinstance(result, ApiError):
+            raise result
+        return result
+
+    def begin(self, request: InferRequest, done: Done) -> Request:
+        """Enter a request; `done` is called once, possibly before this returns. ApiError where it is not taken."""
+        try:
+            entered = self._checked(request, done)
+            self._open += 1
+            try:
+                self.service.engine.submit(entered)
+            except BaseException:
+                self._open -= 1
+                raise
+        except ApiError as error:
+            self.count_refusal(error)
+            raise
+        except NoSuchVariant as error:
+            raise self.count_refusal(not_found(str(error))) from None
+        except KeyError:
+            raise self.count_refusal(self._unknown(request.application, request.version)) from None
+        if self.trace is not None:
+            self.trace(request, entered)
+        return entered
+
+    def cancel(self, entered: Request) -> None:
+        if entered.outcome is None:
+            self.service.engine.cancel(entered)
+
+    @property
+    def open_requests(self) -> int:
+        return self._open
+
+    def count_refusal(self, error: ApiError) -> ApiError:
+        word = error.reason.word
+        self.refused[word] = self.refused.get(word, 0) + 1
+        return error
+
+    def _checked(self, request: InferRequest, done: Done) -> Request:
+        service = self.service
+        files = service.files.get(request.application)
+        if files is None:
+            if request.application in service.known:
+                raise ApiError(Reason.UNAVAILABLE, f"application {request.application} is not served at present")
+            raise self._unknown(request.application, "")
+        if service.state is not State.SERVING:
+            raise ApiError(Reason.UNAVAILABLE, "the server is starting or going down; try another one", RETRY_S)
+        if service.engine.crew.ready_count == 0:
+            raise ApiError(Reason.UNAVAILABLE, "no worker is ready; try again shortly", RETRY_S)
+        if self._open >= self.limits.waiting_requests:
+            raise ApiError(Reason.OVERLOADED, SENTENCES[Outcome.DROPPED_OVERLOAD], RETRY_S)
+        if request.version and all(variant.name != request.version for variant in files.variants):
+            raise self._unknown(request.application, request.version)
+        array = checked_input(files, request.inputs)
+        wanted = checked_outputs(files, request.outputs)
+        parameters = request.parameters
+        slack_ns = round(files.slo_ms * NS_PER_MS)
+        client, priority, min_accuracy = -1, 0, 0.0
+        if parameters:
+            slack_ns = _slack_ns(parameters, slack_ns)
+            priority = _whole(parameters, "priority", 0, MAX_PRIORITY, 0)
+            min_accuracy = _number(parameters, "min_accuracy", 0.0, 1.0, 0.0)
+            if "client_id" in parameters:
+                client = self._client(parameters["client_id"])
+
+        def ended(entered: Request) -> None:
+            self._open -= 1
+            outcome = entered.outcome
+            if outcome is Outcome.ON_TIME or outcome is Outcome.LATE:
+                done(answer(entered, files, request.id, wanted))
+            else:
+                done(refusal(entered))
+
+        return Request(
+            request.application,
+            array,
+            slack_ns,
+            ended,
+            client=client,
+            priority=priority,
+            pinned=request.version,
+            min_accuracy=min_accuracy,
+        )
+
+    def _client(self, value: Any) -> int:
+        """A number of our own for each client, so that plans can route by it; the oldest names are forgotten."""
+        if isinstance(value, bool) or not isinstance(value, int | str) or not 0 < len(str(value)) <= 128:
+            raise bad_request("client_id must be a whole number, or a name of at most 128 characters")
+        name = str(value)
+        number = self._clients.get(name)
+        if number is None:
+            if len(self._clients) >= self.limits.client_ids:
+                self._clients.pop(next(iter(self._clients)))
+            number = self._clients[name] = self._next_client
+            self._next_client = (number + 1) % MAX_PRIORITY
+        return number
+
+
+def checked_input(files: ApplicationFiles, inputs: list[InputTensor]) -> Array:
+    """The one input, batch first, as the application takes it."""
+    takes, limits = files.input, files.limits
+    if len(inputs) != 1:
+        raise bad_request(f"application {files.name} takes one input, {takes.name}; {len(inputs)} were given")
+    tensor = inputs[0]
+    if tensor.name != takes.name:
+        raise bad_request(f"application {files.name} has no input {tensor.name[:60]!r}; it takes {takes.name}")
+    if tensor.datatype != DATATYPE_OF[takes.dtype]:
+        raise bad_request(f"input {takes.name} must be {DATATYPE_OF[takes.dtype]}, not {tensor.datatype}")
+    array = tensor.array
+    if array.shape[1:] != takes.shape or not array.shape:
+        raise bad_request(f"input {takes.name} must have shape {[-1, *takes.shape]}, not {list(array.shape)[:17]}")
+    if not 1 <= len(array) <= limits.max_batch:
+        raise too_large(f"a request holds from 1 to {limits.max_batch} queries, not {len(array)}")
+    if limits.min_value is not None or limits.max_value is not None:
+        low = -math.inf if limits.min_value is None else limits.min_value
+        high = math.inf if limits.max_value is None else limits.max_value
+        if not are_within(array, low, high):
+            raise bad_request(f"the values of input {takes.name} must lie between {low:g} and {high:g}")
+    elif array.dtype.kind == "f" and not np.isfinite(array).all():
+        raise bad_request(f"the values of input {takes.name} must be finite")
+    return array
+
+
+def checked_outputs(files: ApplicationFiles, wanted: list[WantedOutput]) -> WantedOutput:
+    """The one output, as it is wanted."""
+    gives = files.output
+    if not wanted:
+        return WantedOutput(gives.name)
+    for output in wanted:
+        if output.name != gives.name:
+            raise bad_request(f"application {files.name} has no output {output.name[:60]!r}; it gives {gives.name}")
+    if len(wanted) > 1:
+        raise bad_request(f"output {gives.name} is asked for {len(wanted)} times")
+    if wanted[0].classification:
+        if not files.classes:
+            raise bad_request(f"output {gives.name} has no classes, so there is no classification")
+        if wanted[0].classification < 0:
+            raise bad_request("classification must be above 0")
+    return wanted[0]
+
+
+def answer(entered: Request, files: ApplicationFiles, identity: str, wanted: WantedOutput) -> InferResponse:
+    """The response to a request that was answered."""
+    answers = entered.answers
+    assert answers is not None
+    gives = files.output
+    if wanted.classification:
+        best = classified(answers, wanted.classification, files.labels)
+        output = OutputTensor(gives.name, "BYTES", best, wanted.binary)
+    else:
+        output = OutputTensor(gives.name, DATATYPE_OF[gives.dtype], answers, wanted.binary)
+    variant = entered.variants[0] if len(entered.variants) == 1 else ",".join(entered.variants)
+    parameters = {
+        "variant": variant,
+        "expected_accuracy": round(entered.accuracy_sum / entered.rows, 6),
+        "batch_size": entered.batch,
+        "queue_ms": entered.queue_ns / 1e6,
+        "run_ms": entered.run_ns / 1e6,
+        "slack_ms": (entered.deadline_ns - entered.ended_ns) / 1e6,
+        "outcome": "on_time" if entered.outcome is Outcome.ON_TIME else "late",
+    }
+    return InferResponse(files.name, variant, identity, [output], parameters)
+
+
+def refusal(entered: Request) -> ApiError:
+    """Why a request that was entered got no answer."""
+    assert entered.outcome is not None
+    reason = REASONS[entered.outcome]
+    message = SENTENCES[entered.outcome]
+    if entered.problem:
+        message = f"{message}: {entered.problem}"
+    return ApiError(reason, message, RETRY_S if reason is Reason.OVERLOADED else None)
+
+
+def classified(answers: Array, count: int, labels: tuple[str, ...]) -> Array:
+    """The best classes of each row as "score:index:label", best first."""
+    count = min(count, answers.shape[-1])
+    flat = answers.reshape(-1, answers.shape[-1])
+    order = np.argsort(-flat, axis=1, kind="stable")[:, :count]
+    texts = np.empty(order.shape, object)
+    for row, places in enumerate(order.tolist()):
+        for place, number in enumerate(places):
+            label = f":{labels[number]}" if labels else ""
+            texts[row, place] = f"{flat[row, number]:.6f}:{number}{label}".encode()
+    return texts.reshape(*answers.shape[:-1], count)
+
+
+def _slack_ns(parameters: dict[str, Any], default_ns: int) -> int:
+    if "deadline_ms" in parameters:
+        value = _number(parameters, "deadline_ms", 0.0, MAX_DEADLINE_MS, 0.0)
+        if value <= 0:
+            raise bad_request(f"deadline_ms must be above 0 and at most {MAX_DEADLINE_MS:.0f}")
+        return max(1, round(value * NS_PER_MS))
+    timeout = _whole(parameters, "timeout", 0, round(MAX_DEADLINE_MS * 1000), 0)
+    return timeout * 1000 or default_ns
+
+
+def _number(parameters: dict[str, Any], name: str, low: float, high: float, default: float) -> float:
+    value = parameters.get(name, default)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+        raise bad_request(f"{name} must be a number from {low:g} to {high:.10g}")
+    return float(value)
+
+
+def _whole(parameters: dict[str, Any], name: str, low: int, high: int, default: int) -> int:
+    value = parameters.get(name, default)
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise bad_request(f"{name} must be a whole number from {low} to {high}")
+    return value
+
+
+def _sentence(error: StrettoError) -> str:
+    """The last part of a message of the repository, which names files of the inside before it."""
+    return str(error).splitlines()[0].rsplit(": ", 1)[-1][:300]

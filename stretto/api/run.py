@@ -1,0 +1,106 @@
+"""Serves a repository until it is told to stop: what `stretto serve` does after its options are read."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from stretto.api.server import Listen, Listeners
+from stretto.dispatch.dispatcher import Dispatcher
+from stretto.live.engine import MakeDispatcher
+from stretto.live.executors import executor_factory
+from stretto.live.rehearsal import rehearse
+from stretto.live.service import Service, ServiceOptions
+from stretto.repository.read import read_repository
+
+log = logging.getLogger("stretto.api")
+
+TELL_AFTER_S = 4.0
+INSIST_S = 1.0
+GC_THRESHOLD = 20_000
+SWITCH_S = 0.0005  # how long a thread may keep Python's lock while another wants it; a worker must not wait 5 ms
+
+
+@dataclass(frozen=True)
+class ServeOptions:
+    """All of it."""
+
+    service: ServiceOptions
+    listen: Listen = field(default_factory=Listen)
+    drain_s: float = 30.0
+
+
+Started = Callable[[Service, Listeners], None]
+
+
+async def serve(options: ServeOptions, started: Started, make_dispatcher: MakeDispatcher = Dispatcher) -> bool:
+    """Until SIGTERM or SIGINT; a second signal ends it at once. True: every query that was taken in had its end."""
+    loop = asyncio.get_running_loop()
+    await _prepare()
+    repository = await asyncio.to_thread(read_repository, options.service.repository)
+    service = Service(options.service, repository, executor_factory(options.service.executor), make_dispatcher)
+    listeners = Listeners(service, options.listen)
+    stop = _Stop(loop)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        with contextlib.suppress(NotImplementedError):
+            loop.add_signal_handler(number, stop.signalled)
+    await service.start()
+    # What is there by now stays: the collector need not look at it again, nor run for every few requests.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(GC_THRESHOLD, 20, 50)
+    try:
+        await listeners.start()
+        started(service, listeners)
+        await stop.asked.wait()
+        log.info("going down: nothing new is taken, what waits is finished")
+        is_clean = await service.drain(options.drain_s)
+        if not is_clean:
+            log.warning("%d queries had not ended after %.0f s", service.engine.waiting, options.drain_s)
+    finally:
+        await listeners.stop()
+        await service.stop()
+    return is_clean
+
+
+async def _prepare() -> None:
+    """Compiled code is loaded, or made on the first start of all; who waits is told why."""
+    work = asyncio.ensure_future(asyncio.to_thread(rehearse))
+    done, _ = await asyncio.wait({work}, timeout=TELL_AFTER_S)
+    if not done:
+        log.warning("compiling the dispatcher, which the first start on a machine needs; it takes about a minute")
+    await work
+
+
+class _Stop:
+    """The first signal asks; a later one insists. Two at once are one: a shell and its child may both pass it on."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop):
+        self.asked = asyncio.Event()
+        self._loop = loop
+        self._asked_s = 0.0
+
+    def signalled(self) -> None:
+        if not self.asked.is_set():
+            self._asked_s = self._loop.time()
+            self.asked.set()
+        elif self._loop.time() - self._asked_s > INSIST_S:
+            log.warning("told twice; ending at once")
+            sys.exit(1)
+
+
+def run(options: ServeOptions, started: Started, make_dispatcher: MakeDispatcher = Dispatcher) -> bool:
+    """`serve` in an event loop of its own, uvloop's where it is there."""
+    sys.setswitchinterval(SWITCH_S)
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.run(serve(options, started, make_dispatcher))
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(serve(options, started, make_dispatcher))

@@ -1,0 +1,189 @@
+"""The listeners of a service, their start and their end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from stretto.api.http.app import App
+from stretto.api.limits import Limits
+from stretto.api.metrics import Metrics
+from stretto.api.plane import Plane
+from stretto.core.errors import StrettoError
+from stretto.live.service import Service
+
+if TYPE_CHECKING:
+    from uvicorn import Config
+
+log = logging.getLogger("stretto.api")
+
+BACKLOG = 2048
+SWEEP_S = 5.0
+CLOSING_S = 2.0  # for answers that are still being written
+
+
+@dataclass(frozen=True)
+class Listen:
+    """Where to listen. A port of 0 takes a free one; None leaves that listener out."""
+
+    host: str = "127.0.0.1"
+    http_port: int | None = 8080
+    grpc_port: int | None = 8081
+    management_host: str = "127.0.0.1"
+    management_port: int | None = 8082
+    management_grpc_port: int | None = 8083
+    token: str | None = None
+    management_token: str | None = None
+    tls_certificate: str | None = None
+    tls_key: str | None = None
+    limits: Limits = field(default_factory=Limits)
+
+    def __post_init__(self) -> None:
+        if (self.tls_certificate is None) != (self.tls_key is None):
+            raise StrettoError("TLS needs both a certificate and its key")
+
+
+class Listeners:
+    """HTTP and gRPC over one data plane, twice: for inference and for management."""
+
+    def __init__(self, service: Service, listen: Listen):
+        self.service = service
+        self.listen = listen
+        self.plane = Plane(service, listen.limits)
+        self.addresses: dict[str, tuple[str, int]] = {}
+        self._metrics = Metrics(self.plane)
+        self._http: list[tuple[asyncio.Server, Any]] = []
+        self._grpc: list[Any] = []
+        self._sweeps: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """All or none: StrettoError where an address cannot be had."""
+        listen = self.listen
+        inference = App(self.plane, token=listen.token)
+        management = App(self.plane, is_management=True, token=listen.management_token, metrics=self._metrics.text)
+        try:
+            await self._start_http("http", inference, listen.host, listen.http_port)
+            await self._start_grpc("grpc", listen.host, listen.grpc_port, False, listen.token)
+            await self._start_http("management", management, listen.management_host, listen.management_port)
+            await self._start_grpc(
+                "management grpc", listen.management_host, listen.management_grpc_port, True, listen.management_token
+            )
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def stop(self) -> None:
+        """Answers that are on their way go out; then every connection is closed."""
+        for task in self._sweeps:
+            task.cancel()
+        for server, state in self._http:
+            server.close()
+            for connection in list(state.connections):
+                connection.shutdown()
+        end = asyncio.get_running_loop().time() + CLOSING_S
+        for _, state in self._http:
+            while _is_answering(state) and asyncio.get_running_loop().time() < end:
+                await asyncio.sleep(0.01)
+            for connection in list(state.connections):
+                connection.transport.close()
+        for server in self._grpc:
+            await server.stop(CLOSING_S)
+        for server, _ in self._http:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(server.wait_closed(), CLOSING_S)
+
+    async def _start_http(self, name: str, app: App, host: str, port: int | None) -> None:
+        if port is None:
+            return
+        from uvicorn.server import ServerState
+
+        from stretto.api.http.protocol import protocol_class, sweep
+
+        loop = asyncio.get_running_loop()
+        config = self._uvicorn_config(app)
+        state = ServerState()
+        make = protocol_class(app, self.plane, self.listen.limits)
+        listening = listening_socket(host, port)
+        server = await loop.create_server(
+            lambda: make(config=config, server_state=state, app_state={}, _loop=loop),
+            sock=listening,
+            ssl=config.ssl,
+            backlog=BACKLOG,
+        )
+        self.addresses[name] = listening.getsockname()[:2]
+        self._http.append((server, state))
+        self._sweeps.append(loop.create_task(sweep(state.connections, SWEEP_S)))
+
+    def _uvicorn_config(self, app: App) -> Config:
+        from uvicorn import Config
+
+        config = Config(
+            app,  # type: ignore[arg-type]
+            http="httptools",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            date_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=round(self.listen.limits.keep_alive_s),
+            ssl_certfile=self.listen.tls_certificate,
+            ssl_keyfile=self.listen.tls_key,
+        )
+        try:
+            config.load()
+        except (OSError, ValueError) as error:
+            raise StrettoError(f"the TLS certificate or key cannot be used ({type(error).__name__})") from None
+        return config
+
+    async def _start_grpc(self, name: str, host: str, port: int | None, is_management: bool, token: str | None) -> None:
+        if port is None:
+            return
+        from stretto.api.grpc.server import bind, make_server, tls_credentials
+
+        server = make_server(self.plane, limits=self.listen.limits, is_management=is_management, token=token)
+        certificate, key = self.listen.tls_certificate, self.listen.tls_key
+        tls = None if certificate is None or key is None else tls_credentials(_read(certificate), _read(key))
+        try:
+            bound = bind(server, f"[{host}]:{port}" if ":" in host else f"{host}:{port}", tls)
+        except OSError as error:
+            raise StrettoError(f"{error} Choose another port, or 0 for any.") from None
+        await server.start()
+        self._grpc.append(server)
+        self.addresses[name] = (host, bound)
+
+
+def _is_answering(state: Any) -> bool:
+    return bool(state.tasks) or any(connection.is_answering for connection in state.connections)
+
+
+def listening_socket(host: str, port: int) -> socket.socket:
+    """Bound and ready; a clear error where the address is taken."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except OSError:
+        raise StrettoError(f"{host} is no address of this machine; use 127.0.0.1") from None
+    family, kind, protocol, _, address = found[0]
+    listening = socket.socket(family, kind, protocol)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind(address)
+    except OSError as error:
+        listening.close()
+        reason = error.strerror or "the address cannot be used"
+        raise StrettoError(f"cannot listen on {host}:{port} ({reason}); choose another port, or 0 for any") from None
+    listening.setblocking(False)
+    return listening
+
+
+def _read(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError as error:
+        raise StrettoError(f"{path} cannot be read ({error.strerror})") from None

@@ -1,0 +1,242 @@
+"""`stretto load`: send a running server an open-loop load, and measure what a client gets."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from stretto.cli.infer import CaFile, DeadlineMs, MinAccuracy, Token, Url, Version
+from stretto.cli.options import Json, Plot
+from stretto.cli.output import check_plot, print_json, print_tables
+from stretto.core.errors import StrettoError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from stretto.client.load import LoadSpec
+    from stretto.client.load.generator import ReportProgress
+    from stretto.client.load.result import LoadProgress
+
+LAG_WARNING_MS = 5.0
+REDRAW_S = 0.5
+OUTCOME_WORDS = {
+    "on_time": "answered on time",
+    "late": "answered late",
+    "expired": "refused, expired",
+    "infeasible": "refused, infeasible",
+    "overloaded": "refused, overloaded",
+    "cancelled": "refused, cancelled",
+    "unavailable": "refused, unavailable",
+    "failed": "failed",
+    "bad_request": "refused, bad request",
+    "not_found": "refused, not found",
+    "unauthenticated": "refused, unauthenticated",
+    "forbidden": "refused, forbidden",
+    "bad_answer": "answered with nonsense",
+    "broken": "connection broke",
+    "no_connection": "no connection",
+    "no_answer": "no answer within the grace",
+    "not_sent": "not sent, no free connection",
+}
+
+ApplicationName = Annotated[str, typer.Argument(metavar="APP", help="The application to load.")]
+Rate = Annotated[
+    float | None, typer.Option(metavar="R", help="Mean requests/s; a burst or a trace without it has its own rates.")
+]
+Seconds = Annotated[float, typer.Option(metavar="S", help="How long requests are sent.")]
+Kind = Annotated[
+    str,
+    typer.Option(
+        "--kind",
+        "--arrivals",
+        metavar="KIND",
+        help="poisson, uniform, gamma:SHAPE (below 1: bursty) or burst:LOW:HIGH:PERIOD_S:SHARE of it at HIGH.",
+    ),
+]
+Trace = Annotated[
+    Path | None, typer.Option(metavar="FILE.csv", help="Rates over time (second,rate) in place of --kind.")
+]
+Rows = Annotated[int, typer.Option(metavar="N", help="Queries in each request.")]
+Connections = Annotated[int, typer.Option(metavar="N", help="At most so many; they are opened as needed.")]
+Seed = Annotated[int, typer.Option(metavar="N", help="Same seed, same requests at the same moments.")]
+Data = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE.npz", help="inputs, and labels to check answers by; else the sample of the zoo's APP."),
+]
+
+
+def load(
+    application: ApplicationName,
+    url: Url = "http://127.0.0.1:8080",
+    rate: Rate = None,
+    seconds: Seconds = 10.0,
+    kind: Kind = "poisson",
+    trace: Trace = None,
+    rows: Rows = 1,
+    deadline_ms: DeadlineMs = None,
+    version: Version = "",
+    min_accuracy: MinAccuracy = None,
+    connections: Connections = 512,
+    seed: Seed = 0,
+    data: Data = None,
+    token: Token = None,
+    ca_file: CaFile = None,
+    plot: Plot = None,
+    as_json: Json = False,
+) -> None:
+    """Send requests when they are due, however slow the answers, and count which came correct and on time.
+
+    Latency counts from the moment a request was due. Ctrl-C ends the load and shows what was measured.
+
+    \b
+    Examples:
+      stretto load fashion --rate 200
+      stretto load fashion --kind burst:100:900:10:0.3 --seconds 60 --deadline-ms 50 --plot load.png
+      stretto load fashion --trace day.csv --rate 300 --json
+    """
+    from stretto.cli.queries import labelled_file, zoo_sample
+    from stretto.client.load import LoadSpec, run_load
+
+    check_plot(plot)
+    inputs, labels = zoo_sample(application) if data is None else labelled_file(data)
+    spec = LoadSpec(
+        application,
+        inputs,
+        labels,
+        url=url,
+        rate=rate,
+        seconds=seconds,
+        kind=kind,
+        rows=rows,
+        deadline_ms=deadline_ms,
+        version=version,
+        min_accuracy=min_accuracy,
+        connections=connections,
+        seed=seed,
+        token=token,
+        ca_file=ca_file,
+    )
+    if trace is not None:
+        spec = replace(spec, kind=f"trace {trace.name}", times_ns=_trace_times_ns(spec, trace))
+    with _progress(f"loading {application}") as progress:
+        result = run_load(spec, progress)
+    summary = result.summary()
+    if plot is not None and len(result):
+        from stretto.cli.load_figure import load_figure
+        from stretto.report import plots
+
+        plots.save(load_figure(result), plot)
+    if as_json:
+        print_json(summary)
+    else:
+        _print(summary)
+    for warning in warnings(summary):
+        typer.echo(f"warning: {warning}", err=True)
+
+
+def _trace_times_ns(spec: LoadSpec, trace: Path) -> NDArray[np.int64]:
+    """Poisson arrivals at the rates of a trace, which are scaled where a mean rate is given."""
+    import numpy as np
+
+    from stretto.client.load.spec import MAX_REQUESTS
+    from stretto.sim.traces import RateTrace
+
+    if spec.kind != "poisson":
+        raise StrettoError(f"a trace has Poisson arrivals at its own rates; leave the kind {spec.kind[:40]!r} out")
+    rates = RateTrace.read(trace)
+    rates = rates if spec.rate is None else rates.at_rate(spec.rate)
+    expected, end_ns = rates.mean_rate(spec.seconds) * spec.seconds, round(spec.seconds * 1e9)
+    if expected > MAX_REQUESTS:
+        raise StrettoError(f"this load is about {expected:,.0f} requests; at most {MAX_REQUESTS:,} are sent in one run")
+    blocks = []
+    for block in rates.blocks(np.random.SeedSequence(spec.seed), 16_384, end_ns):
+        blocks.append(block)
+        if block[-1] >= end_ns:
+            break
+    return np.concatenate(blocks)
+
+
+@contextmanager
+def _progress(title: str) -> Iterator[ReportProgress | None]:
+    """The house's bar, with the counts behind it; None where nobody watches."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    told = TextColumn("{task.fields[told]}")
+    # Drawing takes milliseconds, in which no request leaves: seldom, and never from a thread of its own.
+    with Progress(*columns, told, console=Console(stderr=True), transient=True, auto_refresh=False) as bar:
+        task = bar.add_task(title, total=1.0, told="")
+
+        drawn_s = -REDRAW_S
+
+        def show(state: LoadProgress) -> None:
+            nonlocal drawn_s
+            if state.elapsed_s - drawn_s >= REDRAW_S:
+                drawn_s = state.elapsed_s
+                bar.update(task, completed=state.fraction, told=_told(state), refresh=True)
+
+        yield show
+
+
+def _told(state: LoadProgress) -> str:
+    on_time = state.on_time / state.ended if state.ended else 1.0
+    return f"{state.sent:,} sent, {on_time:.1%} on time, {state.sent - state.ended:,} under way"
+
+
+def _print(summary: dict[str, Any]) -> None:
+    from stretto.cli.infer import shown
+    from stretto.report.tables import figures_table, milliseconds, share, whole
+
+    def percentiles(values: dict[str, float]) -> str:
+        return " / ".join(milliseconds(values[name]) for name in ("p50", "p95", "p99"))
+
+    def share_or_none(value: float | None) -> str:
+        return "–" if value is None else share(value)
+
+    total = max(1, summary["requests"])
+    rows = {"requests": [whole(summary["requests"]), ""]}
+    for name, count in summary["outcomes"].items():
+        if count or name in ("on_time", "late"):
+            rows[OUTCOME_WORDS[name]] = [whole(count), share(count / total)]
+    rates = (summary[name] for name in ("offered_rate", "sent_rate", "answered_rate"))
+    rows |= {
+        "correct and on time": ["", share_or_none(summary["correct_on_time_share"])],
+        "accuracy of answers": ["", share_or_none(summary["accuracy"])],
+        "latency p50 / p95 / p99, ms": [percentiles(summary["latency_ms"]), ""],
+        "mean batch": ["–" if summary["mean_batch"] is None else f"{summary['mean_batch']:.2f}", ""],
+        "offered / sent / answered a second": [" / ".join(map(whole, rates)), ""],
+        "generator's lag p50 / p95 / p99, ms": [percentiles(summary["lag_ms"]), ""],
+    }
+    for name, part in summary["variants"].items():
+        rows[f"answered by {shown(name)}"] = ["", share(part)]
+    deadline = "" if summary["deadline_ms"] is None else f", deadline {summary['deadline_ms']:g} ms"
+    title = (
+        f"{summary['application']}: {summary['arrivals']}, {summary['seconds']:.3g} s, seed {summary['seed']}{deadline}"
+    )
+    print_tables(figures_table(title, "figure", ["value", "share"], rows))
+
+
+def warnings(summary: dict[str, Any]) -> list[str]:
+    """What makes the figures say less than they seem to."""
+    found = []
+    if summary["was_interrupted"]:
+        found.append("interrupted: these are the requests that had ended by then")
+    if summary["lag_ms"]["p99"] > LAG_WARNING_MS:
+        lag = f"requests left late (p99 {summary['lag_ms']['p99']:.1f} ms)"
+        waited = summary["waited_for_connection"]
+        if waited > 0.01 * summary["requests"]:
+            found.append(f"{lag}: {waited:,} had to wait for a connection; raise --connections, if the server bears it")
+        else:
+            found.append(f"{lag}: the generator was the bottleneck, not the server; lower the rate or free a core")
+    return found

@@ -1,0 +1,124 @@
+"""`stretto serve`: a repository over the Open Inference Protocol v2, until it is told to stop."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from stretto.api.server import Listeners
+    from stretto.live.service import Service
+
+Repo = Annotated[str, typer.Argument(metavar="REPO", help="A folder, zoo or zoo:APP; see docs/repository.md.")]
+Host = Annotated[str, typer.Option(metavar="ADDRESS", help="Where inference listens.")]
+Port = Annotated[int, typer.Option(metavar="PORT", min=-1, max=65535, help="0 takes a free one, -1 leaves it out.")]
+Workers = Annotated[int, typer.Option(metavar="N", min=0, max=1024, help="0: one for each core but one.")]
+
+
+def serve(
+    repository: Repo,
+    host: Host = "127.0.0.1",
+    http_port: Port = 8080,
+    grpc_port: Port = 8081,
+    management_host: Annotated[str, typer.Option(metavar="ADDRESS", help="Where management listens.")] = "127.0.0.1",
+    management_port: Port = 8082,
+    management_grpc_port: Port = 8083,
+    workers: Workers = 0,
+    executor: Annotated[str, typer.Option(metavar="KIND", help="Workers are each a thread or a process.")] = "thread",
+    threads: Annotated[int, typer.Option(metavar="N", min=1, max=1024, help="That a worker gives a model.")] = 1,
+    device: Annotated[str, typer.Option(metavar="DEVICE", help="cpu or cuda.")] = "cpu",
+    planner: Annotated[str, typer.Option(metavar="NAME", help="See stretto planners.")] = "priced",
+    variant: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Only this one (or APP/NAME); may be given several times.")
+    ] = None,
+    kind: Annotated[str | None, typer.Option(metavar="KIND", help="Machine kind whose profiles decide.")] = None,
+    worker_memory_mb: Annotated[
+        float | None, typer.Option(metavar="MB", min=1, help="Models are loaded and unloaded to fit.")
+    ] = None,
+    token_file: Annotated[Path | None, typer.Option(metavar="FILE", help="Inference needs this bearer token.")] = None,
+    management_token_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Management needs this bearer token.")
+    ] = None,
+    tls_certificate: Annotated[Path | None, typer.Option(metavar="PEM", help="With --tls-key: serve over TLS.")] = None,
+    tls_key: Annotated[Path | None, typer.Option(metavar="PEM")] = None,
+    max_body_mb: Annotated[float, typer.Option(metavar="MB", min=0.001, max=2000)] = 64.0,
+    reload_s: Annotated[float, typer.Option(metavar="S", min=0, help="Look for changes so often; 0: never.")] = 2.0,
+    hang_s: Annotated[float, typer.Option(metavar="S", min=0.1, help="A batch that takes longer hangs.")] = 10.0,
+    drain_s: Annotated[float, typer.Option(metavar="S", min=0, help="At most so long to finish at the end.")] = 30.0,
+    record: Annotated[Path | None, typer.Option(metavar="FILE", help="Write every event, for stretto replay.")] = None,
+    traces: Annotated[bool, typer.Option("--traces", help="OpenTelemetry spans (extra: telemetry).")] = False,
+    log_format: Annotated[str, typer.Option(metavar="FORMAT", help="text or json.")] = "text",
+    log_level: Annotated[str, typer.Option(metavar="LEVEL", help="debug, info, warning or error.")] = "info",
+) -> None:
+    """Serve a model repository over HTTP and gRPC, and keep its deadlines.
+
+    Clients call applications, never models; see docs/serving.md. Ctrl-C or SIGTERM finishes what waits, then ends.
+
+    \b
+    Examples:
+      stretto serve zoo:fashion
+      stretto serve models --workers 4 --executor process --host 0.0.0.0
+      stretto serve zoo --http-port 0 --record events.jsonl
+    """
+    from stretto.api.limits import Limits
+    from stretto.api.logs import set_up_logs
+    from stretto.api.run import ServeOptions, run
+    from stretto.api.server import Listen
+    from stretto.cli.inputs import token_in
+    from stretto.core.worker import UNLIMITED_MEMORY
+    from stretto.live.recorder import recording
+    from stretto.live.service import ServiceOptions
+
+    set_up_logs(log_format, log_level)
+    body_bytes = round(max_body_mb * 1e6)
+    service = ServiceOptions(
+        repository,
+        workers=workers,
+        executor=executor,
+        threads=threads,
+        device=device,
+        kind=kind,
+        planner=planner,
+        only=tuple(variant or ()),
+        worker_memory_bytes=UNLIMITED_MEMORY if worker_memory_mb is None else round(worker_memory_mb * 1e6),
+        hang_s=hang_s,
+        reload_s=reload_s,
+    )
+    listen = Listen(
+        host=host,
+        http_port=_port(http_port),
+        grpc_port=_port(grpc_port),
+        management_host=management_host,
+        management_port=_port(management_port),
+        management_grpc_port=_port(management_grpc_port),
+        token=token_in(token_file),
+        management_token=token_in(management_token_file),
+        tls_certificate=None if tls_certificate is None else str(tls_certificate),
+        tls_key=None if tls_key is None else str(tls_key),
+        limits=Limits(body_bytes=body_bytes, inflated_bytes=body_bytes),
+    )
+    with recording(record) as make_dispatcher:
+        is_clean = run(ServeOptions(service, listen, drain_s), _started, make_dispatcher)
+    if not is_clean:
+        raise typer.Exit(1)
+
+
+def _port(number: int) -> int | None:
+    return None if number < 0 else number
+
+
+def _started(service: Service, listeners: Listeners) -> None:
+    """On standard error, like all that is not a result; the addresses are real also where ports were left open."""
+    for warning in service.warnings:
+        typer.echo(f"warning: {warning}", err=True)
+    names = ", ".join(service.files)
+    secure = "s" if listeners.listen.tls_certificate else ""
+    typer.echo(f"serving {names} with {service.options.worker_count} worker(s)", err=True)
+    for name, (host, port) in listeners.addresses.items():
+        scheme = f"http{secure}://" if "grpc" not in name else ""
+        typer.echo(f"  {name:<16} {scheme}{host}:{port}", err=True)
+    if "http" in listeners.addresses and listeners.addresses["http"][0] not in ("127.0.0.1", "::1"):
+        if listeners.listen.token is None:
+            typer.echo("warning: other machines can call this server without a token; see --token-file", err=True)

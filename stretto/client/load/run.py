@@ -1,0 +1,81 @@
+"""Runs a load: prepares everything that costs time or could go wrong, then lets the generator drive it."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from stretto.client.address import endpoint_of
+from stretto.client.async_client import AsyncClient
+from stretto.client.errors import NotFound, StrettoClientError
+from stretto.client.load.arrivals import arrival_times_ns
+from stretto.client.load.generator import Generator, ReportProgress
+from stretto.client.load.queries import encoded_requests
+from stretto.client.load.record import Record
+from stretto.client.load.result import LoadResult
+from stretto.client.load.spec import LoadSpec
+from stretto.client.metadata import application_metadata
+
+PREPARING_TIMEOUT_MS = 10_000.0
+
+
+def run_load(spec: LoadSpec, progress: ReportProgress | None = None) -> LoadResult:
+    """Sends the load in an event loop of its own, and waits for its end. Ctrl-C ends it early, and keeps the result."""
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        generator = runner.run(_prepared(spec, progress))
+        gc.collect()
+        gc.freeze()  # else each full collection would go through everything that is loaded, and requests leave late
+        try:
+            runner.run(generator.run())
+        except KeyboardInterrupt:
+            generator.was_interrupted = True
+        finally:
+            gc.unfreeze()
+    return generator.result()
+
+
+async def drive(spec: LoadSpec, progress: ReportProgress | None = None) -> LoadResult:
+    """The same inside a running event loop, which should have little else to do."""
+    generator = await _prepared(spec, progress)
+    await generator.run()
+    return generator.result()
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
+
+
+async def _prepared(spec: LoadSpec, progress: ReportProgress | None) -> Generator:
+    times_ns = arrival_times_ns(spec)
+    endpoint = endpoint_of(spec.url, spec.token, spec.ca_file)
+    deadline_ms = spec.deadline_ms
+    async with AsyncClient(spec.url, token=spec.token, ca_file=spec.ca_file, timeout_ms=PREPARING_TIMEOUT_MS) as client:
+        metadata = application_metadata(await client.metadata(spec.application))
+        if spec.version and not await client.ready(spec.application, spec.version):
+            raise NotFound(f"application {spec.application} has no variant {spec.version} that is ready")
+        if deadline_ms is None:
+            deadline_ms = await _slo_ms(client, spec.application)
+    requests = encoded_requests(spec, endpoint, metadata)
+    choice = np.random.default_rng((spec.seed, 1)).integers(0, len(requests.encoded), len(times_ns))
+    deadline_ns = None if deadline_ms is None else round(deadline_ms * 1e6)
+    record = Record(times_ns, requests.labels, deadline_ns)
+    return Generator(spec, endpoint, requests, choice.tolist(), record, deadline_ns, progress)
+
+
+async def _slo_ms(client: AsyncClient, application: str) -> float | None:
+    """The application's own deadline, from its configuration; None where that does not tell."""
+    try:
+        config: Any = await client.configuration(application)
+        slo_ms = float(config["parameters"]["slo_ms"]["string_value"])
+    except (StrettoClientError, KeyError, TypeError, ValueError):
+        return None
+    return slo_ms if math.isfinite(slo_ms) and slo_ms > 0 else None

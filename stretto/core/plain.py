@@ -1,0 +1,67 @@
+"""Deployments and plans as plain data, for JSON and back. Only the nouns of core are known; nothing else can be named."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import fields
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+
+from stretto.core import application, deployment, plan, profile, worker
+from stretto.core.errors import StrettoError
+
+TYPES: dict[str, type] = {
+    kind.__name__: kind
+    for kind in (
+        *(application.Application, application.Variant, deployment.Deployment, worker.Worker, profile.LatencyProfile),
+        *(plan.Fixed, plan.ByLoad, plan.MostAccurate, plan.Table, plan.Tables, plan.Work, plan.Worklist),
+        *(plan.Eager, plan.Accumulate, plan.Deferred, plan.AdaptiveCap, plan.Lane, plan.Route, plan.Plan),
+    )
+}
+ENUMS: dict[str, type[IntEnum]] = {
+    kind.__name__: kind
+    for kind in (
+        *(application.Penalty, profile.Quantile, plan.RouteRule, plan.Order, plan.Late),
+        *(plan.WorkerChoice, plan.LaneChoice),
+    )
+}
+DTYPES = ("int32", "int64", "float64")
+
+
+def to_plain(value: Any) -> Any:
+    """Numbers, strings, lists and objects that JSON can hold."""
+    if value is None or type(value) in (bool, int, float, str):
+        return value
+    if isinstance(value, IntEnum):
+        return {"enum": type(value).__name__, "value": int(value)}
+    if isinstance(value, tuple | list):
+        return [to_plain(item) for item in value]
+    if isinstance(value, np.ndarray):
+        data = base64.b64encode(np.ascontiguousarray(value).tobytes()).decode()
+        return {"array": value.dtype.name, "shape": list(value.shape), "data": data}
+    if type(value).__name__ in TYPES:
+        held = {field.name: to_plain(getattr(value, field.name)) for field in fields(value) if field.init}
+        return {"type": type(value).__name__, **held}
+    raise StrettoError(f"a {type(value).__name__} cannot be written as plain data")
+
+
+def from_plain(value: Any) -> Any:
+    """What `to_plain` wrote; StrettoError where it is something else."""
+    if isinstance(value, list):
+        return tuple(from_plain(item) for item in value)
+    if not isinstance(value, dict):
+        return value
+    try:
+        if "enum" in value:
+            return ENUMS[value["enum"]](value["value"])
+        if "array" in value:
+            if value["array"] not in DTYPES:
+                raise StrettoError(f"an array of {str(value['array'])[:20]} is not known")
+            data = np.frombuffer(base64.b64decode(value["data"], validate=True), value["array"])
+            return data.reshape(value["shape"])
+        kind = TYPES[value["type"]]
+        return kind(**{name: from_plain(item) for name, item in value.items() if name != "type"})
+    except (KeyError, TypeError, ValueError) as error:
+        raise StrettoError(f"this is no plan or deployment that Stretto wrote ({type(error).__name__})") from None

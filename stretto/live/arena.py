@@ -1,0 +1,69 @@
+"""Memory that the server and one worker process share: two slots, each with room for a batch and its answers.
+
+It has no name in any file system, only descriptors, so that nothing is left behind however a process ends.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import tempfile
+from collections.abc import Iterable
+
+import numpy as np
+
+from stretto.backends.model import Array
+from stretto.live.shelf import ModelSpec
+
+SLOTS = 2  # a worker runs one batch and holds at most one more
+ALIGNMENT = 64
+
+
+def _aligned(size: int) -> int:
+    return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+def slot_bytes(specs: Iterable[ModelSpec]) -> int:
+    """What the largest batch of any of these models needs, with its answers."""
+    needs = [
+        _aligned(spec.max_batch * spec.input_bytes) + _aligned(spec.max_batch * spec.output_bytes) for spec in specs
+    ]
+    return max(needs, default=ALIGNMENT)
+
+
+class Arena:
+    """Close it when the process is gone."""
+
+    def __init__(self, descriptor: int, slot_size: int):
+        self.descriptor = descriptor
+        self.slot_size = slot_size
+        self._map = mmap.mmap(descriptor, SLOTS * slot_size)
+
+    @staticmethod
+    def made(slot_size: int) -> Arena:
+        """New memory, zeroed; taken from the system when it is touched."""
+        if hasattr(os, "memfd_create"):
+            descriptor = os.memfd_create("stretto", os.MFD_CLOEXEC)
+        else:
+            with tempfile.TemporaryFile() as file:  # it has no name by now, and lives while a descriptor does
+                descriptor = os.dup(file.fileno())
+        os.ftruncate(descriptor, SLOTS * slot_size)
+        return Arena(descriptor, slot_size)
+
+    def inputs(self, slot: int, spec: ModelSpec, rows: int) -> Array:
+        return self._array(slot * self.slot_size, spec.input_dtype, (rows, *spec.input_shape))
+
+    def answers(self, slot: int, spec: ModelSpec, rows: int) -> Array:
+        start = slot * self.slot_size + _aligned(spec.max_batch * spec.input_bytes)
+        return self._array(start, spec.output_dtype, (rows, *spec.output_shape))
+
+    def _array(self, start: int, dtype: str, shape: tuple[int, ...]) -> Array:
+        count = int(np.prod(shape, dtype=np.int64))
+        return np.frombuffer(self._map, dtype, count, start).reshape(shape)
+
+    def close(self) -> None:
+        os.close(self.descriptor)
+        try:
+            self._map.close()
+        except BufferError:
+            pass  # an array of it is still looked at; the memory goes with that

@@ -1,0 +1,108 @@
+"""What a worker process and the server say to each other: small frames on a socket. Tensors go through shared memory.
+
+A frame is its length, one byte for its kind, three numbers, and text in JSON where there is more to say. Nothing that
+arrives is ever unpickled.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+from typing import Any
+
+from stretto.backends.model import TensorSpec
+from stretto.backends.source import ModelSource
+from stretto.core.errors import StrettoError
+from stretto.live.shelf import ModelSpec
+
+HEAD = struct.Struct("<IBqqq")
+MAX_FRAME = 64_000_000
+
+
+class Kind(IntEnum):
+    """To the worker, then from it."""
+
+    MAP = 1  # shared memory comes with this frame, as a descriptor; a: bytes of a slot
+    LOAD = 2  # text: the model; a: the number of the order
+    UNLOAD = 3  # text: the key
+    RUN = 4  # text: the key; a: the number of the job, b: slot, c: rows
+    STOP = 5
+    LOADED = 11  # a: the number of the order; text: the problem, or nothing
+    ENDED = 12  # a: the number of the job, b: started_ns, c: ended_ns; text: failures, or nothing
+    READY = 13
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    kind: int
+    a: int = 0
+    b: int = 0
+    c: int = 0
+    text: bytes = b""
+
+    def encoded(self) -> bytes:
+        return HEAD.pack(HEAD.size + len(self.text), self.kind, self.a, self.b, self.c) + self.text
+
+
+class FrameReader:
+    """Bytes as they come, into frames."""
+
+    def __init__(self) -> None:
+        self._held = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[Frame]:
+        self._held += data
+        while len(self._held) >= HEAD.size:
+            length, kind, a, b, c = HEAD.unpack_from(self._held)
+            if not HEAD.size <= length <= MAX_FRAME:
+                raise StrettoError("a worker spoke nonsense")
+            if len(self._held) < length:
+                return
+            text = bytes(self._held[HEAD.size : length])
+            del self._held[:length]
+            yield Frame(kind, a, b, c, text)
+
+
+def spec_as_text(spec: ModelSpec) -> bytes:
+    source = spec.source
+    content: dict[str, Any] = {
+        "key": spec.key,
+        "source": {
+            "backend": source.backend,
+            "file": None if source.file is None else str(source.file),
+            "code": source.code,
+            "threads": source.threads,
+            "device": source.device,
+            "precision": source.precision,
+            "inputs": [[each.name, each.dtype, list(each.shape)] for each in source.inputs],
+            "outputs": [[each.name, each.dtype, list(each.shape)] for each in source.outputs],
+        },
+        "input": [spec.input, spec.input_dtype, list(spec.input_shape)],
+        "output": [spec.output, spec.output_dtype, list(spec.output_shape)],
+        "max_batch": spec.max_batch,
+    }
+    return json.dumps(content).encode()
+
+
+def spec_from_text(text: bytes) -> ModelSpec:
+    content = json.loads(text)
+    source = dict(content["source"])
+    source["file"] = None if source["file"] is None else Path(source["file"])
+    for what in ("inputs", "outputs"):
+        source[what] = tuple(TensorSpec(name, dtype, tuple(shape)) for name, dtype, shape in source[what])
+    (name, dtype, shape), (out_name, out_dtype, out_shape) = content["input"], content["output"]
+    return ModelSpec(
+        content["key"],
+        ModelSource(**source),
+        name,
+        dtype,
+        tuple(shape),
+        out_name,
+        out_dtype,
+        tuple(out_shape),
+        content["max_batch"],
+    )

@@ -1,0 +1,244 @@
+"""A worker that is a process of its own: what crashes there is lost alone, and Python's lock is not shared."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import socket
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from stretto.core.errors import StrettoError
+from stretto.live.arena import SLOTS, Arena, slot_bytes
+from stretto.live.executor import Job, Listener, Report
+from stretto.live.frames import Frame, FrameReader, Kind, spec_as_text
+from stretto.live.shelf import ModelSpec
+
+log = logging.getLogger("stretto.live")
+
+CHUNK = 1 << 16
+START_S = 60.0  # a process that is not ready by then is given up
+SEND_BYTES = 1 << 20
+
+
+class ProcessExecutor:
+    """Started once: a lost worker gets a new executor."""
+
+    def __init__(self, worker: int, loop: asyncio.AbstractEventLoop, listener: Listener):
+        self._worker = worker
+        self._loop = loop
+        self._listener = listener
+        self._reader = FrameReader()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._channel: socket.socket | None = None
+        self._arena: Arena | None = None
+        self._old_arenas: list[Arena] = []
+        self._specs: dict[str, ModelSpec] = {}
+        self._jobs: dict[int, tuple[Job, int, Arena]] = {}  # by number: the job, its slot, and of which memory
+        self._free = deque(range(SLOTS))
+        self._orders: dict[int, Callable[[str], None]] = {}  # loads on their way
+        self._next = 0
+        self._is_over = False
+        self._patience: asyncio.TimerHandle | None = None
+
+    # -- what it is told ---------------------------------------------------------------------------------------------
+
+    def start(self, specs: Sequence[ModelSpec]) -> None:
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BYTES)
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "stretto.live.worker_process", str(theirs.fileno())],
+                pass_fds=(theirs.fileno(),),
+                stdin=subprocess.DEVNULL,
+            )
+        except OSError as error:
+            ours.close()
+            self._loop.call_soon(self._listener.worker_lost, self._worker, f"it cannot be started ({error.strerror})")
+            return
+        finally:
+            theirs.close()
+        self._channel = ours
+        self._loop.add_reader(ours.fileno(), self._readable)
+        self._patience = self._loop.call_later(START_S, self.kill)
+        broken: dict[str, str] = {}
+        self._hold(specs, broken, lambda: self._ready(broken))
+
+    def run(self, job: Job) -> None:
+        assert self._arena is not None
+        slot = self._free.popleft()
+        spec = self._specs[job.key]
+        into = self._arena.inputs(slot, spec, job.count)
+        place = 0
+        for part in job.parts:
+            into[place : place + len(part)] = part
+            place += len(part)
+        number = self._number()
+        self._jobs[number] = (job, slot, self._arena)
+        self._say(Frame(Kind.RUN, number, slot, job.count, job.key.encode()))
+
+    def load(self, spec: ModelSpec, alone: bool) -> None:
+        def ended(problem: str) -> None:
+            if alone or problem:
+                self._listener.load_ended(self._worker, spec.key, problem or None, alone)
+
+        self._order(spec, ended)
+
+    def prepare(self, specs: Sequence[ModelSpec], done: Callable[[dict[str, str]], None]) -> None:
+        broken: dict[str, str] = {}
+        self._hold(specs, broken, lambda: done(broken))
+
+    def unload(self, key: str) -> None:
+        self._say(Frame(Kind.UNLOAD, text=key.encode()))
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()  # the closed socket tells the rest
+
+    async def stop(self) -> None:
+        process = self._process
+        if process is None:
+            return
+        self._say(Frame(Kind.STOP))
+        try:
+            await asyncio.to_thread(process.wait, 10.0)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            await asyncio.to_thread(process.wait, 10.0)
+        self._end("it was stopped")
+
+    # -- loads -------------------------------------------------------------------------------------------------------
+
+    def _hold(self, specs: Sequence[ModelSpec], broken: dict[str, str], done: Callable[[], None]) -> None:
+        """Load these; `done` after the last, with those that cannot be in `broken`."""
+        left = len(specs)
+        if not left:
+            self._loop.call_soon(done)
+            return
+
+        def ended_one(key: str, problem: str) -> None:
+            nonlocal left
+            if problem:
+                broken[key] = problem
+            left -= 1
+            if left == 0:
+                done()
+
+        self._specs.update((spec.key, spec) for spec in specs)  # so that there is room for all of them at once
+        for spec in specs:
+            self._order(spec, lambda problem, key=spec.key: ended_one(key, problem))  # type: ignore[misc]
+
+    def _order(self, spec: ModelSpec, ended: Callable[[str], None]) -> None:
+        self._specs[spec.key] = spec
+        self._make_room()
+        number = self._number()
+        self._orders[number] = ended
+        self._say(Frame(Kind.LOAD, number, text=spec_as_text(spec)))
+
+    def _make_room(self) -> None:
+        """Larger shared memory where a model needs it; batches on their way end in the memory that they began in."""
+        needed = slot_bytes(self._specs.values())
+        if self._arena is not None and needed <= self._arena.slot_size:
+            return
+        arena = Arena.made(needed)
+        if self._arena is not None:
+            self._old_arenas.append(self._arena)
+            self._close_unused()
+        self._arena = arena
+        if self._channel is not None:
+            self._channel.setblocking(True)
+            socket.send_fds(self._channel, [Frame(Kind.MAP, needed).encoded()], [arena.descriptor])
+            self._channel.setblocking(False)
+
+    def _close_unused(self) -> None:
+        in_use = [arena for _, _, arena in self._jobs.values()]
+        for arena in [arena for arena in self._old_arenas if arena not in in_use]:
+            self._old_arenas.remove(arena)
+            arena.close()
+
+    def _number(self) -> int:
+        self._next += 1
+        return self._next
+
+    def _ready(self, broken: dict[str, str]) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+        if not self._is_over:
+            self._listener.worker_ready(self._worker, broken)
+
+    # -- what it tells -----------------------------------------------------------------------------------------------
+
+    def _readable(self) -> None:
+        assert self._channel is not None
+        try:
+            data = self._channel.recv(CHUNK)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._lost()
+            return
+        try:
+            for frame in self._reader.feed(data):
+                self._heard(frame)
+        except StrettoError:
+            self.kill()
+
+    def _heard(self, frame: Frame) -> None:
+        if frame.kind == Kind.ENDED and frame.a in self._jobs:
+            job, slot, arena = self._jobs.pop(frame.a)
+            failures = (
+                {int(position): str(why) for position, why in json.loads(frame.text).items()} if frame.text else {}
+            )
+            answers = None
+            if len(failures) < job.count:
+                answers = arena.answers(slot, self._specs[job.key], job.count).copy()
+            self._free.append(slot)
+            self._close_unused()
+            self._listener.job_ended(job, Report(answers, failures, frame.b, frame.c))
+        elif frame.kind == Kind.LOADED and frame.a in self._orders:
+            self._orders.pop(frame.a)(frame.text.decode("utf-8", "replace"))
+
+    def _lost(self) -> None:
+        process = self._process
+        code = None
+        if process is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                code = process.wait(1.0)
+        reason = f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
+        was_over = self._is_over
+        self._end(reason)
+        if not was_over:
+            self._listener.worker_lost(self._worker, f"its process ended with {reason}")
+
+    def _end(self, reason: str) -> None:
+        """Nothing is left: no descriptor, no memory, no process."""
+        self._is_over = True
+        if self._patience is not None:
+            self._patience.cancel()
+        if self._channel is not None:
+            self._loop.remove_reader(self._channel.fileno())
+            self._channel.close()
+            self._channel = None
+        for arena in (*self._old_arenas, *([] if self._arena is None else [self._arena])):
+            arena.close()
+        self._arena, self._old_arenas = None, []
+        process = self._process
+        if process is not None and process.poll() is None:
+            process.kill()
+            self._loop.run_in_executor(None, process.wait)
+        log.debug("worker %d: %s", self._worker, reason)
+
+    def _say(self, frame: Frame) -> None:
+        if self._channel is None:
+            return
+        try:
+            self._channel.sendall(frame.encoded())
+        except (BlockingIOError, OSError):  # its process is gone or stuck: the first is told by the socket
+            self.kill()

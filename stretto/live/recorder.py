@@ -1,0 +1,106 @@
+"""Writes the event log of the dispatchers that serve, so that the simulator can replay it (core/journal.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from stretto.core import journal
+from stretto.core.deployment import Deployment
+from stretto.core.errors import StrettoError
+from stretto.core.outcome import Outcome
+from stretto.core.plain import to_plain
+from stretto.core.plan import Plan
+from stretto.dispatch.dispatcher import Decision, Dispatcher, decision_as_list
+from stretto.live.engine import MakeDispatcher
+
+Write = Callable[[list[Any]], None]
+
+
+class RecordedDispatcher(Dispatcher):
+    """Does what it is told, and writes it down first."""
+
+    def __init__(
+        self, write: Write, number: int, deployment: Deployment, plan: Plan, *, correction: float = 0.0, now_ns: int = 0
+    ) -> None:
+        self._write = write
+        self._number = number
+        write([journal.MADE, number, now_ns, correction, to_plain(deployment), to_plain(plan)])
+        super().__init__(deployment, plan, correction=correction, now_ns=now_ns)
+
+    def adopt(self, now_ns: int, plan: Plan) -> None:
+        self._write([journal.ADOPT, self._number, now_ns, to_plain(plan)])
+        super().adopt(now_ns, plan)
+
+    def submit(
+        self,
+        now_ns: int,
+        application: int,
+        deadline_ns: int,
+        tag: int = -1,
+        client: int = -1,
+        query_class: int = -1,
+        priority: int = 0,
+        demand: int = -1,
+        more: bool = False,
+    ) -> int:
+        ticket = super().submit(now_ns, application, deadline_ns, tag, client, query_class, priority, demand, more)
+        query = [application, deadline_ns, tag, client, query_class, priority, demand, more]
+        self._write([journal.SUBMIT, self._number, now_ns, query, ticket])
+        return ticket
+
+    def cancel(self, now_ns: int, ticket: int, reason: Outcome = Outcome.DROPPED_CANCELLED) -> bool:
+        self._write([journal.CANCEL, self._number, now_ns, ticket, int(reason)])
+        return super().cancel(now_ns, ticket, reason)
+
+    def finished(self, now_ns: int, worker: int, ok: bool = True) -> None:
+        self._write([journal.FINISHED, self._number, now_ns, worker, ok])
+        super().finished(now_ns, worker, ok)
+
+    def worker_joined(self, now_ns: int, worker: int) -> None:
+        self._write([journal.JOINED, self._number, now_ns, worker])
+        super().worker_joined(now_ns, worker)
+
+    def worker_left(self, now_ns: int, worker: int) -> None:
+        self._write([journal.LEFT, self._number, now_ns, worker])
+        super().worker_left(now_ns, worker)
+
+    def advance(self, now_ns: int) -> None:
+        self._write([journal.ADVANCE, self._number, now_ns])
+        super().advance(now_ns)
+
+    def decisions(self) -> Sequence[Decision]:
+        decided = super().decisions()
+        if decided:
+            self._write([journal.DECIDED, self._number, [decision_as_list(decision) for decision in decided]])
+        return decided
+
+
+@contextmanager
+def recording(path: Path | None) -> Iterator[MakeDispatcher]:
+    """What makes dispatchers: plain ones, or such that write into the file."""
+    if path is None:
+        yield Dispatcher
+        return
+    try:
+        file = path.open("wb", buffering=1 << 20)
+    except OSError as error:
+        raise StrettoError(f"{path} cannot be written ({error.strerror})") from None
+    with file:
+
+        def write(line: list[Any]) -> None:
+            file.write(orjson.dumps(line) + b"\n")
+
+        write([journal.TITLE, journal.VERSION])
+        made = 0
+
+        def make(deployment: Deployment, plan: Plan, **rest: Any) -> Dispatcher:
+            nonlocal made
+            made += 1
+            return RecordedDispatcher(write, made - 1, deployment, plan, **rest)
+
+        yield make

@@ -1,0 +1,309 @@
+"""What `stretto serve` runs: a repository, served. Starting, changes of the repository, draining and the end.
+
+Changes are picked up without a pause: new models are loaded beside the work, then the engine moves over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Coroutine, Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from stretto.backends.source import MAX_THREADS
+from stretto.core.errors import StrettoError
+from stretto.core.profile import Quantile
+from stretto.core.telemetry import Planner, View
+from stretto.core.worker import UNLIMITED_MEMORY
+from stretto.live.crew import Factory
+from stretto.live.engine import Engine, MakeDispatcher
+from stretto.live.generation import Served, served
+from stretto.live.replan import Replanner
+from stretto.planners.registry import planner_entry
+from stretto.repository.application import ApplicationFiles
+from stretto.repository.read import read_repository
+from stretto.repository.repository import Repository
+
+log = logging.getLogger("stretto.live")
+
+DEFAULT_PLANNER = "priced"
+EXECUTORS = ("thread", "process")
+DRAIN_STEP_S = 0.01
+
+
+class State(Enum):
+    """Of the service as a whole."""
+
+    STARTING = "starting"
+    SERVING = "serving"
+    DRAINING = "draining"
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True)
+class ServiceOptions:
+    """How a repository is served. `workers` 0: one for each core but one, which is left for the sockets."""
+
+    repository: str
+    workers: int = 0
+    executor: str = "thread"
+    threads: int = 1
+    device: str = "cpu"
+    kind: str | None = None
+    quantile: Quantile = Quantile.P95
+    worker_memory_bytes: int = UNLIMITED_MEMORY
+    planner: str = DEFAULT_PLANNER
+    planner_options: Mapping[str, bool | int | float] = field(default_factory=dict)
+    only: tuple[str, ...] = ()  # variants to serve, as NAME or APPLICATION/NAME; none: all
+    hang_s: float = 10.0
+    reload_s: float = 2.0  # how often the repository is looked at; 0: only when told
+    correction: float = 0.02
+
+    def __post_init__(self) -> None:
+        if self.executor not in EXECUTORS:
+            raise StrettoError(f"there is no executor {self.executor[:40]!r}; there are {', '.join(EXECUTORS)}")
+        if not 0 <= self.workers <= 1024:
+            raise StrettoError(f"workers is {self.workers}; it must be from 1 to 1024, or 0 for the default")
+        if not 1 <= self.threads <= MAX_THREADS:
+            raise StrettoError(f"threads is {self.threads}; it must be from 1 to {MAX_THREADS}")
+        if not self.hang_s > 0 or self.reload_s < 0:
+            raise StrettoError("hang_s must be above 0, and reload_s must not be negative")
+
+    @property
+    def worker_count(self) -> int:
+        return self.workers or max(1, len(os.sched_getaffinity(0)) - 1 if hasattr(os, "sched_getaffinity") else 1)
+
+
+class Service:
+    """Make it with `await Service.begin(options)`; every call is on the event loop's thread."""
+
+    def __init__(self, options: ServiceOptions, repository: Repository, factory: Factory, make: MakeDispatcher):
+        self.options = options
+        self.state = State.STARTING
+        self.files: dict[str, ApplicationFiles] = {}  # of what is served
+        self.known: dict[str, ApplicationFiles] = {}  # of what the repository holds
+        self.broken: dict[str, str] = {}  # model keys that cannot be loaded, with the reason
+        self.warnings: tuple[str, ...] = ()
+        self._unloaded: set[str] = set()
+        self._changing = asyncio.Lock()
+        self._tasks: set[asyncio.Task[None]] = set()
+        entry = planner_entry(options.planner)
+        self.planner: Planner = entry.make(options.planner_options)
+        self._read = repository
+        ready = self._served(repository)
+        self._signature = signature(repository)
+        self.engine = Engine(
+            ready,
+            self.planner,
+            factory,
+            hang_s=options.hang_s,
+            correction=options.correction,
+            make_dispatcher=make,
+        )
+        self.engine.on_broken = self._found_broken
+        self._replanner = Replanner(self.engine, self.planner, entry.replan_s or 0) if entry.replan_s else None
+
+    # -- life --------------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Returns at once; the service is ready when its first worker is."""
+        self.engine.start()
+        self.state = State.SERVING
+        if self._replanner is not None:
+            self._replanner.start()
+        if self.options.reload_s > 0:
+            self._spawn(self._watch())
+
+    def is_ready(self, application: str | None = None, variant: str = "") -> bool:
+        """A worker can serve it, or every application; KeyError for a name that the repository does not hold."""
+        if application is None:
+            return self.state is State.SERVING and self.engine.crew.ready_count > 0 and not self.missing()
+        if application not in self.known and application not in self.files:
+            raise KeyError(application)
+        files = self.files.get(application)
+        if variant:
+            known = (files or self.known[application]).variants
+            if all(each.name != variant for each in known):
+                raise KeyError(variant)
+        if files is None or self.state is not State.SERVING or self.engine.crew.ready_count == 0:
+            return False
+        generation = self.engine.generation
+        number = generation.numbers.get(application)
+        if number is None:
+            return False
+        names = [generation.names[each] for each in generation.deployment.variants_of(number)]
+        return variant in names if variant else bool(names)
+
+    def missing(self) -> list[str]:
+        """Applications of the repository that should be served and are not."""
+        serving = self.engine.generation.numbers
+        return [name for name in self.known if name not in self._unloaded and name not in serving]
+
+    async def drain(self, limit_s: float) -> bool:
+        """Take nothing new, finish what waits and runs; true when nothing was left at the limit."""
+        self.state = State.DRAINING
+        end = self.engine.loop.time() + limit_s
+        while self.engine.waiting and self.engine.loop.time() < end:
+            await asyncio.sleep(DRAIN_STEP_S)
+        return not self.engine.waiting
+
+    async def stop(self) -> None:
+        self.state = State.STOPPED
+        if self._replanner is not None:
+            self._replanner.stop()
+        for task in list(self._tasks):
+            task.cancel()
+        await self.engine.stop()
+
+    # -- changes -----------------------------------------------------------------------------------------------------
+
+    async def load(self, application: str) -> None:
+        """Read the application anew and serve it. StrettoError where it cannot be; then all stays as it was."""
+        async with self._changing:
+            repository = await asyncio.to_thread(read_repository, self.options.repository)
+            repository.application(application)  # refused here where there is none of that name
+            before = set(self._unloaded)
+            self._unloaded.discard(application)
+            self.broken = {key: why for key, why in self.broken.items() if not key.startswith(f"{application}/")}
+            try:
+                await self._change(repository)
+            except StrettoError:
+                self._unloaded = before
+                raise
+
+    async def unload(self, application: str) -> None:
+        """Stop serving it, once what waits for it has ended. KeyError where there is none of that name."""
+        async with self._changing:
+            if application not in self.known:
+                raise KeyError(application)
+            if application in self._unloaded:
+                return
+            rest = set(self.files) - {application}
+            if not rest:
+                raise StrettoError("it is the only application that is served; stop the server instead")
+            self._unloaded.add(application)  # nothing new for it is taken from here on
+            self.files.pop(application, None)
+            slo_s = 2 * self.known[application].slo_ms / 1e3
+            end = self.engine.loop.time() + min(slo_s, 30.0)
+            while self._has_queries(application) and self.engine.loop.time() < end:
+                await asyncio.sleep(DRAIN_STEP_S)
+            await self._change(self._read)
+
+    def _has_queries(self, application: str) -> bool:
+        return any(
+            query.request.application == application
+            for generation in self.engine.generations()
+            for query in generation.queries.values()
+        )
+
+    async def _change(self, repository: Repository) -> None:
+        """Serve what the repository holds now: models first, then the plan, then the move."""
+        while True:
+            ready = await asyncio.to_thread(self._served, repository)
+            held = {spec.key for spec in self.engine.generation.served.specs}
+            new = [spec for spec in ready.specs if spec.key not in held]
+            broken = await self.engine.hold(new) if new else {}
+            if not broken:
+                break
+            self._tell_broken(broken)
+        plan = await asyncio.to_thread(self.planner, View(ready.deployment, self.engine.clock()))
+        self.files = {files.name: files for files in ready.files}
+        self._read = repository
+        self.engine.replace(ready, plan)
+
+    def _served(self, repository: Repository) -> Served:
+        """The deployment of what may be served: chosen, not unloaded, not broken."""
+        chosen = [self._chosen(files) for files in repository.applications if files.name not in self._unloaded]
+        whole = [files for files in chosen if files.variants]
+        if not whole:
+            raise StrettoError(f"{repository.reference}: nothing can be served; see the messages above")
+        options = self.options
+        deployment, warnings = replace(repository, applications=tuple(whole)).deployment(
+            options.worker_count, options.kind, options.quantile, options.worker_memory_bytes
+        )
+        by_name = {files.name: files for files in whole}
+        ready = served(deployment, by_name, options.threads, options.device)
+        bad = [number for number, spec in enumerate(ready.specs) if spec.key in self.broken]
+        if bad:
+            labels = {deployment.variant_label(number) for number in bad}
+            left = tuple(
+                replace(files, variants=tuple(v for v in files.variants if f"{files.name}/{v.name}" not in labels))
+                for files in whole
+            )
+            return self._served(replace(repository, applications=left))
+        self.known = {files.name: files for files in repository.applications}
+        self.warnings = warnings
+        if not self.files:
+            self.files = by_name
+        return ready
+
+    def _chosen(self, files: ApplicationFiles) -> ApplicationFiles:
+        only = self.options.only
+        if not only:
+            return files
+        kept = tuple(v for v in files.variants if v.name in only or f"{files.name}/{v.name}" in only)
+        return replace(files, variants=kept)
+
+    def _found_broken(self, broken: dict[str, str]) -> None:
+        """A worker could not load a model at its start: serve without that variant."""
+        new = {key: why for key, why in broken.items() if key not in self.broken}
+        if new:
+            self._tell_broken(new)
+            self._spawn(self._reread(self._read))
+
+    def _tell_broken(self, broken: dict[str, str]) -> None:
+        for key, why in broken.items():
+            log.error("%s is left out: %s", key.partition("@")[0], why)
+        self.broken |= broken
+
+    async def _reread(self, repository: Repository) -> None:
+        async with self._changing:
+            try:
+                await self._change(repository)
+            except StrettoError as error:
+                log.error("%s", error)
+
+    async def _watch(self) -> None:
+        """A change is taken up when the files have been the same for one look, so that half a copy is not read."""
+        settled = self._signature
+        while True:
+            await asyncio.sleep(self.options.reload_s)
+            now = await asyncio.to_thread(signature, self._read)
+            if now == self._signature or now != settled:
+                settled = now
+                continue
+            self._signature = now
+            try:
+                repository = await asyncio.to_thread(read_repository, self.options.repository)
+            except StrettoError as error:
+                log.error("the repository changed and cannot be read; what was served before is served on: %s", error)
+                continue
+            log.info("the repository changed and is taken up")
+            self.broken.clear()
+            await self._reread(repository)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def signature(repository: Repository) -> int:
+    """A number that changes when a file of the repository does, or one comes or goes."""
+    seen: list[tuple[str, int, int]] = []
+    root = Path(repository.reference)
+    roots = [root] if root.is_dir() else [files.folder for files in repository.applications]
+    for folder in roots:
+        for path, names, files in os.walk(folder):
+            names.sort()
+            for name in sorted(files):
+                try:
+                    found = os.stat(os.path.join(path, name))
+                except OSError:
+                    continue
+                seen.append((os.path.join(path, name), found.st_mtime_ns, found.st_size))
+    return hash(tuple(seen))

@@ -1,0 +1,151 @@
+"""ModelSwitching (Zhang et al., HotCloud 2020; RAMSIS section 7): the most accurate variant whose p99 response holds.
+
+The 99th percentile of the response latency is measured offline, per variant and load, on the same central queue. A
+planner knows no simulator: whoever has one passes it to `measure_responses`, and gives what comes out to the planner.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from stretto.core.deployment import Deployment
+from stretto.core.errors import StrettoError
+from stretto.core.plan import Plan, by_application
+from stretto.core.telemetry import Planner, View
+from stretto.planners.jellyfish_plus import batch_cap, central_lane, usable_variants, worker_shares
+from stretto.planners.ramsis.monitor import RATE_WINDOW_NS, measured_load
+from stretto.planners.ramsis.task import Task, pareto_front, task_of
+
+Measure = Callable[[Deployment, Planner, float], float]  # p99 response in ns at a load (queries/s)
+HOPELESS = 2.0  # times the SLO: from such a load on, a variant is measured no further
+
+
+@dataclass(frozen=True)
+class Responses:
+    """`p99_ns[variant][i]` at `loads[i]`; infinite, unmeasured, beyond what a variant answers or bears.
+
+    `described` is what they were measured for.
+    """
+
+    loads: tuple[float, ...]
+    p99_ns: Mapping[str, tuple[float, ...]]
+    described: Mapping[str, str]
+
+    def at(self, variant: str, load: float) -> float:
+        """Measured at the lowest load that covers this one; infinite beyond the highest."""
+        place = bisect_left(self.loads, load)
+        return self.p99_ns[variant][place] if place < len(self.loads) else math.inf
+
+
+@dataclass(frozen=True)
+class ModelSwitching:
+    """`responses` go by application name. `workers` says how many an application gets; else by expected work."""
+
+    responses: Mapping[str, Responses] = field(default_factory=dict)
+    workers: Mapping[str, int] = field(default_factory=dict)
+
+    def __call__(self, view: View) -> Plan:
+        deployment = view.deployment
+        lanes = []
+        for number, own in enumerate(worker_shares(deployment, view.expected_rates, self.workers)):
+            variant = self.variant_for(deployment, number, own, measured_load(view, number))
+            lanes.append(central_lane(deployment, number, own, variant))
+        return by_application(tuple(lanes), rate_window_ns=RATE_WINDOW_NS, planner="model_switching")
+
+    def variant_for(
+        self, deployment: Deployment, application: int, workers: tuple[int, ...], load: float | None
+    ) -> int:
+        """The most accurate variant with p99 within the SLO at this load; where none is, the quickest to respond."""
+        served = deployment.applications[application]
+        found = self.responses.get(served.name)
+        if found is None:
+            raise StrettoError(f"no response latencies were measured for application {served.name}; measure them first")
+        task = _task(deployment, application, workers)
+        for what, value in task.described().items():
+            if found.described.get(what) != value:
+                raise StrettoError(
+                    f"the response latencies of application {served.name} were measured for another {what};"
+                    " measure them again"
+                )
+        asked = found.loads[0] if load is None else load
+        names = {deployment.variants[n].name: n for n in deployment.variants_of(application)}
+        p99 = {names[name]: found.at(name, asked) for name in found.p99_ns}
+        able = [variant for variant, latency in p99.items() if latency <= served.slo_ns]
+        if able:
+            return max(able, key=lambda variant: deployment.variants[variant].accuracy)
+        fastest = names[task.variants[task.fastest(1)]]
+        return fastest if math.isinf(min(p99.values())) else min(p99, key=lambda variant: p99[variant])
+
+
+@dataclass(frozen=True)
+class _Always:
+    """The central queue with one variant, as it is measured."""
+
+    variant: int
+
+    def __call__(self, view: View) -> Plan:
+        every = tuple(range(len(view.deployment.workers)))
+        return by_application((central_lane(view.deployment, 0, every, self.variant),), planner="model_switching")
+
+
+def measure_responses(
+    deployment: Deployment,
+    loads: Sequence[float],
+    measure: Measure,
+    *,
+    rates: Sequence[float] | None = None,
+    workers: Mapping[str, int] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> dict[str, Responses]:
+    """p99 response per application, variant (on the Pareto front) and load, each on the workers of its application."""
+    rising = tuple(sorted(set(loads)))
+    if not rising or not 0 < rising[0] <= rising[-1] < math.inf:
+        raise StrettoError("response latencies are measured at loads above zero")
+    shares = worker_shares(deployment, rates, workers or {})
+    found: dict[str, Responses] = {}
+    done, total = 0, 0
+    jobs: list[tuple[int, Deployment, Task, list[int]]] = []
+    for number, own in enumerate(shares):
+        alone = Deployment(
+            (deployment.applications[number],), tuple(deployment.workers[w] for w in own), deployment.quantile
+        )
+        task = _task(deployment, number, own)
+        front = {task.variants[place] for place in pareto_front(task)}
+        usable = usable_variants(alone, 0, tuple(range(len(own))))
+        chosen = [variant for variant in usable if alone.variants[variant].name in front] or usable
+        jobs.append((number, alone, task, chosen))
+        total += len(chosen)
+    for number, alone, task, chosen in jobs:
+        slo_ns = deployment.applications[number].slo_ns
+        p99: dict[str, tuple[float, ...]] = {}
+        for variant in chosen:
+            measured: list[float] = []
+            most = largest_throughput(alone, variant)
+            for load in rising:
+                hopeless = load >= most or (bool(measured) and measured[-1] > HOPELESS * slo_ns)
+                measured.append(math.inf if hopeless else measure(alone, _Always(variant), load))
+            p99[alone.variants[variant].name] = tuple(measured)
+            done += 1
+            if progress is not None:
+                progress(done, total)
+        found[deployment.applications[number].name] = Responses(rising, p99, task.described())
+    return found
+
+
+def largest_throughput(deployment: Deployment, variant: int) -> float:
+    """Queries/s that all workers answer with their best batch under the cap; at more, queues grow for ever."""
+    total = 0.0
+    for worker in deployment.workers:
+        sizes = np.arange(1, batch_cap(deployment, variant, worker.kind) + 1)
+        latency = deployment.profile(variant, worker.kind).table_ns[deployment.quantile, sizes]
+        total += float((sizes / latency).max()) * 1e9
+    return total
+
+
+def _task(deployment: Deployment, application: int, workers: tuple[int, ...]) -> Task:
+    return task_of(deployment, application, deployment.workers[workers[0]].kind, len(workers))

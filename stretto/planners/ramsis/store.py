@@ -1,0 +1,154 @@
+"""Libraries of policies in a file: compressed arrays without pickled objects, and what they were computed from.
+
+A file says in words what it is for. Policies for another profile, SLO, number of workers or set of options are refused
+with the first thing that differs: following them would break their promises silently.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zipfile
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.core.errors import StrettoError
+from stretto.planners.ramsis.library import Library
+from stretto.planners.ramsis.options import Options
+from stretto.planners.ramsis.policy import Expectation, Policy
+from stretto.planners.ramsis.task import Task
+
+FORMAT = 1
+MAX_BYTES = 1 << 30
+FIGURES = ("accuracy", "late", "correct", "full")
+Path = str | os.PathLike[str]
+
+
+@dataclass(frozen=True, eq=False)
+class Stored:
+    """A library as a file holds it: what it is for, in words, and its policies."""
+
+    file: str
+    described: dict[str, str]
+    variants: tuple[str, ...]
+    complete: bool
+    policies: tuple[Policy, ...]
+
+
+def save_libraries(path: Path, libraries: Sequence[Library]) -> None:
+    """Write libraries, one for each application and kind of worker."""
+    arrays: dict[str, NDArray[Any]] = {}
+    heads = []
+    for number, library in enumerate(libraries):
+        if not library.policies:
+            raise StrettoError(f"there are no policies for application {library.task.application} to store")
+        heads.append(
+            {
+                "for": description(library.task, library.options),
+                "variants": library.task.variants,
+                "complete": library.complete,
+            }
+        )
+        policies = library.policies
+        arrays[f"{number}.load"] = np.array([policy.load for policy in policies])
+        arrays[f"{number}.slack_ns"] = policies[0].slack_ns
+        arrays[f"{number}.variant"] = np.stack([policy.variant for policy in policies]).astype(np.int16)
+        arrays[f"{number}.batch"] = np.stack([policy.batch for policy in policies]).astype(np.int16)
+        arrays[f"{number}.expectation"] = np.array(
+            [[asdict(policy.expectation)[name] for name in FIGURES] for policy in policies]
+        )
+    head = json.dumps({"format": FORMAT, "libraries": heads})
+    arrays["head"] = np.frombuffer(head.encode(), dtype=np.uint8)
+    try:
+        with open(path, "wb") as file:
+            np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
+    except OSError as error:
+        raise StrettoError(f"{os.path.basename(path)}: cannot be written ({error.strerror})") from None
+
+
+def load_libraries(path: Path) -> tuple[Stored, ...]:
+    """Read what `save_libraries` wrote; anything else is refused."""
+    name = os.path.basename(path)
+    try:
+        with zipfile.ZipFile(path) as archive:
+            if sum(member.file_size for member in archive.infolist()) > MAX_BYTES:
+                raise StrettoError(f"{name}: too large for a file of policies")
+        with np.load(path, allow_pickle=False) as arrays:
+            head = json.loads(arrays["head"].tobytes().decode())
+            if head["format"] != FORMAT:
+                raise StrettoError(f"{name}: written by another version; make the policies anew")
+            return tuple(_stored(name, number, told, arrays) for number, told in enumerate(head["libraries"]))
+    except OSError as error:
+        raise StrettoError(f"{name}: cannot be read ({error.strerror or 'not a file of policies'})") from None
+    except StrettoError:
+        raise
+    except (ValueError, KeyError, TypeError, IndexError, zipfile.BadZipFile, EOFError):
+        raise StrettoError(f"{name}: not a file of policies, or damaged") from None
+
+
+def matching(stored: Sequence[Stored], task: Task, options: Options) -> Library:
+    """The stored library for a task, or a sentence about what differs."""
+    wanted = description(task, options)
+    for one in stored:
+        if one.described == wanted:
+            return Library(task, options, one.policies, one.complete)
+    nearest = max(stored, key=lambda one: _alike(one.described, wanted), default=None)
+    if nearest is None:
+        raise StrettoError(f"there are no stored policies for application {task.application}")
+    what = next(what for what in wanted if nearest.described.get(what) != wanted[what])
+    has, needs = nearest.described.get(what, "nothing"), wanted[what]
+    if what == "profile":
+        reason = "for other latencies or accuracies of the variants than the profile in use has"
+    else:
+        reason = f"for {what} {has}, not {needs}"
+    raise StrettoError(f"{nearest.file}: these policies are {reason}; make them anew")
+
+
+def description(task: Task, options: Options) -> dict[str, str]:
+    """All that policies depend on, but for the load."""
+    return task.described() | options.described()
+
+
+def _alike(described: dict[str, str], wanted: dict[str, str]) -> int:
+    """How many things agree before the first that does not."""
+    return next((i for i, what in enumerate(wanted) if described.get(what) != wanted[what]), len(wanted))
+
+
+def _stored(name: str, number: int, told: Any, arrays: Any) -> Stored:
+    load, slack = arrays[f"{number}.load"], arrays[f"{number}.slack_ns"]
+    variant, batch = arrays[f"{number}.variant"], arrays[f"{number}.batch"]
+    figures = arrays[f"{number}.expectation"]
+    variants = tuple(str(one) for one in told["variants"])
+    sound = (
+        len(load) > 0
+        and bool((np.diff(load) > 0).all())
+        and len(slack) > 1
+        and bool((np.diff(slack) > 0).all())
+        and slack[0] == 0
+        and variant.shape == batch.shape
+        and variant.ndim == 3
+        and variant.shape[0] == len(load)
+        and variant.shape[1] >= 3
+        and variant.shape[2] == len(slack)
+        and figures.shape == (len(load), len(FIGURES))
+        and bool(((variant >= 0) & (variant < len(variants))).all())
+        and bool(((batch >= 1) & (batch <= variant.shape[1] - 2)).all())
+    )
+    if not sound:
+        raise StrettoError(f"{name}: damaged; make the policies anew")
+    policies = tuple(
+        Policy(
+            float(load[i]),
+            slack.astype(np.int64),
+            variant[i].astype(np.int32),
+            batch[i].astype(np.int32),
+            Expectation(**dict(zip(FIGURES, figures[i].tolist(), strict=True))),
+        )
+        for i in range(len(load))
+    )
+    described = {str(what): str(value) for what, value in told["for"].items()}
+    return Stored(name, described, variants, bool(told["complete"]), policies)

@@ -1,0 +1,177 @@
+"""RAMSIS online: lanes and routes, the policy that covers the load, and what is missing."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from stretto.core.application import Application, Variant
+from stretto.core.check import check_plan
+from stretto.core.deployment import Deployment
+from stretto.core.errors import StrettoError
+from stretto.core.plan import Eager, Late, Order, RouteRule, Table
+from stretto.core.profile import NS_PER_MS, NS_PER_S, LatencyProfile
+from stretto.core.telemetry import Telemetry, View
+from stretto.core.worker import workers
+from stretto.planners.ramsis.library import make_library
+from stretto.planners.ramsis.monitor import measured_load
+from stretto.planners.ramsis.options import Options
+from stretto.planners.ramsis.planner import Ramsis
+from stretto.planners.ramsis.policy import make_policy
+from stretto.planners.ramsis.sharing import shared_out
+from stretto.planners.ramsis.store import Stored, description
+from stretto.planners.ramsis.task import Task, task_of
+from stretto.sim.arrivals import Load
+from stretto.sim.processes import Poisson
+from stretto.sim.simulator import simulate
+from tests.planners.ramsis.tasks import small_deployment
+
+STEPS = 20
+
+
+def two_applications(kinds: bool = False) -> Deployment:
+    first = small_deployment().applications[0]
+    profiles = (LatencyProfile.linear(4, 10, 8), LatencyProfile.linear(8, 20, 8, "lame"))
+    second = Application("second", 120 * NS_PER_MS, (Variant("only", 0.8, profiles[: 1 + kinds]),))
+    return Deployment((first, second), workers(4) + (workers(2, "lame") if kinds else ()))
+
+
+def reading(deployment: Deployment, names: tuple[str, ...], rates: list[float], now_ns: int = NS_PER_S) -> Telemetry:
+    apps, count = len(deployment.applications), len(deployment.workers)
+    return Telemetry(
+        now_ns=now_ns,
+        submitted=np.zeros(apps, dtype=np.int64),
+        outcomes=np.zeros((apps, 8), dtype=np.int64),
+        waiting=0,
+        running=0,
+        lane_names=names,
+        lane_lengths=np.zeros(len(names), dtype=np.int64),
+        lane_rates=np.array(rates),
+        worker_busy_ns=np.zeros(count, dtype=np.int64),
+        worker_free_ns=np.zeros(count, dtype=np.int64),
+        worker_alive=np.ones(count, dtype=np.bool_),
+        latency_ratio=np.ones((1, 1)),
+    )
+
+
+def at_load(planner: Ramsis, deployment: Deployment, load: float) -> float:
+    """The load of the policy that is in force when this load was measured."""
+    names = tuple(f"app/{worker.name}" for worker in deployment.workers)
+    telemetry = reading(deployment, names, [load / len(names)] * len(names))
+    planner(View(deployment, telemetry.now_ns, telemetry, telemetry))
+    (policy,) = planner.policies().values()
+    return policy.load
+
+
+def stored_for(task: Task, low: float, high: float) -> Stored:
+    options = Options(slack_steps=STEPS)
+    library = make_library(task, options, low, high, largest_gap=0.05)
+    return Stored("policies.npz", description(task, options), task.variants, True, library.policies)
+
+
+@pytest.mark.parametrize("shortest", [False, True])
+@pytest.mark.parametrize("drop", [False, True])
+def test_one_lane_per_worker(shortest: bool, drop: bool) -> None:
+    deployment = small_deployment(3)
+    planner = Ramsis(slack_steps=STEPS, shortest=shortest, drop=drop)
+    plan = planner(View(deployment, expected_rates=(60.0,)))
+    check_plan(plan, deployment)
+    assert [lane.workers for lane in plan.lanes] == [(0,), (1,), (2,)]
+    assert plan.routes[0].rule is (RouteRule.SHORTEST if shortest else RouteRule.ROUND_ROBIN)
+    assert plan.routes[0].lanes == (0, 1, 2)
+    assert plan.rate_window_ns == 500 * NS_PER_MS
+    for lane in plan.lanes:
+        assert isinstance(lane.select, Table)
+        assert (lane.order, lane.release) == (Order.EARLIEST_DEADLINE, Eager(8))
+        assert lane.late is (Late.DROP_WHEN_DISPATCHED if drop else Late.KEEP)
+
+
+def test_the_load_is_that_of_all_lanes_over_the_window() -> None:
+    deployment = two_applications()
+    names = ("app/default-0", "app/default-1", "second/default-2", "second/default-3")
+    telemetry = reading(deployment, names, [10.0, 12.0, 3.0, 4.0])
+    view = View(deployment, telemetry.now_ns, telemetry, telemetry, (99.0, 98.0))
+    assert [measured_load(view, number) for number in (0, 1)] == [22.0, 7.0]
+    early = replace(telemetry, now_ns=NS_PER_S // 10)  # nothing to go by yet
+    assert measured_load(replace(view, telemetry=early), 1) == 98.0
+    assert measured_load(View(deployment), 0) is None
+
+
+def test_a_stated_load_has_its_own_policy_and_the_same_load_the_same_plan() -> None:
+    deployment = small_deployment(3)
+    planner = Ramsis(slack_steps=STEPS)
+    plan = planner(View(deployment, expected_rates=(61.0,)))
+    assert planner(View(deployment, expected_rates=(61.0,))) is plan
+    assert [policy.load for policy in planner.policies().values()] == [61.0]
+
+
+def test_policies_on_demand_cover_the_measured_load_closely() -> None:
+    deployment = small_deployment(3)
+    planner = Ramsis(slack_steps=STEPS)
+    planner(View(deployment, expected_rates=(61.0,)))
+    for load in (61.0, 63.0, 90.0, 20.0, 61.5):
+        assert load <= at_load(planner, deployment, load) <= load * 1.05 * 1.05
+    assert at_load(planner, deployment, 1e6) <= 1.35 * task_of(deployment, 0).capacity()
+
+
+def test_stored_policies_are_used_and_must_match() -> None:
+    deployment = small_deployment(3)
+    stored = stored_for(task_of(deployment, 0), 20.0, 100.0)
+    planner = Ramsis(slack_steps=STEPS, stored=(stored,))
+    loads = [policy.load for policy in stored.policies]
+    for load in (5.0, 20.0, 47.3, 99.9):
+        assert at_load(planner, deployment, load) == min(known for known in loads if known >= load)
+    with pytest.raises(StrettoError, match="for workers 3, not 4"):
+        Ramsis(slack_steps=STEPS, stored=(stored,))(View(small_deployment(4), expected_rates=(60.0,)))
+
+
+def test_a_missing_policy_is_asked_for_once_and_used_when_it_comes() -> None:
+    deployment = small_deployment(3)
+    task = task_of(deployment, 0)
+    asked: list[float] = []
+    planner = Ramsis(
+        slack_steps=STEPS,
+        stored=(stored_for(task, 20.0, 100.0),),
+        request=lambda task, options, load: asked.append(load),
+    )
+    assert at_load(planner, deployment, 130.0) == 100.0  # the nearest there is
+    assert at_load(planner, deployment, 130.5) == 100.0
+    (load,) = asked
+    assert 130.5 <= load <= 130.5 * 1.06
+    planner.add(task, make_policy(task, planner.options, load))
+    assert at_load(planner, deployment, 130.0) == load
+
+
+def test_each_application_has_its_own_workers_and_policy() -> None:
+    deployment = two_applications(kinds=True)
+    planner = Ramsis(slack_steps=STEPS)
+    plan = planner(View(deployment, expected_rates=(60.0, 60.0)))
+    check_plan(plan, deployment)
+    served = [{lane.workers[0] for lane in plan.lanes if lane.name.startswith(name)} for name in ("app/", "second/")]
+    assert served[0] | served[1] == set(range(6))
+    assert not served[0] & served[1]
+    assert served[1] >= {4, 5}  # only the second application runs on the lame ones
+    for lane in plan.lanes:
+        assert isinstance(lane.select, Table)
+        assert lane.select.kind == deployment.workers[lane.workers[0]].kind
+    assert set(planner.policies()) == {("app", "default"), ("second", "default"), ("second", "lame")}
+    result = simulate(deployment, Ramsis(slack_steps=STEPS), Load(Poisson(), 80.0), seconds=20).summary
+    assert all(application.bad_rate < 0.05 for application in result.applications)
+
+
+def test_workers_are_shared_out_by_work() -> None:
+    deployment = two_applications()
+    even = shared_out(deployment, np.array([50.0, 50.0]))
+    assert sorted(worker for own in even for worker in own) == [0, 1, 2, 3]
+    assert [len(own) for own in shared_out(deployment, np.array([1e-6, 100.0]))] == [1, 3]
+    assert [len(own) for own in shared_out(deployment, None, {"app": 3, "second": 1})] == [3, 1]
+    for counts, sentence in (
+        ({"app": 1}, "for every application"),
+        ({"app": 4, "second": 4}, "at most 4"),
+        ({"app": 0, "second": 1}, "at least one worker"),
+        ({"other": 1}, "'other'"),
+    ):
+        with pytest.raises(StrettoError, match=sentence):
+            shared_out(deployment, None, counts)
+    with pytest.raises(StrettoError, match="at least as many workers"):
+        shared_out(replace(deployment, workers=workers(1)), None)

@@ -1,5 +1,5 @@
-"""The data plane: what a client may ask, whatever the protocol. It checks a request, hands it to the engine, and makes the
-answer; translators only read and write bytes.
+"""The data plane: what a client may ask, whatever the protocol. It checks a request, hands it to the engine, and
+makes the answer; translators only read and write bytes.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from stretto.api import documents
+from stretto.api.bounds import are_within
 from stretto.api.datatypes import DATATYPE_OF
 from stretto.api.errors import REASONS, ApiError, Reason, bad_request, not_found, too_large
 from stretto.api.limits import Limits
-from stretto.api.bounds import are_within
 from stretto.api.messages import Array, InferRequest, InferResponse, InputTensor, OutputTensor, WantedOutput
 from stretto.core.errors import StrettoError
 from stretto.core.outcome import Outcome

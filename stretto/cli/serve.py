@@ -119,6 +119,6 @@ def _started(service: Service, listeners: Listeners) -> None:
     for name, (host, port) in listeners.addresses.items():
         scheme = f"http{secure}://" if "grpc" not in name else ""
         typer.echo(f"  {name:<16} {scheme}{host}:{port}", err=True)
-    if "http" in listeners.addresses and listeners.addresses["http"][0] not in ("127.0.0.1", "::1"):
-        if listeners.listen.token is None:
-            typer.echo("warning: other machines can call this server without a token; see --token-file", err=True)
+    is_open = listeners.listen.host not in ("127.0.0.1", "::1", "localhost")
+    if is_open and listeners.listen.token is None:
+        typer.echo("warning: other machines can call this server without a token; see --token-file", err=True)

@@ -1,4 +1,4 @@
-"""Deployments and plans as plain data, for JSON and back. Only the nouns of core are known; nothing else can be named."""
+"""Deployments and plans as plain data, for JSON and back. Only the nouns of core are known."""
 
 from __future__ import annotations
 

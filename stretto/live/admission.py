@@ -1,5 +1,5 @@
-"""The door: how many queries may wait in a lane. What is beyond that is refused at once, while its client can still turn
-elsewhere, rather than given up when its deadline is near.
+"""The door: how many queries may wait in a lane. What is beyond that is refused at once, while its client can still
+turn elsewhere, rather than given up when its deadline is near.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ It has no name in any file system, only descriptors, so that nothing is left beh
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import tempfile
@@ -63,7 +64,5 @@ class Arena:
 
     def close(self) -> None:
         os.close(self.descriptor)
-        try:
+        with contextlib.suppress(BufferError):  # an array of it is still looked at; the memory goes with that
             self._map.close()
-        except BufferError:
-            pass  # an array of it is still looked at; the memory goes with that

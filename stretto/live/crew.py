@@ -1,4 +1,4 @@
-"""The workers as they come and go: started, lost, started again after a pause that grows, and watched while they run."""
+"""The workers as they come and go: started, lost, started again after a growing pause, and watched while they run."""
 
 from __future__ import annotations
 

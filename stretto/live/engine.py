@@ -1,4 +1,4 @@
-"""The engine: wall-clock time and events into the dispatcher, its decisions out to the workers, answers to the requests.
+"""The engine: wall-clock time and events into the dispatcher, decisions out to the workers, answers to the requests.
 
 It decides nothing itself. All of it runs on the event loop's thread; workers report there too.
 """
@@ -93,7 +93,7 @@ class Engine:
     # -- requests ----------------------------------------------------------------------------------------------------
 
     def submit(self, request: Request) -> None:
-        """Its rows become queries. NoSuchVariant where its demand cannot be met; KeyError for an unknown application."""
+        """Its rows become queries. NoSuchVariant where its demand cannot be met; KeyError: no such application."""
         generation = self.generation
         now_ns = self.clock()
         application = generation.numbers[request.application]

@@ -1,7 +1,7 @@
 """The contract of an executor: what a worker is told, and what it tells.
 
-A worker is told to hold models, to run a job, and to stop. It tells that it is ready, that a job or a load ended, and that
-it is lost. Everything it tells comes on the event loop's thread.
+A worker is told to hold models, to run a job, and to stop. It tells that it is ready, that a job or a load ended, and
+that it is lost. Everything it tells comes on the event loop's thread.
 """
 
 from __future__ import annotations

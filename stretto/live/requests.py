@@ -1,4 +1,4 @@
-"""A client's call, and the queries that its rows are. It ends once: answered, or without an answer and with a reason."""
+"""A client's call, and the queries that its rows are. It ends once: answered, or not and with a reason."""
 
 from __future__ import annotations
 

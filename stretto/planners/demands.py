@@ -35,7 +35,7 @@ def with_demands(plan: Plan, deployment: Deployment, demands: Sequence[Demand]) 
 
 
 def _lane(demand: Demand, deployment: Deployment, like: Lane, workers: tuple[int, ...]) -> Lane:
-    """Served by the workers of the common lane that can run what is demanded; by all that can, where none of them can."""
+    """Served by the workers of the common lane that can run what is demanded; where none can, by all that can."""
 
     def able(numbers: Sequence[int]) -> tuple[int, ...]:
         kinds = {kind for v in demand.variants for kind in deployment.kinds if deployment.variants[v].profile_on(kind)}

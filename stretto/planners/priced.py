@@ -1,16 +1,17 @@
 """The default plan for applications with several variants: the most accurate one that fits the slack, at a price.
 
-Worker time has a price that follows from the load. With K workers and λ queries a second, a query can be given K/λ of it;
-of the variants on the frontier of (worker time, accuracy) the two around that point, c and the next better one, are
-what an ideal mixture would use, and anything better is too dear. A table over (queued n, slack s of the head) says which:
-the best that lets the rest of the queue, and what comes meanwhile, be cleared by variant c before the head's slack is
-over. When a queue grows beyond that, cheaper variants follow. When the load changes, the table does.
+Worker time has a price that follows from the load. With K workers and λ queries a second, a query can be given K/λ of
+it; of the variants on the frontier of (worker time, accuracy) the two around that point, c and the next better one, are
+what an ideal mixture would use, and anything better is too dear. A table over (queued n, slack s of the head) says
+which: the best that lets the rest of the queue, and what comes meanwhile, be cleared by variant c before the head's
+slack is over. When a queue grows beyond that, cheaper variants follow. When the load changes, the table does.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -100,7 +101,7 @@ def worker_shares(deployment: Deployment, rates: list[float]) -> list[float]:
     for application, rate in enumerate(rates):
         points = frontier(deployment, application)
         spent[application] = rate * points[0][0]
-        for before, after in zip(points, points[1:], strict=False):
+        for before, after in pairwise(points):
             upgrades.append((-_slope(before, after), application, rate * (after[0] - before[0])))
     left = len(deployment.workers) - float(spent.sum())
     for _, application, cost in sorted(upgrades):

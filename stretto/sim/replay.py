@@ -1,4 +1,4 @@
-"""Replays the event log of a live server: the same events at the same times into a fresh dispatcher, decisions compared."""
+"""Replays the event log of a live server: the same events into a fresh dispatcher, and decisions compared."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ASGI application: addresses into calls of the data plane. No framework: a router would cost more than our dispatch."""
+"""The ASGI application: addresses into calls of the data plane. A framework would cost more than our dispatch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bytes of a request into an InferRequest: JSON, or JSON with raw tensors behind it. Bad input is a 400 with a sentence."""
+"""Bytes of a request into an InferRequest: JSON, or JSON with raw tensors behind it. Bad input is a 400, with a reason."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """uvicorn's protocol, held tighter and cut shorter.
 
 Tighter: bounded headers and connections, errors as JSON, an end to requests that never become complete, and a lost
-client cancels its queries. Shorter: an inference at an address that was answered before goes from the parser to the data
-plane and back without a task, an event or ASGI messages, which cost more than all the rest together.
+client cancels its queries. Shorter: an inference at an address that was answered before goes from the parser to the
+data plane and back without a task, an event or ASGI messages, which cost more than all the rest together.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ NO_EVENT = _NoEvent()
 
 
 class Direct:
-    """An inference on its way without a task. The attributes are those of uvicorn's cycles that the protocol looks at."""
+    """An inference on its way without a task. Its attributes are those of uvicorn's cycles that are looked at."""
 
     __slots__ = ("asked", "disconnected", "entered", "keep_alive", "parts", "response_complete", "size")
     message_event = NO_EVENT

@@ -50,6 +50,7 @@ ABLATIONS: dict[str, Callable[[], Ramsis]] = {
     "fig 10: by model": lambda: Ramsis(slack_steps=0),
     "fig 11: variable": lambda: Ramsis(variable=True),
     "per decision": lambda: Ramsis(per_decision=True),
+    "pruned at every batch": lambda: Ramsis(every_batch=True),
     "drop": lambda: Ramsis(drop=True),
     "shortest": lambda: Ramsis(shortest=True),
 }
@@ -206,6 +207,7 @@ def _ablations(bench: Benchmark, seen: dict[tuple[str, float, int, int], Seen]) 
         "fig 10: by model": ("same", "± 0.005", -0.005, 0.005),
         "fig 11: variable": ("same", "± 0.005", -0.005, 0.005),
         "per decision": ("the paper's reward", "≤ 0", -1.0, 0.0),
+        "pruned at every batch": ("not in the paper", "≥ 0", 0.0, 1.0),
         "drop": ("straightforward", "± 0.005", -0.005, 0.005),
         "shortest": ("straightforward", "any", -1.0, 1.0),
     }.items():

@@ -27,7 +27,7 @@ ARROWS = {
     "profiling": {"core", "backends", "config", "repository"},
     "api": {"core", "config", "dispatch", "repository", "live"},
     "client": {"core"},
-    "report": {"core", "sim", "profiling", "repository"},
+    "report": {"client", "core", "sim", "profiling", "repository"},
 }
 
 

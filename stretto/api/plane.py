@@ -5,6 +5,7 @@ makes the answer; translators only read and write bytes.
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 from collections.abc import Callable
 from typing import Any
@@ -24,6 +25,8 @@ from stretto.live.generation import NoSuchVariant
 from stretto.live.requests import Request
 from stretto.live.service import Service, State
 from stretto.repository.application import ApplicationFiles
+
+log = logging.getLogger("stretto.api")
 
 MAX_DEADLINE_MS = 3_600_000.0
 MAX_PRIORITY = 2**31 - 1
@@ -147,7 +150,10 @@ class Plane:
             try:
                 self.service.engine.submit(entered)
             except BaseException:
-                self._open -= 1
+                if entered.outcome is None:  # nothing of it may end later
+                    self._open -= 1
+                    entered.done = _ignore
+                    self.service.engine.cancel(entered)
                 raise
         except ApiError as error:
             self.count_refusal(error)
@@ -173,13 +179,17 @@ class Plane:
         self.refused[word] = self.refused.get(word, 0) + 1
         return error
 
+    def not_served(self, application: str) -> ApiError:
+        """Why a request for it is not taken."""
+        if application in self.service.known:
+            return ApiError(Reason.UNAVAILABLE, f"application {application} is not served at present", RETRY_S)
+        return self._unknown(application, "")
+
     def _checked(self, request: InferRequest, done: Done) -> Request:
         service = self.service
         files = service.files.get(request.application)
         if files is None:
-            if request.application in service.known:
-                raise ApiError(Reason.UNAVAILABLE, f"application {request.application} is not served at present")
-            raise self._unknown(request.application, "")
+            raise self.not_served(request.application)
         if service.state is not State.SERVING:
             raise ApiError(Reason.UNAVAILABLE, "the server is starting or going down; try another one", RETRY_S)
         if service.engine.crew.ready_count == 0:
@@ -203,10 +213,14 @@ class Plane:
         def ended(entered: Request) -> None:
             self._open -= 1
             outcome = entered.outcome
-            if outcome is Outcome.ON_TIME or outcome is Outcome.LATE:
-                done(answer(entered, files, request.id, wanted))
-            else:
-                done(refusal(entered))
+            try:
+                if outcome is Outcome.ON_TIME or outcome is Outcome.LATE:
+                    done(answer(entered, files, request.id, wanted))
+                else:
+                    done(refusal(entered))
+            except Exception:  # the engine calls this, and the others of the batch come after
+                log.exception("an answer cannot be given")
+                done(ApiError(Reason.FAILED, SENTENCES[Outcome.FAILED]))
 
         return Request(
             request.application,
@@ -344,6 +358,9 @@ def _whole(parameters: dict[str, Any], name: str, low: int, high: int, default: 
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
         raise bad_request(f"{name} must be a whole number from {low} to {high}")
     return value
+
+
+def _ignore(entered: Request) -> None: ...
 
 
 def _sentence(error: StrettoError) -> str:

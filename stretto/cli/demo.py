@@ -1,126 +1,141 @@
-"""`stretto demo`: the batching systems on one bursty load, from easy to too much, in well under a minute."""
+"""`stretto demo`: the zoo served for real, one bursty load, and what Stretto gains over each variant served alone."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from stretto.cli.options import Json
 from stretto.cli.output import check_plot, print_json, print_tables, progress_bar
-from stretto.cli.run import run_scenario
 
 if TYPE_CHECKING:
-    from stretto.cli.output import Progress
-    from stretto.cli.scenario.read import Scenario
-    from stretto.sim.results import Summary
+    from stretto.client.load import LoadResult
 
-# Ten models of the Symphony paper's table 5 on 24 workers; the first is called most. Bursts: gaps with a squared
-# variation of 1/0.3.
-MODELS = (
-    *("ResNet50", "ResNet101", "DenseNet121", "EfficientNetB0", "MobileNetV2"),
-    *("InceptionV3", "NASNetMobile", "BERT", "SSDMobilenet", "Xception"),
-)
-HEAD = """
-name = "ten bursty models on 24 workers"
-[cluster]
-workers = 24
-[load]
-kind = "gamma"
-shape = 0.3
-rate = 5400
-popularity = "zipf"
-zipf_exponent = 0.9
-"""
-MODEL = '[[application]]\nname = "{0}"\n[[application.variant]]\npublished = "symphony_1080ti:{0}"\n'
+APPLICATION = "fashion_resolution"
+ROWS = 4  # images of a request
+LOW, HIGH, PERIOD_S, SHARE = 120.0, 800.0, 2.5, 0.16  # requests/s outside and in a burst, and the bursts' share of time
+WARM_UP_S = 0.5
+OURS = ""  # the version that leaves the choice to Stretto
 
-WORDS = {
-    "symphony_batch_aware": "Symphony + batch-aware",
-    "symphony": "Symphony (deferred)",
-    "symphony_eager": "Symphony, eager twin",
-    "clockwork": "Clockwork",
-    "nexus": "Nexus",
-    "clipper": "Clipper",
-    "fixed_delay": "fixed delay",
-}
-LOADS = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2)  # of the demo's rate
-
-Seconds = Annotated[float, typer.Option(metavar="S", min=0.1, max=3600, help="Simulated seconds of each run.")]
+Seconds = Annotated[float, typer.Option(metavar="S", min=1, max=600, help="Of each of the six runs.")]
 DemoPlot = Annotated[Path, typer.Option(metavar="FILE", help="Where the plot goes (.png, .svg or .pdf).")]
 
 
-def demo(seconds: Seconds = 20.0, plot: DemoPlot = Path("stretto_demo.png"), as_json: Json = False) -> None:
-    """Compare the batching systems on a bursty load.
+@dataclass(frozen=True)
+class Demo:
+    """What was measured: the result of each run by variant, Stretto's own choice under ""."""
 
-    Ten applications on 24 workers, from half of the load that they can carry to more: a table, a plot, what was gained.
+    results: dict[str, LoadResult]
+
+    def share(self, version: str) -> float:
+        """Of all images, those answered correctly and on time."""
+        return float(self.results[version].summary()["correct_on_time_share"] or 0.0)
+
+    @property
+    def best_single(self) -> str:
+        return max((version for version in self.results if version), key=self.share)
+
+    @property
+    def gain(self) -> float:
+        """Over the best single variant, as a share of all images."""
+        return self.share(OURS) - self.share(self.best_single)
+
+
+def demo(seconds: Seconds = 5.0, plot: DemoPlot = Path("stretto_demo.png"), as_json: Json = False) -> None:
+    """Serve the zoo, drive a bursty load, and compare Stretto with each variant served alone.
+
+    Everything is real: a server on loopback, trained models, and a load of image requests over HTTP.
 
     \b
     Examples:
       stretto demo
-      stretto demo --seconds 5 --plot compare.svg
+      stretto demo --seconds 20 --plot demo.svg
     """
-    from stretto.cli.scenario.read import parse_scenario
     from stretto.report import plots
 
     check_plot(plot)
-    runs = len(WORDS) * len(LOADS)
-    typer.echo(f"{runs} runs; the first time, about a minute goes into compiling the dispatcher …", err=True)
-    scenario = parse_scenario(HEAD + "".join(MODEL.format(model) for model in MODELS), "demo")
-    scenario = replace(scenario, seconds=seconds)
-    rate = round(sum(scenario.source.expected_rates(scenario.deployment, seconds)), 6)
-    with progress_bar("simulating") as progress:
-        curves = run_all(scenario, rate, progress)
-    at_rate = {name: dict(points)[rate] for name, points in curves.items()}
-    plots.save(plots.rate_figure(curves, rate, scenario.name, WORDS), plot)
+    typer.echo(
+        "starting a server; the first start on a machine compiles its dispatcher, which takes a minute …", err=True
+    )
+    with progress_bar("driving the load") as progress:
+        measured = run_demo(seconds, progress)
+    from stretto.report.demo import demo_figure
+
+    plots.save(demo_figure(measured.results), plot)
     if as_json:
-        print_json(
-            {
-                "scenario": scenario.name,
-                "seconds": seconds,
-                "seed": scenario.seed,
-                "goodput": {name: {f"{r:g}": s.goodput for r, s in points} for name, points in curves.items()},
-                "runs": {name: summary.as_dict() for name, summary in at_rate.items()},
-            }
-        )
+        print_json({version or "stretto": result.summary() for version, result in measured.results.items()})
         return
-    from stretto.report.tables import comparison_table
-
-    title = f"{scenario.name}, {rate:,.0f} queries/s, {seconds:g} s, seed {scenario.seed}"
-    print_tables(comparison_table(at_rate, title, WORDS))
+    print_tables(_table(measured))
+    best = measured.best_single
     typer.echo(f"plot: {plot}")
-    typer.echo(gains(at_rate))
-
-
-def run_all(scenario: Scenario, rate: float, progress: Progress | None) -> dict[str, list[tuple[float, Summary]]]:
-    """Every planner at every load, on the same arrivals."""
-    curves: dict[str, list[tuple[float, Summary]]] = {name: [] for name in WORDS}
-    steps = [(name, load) for name in WORDS for load in LOADS]
-    for number, (name, load) in enumerate(steps):
-        point = scenario.with_planner(name).at_rate(rate * load)
-        curves[name].append((rate * load, run_scenario(point).summary))
-        if progress is not None:
-            progress((number + 1) / len(steps))
-    return curves
-
-
-def gains(summaries: Mapping[str, Summary]) -> str:
-    """What deferring and pruning brought, in words, from the numbers at hand."""
-    aware, deferred, eager = (summaries[name] for name in ("symphony_batch_aware", "symphony", "symphony_eager"))
-    others = {name: summary for name, summary in summaries.items() if not name.startswith("symphony")}
-    rival = max(others, key=lambda name: others[name].goodput)
-    return (
-        f"Deferring batches answered {_change(deferred, eager)} queries on time than starting them eagerly "
-        f"(mean batch {eager.batch_mean:.1f} → {deferred.batch_mean:.1f}); batch-aware pruning then answered "
-        f"{_change(aware, deferred)} still, {aware.on_time_rate:.1%} of all, and {_change(aware, others[rival])} "
-        f"than {WORDS[rival]}, the best of the others ({others[rival].on_time_rate:.1%})."
+    typer.echo(
+        f"Stretto answered {measured.share(OURS):.1%} of all images correctly and on time; the best single variant, "
+        f"{best}, {measured.share(best):.1%}: {100 * measured.gain:+.1f} points."
+    )
+    typer.echo(
+        "\nNow by hand:\n"
+        "  stretto serve zoo                                    a server on 127.0.0.1:8080\n"
+        "  stretto infer fashion sample:3 --deadline-ms 50      one image of the sample, in another terminal\n"
+        "  curl 127.0.0.1:8080/v2/models/fashion                what it takes and gives\n"
+        "  stretto load fashion --rate 200                      a load, with a table at its end"
     )
 
 
-def _change(new: Summary, old: Summary) -> str:
-    if old.goodput <= 0:
-        return "more"
-    change = new.goodput / old.goodput - 1
-    return f"{abs(change):.0%} {'more' if change >= 0 else 'fewer'}"
+def run_demo(seconds: float, progress: Any = None, seed: int = 1) -> Demo:
+    """One server, then the same load for Stretto and for each variant alone."""
+    from stretto.cli.queries import zoo_sample
+    from stretto.cli.started import started_server
+    from stretto.client.load import LoadSpec, run_load
+    from stretto.repository.read import read_repository
+
+    repository = read_repository(f"zoo:{APPLICATION}")
+    versions = [OURS, *(variant.name for variant in repository.application(APPLICATION).variants)]
+    inputs, labels = zoo_sample(APPLICATION)
+    results: dict[str, LoadResult] = {}
+    with started_server(["zoo", "--workers", "1", "--log-level", "error"]) as server:
+
+        def load(version: str, length_s: float) -> LoadResult:
+            return run_load(
+                LoadSpec(
+                    APPLICATION,
+                    inputs,
+                    labels,
+                    url=server.url,
+                    seconds=length_s,
+                    kind=f"burst:{LOW:g}:{HIGH:g}:{PERIOD_S:g}:{SHARE:g}",
+                    rows=ROWS,
+                    version=version,
+                    seed=seed,
+                )
+            )
+
+        for number, version in enumerate(versions):
+            load(version, WARM_UP_S)
+            results[version] = load(version, seconds)
+            if progress is not None:
+                progress((number + 1) / len(versions))
+    return Demo(results)
+
+
+def _table(measured: Demo) -> Any:
+    from rich.table import Table
+
+    table = Table(title=f"{APPLICATION}: bursts of {ROWS * HIGH:,.0f} images/s over {ROWS * LOW:,.0f}, one worker")
+    columns = ("served by", "correct and on time", "on time", "accuracy of answers", "p99 ms", "refused")
+    for name in columns:
+        table.add_column(name, justify="left" if name == "served by" else "right")
+    for version, result in measured.results.items():
+        summary = result.summary()
+        table.add_row(
+            version or "Stretto, all variants",
+            f"{measured.share(version):.1%}",
+            f"{summary['on_time_share']:.1%}",
+            f"{summary['accuracy'] or 0:.1%}",
+            f"{summary['latency_ms']['p99']:.1f}",
+            f"{1 - summary['answered_rate'] / summary['offered_rate']:.1%}",
+            style="bold" if not version else None,
+        )
+    return table

@@ -129,7 +129,7 @@ def load(
         result = run_load(spec, progress)
     summary = result.summary()
     if plot is not None and len(result):
-        from stretto.cli.load_figure import load_figure
+        from stretto.report.load import load_figure
         from stretto.report import plots
 
         plots.save(load_figure(result), plot)

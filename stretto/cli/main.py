@@ -10,6 +10,7 @@ from typer.core import TyperGroup
 from stretto import __version__
 from stretto.cli.bound import bound
 from stretto.cli.check import check
+from stretto.cli.compare import compare
 from stretto.cli.demo import demo
 from stretto.cli.goodput import goodput
 from stretto.cli.infer import infer
@@ -56,16 +57,17 @@ def stretto(
         bool, typer.Option("--version", help="Print the version.", callback=_version, is_eager=True)
     ] = False,
 ) -> None:
-    """Machine-learning inference under deadlines: simulate, measure and bound schedules.
+    """Machine-learning inference under deadlines: serve models, measure them, and simulate the same decisions.
 
     \b
-    stretto demo                                      compare the planners on a bursty load
+    stretto demo                                      what Stretto gains over any single model, live
+    stretto serve zoo:fashion                         a server on this machine
+    stretto infer fashion sample                      ask it
     stretto simulate examples/resnet50_8_workers.toml one scenario, one table
-    stretto goodput --model symphony_1080ti:ResNet50 --workers 8
     """
 
 
-for command in (simulate, goodput, bound, planners, demo, check, profile, serve, infer, load, replay):
+for command in (demo, serve, infer, load, check, profile, simulate, goodput, bound, compare, planners, replay):
     app.command()(command)
 
 

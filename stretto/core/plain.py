@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import math
 from dataclasses import fields
 from enum import IntEnum
 from typing import Any
@@ -12,7 +13,7 @@ import numpy as np
 from stretto.core import application, deployment, plan, profile, worker
 from stretto.core.errors import StrettoError
 
-TYPES: dict[str, type] = {
+TYPES: dict[str, Any] = {
     kind.__name__: kind
     for kind in (
         *(application.Application, application.Variant, deployment.Deployment, worker.Worker, profile.LatencyProfile),
@@ -32,19 +33,24 @@ DTYPES = ("int32", "int64", "float64")
 
 def to_plain(value: Any) -> Any:
     """Numbers, strings, lists and objects that JSON can hold."""
-    if value is None or type(value) in (bool, int, float, str):
+    if value is None or type(value) in (bool, int, str):
         return value
+    if isinstance(value, float):  # numpy's too
+        return float(value) if math.isfinite(value) else {"float": str(float(value))}  # JSON has no word for those
     if isinstance(value, IntEnum):
         return {"enum": type(value).__name__, "value": int(value)}
+    if isinstance(value, np.bool_ | np.integer | np.floating):
+        return to_plain(value.item())
     if isinstance(value, tuple | list):
         return [to_plain(item) for item in value]
     if isinstance(value, np.ndarray):
         data = base64.b64encode(np.ascontiguousarray(value).tobytes()).decode()
         return {"array": value.dtype.name, "shape": list(value.shape), "data": data}
-    if type(value).__name__ in TYPES:
+    name = type(value).__name__
+    if TYPES.get(name) is type(value):
         held = {field.name: to_plain(getattr(value, field.name)) for field in fields(value) if field.init}
-        return {"type": type(value).__name__, **held}
-    raise StrettoError(f"a {type(value).__name__} cannot be written as plain data")
+        return {"type": name, **held}
+    raise StrettoError(f"a {name} cannot be written as plain data")
 
 
 def from_plain(value: Any) -> Any:
@@ -54,6 +60,8 @@ def from_plain(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     try:
+        if "float" in value:
+            return float(value["float"])
         if "enum" in value:
             return ENUMS[value["enum"]](value["value"])
         if "array" in value:
@@ -63,5 +71,7 @@ def from_plain(value: Any) -> Any:
             return data.reshape(value["shape"])
         kind = TYPES[value["type"]]
         return kind(**{name: from_plain(item) for name, item in value.items() if name != "type"})
-    except (KeyError, TypeError, ValueError) as error:
+    except StrettoError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise StrettoError(f"this is no plan or deployment that Stretto wrote ({type(error).__name__})") from None

@@ -67,6 +67,7 @@ class Alarm:
             self._loop.remove_reader(self._descriptor)
             os.close(self._descriptor)
             self._descriptor = -1
+        self._set_ns = -1  # earlier than anything that could still be asked for
 
     def _descriptor_rang(self) -> None:
         with contextlib.suppress(BlockingIOError):  # set anew between the poll and now

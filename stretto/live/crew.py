@@ -41,6 +41,7 @@ class _Member:
     executor: Executor
     is_ready: bool = False
     jobs: list[Job] = field(default_factory=list)  # given to it and not ended, in order
+    held: set[str] = field(default_factory=set)  # keys of the models that it was told to hold
     began_ns: int = 0  # when the first of them became the first
     started_ns: int = 0
     pause_s: float = FIRST_PAUSE_S
@@ -69,7 +70,9 @@ class Crew:
         self._pauses.pop(worker, None)
         member = self._members[worker]
         member.started_ns = self._clock()
-        member.executor.start(self._owner.first_models(worker))
+        models = self._owner.first_models(worker)
+        member.held = {spec.key for spec in models}
+        member.executor.start(models)
 
     # -- what the engine asks ----------------------------------------------------------------------------------------
 
@@ -80,8 +83,37 @@ class Crew:
         member.jobs.append(job)
         member.executor.run(job)
 
-    def executor(self, worker: int) -> Executor:
-        return self._members[worker].executor
+    def load(self, worker: int, spec: ModelSpec, alone: bool) -> None:
+        member = self._members[worker]
+        if member.is_ready:
+            member.held.add(spec.key)
+            member.executor.load(spec, alone)
+
+    def unload(self, worker: int, key: str) -> None:
+        member = self._members[worker]
+        if member.is_ready:
+            member.held.discard(key)
+            member.executor.unload(key)
+
+    def prepare(self, worker: int, specs: Sequence[ModelSpec], done: Callable[[dict[str, str]], None]) -> None:
+        """Hold these too; `done` gets those that cannot be, with reasons, unless the worker is lost before."""
+        member = self._members[worker]
+        member.held.update(spec.key for spec in specs)
+
+        def held(broken: dict[str, str]) -> None:
+            member.held -= broken.keys()
+            done(broken)
+
+        member.executor.prepare(specs, held)
+
+    def hold_only(self, worker: int, specs: Sequence[ModelSpec]) -> None:
+        """After what it runs, before what it is told next: these models and no others."""
+        wanted = {spec.key for spec in specs}
+        for key in self._members[worker].held - wanted:
+            self.unload(worker, key)
+        for spec in specs:
+            if spec.key not in self._members[worker].held:
+                self.load(worker, spec, False)
 
     def is_ready(self, worker: int) -> bool:
         return self._members[worker].is_ready
@@ -109,21 +141,36 @@ class Crew:
         for pause in self._pauses.values():
             pause.cancel()
         await asyncio.gather(*(member.executor.stop() for member in self._members))
+        for member in self._members:
+            member.is_ready, member.jobs = False, []
+        self._count_ready()
 
     # -- what the executors tell -------------------------------------------------------------------------------------
 
     def worker_ready(self, worker: int, broken: dict[str, str]) -> None:
-        self._members[worker].is_ready = True
+        member = self._members[worker]
+        member.held -= broken.keys()
+        models = self._owner.first_models(worker)
+        lacking = [spec for spec in models if spec.key not in member.held and spec.key not in broken]
+        if lacking:  # what is served has changed since it was told to start
+            self.prepare(worker, lacking, lambda more: self.worker_ready(worker, broken | more))
+            return
+        member.is_ready = True
         self._count_ready()
+        self.hold_only(worker, [spec for spec in models if spec.key not in broken])
         self._owner.joined(worker, broken)
 
     def job_ended(self, job: Job, report: Report) -> None:
         member = self._members[job.worker]
+        if job not in member.jobs:
+            return  # it was given up while this was on its way
         member.jobs.remove(job)
         member.began_ns = self._clock()
         self._owner.ended(job, report)
 
     def load_ended(self, worker: int, key: str, problem: str | None, alone: bool) -> None:
+        if problem is not None:
+            self._members[worker].held.discard(key)
         self._owner.loaded(worker, key, problem, alone)
 
     def worker_lost(self, worker: int, reason: str) -> None:

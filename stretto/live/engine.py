@@ -23,14 +23,17 @@ from stretto.live.executor import Job, Report
 from stretto.live.generation import Generation, NoSuchVariant, Served
 from stretto.live.meters import Meters
 from stretto.live.requests import Query, Request
-from stretto.live.shelf import ModelSpec
+from stretto.live.shelf import NO_ANSWER, ModelSpec
 
 log = logging.getLogger("stretto.live")
 
 CORRECTION = 0.02  # step with which measured latency corrects the profile
 MAX_TRIES = 2  # workers that a query may lose before it is taken to be the reason
 WATCH_S = 0.25
+HOLD_S = 120.0  # a worker that has not loaded new models by then is not waited for
 NO_WORKER_LEFT = "the worker that ran it was lost, and it could not be tried again in time"
+POISON = "every worker that ran it was lost"
+STOPPED = "the server stopped before it was answered"
 
 MakeDispatcher = Callable[..., Dispatcher]
 
@@ -53,11 +56,14 @@ class Engine:
         self.clock = clock
         self.meters = Meters()
         self.books = Books()
-        self.on_broken: Callable[[dict[str, str]], None] = lambda broken: None  # variants that cannot be loaded
+        # Variants that cannot be loaded; true where a generation without them will follow.
+        self.on_broken: Callable[[dict[str, str]], bool] = lambda broken: False
         self._correction = correction
         self._make_dispatcher = make_dispatcher
         self._alarm = Alarm(self.loop, self._rang)
         self._old: list[Generation] = []
+        self._loading: dict[tuple[int, str], Generation] = {}  # loads that no job waits for, and who asked for them
+        self._holding: list[tuple[int, asyncio.Future[dict[str, str]]]] = []
         self._worker_count = len(served.deployment.workers)
         self.generation = self._generation(served, first_plan(View(served.deployment, clock())))
         self.crew = Crew(self._worker_count, factory, self, clock, hang_s)
@@ -71,6 +77,7 @@ class Engine:
         generation.adopt(now_ns, plan)
         for worker in range(self._worker_count):
             dispatcher.worker_left(now_ns, worker)
+        dispatcher.decisions()  # loads for workers that are away again; they are asked for anew when those join
         return generation
 
     def start(self) -> None:
@@ -83,7 +90,18 @@ class Engine:
         if self._watcher is not None:
             self._watcher.cancel()
         await self.crew.stop()
+        self._end_all()
         self._alarm.close()
+
+    def _end_all(self) -> None:
+        """Whatever is left has its end too."""
+        now_ns = self.clock()
+        for generation in self.generations():
+            for ticket, query in list(generation.queries.items()):
+                query.request.problem = query.request.problem or STOPPED
+                generation.dispatcher.cancel(now_ns, ticket, Outcome.FAILED)
+            self._act(generation)
+        self._forget_old()
 
     async def _watch(self) -> None:
         while True:
@@ -156,13 +174,17 @@ class Engine:
                 self._drop(generation, decision.ticket, decision.reason)
             elif isinstance(decision, Load):
                 spec = generation.served.specs[decision.variant]
-                self.crew.executor(decision.worker).load(spec, decision.alone)
+                if decision.alone:
+                    self._loading[decision.worker, spec.key] = generation
+                self.crew.load(decision.worker, spec, decision.alone)
             else:
-                self.crew.executor(decision.worker).unload(generation.served.specs[decision.variant].key)
+                self.crew.unload(decision.worker, generation.served.specs[decision.variant].key)
         if generation is self.generation:
             self._alarm.set(dispatcher.wake_at_ns())
 
     def _run(self, generation: Generation, run: Run) -> None:
+        if not self.crew.is_ready(run.worker):
+            return  # it was lost a moment ago, and the dispatcher hears of that next
         queries = [generation.queries[ticket] for ticket in run.tickets]
         spec = generation.served.specs[run.variant]
         now_ns = self.clock()
@@ -195,33 +217,36 @@ class Engine:
     # -- what the workers tell ---------------------------------------------------------------------------------------
 
     def first_models(self, worker: int) -> Sequence[ModelSpec]:
-        return self.generation.resident(worker)
+        return self.generation.first_models(worker)
 
     def joined(self, worker: int, broken: dict[str, str]) -> None:
-        if broken:
-            self.on_broken(broken)
+        if broken and self.on_broken(broken):
+            return  # it joins the generation that follows, where nothing is broken
         self.generation.dispatcher.worker_joined(self.clock(), worker)
         self._act(self.generation)
 
     def left(self, worker: int, reason: str, jobs: Sequence[Job]) -> None:
         """Queries that were lost with a worker are tried again, or end."""
         now_ns = self.clock()
-        generations = {id(job.generation): job.generation for job in jobs}
-        generations[id(self.generation)] = self.generation
+        self._loading = {which: asked for which, asked in self._loading.items() if which[0] != worker}
+        for holder, future in self._holding:
+            if holder == worker and not future.done():
+                future.set_result({})  # it never tells; it loads anew when it starts
+        generations = {id(self.generation): self.generation}
         for job in jobs:
-            for query in job.entries:
+            generation: Generation = job.generation
+            generations[id(generation)] = generation
+            for query in job.entries:  # a poison query ends here, before another worker is given it
                 query.tries += 1
+                if query.tries >= MAX_TRIES and query.generation is not None:
+                    query.request.problem = POISON
+                    generation.dispatcher.cancel(now_ns, query.ticket, Outcome.FAILED)
+            self._act(generation)
+            if generation is not self.generation:  # its workers are elsewhere by now; nothing starts there any more
+                self._move([query for query in job.entries if query.generation is generation], generation, now_ns)
         for generation in generations.values():
             generation.dispatcher.worker_left(now_ns, worker)
             self._act(generation)
-        for job in jobs:
-            for query in job.entries:
-                if query.tries >= MAX_TRIES and query.generation is not None:
-                    query.request.problem = "every worker that ran it was lost"
-                    query.generation.dispatcher.cancel(now_ns, query.ticket, Outcome.FAILED)
-                    self._act(query.generation)
-        for generation in list(self._old):
-            self._move_waiting(generation, now_ns)
         self._forget_old()
 
     def ended(self, job: Job, report: Report) -> None:
@@ -229,6 +254,8 @@ class Engine:
         now_ns = self.clock()
         generation: Generation = job.generation
         dispatcher = generation.dispatcher
+        if report.answers is None and len(report.failures) < job.count:
+            report.failures = dict.fromkeys(range(job.count), NO_ANSWER) | report.failures
         for position, reason in report.failures.items():
             query = job.entries[position]
             if query.generation is not None:
@@ -272,7 +299,7 @@ class Engine:
         if problem is not None:
             log.error("worker %d cannot hold %s: %s", worker, key.partition("@")[0], problem)
             self.on_broken({key: problem})
-        if alone:
+        if alone and self._loading.pop((worker, key), None) is self.generation:
             self.generation.dispatcher.finished(self.clock(), worker, problem is None)
             self._act(self.generation)
 
@@ -291,41 +318,47 @@ class Engine:
 
     async def hold(self, specs: Sequence[ModelSpec]) -> dict[str, str]:
         """Every worker that is there loads these models beside its work; those that cannot be, with the reason."""
-        futures: list[asyncio.Future[dict[str, str]]] = []
+        holding: list[tuple[int, asyncio.Future[dict[str, str]]]] = []
         for worker in range(self._worker_count):
             if self.crew.is_ready(worker):
                 future: asyncio.Future[dict[str, str]] = self.loop.create_future()
-                self.crew.executor(worker).prepare(specs, _setter(future))
-                futures.append(future)
+                holding.append((worker, future))
+                self.crew.prepare(worker, specs, _setter(future))
+        self._holding += holding
         broken: dict[str, str] = {}
-        for future in futures:
-            with contextlib.suppress(TimeoutError):
-                broken |= await asyncio.wait_for(future, 120)  # a worker lost meanwhile never tells; it loads anew
+        try:
+            for _, future in holding:
+                with contextlib.suppress(TimeoutError):
+                    broken |= await asyncio.wait_for(future, HOLD_S)
+        finally:
+            self._holding = [pair for pair in self._holding if pair not in holding]
         return broken
 
     def replace(self, served: Served, plan: Plan) -> None:
         """Serve a new deployment from now on. Waiting queries move; batches on their way end where they began."""
         now_ns = self.clock()
         old = self.generation
-        keep = {spec.key for spec in served.specs}
         self.generation = self._generation(served, plan)
         self._old.append(old)
-        self._move_waiting(old, now_ns)
+        self._move([old.queries[waiting.ticket] for waiting in old.dispatcher.waiting()], old, now_ns)
         for worker in range(self._worker_count):
             if self.crew.is_ready(worker):
-                for spec in old.served.specs:
-                    if spec.key not in keep:
-                        self.crew.executor(worker).unload(spec.key)
-                if not self.crew.is_busy(worker):
-                    self.generation.dispatcher.worker_joined(now_ns, worker)
-        self._act(self.generation)
+                self.crew.hold_only(worker, self.generation.first_models(worker))
+        self.join_ready()
         self._forget_old()
 
-    def _move_waiting(self, old: Generation, now_ns: int) -> None:
+    def join_ready(self) -> None:
+        """Every worker that can serve and runs nothing for an earlier generation is there."""
+        now_ns = self.clock()
+        for worker in range(self._worker_count):
+            if self.crew.is_ready(worker) and not self.crew.is_busy(worker):
+                self.generation.dispatcher.worker_joined(now_ns, worker)
+        self._act(self.generation)
+
+    def _move(self, queries: Sequence[Query], old: Generation, now_ns: int) -> None:
         """Into the generation that serves now; a query that it has no variant for ends as failed."""
         new = self.generation
-        for waiting in old.dispatcher.waiting():
-            query = old.queries[waiting.ticket]
+        for query in queries:
             request = query.request
             application = new.numbers.get(request.application)
             demand = -1
@@ -337,10 +370,11 @@ class Engine:
                 request.problem = str(error)
                 old.dispatcher.cancel(now_ns, query.ticket, Outcome.FAILED)
                 continue
-            del old.queries[waiting.ticket]
-            old.dispatcher.cancel(now_ns, waiting.ticket)
-            old.moved[waiting.application] += 1
-            self._enter(query, new, new.dispatcher, now_ns, application, demand)
+            del old.queries[query.ticket]
+            old.dispatcher.cancel(now_ns, query.ticket)
+            old.moved[old.numbers[request.application]] += 1
+            self._enter(query, new, new.dispatcher, now_ns, application, demand, more=True)
+        new.dispatcher.advance(now_ns)
         self._act(old)
         self._act(new)
 

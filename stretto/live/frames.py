@@ -67,6 +67,20 @@ class FrameReader:
             yield Frame(kind, a, b, c, text)
 
 
+def failures_as_text(failures: dict[int, str]) -> bytes:
+    """By position; nothing where there are none."""
+    return json.dumps(failures).encode() if failures else b""
+
+
+def failures_in(text: bytes) -> dict[int, str]:
+    if not text:
+        return {}
+    try:
+        return {int(position): str(why) for position, why in json.loads(text).items()}
+    except (ValueError, AttributeError):
+        raise StrettoError("a worker spoke nonsense") from None
+
+
 def spec_as_text(spec: ModelSpec) -> bytes:
     source = spec.source
     content: dict[str, Any] = {

@@ -6,22 +6,25 @@ When the repository changes, a new generation takes over what waits, while batch
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stretto.backends.of_variant import model_source
 from stretto.core.deployment import Deployment
+from stretto.core.errors import PlanError
 from stretto.core.outcome import OUTCOME_COUNT, Outcome
 from stretto.core.plan import Plan
 from stretto.dispatch.dispatcher import Dispatcher
+from stretto.dispatch.layout import Memory, lay_out_deployment
 from stretto.live.admission import with_doors
 from stretto.live.requests import Query, Request
 from stretto.live.shelf import ModelSpec
 from stretto.planners.demands import Demand, with_demands
 from stretto.repository.application import ApplicationFiles
 
+HANDOFF_NS = 300_000  # decision to worker, and back; a worker is given its next batch so long before it is free
 MAX_DEMANDS = 64  # lanes for demands, of one application
 
 
@@ -76,16 +79,20 @@ class Generation:
         self.accuracy = [variant.accuracy for variant in self.deployment.variants]
         self.names = [variant.name for variant in self.deployment.variants]
         self.moved = np.zeros(len(self.deployment.applications), np.int64)  # to a later generation
+        self._first_memory = first_memory(self.deployment)
         self._demands: list[Demand] = []
         self._numbers_of: dict[Demand, int] = {}
 
     def adopt(self, now_ns: int, plan: Plan) -> None:
         """Follow the planner's plan, with the lanes that demands in use need."""
-        self.plan = plan
         self.dispatcher.adopt(now_ns, self.complete(plan))
+        self.plan = plan
 
     def complete(self, plan: Plan) -> Plan:
-        return with_doors(with_demands(plan, self.deployment, self._demands), self.deployment)
+        """With doors, with lanes for demands, and with the time that a batch takes from here to its worker."""
+        whole = with_doors(with_demands(plan, self.deployment, self._demands), self.deployment)
+        lanes = tuple(replace(lane, control_ns=max(lane.control_ns, HANDOFF_NS)) for lane in whole.lanes)
+        return replace(whole, lanes=lanes)
 
     def demand_of(self, now_ns: int, application: int, request: Request) -> int:
         """The number of the request's demand; -1: any variant may answer. A new demand gets its lane at once."""
@@ -100,8 +107,12 @@ class Generation:
             if number >= MAX_DEMANDS:
                 raise NoSuchVariant("too many different demands are in use; ask for fewer")
             self._demands.append(demand)
+            try:
+                self.adopt(now_ns, self.plan)
+            except PlanError:  # as where it needs more memory than a worker has
+                self._demands.pop()
+                raise NoSuchVariant("no worker can serve what this demand asks for") from None
             self._numbers_of[demand] = number
-            self.adopt(now_ns, self.plan)
         return number
 
     def _allowed(self, application: int, request: Request) -> tuple[int, ...]:
@@ -114,9 +125,15 @@ class Generation:
             raise NoSuchVariant("no variant that is served meets this demand")
         return tuple(sorted(allowed, key=lambda number: -self.accuracy[number]))
 
-    def resident(self, worker: int) -> Sequence[ModelSpec]:
-        """What the worker's first memory holds."""
-        return [self.served.specs[variant] for variant in self.dispatcher.resident(worker)]
+    def first_models(self, worker: int) -> Sequence[ModelSpec]:
+        """What the dispatcher takes the worker to hold when it joins."""
+        return [self.served.specs[variant] for variant in self._first_memory[worker]]
+
+    def rates(self, now_ns: int) -> dict[str, float]:
+        """λ by application: what its common lanes measured."""
+        rates = self.dispatcher.telemetry(now_ns).lane_rates
+        routes = self.dispatcher.plan.routes
+        return {name: float(sum(rates[lane] for lane in routes[number].lanes)) for name, number in self.numbers.items()}
 
     def counts(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Submitted and outcomes by application, without the queries that moved on."""
@@ -129,3 +146,11 @@ class Generation:
     def is_idle(self) -> bool:
         """Nothing waits and nothing runs."""
         return not self.queries
+
+
+def first_memory(deployment: Deployment) -> tuple[tuple[int, ...], ...]:
+    """The variants that each worker holds when it appears, as the dispatcher lays them out."""
+    memory = Memory()
+    lay_out_deployment(memory, deployment, 0.0)
+    loaded = memory["resident"]["loaded"].reshape(len(deployment.workers), len(deployment.variants))
+    return tuple(tuple(np.flatnonzero(row).tolist()) for row in loaded)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import logging
 import socket
 import subprocess
@@ -15,13 +14,14 @@ from collections.abc import Callable, Sequence
 from stretto.core.errors import StrettoError
 from stretto.live.arena import SLOTS, Arena, slot_bytes
 from stretto.live.executor import Job, Listener, Report
-from stretto.live.frames import Frame, FrameReader, Kind, spec_as_text
-from stretto.live.shelf import ModelSpec
+from stretto.live.frames import Frame, FrameReader, Kind, failures_in, spec_as_text
+from stretto.live.shelf import NOT_LOADED, ModelSpec
 
 log = logging.getLogger("stretto.live")
 
 CHUNK = 1 << 16
 START_S = 60.0  # a process that is not ready by then is given up
+EXIT_S = 0.25  # from the end of its socket to the end of a process
 SEND_BYTES = 1 << 20
 
 
@@ -38,7 +38,8 @@ class ProcessExecutor:
         self._arena: Arena | None = None
         self._old_arenas: list[Arena] = []
         self._specs: dict[str, ModelSpec] = {}
-        self._jobs: dict[int, tuple[Job, int, Arena]] = {}  # by number: the job, its slot, and of which memory
+        # By number: the job, its model, its slot, and of which memory.
+        self._jobs: dict[int, tuple[Job, ModelSpec, int, Arena]] = {}
         self._free = deque(range(SLOTS))
         self._orders: dict[int, Callable[[str], None]] = {}  # loads on their way
         self._next = 0
@@ -48,10 +49,14 @@ class ProcessExecutor:
     # -- what it is told ---------------------------------------------------------------------------------------------
 
     def start(self, specs: Sequence[ModelSpec]) -> None:
-        ours, theirs = socket.socketpair()
-        ours.setblocking(False)
-        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BYTES)
         try:
+            ours, theirs = socket.socketpair()
+        except OSError as error:
+            self._cannot_start(error)
+            return
+        try:
+            ours.setblocking(False)
+            ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BYTES)
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "stretto.live.worker_process", str(theirs.fileno())],
                 pass_fds=(theirs.fileno(),),
@@ -59,7 +64,7 @@ class ProcessExecutor:
             )
         except OSError as error:
             ours.close()
-            self._loop.call_soon(self._listener.worker_lost, self._worker, f"it cannot be started ({error.strerror})")
+            self._cannot_start(error)
             return
         finally:
             theirs.close()
@@ -69,17 +74,26 @@ class ProcessExecutor:
         broken: dict[str, str] = {}
         self._hold(specs, broken, lambda: self._ready(broken))
 
+    def _cannot_start(self, error: OSError) -> None:
+        self._loop.call_soon(self._listener.worker_lost, self._worker, f"it cannot be started ({error.strerror})")
+
     def run(self, job: Job) -> None:
-        assert self._arena is not None
+        spec = self._specs.get(job.key)
+        if spec is None:
+            report = Report(None, dict.fromkeys(range(job.count), NOT_LOADED))
+            self._loop.call_soon(self._listener.job_ended, job, report)
+            return
+        if self._arena is None or slot_bytes((spec,)) > self._arena.slot_size:
+            self.kill()  # there was no memory left to share; the job is lost with the process
+            return
         slot = self._free.popleft()
-        spec = self._specs[job.key]
         into = self._arena.inputs(slot, spec, job.count)
         place = 0
         for part in job.parts:
             into[place : place + len(part)] = part
             place += len(part)
         number = self._number()
-        self._jobs[number] = (job, slot, self._arena)
+        self._jobs[number] = (job, spec, slot, self._arena)
         self._say(Frame(Kind.RUN, number, slot, job.count, job.key.encode()))
 
     def load(self, spec: ModelSpec, alone: bool) -> None:
@@ -94,6 +108,7 @@ class ProcessExecutor:
         self._hold(specs, broken, lambda: done(broken))
 
     def unload(self, key: str) -> None:
+        self._specs.pop(key, None)
         self._say(Frame(Kind.UNLOAD, text=key.encode()))
 
     def kill(self) -> None:
@@ -110,6 +125,8 @@ class ProcessExecutor:
         except subprocess.TimeoutExpired:
             process.kill()
             await asyncio.to_thread(process.wait, 10.0)
+        while self._channel is not None and self._readable():
+            pass  # what it said last may still lie in the socket
         self._end("it was stopped")
 
     # -- loads -------------------------------------------------------------------------------------------------------
@@ -145,18 +162,28 @@ class ProcessExecutor:
         needed = slot_bytes(self._specs.values())
         if self._arena is not None and needed <= self._arena.slot_size:
             return
-        arena = Arena.made(needed)
+        if self._channel is None:
+            return
+        try:
+            arena = Arena.made(needed)
+        except (OSError, ValueError) as error:
+            log.error("worker %d needs %d bytes of shared memory: %s", self._worker, SLOTS * needed, error)
+            self.kill()
+            return
         if self._arena is not None:
             self._old_arenas.append(self._arena)
             self._close_unused()
         self._arena = arena
-        if self._channel is not None:
+        try:
             self._channel.setblocking(True)
             socket.send_fds(self._channel, [Frame(Kind.MAP, needed).encoded()], [arena.descriptor])
+        except OSError:  # its process is gone, which the socket tells
+            self.kill()
+        finally:
             self._channel.setblocking(False)
 
     def _close_unused(self) -> None:
-        in_use = [arena for _, _, arena in self._jobs.values()]
+        in_use = [arena for _, _, _, arena in self._jobs.values()]
         for arena in [arena for arena in self._old_arenas if arena not in in_use]:
             self._old_arenas.remove(arena)
             arena.close()
@@ -173,32 +200,33 @@ class ProcessExecutor:
 
     # -- what it tells -----------------------------------------------------------------------------------------------
 
-    def _readable(self) -> None:
+    def _readable(self) -> bool:
+        """Hear what is there; false where there was nothing."""
         assert self._channel is not None
         try:
             data = self._channel.recv(CHUNK)
         except BlockingIOError:
-            return
+            return False
         except OSError:
             data = b""
         if not data:
             self._lost()
-            return
+            return False
         try:
             for frame in self._reader.feed(data):
                 self._heard(frame)
         except StrettoError:
             self.kill()
+            return False
+        return True
 
     def _heard(self, frame: Frame) -> None:
         if frame.kind == Kind.ENDED and frame.a in self._jobs:
-            job, slot, arena = self._jobs.pop(frame.a)
-            failures = (
-                {int(position): str(why) for position, why in json.loads(frame.text).items()} if frame.text else {}
-            )
+            failures = failures_in(frame.text)
+            job, spec, slot, arena = self._jobs.pop(frame.a)
             answers = None
             if len(failures) < job.count:
-                answers = arena.answers(slot, self._specs[job.key], job.count).copy()
+                answers = arena.answers(slot, spec, job.count).copy()
             self._free.append(slot)
             self._close_unused()
             self._listener.job_ended(job, Report(answers, failures, frame.b, frame.c))
@@ -210,7 +238,7 @@ class ProcessExecutor:
         code = None
         if process is not None:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                code = process.wait(1.0)
+                code = process.wait(EXIT_S)
         reason = f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
         was_over = self._is_over
         self._end(reason)

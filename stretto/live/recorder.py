@@ -22,19 +22,19 @@ Write = Callable[[list[Any]], None]
 
 
 class RecordedDispatcher(Dispatcher):
-    """Does what it is told, and writes it down first."""
+    """Does what it is told and writes it down; what is refused is not written."""
 
     def __init__(
         self, write: Write, number: int, deployment: Deployment, plan: Plan, *, correction: float = 0.0, now_ns: int = 0
     ) -> None:
+        super().__init__(deployment, plan, correction=correction, now_ns=now_ns)
         self._write = write
         self._number = number
         write([journal.MADE, number, now_ns, correction, to_plain(deployment), to_plain(plan)])
-        super().__init__(deployment, plan, correction=correction, now_ns=now_ns)
 
     def adopt(self, now_ns: int, plan: Plan) -> None:
-        self._write([journal.ADOPT, self._number, now_ns, to_plain(plan)])
         super().adopt(now_ns, plan)
+        self._write([journal.ADOPT, self._number, now_ns, to_plain(plan)])
 
     def submit(
         self,
@@ -54,24 +54,25 @@ class RecordedDispatcher(Dispatcher):
         return ticket
 
     def cancel(self, now_ns: int, ticket: int, reason: Outcome = Outcome.DROPPED_CANCELLED) -> bool:
+        was_live = super().cancel(now_ns, ticket, reason)
         self._write([journal.CANCEL, self._number, now_ns, ticket, int(reason)])
-        return super().cancel(now_ns, ticket, reason)
+        return was_live
 
     def finished(self, now_ns: int, worker: int, ok: bool = True) -> None:
-        self._write([journal.FINISHED, self._number, now_ns, worker, ok])
         super().finished(now_ns, worker, ok)
+        self._write([journal.FINISHED, self._number, now_ns, worker, ok])
 
     def worker_joined(self, now_ns: int, worker: int) -> None:
-        self._write([journal.JOINED, self._number, now_ns, worker])
         super().worker_joined(now_ns, worker)
+        self._write([journal.JOINED, self._number, now_ns, worker])
 
     def worker_left(self, now_ns: int, worker: int) -> None:
-        self._write([journal.LEFT, self._number, now_ns, worker])
         super().worker_left(now_ns, worker)
+        self._write([journal.LEFT, self._number, now_ns, worker])
 
     def advance(self, now_ns: int) -> None:
-        self._write([journal.ADVANCE, self._number, now_ns])
         super().advance(now_ns)
+        self._write([journal.ADVANCE, self._number, now_ns])
 
     def decisions(self) -> Sequence[Decision]:
         decided = super().decisions()

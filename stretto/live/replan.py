@@ -56,6 +56,10 @@ class Replanner:
             if not self._is_failing:
                 log.warning("the planner made no plan, and the one in force stays: %s", error)
             self._is_failing = True
+        except Exception:  # a planner's bug must not end the planning
+            if not self._is_failing:
+                log.exception("the planner failed, and the plan in force stays")
+            self._is_failing = True
 
     def _waiting_of(self, generation: Generation) -> Callable[[], tuple[WaitingQuery, ...]]:
         """The planner asks from its own thread; the dispatcher may be read only on the loop's."""

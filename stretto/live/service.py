@@ -91,6 +91,7 @@ class Service:
         self._unloaded: set[str] = set()
         self._changing = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._repair: asyncio.Task[None] | None = None  # on the way to a generation without what is broken
         entry = planner_entry(options.planner)
         self.planner: Planner = entry.make(options.planner_options)
         self._read = repository
@@ -210,7 +211,10 @@ class Service:
             if not broken:
                 break
             self._tell_broken(broken)
-        plan = await asyncio.to_thread(self.planner, View(ready.deployment, self.engine.clock()))
+        now_ns = self.engine.clock()
+        rates = self.engine.generation.rates(now_ns)  # the load does not change because the repository did
+        expected = tuple(rates.get(application.name, 0.0) for application in ready.deployment.applications)
+        plan = await asyncio.to_thread(self.planner, View(ready.deployment, now_ns, expected_rates=expected))
         self.files = {files.name: files for files in ready.files}
         self._read = repository
         self.engine.replace(ready, plan)
@@ -248,12 +252,13 @@ class Service:
         kept = tuple(v for v in files.variants if v.name in only or f"{files.name}/{v.name}" in only)
         return replace(files, variants=kept)
 
-    def _found_broken(self, broken: dict[str, str]) -> None:
-        """A worker could not load a model at its start: serve without that variant."""
+    def _found_broken(self, broken: dict[str, str]) -> bool:
+        """A worker could not load a model: serve without that variant; true where that is on its way."""
         new = {key: why for key, why in broken.items() if key not in self.broken}
         if new:
             self._tell_broken(new)
-            self._spawn(self._reread(self._read))
+            self._repair = self._spawn(self._reread(self._read))
+        return self._repair is not None and not self._repair.done()
 
     def _tell_broken(self, broken: dict[str, str]) -> None:
         for key, why in broken.items():
@@ -264,8 +269,10 @@ class Service:
         async with self._changing:
             try:
                 await self._change(repository)
-            except StrettoError as error:
+            except (StrettoError, OSError) as error:  # a file may be gone between two looks
                 log.error("%s", error)
+            finally:
+                self.engine.join_ready()
 
     async def _watch(self) -> None:
         """A change is taken up when the files have been the same for one look, so that half a copy is not read."""
@@ -279,17 +286,18 @@ class Service:
             self._signature = now
             try:
                 repository = await asyncio.to_thread(read_repository, self.options.repository)
-            except StrettoError as error:
+            except (StrettoError, OSError) as error:
                 log.error("the repository changed and cannot be read; what was served before is served on: %s", error)
                 continue
             log.info("the repository changed and is taken up")
             self.broken.clear()
             await self._reread(repository)
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
 
 def signature(repository: Repository) -> int:

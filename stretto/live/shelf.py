@@ -17,6 +17,7 @@ from stretto.backends.source import ModelSource, load_model
 from stretto.live.adapt import Adapter
 
 NO_ANSWER = "the model could not answer this query"
+NOT_LOADED = "the model is not loaded"
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,7 @@ class Shelf:
         """Answers to the queries in `parts`, each an array of one or more rows."""
         held = self._held.get(key)
         if held is None:
-            return Answered(None, _all_failed(sum(map(len, parts)), "the model is not loaded"))
+            return Answered(None, _all_failed(sum(map(len, parts)), NOT_LOADED))
         count = sum(map(len, parts))
         rows = held.fixed or count
         if count > rows:

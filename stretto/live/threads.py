@@ -86,12 +86,15 @@ class ThreadExecutor:
             self._tell(self._listener.load_ended, self._worker, spec.key, problem, alone)
 
     def _tell(self, call: Callable[..., None], *values: object) -> None:
-        if self._is_lost:
-            return
         try:
-            self._loop.call_soon_threadsafe(call, *values)
+            self._loop.call_soon_threadsafe(self._heard, call, values)
         except RuntimeError:  # the loop is closed; nobody listens any more
             log.debug("worker %d spoke after the end", self._worker)
+
+    def _heard(self, call: Callable[..., None], values: tuple[object, ...]) -> None:
+        """On the loop's thread, where it is known for sure whether this worker was given up."""
+        if not self._is_lost:
+            call(*values)
 
 
 def _hold(shelf: Shelf, specs: Sequence[ModelSpec]) -> dict[str, str]:

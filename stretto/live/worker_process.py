@@ -6,7 +6,6 @@ It talks on one socket, and ends when that closes: a server that is gone leaves 
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import os
 import signal
@@ -18,8 +17,8 @@ import numpy as np
 
 from stretto.core.errors import StrettoError
 from stretto.live.arena import Arena
-from stretto.live.frames import Frame, FrameReader, Kind, spec_from_text
-from stretto.live.shelf import NO_ANSWER, ModelSpec, Shelf
+from stretto.live.frames import Frame, FrameReader, Kind, failures_as_text, spec_from_text
+from stretto.live.shelf import NO_ANSWER, NOT_LOADED, ModelSpec, Shelf
 
 log = logging.getLogger("stretto.live.worker")
 CHUNK = 1 << 16
@@ -83,7 +82,7 @@ class WorkerProcess:
         spec = self._specs.get(key)
         try:
             if spec is None or self._arena is None:
-                failures = dict.fromkeys(range(rows), "the model is not loaded")
+                failures = dict.fromkeys(range(rows), NOT_LOADED)
             else:
                 answered = self._shelf.run(key, (self._arena.inputs(slot, spec, rows),))
                 failures = answered.failures
@@ -92,8 +91,7 @@ class WorkerProcess:
         except Exception:  # whatever a model's own code raises must not end the worker
             log.exception("a batch failed")
             failures = dict.fromkeys(range(rows), NO_ANSWER)
-        text = json.dumps(failures).encode() if failures else b""
-        self._say(Frame(Kind.ENDED, number, started_ns, time.monotonic_ns(), text))
+        self._say(Frame(Kind.ENDED, number, started_ns, time.monotonic_ns(), failures_as_text(failures)))
 
     def _say(self, frame: Frame) -> None:
         self._channel.sendall(frame.encoded())

@@ -27,42 +27,65 @@ EFFICIENT = 1.02  # a batch is large enough when a query takes at most so many t
 RATE_STEP = 1.1  # loads within this factor share a plan
 RATE_WINDOW_NS = 500 * NS_PER_MS
 LEAST_RATE = 0.1
+KEPT_PLANS = 200
+
+
+@dataclass(frozen=True, eq=False)
+class Pace:
+    """Latencies that decisions rest on, as measured: the profile's times the ratio of its variant and kind."""
+
+    deployment: Deployment
+    ratios: tuple[tuple[float, ...], ...]  # by variant and kind
+
+    def latency_ns(self, variant: int, kind: str) -> NDArray[np.float64] | None:
+        """By batch size, 0 first; None where the variant cannot run on the kind."""
+        profile = self.deployment.variants[variant].profile_on(kind)
+        if profile is None:
+            return None
+        ratio = self.ratios[variant][self.deployment.kinds.index(kind)]
+        scaled: NDArray[np.float64] = profile.table_ns[self.deployment.quantile] * ratio
+        return scaled
+
+
+Key = tuple[int, tuple[int, ...], tuple[tuple[int, ...], ...]]
 
 
 @dataclass
 class Priced:
-    """Plans by measured arrival rates; the same rates, within 10%, give the very same Plan object."""
+    """Plans by measured arrival rates and latencies; the same ones, within 10%, give the very same Plan object."""
 
     caution: float = 1.05  # > 1 takes worker time for dearer than the load alone makes it
     margin: float = 0.15  # of the slack, kept for what the profile does not know
-    _plans: dict[tuple[int, tuple[int, ...]], tuple[Deployment, Plan]] = field(default_factory=dict, repr=False)
+    _plans: dict[Key, tuple[Deployment, Plan]] = field(default_factory=dict, repr=False)
 
     def __call__(self, view: View) -> Plan:
         deployment = view.deployment
-        steps = tuple(_step(rate) for rate in _rates(view))
-        key = (id(deployment), steps)
+        rates = tuple(_step(max(rate, LEAST_RATE)) for rate in _rates(view))
+        ratios = _ratios(view)
+        key = (id(deployment), rates, ratios)
         known = self._plans.get(key)
         if known is None or known[0] is not deployment:
-            if len(self._plans) > 500:
+            if len(self._plans) > KEPT_PLANS:
                 self._plans.clear()
-            known = self._plans[key] = (deployment, self._plan(deployment, [RATE_STEP**step for step in steps]))
+            pace = Pace(deployment, tuple(tuple(RATE_STEP**step for step in row) for row in ratios))
+            known = self._plans[key] = (deployment, self._plan(pace, [RATE_STEP**step for step in rates]))
         return known[1]
 
-    def _plan(self, deployment: Deployment, rates: list[float]) -> Plan:
-        shares = worker_shares(deployment, rates)
+    def _plan(self, pace: Pace, rates: list[float]) -> Plan:
+        shares = worker_shares(pace, rates)
         lanes = tuple(
-            self._lane(deployment, number, rates[number] * self.caution, shares[number])
-            for number in range(len(deployment.applications))
+            self._lane(pace, number, rates[number] * self.caution, shares[number]) for number in range(len(rates))
         )
         return by_application(lanes, rate_window_ns=RATE_WINDOW_NS, planner="priced")
 
-    def _lane(self, deployment: Deployment, application: int, rate: float, share: float) -> Lane:
+    def _lane(self, pace: Pace, application: int, rate: float, share: float) -> Lane:
+        deployment = pace.deployment
         variants = deployment.variants_of(application)
         able = {kind for kind in deployment.kinds if any(deployment.variants[v].profile_on(kind) for v in variants)}
         workers = tuple(number for number, worker in enumerate(deployment.workers) if worker.kind in able)
         kinds = dict.fromkeys(deployment.workers[number].kind for number in workers)
         tables = tuple(
-            price_table(deployment, application, kind, rate, share * len(workers), len(workers), self.margin)
+            price_table(pace, application, kind, rate, share * len(workers), len(workers), self.margin)
             for kind in kinds
         )
         return Lane(
@@ -75,8 +98,8 @@ class Priced:
         )
 
 
-def _step(rate: float) -> int:
-    return math.ceil(math.log(max(rate, LEAST_RATE)) / math.log(RATE_STEP))
+def _step(value: float) -> int:
+    return math.ceil(math.log(value) / math.log(RATE_STEP) - 0.5)
 
 
 def _rates(view: View) -> list[float]:
@@ -88,7 +111,20 @@ def _rates(view: View) -> list[float]:
     return list(view.expected_rates) if view.expected_rates is not None else [0.0] * len(names)
 
 
-def worker_shares(deployment: Deployment, rates: list[float]) -> list[float]:
+def _ratios(view: View) -> tuple[tuple[int, ...], ...]:
+    """Measured over profiled latency by variant and kind, in steps. What slows most variants slows those, too, that
+    were not measured lately: none is taken to be faster than the median of those that were.
+    """
+    shape = (len(view.deployment.variants), len(view.deployment.kinds))
+    if view.telemetry is None:
+        return ((0,) * shape[1],) * shape[0]
+    ratio = view.telemetry.latency_ratio
+    measured = ratio[ratio != 1.0]
+    least = float(np.median(measured)) if measured.size else 1.0
+    return tuple(tuple(_step(max(value, least)) for value in row) for row in ratio.tolist())
+
+
+def worker_shares(pace: Pace, rates: list[float]) -> list[float]:
     """The share of all worker time that each application should have: upgrades are bought where they bring most.
 
     Every query starts on the cheapest variant. Steps to better ones are taken in order of accuracy gained per worker
@@ -99,11 +135,11 @@ def worker_shares(deployment: Deployment, rates: list[float]) -> list[float]:
     spent = np.zeros(len(rates))
     upgrades: list[tuple[float, int, float]] = []
     for application, rate in enumerate(rates):
-        points = frontier(deployment, application)
+        points = frontier(pace, application)
         spent[application] = rate * points[0][0]
         for before, after in pairwise(points):
             upgrades.append((-_slope(before, after), application, rate * (after[0] - before[0])))
-    left = len(deployment.workers) - float(spent.sum())
+    left = len(pace.deployment.workers) - float(spent.sum())
     for _, application, cost in sorted(upgrades):
         if left <= 0:
             break
@@ -114,15 +150,15 @@ def worker_shares(deployment: Deployment, rates: list[float]) -> list[float]:
     return [value / total for value in spent.tolist()]
 
 
-def frontier(deployment: Deployment, application: int, kind: str | None = None) -> list[tuple[float, float, int]]:
+def frontier(pace: Pace, application: int, kind: str | None = None) -> list[tuple[float, float, int]]:
     """(worker seconds per query, accuracy, variant), of those that no mixture of others beats, cheapest first."""
+    deployment = pace.deployment
     slo_ns = deployment.applications[application].slo_ns
     points = []
     for number in deployment.variants_of(application):
-        profile = deployment.variants[number].profile_on(kind or deployment.kinds[0])
-        if profile is not None:
-            latency = profile.table_ns[deployment.quantile]
-            largest = max(1, profile.largest_batch_within(slo_ns, deployment.quantile))
+        latency = pace.latency_ns(number, kind or deployment.kinds[0])
+        if latency is not None:
+            largest = max(1, int(np.searchsorted(latency, slo_ns, side="right")) - 1)
             least = float((latency[1 : largest + 1] / np.arange(1, largest + 1)).min())
             points.append((least / 1e9, deployment.variants[number].accuracy, number))
     hull: list[tuple[float, float, int]] = []
@@ -140,23 +176,23 @@ def _slope(before: tuple[float, float, int], after: tuple[float, float, int]) ->
 
 
 def price_table(
-    deployment: Deployment, application: int, kind: str, rate: float, capacity: float, workers: int, margin: float
+    pace: Pace, application: int, kind: str, rate: float, capacity: float, workers: int, margin: float
 ) -> Table:
     """The table for one kind of worker. `capacity`: workers' worth of time that the application may use."""
-    slo_ns = deployment.applications[application].slo_ns
+    slo_ns = pace.deployment.applications[application].slo_ns
     step_ns = max(1, math.ceil(slo_ns / SLACKS))
     queued = np.maximum(np.arange(QUEUED + 1), 1)[:, None]
     slack_ns = (np.arange(SLACKS + 1) * step_ns)[None, :] * (1.0 - margin)  # the least slack of each column
     # No batch may block a worker for so long that the next query finds none in time.
     blocking_ns = slo_ns * workers / (workers + 1)
-    points = frontier(deployment, application, kind)
+    points = frontier(pace, application, kind)
     sustained = max((place for place, point in enumerate(points) if point[0] * rate <= capacity), default=0)
     clearing_ns = points[sustained][0] * 1e9
     chosen = np.full((QUEUED + 1, SLACKS + 1), -1, np.int32)
     batch = np.zeros(chosen.shape, np.int32)
+    latencies = {number: latency for _, _, number in points if (latency := pace.latency_ns(number, kind)) is not None}
     for least_s, _, number in reversed(points[: sustained + 2]):
-        profile = deployment.profile(number, kind)
-        latency = profile.table_ns[deployment.quantile].astype(np.float64)
+        latency = latencies[number]
         each = latency[1:] / np.arange(1, len(latency))
         wanted = int(np.argmax(each <= EFFICIENT * each.min())) + 1
         fitting = np.searchsorted(latency, np.minimum(slack_ns, blocking_ns), side="right") - 1
@@ -168,9 +204,8 @@ def price_table(
         chosen[taken], batch[taken] = number, size[taken]
     # Nothing clears the queue in time: as many as fit, at the least worker time each.
     cheapest = points[0][2]
-    latency = deployment.profile(cheapest, kind).table_ns[deployment.quantile]
-    fitting = np.minimum(np.searchsorted(latency, slack_ns, side="right") - 1, queued)
-    fastest = min((point[2] for point in points), key=lambda v: deployment.profile(v, kind).table_ns[2, 1])
+    fitting = np.minimum(np.searchsorted(latencies[cheapest], slack_ns, side="right") - 1, queued)
+    fastest = min(latencies, key=lambda number: float(latencies[number][1]))
     lost = chosen < 0
     chosen[lost] = np.where(fitting > 0, cheapest, fastest)[lost]
     batch[lost] = np.maximum(fitting, 0)[lost]  # 0: as many as the dispatcher finds to fit

@@ -53,11 +53,13 @@ def replay(path: Path, progress: Callable[[float], None] | None = None) -> Repla
             if kind == journal.DECIDED:
                 _compare(ones[which], rest[0], number, result)
                 continue
-            now_ns = int(rest[0])
+            now_ns = _whole(rest[0])
             first_ns = now_ns if first_ns is None else first_ns
             result.span_ns = max(result.span_ns, now_ns - first_ns)
             _apply(kind, which, rest, ones, number, result)
-        except (KeyError, IndexError, TypeError, ValueError) as error:
+        except StrettoError as error:
+            raise StrettoError(f"{path.name}:{number}: {error}") from None
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             raise StrettoError(f"{path.name}:{number}: is no event ({type(error).__name__})") from None
         result.events += 1
         if progress is not None and number % 1000 == 0:
@@ -82,11 +84,13 @@ def lines(path: Path) -> Iterator[tuple[int, list[Any], float]]:
         read = 0
         for number, text in enumerate(iter(lambda: file.readline(MAX_LINE), b""), 1):
             read += len(text)
+            if len(text) == MAX_LINE:
+                raise StrettoError(f"{path.name}:{number}: is longer than a line of an event log can be")
             if not text.endswith(b"\n"):
                 return  # the server ended while it wrote this
             try:
                 content = json.loads(text)
-            except ValueError:
+            except (ValueError, RecursionError):
                 raise StrettoError(f"{path.name}:{number}: is no JSON") from None
             if number == 1:
                 if content != [journal.TITLE, journal.VERSION]:
@@ -98,7 +102,7 @@ def lines(path: Path) -> Iterator[tuple[int, list[Any], float]]:
 
 
 def _apply(kind: str, which: int, rest: list[Any], ones: dict[int, _One], number: int, result: Replay) -> None:
-    now_ns = int(rest[0])
+    now_ns = rest[0]
     if kind == journal.MADE:
         dispatcher = Dispatcher(from_plain(rest[2]), from_plain(rest[3]), correction=rest[1], now_ns=now_ns)
         ones[which] = _One(dispatcher)
@@ -106,23 +110,40 @@ def _apply(kind: str, which: int, rest: list[Any], ones: dict[int, _One], number
     one = ones[which]
     dispatcher = one.dispatcher
     if kind == journal.SUBMIT:
-        ticket = dispatcher.submit(now_ns, *rest[1])
+        *numbers, more = rest[1]
+        application, deadline_ns, tag, client, query_class, priority, demand = map(_whole, numbers)
+        ticket = dispatcher.submit(
+            now_ns, application, deadline_ns, tag, client, query_class, priority, demand, _truth(more)
+        )
         result.submitted += 1
         if ticket != rest[2]:
             _differ(result, f"line {number}: ticket {ticket} here, {rest[2]} live")
     elif kind == journal.CANCEL:
-        dispatcher.cancel(now_ns, rest[1], Outcome(rest[2]))
+        dispatcher.cancel(now_ns, _whole(rest[1]), Outcome(rest[2]))
     elif kind == journal.FINISHED:
-        dispatcher.finished(now_ns, rest[1], rest[2])
+        dispatcher.finished(now_ns, _whole(rest[1]), _truth(rest[2]))
     elif kind == journal.JOINED:
-        dispatcher.worker_joined(now_ns, rest[1])
+        dispatcher.worker_joined(now_ns, _whole(rest[1]))
     elif kind == journal.LEFT:
-        dispatcher.worker_left(now_ns, rest[1])
+        dispatcher.worker_left(now_ns, _whole(rest[1]))
     elif kind == journal.ADVANCE:
         dispatcher.advance(now_ns)
     else:
         dispatcher.adopt(now_ns, from_plain(rest[1]))
     one.decided += [decision_as_list(decision) for decision in dispatcher.decisions()]
+
+
+def _whole(value: Any) -> int:
+    """Another type would make Numba compile the dispatcher once more."""
+    if type(value) is not int or not -(2**63) <= value < 2**63:
+        raise TypeError(value)
+    return value
+
+
+def _truth(value: Any) -> bool:
+    if type(value) is not bool:
+        raise TypeError(value)
+    return value
 
 
 def _compare(one: _One, live: list[Any], number: int, result: Replay) -> None:

@@ -23,6 +23,7 @@ Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 Answer = tuple[int, bytes, list[Header]]
 MAX_ADDRESSES = 1024  # of known infer addresses, kept split
+TEXT_BYTES = 64  # the most that a value takes in JSON, with its share of spaces and brackets
 METRICS_TYPE: Header = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
 
 
@@ -38,6 +39,7 @@ class Asked:
     accepted: bytes = b""
     traceparent: bytes = b""
     limit: int = 0
+    elements: int = 0
     output: str = ""
 
 
@@ -116,7 +118,8 @@ class App:
         if rest == ["infer"]:
             _allow(method, "POST")
             answer = await self._infer(scope, receive, name, version)
-            if len(self._infers) < MAX_ADDRESSES:  # only addresses that were answered
+            # Only addresses that were answered, and each in one spelling: a client must not fill up the table.
+            if len(self._infers) < MAX_ADDRESSES and b"%" not in scope["raw_path"]:
                 self._infers[path] = (name, version)
                 self._direct[scope["raw_path"]] = (name, version)
             return answer
@@ -135,7 +138,10 @@ class App:
 
     async def _infer(self, scope: Scope, receive: Receive, name: str, version: str) -> Answer:
         asked = self.asked(scope["headers"], name, version)
-        body = await _body(receive, asked.limit)
+        try:
+            body = await _body(receive, asked.limit)
+        except ApiError as error:
+            raise self._plane.count_refusal(error) from None
         response = await self._plane.infer(self.decoded(asked, body), scope.get("stretto.open"))
         return self.encoded(asked, response)
 
@@ -146,7 +152,9 @@ class App:
         return self._direct.get(url)
 
     def asked(self, headers: list[Header], name: str, version: str) -> Asked:
-        """What the headers say; ApiError where the token is wrong, or the body is to be too large."""
+        """What the headers say; ApiError where the token is wrong, the application is not served, or the body is to be
+        larger than its largest input could make it.
+        """
         asked = Asked(name, version)
         authorization = b""
         for key, value in headers:
@@ -164,11 +172,13 @@ class App:
                 asked.traceparent = value
         if self._token is not None:
             self._check_token(authorization)
-        files = self._plane.service.files.get(name)
-        asked.limit = self._limits.body_bytes
-        if files is not None:
-            asked.limit = min(asked.limit, files.limits.max_body_bytes)
-            asked.output = files.output.name
+        limits, files = self._limits, self._plane.service.files.get(name)
+        if files is None:
+            raise self._plane.count_refusal(self._plane.not_served(name))
+        asked.output = files.output.name
+        asked.elements = files.limits.max_batch * files.limits.max_elements
+        useful = limits.header_json_bytes + TEXT_BYTES * asked.elements
+        asked.limit = min(limits.body_bytes, files.limits.max_body_bytes, useful)
         if asked.stated > asked.limit:
             raise self._plane.count_refusal(too_large(f"a request may have {asked.limit} bytes, not {asked.stated}"))
         return asked
@@ -177,7 +187,9 @@ class App:
         try:
             if asked.encoding:
                 body = inflate(body, asked.encoding, min(asked.limit, self._limits.inflated_bytes))
-            request = self._decoder.request(body, asked.header_length, asked.name, asked.version, asked.output)
+            request = self._decoder.request(
+                body, asked.header_length, asked.name, asked.version, asked.output, asked.elements
+            )
         except ApiError as error:
             self._plane.count_refusal(error)
             raise

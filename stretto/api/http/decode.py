@@ -1,9 +1,11 @@
-"""Bytes of a request into an InferRequest: JSON, or JSON with raw tensors behind it. Bad input is a 400, with a reason."""
+"""Bytes of a request into an InferRequest: JSON, or JSON with raw tensors behind it. Bad input is a 400."""
 
 from __future__ import annotations
 
 import math
+from array import array as packed
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -52,9 +54,18 @@ class Decoder:
         self._known: dict[bytes, Head] = {}
 
     def request(
-        self, body: bytes, header_length: bytes | None, application: str, version: str, only_output: str
+        self,
+        body: bytes,
+        header_length: bytes | None,
+        application: str,
+        version: str,
+        only_output: str,
+        max_elements: int = MAX_ELEMENTS,
     ) -> InferRequest:
-        """`header_length` is the value of Inference-Header-Content-Length, where it was sent."""
+        """`header_length` is the value of Inference-Header-Content-Length, where it was sent.
+
+        `max_elements` bounds what is taken apart one by one, numbers in JSON and strings; raw numbers cost nothing.
+        """
         if header_length is None:
             head, rest = read_head(memoryview(body), self._limits), memoryview(b"")
         else:
@@ -67,8 +78,10 @@ class Decoder:
         inputs: list[InputTensor] = []
         place = 0
         for entry in head.entries:
+            if (entry.size is None or entry.datatype == "BYTES") and entry.elements > max_elements:
+                raise too_large(f"input {entry.name} may have {max_elements} values, not {entry.elements}")
             if entry.size is None:
-                array = _listed(entry)
+                array = _listed(entry, self._limits.dimensions)
             else:
                 array = _raw(rest[place : place + entry.size], entry)
                 place += entry.size
@@ -160,10 +173,9 @@ def _shape(value: Any, name: str, limits: Limits) -> tuple[tuple[int, ...], int]
     for size in value:
         if type(size) is not int or size < 0:
             raise bad_request(f"the shape of input {name} must hold whole numbers from 0")
-    elements = math.prod(value)
-    if elements > MAX_ELEMENTS:
+    if math.prod(size or 1 for size in value) > MAX_ELEMENTS:  # numpy counts so too, even where there are no elements
         raise too_large(f"input {name} is too large")
-    return tuple(value), elements
+    return tuple(value), math.prod(value)
 
 
 def _raw(data: memoryview, entry: _Entry) -> Array:
@@ -178,10 +190,12 @@ def _raw(data: memoryview, entry: _Entry) -> Array:
     return array
 
 
-KINDS = {"b": "b", "i": "iu", "u": "iu", "f": "iuf"}  # what JSON may hold for a numpy kind
+# By numpy's kind: what JSON's values go through before they are an array. numpy itself would take texts too, and make
+# each as long as the longest.
+CODES = {"b": "b", "i": "q", "u": "Q", "f": "d"}
 
 
-def _listed(entry: _Entry) -> Array:
+def _listed(entry: _Entry, dimensions: int) -> Array:
     data, datatype, dtype = entry.data, entry.datatype, entry.dtype
     shape, elements, name = entry.shape, entry.elements, entry.name
     if not isinstance(data, list):
@@ -189,16 +203,19 @@ def _listed(entry: _Entry) -> Array:
     if datatype == "FP16":
         raise bad_request(f"input {name} is FP16, which JSON cannot hold; send it as binary data")
     if datatype == "BYTES":
-        return _strings(data, shape, elements, name)
+        return _strings(data, shape, elements, dimensions, name)
+    flat = _flat(data, dimensions, name)
+    if len(flat) != elements:
+        raise bad_request(f"input {name} of shape {list(shape)} needs {elements} values, and has {len(flat)}")
+    kind = dtype.kind
+    looked_at = flat if kind == "b" else flat[:1]
     try:
-        values = np.asarray(data)
-    except (ValueError, OverflowError):
-        raise bad_request(f"the data of input {name} is ragged, or no list of numbers") from None
-    if values.size != elements:
-        raise bad_request(f"input {name} of shape {list(shape)} needs {elements} values, and has {values.size}")
-    if elements and values.dtype.kind not in KINDS[dtype.kind]:
-        raise bad_request(f"the data of input {name} must be {datatype} values")
-    if dtype.kind in "iu" and elements:
+        if any((type(value) is bool) != (kind == "b") for value in looked_at):
+            raise TypeError
+        values = np.asarray(packed(CODES[kind], flat))
+    except (TypeError, OverflowError):
+        raise bad_request(f"the data of input {name} must be {datatype} values") from None
+    if kind in "iu" and elements:
         bounds = np.iinfo(dtype)
         if int(values.min()) < bounds.min or int(values.max()) > bounds.max:
             raise bad_request(f"the data of input {name} goes beyond {datatype}")
@@ -206,23 +223,25 @@ def _listed(entry: _Entry) -> Array:
         return values.astype(dtype).reshape(shape)
 
 
-def _strings(data: list[Any], shape: Any, elements: int, name: str) -> Array:
-    flat: list[bytes] = []
-    stack = [iter(data)]
-    while stack:
-        item = next(stack[-1], None)
-        if item is None:
-            stack.pop()
-        elif isinstance(item, list):
-            stack.append(iter(item))
-        elif isinstance(item, str):
-            flat.append(item.encode("utf-8", "surrogatepass"))
-        else:
-            raise bad_request(f"the data of input {name} must be strings")
+def _flat(data: list[Any], dimensions: int, name: str) -> list[Any]:
+    """The values of lists of lists …, which must be even; row by row."""
+    for _ in range(dimensions):
+        if not data or not isinstance(data[0], list):
+            return data
+        if any(type(part) is not list or len(part) != len(data[0]) for part in data):
+            raise bad_request(f"the data of input {name} is ragged")
+        data = list(chain.from_iterable(data))
+    return data
+
+
+def _strings(data: list[Any], shape: Any, elements: int, dimensions: int, name: str) -> Array:
+    flat = _flat(data, dimensions, name)
     if len(flat) != elements:
         raise bad_request(f"input {name} of shape {list(shape)} needs {elements} strings, and has {len(flat)}")
+    if not {str}.issuperset(map(type, flat)):
+        raise bad_request(f"the data of input {name} must be strings")
     array = np.empty(elements, object)
-    array[:] = flat
+    array[:] = [text.encode("utf-8", "surrogatepass") for text in flat]
     return array.reshape(shape)
 
 

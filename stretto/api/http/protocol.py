@@ -10,8 +10,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from httptools import HttpParserError, HttpParserUpgrade
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from stretto.api.errors import ApiError, Reason, too_large
@@ -34,12 +37,14 @@ class _NoEvent:
 
 
 NO_EVENT = _NoEvent()
+UNSOUND = "this is no sound HTTP request, or its headers are too large"
+FAILED = ApiError(Reason.FAILED, "the server failed on this request")
 
 
 class Direct:
-    """An inference on its way without a task. Its attributes are those of uvicorn's cycles that are looked at."""
+    """An inference on its way without a task. It has the attributes of uvicorn's cycles that the protocol looks at."""
 
-    __slots__ = ("asked", "disconnected", "entered", "keep_alive", "parts", "response_complete", "size")
+    __slots__ = ("asked", "body", "disconnected", "entered", "keep_alive", "response_complete")
     message_event = NO_EVENT
 
     def __init__(self, asked: Asked, keep_alive: bool):
@@ -47,34 +52,85 @@ class Direct:
         self.keep_alive = keep_alive
         self.disconnected = False
         self.response_complete = False
-        self.parts: list[bytes] = []
-        self.size = 0
+        self.body: bytes | bytearray = b""
         self.entered: Request | None = None
+
+
+class Flow(FlowControl):
+    """Reads nothing more while requests wait for their turn or answers for their reader: else a client that pipelines
+    without end, or never reads, fills our memory.
+    """
+
+    def __init__(self, transport: asyncio.Transport, pipeline: deque[Any]):
+        super().__init__(transport)
+        self._pipeline = pipeline
+
+    def resume_reading(self) -> None:
+        if self.read_paused and not (self.write_paused or self._pipeline or self._transport.is_closing()):
+            super().resume_reading()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if not self._transport.is_closing():
+            self.pause_reading()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self.resume_reading()
 
 
 def protocol_class(app: App, plane: Plane, limits: Limits) -> type[HttpToolsProtocol]:
     """uvicorn makes protocols itself, from a class; this one knows its plane."""
+    max_header_bytes = limits.http_header_bytes
 
     class Protocol(HttpToolsProtocol):
-        """Of one connection."""
+        """Of one connection. `cycle` is the request that was read last, `running` the one that is answered now."""
 
         cycle: Any
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
+            self.flow = Flow(transport, self.pipeline)
+            self.running: Any = None
             self.open_requests: set[Request] = set()
-            self.header_bytes = 0
+            self.unsound: ApiError | None = None  # to be sent after the answers to the requests before
             self.since_s = time.monotonic()  # the last request began, or the last answer was sent
             self.is_reading = True
+            self.has_head = False
+            self.has_body = False
+            self.header_bytes = 0
+            self.untold_bytes = 0
             if len(self.connections) > limits.connections:
                 self.refuse(ApiError(Reason.OVERLOADED, "there are too many connections; try again later", 1.0))
 
         def connection_lost(self, exc: Exception | None) -> None:
             super().connection_lost(exc)
+            self.pipeline.clear()
+            running = self.running
+            if running is None:
+                return
+            running.disconnected = True
             for request in tuple(self.open_requests):
                 plane.cancel(request)
-            if isinstance(self.cycle, Direct) and self.cycle.entered is not None:
-                plane.cancel(self.cycle.entered)
+            if isinstance(running, Direct) and running.entered is not None:
+                plane.cancel(running.entered)
+
+        def data_received(self, data: bytes) -> None:
+            if self.parser is None or self.transport.is_closing():
+                return
+            self._unset_keepalive_if_required()
+            rest: bytes | memoryview = data
+            while rest:
+                try:
+                    self.parser.feed_data(rest)
+                    break
+                except HttpParserUpgrade as upgrade:  # to nothing that we speak: the request is answered as it stands
+                    rest = memoryview(rest)[upgrade.args[0] :]
+                except HttpParserError:
+                    self.end_unsound()
+                    return
+            if self.is_reading:
+                self.count_untold(len(data))
 
         # -- the parser's callbacks ----------------------------------------------------------------------------------
 
@@ -82,16 +138,21 @@ def protocol_class(app: App, plane: Plane, limits: Limits) -> type[HttpToolsProt
             self.url = b""
             self.expect_100_continue = False
             self.headers = []
-            self.header_bytes = 0
+            self.header_bytes = self.untold_bytes = 0
             self.since_s = time.monotonic()
             self.is_reading = True
+            self.has_head = False
 
         def on_url(self, url: bytes) -> None:
-            self.count(len(url))
             self.url += url
+            self.header_bytes += len(url)
+            if self.header_bytes > max_header_bytes:
+                raise ValueError("the address is too long")  # the parser ends, and a 400 is sent
 
         def on_header(self, name: bytes, value: bytes) -> None:
-            self.count(len(name) + len(value) + 4)
+            self.header_bytes += len(name) + len(value) + 4
+            if self.header_bytes > max_header_bytes:
+                raise ValueError("headers are too large")
             name = name.lower()
             if name == b"expect" and value.lower() == b"100-continue":
                 self.expect_100_continue = True
@@ -100,8 +161,11 @@ def protocol_class(app: App, plane: Plane, limits: Limits) -> type[HttpToolsProt
         def on_headers_complete(self) -> None:
             before = self.cycle
             if before is None or before.response_complete:
+                if before is not None and not before.keep_alive:
+                    return  # the connection ends with the answer that was given
                 known = app.known_infer(self.url)
                 if known is not None and self.parser.get_method() == b"POST" and not self.expect_100_continue:
+                    self.has_head = True
                     self.begin_direct(known)
                     return
             url, headers, expects = self.url, self.headers, self.expect_100_continue
@@ -110,16 +174,24 @@ def protocol_class(app: App, plane: Plane, limits: Limits) -> type[HttpToolsProt
             self.headers.extend(headers)
             self.scope["stretto.open"] = self.open_requests  # type: ignore[typeddict-unknown-key]
             super().on_headers_complete()
+            self.headers = []  # those that follow the body say nothing
+            self.has_head = True
 
         def on_body(self, body: bytes) -> None:
+            self.has_body = True
             direct = self.cycle
             if not isinstance(direct, Direct):
                 super().on_body(body)
             elif not direct.response_complete:
-                direct.parts.append(body)
-                direct.size += len(body)
-                if direct.size > direct.asked.limit:
-                    self.answer(*encode_error(too_large(f"a request may have {direct.asked.limit} bytes")), last=True)
+                if not direct.body:
+                    direct.body = body
+                else:  # not a list of parts: a client may send two bytes at a time
+                    if isinstance(direct.body, bytes):
+                        direct.body = bytearray(direct.body)
+                    direct.body += body
+                if len(direct.body) > direct.asked.limit:
+                    error = plane.count_refusal(too_large(f"a request may have {direct.asked.limit} bytes"))
+                    self.answer(direct, *encode_error(error), is_early=True)
 
         def on_message_complete(self) -> None:
             self.is_reading = False
@@ -128,88 +200,131 @@ def protocol_class(app: App, plane: Plane, limits: Limits) -> type[HttpToolsProt
                 super().on_message_complete()
             elif not direct.response_complete:
                 self.enter(direct)
+            elif not direct.keep_alive:
+                self.transport.close()
 
         # -- inferences without a task -------------------------------------------------------------------------------
 
         def begin_direct(self, known: tuple[str, str]) -> None:
             keep_alive = self.parser.get_http_version() != "1.0" and self.parser.should_keep_alive()
             try:
-                self.cycle = Direct(app.asked(self.headers, *known), keep_alive)
+                self.cycle = self.running = Direct(app.asked(self.headers, *known), keep_alive)
             except ApiError as error:
-                self.cycle = Direct(app.no_asked, keep_alive)
-                self.answer(*encode_error(error), last=True)  # the body that follows is not read
+                self.cycle = self.running = direct = Direct(app.no_asked, keep_alive)
+                self.answer(direct, *encode_error(error), is_early=True)
 
         def enter(self, direct: Direct) -> None:
-            body = direct.parts[0] if len(direct.parts) == 1 else b"".join(direct.parts)
-            direct.parts.clear()
+            body = bytes(direct.body)
+            direct.body = b""
 
             def done(result: InferResponse | ApiError) -> None:
                 direct.entered = None
-                if direct.disconnected:
+                if direct.disconnected or direct.response_complete:
                     return
                 if isinstance(result, ApiError):
-                    self.answer(*encode_error(result))
+                    self.answer(direct, *encode_error(result))
                 else:
-                    self.answer(*app.encoded(direct.asked, result))
+                    self.answer(direct, *app.encoded(direct.asked, result))
 
             try:
                 entered = plane.begin(app.decoded(direct.asked, body), done)
                 if not direct.response_complete:
                     direct.entered = entered
             except ApiError as error:
-                self.answer(*encode_error(error))
+                done(error)
             except Exception:
                 log.exception("a request failed")
-                self.answer(*encode_error(ApiError(Reason.FAILED, "the server failed on this request")), last=True)
+                done(FAILED)
 
-        def answer(self, status: int, body: bytes, headers: list[Header], last: bool = False) -> None:
-            """The answer to the direct call; `last` ends the connection."""
-            direct = self.cycle
-            last = last or not direct.keep_alive
-            self.transport.write(_bytes_of(status, body, headers, last))
+        def answer(
+            self, direct: Direct, status: int, body: bytes, headers: list[Header], is_early: bool = False
+        ) -> None:
+            """`is_early`: the body is still on its way. It is read and forgotten, for a client that met a closed
+            connection while it sends would not see the answer.
+            """
+            self.transport.write(_bytes_of(status, body, headers, not direct.keep_alive))
             direct.response_complete = True
             self.since_s = time.monotonic()
-            if last:
-                self.transport.close()
             self.server_state.total_requests += 1
-            if self.transport.is_closing():
-                return
-            self.flow.resume_reading()
-            if self.pipeline:
-                self.cycle, after = self.pipeline.pop()
-                self._start_asgi_task(self.cycle, after)
+            if not direct.keep_alive:
+                if not is_early:
+                    self.transport.close()
+            elif self.flow.read_paused:
+                self.flow.resume_reading()
+                if self.pipeline:
+                    self._start_asgi_task(*self.pipeline.pop())
+                else:
+                    self.send_unsound()
+
+        # -- requests that wait for their turn -----------------------------------------------------------------------
+
+        def _start_asgi_task(self, cycle: Any, after: Any) -> None:
+            self.running = cycle
+            super()._start_asgi_task(cycle, after)
+
+        def on_response_complete(self) -> None:
+            self.since_s = time.monotonic()
+            super().on_response_complete()
+            self.send_unsound()
 
         # -- what is refused -----------------------------------------------------------------------------------------
 
-        def count(self, size: int) -> None:
-            self.header_bytes += size
-            if self.header_bytes > limits.http_header_bytes:
-                raise ValueError("headers are too large")  # the parser ends, and a 400 is sent
-
-        def data_received(self, data: bytes) -> None:
-            if self.parser is None or self.transport.is_closing():
+        def count_untold(self, size: int) -> None:
+            """The parser keeps a header to itself until it is whole, and tells nothing of a chunk's extensions."""
+            if self.has_head and self.has_body:
+                self.has_body = False
                 return
-            super().data_received(data)
+            self.untold_bytes += size
+            if self.untold_bytes > max_header_bytes:
+                self.end_unsound()
 
-        def send_400_response(self, msg: str) -> None:
-            self.refuse(ApiError(Reason.BAD_REQUEST, "this is no sound HTTP request, or its headers are too large"))
+        def end_unsound(self) -> None:
+            """Nothing more is read. Sound requests before are answered first, so that answers keep their order."""
+            if self.transport.is_closing():
+                return
+            self.parser = None  # type: ignore[assignment]
+            self.unsound = ApiError(Reason.BAD_REQUEST, UNSOUND)
+            cycle, is_its_own = self.cycle, self.is_reading and self.has_head
+            self.is_reading = False
+            if is_its_own and cycle.response_complete:
+                self.transport.close()  # it was answered before its body was read
+            elif is_its_own and cycle is self.running:
+                cycle.disconnected = True  # whatever waits for its body
+                self.refuse(self.unsound)
+            else:
+                if is_its_own:
+                    self.pipeline.popleft()
+                    cycle.response_complete = True
+                self.flow.pause_reading()
+                self.send_unsound()
+
+        def send_unsound(self) -> None:
+            if self.unsound is not None and (self.running is None or self.running.response_complete):
+                self.refuse(self.unsound)
 
         def refuse(self, error: ApiError) -> None:
             """An error and the end of the connection."""
-            plane.count_refusal(error)
-            self.transport.write(_bytes_of(*encode_error(error), last=True))
-            self.transport.close()
+            if not self.transport.is_closing():
+                plane.count_refusal(error)
+                self.transport.write(_bytes_of(*encode_error(error), last=True))
+                self.transport.close()
 
         def end_if_slow(self, now_s: float) -> None:
             """A request that does not become complete, or a connection that nobody uses, is not kept for ever."""
             idle_s = now_s - self.since_s
-            is_over = self.cycle is None or self.cycle.response_complete
-            if (self.is_reading and idle_s > limits.header_timeout_s) or (is_over and idle_s > limits.keep_alive_s):
+            if self.flow.write_paused or self.transport.is_closing():
+                if idle_s > limits.keep_alive_s:  # nobody reads the answer
+                    self.transport.abort()
+            elif self.flow.read_paused:
+                return  # it is we who do not read
+            elif (self.is_reading and idle_s > limits.header_timeout_s) or (
+                (self.running is None or self.running.response_complete) and idle_s > limits.keep_alive_s
+            ):
                 self.transport.close()
 
         @property
         def is_answering(self) -> bool:
-            return isinstance(self.cycle, Direct) and not self.cycle.response_complete
+            return isinstance(self.running, Direct) and not self.running.response_complete
 
     return Protocol
 

@@ -24,12 +24,12 @@ CLOSEST = 1 / 256  # of the range of loads; accuracy may fall more steeply than 
 
 @dataclass(frozen=True, eq=False)
 class Library:
-    """Policies in order of load. `complete`: up to the highest load the next higher policy is close enough."""
+    """Policies in order of load. Up to the load `complete_to` the next higher policy is close enough to stand in."""
 
     task: Task
     options: Options
     policies: tuple[Policy, ...] = ()
-    complete: bool = False
+    complete_to: float = 0.0
 
     def covering(self, load: float) -> Policy | None:
         """The policy of the lowest load that is at least `load` (section 3.2.2); None where there is none."""
@@ -70,7 +70,7 @@ def make_library(
                 progress(len(known), len(known) + sum(load not in known for load in wanted))
         wanted = _between(known, largest_gap, CLOSEST * (top - bottom))
     policies = tuple(known[load] for load in sorted(known))
-    return Library(task, options, policies, complete=True)
+    return Library(task, options, policies, complete_to=top)
 
 
 def _between(known: dict[float, Policy], largest_gap: float, closest: float) -> list[float]:

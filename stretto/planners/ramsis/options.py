@@ -40,6 +40,14 @@ class Objective(IntEnum):
     DECISION = 1  # as printed: each decision epoch counts once, waiting at an empty queue included
 
 
+class Pruning(IntEnum):
+    """Section 4.3.3: which variants are not considered."""
+
+    ONE_QUERY = 0  # those beaten in accuracy and in the latency of a single query: the Pareto front of figure 3
+    EVERY_BATCH = 1  # those beaten in accuracy and at every batch size; keeps what batches better than its betters
+    NONE = 2
+
+
 @dataclass(frozen=True)
 class Options:
     """`slack_steps` is D of section 4.2.2; 0 asks for model-based discretisation (section 4.2.1)."""
@@ -50,7 +58,7 @@ class Options:
     late: LateRule = LateRule.SERVE
     balancing: Balancing = Balancing.ROUND_ROBIN
     objective: Objective = Objective.QUERY
-    prune: bool = True  # only variants on the Pareto front, section 4.3.3
+    pruning: Pruning = Pruning.ONE_QUERY
     tolerance: float = 1e-6  # of the objective, which is a fraction
     law: Law = field(default_factory=Poisson)
 
@@ -71,7 +79,7 @@ class Options:
             "late queries": self.late.name.lower(),
             "balancing": self.balancing.name.lower(),
             "objective": f"per {self.objective.name.lower()}",
-            "pruning": "pareto front" if self.prune else "none",
+            "pruning": self.pruning.name.lower(),
             "tolerance": repr(self.tolerance),
             "arrivals": self.law.name,
         }

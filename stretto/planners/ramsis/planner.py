@@ -17,7 +17,7 @@ from stretto.core.telemetry import View
 from stretto.planners.ramsis.laws import Gamma, Law, Poisson
 from stretto.planners.ramsis.library import Library
 from stretto.planners.ramsis.monitor import RATE_WINDOW_NS, lane_name, measured_load
-from stretto.planners.ramsis.options import Balancing, Batching, LateRule, Objective, Options
+from stretto.planners.ramsis.options import Balancing, Batching, LateRule, Objective, Options, Pruning
 from stretto.planners.ramsis.policy import Policy, make_policy
 from stretto.planners.ramsis.sharing import shared_out
 from stretto.planners.ramsis.store import Stored, matching
@@ -45,15 +45,16 @@ class Ramsis:
     drop: bool = False
     shortest: bool = False
     per_decision: bool = False
+    every_batch: bool = False
     gamma_shape: float = 1.0
     workers: Mapping[str, int] = field(default_factory=dict)
     stored: Sequence[Stored] = ()
     request: Request | None = None
-    _libraries: dict[tuple[str, str], Library] = field(default_factory=dict, init=False)
-    _asked: set[tuple[str, str, float]] = field(default_factory=set, init=False)
-    _shares: tuple[tuple[int, ...], ...] = field(default=(), init=False)
+    _libraries: dict[tuple[str, str, int], Library] = field(default_factory=dict, init=False)
+    _asked: set[tuple[str, str, int, float]] = field(default_factory=set, init=False)
     _deployment: Deployment | None = field(default=None, init=False)
-    _last: tuple[dict[tuple[str, str], Policy], Plan] | None = field(default=None, init=False)
+    _shares: tuple[tuple[int, ...], ...] = field(default=(), init=False)
+    _last: _Last | None = field(default=None, init=False)
 
     @property
     def options(self) -> Options:
@@ -66,51 +67,64 @@ class Ramsis:
             late=LateRule.DROP if self.drop else LateRule.SERVE,
             balancing=Balancing.SHORTEST if self.shortest else Balancing.ROUND_ROBIN,
             objective=Objective.DECISION if self.per_decision else Objective.QUERY,
+            pruning=Pruning.EVERY_BATCH if self.every_batch else Pruning.ONE_QUERY,
             law=law,
         )
 
     def add(self, task: Task, policy: Policy) -> None:
         """A policy that was asked for has been made."""
-        key = (task.application, task.kind)
+        key = (task.application, task.kind, task.workers)
         if key in self._libraries:
             self._libraries[key] = self._libraries[key].added(policy)
 
     def policies(self) -> dict[tuple[str, str], Policy]:
         """The policies in force, by application and worker kind."""
-        return dict(self._last[0]) if self._last is not None else {}
+        if self._last is None:
+            return {}
+        return {(name, kind): policy for (name, kind, _), policy in self._last.chosen.items()}
 
     def __call__(self, view: View) -> Plan:
         deployment = view.deployment
         if deployment is not self._deployment:
-            self._prepare(view)
-        loads = {
-            application.name: measured_load(view, number) for number, application in enumerate(deployment.applications)
-        }
-        chosen = {key: self._policy(key, loads[key[0]]) for key in self._libraries}
-        if self._last is None or any(chosen[key] is not self._last[0][key] for key in chosen):
-            self._last = (chosen, self._plan(deployment, chosen))
-        return self._last[1]
-
-    def _prepare(self, view: View) -> None:
-        """Share the workers out, and find what is stored for each application and kind."""
-        deployment = view.deployment
-        self._deployment, self._last = deployment, None
-        self._shares = shared_out(deployment, view.rates(), self.workers)
-        self._libraries.clear()
-        self._asked.clear()
-        for number, own in enumerate(self._shares):
+            self._deployment, self._last = deployment, None
+            self._shares = shared_out(deployment, view.rates(), self.workers)
+            self._libraries.clear()
+            self._asked.clear()
+        served = self._served(view)
+        chosen = {}
+        for number, own in enumerate(served):
             for kind in dict.fromkeys(deployment.workers[worker].kind for worker in own):
                 task = task_of(deployment, number, kind, len(own))
-                found = matching(self.stored, task, self.options) if self.stored else Library(task, self.options)
-                self._libraries[task.application, kind] = found
+                key = (task.application, kind, len(own))
+                if key not in self._libraries:
+                    self._libraries[key] = self._library(task, is_whole=own == self._shares[number])
+                chosen[key] = self._policy(key, measured_load(view, number))
+        last = self._last
+        same = last is not None and last.served == served and all(chosen[k] is last.chosen.get(k) for k in chosen)
+        if last is None or not same:
+            last = self._last = _Last(served, chosen, self._plan(deployment, served, chosen))
+        return last.plan
 
-    def _policy(self, key: tuple[str, str], load: float | None) -> Policy:
+    def _served(self, view: View) -> tuple[tuple[int, ...], ...]:
+        """The workers of each application that are there: a policy is for as many as queries are dealt to."""
+        if view.telemetry is None:
+            return self._shares
+        alive = view.telemetry.worker_alive
+        return tuple(tuple(worker for worker in own if alive[worker]) or own for own in self._shares)
+
+    def _library(self, task: Task, is_whole: bool) -> Library:
+        """What is stored for a task. With workers lost there is nothing stored, and that is no mistake."""
+        if not self.stored or not is_whole:
+            return Library(task, self.options)
+        return matching(self.stored, task, self.options)
+
+    def _policy(self, key: tuple[str, str, int], load: float | None) -> Policy:
         """The policy of the lowest load that covers this one; a missing one is made or asked for."""
         library = self._libraries[key]
         capacity = library.task.capacity()
         wanted = min(UNKNOWN_LOAD * capacity if load is None else max(load, 1e-3 * capacity), HIGHEST * capacity)
         found = library.covering(wanted)
-        if found is not None and (library.complete or found.load <= wanted * RUNG):
+        if found is not None and (wanted <= library.complete_to or found.load <= wanted * RUNG):
             return found
         # A stated load is taken as it is; measured ones waver, and share a rung.
         exact = not library.policies
@@ -124,30 +138,49 @@ class Ramsis:
         self._libraries[key] = library.added(made)
         return made
 
-    def _plan(self, deployment: Deployment, chosen: Mapping[tuple[str, str], Policy]) -> Plan:
+    def _plan(
+        self,
+        deployment: Deployment,
+        served: tuple[tuple[int, ...], ...],
+        chosen: Mapping[tuple[str, str, int], Policy],
+    ) -> Plan:
         options = self.options
         rule = RouteRule.SHORTEST if options.balancing is Balancing.SHORTEST else RouteRule.ROUND_ROBIN
         lanes: list[Lane] = []
         routes: list[Route] = []
-        for number, (application, own) in enumerate(zip(deployment.applications, self._shares, strict=True)):
-            tables = {
-                kind: policy.table(_numbers(deployment, number, self._libraries[name, kind].task), kind)
-                for (name, kind), policy in chosen.items()
+        for number, (application, own) in enumerate(zip(deployment.applications, served, strict=True)):
+            tasks = {
+                kind: self._libraries[name, kind, count].task
+                for name, kind, count in chosen
                 if name == application.name
             }
+            tables = {
+                kind: chosen[application.name, kind, len(own)].table(_numbers(deployment, number, task), kind)
+                for kind, task in tasks.items()
+            }
             routes.append(Route(rule, tuple(range(len(lanes), len(lanes) + len(own)))))
-            lanes.extend(
-                Lane(
-                    name=lane_name(application.name, deployment.workers[worker].name),
-                    workers=(worker,),
-                    select=tables[deployment.workers[worker].kind],
-                    order=Order.EARLIEST_DEADLINE,
-                    release=Eager(self._libraries[application.name, deployment.workers[worker].kind].task.max_batch),
-                    late=Late.DROP_WHEN_DISPATCHED if options.late is LateRule.DROP else Late.KEEP,
+            for worker in own:
+                name, kind = deployment.workers[worker].name, deployment.workers[worker].kind
+                lanes.append(
+                    Lane(
+                        name=lane_name(application.name, name),
+                        workers=(worker,),
+                        select=tables[kind],
+                        order=Order.EARLIEST_DEADLINE,
+                        release=Eager(tasks[kind].max_batch),
+                        late=Late.DROP_WHEN_DISPATCHED if options.late is LateRule.DROP else Late.KEEP,
+                    )
                 )
-                for worker in own
-            )
         return Plan(tuple(lanes), tuple(routes), rate_window_ns=RATE_WINDOW_NS, planner="ramsis")
+
+
+@dataclass(frozen=True, eq=False)
+class _Last:
+    """What was planned last, and from what."""
+
+    served: tuple[tuple[int, ...], ...]
+    chosen: Mapping[tuple[str, str, int], Policy]
+    plan: Plan
 
 
 def _numbers(deployment: Deployment, application: int, task: Task) -> list[int]:

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from stretto.core.plan import Table
 from stretto.planners.ramsis.model import Model, model_of
-from stretto.planners.ramsis.options import Options
+from stretto.planners.ramsis.options import Options, Pruning
 from stretto.planners.ramsis.solve import Solution, policy_iteration
-from stretto.planners.ramsis.task import Task, pareto_front
+from stretto.planners.ramsis.task import Task, pareto_front, undominated
 
 TABLE_STEPS = 500  # of a table for uneven slacks: the dispatcher's columns are even
 
@@ -62,10 +62,17 @@ class Policy:
 
 def make_policy(task: Task, options: Options, load: float) -> Policy:
     """The best policy for a load (queries/s over all workers), to the tolerance of the options."""
-    kept = pareto_front(task) if options.prune else list(range(len(task.variants)))
+    kept = considered(task, options.pruning)
     model = model_of(task.only(kept), load, options)
     solution = policy_iteration(model.process, options.tolerance, model.space.after_empty)
     return policy_of(task.only(kept), model, solution, load, kept)
+
+
+def considered(task: Task, pruning: Pruning) -> list[int]:
+    """The places of the variants that a policy chooses from."""
+    if pruning is Pruning.NONE:
+        return list(range(len(task.variants)))
+    return pareto_front(task) if pruning is Pruning.ONE_QUERY else undominated(task)
 
 
 def policy_of(task: Task, model: Model, solution: Solution, load: float, kept: Sequence[int]) -> Policy:

@@ -35,7 +35,7 @@ class Stored:
     file: str
     described: dict[str, str]
     variants: tuple[str, ...]
-    complete: bool
+    complete_to: float
     policies: tuple[Policy, ...]
 
 
@@ -50,7 +50,7 @@ def save_libraries(path: Path, libraries: Sequence[Library]) -> None:
             {
                 "for": description(library.task, library.options),
                 "variants": library.task.variants,
-                "complete": library.complete,
+                "complete to": library.complete_to,
             }
         )
         policies = library.policies
@@ -95,7 +95,7 @@ def matching(stored: Sequence[Stored], task: Task, options: Options) -> Library:
     wanted = description(task, options)
     for one in stored:
         if one.described == wanted:
-            return Library(task, options, one.policies, one.complete)
+            return Library(task, options, one.policies, one.complete_to)
     nearest = max(stored, key=lambda one: _alike(one.described, wanted), default=None)
     if nearest is None:
         raise StrettoError(f"there are no stored policies for application {task.application}")
@@ -151,4 +151,4 @@ def _stored(name: str, number: int, told: Any, arrays: Any) -> Stored:
         for i in range(len(load))
     )
     described = {str(what): str(value) for what, value in told["for"].items()}
-    return Stored(name, described, variants, bool(told["complete"]), policies)
+    return Stored(name, described, variants, float(told["complete to"]), policies)

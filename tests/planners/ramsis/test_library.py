@@ -23,7 +23,7 @@ def test_neighbours_are_less_than_a_point_apart() -> None:
         task, OPTIONS, 10.0, task.capacity(), progress=lambda done, total: told.append((done, total))
     )
     loads = [policy.load for policy in library.policies]
-    assert library.complete
+    assert library.complete_to == task.capacity()
     assert loads == sorted(set(loads))
     assert (loads[0], loads[-1]) == (10.0, task.capacity())
     for lower, upper in itertools.pairwise(library.policies):

@@ -66,7 +66,7 @@ def at_load(planner: Ramsis, deployment: Deployment, load: float) -> float:
 def stored_for(task: Task, low: float, high: float) -> Stored:
     options = Options(slack_steps=STEPS)
     library = make_library(task, options, low, high, largest_gap=0.05)
-    return Stored("policies.npz", description(task, options), task.variants, True, library.policies)
+    return Stored("policies.npz", description(task, options), task.variants, library.complete_to, library.policies)
 
 
 @pytest.mark.parametrize("shortest", [False, True])
@@ -140,6 +140,26 @@ def test_a_missing_policy_is_asked_for_once_and_used_when_it_comes() -> None:
     assert 130.5 <= load <= 130.5 * 1.06
     planner.add(task, make_policy(task, planner.options, load))
     assert at_load(planner, deployment, 130.0) == load
+    assert at_load(planner, deployment, 101.0) == load  # above the stored ones: the gap is not said to be small
+    assert len(asked) == 2
+
+
+def test_with_a_worker_lost_the_policy_is_for_those_that_are_left() -> None:
+    deployment = small_deployment(3)
+    stored = stored_for(task_of(deployment, 0), 20.0, 100.0)
+    planner = Ramsis(slack_steps=STEPS, stored=(stored,))
+    whole = planner(View(deployment, expected_rates=(60.0,)))
+    telemetry = reading(deployment, tuple(lane.name for lane in whole.lanes), [20.0] * 3)
+    lost = replace(telemetry, worker_alive=np.array([True, False, True]))
+    plan = planner(View(deployment, lost.now_ns, lost, lost))
+    check_plan(plan, deployment)
+    assert [lane.workers for lane in plan.lanes] == [(0,), (2,)]
+    (policy,) = planner.policies().values()
+    expected = make_policy(task_of(deployment, 0, workers=2), planner.options, policy.load)
+    assert policy.load == pytest.approx(60.0)
+    assert (policy.variant == expected.variant).all()
+    back = planner(View(deployment, telemetry.now_ns, telemetry, telemetry))
+    assert [lane.workers for lane in back.lanes] == [(0,), (1,), (2,)]
 
 
 def test_each_application_has_its_own_workers_and_policy() -> None:

@@ -8,7 +8,7 @@ import pytest
 from stretto.core.errors import StrettoError
 from stretto.planners.ramsis.options import Batching, LateRule, Options
 from stretto.planners.ramsis.states import Rows, rows_of, space_of
-from stretto.planners.ramsis.task import pareto_front, task_of
+from stretto.planners.ramsis.task import pareto_front, task_of, undominated
 from tests.planners.ramsis.tasks import image_deployment, needs_measurements, small_deployment, small_task
 
 MS = 1_000_000
@@ -90,6 +90,20 @@ def test_every_state_has_an_action_and_no_promise_is_broken(steps: int, batching
 def test_a_variant_that_another_beats_in_both_is_pruned() -> None:
     task = task_of(small_deployment(), 0)
     assert [task.variants[m] for m in pareto_front(task)] == ["fast", "middle", "slow"]
+
+
+def test_a_variant_that_batches_better_is_kept_where_every_batch_counts() -> None:
+    """Like shufflenet_v2_x1_5: slower than mobilenet_v3_large for one query and less accurate, faster for two."""
+    task = small_task()
+    latency = task.latency_ns.copy()
+    latency[1, 1:] = latency[0, 1:] + 1  # a little slower than the fast one, and less accurate
+    latency[1, 2:] -= 2
+    beaten = replace(task, accuracy=np.array([0.7, 0.6, 0.9]), latency_ns=latency)
+    assert pareto_front(beaten) == [0, 2]
+    assert undominated(beaten) == [1, 0, 2]
+    assert undominated(task_of(small_deployment(), 0)) == [0, 1, 2]
+    twice = task.only([0, 0, 2])
+    assert undominated(twice) == [0, 2]
 
 
 @needs_measurements

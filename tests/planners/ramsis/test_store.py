@@ -28,7 +28,7 @@ def test_there_and_back(library: Library, tmp_path: Path) -> None:
     path = tmp_path / "policies.npz"
     save_libraries(path, [library])
     found = matching(load_libraries(path), small_task(), OPTIONS)
-    assert found.complete
+    assert found.complete_to == library.complete_to == 100.0
     for ours, theirs in zip(library.policies, found.policies, strict=True):
         assert (ours.load, ours.expectation) == (theirs.load, theirs.expectation)
         assert (ours.variant == theirs.variant).all()

@@ -23,5 +23,6 @@ class Limits:
     streams_per_connection: int = 4096  # gRPC: concurrent calls
     requests_per_stream: int = 256  # gRPC: unanswered requests of one ModelStreamInfer
     waiting_requests: int = 20_000  # in the whole server; beyond that: overloaded
+    pipelined_requests: int = 256  # HTTP: of one connection, that wait for the answer to an earlier one
     header_timeout_s: float = 20.0  # a request must be complete so long after its first byte
     keep_alive_s: float = 75.0

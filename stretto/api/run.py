@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from stretto.api.bounds import rehearse_bounds
 from stretto.api.server import Listen, Listeners
 from stretto.dispatch.dispatcher import Dispatcher
 from stretto.live.engine import MakeDispatcher
@@ -71,7 +72,12 @@ async def serve(options: ServeOptions, started: Started, make_dispatcher: MakeDi
 
 async def _prepare() -> None:
     """Compiled code is loaded, or made on the first start of all; who waits is told why."""
-    work = asyncio.ensure_future(asyncio.to_thread(rehearse))
+
+    def compile_all() -> None:
+        rehearse()
+        rehearse_bounds()
+
+    work = asyncio.ensure_future(asyncio.to_thread(compile_all))
     done, _ = await asyncio.wait({work}, timeout=TELL_AFTER_S)
     if not done:
         log.warning("compiling the dispatcher, which the first start on a machine needs; it takes about a minute")

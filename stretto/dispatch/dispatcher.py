@@ -12,7 +12,7 @@ from stretto.core.check import check_plan
 from stretto.core.deployment import Deployment
 from stretto.core.errors import PlanError, StrettoError
 from stretto.core.outcome import OUTCOME_COUNT, Outcome
-from stretto.core.plan import Plan, Worklist
+from stretto.core.plan import Plan, RouteRule, Worklist
 from stretto.core.telemetry import Telemetry, WaitingQuery
 from stretto.dispatch import events
 from stretto.dispatch.compiled import compiled
@@ -22,6 +22,7 @@ from stretto.dispatch.records import NEVER, RATE_BUCKETS, DecisionKind, Status
 
 FIRST_SLOTS = 1024
 MAX_SLOTS = 2**26
+DEALING = (RouteRule.ROUND_ROBIN, RouteRule.SHORTEST, RouteRule.WEIGHTED)
 KEPT_ESTIMATES = ("rate_first_ns", "rate_edge_ns", "rate_bucket", "rate_total", "rate", "cap")
 
 
@@ -242,6 +243,7 @@ class Dispatcher:
             memory.state["random"] = np.uint64(plan.seed)
         self._empty_buffer()
         slots = self._waiting_slots()
+        kept = self._kept_lanes(slots, plan)
         same_window = self.plan.rate_window_ns == plan.rate_window_ns
         memory.state["waiting"] = 0
         lay_out_plan(memory, self.deployment, plan)
@@ -256,7 +258,24 @@ class Dispatcher:
                 counts[number] = buckets
         self._mark_works(plan)
         _find_all_fastest(self._state)
-        events.adopted(self._state, now_ns, slots)
+        events.adopted(self._state, now_ns, slots, kept)
+
+    def _kept_lanes(self, slots: Any, plan: Plan) -> Any:
+        """For each waiting query the lane of the new plan that has the name of its lane, where its route still leads
+        there by turns or by chance; -1 where it must be routed anew. Dealing all of them out again would mix queues.
+        """
+        kept = np.full(len(slots), -1, dtype=np.int64)
+        if not len(slots):
+            return kept
+        numbers = {lane.name: number for number, lane in enumerate(plan.lanes)}
+        by_lane = [numbers.get(lane.name, -1) for lane in self.plan.lanes]
+        doors = [set(route.lanes) if route.rule in DEALING else set() for route in plan.routes]
+        queries = self.memory["queries"]
+        for place, slot in enumerate(slots):
+            lane, application = int(queries[slot]["lane"]), int(queries[slot]["application"])
+            if queries[slot]["demand"] < 0 and by_lane[lane] in doors[application]:
+                kept[place] = by_lane[lane]
+        return kept
 
     def _check_works(self, plan: Plan) -> None:
         """Refuses a pre-formed batch that would answer a query with another application's variant."""

@@ -215,12 +215,16 @@ def worker_joined(state: Any, now_ns: int, worker_index: int) -> None:
 
 
 @compiled
-def adopted(state: Any, now_ns: int, slots: Any) -> None:
-    """A new plan is in place, its lanes empty: the queries in `slots` (oldest first) move in, then all look around."""
+def adopted(state: Any, now_ns: int, slots: Any, kept: Any) -> None:
+    """A new plan is in place, its lanes empty: the queries in `slots` (oldest first) move in, then all look around.
+
+    `kept` holds the lane that a query stays in, or -1 where it is routed anew.
+    """
     s = state[0]
     s.now_ns = max(s.now_ns, now_ns)
-    for slot in slots:
-        enqueue(s, route_query(s, slot), slot)
+    for place in range(len(slots)):
+        lane_index = kept[place]
+        enqueue(s, lane_index if lane_index != NONE else route_query(s, slots[place]), slots[place])
     for lane_index in range(s.lanes_count):
         refresh(s, lane_index, s.now_ns)
     for worker_index in range(s.workers_count):

@@ -32,10 +32,12 @@ def round_robin(route: Any) -> int:
 
 @compiled
 def shortest(s: Any, route: Any) -> int:
-    """The lane with the fewest waiting among those that somebody serves; the first of equals."""
+    """The lane with the fewest waiting among those that somebody serves; equals take turns."""
     lane_of = int64s(s.route_lanes_at, s.route_lanes_count)
-    best = 0
-    for position in range(1, route.count):
+    first = round_robin(route)
+    best = first
+    for step in range(1, route.count):
+        position = (first + step) % route.count
         lane = lanes(s)[lane_of[route.first + position]]
         other = lanes(s)[lane_of[route.first + best]]
         if lane.alive > 0 and (other.alive == 0 or lane.length < other.length):
@@ -68,8 +70,8 @@ def lane_alive(s: Any, slot: int, lane_index: int) -> int:
     route = routes(s)[queries(s)[slot].application]
     if 0 <= queries(s)[slot].demand < route.demand_count:
         return NONE
-    for position in range(route.first, route.first + route.count):
-        other = int64s(s.route_lanes_at, s.route_lanes_count)[position]
+    for _ in range(route.count):  # in turn, or the first lane would inherit all that a lost worker leaves
+        other = int64s(s.route_lanes_at, s.route_lanes_count)[route.first + round_robin(route)]
         if lanes(s)[other].alive > 0:
             return other
     return NONE

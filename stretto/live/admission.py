@@ -31,6 +31,9 @@ def _capacity(lane: Lane, applications: list[int], deployment: Deployment) -> in
     if isinstance(lane.select, Worklist) or lane.late is Late.KEEP or not applications:
         return lane.capacity
     slo_ns = max(deployment.applications[number].slo_ns for number in applications)
+    variants = [deployment.variants[v] for number in applications for v in deployment.variants_of(number)]
+    # Every row of a request is a query, and the largest request must fit through while nobody waits.
+    fewest = max(FEWEST, *(profile.max_batch for variant in variants for profile in variant.profiles))
     total = 0.0
     for worker in lane.workers:
         kind = deployment.workers[worker].kind
@@ -44,4 +47,4 @@ def _capacity(lane: Lane, applications: list[int], deployment: Deployment) -> in
                 latency_ns = profile.latency_ns(batch, deployment.quantile)
                 best = max(best, batch * (slo_ns - latency_ns) / latency_ns)
         total += best
-    return max(FEWEST, int(SHARE * total))
+    return max(fewest, int(SHARE * total))

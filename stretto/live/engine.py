@@ -233,11 +233,11 @@ class Engine:
             if holder == worker and not future.done():
                 future.set_result({})  # it never tells; it loads anew when it starts
         generations = {id(self.generation): self.generation}
-        for job in jobs:
+        for place, job in enumerate(jobs):
             generation: Generation = job.generation
             generations[id(generation)] = generation
             for query in job.entries:  # a poison query ends here, before another worker is given it
-                query.tries += 1
+                query.tries += place == 0  # what was only next in line had no part in it
                 if query.tries >= MAX_TRIES and query.generation is not None:
                     query.request.problem = POISON
                     generation.dispatcher.cancel(now_ns, query.ticket, Outcome.FAILED)

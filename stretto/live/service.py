@@ -54,7 +54,7 @@ class ServiceOptions:
     threads: int = 1
     device: str = "cpu"
     kind: str | None = None
-    quantile: Quantile = Quantile.P95
+    quantile: Quantile = Quantile.MEAN
     worker_memory_bytes: int = UNLIMITED_MEMORY
     planner: str = DEFAULT_PLANNER
     planner_options: Mapping[str, bool | int | float] = field(default_factory=dict)

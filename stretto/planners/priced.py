@@ -28,6 +28,10 @@ RATE_STEP = 1.1  # loads within this factor share a plan
 RATE_WINDOW_NS = 500 * NS_PER_MS
 LEAST_RATE = 0.1
 KEPT_PLANS = 200
+LOST_SHARE = 0.01
+PRESSURE_STEP = 1.25
+PRESSURE_RELIEF = 0.98
+MOST_PRESSURE = 4.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,12 +60,14 @@ class Priced:
 
     caution: float = 1.05  # > 1 takes worker time for dearer than the load alone makes it
     margin: float = 0.15  # of the slack, kept for what the profile does not know
+    _pressure: float = field(default=1.0, repr=False)  # what latencies are multiplied by; grows while queries are lost
     _plans: dict[Key, tuple[Deployment, Plan]] = field(default_factory=dict, repr=False)
 
     def __call__(self, view: View) -> Plan:
         deployment = view.deployment
         rates = tuple(_step(max(rate, LEAST_RATE)) for rate in _rates(view))
-        ratios = _ratios(view)
+        self._pressure = _pressure(view, self._pressure)
+        ratios = _ratios(view, self._pressure)
         key = (id(deployment), rates, ratios)
         known = self._plans.get(key)
         if known is None or known[0] is not deployment:
@@ -111,7 +117,20 @@ def _rates(view: View) -> list[float]:
     return list(view.expected_rates) if view.expected_rates is not None else [0.0] * len(names)
 
 
-def _ratios(view: View) -> tuple[tuple[int, ...], ...]:
+def _pressure(view: View, before: float) -> float:
+    """Rises while more than a few queries end late or without an answer, and falls slowly when none do.
+
+    It covers what no profile tells: another program on the same cores, say, which makes some batches late by far.
+    """
+    if view.telemetry is None or view.before is None:
+        return before
+    lost = view.telemetry.bad_rate_since(view.before)
+    if lost > LOST_SHARE:
+        return min(before * PRESSURE_STEP, MOST_PRESSURE)
+    return max(1.0, before * PRESSURE_RELIEF)
+
+
+def _ratios(view: View, pressure: float) -> tuple[tuple[int, ...], ...]:
     """Measured over profiled latency by variant and kind, in steps. What slows most variants slows those, too, that
     were not measured lately: none is taken to be faster than the median of those that were.
     """
@@ -121,7 +140,7 @@ def _ratios(view: View) -> tuple[tuple[int, ...], ...]:
     ratio = view.telemetry.latency_ratio
     measured = ratio[ratio != 1.0]
     least = float(np.median(measured)) if measured.size else 1.0
-    return tuple(tuple(_step(max(value, least)) for value in row) for row in ratio.tolist())
+    return tuple(tuple(_step(max(value, least) * pressure) for value in row) for row in ratio.tolist())
 
 
 def worker_shares(pace: Pace, rates: list[float]) -> list[float]:

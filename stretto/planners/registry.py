@@ -45,6 +45,7 @@ class Entry:
     preset: Mapping[str, Any] = field(default_factory=dict)
     knows_network: bool = False  # plans with control and data delay by itself
     replan_s: float | None = None
+    chooses_variants: bool = False  # among all of an application, so that none can be named
 
     def make(
         self,
@@ -65,6 +66,8 @@ class Entry:
             fields[name.removesuffix("_ms") + "_ns" if is_time else name] = (
                 round(value * NS_PER_MS) if is_time else value
             )
+        if variants and self.chooses_variants:
+            raise StrettoError(f"planner {self.name} chooses among all variants; name none, or take another planner")
         if variants:
             fields["variants"] = dict(variants)
         if self.knows_network:
@@ -103,6 +106,7 @@ ENTRIES = (
             Option("margin", "number", "0.15", "share of the slack kept for what the profile does not know", 0, 0.9),
         ),
         replan_s=0.1,
+        chooses_variants=True,
     ),
     Entry(
         "symphony",
@@ -171,6 +175,32 @@ ENTRIES = (
             ),
             Option("delay_share", "number", "0.25", "the delay as a share of the SLO", 0, 1),
         ),
+    ),
+    Entry(
+        "ramsis",
+        "model selection from a Markov decision process per worker, with the accuracy and lateness it promises",
+        "ramsis.planner",
+        "Ramsis",
+        (
+            Option("slack_steps", "integer", "100", "slacks told apart; 0: by the variants' latencies", 0, 10_000),
+            Option("max_queue", "integer", "32", "the longest queue of a worker told apart", 1, 512),
+            Option("variable", "flag", "false", "choose the batch too, not always all that wait"),
+            Option("drop", "flag", "false", "queries may be dropped (section 4.3.1)"),
+            Option("shortest", "flag", "false", "queries go to the shortest queue (appendix I), not in turn"),
+            Option("per_decision", "flag", "false", "reward a decision, as printed, not a query"),
+            Option("every_batch", "flag", "false", "keep variants that are best at some batch, not only at one query"),
+            Option("gamma_shape", "number", "1", "of bursty arrivals; 1: Poisson", 0.001, 1),
+        ),
+        replan_s=0.5,
+        chooses_variants=True,
+    ),
+    Entry(
+        "jellyfish_plus",
+        "the most accurate variant whose throughput covers the load, as RAMSIS compares itself with",
+        "jellyfish_plus",
+        "JellyfishPlus",
+        replan_s=0.5,
+        chooses_variants=True,
     ),
 )
 

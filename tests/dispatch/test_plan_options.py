@@ -104,12 +104,17 @@ def test_round_robin_deals_in_turn() -> None:
 
 def test_shortest_lane_takes_the_emptiest() -> None:
     made = routed(RouteRule.SHORTEST)
-    for _ in range(3):  # the first runs at once, so its lane is still the shortest
+    for _ in range(4):  # equals take turns; three run at once
         made.submit(0, 0, 1000)
+    assert [run.worker for run in runs(made)] == [0, 1, 2]
     assert lengths(made) == [1, 0, 0]
-    assert [run.worker for run in runs(made)] == [0, 1]
     made.submit(0, 0, 1000)
-    assert lengths(made) == [1, 1, 0]
+    made.submit(0, 0, 1000)
+    made.submit(0, 0, 1000)  # its turn would be lane 0, which is as long as the others
+    assert lengths(made) == [2, 1, 1]
+    for _ in range(2):
+        made.submit(0, 0, 1000)
+    assert lengths(made) == [2, 2, 2]
 
 
 def test_weighted_route_follows_its_weights_and_its_seed() -> None:

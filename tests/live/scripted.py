@@ -19,6 +19,7 @@ from stretto.core.outcome import Outcome
 from stretto.core.plan import Eager, Fixed, Lane, Late, Plan, by_application
 from stretto.core.profile import LatencyProfile
 from stretto.core.worker import workers
+from stretto.live import generation
 from stretto.live.engine import Engine
 from stretto.live.executor import Job, Listener, Report
 from stretto.live.generation import Served
@@ -117,7 +118,10 @@ class ScriptedExecutor:
 
 
 class Stage:
-    """An engine with scripted workers. Every request is checked to end once, and the books after every step."""
+    """An engine with scripted workers. Every request is checked to end once, and the books after every step.
+
+    Unless told otherwise a decision reaches its worker in no time, so that a busy one is given nothing ahead.
+    """
 
     def __init__(
         self,
@@ -127,8 +131,10 @@ class Stage:
         starts: bool = True,
         correction: float = 0.0,
         hang_s: float = 10.0,
+        handoff_ns: int = 0,
         **engine: Any,
     ):
+        self._handoff_ns, generation.HANDOFF_NS = generation.HANDOFF_NS, handoff_ns
         self.loop = VirtualLoop()
         self.starts, self.prepares = starts, True
         self.may_unload_in_use = True  # the order of a worker's commands takes care of it
@@ -225,6 +231,7 @@ class Stage:
         raise AssertionError("there is always another batch")
 
     def close(self) -> None:
+        generation.HANDOFF_NS = self._handoff_ns
         self.loop.run_until_complete(self.engine.stop())
         self.check()
         assert self.engine.waiting == 0
@@ -242,13 +249,13 @@ class Stage:
     def check(self) -> None:
         """Conservation, by application and by query."""
         open_ones: dict[str, int] = {}
-        for generation in self.engine.generations():
-            for ticket, query in generation.queries.items():
-                assert query.ticket == ticket and query.generation is generation
+        for each in self.engine.generations():
+            for ticket, query in each.queries.items():
+                assert query.ticket == ticket and query.generation is each
                 name = query.request.application
                 open_ones[name] = open_ones.get(name, 0) + 1
-            reading = generation.dispatcher.telemetry(self.loop.now_ns)
-            assert reading.waiting + reading.running == len(generation.queries)
+            reading = each.dispatcher.telemetry(self.loop.now_ns)
+            assert reading.waiting + reading.running == len(each.queries)
         asked: dict[str, int] = {}
         for request in self.requests:
             if request.arrival_ns:
@@ -285,7 +292,15 @@ def serving_apps(
     deployment = Deployment(applications, workers(crew, **worker))
     specs = tuple(
         ModelSpec(
-            f"{deployment.variant_label(number)}@{version}", ModelSource(), "x", "float32", SHAPE, "y", "float32", (1,), 8
+            f"{deployment.variant_label(number)}@{version}",
+            ModelSource(),
+            "x",
+            "float32",
+            SHAPE,
+            "y",
+            "float32",
+            (1,),
+            8,
         )
         for number in range(len(deployment.variants))
     )
@@ -311,5 +326,3 @@ def plan_for(served: Served, late: Late = Late.DROP_WHEN_INFEASIBLE, **rules: An
 def staged(*variants: Variant, crew: int = 1, late: Late = Late.DROP_WHEN_INFEASIBLE, **more: Any) -> Stage:
     served = serving(*variants, crew=crew)
     return Stage(served, plan_for(served, late), **more)
-
-

@@ -13,8 +13,8 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from httptools import HttpParserError, HttpParserUpgrade
-from uvicorn.protocols.http.flow_control import FlowControl
+from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from stretto.api.errors import ApiError, Reason, too_large
@@ -57,22 +57,32 @@ class Direct:
 
 
 class Flow(FlowControl):
-    """Reads nothing more while requests wait for their turn or answers for their reader: else a client that pipelines
-    without end, or never reads, fills our memory.
+    """How much is read ahead of the answers. uvicorn stops at the first request that waits for its turn; then nobody
+    would notice that the client left. Here it is when a client is far ahead, or does not take its answers.
     """
 
     def __init__(self, transport: asyncio.Transport, pipeline: deque[Any]):
         super().__init__(transport)
         self._pipeline = pipeline
+        self._ahead_bytes = 0  # that came while requests waited for their turn
+
+    def came(self, size: int) -> None:
+        self._ahead_bytes = self._ahead_bytes + size if self._pipeline else 0
+        self.pause_reading()
+
+    def pause_reading(self) -> None:
+        if (self.write_paused or self._ahead_bytes > HIGH_WATER_LIMIT) and not self._transport.is_closing():
+            super().pause_reading()
 
     def resume_reading(self) -> None:
-        if self.read_paused and not (self.write_paused or self._pipeline or self._transport.is_closing()):
-            super().resume_reading()
+        if not self._pipeline:
+            self._ahead_bytes = 0
+            if not self.write_paused and not self._transport.is_closing():
+                super().resume_reading()
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        if not self._transport.is_closing():
-            self.pause_reading()
+        self.pause_reading()
 
     def resume_writing(self) -> None:
         super().resume_writing()
@@ -87,6 +97,7 @@ def protocol_class(app: App, plane: Plane, limits: Limits) -> type[HttpToolsProt
         """Of one connection. `cycle` is the request that was read last, `running` the one that is answered now."""
 
         cycle: Any
+        flow: Flow  # type: ignore[assignment]
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
@@ -97,7 +108,8 @@ def protocol_class(app: App, plane: Plane, limits: Limits) -> type[HttpToolsProt
             self.since_s = time.monotonic()  # the last request began, or the last answer was sent
             self.is_reading = True
             self.has_head = False
-            self.has_body = False
+            self.is_upgrade = False
+            self.has_told = False
             self.header_bytes = 0
             self.untold_bytes = 0
             if len(self.connections) > limits.connections:
@@ -119,18 +131,30 @@ def protocol_class(app: App, plane: Plane, limits: Limits) -> type[HttpToolsProt
             if self.parser is None or self.transport.is_closing():
                 return
             self._unset_keepalive_if_required()
-            rest: bytes | memoryview = data
+            rest = data
             while rest:
                 try:
                     self.parser.feed_data(rest)
                     break
-                except HttpParserUpgrade as upgrade:  # to nothing that we speak: the request is answered as it stands
-                    rest = memoryview(rest)[upgrade.args[0] :]
+                except HttpParserUpgrade as upgrade:
+                    rest = self.head_without_upgrade() + rest[upgrade.args[0] :]
                 except HttpParserError:
                     self.end_unsound()
                     return
-            if self.is_reading:
-                self.count_untold(len(data))
+            if self.is_reading or self.pipeline:
+                self.came(len(data))
+
+        def head_without_upgrade(self) -> bytes:
+            """The parser takes what follows an Upgrade header for another protocol. We speak none: the request is read
+            again as if it had not asked, body and all, by a new parser.
+            """
+            parts = [self.parser.get_method(), b" ", self.url, b" HTTP/1.1\r\n"]
+            for name, value in self.headers:
+                if name != b"upgrade":
+                    parts += [name, b": ", value, b"\r\n"]
+            self.is_upgrade = False
+            self.parser = HttpRequestParser(self)
+            return b"".join((*parts, b"\r\n"))
 
         # -- the parser's callbacks ----------------------------------------------------------------------------------
 
@@ -140,7 +164,7 @@ def protocol_class(app: App, plane: Plane, limits: Limits) -> type[HttpToolsProt
             self.headers = []
             self.header_bytes = self.untold_bytes = 0
             self.since_s = time.monotonic()
-            self.is_reading = True
+            self.is_reading = self.has_told = True
             self.has_head = False
 
         def on_url(self, url: bytes) -> None:
@@ -159,6 +183,11 @@ def protocol_class(app: App, plane: Plane, limits: Limits) -> type[HttpToolsProt
             self.headers.append((name, value))
 
         def on_headers_complete(self) -> None:
+            if self.parser.should_upgrade():
+                if self.parser.get_method() == b"CONNECT":
+                    raise ValueError("this is no proxy")
+                self.is_upgrade = True
+                return
             before = self.cycle
             if before is None or before.response_complete:
                 if before is not None and not before.keep_alive:
@@ -168,6 +197,8 @@ def protocol_class(app: App, plane: Plane, limits: Limits) -> type[HttpToolsProt
                     self.has_head = True
                     self.begin_direct(known)
                     return
+            if len(self.pipeline) >= limits.pipelined_requests:
+                raise ValueError("too many requests wait for the answer to an earlier one")
             url, headers, expects = self.url, self.headers, self.expect_100_continue
             super().on_message_begin()  # which makes the scope that only tasks need
             self.url, self.expect_100_continue = url, expects
@@ -178,7 +209,7 @@ def protocol_class(app: App, plane: Plane, limits: Limits) -> type[HttpToolsProt
             self.has_head = True
 
         def on_body(self, body: bytes) -> None:
-            self.has_body = True
+            self.has_told = True
             direct = self.cycle
             if not isinstance(direct, Direct):
                 super().on_body(body)
@@ -194,6 +225,8 @@ def protocol_class(app: App, plane: Plane, limits: Limits) -> type[HttpToolsProt
                     self.answer(direct, *encode_error(error), is_early=True)
 
         def on_message_complete(self) -> None:
+            if self.is_upgrade:
+                return
             self.is_reading = False
             direct = self.cycle
             if not isinstance(direct, Direct):
@@ -249,12 +282,12 @@ def protocol_class(app: App, plane: Plane, limits: Limits) -> type[HttpToolsProt
             if not direct.keep_alive:
                 if not is_early:
                     self.transport.close()
+            elif self.pipeline:
+                self._start_asgi_task(*self.pipeline.pop())
+            elif self.unsound is not None:
+                self.send_unsound()
             elif self.flow.read_paused:
                 self.flow.resume_reading()
-                if self.pipeline:
-                    self._start_asgi_task(*self.pipeline.pop())
-                else:
-                    self.send_unsound()
 
         # -- requests that wait for their turn -----------------------------------------------------------------------
 
@@ -269,14 +302,19 @@ def protocol_class(app: App, plane: Plane, limits: Limits) -> type[HttpToolsProt
 
         # -- what is refused -----------------------------------------------------------------------------------------
 
-        def count_untold(self, size: int) -> None:
-            """The parser keeps a header to itself until it is whole, and tells nothing of a chunk's extensions."""
-            if self.has_head and self.has_body:
-                self.has_body = False
-                return
-            self.untold_bytes += size
-            if self.untold_bytes > max_header_bytes:
-                self.end_unsound()
+        def came(self, size: int) -> None:
+            """Data that a request is not complete with, or that is ahead of the answers.
+
+            The parser keeps a header to itself until it is whole, and tells nothing of a chunk's extensions: what comes
+            without being told of is counted like headers.
+            """
+            self.flow.came(size)
+            if self.has_told:
+                self.has_told = False
+            elif self.is_reading:
+                self.untold_bytes += size
+                if self.untold_bytes > max_header_bytes:
+                    self.end_unsound()
 
         def end_unsound(self) -> None:
             """Nothing more is read. Sound requests before are answered first, so that answers keep their order."""
@@ -295,7 +333,6 @@ def protocol_class(app: App, plane: Plane, limits: Limits) -> type[HttpToolsProt
                 if is_its_own:
                     self.pipeline.popleft()
                     cycle.response_complete = True
-                self.flow.pause_reading()
                 self.send_unsound()
 
         def send_unsound(self) -> None:

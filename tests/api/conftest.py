@@ -1,0 +1,44 @@
+"""One server for all tests that leave it as they found it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.api.serving import Complaints, Running, repository_of
+
+
+@pytest.fixture(scope="session")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return repository_of(tmp_path_factory.mktemp("repository"), "fashion", "mnist")
+
+
+@pytest.fixture(scope="session")
+def shared_server(repository: Path) -> Iterator[Running]:
+    with Running(repository) as running:
+        yield running
+
+
+@pytest.fixture
+def server(shared_server: Running) -> Iterator[Running]:
+    """The shared server; nothing may be left waiting, and nothing counted twice or not at all."""
+    yield shared_server
+    shared_server.gate.is_open.set()
+    shared_server.wait_for_queries(0)
+    shared_server.wait_until(lambda: shared_server.plane.open_requests == 0, "every request has its end")
+    submitted, outcomes = shared_server.counts()
+    assert submitted == sum(outcomes.values())
+
+
+@pytest.fixture
+def complaints() -> Iterator[list[str]]:
+    """Warnings and errors that the server logs during the test."""
+    handler = Complaints()
+    logging.getLogger().addHandler(handler)
+    try:
+        yield handler.lines
+    finally:
+        logging.getLogger().removeHandler(handler)

@@ -1,0 +1,194 @@
+"""Replay: the events of a log into a fresh dispatcher, decisions compared; bad files are named by line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from stretto.core import journal
+from stretto.core.errors import StrettoError
+from stretto.core.outcome import Outcome
+from stretto.core.plan import Eager, Late, by_application
+from stretto.live.recorder import recording
+from stretto.sim import replay as module
+from stretto.sim.replay import replay
+from tests.dispatch.small import deployed, lane, straight, variant
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    """A handful of events of every kind, by a recorded dispatcher."""
+    path = tmp_path / "events.jsonl"
+    plan = by_application((lane(late=Late.DROP_WHEN_INFEASIBLE, crew=(0, 1)),))
+    with recording(path) as make:
+        dispatcher = make(deployed(variant(profile=straight(2, 10)), crew=2), plan, correction=0.1, now_ns=5)
+        tickets = [dispatcher.submit(10 + n, 0, 100 + n, -1, n, -1, 0, -1, n == 3) for n in range(6)]
+        dispatcher.decisions()
+        dispatcher.cancel(17, tickets[-1])
+        dispatcher.worker_left(18, 1)
+        dispatcher.decisions()
+        dispatcher.finished(22, 0, True)
+        dispatcher.worker_joined(23, 1)
+        dispatcher.decisions()
+        dispatcher.adopt(24, by_application((lane(release=Eager(1), crew=(0, 1)),)))
+        dispatcher.finished(40, 0, False)
+        dispatcher.advance(200)
+        dispatcher.decisions()
+    return path
+
+
+def changed(log: Path, kind: str, change: Any) -> Path:
+    """The log with the first line of this kind changed."""
+    lines = [json.loads(text) for text in log.read_text().splitlines()]
+    number = next(n for n, line in enumerate(lines) if line[0] == kind)
+    change(lines[number])
+    log.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return log
+
+
+def test_a_log_of_every_kind_of_event_is_replayed(log: Path) -> None:
+    kinds = {json.loads(text)[0] for text in log.read_text().splitlines()[1:]}
+    assert kinds == set(journal.EVENTS)
+    shares: list[float] = []
+    result = replay(log, shares.append)
+    assert result.is_identical and result.differences == []
+    assert (result.dispatchers, result.submitted, result.span_ns) == (1, 6, 195)
+    assert result.decisions > 3 and result.events == 15
+    assert sum(result.outcomes.values()) <= 6 and result.outcomes["dropped_cancelled"] == 1
+
+
+def swap_tickets(line: list[Any]) -> None:
+    line[2][0][3] = [7]
+
+
+def later(line: list[Any]) -> None:
+    line[3][1] += 1000
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "words"),
+    [
+        (journal.DECIDED, swap_tickets, "decided"),
+        (journal.DECIDED, lambda line: line[2].pop(), "decided"),
+        (journal.SUBMIT, lambda line: line.__setitem__(4, 9), "ticket"),
+        (journal.LEFT, lambda line: line.__setitem__(3, 0), "decided"),
+        (journal.CANCEL, lambda line: line.__setitem__(4, int(Outcome.FAILED)), "decided"),
+    ],
+)
+def test_a_tampered_log_is_different(log: Path, kind: str, change: Any, words: str) -> None:
+    result = replay(changed(log, kind, change))
+    assert not result.is_identical and result.difference_count >= 1
+    assert words in result.differences[0] and "line " in result.differences[0]
+
+
+def test_differences_are_bounded(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_DIFFERENCES", 1)
+    lines = [json.loads(text) for text in log.read_text().splitlines()]
+    for line in lines:
+        if line[0] == journal.SUBMIT:
+            line[4] = 1
+    log.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    result = replay(log)
+    assert len(result.differences) == 1 and result.difference_count >= 6
+
+
+def test_a_line_cut_off_at_the_end_is_left_out(log: Path) -> None:
+    whole = log.read_bytes()
+    for cut in (1, 5, 30):
+        log.write_bytes(whole[:-cut])
+        assert replay(log).is_identical
+
+
+def write(path: Path, *lines: Any) -> Path:
+    title = [journal.TITLE, journal.VERSION]
+    path.write_text("".join((each if isinstance(each, str) else json.dumps(each)) + "\n" for each in (title, *lines)))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("{", "no JSON"),
+        ("[" * 100_000, "no JSON"),
+        ({"a": 1}, "is no event"),
+        ([], "is no event"),
+        ([1, 2, 3], "is no event"),
+        (["sing", 0, 1], "is no event"),
+        (["advance", 7, 1], "KeyError"),
+        (["advance", 0, "soon"], "TypeError"),
+        (["advance", 0, 1.5], "TypeError"),
+        (["advance", 0, 10**30], "TypeError"),
+        ('["advance", 0, Infinity]', "TypeError"),
+        (["advance", [], 1], "TypeError"),
+        (["decided", 9, []], "KeyError"),
+        (["decided", 0, [], []], ""),
+        (["submit", 0, 1, [0, 100], 0], "ValueError"),
+        (["submit", 0, 1, [0, 100, -1, -1, -1, 0, -1, 1], 0], "TypeError"),
+        (["submit", 0, 1, [0, 1.5, -1, -1, -1, 0, -1, False], 0], "TypeError"),
+        (["submit", 0, 1, [9, 100, -1, -1, -1, 0, -1, False], 0], "application number 9 is outside"),
+        (["submit", 0, 1], "IndexError"),
+        (["cancel", 0, 1, 5, 99], "ValueError"),
+        (["finished", 0, 1, 5, True], "worker number 5 is outside"),
+        (["finished", 0, 1, 0, 1], "TypeError"),
+        (["joined", 0, 1, "x"], "TypeError"),
+        (["left", 0, 1, -1], "worker number -1 is outside"),
+        (["adopt", 0, 1, 7], "is no event"),
+        (["adopt", 0, 1, {"type": "Plan", "lanes": [], "routes": []}], "a plan needs between 1"),
+        (["adopt", 0, 1, {"type": "Spy"}], "no plan or deployment that Stretto wrote"),
+        (["made", 1, 0, 0.0, 3, 4], "is no event"),
+        (["made", 1, 0, "x", 3, 4], "is no event"),
+    ],
+)
+def test_a_bad_line_is_named(log: Path, line: Any, words: str) -> None:
+    made = json.loads(log.read_text().splitlines()[1])
+    path = write(log.with_name("bad.jsonl"), made, line)
+    if words:
+        with pytest.raises(StrettoError, match=r"^bad\.jsonl:3: ") as told:
+            replay(path)
+        assert words in str(told.value)
+    else:
+        replay(path)
+
+
+def test_files_that_are_no_event_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(StrettoError, match="cannot be read"):
+        replay(tmp_path / "none")
+    with pytest.raises(StrettoError, match="cannot be read"):
+        replay(tmp_path)
+    for text in ('["stretto events", 99]\n', "[]\n", '{"a": 1}\n'):
+        (tmp_path / "other.jsonl").write_text(text)
+        with pytest.raises(StrettoError, match="no event log of this version"):
+            replay(tmp_path / "other.jsonl")
+    (tmp_path / "empty.jsonl").write_text("")
+    assert replay(tmp_path / "empty.jsonl").events == 0
+    monkeypatch.setattr(module, "MAX_LINE", 40)
+    write(tmp_path / "long.jsonl", ["advance", 0, 1, "x" * 100])
+    with pytest.raises(StrettoError, match=r"long\.jsonl:2: is longer"):
+        replay(tmp_path / "long.jsonl")
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    line=st.lists(
+        st.sampled_from(journal.EVENTS)
+        | st.integers(-2, 3)
+        | st.booleans()
+        | st.none()
+        | st.floats()
+        | st.lists(st.integers(-2, 3) | st.booleans() | st.text(max_size=2), max_size=9),
+        min_size=1,
+        max_size=6,
+    )
+)
+def test_nonsense_is_a_sentence_or_nothing(log: Path, line: list[Any]) -> None:
+    made = json.loads(log.read_text().splitlines()[1])
+    path = write(log.with_name("nonsense.jsonl"), made, line)
+    try:
+        replay(path)
+    except StrettoError as error:
+        assert str(error).startswith("nonsense.jsonl:3: ")

@@ -10,8 +10,8 @@ PIP := $(BIN)/python -m pip --quiet --quiet --disable-pip-version-check
 PYTEST ?=
 # What the tests marked extras need. A smaller PyTorch, without CUDA: set PIP_EXTRA_INDEX_URL to PyTorch's index for CPUs.
 EXTRAS ?= torch==2.13.0 safetensors
-# Those that can be run; what they share has no __main__.
-BENCHMARKS = $(sort $(basename $(notdir $(shell grep -l __main__ benchmarks/*.py))))
+# Those that can be run; what they share has no __main__ at the end of a line.
+BENCHMARKS = $(sort $(basename $(notdir $(shell grep -l '__main__":$$' benchmarks/*.py))))
 
 .DEFAULT_GOAL := help
 .PHONY: help venv demo test test-extras bench lint format clean

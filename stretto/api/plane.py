@@ -25,6 +25,7 @@ from stretto.live.generation import NoSuchVariant
 from stretto.live.requests import Request
 from stretto.live.service import Service, State
 from stretto.repository.application import ApplicationFiles
+from stretto.repository.problems import RepositoryError
 
 log = logging.getLogger("stretto.api")
 
@@ -87,8 +88,9 @@ class Plane:
         try:
             await self.service.load(application)
         except StrettoError as error:
-            reason = Reason.BAD_REQUEST if application in self.service.known else Reason.NOT_FOUND
-            raise ApiError(reason, _sentence(error)) from None
+            if isinstance(error, RepositoryError) or application in self.service.known:
+                raise bad_request(_sentence(error)) from None
+            raise self._unknown(application, "") from None
 
     async def unload(self, application: str) -> None:
         try:
@@ -99,7 +101,8 @@ class Plane:
             raise bad_request(_sentence(error)) from None
 
     def _files(self, application: str, version: str) -> tuple[ApplicationFiles, list[str]]:
-        files = self.service.known.get(application)
+        """What is told of it: the variants that are served, or, while it is not, those that could be."""
+        files = self.service.files.get(application) or self.service.known.get(application)
         if files is None:
             raise self._unknown(application, "")
         versions = [variant.name for variant in files.variants if variant.enabled]

@@ -90,7 +90,8 @@ class Generation:
 
     def complete(self, plan: Plan) -> Plan:
         """With doors, with lanes for demands, and with the time that a batch takes from here to its worker."""
-        whole = with_doors(with_demands(plan, self.deployment, self._demands), self.deployment)
+        ratios = self.dispatcher.memory["rows"]["ratio"].reshape(len(self.deployment.variants), -1)
+        whole = with_doors(with_demands(plan, self.deployment, self._demands), self.deployment, ratios)
         lanes = tuple(replace(lane, control_ns=max(lane.control_ns, HANDOFF_NS)) for lane in whole.lanes)
         return replace(whole, lanes=lanes)
 

@@ -70,7 +70,7 @@ class ServiceOptions:
             raise StrettoError(f"workers is {self.workers}; it must be from 1 to 1024, or 0 for the default")
         if not 1 <= self.threads <= MAX_THREADS:
             raise StrettoError(f"threads is {self.threads}; it must be from 1 to {MAX_THREADS}")
-        if not self.hang_s > 0 or self.reload_s < 0:
+        if not self.hang_s > 0 or not self.reload_s >= 0:
             raise StrettoError("hang_s must be above 0, and reload_s must not be negative")
 
     @property
@@ -123,11 +123,11 @@ class Service:
         """A worker can serve it, or every application; KeyError for a name that the repository does not hold."""
         if application is None:
             return self.state is State.SERVING and self.engine.crew.ready_count > 0 and not self.missing()
-        if application not in self.known and application not in self.files:
+        if application not in self.known:
             raise KeyError(application)
         files = self.files.get(application)
         if variant:
-            known = (files or self.known[application]).variants
+            known = (*self.known[application].variants, *(() if files is None else files.variants))
             if all(each.name != variant for each in known):
                 raise KeyError(variant)
         if files is None or self.state is not State.SERVING or self.engine.crew.ready_count == 0:
@@ -142,7 +142,8 @@ class Service:
     def missing(self) -> list[str]:
         """Applications of the repository that should be served and are not."""
         serving = self.engine.generation.numbers
-        return [name for name in self.known if name not in self._unloaded and name not in serving]
+        wanted = [name for name, files in self.known.items() if self._chosen(files).variants]
+        return [name for name in wanted if name not in self._unloaded and name not in serving]
 
     async def drain(self, limit_s: float) -> bool:
         """Take nothing new, finish what waits and runs; true when nothing was left at the limit."""
@@ -221,6 +222,14 @@ class Service:
 
     def _served(self, repository: Repository) -> Served:
         """The deployment of what may be served: chosen, not unloaded, not broken."""
+        ready, files, warnings = self._without_broken(repository)
+        self.known = {each.name: each for each in repository.applications}
+        self.warnings = warnings
+        if not self.files:
+            self.files = files
+        return ready
+
+    def _without_broken(self, repository: Repository) -> tuple[Served, dict[str, ApplicationFiles], tuple[str, ...]]:
         chosen = [self._chosen(files) for files in repository.applications if files.name not in self._unloaded]
         whole = [files for files in chosen if files.variants]
         if not whole:
@@ -238,12 +247,8 @@ class Service:
                 replace(files, variants=tuple(v for v in files.variants if f"{files.name}/{v.name}" not in labels))
                 for files in whole
             )
-            return self._served(replace(repository, applications=left))
-        self.known = {files.name: files for files in repository.applications}
-        self.warnings = warnings
-        if not self.files:
-            self.files = by_name
-        return ready
+            return self._without_broken(replace(repository, applications=left))
+        return ready, by_name, warnings
 
     def _chosen(self, files: ApplicationFiles) -> ApplicationFiles:
         only = self.options.only

@@ -24,6 +24,7 @@ from stretto.core.telemetry import View
 SLACKS = 64  # columns of the table
 QUEUED = 256  # rows; longer queues are treated like this one
 EFFICIENT = 1.02  # a batch is large enough when a query takes at most so many times the least that it can
+BATCH_COST_NS = 300_000  # what a batch costs around its run, whatever its size; a profile does not tell it
 RATE_STEP = 1.1  # loads within this factor share a plan
 RATE_WINDOW_NS = 500 * NS_PER_MS
 LEAST_RATE = 0.1
@@ -173,9 +174,12 @@ def frontier(pace: Pace, application: int, kind: str | None = None) -> list[tupl
     """(worker seconds per query, accuracy, variant), of those that no mixture of others beats, cheapest first."""
     deployment = pace.deployment
     slo_ns = deployment.applications[application].slo_ns
+    variants = deployment.variants_of(application)
+    if kind is None:  # the first one that can serve it at all
+        kind = next(k for k in deployment.kinds if any(deployment.variants[v].profile_on(k) for v in variants))
     points = []
-    for number in deployment.variants_of(application):
-        latency = pace.latency_ns(number, kind or deployment.kinds[0])
+    for number in variants:
+        latency = pace.latency_ns(number, kind)
         if latency is not None:
             largest = max(1, int(np.searchsorted(latency, slo_ns, side="right")) - 1)
             least = float((latency[1 : largest + 1] / np.arange(1, largest + 1)).min())
@@ -212,14 +216,18 @@ def price_table(
     latencies = {number: latency for _, _, number in points if (latency := pace.latency_ns(number, kind)) is not None}
     for least_s, _, number in reversed(points[: sustained + 2]):
         latency = latencies[number]
-        each = latency[1:] / np.arange(1, len(latency))
+        each = (latency[1:] + BATCH_COST_NS) / np.arange(1, len(latency))
         wanted = int(np.argmax(each <= EFFICIENT * each.min())) + 1
         fitting = np.searchsorted(latency, np.minimum(slack_ns, blocking_ns), side="right") - 1
         size = np.minimum(np.minimum(queued, wanted), fitting)
         takes_ns = latency[np.maximum(size, 0)]
         rest = queued - size + rate * takes_ns / 1e9 / workers
         cleared_ns = takes_ns + rest * min(clearing_ns, least_s * 1e9) / capacity
-        taken = (chosen < 0) & (size > 0) & (cleared_ns <= slack_ns)
+        clears = (size > 0) & (cleared_ns <= slack_ns)
+        for column in range(1, SLACKS + 1):  # a larger batch may not clear where a smaller one did with less slack
+            kept = clears[:, column - 1] & ~clears[:, column]
+            clears[kept, column], size[kept, column] = True, size[kept, column - 1]
+        taken = (chosen < 0) & clears
         chosen[taken], batch[taken] = number, size[taken]
     # Nothing clears the queue in time: as many as fit, at the least worker time each.
     cheapest = points[0][2]

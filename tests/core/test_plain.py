@@ -128,9 +128,11 @@ def test_what_nobody_wrote_is_refused(value: Any) -> None:
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
-        lambda inner: st.lists(inner, max_size=3)
-        | st.dictionaries(st.sampled_from(["type", "enum", "array", "value", "lanes", "workers", "name"]), inner)
-        | st.fixed_dictionaries({"type": st.sampled_from(["Plan", "Lane", "Deployment", "Worker", "Table"])}),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(st.sampled_from(["type", "enum", "array", "value", "lanes", "workers", "name"]), inner)
+            | st.fixed_dictionaries({"type": st.sampled_from(["Plan", "Lane", "Deployment", "Worker", "Table"])})
+        ),
         max_leaves=8,
     )
 )

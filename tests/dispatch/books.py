@@ -26,6 +26,7 @@ class Entry:
     application: int
     deadline_ns: int
     priority: int
+    demand: int = -1
     stage: Stage = Stage.WAITING
     outcome: Outcome | None = None
     times_run: int = 0

@@ -27,8 +27,9 @@ class Driver:
         self.crew = [Crew(loaded=self.first_memory(number)) for number in range(len(deployment.workers))]
         self.submitted: Counter[int] = Counter()
         self.outcomes: Counter[tuple[int, Outcome]] = Counter()
-        self.newest: int | None = None
+        self.newest: set[int] = set()
         self.cancelling: int | None = None
+        self.cancel_reason = Outcome.DROPPED_CANCELLED
         self.losing = False
         self.made: list[Decision] = []
         self.first_plan, self.correction, self.first_ns = plan, correction, now_ns
@@ -45,25 +46,47 @@ class Driver:
         client: int = -1,
         query_class: int = -1,
         priority: int = 0,
+        demand: int = -1,
     ) -> int:
-        number = len(self.book)
+        wish = {"client": client, "query_class": query_class, "priority": priority, "demand": demand}
+        return self.submit_together(1, application, deadline_ns, **wish)[0]
+
+    def submit_together(
+        self,
+        count: int,
+        application: int = 0,
+        deadline_ns: int = 10**15,
+        *,
+        client: int = -1,
+        query_class: int = -1,
+        priority: int = 0,
+        demand: int = -1,
+    ) -> list[int]:
+        """So many queries at one moment, each but the last with word that another follows."""
         lengths = self.dispatcher.telemetry(self.now_ns).lane_lengths
-        ticket = int(self._call("submit", application, deadline_ns, number, client, query_class, priority))
-        assert ticket not in self.book, "a ticket was given twice"
-        self.book[ticket] = Entry(number, application, deadline_ns, priority)
-        self.submitted[application] += 1
-        self.newest = ticket
+        tickets = []
+        for left in range(count - 1, -1, -1):
+            number = len(self.book)
+            wish = (number, client, query_class, priority, demand, left > 0)
+            ticket = int(self._call("submit", application, deadline_ns, *wish))
+            assert ticket not in self.book, "a ticket was given twice"
+            self.book[ticket] = Entry(number, application, deadline_ns, priority, demand)
+            self.submitted[application] += 1
+            tickets.append(ticket)
+        self.newest = set(tickets)
         self.settle()
-        doors = self.plan.routes[application].lanes
-        if self.book[ticket].outcome is Outcome.DROPPED_OVERLOAD:
-            pruning = any(self.plan.lanes[lane].floor_rates for lane in doors)
-            full = any(lengths[lane] >= self.plan.lanes[lane].capacity for lane in doors)
-            assert full or pruning, "turned away by lanes that were not full"
-        elif self.book[ticket].stage is not Stage.ENDED:
-            joined = self.lane_number(ticket)
-            assert lengths[joined] < self.plan.lanes[joined].capacity, "a full lane admitted a query"
-        self.newest = None
-        return ticket
+        route = self.plan.routes[application]
+        doors = (route.demands[demand],) if 0 <= demand < len(route.demands) else route.lanes
+        for ticket in tickets:
+            if self.book[ticket].outcome is Outcome.DROPPED_OVERLOAD:
+                pruning = any(self.plan.lanes[lane].floor_rates for lane in doors)
+                full = any(lengths[lane] + count > self.plan.lanes[lane].capacity for lane in doors)
+                assert full or pruning, "turned away by lanes that were not full"
+            elif self.book[ticket].stage is not Stage.ENDED:
+                joined = self.lane_number(ticket)
+                assert lengths[joined] < self.plan.lanes[joined].capacity, "a full lane admitted a query"
+        self.newest = set()
+        return tickets
 
     def query(self, slack_ns: int, **more: int) -> int:
         """One query of the first application that must end within `slack_ns`; its ticket."""
@@ -82,15 +105,16 @@ class Driver:
     def wake(self) -> int | None:
         return self.dispatcher.wake_at_ns()
 
-    def cancel(self, ticket: int) -> bool:
+    def cancel(self, ticket: int, reason: Outcome = Outcome.DROPPED_CANCELLED) -> bool:
         entry = self.book.get(ticket)
         live = entry is not None and entry.stage is not Stage.ENDED
         self.cancelling = ticket if live else None
-        told = bool(self._call("cancel", ticket))
+        self.cancel_reason = reason
+        told = bool(self._call("cancel", ticket, reason))
         assert told == live, "cancel told a lie"
         self.settle()
         if entry is not None and live:
-            assert entry.outcome is Outcome.DROPPED_CANCELLED
+            assert entry.outcome is reason
         self.cancelling = None
         return told
 
@@ -211,11 +235,11 @@ class Driver:
         entry = self.book.get(drop.ticket)
         assert entry is not None, "a drop of a query that never came"
         assert entry.stage is not Stage.ENDED, "a query ended twice"
-        if drop.reason is Outcome.DROPPED_CANCELLED:
-            assert drop.ticket == self.cancelling
-        else:
+        withdrawn = drop.ticket == self.cancelling and drop.reason is self.cancel_reason
+        if not withdrawn:
+            assert drop.reason is not Outcome.DROPPED_CANCELLED
             assert entry.stage in (Stage.WAITING, Stage.RETURNING), "a running query was dropped"
-        if drop.reason is Outcome.FAILED:
+        if drop.reason is Outcome.FAILED and not withdrawn:
             assert self.losing and entry.stage is Stage.RETURNING
         if drop.reason in promises.LATENESS:
             assert (drop.reason is Outcome.DROPPED_EXPIRED) == (entry.deadline_ns < self.now_ns)

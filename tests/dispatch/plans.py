@@ -196,7 +196,15 @@ def plans(draw: st.DrawFn, deployment: Deployment, waiting: list[tuple[int, int]
             if draw(st.booleans()):
                 lane_numbers.append(len(made))
         made.append(draw(lanes("window", draw(worklists(deployment, crew, waiting)), crew)))
-    routes = [draw(route_among(numbers)) for numbers in doors]
+    routes = []
+    for application, numbers in enumerate(doors):
+        demands = []
+        for place in range(draw(st.sampled_from([0, 0, 1, 2]))):
+            demands.append(len(made))
+            crew = tuple(everyone)
+            name = f"demand-{application}-{place}"
+            made.append(draw(lanes(name, draw(selects(deployment, application, crew)), crew)))
+        routes.append(replace(draw(route_among(numbers)), demands=tuple(demands)))
     return Plan(
         lanes=tuple(made),
         routes=tuple(routes),

@@ -34,12 +34,19 @@ def hold(driver: Driver) -> None:
     assert (reading.lane_rates >= 0).all()
     assert reading.lane_names == tuple(lane.name for lane in driver.plan.lanes)
     assert reading.worker_alive.tolist() == [crew.alive for crew in driver.crew]
+    for number, crew in enumerate(driver.crew):
+        assert not crew.alive or driver.dispatcher.resident(number) == tuple(sorted(crew.loaded))
     waiting = driver.dispatcher.waiting()
     assert {query.ticket for query in waiting} == {t for t, e in driver.book.items() if e.stage is Stage.WAITING}
     for query in waiting:
         entry = driver.book[query.ticket]
         assert (query.application, query.priority) == (entry.application, entry.priority)
-        assert query.deadline_ns == entry.deadline_ns
+        assert (query.deadline_ns, query.demand) == (entry.deadline_ns, entry.demand)
+        demands = driver.plan.routes[entry.application].demands
+        if 0 <= entry.demand < len(demands):
+            assert driver.lane_number(query.ticket) == demands[entry.demand], "a demand waits in another lane"
+        else:
+            assert driver.lane_number(query.ticket) in driver.plan.routes[entry.application].lanes
     wake = driver.dispatcher.wake_at_ns()
     assert wake is None or wake > driver.now_ns, f"wake at {wake}, but it is {driver.now_ns}"
     for number, lane in enumerate(driver.plan.lanes):
@@ -138,7 +145,7 @@ def order_was_kept(driver: Driver, run: Run) -> None:
 
 def drop_was_needed(driver: Driver, drop: Drop) -> None:
     """Nobody is given up as infeasible while an idle worker that holds the variant could still answer in time."""
-    if driver.losing or drop.ticket in (driver.newest, driver.cancelling):
+    if driver.losing or drop.ticket in driver.newest or drop.ticket == driver.cancelling:
         return  # it need not have been in a lane
     lane = driver.lane_of(drop.ticket)
     works = [work for other in driver.plan.lanes if isinstance(other.select, Worklist) for work in other.select.works]

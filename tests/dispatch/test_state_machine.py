@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from stretto.core.outcome import Outcome
 from tests.dispatch import promises
 from tests.dispatch.books import Stage
 from tests.dispatch.driver import Driver
@@ -38,16 +39,28 @@ class DispatcherMachine(RuleBasedStateMachine):
         client=st.integers(-1, 3),
         query_class=st.integers(-1, 3),
         priority=st.integers(0, 3),
+        demand=st.sampled_from([-1, -1, 0, 1]),
         copies=st.sampled_from([1, 1, 1, 2, 5]),
+        together=st.booleans(),
     )
     def submit(
-        self, pause: int, application: int, slack: int, client: int, query_class: int, priority: int, copies: int
+        self,
+        pause: int,
+        application: int,
+        slack: int,
+        client: int,
+        query_class: int,
+        priority: int,
+        demand: int,
+        copies: int,
+        together: bool,
     ) -> None:
         self.driver.now_ns += pause
         number = application % len(self.driver.deployment.applications)
-        for _ in range(copies):
-            deadline = self.driver.now_ns + slack
-            self.driver.submit(number, deadline, client=client, query_class=query_class, priority=priority)
+        deadline = self.driver.now_ns + slack
+        wish = {"client": client, "query_class": query_class, "priority": priority, "demand": demand}
+        for _ in range(1 if together else copies):
+            self.driver.submit_together(copies if together else 1, number, deadline, **wish)
 
     @rule(pause=pauses)
     def advance(self, pause: int) -> None:
@@ -72,13 +85,18 @@ class DispatcherMachine(RuleBasedStateMachine):
         self.driver.now_ns = max(self.driver.now_ns, at_ns)
         self.driver.finish(worker, ok)
 
-    @rule(pause=pauses, pick=st.integers(0, 10_000), early=st.booleans())
+    @rule(
+        pause=pauses,
+        pick=st.integers(0, 10_000),
+        early=st.booleans(),
+        reason=st.sampled_from([Outcome.DROPPED_CANCELLED, Outcome.FAILED]),
+    )
     @precondition(lambda self: self.driver.book)
-    def cancel(self, pause: int, pick: int, early: bool) -> None:
+    def cancel(self, pause: int, pick: int, early: bool, reason: Outcome) -> None:
         self.driver.now_ns += pause
         tickets = [t for t, entry in self.driver.book.items() if not early or entry.stage is not Stage.ENDED]
         if tickets:
-            self.driver.cancel(tickets[pick % len(tickets)])
+            self.driver.cancel(tickets[pick % len(tickets)], reason)
 
     @rule(pause=pauses, data=st.data())
     def adopt(self, pause: int, data: st.DataObject) -> None:

@@ -58,7 +58,7 @@ def test_a_log_of_every_kind_of_event_is_replayed(log: Path) -> None:
     result = replay(log, shares.append)
     assert result.is_identical and result.differences == []
     assert (result.dispatchers, result.submitted, result.span_ns) == (1, 6, 195)
-    assert result.decisions > 3 and result.events == 15
+    assert result.decisions > 3 and result.events == 14
     assert sum(result.outcomes.values()) <= 6 and result.outcomes["dropped_cancelled"] == 1
 
 

@@ -243,7 +243,8 @@ class App:
     def _check_token(self, authorization: bytes) -> None:
         assert self._token is not None
         if not hmac.compare_digest(authorization, self._token):
-            raise ApiError(Reason.UNAUTHENTICATED, "a bearer token is needed: Authorization: Bearer …")
+            error = ApiError(Reason.UNAUTHENTICATED, "a bearer token is needed: Authorization: Bearer …")
+            raise self._plane.count_refusal(error)
 
 
 class _Gone(Exception):

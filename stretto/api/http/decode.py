@@ -225,7 +225,7 @@ def _listed(entry: _Entry, dimensions: int) -> Array:
 
 def _flat(data: list[Any], dimensions: int, name: str) -> list[Any]:
     """The values of lists of lists …, which must be even; row by row."""
-    for _ in range(dimensions):
+    for _ in range(dimensions - 1):
         if not data or not isinstance(data[0], list):
             return data
         if any(type(part) is not list or len(part) != len(data[0]) for part in data):

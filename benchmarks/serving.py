@@ -1,0 +1,98 @@
+"""What the benchmarks of serving share: requests as bytes, closed loops in their own process, pinning to cores."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from stretto.cli.queries import zoo_sample
+
+ROOT = Path(__file__).parent.parent
+
+
+def on_core(core: int) -> list[str]:
+    """The start of a command that runs on one core, where the machine lets us."""
+    cores = sorted(os.sched_getaffinity(0))
+    return ["taskset", "-c", str(cores[core % len(cores)])] if shutil.which("taskset") else []
+
+
+def infer_body(
+    application: str, rows: int = 1, *, binary: bool = True, deadline_ms: float | None = None
+) -> tuple[bytes, list[str]]:
+    """The body of an inference of the zoo's sample, and the headers that go with it."""
+    inputs, _ = zoo_sample(application)
+    array = inputs[:rows]
+    tensor: dict[str, Any] = {"name": "input", "datatype": "FP32", "shape": list(array.shape)}
+    parameters: dict[str, Any] = {} if deadline_ms is None else {"deadline_ms": deadline_ms}
+    if not binary:
+        tensor["data"] = [round(value, 4) for value in array.ravel().tolist()]
+        return orjson.dumps({"inputs": [tensor], "parameters": parameters}), ["Content-Type: application/json"]
+    raw = array.astype("<f4").tobytes()
+    tensor["parameters"] = {"binary_data_size": len(raw)}
+    head = orjson.dumps({"inputs": [tensor], "parameters": {"binary_data_output": True, **parameters}})
+    return head + raw, [f"Inference-Header-Content-Length: {len(head)}", "Content-Type: application/octet-stream"]
+
+
+def closed_loop(
+    address: str,
+    path: str,
+    body: bytes,
+    headers: Sequence[str],
+    *,
+    connections: int,
+    seconds: float,
+    core: int | None = None,
+    counting: Callable[[], None] = lambda: None,
+    counted: Callable[[], None] = lambda: None,
+) -> dict[str, Any]:
+    """Drives `connections` in a closed loop; `counting` and `counted` are called when counting begins and ends."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "body"
+        file.write_bytes(body)
+        command = [
+            *([] if core is None else on_core(core)),
+            *(sys.executable, "-m", "benchmarks.closed_loop", address, str(connections), str(seconds)),
+            *(str(file), path, *headers),
+        ]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
+            assert process.stdout is not None
+            result: dict[str, Any] = {}
+            for line in process.stdout:
+                if line == "counting\n":
+                    counting()
+                elif line == "counted\n":
+                    counted()
+                else:
+                    result = json.loads(line)
+    if not result:
+        raise SystemExit("the closed loop ended without a result")
+    return result
+
+
+@contextlib.contextmanager
+def every(period_s: float, call: Callable[[], None]) -> Iterator[None]:
+    """Calls again and again in a thread, while the body runs."""
+    stop = threading.Event()
+
+    def work() -> None:
+        while not stop.wait(period_s):
+            call()
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()

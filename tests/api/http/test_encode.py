@@ -1,0 +1,61 @@
+"""Answers and errors as bytes."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from stretto.api.datatypes import NUMPY_OF
+from stretto.api.errors import ApiError, Reason
+from stretto.api.http.encode import encode_error, encode_response
+from stretto.api.messages import InferResponse, OutputTensor
+
+
+def response(array: np.ndarray, datatype: str, binary: bool, id: str = "") -> InferResponse:
+    return InferResponse("app", "v", id, [OutputTensor("y", datatype, array, binary)], {"variant": "v"})
+
+
+@pytest.mark.parametrize("datatype", [name for name in NUMPY_OF if name != "BYTES"])
+def test_every_datatype(datatype: str) -> None:
+    array = np.array([[0, 1], [1, 0]], NUMPY_OF[datatype])
+    body, headers = encode_response(response(array, datatype, False, "one"))
+    content = json.loads(body)
+    assert content["id"] == "one" and content["model_name"] == "app" and content["model_version"] == "v"
+    assert content["outputs"] == [{"name": "y", "datatype": datatype, "shape": [2, 2], "data": array.ravel().tolist()}]
+    assert dict(headers) == {b"content-type": b"application/json"}
+    body, headers = encode_response(response(array, datatype, True))
+    length = int(dict(headers)[b"inference-header-content-length"])
+    output = json.loads(body[:length])["outputs"][0]
+    assert output["parameters"] == {"binary_data_size": array.nbytes} and "data" not in output
+    assert body[length:] == array.tobytes()
+
+
+def test_strings() -> None:
+    array = np.array([[b"a"], ["é".encode()], [b"\xff"]], object)
+    body, _ = encode_response(response(array, "BYTES", False))
+    assert json.loads(body)["outputs"][0]["data"] == ["a", "é", "�"]
+    body, headers = encode_response(response(array, "BYTES", True))
+    length = int(dict(headers)[b"inference-header-content-length"])
+    assert body[length:] == b"\x01\0\0\0a\x02\0\0\0\xc3\xa9\x01\0\0\0\xff"
+
+
+def test_numbers_that_json_has_no_word_for() -> None:
+    body, _ = encode_response(response(np.array([[np.nan, np.inf]], np.float32), "FP32", False))
+    assert json.loads(body)["outputs"][0]["data"] == [None, None]
+
+
+@pytest.mark.parametrize("reason", list(Reason))
+def test_errors(reason: Reason) -> None:
+    status, body, headers = encode_error(ApiError(reason, 'a "quoted"\r\nX: y \ud800 sentence'))
+    assert status == reason.http_status
+    content = json.loads(body)
+    assert content["reason"] == reason.word and content["error"].startswith('a "quoted"\r\nX: y ')
+    assert headers == [(b"content-type", b"application/json")]
+
+
+def test_when_to_try_again() -> None:
+    for seconds, told in ((0.001, b"1"), (1.4, b"1"), (30.0, b"30")):
+        _, _, headers = encode_error(ApiError(Reason.OVERLOADED, "too much", seconds))
+        assert dict(headers)[b"retry-after"] == told

@@ -1,0 +1,367 @@
+"""A repository on disk, served: starting, changes without a pause, unload and load, drain and the end."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stretto.core.errors import StrettoError
+from stretto.core.outcome import Outcome
+from stretto.core.plan import Plan
+from stretto.core.telemetry import View
+from stretto.dispatch.dispatcher import Dispatcher
+from stretto.live.crew import Factory
+from stretto.live.generation import NoSuchVariant
+from stretto.live.requests import Request
+from stretto.live.service import Service, ServiceOptions, State, signature
+from stretto.live.threads import ThreadExecutor
+from stretto.repository.read import read_repository, zoo_folder
+from tests.live.real import Awaited, asked, conserved, sample, until, within
+from tests.repository.build import APP, KIND, Built, build
+
+ROWS = np.array([[[0.1, 0.2, 0.3, 0.4]]], np.float32)
+RELOAD_S = 0.05
+
+
+@pytest.fixture
+def built(tmp_path: Path) -> Built:
+    return build(tmp_path / "models")
+
+
+@asynccontextmanager
+async def service_of(
+    root: Path | str, *, factory: Factory = ThreadExecutor, is_ready: bool = True, **options: Any
+) -> AsyncIterator[Service]:
+    chosen = ServiceOptions(str(root), **({"workers": 1, "reload_s": RELOAD_S, "kind": KIND} | options))
+    service = Service(chosen, read_repository(chosen.repository), factory, Dispatcher)
+    await service.start()
+    try:
+        if is_ready:
+            await until(service.is_ready)
+        yield service
+    finally:
+        await service.stop()
+        assert service.engine.waiting == 0 and service.state is State.STOPPED
+
+
+def ask(service: Service, application: str = "rows", inputs: np.ndarray = ROWS, **wish: Any) -> Awaited:
+    return asked(service.engine, inputs, application, **wish)
+
+
+def variants(service: Service, application: str = "rows") -> set[str]:
+    generation = service.engine.generation
+    number = generation.numbers.get(application)
+    return set() if number is None else {generation.names[v] for v in generation.deployment.variants_of(number)}
+
+
+def test_it_begins_serves_and_drains(built: Built) -> None:
+    async def work() -> None:
+        async with service_of(built.root, is_ready=False) as service:
+            assert not service.is_ready() and service.state is State.SERVING
+            await until(service.is_ready)
+            assert service.is_ready("rows") and service.is_ready("rows", "good")
+            for name, variant in (("none", ""), ("rows", "none")):
+                with pytest.raises(KeyError):
+                    service.is_ready(name, variant)
+            request = await ask(service)
+            assert request.outcome is Outcome.ON_TIME and request.variants == ["good"]
+            waiting = [ask(service) for _ in range(20)]
+            assert await service.drain(20) is True
+            assert service.state is State.DRAINING and not service.is_ready() and not service.is_ready("rows")
+            assert {(await each).outcome for each in waiting} <= {Outcome.ON_TIME, Outcome.DROPPED_OVERLOAD}
+            assert conserved(service.engine)
+
+    within(60, work)
+
+
+def test_a_drain_that_does_not_end_in_time(built: Built) -> None:
+    ended: list[Request] = []
+
+    async def work() -> None:
+        async with service_of(built.root, factory=Silent, is_ready=False) as service:
+            service.engine.submit(Request("rows", ROWS, 60_000_000_000, ended.append))
+            assert await service.drain(0.05) is False
+        assert [request.outcome for request in ended] == [Outcome.FAILED]
+
+    within(60, work)
+
+
+class Silent(ThreadExecutor):
+    """A worker that never gets ready."""
+
+    def start(self, specs: object) -> None:
+        pass
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_variants_come_go_and_change_under_load(built: Built, workers: int) -> None:
+    async def work() -> None:
+        async with service_of(built.root, workers=workers) as service:
+            sent: list[Awaited] = []
+            going = True
+
+            async def load() -> None:
+                while going:
+                    sent.append(ask(service))
+                    await asyncio.sleep(0.002)
+
+            loading = asyncio.create_task(load())
+            built.add("best", 0.95, latency_ms=1.0, seed=2)
+            await until(lambda: variants(service) == {"fast", "good", "best"})
+            assert (await ask(service)).variants == ["best"]
+            shutil.rmtree(built.variant("best"))
+            await until(lambda: variants(service) == {"fast", "good"})
+            built.metrics("fast", accuracy=0.99)
+            await until(lambda: max(service.engine.generation.accuracy) == 0.99)
+            assert (await ask(service, pinned="fast")).accuracy_sum == 0.99
+            before = (await ask(service, pinned="fast")).answers
+            old_key = next(spec.key for spec in service.engine.generation.served.specs if "/fast@" in spec.key)
+            built.add("fast", 0.99, seed=9)
+            await until(lambda: all(spec.key != old_key for spec in service.engine.generation.served.specs))
+            after = (await ask(service, pinned="fast")).answers
+            assert before is not None and after is not None and not np.allclose(before, after)
+            going = False
+            await loading
+            outcomes = [(await each).outcome for each in sent]
+            lost = {Outcome.FAILED, Outcome.DROPPED_CANCELLED}
+            assert not lost & set(outcomes) and outcomes.count(Outcome.ON_TIME) > len(outcomes) / 2
+            await until(lambda: len(service.engine.generations()) == 1)
+            assert conserved(service.engine)
+            assert service.engine.crew._members[0].held == {s.key for s in service.engine.generation.served.specs}
+
+    within(60, work)
+
+
+def test_a_change_that_cannot_be_read_leaves_all_as_it_was(built: Built, caplog: pytest.LogCaptureFixture) -> None:
+    async def work() -> None:
+        async with service_of(built.root) as service:
+            generation = service.engine.generation
+            for spoil in (lambda: built.write_app("slo_ms = -3"), lambda: shutil.rmtree(built.root)):
+                caplog.clear()
+                spoil()
+                await until(lambda: "served before is served on" in caplog.text)
+                assert service.engine.generation is generation and service.is_ready()
+                assert (await ask(service)).outcome is Outcome.ON_TIME
+            mended = build(built.root)
+            mended.write_app(APP.replace("slo_ms = 50", "slo_ms = 80"))
+            await until(lambda: service.engine.generation.deployment.applications[0].slo_ns == 80_000_000)
+            assert (await ask(service)).outcome is Outcome.ON_TIME
+
+    within(60, work)
+
+
+def spoiled(built: Built, name: str, seed: int = 5) -> None:
+    """A model whose file can be read, but which no runtime can load."""
+    import onnx
+
+    built.add(name, 0.97, seed=seed)
+    path = built.variant(name) / "model.onnx"
+    model = onnx.load(str(path))
+    model.graph.node[1].op_type = "NoSuchOperator"
+    onnx.save(model, str(path))
+    built.profile(name)
+
+
+def test_a_model_that_cannot_be_loaded_is_left_out_from_the_start(built: Built) -> None:
+    spoiled(built, "bad")
+
+    async def work() -> None:
+        async with service_of(built.root, is_ready=False, workers=2) as service:
+            early = [ask(service) for _ in range(3)]
+            await until(lambda: variants(service) == {"fast", "good"})
+            assert {(await each).outcome for each in early} == {Outcome.ON_TIME}  # nobody met the broken one
+            assert service.is_ready() and not service.is_ready("rows", "bad")
+            assert [key.partition("@")[0] for key in service.broken] == ["rows/bad"]
+            assert (await ask(service)).variants == ["good"]
+            with pytest.raises(NoSuchVariant):
+                ask(service, pinned="bad")
+
+    within(60, work)
+
+
+def test_an_application_of_which_nothing_can_be_loaded_is_missed(built: Built) -> None:
+    shutil.copytree(built.app, built.root / "other")
+    built_other = Broken(built.root)
+    shutil.rmtree(built_other.app / "variants")
+    spoiled(built_other, "bad")
+
+    async def work() -> None:
+        async with service_of(built.root, is_ready=False) as service:
+            await until(lambda: set(service.engine.generation.numbers) == {"rows"})
+            assert service.missing() == ["other"] and not service.is_ready()
+            assert service.is_ready("rows") and not service.is_ready("other")
+            assert (await ask(service)).outcome is Outcome.ON_TIME
+
+    within(60, work)
+
+
+class Broken(Built):
+    @property
+    def app(self) -> Path:
+        return self.root / "other"
+
+
+def test_a_model_that_cannot_be_loaded_later_leaves_the_others_serving(built: Built) -> None:
+    async def work() -> None:
+        async with service_of(built.root) as service:
+            spoiled(built, "good")
+            await until(lambda: variants(service) == {"fast"})
+            assert (await ask(service)).variants == ["fast"]
+            built.add("good", 0.9, seed=1)
+            await until(lambda: variants(service) == {"fast", "good"})
+            assert service.broken == {} and (await ask(service, pinned="good")).outcome is Outcome.ON_TIME
+
+    within(60, work)
+
+
+def test_applications_are_unloaded_and_loaded(built: Built) -> None:
+    shutil.copytree(built.app, built.root / "other")
+
+    async def work() -> None:
+        async with service_of(built.root, reload_s=0) as service:
+            assert set(service.files) == {"rows", "other"}
+            waiting = [ask(service, "other") for _ in range(5)]
+            await service.unload("other")
+            assert {(await each).outcome for each in waiting} == {Outcome.ON_TIME}
+            assert set(service.files) == {"rows"} and set(service.known) == {"rows", "other"}
+            assert service.is_ready() and service.is_ready("rows") and not service.is_ready("other")
+            with pytest.raises(KeyError):
+                ask(service, "other")
+            await service.unload("other")
+            with pytest.raises(StrettoError, match="the only application"):
+                await service.unload("rows")
+            with pytest.raises(KeyError):
+                await service.unload("none")
+            with pytest.raises(StrettoError):
+                await service.load("none")
+            await service.load("other")
+            assert service.is_ready("other") and (await ask(service, "other")).outcome is Outcome.ON_TIME
+            shutil.rmtree(built.app)
+            with pytest.raises(StrettoError):
+                await service.load("rows")
+            assert (await ask(service)).outcome is Outcome.ON_TIME
+            assert conserved(service.engine)
+
+    within(60, work)
+
+
+def test_an_application_that_is_read_anew_may_have_changed(built: Built) -> None:
+    async def work() -> None:
+        async with service_of(built.root, reload_s=0) as service:
+            built.add("best", 0.95, seed=2)
+            assert variants(service) == {"fast", "good"}
+            await service.load("rows")
+            assert variants(service) == {"fast", "good", "best"}
+
+    within(60, work)
+
+
+def test_only_some_variants(built: Built) -> None:
+    async def work() -> None:
+        for only in (("fast",), ("rows/fast",)):
+            async with service_of(built.root, only=only) as service:
+                assert variants(service) == {"fast"}
+                assert (await ask(service)).variants == ["fast"]
+        shutil.copytree(built.app, built.root / "other")
+        async with service_of(built.root, only=("rows/fast",)) as service:  # ready, though nothing of the other is
+            assert set(service.files) == {"rows"}
+            assert not service.is_ready("other") and not service.is_ready("rows", "good")
+        with pytest.raises(StrettoError, match="nothing can be served"):
+            async with service_of(built.root, only=("none",)):
+                pass
+
+    within(60, work)
+
+
+def test_the_planner_is_told_the_load_when_the_repository_changes(built: Built) -> None:
+    """It used to plan for no load at all until the next measurement."""
+    views: list[View] = []
+
+    async def work() -> None:
+        async with service_of(built.root, reload_s=0) as service:
+            planner: Callable[[View], Plan] = service.planner
+
+            def watched(view: View) -> Plan:
+                views.append(view)
+                return planner(view)
+
+            service.planner = watched
+            for _ in range(40):
+                await ask(service)
+            await service.load("rows")
+            (rate,) = views[-1].expected_rates or (0.0,)
+            assert rate > 10
+
+    within(60, work)
+
+
+def test_a_copy_of_the_zoo_and_a_new_application_in_it(tmp_path: Path) -> None:
+    root = tmp_path / "models"
+    shutil.copytree(zoo_folder() / "mnist", root / "mnist")
+    images = sample("mnist", 4)
+
+    async def work() -> None:
+        async with service_of(root, kind=None) as service:
+            everything = variants(service, "mnist")
+            assert len(everything) == 4
+            shutil.rmtree(root / "mnist" / "variants" / "resnet")
+            await until(lambda: variants(service, "mnist") == everything - {"resnet"})
+            request = await ask(service, "mnist", images)
+            assert request.outcome is Outcome.ON_TIME and "resnet" not in request.variants
+            shutil.copytree(zoo_folder() / "fashion", tmp_path / "beside")
+            (tmp_path / "beside").rename(root / "fashion")
+            await until(lambda: "fashion" in service.engine.generation.numbers)
+            assert service.is_ready("fashion") and set(service.files) == {"mnist", "fashion"}
+            assert (await ask(service, "fashion", sample("fashion", 2), pinned="linear")).outcome is Outcome.ON_TIME
+            shutil.rmtree(root / "mnist")
+            await until(lambda: set(service.engine.generation.numbers) == {"fashion"})
+            with pytest.raises(KeyError):
+                ask(service, "mnist", images)
+
+    within(90, work)
+
+
+def test_signatures_change_with_any_file(built: Built) -> None:
+    repository = read_repository(built.root)
+    seen = {signature(repository)}
+    assert signature(repository) in seen
+    for change in (
+        lambda: built.metrics("fast", accuracy=0.71),
+        lambda: (built.app / "notes.txt").write_text("x"),
+        lambda: (built.app / "notes.txt").rename(built.app / "words.txt"),
+        lambda: (built.app / "words.txt").unlink(),
+    ):
+        change()
+        seen.add(signature(repository))
+    assert len(seen) == 4  # in the end it is as after the first change
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"executor": "cloud"}, "there is no executor 'cloud'; there are thread, process"),
+        ({"workers": -1}, "workers is -1"),
+        ({"workers": 2000}, "workers is 2000"),
+        ({"threads": 0}, "threads is 0"),
+        ({"hang_s": 0.0}, "hang_s must be above 0"),
+        ({"hang_s": float("nan")}, "hang_s must be above 0"),
+        ({"reload_s": -1.0}, "reload_s must not be negative"),
+        ({"reload_s": float("nan")}, "reload_s must not be negative"),
+    ],
+)
+def test_options_that_make_no_sense(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(StrettoError, match=words):
+        ServiceOptions("zoo", **options)
+
+
+def test_workers_by_default_are_the_cores_but_one() -> None:
+    assert ServiceOptions("zoo").worker_count >= 1
+    assert replace(ServiceOptions("zoo"), workers=3).worker_count == 3

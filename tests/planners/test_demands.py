@@ -1,0 +1,109 @@
+"""Lanes for demands: whatever the plan, each demand in use has a lane of its own that runs nothing else."""
+
+from __future__ import annotations
+
+import pytest
+
+from stretto.core.application import Application, Variant
+from stretto.core.check import check_plan, selected_variants
+from stretto.core.deployment import Deployment
+from stretto.core.errors import StrettoError
+from stretto.core.plan import (
+    Accumulate,
+    Deferred,
+    Eager,
+    Fixed,
+    Lane,
+    Late,
+    MostAccurate,
+    Order,
+    Plan,
+    Route,
+    RouteRule,
+    by_application,
+)
+from stretto.core.profile import NS_PER_MS, LatencyProfile
+from stretto.core.telemetry import View
+from stretto.core.worker import Worker, workers
+from stretto.planners.demands import Demand, with_demands
+from stretto.planners.registry import ENTRIES
+from tests.dispatch.driver import Driver
+
+
+def variant(name: str, accuracy: float, *kinds: str) -> Variant:
+    return Variant(name, accuracy, tuple(LatencyProfile.linear(1, 2, 8, kind) for kind in kinds or ("default",)))
+
+
+FAST, GOOD, BEST = variant("fast", 0.6), variant("good", 0.8), variant("best", 0.9)
+TWO = Deployment(
+    (Application("a", 50 * NS_PER_MS, (FAST, GOOD, BEST)), Application("b", 50 * NS_PER_MS, (FAST, GOOD))), workers(2)
+)
+
+
+def test_no_demand_changes_nothing() -> None:
+    plan = by_application((Lane("a", (0,), Fixed(0)), Lane("b", (1,), Fixed(3))))
+    assert with_demands(plan, TWO, ()) == plan
+
+
+def test_demands_are_numbered_by_application_in_their_order() -> None:
+    plan = by_application((Lane("a", (0,), Fixed(0)), Lane("b", (1,), Fixed(3))))
+    demands = [Demand(0, (2,)), Demand(1, (4,)), Demand(0, (2, 1)), Demand(1, (3,))]
+    made = with_demands(plan, TWO, demands)
+    check_plan(made, TWO)
+    assert made.lanes[:2] == plan.lanes
+    assert [route.demands for route in made.routes] == [(2, 4), (3, 5)]
+    assert [lane.name for lane in made.lanes[2:]] == ["a by best", "b by good", "a by best+good", "b by fast"]
+    assert [lane.select for lane in made.lanes[2:]] == [Fixed(2), Fixed(4), MostAccurate((2, 1)), Fixed(3)]
+    assert [lane.workers for lane in made.lanes[2:]] == [(0,), (1,), (0,), (1,)]
+    assert [selected_variants(lane) for lane in made.lanes[2:]] == [demand.variants for demand in demands]
+
+
+@pytest.mark.parametrize(
+    ("release", "becomes"),
+    [(Eager(3), Eager(3)), (Deferred(5, False), Deferred(5, False)), (Accumulate(4, 9, 6), Eager(6))],
+)
+def test_they_follow_the_common_lane_where_that_makes_sense(release: object, becomes: object) -> None:
+    lane = Lane("a", (0,), Fixed(0), Order.FIRST_COME, release, Late.REFUSE, capacity=7, control_ns=3, data_ns=2)  # type: ignore[arg-type]
+    made = with_demands(by_application((lane, Lane("b", (1,), Fixed(3)))), TWO, [Demand(0, (1,))]).lanes[2]
+    assert (made.release, made.order, made.late) == (becomes, Order.EARLIEST_DEADLINE, Late.DROP_WHEN_INFEASIBLE)
+    assert (made.capacity, made.control_ns, made.data_ns) == (7, 3, 2)
+
+
+def test_they_are_served_by_all_the_application_s_workers_that_can() -> None:
+    kinds = (Worker("w0", "x"), Worker("w1", "y"), Worker("w2", "x"))
+    both, only = variant("both", 0.5, "x", "y"), variant("only", 0.9, "y")
+    deployment = Deployment((Application("a", 50 * NS_PER_MS, (both, only)),), kinds)
+    routed = Plan((Lane("l0", (0,), Fixed(0)), Lane("l1", (1,), Fixed(0))), (Route(RouteRule.ROUND_ROBIN, (0, 1)),))
+    made = with_demands(routed, deployment, [Demand(0, (0,)), Demand(0, (1,))])
+    check_plan(made, deployment)
+    assert [lane.workers for lane in made.lanes[2:]] == [(0, 1), (1,)]
+    narrow = Plan((Lane("l0", (0,), Fixed(0)),), (Route(RouteRule.BY_APPLICATION, (0,)),))
+    made = with_demands(narrow, deployment, [Demand(0, (1,))])
+    assert made.lanes[1].workers == (1,)  # none of the common lane's can
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
+def test_every_planner_s_plan_can_be_joined_by_demands(entry: object) -> None:
+    try:
+        plan = entry.make({})(View(TWO, expected_rates=(20.0, 20.0)))  # type: ignore[attr-defined]
+    except StrettoError as error:
+        pytest.skip(f"it makes no plan for this deployment: {error}")
+    made = with_demands(plan, TWO, [Demand(0, (2,)), Demand(1, (4, 3)), Demand(0, (2, 1))])
+    check_plan(made, TWO)
+    driver = Driver(TWO, made)
+    ticket = driver.submit(0, 40 * NS_PER_MS)
+    driver.drain()
+    assert driver.outcome(ticket) is not None
+
+
+def test_a_query_s_demand_outlives_its_plan() -> None:
+    plan = by_application((Lane("a", (0,), Fixed(0)), Lane("b", (1,), Fixed(3))))
+    demands = [Demand(0, (2,)), Demand(0, (1,))]
+    driver = Driver(TWO, with_demands(plan, TWO, demands))
+    driver.submit(0, 10**9)
+    waiting = driver.submit(0, 10**9, demand=1)
+    other = by_application((Lane("a", (0, 1), Fixed(0), release=Eager(1)), Lane("b", (1,), Fixed(3))))
+    driver.adopt(with_demands(other, TWO, [*demands, Demand(0, (2, 1))]))
+    driver.drain()
+    assert [variant for _, variant, numbers in driver.batches() if 1 in numbers] == [1]
+    assert driver.outcome(waiting) is not None

@@ -42,20 +42,24 @@ def parse_bytes(data: memoryview | bytes, count: int, tensor: str) -> Array:
     """`count` strings, each behind its length in four bytes."""
     if len(data) < LENGTH.size * count:
         raise bad_request(f"tensor {tensor} holds {len(data)} bytes, too few for {count} strings with their lengths")
-    strings = np.empty(count, object)
-    place = 0
+    data = bytes(data)
+    strings: list[bytes] = []
+    place, end = 0, len(data)
     for number in range(count):
-        if place + LENGTH.size > len(data):
+        start = place + LENGTH.size
+        if start > end:
             raise bad_request(f"tensor {tensor} ends within its string {number}")
-        (length,) = LENGTH.unpack_from(data, place)
-        place += LENGTH.size
-        if length > len(data) - place:
-            raise bad_request(f"string {number} of tensor {tensor} has length {length}, but only so much is left")
-        strings[number] = bytes(data[place : place + length])
-        place += length
-    if place != len(data):
-        raise bad_request(f"tensor {tensor} goes on {len(data) - place} bytes after its last string")
-    return strings
+        place = start + LENGTH.unpack_from(data, place)[0]
+        if place > end:
+            raise bad_request(
+                f"string {number} of tensor {tensor} has length {place - start}, but {end - start} are left"
+            )
+        strings.append(data[start:place])
+    if place != end:
+        raise bad_request(f"tensor {tensor} goes on {end - place} bytes after its last string")
+    array = np.empty(count, object)
+    array[:] = strings
+    return array
 
 
 def join_bytes(strings: Iterable[bytes]) -> bytes:

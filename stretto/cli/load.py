@@ -129,8 +129,8 @@ def load(
         result = run_load(spec, progress)
     summary = result.summary()
     if plot is not None and len(result):
-        from stretto.report.load import load_figure
         from stretto.report import plots
+        from stretto.report.load import load_figure
 
         plots.save(load_figure(result), plot)
     if as_json:

@@ -3,7 +3,7 @@
     ["stretto events", 1]
     ["made", g, now_ns, correction, deployment, plan]      a dispatcher; g numbers those of one log
     ["submit", g, now_ns, [application, deadline_ns, tag, client, class, priority, demand, more], ticket]
-    ["cancel", g, now_ns, ticket, reason]      ["finished", g, now_ns, worker, ok]
+    ["cancel", g, now_ns, ticket, reason]      ["finished", g, now_ns, worker, ok, took_ns]
     ["joined" | "left", g, now_ns, worker]     ["advance", g, now_ns]       ["adopt", g, now_ns, plan]
     ["decided", g, [decision, …]]
 

@@ -149,7 +149,7 @@ def end_front_batch(s: Any, worker_index: int, now_ns: int) -> int:
 
 
 @compiled
-def finish_batch(s: Any, worker_index: int, now_ns: int, ok: bool) -> None:
+def finish_batch(s: Any, worker_index: int, now_ns: int, ok: bool, took_ns: int) -> None:
     """Every query of the worker's running batch gets its outcome."""
     worker = workers(s)[worker_index]
     place = end_front_batch(s, worker_index, now_ns)
@@ -158,7 +158,7 @@ def finish_batch(s: Any, worker_index: int, now_ns: int, ok: bool) -> None:
     if batch.count == 0:
         return  # it was a load
     if ok:
-        measured = max(0, now_ns - batch.start_ns)
+        measured = took_ns if took_ns >= 0 else max(0, now_ns - batch.start_ns)
         if batch.lane >= 0 and lanes(s)[batch.lane].cap_target_ns > 0:
             adapt_cap(lanes(s)[batch.lane], batch.count, measured)
         if s.correction > 0:

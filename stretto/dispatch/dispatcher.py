@@ -139,11 +139,15 @@ class Dispatcher:
         self._empty_buffer()
         return bool(events.withdraw(self._state, now_ns, ticket, int(reason)))
 
-    def finished(self, now_ns: int, worker: int, ok: bool = True) -> None:
-        """The worker's running batch, or its load, ended."""
+    def finished(self, now_ns: int, worker: int, ok: bool = True, took_ns: int = -1) -> None:
+        """The worker's running batch, or its load, ended.
+
+        `took_ns` is the time of the run as the worker saw it, for the correction of latencies; where it is not known,
+        the time since the batch was to start, which the way to the worker and back makes longer.
+        """
         self._check_worker(worker)
         self._empty_buffer()
-        events.finished(self._state, now_ns, worker, ok)
+        events.finished(self._state, now_ns, worker, ok, took_ns)
 
     def worker_joined(self, now_ns: int, worker: int) -> None:
         """A worker that had left is back, with its first memory."""

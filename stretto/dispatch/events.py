@@ -135,12 +135,12 @@ def withdraw(state: Any, now_ns: int, ticket: int, reason: int) -> bool:
 
 
 @compiled
-def finished(state: Any, now_ns: int, worker_index: int, ok: bool) -> None:
-    """The worker's running batch (or load) ended."""
+def finished(state: Any, now_ns: int, worker_index: int, ok: bool, took_ns: int) -> None:
+    """The worker's running batch (or load) ended; the run itself took so long, where that is not negative."""
     s = state[0]
     s.now_ns = max(s.now_ns, now_ns)
     if workers(s)[worker_index].depth > 0:
-        finish_batch(s, worker_index, s.now_ns, ok)
+        finish_batch(s, worker_index, s.now_ns, ok, took_ns)
         serve(s, worker_index, s.now_ns)
     due(s, s.now_ns)
 

@@ -14,7 +14,7 @@ from stretto.core.check import selected_variants
 from stretto.core.deployment import Deployment
 from stretto.core.plan import Lane, Late, Plan, Worklist
 
-SHARE = 0.6  # of what could be answered in time; a full queue is waited through, and answers must not end at the brink
+SHARE = 0.5  # of what could be answered in time; a full queue is waited through, and answers must not end at the brink
 FEWEST = 4
 
 
@@ -48,11 +48,11 @@ def _capacity(lane: Lane, applications: list[int], deployment: Deployment, ratio
             profile = deployment.variants[variant].profile_on(kind)
             if profile is None:
                 continue
-            largest_request = max(largest_request, profile.max_batch)
             ratio = float(ratios[variant, deployment.kinds.index(kind)])
             sizes = np.arange(1, min(profile.max_batch, lane.release.max_batch) + 1)
             latency_ns = profile.table_ns[deployment.quantile, sizes] * ratio
+            largest_request = max(largest_request, int(np.searchsorted(latency_ns, slo_ns, side="right")))
             by_kind[kind] = max(by_kind[kind], float((sizes * (slo_ns - latency_ns) / latency_ns).max()))
     total = sum(by_kind[deployment.workers[worker].kind] for worker in lane.workers)
-    # Every row of a request is a query: the largest request must fit through, if it can be answered at all.
-    return max(FEWEST, int(min(largest_request, total)), int(SHARE * total))
+    # Every row of a request is a query: what can be answered in one batch must fit through.
+    return max(largest_request, int(SHARE * total))

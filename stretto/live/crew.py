@@ -78,7 +78,8 @@ class Crew:
 
     def run(self, job: Job) -> None:
         member = self._members[job.worker]
-        if not member.jobs:
+        job.was_alone = not member.jobs
+        if job.was_alone:
             member.began_ns = self._clock()
         member.jobs.append(job)
         member.executor.run(job)

@@ -261,7 +261,10 @@ class Engine:
             if query.generation is not None:
                 query.request.problem = query.request.problem or reason
                 dispatcher.cancel(now_ns, query.ticket, Outcome.FAILED)
-        dispatcher.finished(now_ns, job.worker, report.answers is not None)
+        run_ns = max(0, report.ended_ns - report.started_ns)
+        dispatcher.finished(now_ns, job.worker, report.answers is not None, run_ns)
+        if job.was_alone:
+            generation.handed_over(now_ns - job.decided_ns - run_ns)
         if generation is not self.generation and not self.crew.is_busy(job.worker):
             self.generation.dispatcher.worker_joined(now_ns, job.worker)
             self._act(self.generation)

@@ -27,6 +27,7 @@ class Job:
     generation: Any  # of the engine: whose dispatcher decided it
     decided_ns: int
     expected_ns: int
+    was_alone: bool = True  # when it was given to the worker, nothing else ran there
 
 
 @dataclass(slots=True)

@@ -24,7 +24,10 @@ from stretto.live.shelf import ModelSpec
 from stretto.planners.demands import Demand, with_demands
 from stretto.repository.application import ApplicationFiles
 
-HANDOFF_NS = 300_000  # decision to worker, and back; a worker is given its next batch so long before it is free
+LEAST_HANDOFF_NS = 200_000
+MOST_HANDOFF_NS = 10_000_000
+HANDOFF_MARGIN = 1.5
+HANDOFF_STEP = 0.05
 MAX_DEMANDS = 64  # lanes for demands, of one application
 
 
@@ -80,6 +83,7 @@ class Generation:
         self.names = [variant.name for variant in self.deployment.variants]
         self.moved = np.zeros(len(self.deployment.applications), np.int64)  # to a later generation
         self._first_memory = first_memory(self.deployment)
+        self._handoff_ns: float = LEAST_HANDOFF_NS
         self._demands: list[Demand] = []
         self._numbers_of: dict[Demand, int] = {}
 
@@ -92,8 +96,15 @@ class Generation:
         """With doors, with lanes for demands, and with the time that a batch takes from here to its worker."""
         ratios = self.dispatcher.memory["rows"]["ratio"].reshape(len(self.deployment.variants), -1)
         whole = with_doors(with_demands(plan, self.deployment, self._demands), self.deployment, ratios)
-        lanes = tuple(replace(lane, control_ns=max(lane.control_ns, HANDOFF_NS)) for lane in whole.lanes)
+        handoff_ns = round(min(max(HANDOFF_MARGIN * self._handoff_ns, LEAST_HANDOFF_NS), MOST_HANDOFF_NS))
+        lanes = tuple(replace(lane, control_ns=max(lane.control_ns, handoff_ns)) for lane in whole.lanes)
         return replace(whole, lanes=lanes)
+
+    def handed_over(self, took_ns: int) -> None:
+        """How long a batch was on its way, to the worker and back. The next plan gives a worker its next batch so long
+        before it is free; where cores are short that hides what would else be idle time.
+        """
+        self._handoff_ns += HANDOFF_STEP * (took_ns - self._handoff_ns)
 
     def demand_of(self, now_ns: int, application: int, request: Request) -> int:
         """The number of the request's demand; -1: any variant may answer. A new demand gets its lane at once."""

@@ -58,9 +58,9 @@ class RecordedDispatcher(Dispatcher):
         self._write([journal.CANCEL, self._number, now_ns, ticket, int(reason)])
         return was_live
 
-    def finished(self, now_ns: int, worker: int, ok: bool = True) -> None:
-        super().finished(now_ns, worker, ok)
-        self._write([journal.FINISHED, self._number, now_ns, worker, ok])
+    def finished(self, now_ns: int, worker: int, ok: bool = True, took_ns: int = -1) -> None:
+        super().finished(now_ns, worker, ok, took_ns)
+        self._write([journal.FINISHED, self._number, now_ns, worker, ok, took_ns])
 
     def worker_joined(self, now_ns: int, worker: int) -> None:
         super().worker_joined(now_ns, worker)

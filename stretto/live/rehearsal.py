@@ -21,7 +21,7 @@ def rehearse() -> None:
     waiting = dispatcher.submit(2, 0, far_ns)
     dispatcher.decisions()
     dispatcher.cancel(3, waiting)
-    dispatcher.finished(4, 0)
+    dispatcher.finished(4, 0, True, 1)
     dispatcher.worker_left(5, 0)
     dispatcher.worker_joined(6, 0)
     dispatcher.adopt(7, by_application((lane,)))

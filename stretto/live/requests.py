@@ -25,7 +25,10 @@ class Query:
 
 
 class Request:
-    """`done` is called once, with the request. After that `outcome` and, where it has one, `answers` are set."""
+    """`done` is called once, with the request. By then `outcome` and, where it has one, `answers` are set.
+
+    `done` must not call the engine, which may be half way through what was decided; let the loop call it soon.
+    """
 
     __slots__ = (
         *("accuracy_sum", "answers", "application", "arrival_ns", "batch", "client", "deadline_ns", "done"),

@@ -95,6 +95,7 @@ class Service:
         entry = planner_entry(options.planner)
         self.planner: Planner = entry.make(options.planner_options)
         self._read = repository
+        self._check_only(repository)
         ready = self._served(repository)
         self._signature = signature(repository)
         self.engine = Engine(
@@ -249,6 +250,13 @@ class Service:
             )
             return self._without_broken(replace(repository, applications=left))
         return ready, by_name, warnings
+
+    def _check_only(self, repository: Repository) -> None:
+        """Each name that was chosen is that of a variant, at the start; later it may go."""
+        labels = [f"{files.name}/{variant.name}" for files in repository.applications for variant in files.variants]
+        for name in self.options.only:
+            if all(name not in (label, label.partition("/")[2]) for label in labels):
+                raise StrettoError(f"{repository.reference} has no variant {name[:80]!r}; it has {', '.join(labels)}")
 
     def _chosen(self, files: ApplicationFiles) -> ApplicationFiles:
         only = self.options.only

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from stretto.core.deployment import Deployment
 from stretto.core.plan import Deferred, Eager, Fixed, Lane, Late, MostAccurate, Order, Plan
+from stretto.planners.priced import single_variant_lane
 
 
 @dataclass(frozen=True)
@@ -43,13 +44,17 @@ def _lane(demand: Demand, deployment: Deployment, like: Lane, workers: tuple[int
 
     names = "+".join(deployment.variants[variant].name for variant in demand.variants)
     fixed = len(demand.variants) == 1
+    crew = able(workers) or able(range(len(deployment.workers)))
+    late = Late.DROP_WHEN_INFEASIBLE if like.late is Late.REFUSE else like.late
+    drops = late in (Late.DROP_WHEN_DISPATCHED, Late.DROP_WHEN_INFEASIBLE)
     return Lane(
         name=f"{deployment.applications[demand.application].name} by {names}",
-        workers=able(workers) or able(range(len(deployment.workers))),
+        workers=crew,
         select=Fixed(demand.variants[0]) if fixed else MostAccurate(demand.variants),
         order=Order.EARLIEST_DEADLINE,
         release=replace(like.release) if isinstance(like.release, Deferred) else Eager(like.release.max_batch),
-        late=Late.DROP_WHEN_INFEASIBLE if like.late is Late.REFUSE else like.late,
+        late=late,
+        floor_rates=single_variant_lane(deployment, demand.variants[0], crew).floor_rates if fixed and drops else (),
         worker_choice=like.worker_choice,
         capacity=like.capacity,
         ahead_ns=like.ahead_ns,

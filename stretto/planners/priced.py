@@ -17,9 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.core.deployment import Deployment
-from stretto.core.plan import Eager, Lane, Late, Order, Plan, Table, Tables, by_application
+from stretto.core.outcome import Outcome
+from stretto.core.plan import Eager, Fixed, Lane, Late, Order, Plan, Table, Tables, by_application
 from stretto.core.profile import NS_PER_MS
 from stretto.core.telemetry import View
+from stretto.planners.symphony import floor_rates
 
 SLACKS = 64  # columns of the table
 QUEUED = 256  # rows; longer queues are treated like this one
@@ -91,6 +93,8 @@ class Priced:
         able = {kind for kind in deployment.kinds if any(deployment.variants[v].profile_on(kind) for v in variants)}
         workers = tuple(number for number, worker in enumerate(deployment.workers) if worker.kind in able)
         kinds = dict.fromkeys(deployment.workers[number].kind for number in workers)
+        if len(variants) == 1:
+            return single_variant_lane(deployment, variants[0], workers)
         tables = tuple(
             price_table(pace, application, kind, rate, share * len(workers), len(workers), self.margin)
             for kind in kinds
@@ -103,6 +107,29 @@ class Priced:
             Eager(),
             Late.DROP_WHEN_INFEASIBLE,
         )
+
+
+def single_variant_lane(deployment: Deployment, variant: int, workers: tuple[int, ...]) -> Lane:
+    """Where there is nothing to choose: started at once, and under overload kept from batches that are not worth it."""
+    application = deployment.applications[deployment.application_of[variant]]
+    profile = deployment.profile(variant, deployment.workers[workers[0]].kind)
+    latency = profile.table_ns[deployment.quantile].astype(np.float64)
+    floors = floor_rates(profile, application.slo_ns, len(workers), deployment.quantile)
+    return Lane(
+        application.name,
+        workers,
+        Fixed(variant),
+        Order.EARLIEST_DEADLINE,
+        Eager(),
+        Late.DROP_WHEN_INFEASIBLE,
+        floor_rates=floors[: efficient_batch(latency)],
+    )
+
+
+def efficient_batch(latency_ns: NDArray[np.float64]) -> int:
+    """The smallest batch in which a query takes hardly more worker time than in the best."""
+    each = (latency_ns[1:] + BATCH_COST_NS) / np.arange(1, len(latency_ns))
+    return int(np.argmax(each <= EFFICIENT * each.min())) + 1
 
 
 def _step(value: float) -> int:
@@ -125,8 +152,9 @@ def _pressure(view: View, before: float) -> float:
     """
     if view.telemetry is None or view.before is None:
         return before
-    lost = view.telemetry.bad_rate_since(view.before)
-    if lost > LOST_SHARE:
+    ended = (view.telemetry.outcomes - view.before.outcomes).sum(axis=0)
+    ended[Outcome.DROPPED_CANCELLED] = ended[Outcome.DROPPED_OVERLOAD] = 0  # refused at the door: λ tells that already
+    if ended.sum() - ended[Outcome.ON_TIME] > LOST_SHARE * ended.sum():
         return min(before * PRESSURE_STEP, MOST_PRESSURE)
     return max(1.0, before * PRESSURE_RELIEF)
 
@@ -216,8 +244,7 @@ def price_table(
     latencies = {number: latency for _, _, number in points if (latency := pace.latency_ns(number, kind)) is not None}
     for least_s, _, number in reversed(points[: sustained + 2]):
         latency = latencies[number]
-        each = (latency[1:] + BATCH_COST_NS) / np.arange(1, len(latency))
-        wanted = int(np.argmax(each <= EFFICIENT * each.min())) + 1
+        wanted = efficient_batch(latency)
         fitting = np.searchsorted(latency, np.minimum(slack_ns, blocking_ns), side="right") - 1
         size = np.minimum(np.minimum(queued, wanted), fitting)
         takes_ns = latency[np.maximum(size, 0)]

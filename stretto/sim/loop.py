@@ -241,7 +241,7 @@ def run_until(simulation: Any, state: Any, until_ns: int) -> int:
         if finish_ns == now_ns:
             tally_batch(m, s, worker_index, now_ns)
             move_key(heap, place, finish, worker_index, NEVER)
-            finished(state, now_ns, worker_index, True)
+            finished(state, now_ns, worker_index, True, as_int64(-1))
             schedule(m, s, worker_index)
         elif arrival_ns == now_ns:
             if s.free_slots == 0:

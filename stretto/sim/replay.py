@@ -121,7 +121,7 @@ def _apply(kind: str, which: int, rest: list[Any], ones: dict[int, _One], number
     elif kind == journal.CANCEL:
         dispatcher.cancel(now_ns, _whole(rest[1]), Outcome(rest[2]))
     elif kind == journal.FINISHED:
-        dispatcher.finished(now_ns, _whole(rest[1]), _truth(rest[2]))
+        dispatcher.finished(now_ns, _whole(rest[1]), _truth(rest[2]), _whole(rest[3]))
     elif kind == journal.JOINED:
         dispatcher.worker_joined(now_ns, _whole(rest[1]))
     elif kind == journal.LEFT:

@@ -181,6 +181,18 @@ class Running:
 
         return self.call(read)
 
+    def missing(self) -> int:
+        """Queries that are in no count: submitted, and neither ended nor waiting nor running. Read in one moment."""
+
+        def read() -> int:
+            engine = self.service.engine
+            telemetry = engine.generation.dispatcher.telemetry(engine.clock())
+            totals = engine.books.totals(engine.generations()).values()
+            ended = sum(int(submitted) - int(outcomes.sum()) for submitted, outcomes in totals)
+            return ended - int(telemetry.lane_lengths.sum()) - telemetry.running
+
+        return self.call(read)
+
     def address(self, name: str = "http") -> tuple[str, int]:
         return self.listeners.addresses[name]
 

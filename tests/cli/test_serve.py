@@ -98,7 +98,7 @@ def test_it_serves_drains_and_what_it_wrote_is_replayed(tmp_path: Path) -> None:
     events = tmp_path / "events.jsonl"
     with served("zoo:mnist", *FREE, "--workers", "1", "--record", str(events)) as server:
         found = server.addresses()
-        assert set(found) == {"HTTP", "gRPC", "management HTTP", "management gRPC"} or len(found) == 4, found
+        assert len(found) == 4, found
         by_word = {name.lower().replace("-", " "): address for name, address in found.items()}
         http = next(address for name, address in by_word.items() if "grpc" not in name and "management" not in name)
         management = next(address for name, address in by_word.items() if "grpc" not in name and "management" in name)
@@ -145,15 +145,12 @@ def test_with_worker_processes_and_fewer_listeners() -> None:
     ("arguments", "words"),
     [
         (("zoo:nothing",), "the zoo has no application 'nothing'"),
-        (("no/such/folder",), "there is no such folder"),
         (("zoo:mnist", "--executor", "cloud"), "there is no executor 'cloud'"),
         (("zoo:mnist", "--planner", "fortune"), "fortune"),
-        (("zoo:mnist", "--workers", "5000"), "5000"),
-        (("zoo:mnist", "--variant", "none"), "nothing can be served"),
+        (("zoo:mnist", "--variant", "none"), "has no variant 'none'"),
         (("zoo:mnist", "--token-file", "/no/such/file"), "/no/such/file"),
-        (("zoo:mnist", "--tls-certificate", "/no/such/file.pem"), "tls"),
+        (("zoo:mnist", "--tls-certificate", "/no/such/file.pem"), "TLS needs both"),
         (("zoo:mnist", "--record", "/no/such/folder/events"), "cannot be written"),
-        (("zoo:mnist", "--log-level", "loud"), "loud"),
     ],
 )
 def test_bad_options_are_told_in_a_sentence(arguments: tuple[str, ...], words: str) -> None:

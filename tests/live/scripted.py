@@ -104,7 +104,7 @@ class ScriptedExecutor:
         now_ns = self.stage.loop.now_ns
         rows = np.concatenate([np.asarray(part) for part in job.parts])
         made = rows.sum(axis=1, keepdims=True) * (1 + job.variant) if answers else None
-        self.listener.job_ended(job, Report(made, failures or {}, now_ns - MS, now_ns))
+        self.listener.job_ended(job, Report(made, failures or {}, job.decided_ns, now_ns))
         return job
 
     def loaded(self, problem: str | None = None) -> None:
@@ -134,7 +134,9 @@ class Stage:
         handoff_ns: int = 0,
         **engine: Any,
     ):
-        self._handoff_ns, generation.HANDOFF_NS = generation.HANDOFF_NS, handoff_ns
+        self._handoff = {name: getattr(generation, name) for name in ("LEAST_HANDOFF_NS", "MOST_HANDOFF_NS")}
+        for name in self._handoff:
+            setattr(generation, name, handoff_ns)
         self.loop = VirtualLoop()
         self.starts, self.prepares = starts, True
         self.may_unload_in_use = True  # the order of a worker's commands takes care of it
@@ -231,7 +233,8 @@ class Stage:
         raise AssertionError("there is always another batch")
 
     def close(self) -> None:
-        generation.HANDOFF_NS = self._handoff_ns
+        for name, value in self._handoff.items():
+            setattr(generation, name, value)
         self.loop.run_until_complete(self.engine.stop())
         self.check()
         assert self.engine.waiting == 0

@@ -76,7 +76,7 @@ def children() -> dict[int, str]:
 
 def test_answers_are_those_of_a_thread() -> None:
     served = of_zoo("mnist")
-    images = sample("mnist", 20)
+    images = sample("mnist", 4)
     names = [variant.name for variant in served.deployment.variants]
     found: dict[str, list[np.ndarray]] = {}
 

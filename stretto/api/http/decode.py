@@ -19,6 +19,8 @@ from stretto.api.messages import Array, InferRequest, InputTensor, WantedOutput
 MAX_KNOWN = 1024  # JSON parts remembered
 MAX_KNOWN_BYTES = 2048  # of each
 MAX_ELEMENTS = 2**40  # far beyond any body, far below what would overflow
+LONG_TEXT = 65_536  # bytes of JSON that are looked at before they are read
+SPARE_PARTS = 10_000  # of a long JSON text, besides two for each value of the input
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +69,15 @@ class Decoder:
         `max_elements` bounds what is taken apart one by one, numbers in JSON and strings; raw numbers cost nothing.
         """
         if header_length is None:
+            if len(body) > LONG_TEXT:
+                _check_parts(body, len(body), max_elements)
             head, rest = read_head(memoryview(body), self._limits), memoryview(b"")
         else:
             length = _length(header_length, len(body))
             if length > self._limits.header_json_bytes:
                 raise too_large(f"the JSON part may have {self._limits.header_json_bytes} bytes, not {length}")
+            if length > LONG_TEXT:
+                _check_parts(body, length, max_elements)
             head, rest = self._head(body[:length]), memoryview(body)[length:]
         if len(rest) != head.raw_bytes:
             raise bad_request(f"the raw tensors have {len(rest)} bytes, but the inputs say {head.raw_bytes}")
@@ -100,6 +106,12 @@ class Decoder:
                 self._known.clear()
             self._known[text] = head
         return head
+
+
+def _check_parts(body: bytes, length: int, max_elements: int) -> None:
+    """Hundreds of thousands of empty lists would keep everybody waiting while they are read."""
+    if sum(body.count(sign, 0, length) for sign in (b",", b"[", b"{")) > 2 * max_elements + SPARE_PARTS:
+        raise too_large("the JSON part holds more values than this application can use")
 
 
 def read_head(text: bytes | memoryview, limits: Limits) -> Head:
@@ -204,9 +216,7 @@ def _listed(entry: _Entry, dimensions: int) -> Array:
         raise bad_request(f"input {name} is FP16, which JSON cannot hold; send it as binary data")
     if datatype == "BYTES":
         return _strings(data, shape, elements, dimensions, name)
-    flat = _flat(data, dimensions, name)
-    if len(flat) != elements:
-        raise bad_request(f"input {name} of shape {list(shape)} needs {elements} values, and has {len(flat)}")
+    flat = _flat(data, shape, elements, dimensions, name)
     kind = dtype.kind
     looked_at = flat if kind == "b" else flat[:1]
     try:
@@ -223,21 +233,21 @@ def _listed(entry: _Entry, dimensions: int) -> Array:
         return values.astype(dtype).reshape(shape)
 
 
-def _flat(data: list[Any], dimensions: int, name: str) -> list[Any]:
+def _flat(data: list[Any], shape: Any, elements: int, dimensions: int, name: str) -> list[Any]:
     """The values of lists of lists …, which must be even; row by row."""
     for _ in range(dimensions - 1):
         if not data or not isinstance(data[0], list):
-            return data
+            break
         if any(type(part) is not list or len(part) != len(data[0]) for part in data):
             raise bad_request(f"the data of input {name} is ragged")
         data = list(chain.from_iterable(data))
+    if len(data) != elements:
+        raise bad_request(f"input {name} of shape {list(shape)} needs {elements} values, and has {len(data)}")
     return data
 
 
 def _strings(data: list[Any], shape: Any, elements: int, dimensions: int, name: str) -> Array:
-    flat = _flat(data, dimensions, name)
-    if len(flat) != elements:
-        raise bad_request(f"input {name} of shape {list(shape)} needs {elements} strings, and has {len(flat)}")
+    flat = _flat(data, shape, elements, dimensions, name)
     if not {str}.issuperset(map(type, flat)):
         raise bad_request(f"the data of input {name} must be strings")
     array = np.empty(elements, object)

@@ -157,6 +157,20 @@ def test_what_is_taken_apart_is_bounded() -> None:
     assert decode(*raw(bytes(44)), elements=10).inputs[0].array.shape == (11,)  # costs nothing; the plane decides
 
 
+@pytest.mark.parametrize("part", [b"[],", b"{},", b"0,", b'"",', b"[" * 900 + b"]" * 900 + b","])
+def test_long_texts_are_not_read_for_nothing(part: bytes) -> None:
+    """A body of the right size with a million values in it held up everybody for more than a second."""
+    text = b'{"inputs":[{"name":"x","datatype":"FP32","shape":[9],"data":[%s0]}]}' % (part * (500_000 // len(part)))
+    for length in (None, len(text)):
+        decoder = Decoder(Limits())
+        with pytest.raises(ApiError, match="more values") as caught:
+            decoder.request(text, None if length is None else b"%d" % length, "app", "", "out", 1000)
+        assert caught.value.reason.http_status == 413
+    column = np.linspace(0, 1, 40_000).reshape(-1, 1)
+    body = listed(column.tolist(), shape=[40_000, 1])
+    assert decode(body, elements=40_000).inputs[0].array.shape == (40_000, 1)
+
+
 def test_deep_nesting() -> None:
     refusal(b'{"inputs":' + b"[" * 5_000 + b"]" * 5_000 + b"}")
     data: Any = 1.0

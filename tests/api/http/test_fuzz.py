@@ -1,5 +1,5 @@
-"""Whatever comes over the wire: always a 4xx with a sentence or a closed connection, never a crash, never a hang, and no
-harm to good queries that are served at the same time.
+"""Whatever comes over the wire: always a 4xx with a sentence or a closed connection, never a crash, never a hang, and
+no harm to good queries that are served at the same time.
 """
 
 from __future__ import annotations

@@ -10,11 +10,13 @@ PIP := $(BIN)/python -m pip --quiet --quiet --disable-pip-version-check
 PYTEST ?=
 # What the tests marked extras need. A smaller PyTorch, without CUDA: set PIP_EXTRA_INDEX_URL to PyTorch's index for CPUs.
 EXTRAS ?= torch==2.13.0 safetensors
+# Triton's own client, whose generated messages cannot share a process with ours.
+TRITONCLIENT ?= .venv-tritonclient
 # Those that can be run; what they share has no __main__ at the end of a line.
 BENCHMARKS = $(sort $(basename $(notdir $(shell grep -l '__main__":$$' benchmarks/*.py))))
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-extras bench lint format clean
+.PHONY: help venv demo test test-extras bench lint format proto clean
 
 help: ## list the targets
 	@echo 'targets:'
@@ -23,15 +25,15 @@ help: ## list the targets
 
 venv: $(VENV)/.run $(VENV)/.dev ## make .venv with everything to run, test and plot (redone when pyproject.toml changes)
 
-demo: $(VENV)/.run ## compare the batching systems on a bursty load: a table and a plot (about a minute)
+demo: $(VENV)/.run ## serve the zoo, drive a bursty load, show what is gained: a table and a plot (under two minutes)
 	@$(BIN)/stretto demo
 
 test: $(VENV)/.dev lint ## lint, types and tests
 	@$(BIN)/python -m mypy
 	@$(BIN)/python -m pytest -q $(PYTEST)
 
-test-extras: $(VENV)/.extras ## tests that need PyTorch, which this installs first (a large download)
-	@$(BIN)/python -m pytest -q -m extras
+test-extras: $(VENV)/.extras $(TRITONCLIENT)/.done ## tests that need PyTorch or Triton's client, installed first (large)
+	@STRETTO_TRITONCLIENT_PYTHON='$(abspath $(TRITONCLIENT))/bin/python' $(BIN)/python -m pytest -q -m extras
 
 ifeq ($(strip $(NAME)),)
 bench: ## run one benchmark: make bench NAME=symphony_table4 (without NAME: list them)
@@ -51,8 +53,11 @@ format: $(VENV)/.dev ## ruff: put imports and formatting right
 	@$(BIN)/python -m ruff check --fix .
 	@$(BIN)/python -m ruff format .
 
+proto: $(VENV)/.dev ## make the gRPC messages anew from their .proto file
+	@$(BIN)/python -m grpc_tools.protoc -I . --python_out=. --pyi_out=. stretto/api/grpc/open_inference.proto
+
 clean: ## remove .venv, caches and built files
-	@rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .numba *.egg-info
+	@rm -rf $(VENV) .venv-* build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .numba *.egg-info
 	@find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
 
 $(BIN)/python:
@@ -78,4 +83,10 @@ $(VENV)/.extras: pyproject.toml $(VENV)/.dev | $(BIN)/python
 	@echo 'installing $(EXTRAS) into $(VENV) for the extra tests; this may take minutes …'
 	@$(PIP) install $(EXTRAS) || \
 		{ echo "PyTorch could not be installed; name an index that has it: make test-extras PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu" >&2; exit 1; }
+	@touch $@
+
+$(TRITONCLIENT)/.done: | $(BIN)/python
+	@echo 'installing tritonclient into $(TRITONCLIENT) …'
+	@$(PYTHON) -m venv $(TRITONCLIENT)
+	@$(TRITONCLIENT)/bin/python -m pip --quiet --quiet --disable-pip-version-check install 'tritonclient[http,grpc]==2.73.0'
 	@touch $@

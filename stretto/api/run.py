@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from stretto.api.bounds import rehearse_bounds
 from stretto.api.server import Listen, Listeners
+from stretto.api.tracing import tracer_of
 from stretto.dispatch.dispatcher import Dispatcher
 from stretto.live.engine import MakeDispatcher
 from stretto.live.executors import executor_factory
@@ -35,6 +36,7 @@ class ServeOptions:
     service: ServiceOptions
     listen: Listen = field(default_factory=Listen)
     drain_s: float = 30.0
+    traces: bool = False  # OpenTelemetry spans
 
 
 Started = Callable[[Service, Listeners], None]
@@ -47,6 +49,8 @@ async def serve(options: ServeOptions, started: Started, make_dispatcher: MakeDi
     repository = await asyncio.to_thread(read_repository, options.service.repository)
     service = Service(options.service, repository, executor_factory(options.service.executor), make_dispatcher)
     listeners = Listeners(service, options.listen)
+    if options.traces:
+        listeners.plane.trace = tracer_of()
     stop = _Stop(loop)
     for number in (signal.SIGTERM, signal.SIGINT):
         with contextlib.suppress(NotImplementedError):

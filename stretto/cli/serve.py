@@ -100,7 +100,7 @@ def serve(
         limits=Limits(body_bytes=body_bytes, inflated_bytes=body_bytes),
     )
     with recording(record) as make_dispatcher:
-        is_clean = run(ServeOptions(service, listen, drain_s), _started, make_dispatcher)
+        is_clean = run(ServeOptions(service, listen, drain_s, traces), _started, make_dispatcher)
     if not is_clean:
         raise typer.Exit(1)
 

@@ -85,7 +85,13 @@ def test_help_loads_nothing_heavy() -> None:
     assert "simulate" in done.stdout
 
 
-@pytest.mark.parametrize("command", ["simulate", "goodput", "bound", "planners", "demo"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("simulate", "goodput", "bound", "planners", "compare", "demo"),
+        *("serve", "infer", "load", "replay", "check", "profile"),
+    ],
+)
 def test_every_command_has_help_with_examples(command: str) -> None:
     result = run(command, "--help")
     assert result.exit_code == 0
@@ -180,9 +186,9 @@ def test_goodput_lies_below_the_bound(tmp_path: Path) -> None:
     assert "of the staggered bound" in run("goodput", *what).stdout
 
 
-def test_demo_tells_what_was_gained(tmp_path: Path) -> None:
-    plot = tmp_path / "demo.png"
-    result = run("demo", "--seconds", 0.2, "--plot", plot)
+def test_compare_tells_what_was_gained(tmp_path: Path) -> None:
+    plot = tmp_path / "compare.png"
+    result = run("compare", "--seconds", 0.2, "--plot", plot)
     assert result.exit_code == 0, result.output
     *_, where, gained = result.stdout.strip().splitlines()
     assert where == f"plot: {plot}" and plot.exists()

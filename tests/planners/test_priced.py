@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stretto.core.application import Application, Variant
-from stretto.core.check import check_plan
+from stretto.core.check import check_plan, selected_variants
 from stretto.core.deployment import Deployment
 from stretto.core.plan import Fixed, Lane, Late, Order, Plan, Table, Tables, by_application
 from stretto.core.profile import NS_PER_MS, LatencyProfile
@@ -32,17 +32,15 @@ def as_profiled(deployment: Deployment) -> Pace:
     return Pace(deployment, ((1.0,) * len(deployment.kinds),) * len(deployment.variants))
 
 
-def lane_of(deployment: Deployment, rate: float, application: int = 0, **options: float) -> Lane:
-    rates = (rate,) * len(deployment.applications)
-    plan = Priced(**options)(View(deployment, expected_rates=rates))
+def lane_of(deployment: Deployment, rate: float) -> Lane:
+    plan = Priced()(View(deployment, expected_rates=(rate,)))
     check_plan(plan, deployment)
-    return plan.lanes[application]
+    return plan.lanes[0]
 
 
-def table_of(deployment: Deployment, rate: float, **options: float) -> Table:
-    select = lane_of(deployment, rate, **options).select
-    assert isinstance(select, Table)
-    return select
+def table_of(deployment: Deployment, rate: float, margin: float = 0.15) -> Table:
+    count = len(deployment.workers)
+    return price_table(as_profiled(deployment), 0, deployment.kinds[0], rate, float(count), count, margin)
 
 
 @st.composite
@@ -150,7 +148,7 @@ def test_a_single_variant_is_always_it() -> None:
     one = Variant("v", 0.5, (LatencyProfile.linear(1, 4, 8),))
     deployment = Deployment((Application("app", 50 * NS_PER_MS, (one,)),), workers(2))
     for rate in RATES:
-        assert set(np.unique(table_of(deployment, rate).variant)) == {0}
+        assert selected_variants(lane_of(deployment, rate)) == (0,)
 
 
 def test_variants_slower_than_the_slo_are_no_choice_but_where_there_is_no_other() -> None:
@@ -164,6 +162,7 @@ def test_variants_slower_than_the_slo_are_no_choice_but_where_there_is_no_other(
     only = Deployment((Application("app", 50 * NS_PER_MS, (Variant("slow", 0.9, (slow,)),)),), workers(1))
     hopeless = table_of(only, 20.0)
     assert (hopeless.batch == 0).all() and (hopeless.variant == 0).all()
+    assert selected_variants(lane_of(only, 20.0)) == (0,)
 
 
 def unequal() -> Deployment:
@@ -183,7 +182,7 @@ def test_unequal_workers_have_a_table_each() -> None:
     plan = Priced()(View(deployment, expected_rates=(50.0, 20.0)))
     check_plan(plan, deployment)
     first, second = plan.lanes
-    assert isinstance(first.select, Tables) and isinstance(second.select, Table)
+    assert isinstance(first.select, Tables) and selected_variants(second) == (2,)
     assert {table.kind: set(np.unique(table.variant)) for table in first.select.tables} == {
         "quick": {0, 1},
         "slow": {0},

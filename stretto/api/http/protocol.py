@@ -194,8 +194,8 @@ def protocol_class(app: App, plane: Plane, limits: Limits) -> type[HttpToolsProt
                     return  # the connection ends with the answer that was given
                 known = app.known_infer(self.url)
                 if known is not None and self.parser.get_method() == b"POST" and not self.expect_100_continue:
-                    self.has_head = True
                     self.begin_direct(known)
+                    self.has_head = True
                     return
             if len(self.pipeline) >= limits.pipelined_requests:
                 raise ValueError("too many requests wait for the answer to an earlier one")

@@ -1,7 +1,7 @@
 """Overload: three times what the server can carry, for a minute. Goodput stays, memory is flat, refusals come at once.
 
-One variant alone (resnet_s, about a millisecond an image), so that the worker and not the sockets is the limit. Peak
-goodput is the best over a few loads around the capacity; then 3× that load for 60 s.
+One variant alone (resnet_s, about a millisecond an image). Peak goodput, in images a second, is the best over a few
+loads around the capacity; then three times that load for 60 s.
 """
 
 from __future__ import annotations
@@ -18,6 +18,9 @@ from stretto.client.load import LoadOutcome, LoadResult, LoadSpec, run_load
 
 APPLICATION = "fashion"
 VARIANT = "resnet_s"
+ROWS = (
+    4  # images of a request, so that the worker and not the sockets is the limit; they are answered or refused as one
+)
 PROBES = (600.0, 800.0, 900.0, 1000.0, 1100.0)
 REFUSALS = (LoadOutcome.OVERLOADED, LoadOutcome.INFEASIBLE, LoadOutcome.EXPIRED)
 
@@ -25,7 +28,17 @@ REFUSALS = (LoadOutcome.OVERLOADED, LoadOutcome.INFEASIBLE, LoadOutcome.EXPIRED)
 def drive(server: Started, rate: float, seconds: float, seed: int) -> LoadResult:
     inputs, labels = zoo_sample(APPLICATION)
     return run_load(
-        LoadSpec(APPLICATION, inputs, labels, url=server.url, rate=rate, seconds=seconds, seed=seed, connections=2000)
+        LoadSpec(
+            APPLICATION,
+            inputs,
+            labels,
+            url=server.url,
+            rate=rate / ROWS,
+            rows=ROWS,
+            seconds=seconds,
+            seed=seed,
+            connections=2000,
+        )
     )
 
 
@@ -36,8 +49,8 @@ def note(bench: Benchmark, what: str, result: LoadResult) -> float:
     overloaded = result.outcome == LoadOutcome.OVERLOADED
     bench.row(
         run=what,
-        offered=summary["offered_rate"],
-        goodput=summary["goodput"],
+        offered=ROWS * summary["offered_rate"],
+        goodput=ROWS * summary["goodput"],
         on_time=summary["on_time_share"],
         late=summary["outcomes"]["late"],
         overloaded=int(overloaded.sum()),
@@ -46,7 +59,7 @@ def note(bench: Benchmark, what: str, result: LoadResult) -> float:
         refusal_p99_ms=_p99(result.latency_ns[refused]),
         lag_p99_ms=summary["lag_ms"]["p99"],
     )
-    return float(summary["goodput"])
+    return float(ROWS * summary["goodput"])
 
 
 def _p99(latency_ns: np.ndarray) -> float:
@@ -69,7 +82,8 @@ def main() -> None:
         with every(1.0, lambda: memory.append(server.memory_bytes())):
             result = drive(server, 3 * capacity, arguments.seconds, 3)
         at_three = note(bench, "3× capacity", result)
-        after = note(bench, "half of capacity, after", drive(server, capacity / 2, 6.0, 4))
+        after = drive(server, capacity / 2, 6.0, 4)
+        note(bench, "half of capacity, after", after)
     refused = np.isin(result.outcome, [int(outcome) for outcome in REFUSALS])
     refusal_ms = _p99(result.latency_ns[refused])
     half = len(memory) // 2
@@ -85,13 +99,8 @@ def main() -> None:
         met=growth <= 5e6,
     )
     bench.claim("p99 of refusals, ms", paper="-", target="< 10", ours=refusal_ms, met=refusal_ms < 10)
-    bench.claim(
-        "served again after it: goodput of offered at half load",
-        paper="-",
-        target="≥ 0.99",
-        ours=after / (capacity / 2),
-        met=after >= 0.97 * capacity / 2,
-    )
+    share = after.summary()["on_time_share"]
+    bench.claim("on time at half of that load, after it", paper="-", target="≥ 0.99", ours=share, met=share >= 0.99)
     bench.finish()
 
 

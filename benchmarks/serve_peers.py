@@ -2,7 +2,8 @@
 
 Each server runs on one core and batches up to 32 queries; a closed loop on another core goes through numbers of
 connections, and goodput is the most answers a second of those whose p99 was within 50 ms. All are asked in JSON,
-Stretto also in binary tensors. Needs the peers, each in a virtual environment of its own: `--install` makes them (.venv-NAME).
+Stretto also in binary tensors. Needs the peers, each in a virtual environment of its own, .venv-NAME, which `--install`
+makes.
 """
 
 from __future__ import annotations

@@ -208,8 +208,10 @@ class Plane:
         client, priority, min_accuracy = -1, 0, 0.0
         if parameters:
             slack_ns = _slack_ns(parameters, slack_ns)
-            priority = _whole(parameters, "priority", 0, MAX_PRIORITY, 0)
-            min_accuracy = _number(parameters, "min_accuracy", 0.0, 1.0, 0.0)
+            if "priority" in parameters:
+                priority = _whole(parameters, "priority", 0, MAX_PRIORITY, 0)
+            if "min_accuracy" in parameters:
+                min_accuracy = _number(parameters, "min_accuracy", 0.0, 1.0, 0.0)
             if "client_id" in parameters:
                 client = self._client(parameters["client_id"])
 

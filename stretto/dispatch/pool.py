@@ -27,6 +27,8 @@ from stretto.dispatch.records import (
 )
 from stretto.dispatch.release import delay_ns
 
+OVERDUE_NS = 10_000_000  # a batch that ends so much later than expected is overdue
+
 
 @compiled
 def set_idle(s: Any, worker: int, idle: bool) -> None:
@@ -140,7 +142,8 @@ def find_early(s: Any, lane_index: int) -> tuple[int, int]:
     chosen_ns = NEVER
     for position in range(lane.worker_first, lane.worker_first + lane.worker_count):
         worker = workers(s)[order[position]]
-        if worker.alive and 0 < worker.depth < IN_FLIGHT and worker.free_ns < chosen_ns:
+        is_overdue = worker.free_ns + OVERDUE_NS < s.now_ns  # it may hang; what it was given ahead could not be dropped
+        if worker.alive and 0 < worker.depth < IN_FLIGHT and worker.free_ns < chosen_ns and not is_overdue:
             entry = lane_kinds(s)[kind_entry(s, lane, worker.kind)]
             if entry.released and could_hold(s, lane, order[position], entry.variant):
                 chosen = order[position]

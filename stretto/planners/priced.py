@@ -24,7 +24,7 @@ from stretto.core.telemetry import View
 from stretto.planners.symphony import floor_rates
 
 SLACKS = 64  # columns of the table
-QUEUED = 256  # rows; longer queues are treated like this one
+LEAST_QUEUED, MOST_QUEUED = 64, 2048  # rows; longer queues are treated like the last
 EFFICIENT = 1.02  # a batch is large enough when a query takes at most so many times the least that it can
 BATCH_COST_NS = 300_000  # what a batch costs around its run, whatever its size; a profile does not tell it
 RATE_STEP = 1.1  # loads within this factor share a plan
@@ -232,14 +232,15 @@ def price_table(
     """The table for one kind of worker. `capacity`: workers' worth of time that the application may use."""
     slo_ns = pace.deployment.applications[application].slo_ns
     step_ns = max(1, math.ceil(slo_ns / SLACKS))
-    queued = np.maximum(np.arange(QUEUED + 1), 1)[:, None]
+    most = min(max(math.ceil(2 * rate * slo_ns / 1e9), LEAST_QUEUED), MOST_QUEUED)  # twice what comes within the SLO
+    queued = np.maximum(np.arange(most + 1), 1)[:, None]
     slack_ns = (np.arange(SLACKS + 1) * step_ns)[None, :] * (1.0 - margin)  # the least slack of each column
     # No batch may block a worker for so long that the next query finds none in time.
     blocking_ns = slo_ns * workers / (workers + 1)
     points = frontier(pace, application, kind)
     sustained = max((place for place, point in enumerate(points) if point[0] * rate <= capacity), default=0)
     clearing_ns = points[sustained][0] * 1e9
-    chosen = np.full((QUEUED + 1, SLACKS + 1), -1, np.int32)
+    chosen = np.full((most + 1, SLACKS + 1), -1, np.int32)
     batch = np.zeros(chosen.shape, np.int32)
     latencies = {number: latency for _, _, number in points if (latency := pace.latency_ns(number, kind)) is not None}
     for least_s, _, number in reversed(points[: sustained + 2]):

@@ -15,6 +15,7 @@ from tests.api.serving import Running
 
 HERE = Path(__file__).resolve().parent
 PATIENCE_S = 90.0
+pytestmark = pytest.mark.extras
 
 
 @pytest.fixture(scope="module")

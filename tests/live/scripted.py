@@ -324,8 +324,3 @@ def plan_for(served: Served, late: Late = Late.DROP_WHEN_INFEASIBLE, **rules: An
             for number, application in enumerate(deployment.applications)
         )
     )
-
-
-def staged(*variants: Variant, crew: int = 1, late: Late = Late.DROP_WHEN_INFEASIBLE, **more: Any) -> Stage:
-    served = serving(*variants, crew=crew)
-    return Stage(served, plan_for(served, late), **more)

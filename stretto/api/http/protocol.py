@@ -8,7 +8,9 @@ data plane and back without a task, an event or ASGI messages, which cost more t
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import os
 import time
 from collections import deque
 from typing import TYPE_CHECKING, Any
@@ -104,6 +106,8 @@ def protocol_class(app: App, plane: Plane, limits: Limits) -> type[HttpToolsProt
             self.flow = Flow(transport, self.pipeline)
             self.running: Any = None
             self.open_requests: set[Request] = set()
+            is_plain = transport.get_extra_info("sslcontext") is None
+            self.descriptor = transport.get_extra_info("socket").fileno() if is_plain else -1
             self.unsound: ApiError | None = None  # to be sent after the answers to the requests before
             self.since_s = time.monotonic()  # the last request began, or the last answer was sent
             self.is_reading = True
@@ -275,7 +279,7 @@ def protocol_class(app: App, plane: Plane, limits: Limits) -> type[HttpToolsProt
             """`is_early`: the body is still on its way. It is read and forgotten, for a client that met a closed
             connection while it sends would not see the answer.
             """
-            self.transport.write(_bytes_of(status, body, headers, not direct.keep_alive))
+            self.write(_bytes_of(status, body, headers, not direct.keep_alive))
             direct.response_complete = True
             self.since_s = time.monotonic()
             self.server_state.total_requests += 1
@@ -288,6 +292,18 @@ def protocol_class(app: App, plane: Plane, limits: Limits) -> type[HttpToolsProt
                 self.send_unsound()
             elif self.flow.read_paused:
                 self.flow.resume_reading()
+
+        def write(self, data: bytes) -> None:
+            """By the system call itself where nothing waits to be written: uvloop's own way there costs 10 µs more.
+
+            Never on a transport that is closing: its descriptor may belong to another connection by now.
+            """
+            written = 0
+            if self.descriptor >= 0 and not self.transport.is_closing() and not self.transport.get_write_buffer_size():
+                with contextlib.suppress(OSError):  # full, or gone: the transport finds out by itself
+                    written = os.write(self.descriptor, data)
+            if written < len(data):
+                self.transport.write(data[written:] if written else data)
 
         # -- requests that wait for their turn -----------------------------------------------------------------------
 

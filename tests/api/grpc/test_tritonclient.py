@@ -11,6 +11,7 @@ import pytest
 from tests.api.grpc.running import run, served
 
 SCRIPT = Path(__file__).resolve().parent.parent / "tritonclient_grpc.py"
+pytestmark = pytest.mark.extras
 
 
 @pytest.mark.parametrize("token", [None, "s3cret"])

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 if TYPE_CHECKING:
+    from stretto.api.run import ServeOptions
     from stretto.api.server import Listeners
+    from stretto.cli.serve_config import ServeConfig
     from stretto.live.service import Service
 
 Repo = Annotated[str, typer.Argument(metavar="REPO", help="A folder, zoo or zoo:APP; see docs/repository.md.")]
@@ -18,6 +20,7 @@ Workers = Annotated[int, typer.Option(metavar="N", min=0, max=1024, help="0: one
 
 
 def serve(
+    ctx: typer.Context,
     repository: Repo,
     host: Host = "127.0.0.1",
     http_port: Port = 8080,
@@ -51,6 +54,9 @@ def serve(
     traces: Annotated[bool, typer.Option("--traces", help="OpenTelemetry spans (extra: telemetry).")] = False,
     log_format: Annotated[str, typer.Option(metavar="FORMAT", help="text or json.")] = "text",
     log_level: Annotated[str, typer.Option(metavar="LEVEL", help="debug, info, warning or error.")] = "info",
+    config: Annotated[
+        Path | None, typer.Option(metavar="FILE.toml", help="All of this, and more, from a file.")
+    ] = None,
 ) -> None:
     """Serve a model repository over HTTP and gRPC, and keep its deadlines.
 
@@ -61,48 +67,61 @@ def serve(
       stretto serve zoo:fashion
       stretto serve models --workers 4 --executor process --host 0.0.0.0
       stretto serve zoo --http-port 0 --record events.jsonl
+      stretto serve models --config serve.toml
     """
-    from stretto.api.limits import Limits
     from stretto.api.logs import set_up_logs
-    from stretto.api.run import ServeOptions, run
+    from stretto.api.run import run
+    from stretto.cli.serve_config import read_serve_config
+    from stretto.live.recorder import recording
+
+    said = read_serve_config(config)
+    values = dict(ctx.params)
+    for name, value in said.values.items():
+        source = ctx.get_parameter_source(name)
+        if source is None or source.name == "DEFAULT":
+            values[name] = value
+    set_up_logs(values["log_format"], values["log_level"])
+    with recording(values["record"]) as make_dispatcher:
+        is_clean = run(serve_options(values, said), _started, make_dispatcher)
+    if not is_clean:
+        raise typer.Exit(1)
+
+
+def serve_options(values: dict[str, Any], said: ServeConfig) -> ServeOptions:
+    """From the values of the options, by name, and what only the file can say."""
+    from stretto.api.limits import Limits
+    from stretto.api.run import ServeOptions
     from stretto.api.server import Listen
     from stretto.cli.inputs import token_in
     from stretto.core.worker import UNLIMITED_MEMORY
-    from stretto.live.recorder import recording
     from stretto.live.service import ServiceOptions
 
-    set_up_logs(log_format, log_level)
-    body_bytes = round(max_body_mb * 1e6)
+    memory_mb = values["worker_memory_mb"]
     service = ServiceOptions(
-        repository,
-        workers=workers,
-        executor=executor,
-        threads=threads,
-        device=device,
-        kind=kind,
-        planner=planner,
-        only=tuple(variant or ()),
-        worker_memory_bytes=UNLIMITED_MEMORY if worker_memory_mb is None else round(worker_memory_mb * 1e6),
-        hang_s=hang_s,
-        reload_s=reload_s,
+        values["repository"],
+        planner_options=said.planner_options,
+        only=tuple(values["variant"] or ()),
+        worker_memory_bytes=UNLIMITED_MEMORY if memory_mb is None else round(memory_mb * 1e6),
+        **{name: values[name] for name in ("workers", "executor", "threads", "device", "kind", "planner")},
+        **{name: values[name] for name in ("hang_s", "reload_s")},
     )
+    body_bytes = round(values["max_body_mb"] * 1e6)
+    ports = ("http_port", "grpc_port", "management_port", "management_grpc_port")
     listen = Listen(
-        host=host,
-        http_port=_port(http_port),
-        grpc_port=_port(grpc_port),
-        management_host=management_host,
-        management_port=_port(management_port),
-        management_grpc_port=_port(management_grpc_port),
-        token=token_in(token_file),
-        management_token=token_in(management_token_file),
-        tls_certificate=None if tls_certificate is None else str(tls_certificate),
-        tls_key=None if tls_key is None else str(tls_key),
-        limits=Limits(body_bytes=body_bytes, inflated_bytes=body_bytes),
+        host=values["host"],
+        management_host=values["management_host"],
+        token=token_in(values["token_file"]),
+        management_token=token_in(values["management_token_file"]),
+        tls_certificate=_text(values["tls_certificate"]),
+        tls_key=_text(values["tls_key"]),
+        limits=Limits(**{"body_bytes": body_bytes, "inflated_bytes": body_bytes, **said.limits}),
+        **{name: _port(values[name]) for name in ports},
     )
-    with recording(record) as make_dispatcher:
-        is_clean = run(ServeOptions(service, listen, drain_s, traces), _started, make_dispatcher)
-    if not is_clean:
-        raise typer.Exit(1)
+    return ServeOptions(service, listen, values["drain_s"], values["traces"])
+
+
+def _text(path: Path | None) -> str | None:
+    return None if path is None else str(path)
 
 
 def _port(number: int) -> int | None:

@@ -1,0 +1,141 @@
+"""The configuration file of `stretto serve`: what its options say, the limits, and the planner's own options.
+
+A mistake is told with its line. What is given on the command line goes before what the file says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from stretto.api.limits import Limits
+from stretto.config.fields import Fields, read_fields
+from stretto.planners.registry import NAMES, planner_entry
+
+Reader = Callable[[Fields, str], Any]
+
+
+def _port(table: Fields, key: str) -> int:
+    return table.integer(key, -1, 65_535)
+
+
+def _text(table: Fields, key: str) -> str:
+    return table.text(key)
+
+
+def _path(table: Fields, key: str) -> Path:
+    """As the file's own folder sees it."""
+    return (table.document.folder or Path()) / table.text(key)
+
+
+def _texts(table: Fields, key: str) -> list[str]:
+    return list(table.texts(key))
+
+
+def _flag(table: Fields, key: str) -> bool:
+    return table.flag(key, False)
+
+
+def _whole(low: int, high: int) -> Reader:
+    return lambda table, key: table.integer(key, low, high)
+
+
+def _number(low: float, high: float) -> Reader:
+    return lambda table, key: table.number(key, low, high)
+
+
+def _choice(*options: str) -> Reader:
+    return lambda table, key: table.choice(key, options)
+
+
+# By table: the keys, which are the names of the command line's options.
+KEYS: dict[str, dict[str, Reader]] = {
+    "listen": {
+        "host": _text,
+        "http_port": _port,
+        "grpc_port": _port,
+        "management_host": _text,
+        "management_port": _port,
+        "management_grpc_port": _port,
+        "token_file": _path,
+        "management_token_file": _path,
+        "tls_certificate": _path,
+        "tls_key": _path,
+    },
+    "workers": {
+        "workers": _whole(0, 1024),
+        "executor": _choice("thread", "process"),
+        "threads": _whole(1, 1024),
+        "device": _text,
+        "kind": _text,
+        "worker_memory_mb": _number(1, 1e9),
+        "hang_s": _number(0.1, 86_400),
+    },
+    "models": {"variant": _texts, "reload_s": _number(0, 86_400)},
+    "log": {
+        "record": _path,
+        "traces": _flag,
+        "log_format": _choice("text", "json"),
+        "log_level": _choice("debug", "info", "warning", "error"),
+    },
+    "end": {"drain_s": _number(0, 86_400)},
+}
+MOST = 2**40
+
+
+@dataclass(frozen=True)
+class ServeConfig:
+    """`values` by the name of the option; nothing where the file is silent."""
+
+    values: dict[str, Any] = field(default_factory=dict)
+    limits: dict[str, Any] = field(default_factory=dict)
+    planner_options: dict[str, bool | int | float] = field(default_factory=dict)
+
+
+def read_serve_config(file: Path | None) -> ServeConfig:
+    """ConfigError with file and line where something is wrong; no file says nothing."""
+    if file is None:
+        return ServeConfig()
+    top = read_fields(file)
+    values: dict[str, Any] = {}
+    for name, keys in KEYS.items():
+        table = top.part(name)
+        if table is not None:
+            values |= {key: read(table, key) for key, read in keys.items() if table.has(key)}
+            table.done(list(keys))
+    config = ServeConfig(values, _limits(top.part("limits")), _planner(top.part("planner"), values))
+    top.done([*KEYS, "limits", "planner"])
+    return config
+
+
+def _limits(table: Fields | None) -> dict[str, Any]:
+    if table is None:
+        return {}
+    found: dict[str, Any] = {}
+    for each in fields(Limits):
+        if table.has(each.name):
+            is_whole = isinstance(each.default, int)
+            found[each.name] = table.integer(each.name, 1, MOST) if is_whole else table.number(each.name, 0.001, MOST)
+    table.done([each.name for each in fields(Limits)])
+    return found
+
+
+def _planner(table: Fields | None, values: dict[str, Any]) -> dict[str, bool | int | float]:
+    if table is None:
+        return {}
+    values["planner"] = table.choice("name", NAMES)
+    found: dict[str, bool | int | float] = {}
+    options = planner_entry(values["planner"]).options
+    for option in options:
+        if not table.has(option.name):
+            continue
+        if option.kind == "flag":
+            found[option.name] = table.flag(option.name, False)
+        elif option.kind == "integer":
+            found[option.name] = table.integer(option.name, int(option.low), int(option.high))
+        else:
+            found[option.name] = table.number(option.name, option.low, option.high)
+    table.done(["name", *(option.name for option in options)])
+    return found

@@ -1,0 +1,88 @@
+"""The file of `stretto serve`: everything can be said there, the command line goes first, mistakes have their line."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from stretto.api.limits import Limits
+from stretto.cli.serve import serve, serve_options
+from stretto.cli.serve_config import KEYS, read_serve_config
+from stretto.config.fields import ConfigError
+
+WHOLE = """
+[listen]
+host = "0.0.0.0"
+http_port = 9000
+grpc_port = -1
+token_file = "token"
+
+[workers]
+workers = 3
+executor = "process"
+
+[planner]
+name = "priced"
+margin = 0.25
+
+[limits]
+connections = 77
+keep_alive_s = 5
+
+[log]
+log_format = "json"
+"""
+
+
+def written(folder: Path, text: str) -> Path:
+    file = folder / "serve.toml"
+    file.write_text(text)
+    return file
+
+
+def test_every_option_of_the_command_can_stand_in_the_file() -> None:
+    options = set(serve.__annotations__) - {"ctx", "repository", "config", "return", "max_body_mb"}
+    assert options == {"planner", *(key for keys in KEYS.values() for key in keys)}
+
+
+def test_what_it_says_is_done(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("0123456789abcdef\n")
+    said = read_serve_config(written(tmp_path, WHOLE))
+    defaults = {name: None for name in serve.__annotations__} | {
+        **{"repository": "zoo", "management_host": "127.0.0.1", "management_port": 8082, "management_grpc_port": 8083},
+        **{"threads": 1, "device": "cpu", "max_body_mb": 64.0, "reload_s": 2.0, "hang_s": 10.0, "drain_s": 30.0},
+    }
+    options = serve_options(defaults | said.values, said)
+    assert (options.listen.host, options.listen.http_port, options.listen.grpc_port) == ("0.0.0.0", 9000, None)
+    assert options.listen.token == "0123456789abcdef", "a path is looked up beside the file"
+    assert options.listen.limits.connections == 77 and options.listen.limits.keep_alive_s == 5
+    assert options.listen.limits.body_bytes == 64_000_000
+    assert (options.service.workers, options.service.executor) == (3, "process")
+    assert (options.service.planner, options.service.planner_options) == ("priced", {"margin": 0.25})
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "says"),
+    [
+        ("[listen]\nhost = 3\n", 2, "host"),
+        ("[listen]\nhttp_prot = 3\n", 2, "did you mean http_port"),
+        ("[workers]\nworkers = -1\n", 2, "from 0 to 1024"),
+        ("[workers]\nexecutor = 'fibre'\n", 2, "thread"),
+        ("[planner]\nname = 'priced'\nmargin = 2\n", 3, "margin"),
+        ("[planner]\nname = 'nexus'\nmargin = 0.2\n", 3, "unknown key"),
+        ("[limits]\nconnections = 0\n", 2, "connections"),
+        ("[lissen]\nhost = 'x'\n", 1, "lissen"),
+    ],
+)
+def test_a_mistake_is_told_with_its_line(tmp_path: Path, text: str, line: int, says: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read_serve_config(written(tmp_path, text))
+    assert caught.value.line == line and says in caught.value.message
+
+
+def test_all_limits_can_be_set(tmp_path: Path) -> None:
+    names = [each.name for each in fields(Limits)]
+    file = written(tmp_path, "[limits]\n" + "".join(f"{name} = 7\n" for name in names))
+    assert set(read_serve_config(file).limits) == set(names)

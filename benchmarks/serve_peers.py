@@ -60,7 +60,7 @@ def peer_server(peer: str, model: Path) -> Iterator[tuple[str, str]]:
     with tempfile.TemporaryDirectory() as folder:
         if peer == "mlserver":
             write_mlserver(Path(folder), model, port)
-            command = [str(python_of(peer)), "-m", "mlserver", "start", folder]
+            command = [str(python_of(peer).parent / "mlserver"), "start", folder]
         else:
             command = [str(python_of(peer)), str(SERVERS / f"{peer}_server.py"), str(model), str(port)]
         process = subprocess.Popen(

@@ -101,8 +101,10 @@ def kills(bench: Benchmark) -> None:
         fds_after, maps_after, children = descriptors(pid), shared_memory(pid), len(worker_processes(pid))
         last = load(server, 3.0, 100.0, 3).summary()
     summary = results[0].summary()
-    ended = {name: count for name, count in summary["outcomes"].items() if count}
-    bench.row(part="kills", killed=killed, requests=summary["requests"], on_time=summary["on_time_share"], **ended)
+    ended = {f"seen as {name}": count for name, count in summary["outcomes"].items() if count}
+    bench.row(
+        part="kills", killed=killed, requests=summary["requests"], on_time_share=summary["on_time_share"], **ended
+    )
     bench.claim("kills of a worker process under load", paper="-", target="20", ours=killed, met=killed == KILLS)
     lost = balance(after)
     bench.claim("queries without an outcome", paper="-", target="0", ours=lost, met=lost == 0)
@@ -202,9 +204,9 @@ def mixed(bench: Benchmark, seconds: float) -> None:
     bench.row(
         part=f"mixed, {seconds:g} s",
         requests=summary["requests"],
-        on_time=summary["on_time_share"],
+        on_time_share=summary["on_time_share"],
         cancelled=found.get("cancelled", 0.0),
-        **tally,
+        **{f"nuisance: {kind}": count for kind, count in tally.items()},
     )
     third = max(1, len(memory) // 3)
     growth = float(np.median(memory[-third:]) - np.median(memory[third : 2 * third])) / 1e6

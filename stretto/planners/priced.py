@@ -62,7 +62,7 @@ class Priced:
     """Plans by measured arrival rates and latencies; the same ones, within 10%, give the very same Plan object."""
 
     caution: float = 1.05  # > 1 takes worker time for dearer than the load alone makes it
-    margin: float = 0.15  # of the slack, kept for what the profile does not know
+    margin: float = 0.5  # of the slack, kept for what no profile knows; more than half of it is hardly ever worth more
     _pressure: float = field(default=1.0, repr=False)  # what latencies are multiplied by; grows while queries are lost
     _plans: dict[Key, tuple[Deployment, Plan]] = field(default_factory=dict, repr=False)
 

@@ -103,7 +103,7 @@ ENTRIES = (
         "Priced",
         (
             Option("caution", "number", "1.05", "times the load, so that worker time is dearer", 0.1, 100),
-            Option("margin", "number", "0.15", "share of the slack kept for what the profile does not know", 0, 0.9),
+            Option("margin", "number", "0.5", "share of the slack kept for what the profile does not know", 0, 0.9),
         ),
         replan_s=0.1,
         chooses_variants=True,

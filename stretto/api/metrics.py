@@ -11,7 +11,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from stretto.api.plane import Plane
 from stretto.core.outcome import Outcome
 from stretto.core.telemetry import Telemetry
-from stretto.live.meters import EDGES_S, STAGES, Histogram
+from stretto.live.generation import Generation
+from stretto.live.meters import STAGES, Histogram
 
 OUTCOME_LABELS = {
     Outcome.ON_TIME: ("on_time", ""),
@@ -29,7 +30,7 @@ class Metrics:
 
     def __init__(self, plane: Plane):
         self._plane = plane
-        self._before: Telemetry | None = None
+        self._before: tuple[Generation, Telemetry] | None = None
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)  # type: ignore[arg-type]
 
@@ -87,9 +88,9 @@ class Metrics:
         )
         for name, histograms in sorted(meters.stages.items()):
             for stage, histogram in zip(STAGES, histograms, strict=True):
-                buckets = _buckets(histogram, EDGES_S)
-                if stage == "slack":
-                    slack.add_metric([name], buckets, histogram.sum / 1e9)
+                buckets = _buckets(histogram, tuple(edge / 1e9 for edge in histogram.edges))
+                if stage == "slack":  # without a sum: it may fall, and a counter must not
+                    slack.add_metric([name], buckets, None)
                 else:
                     stages.add_metric([name, stage], buckets, histogram.sum / 1e9)
         yield stages
@@ -111,17 +112,18 @@ class Metrics:
             rates.add_metric([lane], rate)
         yield waiting
         yield rates
-        yield _gauge("stretto_queries_running", "Queries in a running batch.", telemetry.running)
+        running = sum(int(each.dispatcher.memory.state["running"][0]) for each in engine.generations())
+        yield _gauge("stretto_queries_running", "Queries in a running batch.", running)
         yield _gauge("stretto_requests_open", "Requests without an answer yet.", self._plane.open_requests)
         yield _gauge("stretto_workers_ready", "Workers that can serve.", engine.crew.ready_count)
         yield CounterMetricFamily(
             "stretto_worker_restarts", "Workers started again after they were lost.", value=engine.crew.restarts
         )
-        before, self._before = self._before, telemetry
-        idle = 0.0
-        if before is not None and len(before.worker_busy_ns) == len(telemetry.worker_busy_ns):
-            idle = telemetry.idle_share_since(before)
-        yield _gauge("stretto_idle_share", "Share of worker time unused since the last reading.", idle)
+        generation = engine.generation
+        before, self._before = self._before, (generation, telemetry)
+        if before is not None and before[0] is generation:
+            idle = telemetry.idle_share_since(before[1])
+            yield _gauge("stretto_idle_share", "Share of worker time unused since the last reading.", idle)
         ratios = GaugeMetricFamily(
             "stretto_latency_ratio", "Measured over profiled latency.", labels=["application", "variant"]
         )

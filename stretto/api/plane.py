@@ -149,6 +149,8 @@ class Plane:
         """Enter a request; `done` is called once, possibly before this returns. ApiError where it is not taken."""
         try:
             entered = self._checked(request, done)
+            if self.trace is not None:
+                self.trace(request, entered)
             self._open += 1
             try:
                 self.service.engine.submit(entered)
@@ -165,8 +167,6 @@ class Plane:
             raise self.count_refusal(not_found(str(error))) from None
         except KeyError:
             raise self.count_refusal(self._unknown(request.application, request.version)) from None
-        if self.trace is not None:
-            self.trace(request, entered)
         return entered
 
     def cancel(self, entered: Request) -> None:
@@ -195,7 +195,7 @@ class Plane:
             raise self.not_served(request.application)
         if service.state is not State.SERVING:
             raise ApiError(Reason.UNAVAILABLE, "the server is starting or going down; try another one", RETRY_S)
-        if service.engine.crew.ready_count == 0:
+        if service.engine.crew.ready_count == 0 or (service.broken and not service.is_ready(request.application)):
             raise ApiError(Reason.UNAVAILABLE, "no worker is ready; try again shortly", RETRY_S)
         if self._open >= self.limits.waiting_requests:
             raise ApiError(Reason.OVERLOADED, SENTENCES[Outcome.DROPPED_OVERLOAD], RETRY_S)

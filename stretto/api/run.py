@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gc
 import logging
+import os
 import signal
 import sys
 from collections.abc import Callable
@@ -25,6 +26,7 @@ log = logging.getLogger("stretto.api")
 
 TELL_AFTER_S = 4.0
 INSIST_S = 1.0
+STOP_S = 10.0  # for workers to end by themselves
 GC_THRESHOLD = 20_000
 SWITCH_S = 0.0005  # how long a thread may keep Python's lock while another wants it; a worker must not wait 5 ms
 
@@ -51,10 +53,11 @@ async def serve(options: ServeOptions, started: Started, make_dispatcher: MakeDi
     listeners = Listeners(service, options.listen)
     if options.traces:
         listeners.plane.trace = tracer_of()
-    stop = _Stop(loop)
+    stop = _Stop(loop, service)
     for number in (signal.SIGTERM, signal.SIGINT):
         with contextlib.suppress(NotImplementedError):
             loop.add_signal_handler(number, stop.signalled)
+    patience_s = STOP_S
     await service.start()
     # What is there by now stays: the collector need not look at it again, nor run for every few requests.
     gc.collect()
@@ -68,9 +71,11 @@ async def serve(options: ServeOptions, started: Started, make_dispatcher: MakeDi
         is_clean = await service.drain(options.drain_s)
         if not is_clean:
             log.warning("%d queries had not ended after %.0f s", service.engine.waiting, options.drain_s)
+            service.engine.end_all()  # while their clients can still be told
+            patience_s = 0.0
     finally:
         await listeners.stop()
-        await service.stop()
+        await service.stop(patience_s)
     return is_clean
 
 
@@ -91,9 +96,10 @@ async def _prepare() -> None:
 class _Stop:
     """The first signal asks; a later one insists. Two at once are one: a shell and its child may both pass it on."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop):
+    def __init__(self, loop: asyncio.AbstractEventLoop, service: Service):
         self.asked = asyncio.Event()
         self._loop = loop
+        self._service = service
         self._asked_s = 0.0
 
     def signalled(self) -> None:
@@ -102,7 +108,9 @@ class _Stop:
             self.asked.set()
         elif self._loop.time() - self._asked_s > INSIST_S:
             log.warning("told twice; ending at once")
-            sys.exit(1)
+            self._service.engine.crew.kill()
+            logging.shutdown()
+            os._exit(1)  # whatever else would wait for something
 
 
 def run(options: ServeOptions, started: Started, make_dispatcher: MakeDispatcher = Dispatcher) -> bool:

@@ -45,6 +45,15 @@ class Listen:
     def __post_init__(self) -> None:
         if (self.tls_certificate is None) != (self.tls_key is None):
             raise StrettoError("TLS needs both a certificate and its key")
+        if not is_loopback(self.management_host) and self.management_token is None:
+            raise StrettoError(
+                f"management would be open to other machines on {self.management_host}; "
+                "give it a token (--management-token-file), or leave it on 127.0.0.1"
+            )
+
+
+def is_loopback(host: str) -> bool:
+    return host in ("localhost", "::1") or host.startswith("127.")
 
 
 class Listeners:

@@ -5,6 +5,7 @@ Where spans go is OpenTelemetry's own configuration (OTEL_EXPORTER_OTLP_ENDPOINT
 
 from __future__ import annotations
 
+import logging
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,8 @@ from stretto.live.requests import Request
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+log = logging.getLogger("stretto.api")
 
 
 def tracer_of(exporter: Any = None) -> Callable[[InferRequest, Request], None]:
@@ -44,25 +47,30 @@ def tracer_of(exporter: Any = None) -> Callable[[InferRequest, Request], None]:
         done = entered.done
 
         def ended(ending: Request) -> None:
-            span = tracer.start_span(
-                f"infer {ending.application}",
-                context=parent,
-                kind=trace.SpanKind.SERVER,
-                start_time=ending.arrival_ns + to_wall_ns,
-                attributes=_attributes(ending),
-            )
-            inside = trace.set_span_in_context(span)
-            if ending.run_ns:
-                started_ns = ending.arrival_ns + ending.queue_ns
-                _child(tracer, inside, "queue", ending.arrival_ns + to_wall_ns, started_ns + to_wall_ns)
-                _child(tracer, inside, "run", started_ns + to_wall_ns, started_ns + ending.run_ns + to_wall_ns)
-            if ending.outcome is not None and not ending.outcome.is_answer:
-                span.set_status(trace.Status(trace.StatusCode.ERROR, ending.outcome.name.lower()))
-            span.end(ending.ended_ns + to_wall_ns)
+            try:
+                tell(ending, parent, to_wall_ns)
+            except Exception:  # whatever becomes of the span, the client has its answer
+                log.exception("a span could not be made")
             done(ending)
 
-        if entered.outcome is None:
-            entered.done = ended
+        entered.done = ended
+
+    def tell(ending: Request, parent: Any, to_wall_ns: int) -> None:
+        span = tracer.start_span(
+            f"infer {ending.application}",
+            context=parent,
+            kind=trace.SpanKind.SERVER,
+            start_time=ending.arrival_ns + to_wall_ns,
+            attributes=_attributes(ending),
+        )
+        inside = trace.set_span_in_context(span)
+        if ending.run_ns:
+            started_ns = ending.arrival_ns + ending.queue_ns
+            _child(tracer, inside, "queue", ending.arrival_ns + to_wall_ns, started_ns + to_wall_ns)
+            _child(tracer, inside, "run", started_ns + to_wall_ns, started_ns + ending.run_ns + to_wall_ns)
+        if ending.outcome is not None and not ending.outcome.is_answer:
+            span.set_status(trace.Status(trace.StatusCode.ERROR, ending.outcome.name.lower()))
+        span.end(ending.ended_ns + to_wall_ns)
 
     return begin
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from stretto.core.errors import StrettoError
 
 if TYPE_CHECKING:
     from stretto.api.run import ServeOptions
@@ -48,7 +51,9 @@ def serve(
     tls_key: Annotated[Path | None, typer.Option(metavar="PEM")] = None,
     max_body_mb: Annotated[float, typer.Option(metavar="MB", min=0.001, max=2000)] = 64.0,
     reload_s: Annotated[float, typer.Option(metavar="S", min=0, help="Look for changes so often; 0: never.")] = 2.0,
-    hang_s: Annotated[float, typer.Option(metavar="S", min=0.1, help="A batch that takes longer hangs.")] = 10.0,
+    hang_s: Annotated[
+        float, typer.Option(metavar="S", min=0.1, help="A batch that takes longer, and 20 times what it should, hangs.")
+    ] = 10.0,
     drain_s: Annotated[float, typer.Option(metavar="S", min=0, help="At most so long to finish at the end.")] = 30.0,
     record: Annotated[Path | None, typer.Option(metavar="FILE", help="Write every event, for stretto replay.")] = None,
     traces: Annotated[bool, typer.Option("--traces", help="OpenTelemetry spans (extra: telemetry).")] = False,
@@ -76,10 +81,17 @@ def serve(
 
     said = read_serve_config(config)
     values = dict(ctx.params)
-    for name, value in said.values.items():
+
+    def is_given(name: str) -> bool:
         source = ctx.get_parameter_source(name)
-        if source is None or source.name == "DEFAULT":
-            values[name] = value
+        return source is not None and source.name != "DEFAULT"
+
+    values |= {name: value for name, value in said.values.items() if not is_given(name)}
+    if values["planner"] != said.values.get("planner"):
+        said = replace(said, planner_options={})  # they were written for another one
+    if is_given("max_body_mb"):
+        sizes = ("body_bytes", "inflated_bytes")
+        said = replace(said, limits={name: value for name, value in said.limits.items() if name not in sizes})
     set_up_logs(values["log_format"], values["log_level"])
     with recording(values["record"]) as make_dispatcher:
         is_clean = run(serve_options(values, said), _started, make_dispatcher)
@@ -121,6 +133,9 @@ def serve_options(values: dict[str, Any], said: ServeConfig) -> ServeOptions:
 
 
 def _text(path: Path | None) -> str | None:
+    """A file that is read later, but missed now."""
+    if path is not None and not path.is_file():
+        raise StrettoError(f"{path}: there is no such file")
     return None if path is None else str(path)
 
 
@@ -138,6 +153,7 @@ def _started(service: Service, listeners: Listeners) -> None:
     for name, (host, port) in listeners.addresses.items():
         scheme = f"http{secure}://" if "grpc" not in name else ""
         typer.echo(f"  {name:<16} {scheme}{host}:{port}", err=True)
-    is_open = listeners.listen.host not in ("127.0.0.1", "::1", "localhost")
-    if is_open and listeners.listen.token is None:
+    from stretto.api.server import is_loopback
+
+    if not is_loopback(listeners.listen.host) and listeners.listen.token is None:
         typer.echo("warning: other machines can call this server without a token; see --token-file", err=True)

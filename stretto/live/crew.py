@@ -137,14 +137,20 @@ class Crew:
                     log.error("worker %d has run a batch for %.1f s and is ended", worker, patience / 1e9)
                     member.executor.kill()
 
-    async def stop(self) -> None:
+    async def stop(self, patience_s: float = 10.0) -> None:
         self._is_stopping = True
         for pause in self._pauses.values():
             pause.cancel()
-        await asyncio.gather(*(member.executor.stop() for member in self._members))
+        await asyncio.gather(*(member.executor.stop(patience_s) for member in self._members))
         for member in self._members:
             member.is_ready, member.jobs = False, []
         self._count_ready()
+
+    def kill(self) -> None:
+        """All of them, at once."""
+        self._is_stopping = True
+        for member in self._members:
+            member.executor.kill()
 
     # -- what the executors tell -------------------------------------------------------------------------------------
 

@@ -85,16 +85,16 @@ class Engine:
         self.crew.start()
         self._watcher = self.loop.create_task(self._watch())
 
-    async def stop(self) -> None:
+    async def stop(self, patience_s: float = 10.0) -> None:
         """The workers finish what they were given, and end."""
         if self._watcher is not None:
             self._watcher.cancel()
-        await self.crew.stop()
-        self._end_all()
+        await self.crew.stop(patience_s)
+        self.end_all()
         self._alarm.close()
 
-    def _end_all(self) -> None:
-        """Whatever is left has its end too."""
+    def end_all(self) -> None:
+        """Whatever is left has its end too, without an answer."""
         now_ns = self.clock()
         for generation in self.generations():
             for ticket, query in list(generation.queries.items()):

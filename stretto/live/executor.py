@@ -75,5 +75,5 @@ class Executor(Protocol):
     def kill(self) -> None:
         """End it at once, where that can be done; answers with worker_lost."""
 
-    async def stop(self) -> None:
-        """End it when it has done what it was told."""
+    async def stop(self, patience_s: float = 10.0) -> None:
+        """End it when it has done what it was told, or when patience is over."""

@@ -27,7 +27,7 @@ class Kind(IntEnum):
     """To the worker, then from it."""
 
     MAP = 1  # shared memory comes with this frame, as a descriptor; a: bytes of a slot
-    LOAD = 2  # text: the model; a: the number of the order
+    LOAD = 2  # text: the model; a: the number of the order, b: 1 where it goes on beside the batches
     UNLOAD = 3  # text: the key
     RUN = 4  # text: the key; a: the number of the job, b: slot, c: rows
     STOP = 5

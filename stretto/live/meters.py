@@ -15,6 +15,10 @@ EDGES_S = (
     *(0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0),
 )
 EDGES_NS = tuple(round(edge * 1e9) for edge in EDGES_S)
+SLACK_EDGES_NS = tuple(
+    round(edge * 1e9)
+    for edge in (-1.0, -0.1, -0.01, -0.001, 0.0, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 10.0)
+)
 BATCH_EDGES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096)
 STAGES = ("queue", "run", "total", "slack")
 
@@ -81,7 +85,7 @@ class Meters:
         """One answered query."""
         stages = self.stages.get(application)
         if stages is None:
-            stages = self.stages[application] = (Histogram(), Histogram(), Histogram(), Histogram())
+            stages = self.stages[application] = (Histogram(), Histogram(), Histogram(), Histogram(SLACK_EDGES_NS))
         queue, run, total, slack = stages  # written out: this runs for every query, and calls of `add` cost more
         queue.counts[bisect_left(EDGES_NS, queue_ns)] += 1
         queue.sum += queue_ns
@@ -89,5 +93,5 @@ class Meters:
         run.sum += run_ns
         total.counts[bisect_left(EDGES_NS, total_ns)] += 1
         total.sum += total_ns
-        slack.counts[bisect_left(EDGES_NS, slack_ns)] += 1
+        slack.counts[bisect_left(SLACK_EDGES_NS, slack_ns)] += 1
         slack.sum += slack_ns

@@ -44,6 +44,7 @@ class ProcessExecutor:
         self._orders: dict[int, Callable[[str], None]] = {}  # loads on their way
         self._next = 0
         self._is_over = False
+        self._is_ready = False
         self._patience: asyncio.TimerHandle | None = None
 
     # -- what it is told ---------------------------------------------------------------------------------------------
@@ -70,9 +71,19 @@ class ProcessExecutor:
             theirs.close()
         self._channel = ours
         self._loop.add_reader(ours.fileno(), self._readable)
-        self._patience = self._loop.call_later(START_S, self.kill)
+        self._be_patient()
         broken: dict[str, str] = {}
         self._hold(specs, broken, lambda: self._ready(broken))
+
+    def _be_patient(self) -> None:
+        """For the next model; one that takes longer is told of."""
+        if self._patience is not None:
+            self._patience.cancel()
+        self._patience = self._loop.call_later(START_S, self._give_up_start)
+
+    def _give_up_start(self) -> None:
+        log.error("worker %d did not load a model within %.0f s and is ended", self._worker, START_S)
+        self.kill()
 
     def _cannot_start(self, error: OSError) -> None:
         self._loop.call_soon(self._listener.worker_lost, self._worker, f"it cannot be started ({error.strerror})")
@@ -104,8 +115,9 @@ class ProcessExecutor:
         self._order(spec, ended)
 
     def prepare(self, specs: Sequence[ModelSpec], done: Callable[[dict[str, str]], None]) -> None:
+        """In a thread of the process, so that batches go on meanwhile."""
         broken: dict[str, str] = {}
-        self._hold(specs, broken, lambda: done(broken))
+        self._hold(specs, broken, lambda: done(broken), is_beside=True)
 
     def unload(self, key: str) -> None:
         self._specs.pop(key, None)
@@ -115,13 +127,13 @@ class ProcessExecutor:
         if self._process is not None:
             self._process.kill()  # the closed socket tells the rest
 
-    async def stop(self) -> None:
+    async def stop(self, patience_s: float = 10.0) -> None:
         process = self._process
         if process is None:
             return
         self._say(Frame(Kind.STOP))
         try:
-            await asyncio.to_thread(process.wait, 10.0)
+            await asyncio.to_thread(process.wait, patience_s)
         except subprocess.TimeoutExpired:
             process.kill()
             await asyncio.to_thread(process.wait, 10.0)
@@ -131,7 +143,9 @@ class ProcessExecutor:
 
     # -- loads -------------------------------------------------------------------------------------------------------
 
-    def _hold(self, specs: Sequence[ModelSpec], broken: dict[str, str], done: Callable[[], None]) -> None:
+    def _hold(
+        self, specs: Sequence[ModelSpec], broken: dict[str, str], done: Callable[[], None], is_beside: bool = False
+    ) -> None:
         """Load these; `done` after the last, with those that cannot be in `broken`."""
         left = len(specs)
         if not left:
@@ -148,14 +162,14 @@ class ProcessExecutor:
 
         self._specs.update((spec.key, spec) for spec in specs)  # so that there is room for all of them at once
         for spec in specs:
-            self._order(spec, lambda problem, key=spec.key: ended_one(key, problem))  # type: ignore[misc]
+            self._order(spec, lambda problem, key=spec.key: ended_one(key, problem), is_beside)  # type: ignore[misc]
 
-    def _order(self, spec: ModelSpec, ended: Callable[[str], None]) -> None:
+    def _order(self, spec: ModelSpec, ended: Callable[[str], None], is_beside: bool = False) -> None:
         self._specs[spec.key] = spec
         self._make_room()
         number = self._number()
         self._orders[number] = ended
-        self._say(Frame(Kind.LOAD, number, text=spec_as_text(spec)))
+        self._say(Frame(Kind.LOAD, number, int(is_beside), text=spec_as_text(spec)))
 
     def _make_room(self) -> None:
         """Larger shared memory where a model needs it; batches on their way end in the memory that they began in."""
@@ -175,12 +189,9 @@ class ProcessExecutor:
             self._close_unused()
         self._arena = arena
         try:
-            self._channel.setblocking(True)
             socket.send_fds(self._channel, [Frame(Kind.MAP, needed).encoded()], [arena.descriptor])
-        except OSError:  # its process is gone, which the socket tells
+        except OSError:  # its process is gone, which the socket tells, or stuck with a full socket
             self.kill()
-        finally:
-            self._channel.setblocking(False)
 
     def _close_unused(self) -> None:
         in_use = [arena for _, _, _, arena in self._jobs.values()]
@@ -193,6 +204,7 @@ class ProcessExecutor:
         return self._next
 
     def _ready(self, broken: dict[str, str]) -> None:
+        self._is_ready = True
         if self._patience is not None:
             self._patience.cancel()
         if not self._is_over:
@@ -231,6 +243,8 @@ class ProcessExecutor:
             self._close_unused()
             self._listener.job_ended(job, Report(answers, failures, frame.b, frame.c))
         elif frame.kind == Kind.LOADED and frame.a in self._orders:
+            if not self._is_ready:
+                self._be_patient()
             self._orders.pop(frame.a)(frame.text.decode("utf-8", "replace"))
 
     def _lost(self) -> None:

@@ -33,6 +33,7 @@ log = logging.getLogger("stretto.live")
 DEFAULT_PLANNER = "priced"
 EXECUTORS = ("thread", "process")
 DRAIN_STEP_S = 0.01
+FINISH_S = 60.0  # at most, for what waits for an application that goes
 
 
 class State(Enum):
@@ -137,14 +138,23 @@ class Service:
         number = generation.numbers.get(application)
         if number is None:
             return False
-        names = [generation.names[each] for each in generation.deployment.variants_of(number)]
+        names = [
+            generation.names[each]
+            for each in generation.deployment.variants_of(number)
+            if generation.served.specs[each].key not in self.broken
+        ]
         return variant in names if variant else bool(names)
 
     def missing(self) -> list[str]:
         """Applications of the repository that should be served and are not."""
-        serving = self.engine.generation.numbers
+        generation = self.engine.generation
+        sound = {
+            label.partition("/")[0]
+            for number, spec in enumerate(generation.served.specs)
+            if spec.key not in self.broken and (label := generation.deployment.variant_label(number))
+        }
         wanted = [name for name, files in self.known.items() if self._chosen(files).variants]
-        return [name for name in wanted if name not in self._unloaded and name not in serving]
+        return [name for name in wanted if name not in self._unloaded and name not in sound]
 
     async def drain(self, limit_s: float) -> bool:
         """Take nothing new, finish what waits and runs; true when nothing was left at the limit."""
@@ -154,13 +164,13 @@ class Service:
             await asyncio.sleep(DRAIN_STEP_S)
         return not self.engine.waiting
 
-    async def stop(self) -> None:
+    async def stop(self, patience_s: float = 10.0) -> None:
         self.state = State.STOPPED
         if self._replanner is not None:
             self._replanner.stop()
         for task in list(self._tasks):
             task.cancel()
-        await self.engine.stop()
+        await self.engine.stop(patience_s)
 
     # -- changes -----------------------------------------------------------------------------------------------------
 
@@ -171,11 +181,12 @@ class Service:
             repository.application(application)  # refused here where there is none of that name
             before = set(self._unloaded)
             self._unloaded.discard(application)
+            broken = dict(self.broken)
             self.broken = {key: why for key, why in self.broken.items() if not key.startswith(f"{application}/")}
             try:
                 await self._change(repository)
-            except StrettoError:
-                self._unloaded = before
+            except BaseException:
+                self._unloaded, self.broken = before, broken
                 raise
 
     async def unload(self, application: str) -> None:
@@ -190,18 +201,22 @@ class Service:
                 raise StrettoError("it is the only application that is served; stop the server instead")
             self._unloaded.add(application)  # nothing new for it is taken from here on
             self.files.pop(application, None)
-            slo_s = 2 * self.known[application].slo_ms / 1e3
-            end = self.engine.loop.time() + min(slo_s, 30.0)
-            while self._has_queries(application) and self.engine.loop.time() < end:
-                await asyncio.sleep(DRAIN_STEP_S)
+            await self._finish({application})
             await self._change(self._read)
 
-    def _has_queries(self, application: str) -> bool:
-        return any(
-            query.request.application == application
-            for generation in self.engine.generations()
-            for query in generation.queries.values()
-        )
+    async def _finish(self, applications: set[str]) -> None:
+        """Wait until nothing is left for these; at most until the last deadline among it, and never for ever."""
+        end = self.engine.loop.time() + FINISH_S
+        while self.engine.loop.time() < end:
+            deadlines = [
+                query.request.deadline_ns
+                for generation in self.engine.generations()
+                for query in generation.queries.values()
+                if query.request.application in applications
+            ]
+            if not deadlines or max(deadlines) < self.engine.clock():
+                return
+            await asyncio.sleep(DRAIN_STEP_S)
 
     async def _change(self, repository: Repository) -> None:
         """Serve what the repository holds now: models first, then the plan, then the move."""
@@ -213,6 +228,10 @@ class Service:
             if not broken:
                 break
             self._tell_broken(broken)
+        gone = set(self.files) - {files.name for files in ready.files}
+        if gone:
+            self.files = {name: files for name, files in self.files.items() if name not in gone}
+            await self._finish(gone)
         now_ns = self.engine.clock()
         rates = self.engine.generation.rates(now_ns)  # the load does not change because the repository did
         expected = tuple(rates.get(application.name, 0.0) for application in ready.deployment.applications)
@@ -284,6 +303,8 @@ class Service:
                 await self._change(repository)
             except (StrettoError, OSError) as error:  # a file may be gone between two looks
                 log.error("%s", error)
+            except Exception:  # a planner's own; the next change is to be seen all the same
+                log.exception("the change could not be taken up")
             finally:
                 self.engine.join_ready()
 

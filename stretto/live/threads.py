@@ -56,10 +56,10 @@ class ThreadExecutor:
             self._commands.put(None)
             self._loop.call_soon(self._listener.worker_lost, self._worker, "it did not answer in time")
 
-    async def stop(self) -> None:
+    async def stop(self, patience_s: float = 10.0) -> None:
         self._commands.put(None)
         if self._thread.is_alive() and not self._is_lost:
-            await asyncio.to_thread(self._thread.join, 10.0)
+            await asyncio.to_thread(self._thread.join, patience_s)
 
     def _work(self) -> None:
         while (command := self._commands.get()) is not None:

@@ -11,6 +11,7 @@ import os
 import signal
 import socket
 import sys
+import threading
 import time
 
 import numpy as np
@@ -32,6 +33,7 @@ class WorkerProcess:
         self._shelf = Shelf()
         self._specs: dict[str, ModelSpec] = {}
         self._arena: Arena | None = None
+        self._saying = threading.Lock()  # a load beside the work ends in a thread of its own
         self._descriptors: list[int] = []  # of shared memory, in the order of the frames that name them
 
     def work(self) -> None:
@@ -50,6 +52,8 @@ class WorkerProcess:
     def _do(self, frame: Frame) -> None:
         if frame.kind == Kind.RUN:
             self._run(frame)
+        elif frame.kind == Kind.LOAD and frame.b:
+            threading.Thread(target=self._load, args=(frame,), daemon=True).start()
         elif frame.kind == Kind.LOAD:
             self._load(frame)
         elif frame.kind == Kind.UNLOAD:
@@ -94,7 +98,8 @@ class WorkerProcess:
         self._say(Frame(Kind.ENDED, number, started_ns, time.monotonic_ns(), failures_as_text(failures)))
 
     def _say(self, frame: Frame) -> None:
-        self._channel.sendall(frame.encoded())
+        with self._saying:
+            self._channel.sendall(frame.encoded())
 
 
 def main() -> None:

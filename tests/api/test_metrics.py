@@ -62,7 +62,7 @@ def test_every_query_is_in_one_count(server: Running) -> None:
     assert grew("stretto_queries_ended_total", outcome="dropped", reason="cancelled") == 20
     assert grew("stretto_variant_queries_total", variant="linear") >= 5
     assert grew("stretto_latency_seconds_count", application="fashion", stage="total") == 5
-    assert grew("stretto_slack_seconds_count", application="fashion") == 5
+    assert grew("stretto_slack_seconds_bucket", application="fashion", le="+Inf") == 5
     assert grew("stretto_queries_submitted_total", application="mnist") == 0
     assert total(after, "stretto_workers_ready") == 1
     assert total(after, "stretto_requests_open") == 0
@@ -93,4 +93,5 @@ def test_histograms_are_cumulative(server: Running) -> None:
         for labels, buckets in series.items():
             counts = [count for _, count in sorted(buckets)]
             assert counts == sorted(counts)
-            assert counts[-1] == samples[(f"{name}_count", labels)]
+            if name != "stretto_slack_seconds":  # whose sum may fall, so that it has none, nor a count
+                assert counts[-1] == samples[(f"{name}_count", labels)]

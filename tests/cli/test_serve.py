@@ -149,7 +149,9 @@ def test_with_worker_processes_and_fewer_listeners() -> None:
         (("zoo:mnist", "--planner", "fortune"), "fortune"),
         (("zoo:mnist", "--variant", "none"), "has no variant 'none'"),
         (("zoo:mnist", "--token-file", "/no/such/file"), "/no/such/file"),
-        (("zoo:mnist", "--tls-certificate", "/no/such/file.pem"), "TLS needs both"),
+        (("zoo:mnist", "--tls-certificate", "/no/such/file.pem"), "/no/such/file.pem: there is no such file"),
+        (("zoo:mnist", "--tls-certificate", __file__), "TLS needs both"),
+        (("zoo:mnist", "--management-host", "0.0.0.0"), "give it a token"),
         (("zoo:mnist", "--record", "/no/such/folder/events"), "cannot be written"),
     ],
 )

@@ -95,7 +95,7 @@ class ScriptedExecutor:
             self.killed = True
             self.loop.call_soon(self.lose, "it did not answer in time")
 
-    async def stop(self) -> None:
+    async def stop(self, patience_s: float = 10.0) -> None:
         self.is_gone = True
 
     def finish(self, failures: dict[int, str] | None = None, answers: bool = True) -> Job:

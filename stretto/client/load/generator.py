@@ -137,7 +137,7 @@ class Generator:
             if self._idle:
                 self._send(self._idle.pop(), number)
             else:
-                self._waited += 1
+                self._waited += len(self._open) >= self._spec.connections
                 self._backlog.append(number)
                 self._open_more()
             number += 1

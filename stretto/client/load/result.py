@@ -87,7 +87,7 @@ class LoadResult:
     elapsed_ns: int
     cpu_ns: int  # of the generator's own thread
     connections: int  # the most that were open at once
-    waited: int  # requests for which no connection was free
+    waited: int  # requests for which no connection was free, and no more might be opened
     was_interrupted: bool = False
 
     def __len__(self) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 from stretto.client.load.result import LoadResult
 from stretto.client.load.timeline import timeline
 from stretto.report.load import draw_latency, draw_rate, draw_variants
-from stretto.report.plots import DROPPED, INK, LATE, MUTED, ON_TIME, STYLE
+from stretto.report.plots import DROPPED, LATE, MUTED, ON_TIME, STYLE
 
 
 def demo_figure(results: Mapping[str, LoadResult]) -> Any:
@@ -59,5 +59,7 @@ def draw_shares(axes: Any, results: Mapping[str, LoadResult]) -> None:
     axes.set_yticks(list(places), names)
     axes.set_xlim(0, 100)
     axes.grid(visible=False, axis="y")
-    axes.set(title="correct and on time (grey, green), wrong (yellow), late or refused (red)", xlabel="% of all images")
-    axes.title.set_color(INK)
+    axes.set(title="correct and on time, % of all images")
+    parts = (("correct, on time", MUTED, 1.0), ("wrong, on time", LATE, 1.0), ("late or refused", DROPPED, 0.55))
+    handles = [axes.barh(0, 0, color=colour, alpha=alpha, label=label) for label, colour, alpha in parts]
+    axes.legend(handles=handles, loc="upper center", bbox_to_anchor=(0.5, -0.06), ncols=3)

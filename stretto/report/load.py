@@ -55,6 +55,10 @@ def draw_good(axes: Any, line: Timeline, is_labelled: bool) -> None:
 def draw_variants(axes: Any, line: Timeline, names: tuple[str, ...]) -> None:
     """Stacked; the most used ones by name, all others together."""
     shares = np.nan_to_num(line.variant_share)
+    several = np.array(["," in name for name in names], bool)  # the rows of one request, answered by more than one
+    if several.any():
+        shares = np.vstack((shares[~several], shares[several].sum(axis=0, keepdims=True)))
+        names = (*(name for name in names if "," not in name), "several in a request")
     order = np.argsort(-shares.sum(axis=1), kind="stable")
     layers = [(names[number], shares[number]) for number in order[: MAX_VARIANTS - 1]]
     if len(order) >= MAX_VARIANTS:

@@ -33,7 +33,7 @@ from stretto.client.load import LoadResult, LoadSpec, run_load
 from stretto.repository.read import zoo_folder
 
 KILLS = 20
-BETWEEN_S = 2.0
+BETWEEN_S = 5.0  # at most, on average: each kill waits until all workers are back
 
 
 def metrics(server: Started) -> dict[str, float]:
@@ -87,14 +87,13 @@ def kills(bench: Benchmark) -> None:
         before = settled(server, 2)
         fds, maps = descriptors(pid), shared_memory(pid)
         results: list[LoadResult] = []
-        driver = threading.Thread(target=lambda: results.append(load(server, KILLS * BETWEEN_S + 4, 150.0, 2)))
+        driver = threading.Thread(target=lambda: results.append(load(server, KILLS * BETWEEN_S, 150.0, 2)))
         driver.start()
         killed = 0
-        for _ in range(KILLS):
-            time.sleep(BETWEEN_S)
-            alive = worker_processes(pid)
-            if alive:
-                os.kill(random.choice(alive), signal.SIGKILL)
+        while killed < KILLS and driver.is_alive():
+            time.sleep(1.0)
+            if metrics(server)["stretto_workers_ready"] == 2:
+                os.kill(random.choice(worker_processes(pid)), signal.SIGKILL)
                 killed += 1
         driver.join()
         after = settled(server, 2)

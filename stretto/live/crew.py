@@ -15,7 +15,7 @@ log = logging.getLogger("stretto.live")
 
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 10.0
-HEALTHY_S = 30.0  # a worker that lived so long starts again after the first pause
+HEALTHY_S = 5.0  # a worker that lived so long starts again after the first pause
 LATENESS = 20  # a batch that takes so many times what was expected, and at least hang_s, hangs
 
 Factory = Callable[[int, asyncio.AbstractEventLoop, Listener], Executor]

@@ -10,7 +10,7 @@ from stretto.cli.demo import HIGH, LOW, OURS, PERIOD_S, ROWS, SHARE, run_demo
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--seconds", type=float, default=16.0)
     arguments = parser.parse_args()
     bench = Benchmark("demo")
     measured = run_demo(arguments.seconds, seed=bench.seed)

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 APPLICATION = "fashion_resolution"
 ROWS = 4  # images of a request
-LOW, HIGH, PERIOD_S, SHARE = 120.0, 800.0, 2.5, 0.16  # requests/s outside and in a burst, and the bursts' share of time
-WARM_UP_S = 0.5
+LOW, HIGH, PERIOD_S, SHARE = 120.0, 800.0, 2.0, 0.16  # requests/s outside and in a burst, and the bursts' share of time
+WARM_UP_S = 0.3
 OURS = ""  # the version that leaves the choice to Stretto
 
 Seconds = Annotated[float, typer.Option(metavar="S", min=1, max=600, help="Of each of the six runs.")]
@@ -44,7 +44,7 @@ class Demo:
         return self.share(OURS) - self.share(self.best_single)
 
 
-def demo(seconds: Seconds = 5.0, plot: DemoPlot = Path("stretto_demo.png"), as_json: Json = False) -> None:
+def demo(seconds: Seconds = 4.0, plot: DemoPlot = Path("stretto_demo.png"), as_json: Json = False) -> None:
     """Serve the zoo, drive a bursty load, and compare Stretto with each variant served alone.
 
     Everything is real: a server on loopback, trained models, and a load of image requests over HTTP.

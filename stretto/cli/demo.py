@@ -44,7 +44,7 @@ class Demo:
         return self.share(OURS) - self.share(self.best_single)
 
 
-def demo(seconds: Seconds = 4.0, plot: DemoPlot = Path("stretto_demo.png"), as_json: Json = False) -> None:
+def demo(seconds: Seconds = 2.5, plot: DemoPlot = Path("stretto_demo.png"), as_json: Json = False) -> None:
     """Serve the zoo, drive a bursty load, and compare Stretto with each variant served alone.
 
     Everything is real: a server on loopback, trained models, and a load of image requests over HTTP.

@@ -17,6 +17,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from stretto.live.adapt import area_weights
+
 VALIDATION_IMAGES = 5_000  # the last of the training set
 
 WINDOW = 100  # samples: 2 s at 50 Hz, about one repetition of an exercise
@@ -90,14 +92,6 @@ class Images:
 
     def _resized(self, images: Tensor) -> Tensor:
         return images if self.area is None else self.area @ images @ self.area.T
-
-
-def area_weights(source: int, target: int) -> np.ndarray:
-    """Row i holds how much of each source pixel lies under target pixel i: downsampling by area is W · image · Wᵀ."""
-    edges = np.arange(target + 1) * source / target
-    pixels = np.arange(source)
-    covered = np.minimum(edges[1:, None], pixels + 1) - np.maximum(edges[:-1, None], pixels)
-    return (covered.clip(min=0) * target / source).astype(np.float32)
 
 
 def change_images(images: Tensor, change: Change) -> Tensor:

@@ -11,18 +11,18 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 
+from stretto.alarm import Alarm
 from stretto.backends.model import Array
 from stretto.core.outcome import Outcome
 from stretto.core.plan import Plan
 from stretto.core.telemetry import View
 from stretto.dispatch.dispatcher import Dispatcher, Drop, Load, Run
-from stretto.live.alarm import Alarm
 from stretto.live.books import Books
 from stretto.live.crew import Clock, Crew, Factory
 from stretto.live.executor import Job, Report
 from stretto.live.generation import Generation, NoSuchVariant, Served
 from stretto.live.meters import Meters
-from stretto.live.requests import Query, Request
+from stretto.live.requests import Query, Request, rows_of
 from stretto.live.shelf import NO_ANSWER, ModelSpec
 
 log = logging.getLogger("stretto.live")
@@ -389,21 +389,6 @@ class Engine:
     def generations(self) -> Sequence[Generation]:
         """Those whose counts are not yet in the books, the serving one last."""
         return (*self._old, self.generation)
-
-
-def rows_of(queries: Sequence[Query]) -> list[Array]:
-    """The queries' inputs in order; neighbouring rows of one request come as one part."""
-    parts: list[Array] = []
-    first = 0
-    while first < len(queries):
-        request, row = queries[first].request, queries[first].row
-        end = first + 1
-        while end < len(queries) and queries[end].request is request and queries[end].row == row + end - first:
-            end += 1
-        inputs = request.inputs
-        parts.append(inputs if len(inputs) == end - first else inputs[row : row + end - first])
-        first = end
-    return parts
 
 
 def _setter(future: asyncio.Future[dict[str, str]]) -> Callable[[dict[str, str]], None]:

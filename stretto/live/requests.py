@@ -93,3 +93,18 @@ class Request:
             self.done(self)
             if self.left == 0:
                 self.queries = ()  # a cycle of references would wait for the collector
+
+
+def rows_of(queries: Sequence[Query]) -> list[Array]:
+    """The queries' inputs in order; neighbouring rows of one request come as one part."""
+    parts: list[Array] = []
+    first = 0
+    while first < len(queries):
+        request, row = queries[first].request, queries[first].row
+        end = first + 1
+        while end < len(queries) and queries[end].request is request and queries[end].row == row + end - first:
+            end += 1
+        inputs = request.inputs
+        parts.append(inputs if len(inputs) == end - first else inputs[row : row + end - first])
+        first = end
+    return parts

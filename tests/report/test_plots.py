@@ -70,6 +70,7 @@ def test_rates_and_goodput(tmp_path: Path) -> None:
     plots.save(plots.rate_figure(curves, 400.0, "t", {}), tmp_path / "rates.png")
     found = GoodputResult(350.0, 400.0, (Probe(350.0, 1, 0.0, 350.0), Probe(400.0, 1, 0.05, 380.0)))
     plots.save(plots.goodput_figure({"symphony": found}, "t", 500.0), tmp_path / "goodput.png")
+    assert all((tmp_path / name).stat().st_size > 10_000 for name in ("rates.png", "goodput.png"))
 
 
 @pytest.mark.parametrize("suffix", [".png", ".pdf"])  # matplotlib names clip paths in SVG after memory addresses

@@ -12,18 +12,17 @@ import contextlib
 import logging
 import os
 import time
-from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
-from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from stretto.api.errors import ApiError, Reason, too_large
 from stretto.api.http.encode import Header, encode_error
+from stretto.api.http.exchange import Direct, Flow
 
 if TYPE_CHECKING:
-    from stretto.api.http.app import App, Asked
+    from stretto.api.http.app import App
     from stretto.api.limits import Limits
     from stretto.api.messages import InferResponse
     from stretto.api.plane import Plane
@@ -32,63 +31,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("stretto.api")
 
 
-class _NoEvent:
-    """In the place of the event that wakes a task: there is none."""
-
-    def set(self) -> None: ...
-
-
-NO_EVENT = _NoEvent()
 UNSOUND = "this is no sound HTTP request, or its headers are too large"
 FAILED = ApiError(Reason.FAILED, "the server failed on this request")
-
-
-class Direct:
-    """An inference on its way without a task. It has the attributes of uvicorn's cycles that the protocol looks at."""
-
-    __slots__ = ("asked", "body", "disconnected", "entered", "keep_alive", "response_complete")
-    message_event = NO_EVENT
-
-    def __init__(self, asked: Asked, keep_alive: bool):
-        self.asked = asked
-        self.keep_alive = keep_alive
-        self.disconnected = False
-        self.response_complete = False
-        self.body: bytes | bytearray = b""
-        self.entered: Request | None = None
-
-
-class Flow(FlowControl):
-    """How much is read ahead of the answers. uvicorn stops at the first request that waits for its turn; then nobody
-    would notice that the client left. Here it is when a client is far ahead, or does not take its answers.
-    """
-
-    def __init__(self, transport: asyncio.Transport, pipeline: deque[Any]):
-        super().__init__(transport)
-        self._pipeline = pipeline
-        self._ahead_bytes = 0  # that came while requests waited for their turn
-
-    def came(self, size: int) -> None:
-        self._ahead_bytes = self._ahead_bytes + size if self._pipeline else 0
-        self.pause_reading()
-
-    def pause_reading(self) -> None:
-        if (self.write_paused or self._ahead_bytes > HIGH_WATER_LIMIT) and not self._transport.is_closing():
-            super().pause_reading()
-
-    def resume_reading(self) -> None:
-        if not self._pipeline:
-            self._ahead_bytes = 0
-            if not self.write_paused and not self._transport.is_closing():
-                super().resume_reading()
-
-    def pause_writing(self) -> None:
-        super().pause_writing()
-        self.pause_reading()
-
-    def resume_writing(self) -> None:
-        super().resume_writing()
-        self.resume_reading()
 
 
 def protocol_class(app: App, plane: Plane, limits: Limits) -> type[HttpToolsProtocol]:

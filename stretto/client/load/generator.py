@@ -11,10 +11,10 @@ from functools import partial
 
 import numpy as np
 
+from stretto.alarm import Alarm
 from stretto.client.address import Endpoint
 from stretto.client.answer import Response
 from stretto.client.errors import ConnectionFailed, cause
-from stretto.client.load.alarm import Alarm
 from stretto.client.load.connection import Connection
 from stretto.client.load.queries import Requests
 from stretto.client.load.record import Record
@@ -74,7 +74,7 @@ class Generator:
 
     async def run(self) -> None:
         """Ends when every request has ended; cancelling it leaves what was recorded."""
-        alarm = Alarm(self._due)
+        alarm = Alarm(asyncio.get_running_loop(), self._due)
         try:
             await self._connect_first()
             cpu_before_ns = time.thread_time_ns()
@@ -142,7 +142,6 @@ class Generator:
                 self._open_more()
             number += 1
         self._next = number
-        self._alarm.clear()
 
     def _send(self, connection: Connection, number: int) -> None:
         connection.number = number

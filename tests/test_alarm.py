@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from stretto.live.alarm import Alarm
+from stretto.alarm import Alarm
 from tests.live.real import until, within
 
 MS = 1_000_000

@@ -69,6 +69,7 @@ class Application:
     variants: tuple[Variant, ...]
     penalty: Penalty = Penalty.STEP
     classes: int = 0
+    evidence_accuracy: float | None = None  # of its evidence taken as the answer; None: it has no evidence
 
     def __post_init__(self) -> None:
         check_name("application", self.name)
@@ -76,6 +77,8 @@ class Application:
             raise StrettoError(f"the SLO of application {self.name} must be above zero")
         if not self.variants:
             raise StrettoError(f"application {self.name} has no variant")
+        if self.evidence_accuracy is not None and not 0 <= self.evidence_accuracy <= 1:
+            raise StrettoError(f"the accuracy of evidence for application {self.name} is a fraction between 0 and 1")
         names = [variant.name for variant in self.variants]
         if len(set(names)) != len(names):
             raise StrettoError(f"application {self.name} has two variants of one name")

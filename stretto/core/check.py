@@ -65,7 +65,7 @@ def selected_variants(lane: Lane) -> tuple[int, ...]:
             return _table_variants(lane.select)
         case Tables(tables):
             return tuple(dict.fromkeys(variant for table in tables for variant in _table_variants(table)))
-        case Worklist(works):
+        case Worklist(works, _):
             return tuple(dict.fromkeys(work.variant for work in works))
 
 

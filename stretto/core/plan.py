@@ -135,9 +135,13 @@ class Work:
 
 @dataclass(frozen=True)
 class Worklist:
-    """Batches in the order in which each worker takes them. Queries in no batch wait for the next plan."""
+    """Batches in the order in which each worker takes them. Queries in no batch wait for the next plan.
+
+    `answers` are queries that end at once, without a worker: their evidence is the answer (SneakPeek 5.3.1).
+    """
 
     works: tuple[Work, ...] = ()
+    answers: tuple[int, ...] = ()
 
 
 Select = Fixed | ByLoad | MostAccurate | Table | Tables | Worklist

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,8 @@ class WaitingQuery:
     query_class: int
     priority: int
     demand: int = -1
+    tag: int = -1  # the driver's own number
+    theta: tuple[float, ...] | None = None  # posterior of its class, where there is evidence
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +45,7 @@ class Telemetry:
     worker_free_ns: NDArray[np.int64]  # expected
     worker_alive: NDArray[np.bool_]
     latency_ratio: NDArray[np.float64]  # measured over profiled, by variant and kind
+    worker_holds: NDArray[np.bool_] = field(default_factory=lambda: np.zeros((0, 0), np.bool_))  # [worker, variant]
 
     def rates_since(self, before: Telemetry) -> NDArray[np.float64]:
         """Arrivals per second by application since an earlier reading."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,11 @@ from stretto.dispatch.records import NEVER, RATE_BUCKETS, DecisionKind, Status
 FIRST_SLOTS = 1024
 MAX_SLOTS = 2**26
 DEALING = (RouteRule.ROUND_ROBIN, RouteRule.SHORTEST, RouteRule.WEIGHTED)
+WAITING_COLUMNS = (
+    *("application", "arrival_ns", "deadline_ns", "client", "query_class", "priority", "demand"),
+    "tag",
+)  # as WaitingQuery has them, between its ticket and its theta
+ThetaOf = Callable[[int, int], tuple[float, ...] | None]  # by ticket and tag
 KEPT_ESTIMATES = ("rate_first_ns", "rate_edge_ns", "rate_bucket", "rate_total", "rate", "cap")
 
 
@@ -43,6 +48,13 @@ class Drop:
 
     ticket: int
     reason: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """This query ends now with its evidence as the answer; no worker is asked."""
+
+    ticket: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +79,7 @@ class Unload:
     variant: int
 
 
-Decision = Run | Drop | Load | Unload
+Decision = Run | Drop | Answer | Load | Unload
 
 
 @compiled
@@ -139,6 +151,11 @@ class Dispatcher:
         self._empty_buffer()
         return bool(events.withdraw(self._state, now_ns, ticket, int(reason)))
 
+    def classified(self, now_ns: int, ticket: int, query_class: int) -> None:
+        """The class of a query became known; one that has ended, or runs, stays where it is."""
+        self._empty_buffer()
+        events.classified(self._state, now_ns, ticket, query_class)
+
     def finished(self, now_ns: int, worker: int, ok: bool = True, took_ns: int = -1) -> None:
         """The worker's running batch, or its load, ended.
 
@@ -200,25 +217,18 @@ class Dispatcher:
             worker_busy_ns=memory["workers"]["busy_ns"].copy(),
             worker_free_ns=memory["workers"]["free_ns"].copy(),
             worker_alive=memory["workers"]["alive"] != 0,
+            worker_holds=memory["resident"]["loaded"].reshape(len(deployment.workers), -1) != 0,
             latency_ratio=memory["rows"]["ratio"].reshape(len(deployment.variants), len(deployment.kinds)).copy(),
         )
 
-    def waiting(self) -> tuple[WaitingQuery, ...]:
-        """The queued queries, oldest first."""
-        queries = self.memory["queries"]
-        return tuple(
-            WaitingQuery(
-                ticket=(int(queries[slot]["generation"]) << 32) | int(slot),
-                application=int(queries[slot]["application"]),
-                arrival_ns=int(queries[slot]["arrival_ns"]),
-                deadline_ns=int(queries[slot]["deadline_ns"]),
-                client=int(queries[slot]["client"]),
-                query_class=int(queries[slot]["query_class"]),
-                priority=int(queries[slot]["priority"]),
-                demand=int(queries[slot]["demand"]),
-            )
-            for slot in self._waiting_slots()
-        )
+    def waiting(self, theta_of: ThetaOf | None = None) -> tuple[WaitingQuery, ...]:
+        """The queued queries, oldest first. `theta_of` tells what evidence the driver has of a query's class."""
+        slots = self._waiting_slots()
+        queries = self.memory["queries"][slots]
+        tickets = ((queries["generation"] << 32) | slots).tolist()
+        columns = (queries[name].tolist() for name in WAITING_COLUMNS)
+        thetas = [None] * len(tickets) if theta_of is None else map(theta_of, tickets, queries["tag"].tolist())
+        return tuple(WaitingQuery(*row) for row in zip(tickets, *columns, thetas, strict=True))
 
     def resident(self, worker: int) -> tuple[int, ...]:
         """The variants that the worker holds, as the dispatcher knows it."""
@@ -247,6 +257,9 @@ class Dispatcher:
             memory.state["random"] = np.uint64(plan.seed)
         self._empty_buffer()
         slots = self._waiting_slots()
+        answered = self._answered_slots(plan)
+        if len(answered):
+            slots = slots[~np.isin(slots, answered)]
         kept = self._kept_lanes(slots, plan)
         same_window = self.plan.rate_window_ns == plan.rate_window_ns
         memory.state["waiting"] = 0
@@ -262,7 +275,13 @@ class Dispatcher:
                 counts[number] = buckets
         self._mark_works(plan)
         _find_all_fastest(self._state)
-        events.adopted(self._state, now_ns, slots, kept)
+        events.adopted(self._state, now_ns, slots, kept, answered)
+
+    def _answered_slots(self, plan: Plan) -> Any:
+        """The slots of waiting queries that the plan answers from their evidence, each once."""
+        worklists = [lane.select for lane in plan.lanes if isinstance(lane.select, Worklist)]
+        slots = [self._slot_of(ticket) for worklist in worklists for ticket in worklist.answers]
+        return np.unique(np.array([slot for slot in slots if slot >= 0], dtype=np.int64))
 
     def _kept_lanes(self, slots: Any, plan: Plan) -> Any:
         """For each waiting query the lane of the new plan that has the name of its lane, where its route still leads
@@ -340,6 +359,8 @@ class Dispatcher:
                 self._kept.append(Run(worker, variant, tickets, int(record["start_ns"]), int(record["expected_ns"])))
             elif kind == DecisionKind.DROP:
                 self._kept.append(Drop(int(decided[first]), Outcome(int(record["reason"]))))
+            elif kind == DecisionKind.ANSWER:
+                self._kept.append(Answer(int(decided[first])))
             elif kind == DecisionKind.LOAD:
                 start_ns, expected_ns = int(record["start_ns"]), int(record["expected_ns"])
                 self._kept.append(Load(worker, variant, start_ns, expected_ns, bool(record["alone"])))
@@ -356,6 +377,8 @@ def decision_as_list(decision: Decision) -> list[Any]:
         return ["run", *numbers]
     if isinstance(decision, Drop):
         return ["drop", decision.ticket, int(decision.reason)]
+    if isinstance(decision, Answer):
+        return ["answer", decision.ticket]
     if isinstance(decision, Load):
         times = [decision.start_ns, decision.expected_ns]
         return ["load", decision.worker, decision.variant, *times, decision.alone]

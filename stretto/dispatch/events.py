@@ -9,12 +9,13 @@ from __future__ import annotations
 from typing import Any
 
 from stretto.core.outcome import Outcome
-from stretto.core.plan import Late
+from stretto.core.plan import Late, RouteRule
 from stretto.dispatch.batches import end_front_batch, finish_batch
 from stretto.dispatch.compiled import compiled
 from stretto.dispatch.late import can_make_it, would_be_late
 from stretto.dispatch.ledger import (
     announce_drop,
+    answer_now,
     drop_waiting,
     free_slot,
     lateness_reason,
@@ -23,9 +24,9 @@ from stretto.dispatch.ledger import (
     ticket_of,
 )
 from stretto.dispatch.pool import set_idle
-from stretto.dispatch.queue import NONE, enqueue, height_of
-from stretto.dispatch.rates import count_arrival, rate_at
-from stretto.dispatch.records import NEVER, Status, batches, int64s, lanes, queries, workers
+from stretto.dispatch.queue import NONE, dequeue, enqueue, height_of
+from stretto.dispatch.rates import count_arrival, rate_at, uncount_arrival
+from stretto.dispatch.records import NEVER, Status, batches, int64s, lanes, queries, routes, workers
 from stretto.dispatch.routes import lane_alive, route_query
 from stretto.dispatch.select import drops_late
 from stretto.dispatch.turns import due, refresh, serve
@@ -135,6 +136,27 @@ def withdraw(state: Any, now_ns: int, ticket: int, reason: int) -> bool:
 
 
 @compiled
+def classified(state: Any, now_ns: int, ticket: int, query_class: int) -> None:
+    """Evidence of a query's class came after the query. Where classes have their own lanes, it moves to its own."""
+    s = state[0]
+    s.now_ns = max(s.now_ns, now_ns)
+    slot = slot_of(s, ticket)
+    if slot != NONE:
+        query = queries(s)[slot]
+        query.query_class = query_class
+        by_class = routes(s)[query.application].rule == RouteRule.BY_CLASS
+        if query.status == Status.WAITING and by_class and query.demand == NONE:
+            before, after = query.lane, route_query(s, slot)
+            if after != before:
+                dequeue(s, before, slot)
+                uncount_arrival(s, before)
+                refresh(s, before, s.now_ns)
+                count_arrival(s, after, s.now_ns)
+                join(s, slot, after, s.now_ns)
+    due(s, s.now_ns)
+
+
+@compiled
 def finished(state: Any, now_ns: int, worker_index: int, ok: bool, took_ns: int) -> None:
     """The worker's running batch (or load) ended; the run itself took so long, where that is not negative."""
     s = state[0]
@@ -215,13 +237,15 @@ def worker_joined(state: Any, now_ns: int, worker_index: int) -> None:
 
 
 @compiled
-def adopted(state: Any, now_ns: int, slots: Any, kept: Any) -> None:
+def adopted(state: Any, now_ns: int, slots: Any, kept: Any, answered: Any) -> None:
     """A new plan is in place, its lanes empty: the queries in `slots` (oldest first) move in, then all look around.
 
-    `kept` holds the lane that a query stays in, or -1 where it is routed anew.
+    `kept` holds the lane that a query stays in, or -1 where it is routed anew. Those in `answered` end.
     """
     s = state[0]
     s.now_ns = max(s.now_ns, now_ns)
+    for slot in answered:
+        answer_now(s, slot, s.now_ns)
     for place in range(len(slots)):
         lane_index = kept[place]
         enqueue(s, lane_index if lane_index != NONE else route_query(s, slots[place]), slots[place])

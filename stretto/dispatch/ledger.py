@@ -75,16 +75,29 @@ def name_ticket(s: Any, decision: Any, slot: int) -> None:
 
 
 @compiled
-def announce_drop(s: Any, slot: int, reason: int) -> None:
-    """Tell the driver, and count the outcome."""
+def announce(s: Any, kind: int, slot: int, outcome: int) -> None:
+    """Tell the driver that a query ends without a batch, and count its outcome."""
     query = queries(s)[slot]
-    decision = decide(s, DecisionKind.DROP.value, NONE, NONE)
-    decision.reason = reason
+    decision = decide(s, kind, NONE, NONE)
+    decision.reason = outcome
     decision.tag = query.tag
     decision.arrival_ns = query.arrival_ns
     decision.application = query.application
     name_ticket(s, decision, slot)
-    count_outcome(s, query.application, reason)
+    count_outcome(s, query.application, outcome)
+
+
+@compiled
+def announce_drop(s: Any, slot: int, reason: int) -> None:
+    announce(s, DecisionKind.DROP.value, slot, reason)
+
+
+@compiled
+def answer_now(s: Any, slot: int, now_ns: int) -> None:
+    """A query that is in no lane is answered by its evidence."""
+    on_time = now_ns <= queries(s)[slot].deadline_ns
+    announce(s, DecisionKind.ANSWER.value, slot, Outcome.ON_TIME.value if on_time else Outcome.LATE.value)
+    free_slot(s, slot)
 
 
 @compiled

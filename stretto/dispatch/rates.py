@@ -35,8 +35,21 @@ def rate_at(s: Any, lane_index: int, now_ns: int) -> float:
     span = (RATE_BUCKETS - 1) * s.rate_bucket_ns + now_ns - began_ns
     age = now_ns - lane.rate_first_ns
     if age < span:  # the first window: the gaps since the first arrival
-        return float((total - 1) / max(age, 1))
+        return float(max(total - 1, 0) / max(age, 1))
     return float(total / span)
+
+
+@compiled
+def uncount_arrival(s: Any, lane_index: int) -> None:
+    """One of the latest arrivals went on to another lane, which counts it."""
+    lane = lanes(s)[lane_index]
+    counts = int64s(s.rate_counts_at, s.rate_counts_count)
+    for step in range(RATE_BUCKETS):
+        bucket = lane_index * RATE_BUCKETS + (lane.rate_bucket - step) % RATE_BUCKETS
+        if counts[bucket] > 0:
+            counts[bucket] -= 1
+            lane.rate_total -= 1
+            return
 
 
 @compiled

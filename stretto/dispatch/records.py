@@ -244,6 +244,7 @@ class DecisionKind(IntEnum):
     DROP = 1
     LOAD = 2
     UNLOAD = 3
+    ANSWER = 4  # from its evidence, at once
 
 
 DECISION = np.dtype(
@@ -251,13 +252,13 @@ DECISION = np.dtype(
         ("kind", "i8"),
         ("worker", "i8"),
         ("variant", "i8"),
-        ("reason", "i8"),  # Outcome of a drop
+        ("reason", "i8"),  # Outcome of a drop or an answer
         ("first", "i8"),  # its tickets in `decided`
         ("count", "i8"),
         ("alone", "i8"),  # a load that no batch waits for
         ("start_ns", "i8"),
         ("expected_ns", "i8"),  # when the batch should end
-        ("tag", "i8"),  # of a dropped query
+        ("tag", "i8"),  # of a dropped or answered query
         ("arrival_ns", "i8"),
         ("application", "i8"),
     ],

@@ -60,6 +60,7 @@ class Meters:
         self.variants: dict[tuple[str, str], VariantMeter] = {}
         self.stages: dict[str, tuple[Histogram, Histogram, Histogram, Histogram]] = {}
         self.batch_sizes: dict[str, Histogram] = {}
+        self.short_circuited: Counter[str] = Counter()  # queries answered by their evidence, by application
 
     def batch(self, label: tuple[str, str], count: int, report: Report) -> None:
         meter = self.variants.get(label)

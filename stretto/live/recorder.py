@@ -62,6 +62,10 @@ class RecordedDispatcher(Dispatcher):
         super().finished(now_ns, worker, ok, took_ns)
         self._write([journal.FINISHED, self._number, now_ns, worker, ok, took_ns])
 
+    def classified(self, now_ns: int, ticket: int, query_class: int) -> None:
+        super().classified(now_ns, ticket, query_class)
+        self._write([journal.CLASSIFIED, self._number, now_ns, ticket, query_class])
+
     def worker_joined(self, now_ns: int, worker: int) -> None:
         super().worker_joined(now_ns, worker)
         self._write([journal.JOINED, self._number, now_ns, worker])

@@ -14,7 +14,7 @@ from stretto.core.outcome import Outcome
 class Query:
     """One row of a request, as the dispatcher knows it."""
 
-    __slots__ = ("generation", "request", "row", "ticket", "tries")
+    __slots__ = ("generation", "request", "row", "theta", "ticket", "tries")
 
     def __init__(self, request: Request, row: int):
         self.request = request
@@ -22,6 +22,7 @@ class Query:
         self.ticket = -1
         self.generation: Any = None  # whose dispatcher holds it; None once it ended
         self.tries = 0
+        self.theta: tuple[float, ...] | None = None  # posterior of its class, once there is evidence
 
 
 class Request:
@@ -33,7 +34,7 @@ class Request:
     __slots__ = (
         *("accuracy_sum", "answers", "application", "arrival_ns", "batch", "client", "deadline_ns", "done"),
         *("ended_ns", "inputs", "left", "min_accuracy", "outcome", "pinned", "priority", "problem"),
-        *("queries", "queue_ns", "rows", "run_ns", "variants"),
+        *("queries", "queue_ns", "rows", "run_ns", "short_circuited", "variants"),
     )
 
     def __init__(
@@ -69,6 +70,7 @@ class Request:
         self.batch = 0
         self.queue_ns = 0
         self.run_ns = 0
+        self.short_circuited: dict[int, tuple[float, ...]] = {}  # posterior by row, where that is the answer
         self.outcome: Outcome | None = None
         self.problem = ""  # why it failed, in words for the client
 

@@ -49,7 +49,7 @@ class Pause(IntEnum):
     SLOTS = 2  # no query slot is free
 
 
-# One row per query, where a run records them.
+# One row per query, where a run records them. Answered without a variant: by its evidence.
 RECORD = np.dtype(
     [
         ("arrival_ns", "i8"),
@@ -169,6 +169,21 @@ def tally_drop(m: Any, decision: Any, now_ns: int) -> None:
 
 
 @compiled
+def tally_answer(m: Any, decision: Any, now_ns: int) -> None:
+    """A query was answered by its evidence: no variant, no worker, no time."""
+    if decision.arrival_ns >= m.warmup_ns:
+        application, waited = decision.application, bucket_of(now_ns - decision.arrival_ns)
+        int64s(m.counts_at, m.counts_count)[application * OUTCOMES + decision.reason] += 1
+        int64s(m.evidence_counts_at, m.evidence_counts_count)[application * 2 + decision.reason] += 1
+        int64s(m.latency_histogram_at, m.latency_histogram_count)[application * BUCKETS + waited] += 1
+        int64s(m.queueing_histogram_at, m.queueing_histogram_count)[application * BUCKETS + waited] += 1
+    if m.recording:
+        record = records_of(m)[decision.tag]
+        record.start_ns = record.end_ns = now_ns
+        record.outcome = decision.reason
+
+
+@compiled
 def tally_batch(m: Any, s: Any, worker_index: int, now_ns: int) -> None:
     """Count the answers of the batch that is about to end."""
     worker = workers(s)[worker_index]
@@ -210,6 +225,8 @@ def settle(m: Any, s: Any, now_ns: int) -> None:
         decision = decisions(s)[number]
         if decision.kind == DecisionKind.DROP:
             tally_drop(m, decision, now_ns)
+        elif decision.kind == DecisionKind.ANSWER:
+            tally_answer(m, decision, now_ns)
         elif decision.kind != DecisionKind.UNLOAD:
             schedule(m, s, decision.worker)
     s.decision_count = 0
@@ -266,4 +283,4 @@ def run_until(simulation: Any, state: Any, until_ns: int) -> int:
             settle(m, s, now_ns)
 
 
-assert (Outcome.ON_TIME, Outcome.LATE) == (0, 1)  # tally_batch relies on it
+assert (Outcome.ON_TIME, Outcome.LATE) == (0, 1)  # the tallies rely on it

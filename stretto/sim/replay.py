@@ -120,6 +120,8 @@ def _apply(kind: str, which: int, rest: list[Any], ones: dict[int, _One], number
             _differ(result, f"line {number}: ticket {ticket} here, {rest[2]} live")
     elif kind == journal.CANCEL:
         dispatcher.cancel(now_ns, _whole(rest[1]), Outcome(rest[2]))
+    elif kind == journal.CLASSIFIED:
+        dispatcher.classified(now_ns, _whole(rest[1]), _whole(rest[2]))
     elif kind == journal.FINISHED:
         dispatcher.finished(now_ns, _whole(rest[1]), _truth(rest[2]), _whole(rest[3]))
     elif kind == journal.JOINED:

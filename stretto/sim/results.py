@@ -41,6 +41,7 @@ class Figures:
     latency_ms: dict[str, float]
     queueing_ms: dict[str, float]
     batch_mean: float
+    answered_by_evidence: int  # without a worker (short-circuit)
 
 
 @dataclass(frozen=True)
@@ -108,6 +109,7 @@ class Tallies:
     submitted: NDArray[np.int64]  # by application
     counts: NDArray[np.int64]  # [application, outcome]
     variant_counts: NDArray[np.int64]  # [variant, on time or late]
+    evidence_counts: NDArray[np.int64]  # [application, on time or late], answered by evidence
     latency_histogram: NDArray[np.int64]
     queueing_histogram: NDArray[np.int64]
     batch_histogram: NDArray[np.int64]  # [variant, size]
@@ -126,7 +128,10 @@ def _figures(tallies: Tallies, deployment: Deployment, applications: list[int], 
     variants = [variant for application in applications for variant in deployment.variants_of(application)]
     accuracies = np.array([deployment.variants[variant].accuracy for variant in variants])
     on_time = int(counts[Outcome.ON_TIME])
-    correct = float(tallies.variant_counts[variants, 0] @ accuracies)
+    evidence = np.array([deployment.applications[number].evidence_accuracy or 0.0 for number in applications])
+    correct = float(
+        tallies.variant_counts[variants, 0] @ accuracies + tallies.evidence_counts[applications, 0] @ evidence
+    )
     asked = submitted - int(counts[Outcome.DROPPED_CANCELLED])
     sizes = tallies.batch_histogram[variants].sum(axis=0)
     return {
@@ -141,6 +146,7 @@ def _figures(tallies: Tallies, deployment: Deployment, applications: list[int], 
         "latency_ms": _percentiles(tallies.latency_histogram[applications].sum(axis=0)),
         "queueing_ms": _percentiles(tallies.queueing_histogram[applications].sum(axis=0)),
         "batch_mean": _batch_mean(sizes),
+        "answered_by_evidence": int(tallies.evidence_counts[applications].sum()),
     }
 
 
@@ -195,6 +201,7 @@ def empty_tallies(deployment: Deployment, stride: int) -> dict[str, NDArray[np.i
     return {
         "counts": np.zeros((applications, OUTCOME_COUNT), dtype=np.int64),
         "variant_counts": np.zeros((variants, 2), dtype=np.int64),
+        "evidence_counts": np.zeros((applications, 2), dtype=np.int64),
         "latency_histogram": np.zeros((applications, BUCKETS), dtype=np.int64),
         "queueing_histogram": np.zeros((applications, BUCKETS), dtype=np.int64),
         "batch_histogram": np.zeros((variants, stride), dtype=np.int64),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -56,12 +57,14 @@ class Simulation:
         record: bool = False,
         expected_rates: Sequence[float] | None = None,
         correction: float = 0.0,
+        evidence: NDArray[np.float64] | None = None,
     ) -> None:
         if not 0 < seconds <= MAX_SECONDS:
             raise StrettoError(f"a simulation runs between 0 and {MAX_SECONDS:.0f} seconds, not {seconds}")
         if not 0 <= warmup_s < seconds:
             raise StrettoError(f"the warm-up of {warmup_s} s must be shorter than the run of {seconds} s")
         self.deployment, self.planner, self.seed = deployment, planner, seed
+        self._evidence = evidence
         self.seconds, self.warmup_s = seconds, warmup_s
         self.expected_rates = tuple(
             source.expected_rates(deployment, seconds) if expected_rates is None else expected_rates
@@ -141,12 +144,19 @@ class Simulation:
             reading,
             self.before if self.before is not None else reading,
             self.expected_rates,
-            self.dispatcher.waiting,
+            partial(self.dispatcher.waiting, None if self._evidence is None else self._theta_of),
         )
         plan = self.planner(view)
         self.before = reading
         if plan is not self.dispatcher.plan:
             self.dispatcher.adopt(self.now_ns, plan)
+
+    def _theta_of(self, ticket: int, tag: int) -> tuple[float, ...] | None:
+        """The evidence of the arrival of this number."""
+        if self._evidence is None or tag >= len(self._evidence):
+            return None
+        known = self._evidence[tag][~np.isnan(self._evidence[tag])]
+        return tuple(known.tolist()) if len(known) else None
 
     def sample(self) -> None:
         """Keep a reading for the results."""
@@ -242,11 +252,14 @@ def simulate(
     expected_rates: Sequence[float] | None = None,
     correction: float = 0.0,
     faults: Sequence[Fault] = (),
+    evidence: NDArray[np.float64] | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> Result:
     """Run `seconds` of arrivals and let everything that is waiting end.
 
     The planner is called at the start and each `replan_s`; `sample_s` keeps telemetry readings in the result.
+    `evidence` holds the posterior of each arrival's class, a row each, for planners that look at what is waiting; NaN
+    fills the places of classes that its application does not have, or the whole row where there is no evidence.
     """
     run = Simulation(
         deployment,
@@ -259,6 +272,7 @@ def simulate(
         record=record,
         expected_rates=expected_rates,
         correction=correction,
+        evidence=evidence,
     )
     _check_faults(faults, deployment, seconds)
     end_ns = int(seconds * NS_PER_S)

@@ -60,6 +60,7 @@ def mean_ns(histogram: NDArray[np.int64]) -> float:
 TALLIES: dict[str, Any] = {
     "counts": np.dtype("i8"),  # [application, outcome]
     "variant_counts": np.dtype("i8"),  # [variant, on time or late]
+    "evidence_counts": np.dtype("i8"),  # [application, on time or late]
     "latency_histogram": np.dtype("i8"),  # [application, bucket], answers only
     "queueing_histogram": np.dtype("i8"),  # [application, bucket], answers only
     "batch_histogram": np.dtype("i8"),  # [variant, batch size], batches

@@ -11,9 +11,9 @@ from typing import Any
 
 from stretto.core.deployment import Deployment
 from stretto.core.outcome import Outcome
-from stretto.core.plan import Lane, Plan
+from stretto.core.plan import Lane, Plan, Worklist
 from stretto.core.profile import LatencyProfile
-from stretto.dispatch.dispatcher import Decision, Dispatcher, Drop, Load, Run, Unload
+from stretto.dispatch.dispatcher import Answer, Decision, Dispatcher, Drop, Load, Run, Unload
 from tests.dispatch import promises
 from tests.dispatch.books import Crew, Entry, Job, Stage
 
@@ -118,6 +118,11 @@ class Driver:
         self.cancelling = None
         return told
 
+    def classify(self, ticket: int, query_class: int) -> None:
+        """Word of a query's class comes after the query."""
+        self._call("classified", ticket, query_class)
+        self.settle()
+
     def finish(self, worker: int, ok: bool = True) -> None:
         """The job at the front of the worker ended now."""
         job = self.crew[worker].jobs.pop(0)
@@ -198,6 +203,8 @@ class Driver:
                     self._run(decision, before if isinstance(before, Load) and not before.alone else None)
                 case Drop():
                     self._drop(decision)
+                case Answer():
+                    self._answer(decision)
                 case Load():
                     self._load(decision, following)
                 case Unload():
@@ -244,6 +251,13 @@ class Driver:
         if drop.reason in promises.LATENESS:
             assert (drop.reason is Outcome.DROPPED_EXPIRED) == (entry.deadline_ns < self.now_ns)
         self._end(drop.ticket, drop.reason)
+
+    def _answer(self, answer: Answer) -> None:
+        entry = self.book[answer.ticket]
+        assert entry.stage is Stage.WAITING, f"a query that is {entry.stage.value} was answered by its evidence"
+        selects = [lane.select for lane in self.plan.lanes]
+        assert any(isinstance(select, Worklist) and answer.ticket in select.answers for select in selects)
+        self._end(answer.ticket, Outcome.ON_TIME if self.now_ns <= entry.deadline_ns else Outcome.LATE)
 
     def _load(self, load: Load, following: Decision | None) -> None:
         crew = self.crew[load.worker]

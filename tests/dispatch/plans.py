@@ -174,7 +174,8 @@ def worklists(
             if able:
                 named = draw(st.lists(st.sampled_from(tickets), min_size=1, max_size=5, unique=True))
                 works.append(Work(worker, draw(st.sampled_from(able)), tuple(named)))
-    return Worklist(tuple(works))
+    answers = draw(st.lists(st.sampled_from([ticket for ticket, _ in waiting]), max_size=2)) if waiting else []
+    return Worklist(tuple(works), tuple(answers))
 
 
 @st.composite

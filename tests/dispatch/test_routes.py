@@ -134,3 +134,30 @@ def test_two_applications_may_be_routed_differently() -> None:
     routes = (Route(RouteRule.BY_APPLICATION, (0,)), Route(RouteRule.ROUND_ROBIN, (1, 2)))
     made = Driver(two, Plan((lane("a", (0,), release=GATHER), *pair), routes))
     assert [joined(made, application=number) for number in (0, 1, 0, 1, 1)] == [0, 1, 0, 2, 1]
+
+
+def test_a_class_that_becomes_known_moves_the_query_to_its_lane() -> None:
+    made = driver(*THREE, rule=RouteRule.BY_CLASS, targets=(0, 1, 2))
+    ticket, other = made.submit(), made.submit()
+    made.at(5).classify(ticket, 2)
+    assert (made.lane_number(ticket), made.lane_number(other), made.lengths()) == (2, 0, [1, 0, 1])
+    rates = made.dispatcher.telemetry(1_000_000_000).lane_rates
+    assert made.dispatcher.memory["lanes"]["rate_total"].tolist() == [1, 0, 1] and (rates >= 0).all()
+    made.classify(ticket, 9)  # unknown again
+    assert made.lane_number(ticket) == 0
+
+
+def test_a_class_that_comes_too_late_changes_nothing() -> None:
+    made = driver(*(lane(f"lane-{number}", (number,)) for number in range(3)), rule=RouteRule.BY_CLASS, targets=(0, 1))
+    running = made.submit()
+    made.classify(running, 1)
+    made.at(20).finish(0)
+    made.classify(running, 1)  # has ended
+    assert made.batches() == [(0, 0, [0])] and made.lengths() == [0, 0, 0]
+
+
+def test_a_class_does_not_move_queries_of_other_routes_or_with_demands() -> None:
+    made = driver(*THREE, rule=RouteRule.ROUND_ROBIN)
+    ticket = made.submit()
+    made.classify(ticket, 1)
+    assert made.lane_number(ticket) == 0

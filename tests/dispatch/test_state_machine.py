@@ -98,6 +98,13 @@ class DispatcherMachine(RuleBasedStateMachine):
         if tickets:
             self.driver.cancel(tickets[pick % len(tickets)], reason)
 
+    @rule(pause=pauses, pick=st.integers(0, 10_000), query_class=st.integers(-1, 3))
+    @precondition(lambda self: self.driver.book)
+    def classify(self, pause: int, pick: int, query_class: int) -> None:
+        self.driver.now_ns += pause
+        tickets = list(self.driver.book)
+        self.driver.classify(tickets[pick % len(tickets)], query_class)
+
     @rule(pause=pauses, data=st.data())
     def adopt(self, pause: int, data: st.DataObject) -> None:
         self.driver.now_ns += pause

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from stretto.core.outcome import Outcome
 from stretto.core.plan import Eager, Late, Work, Worklist
+from stretto.dispatch.dispatcher import Answer
 from tests.dispatch.driver import Driver
 from tests.dispatch.models import FAST, MIDDLE, MODELS, SLOW
 from tests.dispatch.small import GATHER, deployed, driver, lane, planned
@@ -65,3 +67,30 @@ def test_a_work_drops_no_more_than_it_must() -> None:
     tickets = [made.query(slack) for slack in (15, 14, 15)]
     made.adopt(planned(lane(select=Worklist((Work(0, 0, tuple(tickets)),)), late=Late.DROP_WHEN_DISPATCHED)))
     assert made.batches() == [(0, 0, [0, 2])]
+
+
+def test_answers_end_at_once_and_need_no_worker() -> None:
+    made, tickets = gathered(4)
+    late = made.query(5)
+    made.at(50).adopt(planned(lane(select=Worklist((Work(0, FAST, (tickets[1],)),), (tickets[0], late, tickets[0])))))
+    answers = [decision for decision in made.taken() if isinstance(decision, Answer)]
+    assert sorted(answer.ticket for answer in answers) == sorted((tickets[0], late))
+    assert (made.outcome(tickets[0]), made.outcome(late)) == (Outcome.ON_TIME, Outcome.LATE)
+    assert made.lengths() == [2]
+    made.adopt(planned(lane(select=Worklist((), (tickets[0],)))))  # it has ended, and its ticket says so
+    assert not any(isinstance(decision, Answer) for decision in made.taken())
+
+
+def test_an_answered_query_is_not_run_even_if_a_work_names_it() -> None:
+    made, tickets = gathered(2)
+    made.adopt(planned(lane(select=Worklist((Work(0, FAST, tuple(tickets)),), (tickets[0],)))))
+    assert made.batches() == [(0, FAST, [1])]
+
+
+def test_a_running_query_is_not_answered_by_its_evidence() -> None:
+    made = driver(lane())
+    ticket = made.query(1000)
+    made.adopt(planned(lane(select=Worklist((), (ticket,)))))
+    assert made.outcome(ticket) is None
+    made.at(20).finish(0)
+    assert made.outcome(ticket) is Outcome.ON_TIME

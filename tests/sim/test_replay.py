@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from stretto.core import journal
 from stretto.core.errors import StrettoError
 from stretto.core.outcome import Outcome
-from stretto.core.plan import Eager, Late, by_application
+from stretto.core.plan import Eager, Late, Worklist, by_application
 from stretto.live.recorder import recording
 from stretto.sim import replay as module
 from stretto.sim.replay import replay
@@ -30,6 +30,7 @@ def log(tmp_path: Path) -> Path:
         tickets = [dispatcher.submit(10 + n, 0, 100 + n, -1, n, -1, 0, -1, n == 3) for n in range(6)]
         dispatcher.decisions()
         dispatcher.cancel(17, tickets[-1])
+        dispatcher.classified(17, tickets[-2], 1)
         dispatcher.worker_left(18, 1)
         dispatcher.decisions()
         dispatcher.finished(22, 0, True)
@@ -38,6 +39,8 @@ def log(tmp_path: Path) -> Path:
         dispatcher.adopt(24, by_application((lane(release=Eager(1), crew=(0, 1)),)))
         dispatcher.finished(40, 0, False)
         dispatcher.advance(200)
+        waiting = dispatcher.submit(201, 0, 900)
+        dispatcher.adopt(202, by_application((lane(select=Worklist((), (waiting,)), crew=(0, 1)),)))
         dispatcher.decisions()
     return path
 
@@ -57,8 +60,8 @@ def test_a_log_of_every_kind_of_event_is_replayed(log: Path) -> None:
     shares: list[float] = []
     result = replay(log, shares.append)
     assert result.is_identical and result.differences == []
-    assert (result.dispatchers, result.submitted, result.span_ns) == (1, 6, 195)
-    assert result.decisions > 3 and result.events == 14
+    assert (result.dispatchers, result.submitted, result.span_ns) == (1, 7, 197)
+    assert result.decisions > 3 and result.events == 17
     assert sum(result.outcomes.values()) <= 6 and result.outcomes["dropped_cancelled"] == 1
 
 

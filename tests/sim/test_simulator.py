@@ -431,6 +431,33 @@ def test_a_window_planner_is_called_until_all_is_done() -> None:
     assert (rows["start_ns"] // (20 * NS_PER_MS) > rows["arrival_ns"] // (20 * NS_PER_MS)).all()
 
 
+def test_a_planner_sees_the_evidence_of_what_waits_and_may_answer_with_it() -> None:
+    """Every fourth query has no evidence and is run; the others end when the planner first sees them."""
+    deployment = replace(linear(2), applications=(replace(linear(2).applications[0], evidence_accuracy=0.5),))
+    evidence = np.tile([0.25, 0.75, np.nan], (100, 1))
+    evidence[::4] = np.nan
+    seen: dict[int, tuple[float, ...] | None] = {}
+
+    def planner(view: View) -> Plan:
+        waiting = view.waiting()
+        seen.update({query.tag: query.theta for query in waiting})
+        works = tuple(Work(0, 0, (query.ticket,)) for query in waiting if query.theta is None)
+        answers = tuple(query.ticket for query in waiting if query.theta is not None)
+        return by_application((Lane("a", (0, 1), Worklist(works, answers)),))
+
+    arrivals = Load(Uniform(), 100.0)
+    result = simulate(deployment, planner, arrivals, seconds=1.0, replan_s=0.02, record=True, evidence=evidence)
+    assert seen == {tag: (0.25, 0.75) if tag % 4 else None for tag in range(100)}
+    rows, summary = rows_of(result), result.summary
+    assert (summary.answered_by_evidence, summary.outcomes["on_time"], summary.unfinished) == (75, 100, 0)
+    by_evidence = rows["variant"] < 0
+    assert (by_evidence == (np.arange(100) % 4 > 0)).all() and (rows["worker"][by_evidence] == -1).all()
+    assert (rows["end_ns"] % (20 * NS_PER_MS) == 0)[by_evidence].all()
+    accuracy = deployment.variants[0].accuracy
+    assert summary.accuracy == pytest.approx(0.25 * accuracy + 0.75 * 0.5)
+    assert summary.applications[0].answered_by_evidence == 75
+
+
 # -- faults -----------------------------------------------------------------------------------------------------------
 
 

@@ -14,6 +14,7 @@ from stretto.core.errors import StrettoError
 if TYPE_CHECKING:
     from stretto.cli.output import Progress
     from stretto.profiling.session import ProfiledVariant
+    from stretto.repository.stored_evidence import StoredEvidence
 
 RepositoryReference = Annotated[
     str, typer.Argument(metavar="REPO", help="A folder, zoo or zoo:APP; see docs/repository.md.")
@@ -26,6 +27,10 @@ Threads = Annotated[int, typer.Option(metavar="N", min=1, max=1024, help="Thread
 Data = Annotated[
     Path | None,
     typer.Option(metavar="FILE.npz", help="Labelled inputs and labels: measure accuracy, recall and confusion too."),
+]
+EvidenceData = Annotated[
+    Path | None,
+    typer.Option("--evidence", metavar="FILE.npz", help="Labelled training data: build the application's evidence."),
 ]
 Backend = Annotated[
     str | None, typer.Option(metavar="NAME", help="Only variants of this backend: onnx, torch or callable.")
@@ -48,6 +53,7 @@ def profile(
     batches: Batches = "1,2,4,8,16,32",
     threads: Threads = 1,
     data: Data = None,
+    evidence: EvidenceData = None,
     backend: Backend = None,
     device: Device = "cpu",
     budget_s: BudgetS = 20.0,
@@ -61,6 +67,8 @@ def profile(
     """Measure latency, memory and load time of each variant, and write them beside the models.
 
     Measures until p95 is tight or the time is spent, and says when other programs made the machine too noisy to trust.
+    With labelled training data (--evidence, or data in [evidence] of app.toml) it also builds the index that tells a
+    query's likely class ahead; see stretto evidence.
 
     \b
     Examples:
@@ -68,18 +76,18 @@ def profile(
       stretto profile zoo:fashion --out models
       stretto profile models/fashion --variant cnn --batches 1,8,32 --plot front.png
       stretto profile models/fashion --data test.npz --json
+      stretto profile models/fashion --evidence train.npz --data test.npz
     """
     from stretto.profiling.session import Request, measured_batches, open_session
 
     check_plot(plot)
-    request = Request(
-        batches=measured_batches(batches), threads=threads, device=device, budget_s=budget_s, kind=kind, data=data
-    )
+    request = Request(measured_batches(batches), threads, device, budget_s, kind, data, evidence)
     session = open_session(
         repository, request, names=tuple(variant or ()), backend=backend, out=out, in_place=in_place, dry_run=dry_run
     )
     with progress_bar("profiling") as progress:
         found = [_one(session, number, progress) for number in range(len(session.variants))]
+    built = {one.name: session.build_evidence(one)[0].stored for one in session.with_evidence}
     if plot is not None:
         from stretto.report import plots
         from stretto.report.pareto import pareto_figure
@@ -90,9 +98,11 @@ def profile(
             points.setdefault(one.application, {})[one.name] = (one.accuracy, one.p95_ms(smallest))
         plots.save(pareto_figure(points, f"accuracy and latency on {session.kind}", smallest), plot)
     if as_json:
-        print_json(session.as_json(found))
+        print_json(session.as_json(found, built))
         return
     _print(found, session.kind, dry_run)
+    for name, stored in built.items():
+        _print_evidence(name, stored, dry_run)
     if plot is not None:
         typer.echo(f"plot: {plot}")
 
@@ -147,6 +157,17 @@ def _print(found: list[ProfiledVariant], kind: str, dry_run: bool) -> None:
         typer.echo(f"warning: * too noisy to trust: {names}: {told}; profile again when it is quiet", err=True)
     written = sum(one.written is not None for one in found)
     typer.echo("nothing written (--dry-run)" if dry_run else f"wrote {written} profile{'s' if written != 1 else ''}")
+
+
+def _print_evidence(name: str, stored: StoredEvidence, dry_run: bool) -> None:
+    from stretto.report.tables import share
+
+    measured = stored.at(stored.k)
+    assert measured is not None
+    typer.echo(
+        f"evidence for {name}: {stored.vectors:,} vectors of {stored.dimensions}, index {stored.index}, "
+        f"k = {stored.k}, its own accuracy {share(measured.accuracy)}; {'not written' if dry_run else 'written'}"
+    )
 
 
 def _quantiles(one: ProfiledVariant, size: int) -> str:

@@ -30,7 +30,8 @@ def jeffreys(classes: int) -> Floats:
 def weak(frequencies: Sequence[float]) -> Floats:
     """The expected frequencies themselves: one observation's worth of belief. They need not add up to 1."""
     given = own_prior(frequencies)
-    return given / given.sum()
+    alpha: Floats = given / given.sum()
+    return alpha
 
 
 def strong(frequencies: Sequence[float], window_queries: float) -> Floats:
@@ -78,7 +79,8 @@ def class_recall(confusion: ArrayLike) -> Floats:
     counts = _confusion(confusion)
     tested = counts.sum(axis=1)
     overall = np.trace(counts) / counts.sum()
-    return np.where(tested > 0, np.diag(counts) / np.maximum(tested, 1), overall)
+    recall: Floats = np.where(tested > 0, np.diag(counts) / np.maximum(tested, 1), overall)
+    return recall
 
 
 def class_f1(confusion: ArrayLike) -> Floats:
@@ -88,14 +90,16 @@ def class_f1(confusion: ArrayLike) -> Floats:
     """
     counts = _confusion(confusion)
     involved = counts.sum(axis=0) + counts.sum(axis=1)
-    return 2 * np.diag(counts) / np.maximum(involved, 1)
+    f1: Floats = 2 * np.diag(counts) / np.maximum(involved, 1)
+    return f1
 
 
 def quadratic_scores(probabilities: ArrayLike, labels: ArrayLike) -> Floats:
     """2·p_truth − Σ p², for each query: from −1 (sure and wrong) to 1 (sure and right)."""
     scores = np.asarray(probabilities, np.float64)
     truth = np.asarray(labels, np.int64)
-    return 2 * scores[np.arange(len(truth)), truth] - np.square(scores).sum(axis=1)
+    quadratic: Floats = 2 * scores[np.arange(len(truth)), truth] - np.square(scores).sum(axis=1)
+    return quadratic
 
 
 def estimation_error(estimates: ArrayLike, labels: ArrayLike, recall: ArrayLike) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from stretto.backends.failure import run_batch
 from stretto.backends.model import Array, BackendError, BatchFailure, Model
 from stretto.core.errors import StrettoError
+from stretto.core.evidence import quadratic_scores
 
 MAX_CLASSES = 100_000
 MAX_CONFUSION_CLASSES = 2000
@@ -35,12 +36,16 @@ class Labelled:
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """`confusion[truth, answer]` counts; recall of a class that the data does not hold is None."""
+    """`confusion[truth, answer]` counts; recall of a class that the data does not hold is None.
+
+    `quadratic` is the mean quadratic score by true class, empty where answers are no probabilities.
+    """
 
     accuracy: float
     recall: tuple[float | None, ...]
     confusion: NDArray[np.int64]
     samples: int
+    quadratic: tuple[float | None, ...] = ()
 
 
 def read_labelled(file: Path, preferred: str = "inputs", divide_by: float = 1.0, dtype: str = "float32") -> Labelled:
@@ -90,6 +95,7 @@ def evaluate(
     *,
     batch: int = BATCH,
     progress: Callable[[float], None] | None = None,
+    gives_probabilities: bool = False,
 ) -> Evaluation:
     """Runs all of the data through the model; its answer is the largest of its first output."""
     if len(model.inputs) != 1:
@@ -103,6 +109,7 @@ def evaluate(
         )
     size = model.fixed_batch or batch
     answers: list[NDArray[np.int64]] = []
+    quadratic: list[NDArray[np.float64]] = []
     total = len(data.labels)
     given = classes
     for first in range(0, total, size):
@@ -119,12 +126,20 @@ def evaluate(
             raise BackendError(f"accuracy needs one number per class; the model gives {scores.shape[1:]} per query")
         classes = scores.shape[1]
         answers.append(scores[:count].argmax(axis=1))
+        if gives_probabilities and data.labels.min() >= 0 and data.labels.max() < classes:
+            quadratic.append(quadratic_scores(scores[:count], data.labels[first : first + count]))
         if progress is not None:
             progress(min(1.0, (first + count) / total))
     assert classes is not None
     if given is not None and classes != given:
         raise BackendError(f"the model gives {classes} numbers per query for {given} classes; export it again")
-    return tallied(data, np.concatenate(answers), classes)
+    found = tallied(data, np.concatenate(answers), classes)
+    if not quadratic:
+        return found
+    by_class = np.bincount(data.labels, np.concatenate(quadratic), minlength=classes)
+    seen = np.bincount(data.labels, minlength=classes)
+    means = tuple(float(value / count) if count else None for value, count in zip(by_class, seen, strict=True))
+    return replace(found, quadratic=means)
 
 
 def tallied(data: Labelled, answers: NDArray[np.int64], classes: int) -> Evaluation:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,10 @@ from stretto.backends.of_variant import model_source
 from stretto.backends.source import BACKENDS, ModelSource, load_model
 from stretto.core.application import check_name
 from stretto.core.errors import ProfileError, StrettoError
+from stretto.evidence.build import Built
+from stretto.evidence.index import import_faiss
 from stretto.profiling.accuracy import Evaluation, Labelled, evaluate, read_labelled
+from stretto.profiling.evidence import build_and_write, has_training_data
 from stretto.profiling.latency import BATCHES, Progress, check_batches
 from stretto.profiling.pareto import pareto_front
 from stretto.profiling.stored import machine_of, stored_profile
@@ -22,6 +26,9 @@ from stretto.repository.application import ApplicationFiles
 from stretto.repository.profiles import StoredProfile, as_json, write_profile
 from stretto.repository.read import ZOO, read_repository, zoo_folder
 from stretto.repository.repository import Repository
+from stretto.repository.stored_evidence import StoredEvidence
+from stretto.repository.stored_evidence import as_json as evidence_as_json
+from stretto.repository.tensors import OutputKind
 from stretto.repository.variant import VariantFiles
 
 ACCURACY_SHARE = 0.1  # of a variant's progress bar, where accuracy is measured
@@ -29,7 +36,7 @@ ACCURACY_SHARE = 0.1  # of a variant's progress bar, where accuracy is measured
 
 @dataclass(frozen=True)
 class Request:
-    """How to measure, for all variants."""
+    """How to measure, for all variants. `data` is labelled test data, `evidence` labelled training data."""
 
     batches: tuple[int, ...] = BATCHES
     threads: int = 1
@@ -37,6 +44,7 @@ class Request:
     budget_s: float = 20.0
     kind: str | None = None
     data: Path | None = None
+    evidence: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -77,6 +85,11 @@ class Session:
     kind: str
     variants: tuple[_Chosen, ...]
     is_dry: bool = False
+    with_evidence: tuple[ApplicationFiles, ...] = ()  # those whose evidence is built after their variants
+
+    def build_evidence(self, application: ApplicationFiles) -> tuple[Built, Path | None]:
+        """From the application's training data, or those of the request; and where it went, if anywhere."""
+        return build_and_write(application, self.request.evidence, self.request.data, self.is_dry)
 
     def measure(self, number: int, progress: Progress | None = None) -> ProfiledVariant:
         """Measures one variant and writes its profile; with labelled data its metrics too."""
@@ -106,7 +119,9 @@ class Session:
         label = self.variants[number].label
         return ProfiledVariant(application.name, variant.name, label, stored, accuracy, origin, evaluation, written)
 
-    def as_json(self, found: list[ProfiledVariant]) -> dict[str, Any]:
+    def as_json(
+        self, found: list[ProfiledVariant], evidence: Mapping[str, StoredEvidence] | None = None
+    ) -> dict[str, Any]:
         """All of it, as plain data."""
         applications: dict[str, Any] = {}
         for one in found:
@@ -127,6 +142,8 @@ class Session:
                 if one.application == name
             }
             content["pareto_front"] = pareto_front(points)
+            if evidence and name in evidence:
+                content["evidence"] = evidence_as_json(evidence[name])
         noisy = [one.label for one in found if one.stored.noisy]
         return {
             "repository": self.repository.reference,
@@ -181,7 +198,25 @@ def open_session(
     if not chosen:
         what = f"variant of backend {backend}" if backend else "enabled variant"
         raise StrettoError(f"{reference} has no {what}; there is nothing to measure")
-    return Session(repository, request, request.kind or machine.kind, chosen, dry_run)
+    with_evidence = tuple(
+        application
+        for application in repository.applications
+        if request.evidence is not None or (has_training_data(application) and not names)
+    )
+    _check_evidence(request, with_evidence)
+    return Session(repository, request, request.kind or machine.kind, chosen, dry_run, with_evidence)
+
+
+def _check_evidence(request: Request, applications: tuple[ApplicationFiles, ...]) -> None:
+    if request.evidence is not None and len(applications) != 1:
+        raise StrettoError("--evidence is the training data of one application; name that application's folder")
+    for application in applications:
+        if application.evidence_settings.model == "variant" and request.evidence is not None:
+            raise StrettoError(f'{application.label} says model = "variant" in [evidence], which learns from no data')
+    if request.evidence is not None and not request.evidence.is_file():
+        raise StrettoError(f"there is no file {request.evidence}; give an .npz file with arrays inputs and labels")
+    if applications:
+        import_faiss()
 
 
 def _check_names(repository: Repository, names: tuple[str, ...]) -> None:
@@ -236,7 +271,8 @@ def _evaluated(
     data = labelled_for(application, variant, file)
     model = load_model(source)
     try:
-        return evaluate(model, data, application.classes or None, progress=progress)
+        is_probable = application.output.kind is OutputKind.PROBABILITIES
+        return evaluate(model, data, application.classes or None, progress=progress, gives_probabilities=is_probable)
     finally:
         model.unload()
 
@@ -258,10 +294,13 @@ def write_metrics(variant: VariantFiles, evaluation: Evaluation) -> bool:
     content: dict[str, Any] = {} if variant.metrics is None else json.loads(path.read_text(encoding="utf-8"))
     content["accuracy"] = round(evaluation.accuracy, 6)
     content["test_samples"] = evaluation.samples
-    for key in ("recall", "confusion", "validation_accuracy"):
+    for key in ("recall", "confusion", "validation_accuracy", "quadratic"):
         content.pop(key, None)
     if None not in evaluation.recall:  # a class that the data does not hold has no recall, and half a list is none
         content["recall"] = [round(value, 6) for value in evaluation.recall if value is not None]
+    quadratic = [round(value, 6) for value in evaluation.quadratic if value is not None and -1 <= value <= 1]
+    if quadratic and len(quadratic) == len(evaluation.quadratic):  # else a class is missing, or a "probability" is none
+        content["quadratic"] = quadratic
     if evaluation.confusion.size:
         content["confusion"] = evaluation.confusion.tolist()
     part = path.with_name(f".metrics.json.{os.getpid()}.part")

@@ -9,10 +9,18 @@ from stretto.config.fields import ConfigError, Fields, shown
 from stretto.core.application import Penalty, check_name
 from stretto.core.errors import StrettoError
 from stretto.core.profile import MAX_BATCH_LIMIT
+from stretto.repository.evidence import (
+    DEFAULT_EVIDENCE,
+    EVIDENCE_KEYS,
+    EvidenceSettings,
+    check_variant,
+    read_settings,
+)
 from stretto.repository.files import Place
 from stretto.repository.labels import read_labels
 from stretto.repository.problems import Problems
 from stretto.repository.sample import SAMPLE_FILE, Sample, SampleFile, check_sample, load_sample
+from stretto.repository.stored_evidence import StoredEvidence, read_stored
 from stretto.repository.tensors import (
     DTYPES,
     MAX_ELEMENTS,
@@ -35,11 +43,12 @@ MAX_VALUE = 1e300
 DEFAULT_MAX_BATCH = 64
 DEFAULT_BODY_BYTES = 16_000_000
 KEYS = {
-    "": ("name", "slo_ms", "penalty", "description", "input", "output", "limits", "sample"),
+    "": ("name", "slo_ms", "penalty", "description", "input", "output", "limits", "sample", "evidence"),
     "input": ("name", "dtype", "shape", "values"),
     "output": ("name", "dtype", "shape", "kind", "labels", "labels_file"),
     "limits": ("max_batch", "max_body_bytes", "max_elements", "min_value", "max_value"),
     "sample": ("file", "divide_by"),
+    "evidence": EVIDENCE_KEYS,
 }
 # TOML gives every key below a [header] to that header, which is easily forgotten; so say where a key belongs.
 SHARED_KEYS = ("name", "dtype", "shape")
@@ -78,6 +87,24 @@ class ApplicationFiles:
     limits: Limits = Limits()
     description: str = ""
     sample_file: SampleFile | None = None
+    evidence_settings: EvidenceSettings = DEFAULT_EVIDENCE
+    stored_evidence: StoredEvidence | None = None
+    boundary: Path | None = None
+
+    @property
+    def place(self) -> Place:
+        """The folder, for reading more of it."""
+        return Place(self.boundary or self.folder.resolve(), self.folder, self.label)
+
+    @property
+    def evidence_accuracy(self) -> float | None:
+        """Profiled, of the evidence's own answers; None where there is no evidence, or none that was measured."""
+        settings, stored = self.evidence_settings, self.stored_evidence
+        if settings.model == "variant":
+            variant = self.variant(str(settings.variant))
+            return variant.accuracy if variant.has_accuracy else None
+        measured = None if stored is None else stored.at(settings.k or stored.k)
+        return None if measured is None else measured.accuracy
 
     @property
     def classes(self) -> int:
@@ -111,6 +138,7 @@ class _Head:
     labels: tuple[str, ...] = ()
     limits: Limits = Limits()
     sample: SampleFile | None = None
+    evidence: EvidenceSettings = DEFAULT_EVIDENCE
 
 
 def read_application(folder: Place, max_model_bytes: int, problems: Problems) -> ApplicationFiles | None:
@@ -121,6 +149,8 @@ def read_application(folder: Place, max_model_bytes: int, problems: Problems) ->
     head = _Head() if top is None else _head(top, folder, problems)
     declared = Declared(head.input, head.output)
     variants = _variants(folder, declared, max_model_bytes, problems)
+    _check_evidence(top, head, variants, problems)
+    stored = problems.attempt(None, read_stored, folder, head.input, head.output)
     if head.slo_ms is None or head.input is None or head.output is None:
         return None
     return ApplicationFiles(
@@ -136,6 +166,9 @@ def read_application(folder: Place, max_model_bytes: int, problems: Problems) ->
         head.limits,
         head.description,
         head.sample,
+        head.evidence,
+        stored,
+        folder.boundary,
     )
 
 
@@ -147,7 +180,7 @@ def _head(top: Fields, folder: Place, problems: Problems) -> _Head:
     penalties = [penalty.name.lower() for penalty in Penalty]
     head.penalty = Penalty[attempt("step", top.choice, "penalty", penalties, "step").upper()]
     head.description = attempt("", _text, top, "description", MAX_TEXT)
-    parts = {name: attempt(None, top.part, name) for name in ("input", "output", "limits", "sample")}
+    parts = {name: attempt(None, top.part, name) for name in KEYS if name}
     head.input = attempt(None, _input, top, parts["input"])
     head.output, head.labels = attempt((None, ()), _output, top, parts["output"], folder)
     if parts["limits"] is not None:
@@ -155,6 +188,7 @@ def _head(top: Fields, folder: Place, problems: Problems) -> _Head:
     elif head.input is not None:
         head.limits = Limits(max_elements=head.input.elements)
     head.sample = attempt(None, _sample, parts["sample"], folder, head.input)
+    head.evidence = attempt(DEFAULT_EVIDENCE, read_settings, parts["evidence"], folder, head.output, head.sample)
     for name, fields in (("", top), *parts.items()):
         if fields is not None:
             fields.asked.update(KEYS[name])  # a reader that stopped at a mistake has not asked for all of them
@@ -256,6 +290,15 @@ def _sample(fields: Fields | None, folder: Place, takes: InputTensor | None) -> 
     if takes is not None:
         check_sample(sample, takes.shape)
     return sample
+
+
+def _check_evidence(top: Fields | None, head: _Head, variants: tuple[VariantFiles, ...], problems: Problems) -> None:
+    if top is None or head.evidence.variant is None or problems.errors:  # a variant may be missing because of those
+        return
+    with problems.gathered():
+        fields = top.part("evidence")
+        assert fields is not None
+        check_variant(fields, head.evidence, None if head.input is None else head.input.shape, variants)
 
 
 def _variants(folder: Place, declared: Declared, max_model_bytes: int, problems: Problems) -> tuple[VariantFiles, ...]:

@@ -20,7 +20,10 @@ ROUNDING = 2e-3
 
 @dataclass(frozen=True)
 class Metrics:
-    """`confusion[truth][answer]` counts answers on the test set. What was not measured is empty or None."""
+    """`confusion[truth][answer]` counts answers on the test set; `quadratic` is the mean quadratic score by true class.
+
+    What was not measured is empty or None.
+    """
 
     accuracy: float
     recall: tuple[float, ...] = ()
@@ -29,6 +32,7 @@ class Metrics:
     test_samples: int | None = None
     parameters: int | None = None
     input_shape: tuple[int, ...] | None = None
+    quadratic: tuple[float, ...] = ()
 
 
 def read_metrics(place: Place, classes: int, problems: Problems) -> Metrics:
@@ -42,10 +46,12 @@ def read_metrics(place: Place, classes: int, problems: Problems) -> Metrics:
         top.optional_integer("test_samples", 0, MAX_COUNT),
         top.optional_integer("parameters", 0, MAX_COUNT),
         read_shape(top, "input_shape") if top.has("input_shape") else None,
+        top.numbers("quadratic", -1, 1) if top.has("quadratic") else (),
     )
     if metrics.test_samples == 0:
         top.fail("test_samples is 0: an accuracy needs samples to be measured on", "test_samples")
-    for key, count in (("recall", len(metrics.recall)), ("confusion", len(metrics.confusion))):
+    counts = {"recall": metrics.recall, "confusion": metrics.confusion, "quadratic": metrics.quadratic}
+    for key, count in ((key, len(values)) for key, values in counts.items()):
         if count and classes and count != classes:
             top.fail(f"{key} has {count} classes, but the application has {classes}; measure again", key)
     if metrics.recall and metrics.confusion and len(metrics.recall) != len(metrics.confusion):

@@ -133,7 +133,7 @@ class Repository:
                 f"{files.label}: no variant has a profile for machine kind {kind}; run: {self.profile_command()}"
             )
         slo_ns = max(1, round(files.slo_ms * NS_PER_MS))
-        return Application(files.name, slo_ns, variants, files.penalty, files.classes)
+        return Application(files.name, slo_ns, variants, files.penalty, files.classes, files.evidence_accuracy)
 
 
 def core_variant(files: ApplicationFiles, variant: VariantFiles, profile: StoredProfile) -> Variant:

@@ -29,10 +29,14 @@ NOT_SOUND = "is no sound .npz file of numbers; write it again with numpy.savez_c
 
 @dataclass(frozen=True)
 class SampleFile:
-    """Stored numbers are divided by `divide_by`: images may be kept as the bytes that they were."""
+    """Stored numbers are divided by `divide_by`: images may be kept as the bytes that they were.
+
+    With `whole_only`, fractions are left alone: labelled data from elsewhere may be scaled already.
+    """
 
     place: Place
     divide_by: float = 1.0
+    whole_only: bool = False
 
     @property
     def path(self) -> Path:
@@ -52,7 +56,7 @@ class Sample:
 
 def check_sample(sample: SampleFile, shape: tuple[int, ...]) -> None:
     """From the headers alone: whether the arrays are there and of the right shapes."""
-    shapes = _headers(sample.place)
+    shapes = array_headers(sample.place)
     for name in ("inputs", "labels"):
         if name not in shapes:
             sample.place.fail(f"has no array {name}; it must hold inputs and labels")
@@ -71,7 +75,7 @@ def check_sample(sample: SampleFile, shape: tuple[int, ...]) -> None:
 def load_sample(sample: SampleFile, variant: str | None, dtype: str, shape: tuple[int, ...], classes: int) -> Sample:
     """The queries as a variant takes them (`variant` None: as clients send them)."""
     place = sample.place
-    headers = _headers(place)
+    headers = array_headers(place)
     name = f"inputs_{variant}" if f"inputs_{variant}" in headers else "inputs"
     for needed in (name, "labels"):
         if needed not in headers:
@@ -81,7 +85,7 @@ def load_sample(sample: SampleFile, variant: str | None, dtype: str, shape: tupl
             inputs, labels = arrays[name], arrays["labels"]
     except ConfigError:
         raise
-    except Exception:  # as in _headers
+    except Exception:  # as in array_headers
         place.fail(NOT_SOUND)
     if inputs.dtype.kind not in NUMBERS or labels.dtype.kind not in "iu" or labels.ndim != 1 or not len(labels):
         place.fail("must hold numbers as inputs and one whole number per query as labels, of one query at least")
@@ -94,12 +98,12 @@ def load_sample(sample: SampleFile, variant: str | None, dtype: str, shape: tupl
     highest = int(labels.max())
     if int(labels.min()) < 0 or (classes and highest >= classes):
         place.fail(f"has labels from {int(labels.min())} to {highest}, but there are {classes} classes, from 0")
-    if sample.divide_by != 1:
+    if sample.divide_by != 1 and (inputs.dtype.kind in "iu" or not sample.whole_only):
         inputs = inputs / np.float64(sample.divide_by)
     return Sample(np.ascontiguousarray(inputs, dtype=np.dtype(dtype)), labels.astype(np.int64))
 
 
-def _headers(place: Place) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
+def array_headers(place: Place) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
     """Shape and dtype of each array, held against the bytes that are really there."""
     path = place.file(MAX_FILE_BYTES)
     headers: dict[str, tuple[tuple[int, ...], np.dtype[Any]]] = {}

@@ -1,0 +1,85 @@
+"""A named tensor inside an ONNX graph, as features of an input.
+
+Serialised protobuf messages merge when they stand one after the other, so a graph gets one more output by a few bytes
+behind the file: neither onnx nor a second model file is needed. Only the nodes that lead to the tensor are run.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.backends.model import Array, BackendError
+from stretto.backends.onnx import SILENT, load_problem, run_problem
+
+MODEL_GRAPH, GRAPH_OUTPUT, VALUE_NAME = 7, 12, 1  # field numbers of onnx.proto
+MAX_MODEL_BYTES = 2**31 - 1  # what a protobuf message may hold
+
+
+class OnnxLayer:
+    """One session; it may be called from several threads at once."""
+
+    def __init__(self, file: Path, input_name: str, layer: str, threads: int = 1):
+        try:
+            import onnxruntime
+        except ImportError:
+            raise BackendError("ONNX models need ONNX Runtime; install it with: pip install onnxruntime") from None
+        self._label = file.name
+        self._input, self._layer = input_name, layer
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads
+        options.inter_op_num_threads = 1
+        options.log_severity_level = SILENT
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(file.parent))
+        try:
+            content = file.read_bytes()
+        except OSError as error:
+            raise BackendError(f"{self._label} cannot be read ({error.strerror or 'input error'})") from None
+        if len(content) > MAX_MODEL_BYTES:
+            raise BackendError(f"{self._label} is too large for its layers to be read; keep its weights beside it")
+        try:
+            plain = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+            self._session: Any = plain
+            if layer not in (node.name for node in plain.get_outputs()):
+                self._session = onnxruntime.InferenceSession(
+                    content + graph_output(layer), options, providers=["CPUExecutionProvider"]
+                )
+        except Exception as error:  # the runtime's errors have no common parent
+            if "does not exist in the graph" in str(error):
+                raise BackendError(f"{self._label} has no tensor {layer[:80]!r}; take one of its graph") from None
+            raise BackendError(load_problem(self._label, str(error))) from None
+        self._run_options = onnxruntime.RunOptions()
+        self._run_options.only_execute_path_to_fetches = True
+
+    def __call__(self, inputs: Array) -> NDArray[np.float32]:
+        """[queries, features]; a tensor of more axes is laid out flat."""
+        try:
+            (found,) = self._session.run([self._layer], {self._input: inputs}, self._run_options)
+        except Exception as error:
+            raise BackendError(f"{self._label} failed at {self._layer[:80]}: {run_problem(str(error))}") from None
+        features = np.asarray(found)
+        if features.dtype.kind not in "biuf" or not features.ndim or len(features) != len(inputs):
+            raise BackendError(f"tensor {self._layer[:80]} of {self._label} is not one row of numbers for each query")
+        return np.ascontiguousarray(features.reshape(len(features), -1), dtype=np.float32)
+
+
+def graph_output(name: str) -> bytes:
+    """ModelProto{graph: GraphProto{output: ValueInfoProto{name}}}; the runtime finds out type and shape itself."""
+    return _field(MODEL_GRAPH, _field(GRAPH_OUTPUT, _field(VALUE_NAME, name.encode())))
+
+
+def _field(number: int, content: bytes) -> bytes:
+    return _varint(number << 3 | 2) + _varint(len(content)) + content
+
+
+def _varint(value: int) -> bytes:
+    parts = bytearray()
+    while value > 0x7F:
+        parts.append(value & 0x7F | 0x80)
+        value >>= 7
+    parts.append(value)
+    return bytes(parts)

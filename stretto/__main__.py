@@ -2,4 +2,5 @@
 
 from stretto.cli.main import app
 
-app()
+if __name__ == "__main__":  # a process that the server starts reads this file too
+    app()

@@ -20,7 +20,7 @@ ARROWS = {
     "dispatch": {"core"},
     "planners": {"core"},
     "sim": {"core", "dispatch", "planners"},
-    "live": {"core", "dispatch", "planners", "backends", "config", "repository"},
+    "live": {"core", "dispatch", "planners", "backends", "config", "evidence", "repository"},
     "config": {"core"},
     "repository": {"core", "config"},
     "backends": {"core", "config", "repository"},

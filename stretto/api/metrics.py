@@ -75,6 +75,12 @@ class Metrics:
             batches.add_metric([name, variant], meter.batches)
             busy.add_metric([name, variant], meter.busy_ns / 1e9)
         yield by_variant
+        by_evidence = CounterMetricFamily(
+            "stretto_short_circuited_queries", "Queries answered by their evidence.", labels=["application"]
+        )
+        for name, count in sorted(engine.meters.short_circuited.items()):
+            by_evidence.add_metric([name], count)
+        yield by_evidence
         yield batches
         yield busy
 

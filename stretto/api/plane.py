@@ -5,9 +5,10 @@ makes the answer; translators only read and write bytes.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -315,7 +316,16 @@ def answer(entered: Request, files: ApplicationFiles, identity: str, wanted: Wan
         "slack_ms": (entered.deadline_ns - entered.ended_ns) / 1e6,
         "outcome": "on_time" if entered.outcome is Outcome.ON_TIME else "late",
     }
+    if entered.short_circuited:
+        parameters["short_circuit"] = True
+        parameters["posterior"] = posterior_text(entered.short_circuited, entered.rows)
     return InferResponse(files.name, variant, identity, [output], parameters)
+
+
+def posterior_text(posteriors: Mapping[int, Sequence[float]], rows: int) -> str:
+    """JSON: the posterior of the one row, or by row number of those that were answered by it."""
+    rounded = {row: [round(share, 6) for share in theta] for row, theta in sorted(posteriors.items())}
+    return json.dumps(rounded[0] if rows == 1 else rounded)
 
 
 def refusal(entered: Request) -> ApiError:

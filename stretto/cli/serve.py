@@ -35,7 +35,13 @@ def serve(
     executor: Annotated[str, typer.Option(metavar="KIND", help="Workers are each a thread or a process.")] = "thread",
     threads: Annotated[int, typer.Option(metavar="N", min=1, max=1024, help="That a worker gives a model.")] = 1,
     device: Annotated[str, typer.Option(metavar="DEVICE", help="cpu or cuda.")] = "cpu",
-    planner: Annotated[str, typer.Option(metavar="NAME", help="See stretto planners.")] = "priced",
+    planner: Annotated[str, typer.Option(metavar="NAME", help="See stretto planners.")] = "shared_queue",
+    data_aware: Annotated[
+        bool, typer.Option("--data-aware", help="Choose by evidence of each query's class (extra: evidence).")
+    ] = False,
+    policies: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Policies of stretto plan --out; missing ones are made beside.")
+    ] = None,
     variant: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Only this one (or APP/NAME); may be given several times.")
     ] = None,
@@ -113,6 +119,8 @@ def serve_options(values: dict[str, Any], said: ServeConfig) -> ServeOptions:
         values["repository"],
         planner_options=said.planner_options,
         only=tuple(values["variant"] or ()),
+        policies=values["policies"],
+        data_aware=values["data_aware"],
         worker_memory_bytes=UNLIMITED_MEMORY if memory_mb is None else round(memory_mb * 1e6),
         **{name: values[name] for name in ("workers", "executor", "threads", "device", "kind", "planner")},
         **{name: values[name] for name in ("hang_s", "reload_s")},

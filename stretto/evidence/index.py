@@ -6,6 +6,7 @@ from workers. Searches may run from several threads at once.
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,7 @@ def import_faiss() -> Any:
         import faiss
     except ImportError:
         raise StrettoError("nearest neighbours need Faiss; install it with: pip install 'stretto[evidence]'") from None
+    logging.getLogger("faiss.loader").setLevel(logging.WARNING)  # it tells how it was loaded
     return faiss
 
 

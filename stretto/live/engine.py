@@ -11,14 +11,12 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 
-import numpy as np
-
 from stretto.alarm import Alarm
-from stretto.backends.model import Array
 from stretto.core.outcome import Outcome
 from stretto.core.plan import Plan
 from stretto.core.telemetry import View
 from stretto.dispatch.dispatcher import Answer, Dispatcher, Drop, Load, Run
+from stretto.live.answers import answer_batch, answer_by_evidence
 from stretto.live.books import Books
 from stretto.live.crew import Clock, Crew, Factory
 from stretto.live.executor import Job, Report
@@ -26,6 +24,7 @@ from stretto.live.generation import Generation, NoSuchVariant, Served
 from stretto.live.meters import Meters
 from stretto.live.requests import Query, Request, rows_of
 from stretto.live.shelf import NO_ANSWER, ModelSpec
+from stretto.live.witness import Witness, class_of
 
 log = logging.getLogger("stretto.live")
 
@@ -35,7 +34,6 @@ WATCH_S = 0.25
 HOLD_S = 120.0  # a worker that has not loaded new models by then is not waited for
 NO_WORKER_LEFT = "the worker that ran it was lost, and it could not be tried again in time"
 POISON = "every worker that ran it was lost"
-EVIDENCE = "evidence"  # stands where the variant's name would
 STOPPED = "the server stopped before it was answered"
 
 MakeDispatcher = Callable[..., Dispatcher]
@@ -61,6 +59,7 @@ class Engine:
         self.books = Books()
         # Variants that cannot be loaded; true where a generation without them will follow.
         self.on_broken: Callable[[dict[str, str]], bool] = lambda broken: False
+        self.witness: Witness | None = None  # where a planner looks at evidence
         self._correction = correction
         self._make_dispatcher = make_dispatcher
         self._alarm = Alarm(self.loop, self._rang)
@@ -92,6 +91,8 @@ class Engine:
         """The workers finish what they were given, and end."""
         if self._watcher is not None:
             self._watcher.cancel()
+        if self.witness is not None:
+            self.witness.close()
         await self.crew.stop(patience_s)
         self.end_all()
         self._alarm.close()
@@ -126,6 +127,20 @@ class Engine:
         for query in request.queries:
             self._enter(query, generation, dispatcher, now_ns, application, demand, query is not last)
         self._act(generation)
+        if self.witness is not None and request.outcome is None:
+            self.witness.ask(request)
+
+    def classified(self, requests: Sequence[Request]) -> None:
+        """Evidence came: the dispatcher hears the class of what has not ended."""
+        now_ns = self.clock()
+        touched: dict[int, Generation] = {}
+        for query in (query for request in requests for query in request.queries):
+            generation = query.generation
+            if generation is not None and query.theta is not None:
+                generation.dispatcher.classified(now_ns, query.ticket, class_of(query.theta))
+                touched[id(generation)] = generation
+        for generation in touched.values():
+            self._act(generation)
 
     @staticmethod
     def _enter(
@@ -140,7 +155,15 @@ class Engine:
         request = query.request
         query.generation = generation
         query.ticket = ticket = dispatcher.submit(
-            now_ns, application, request.deadline_ns, -1, request.client, -1, request.priority, demand, more
+            now_ns,
+            application,
+            request.deadline_ns,
+            -1,
+            request.client,
+            -1 if query.theta is None else class_of(query.theta),
+            request.priority,
+            demand,
+            more,
         )
         generation.queries[ticket] = query
 
@@ -176,7 +199,7 @@ class Engine:
             elif isinstance(decision, Drop):
                 self._drop(generation, decision.ticket, decision.reason)
             elif isinstance(decision, Answer):
-                self._short_circuit(generation, decision.ticket)
+                answer_by_evidence(generation, decision.ticket, self.clock(), self.meters)
             elif isinstance(decision, Load):
                 spec = generation.served.specs[decision.variant]
                 if decision.alone:
@@ -274,54 +297,11 @@ class Engine:
             self.generation.dispatcher.worker_joined(now_ns, job.worker)
             self._act(self.generation)
         self._act(generation)
-        self.meters.batch(self._label(generation, job.variant), job.count, report)
+        self.meters.batch(generation.label(job.variant), job.count, report)
         if report.answers is not None:
-            self._answer(job, report, report.answers, now_ns)
+            answer_batch(job, report, report.answers, now_ns, self.meters)
         if self._old:
             self._forget_old()
-
-    def _answer(self, job: Job, report: Report, answers: Array, now_ns: int) -> None:
-        generation: Generation = job.generation
-        name, accuracy = generation.names[job.variant], generation.accuracy[job.variant]
-        application = self._label(generation, job.variant)[0]
-        run_ns = report.ended_ns - report.started_ns
-        for position, query in enumerate(job.entries):
-            if query.generation is not generation or position in report.failures:
-                continue
-            generation.queries.pop(query.ticket, None)
-            query.generation = None
-            request = query.request
-            queue_ns = report.started_ns - request.arrival_ns
-            on_time = now_ns <= request.deadline_ns
-            self.meters.query(application, queue_ns, run_ns, now_ns - request.arrival_ns, request.deadline_ns - now_ns)
-            if request.outcome is not None:
-                continue
-            request.batch = max(request.batch, job.count)
-            request.queue_ns = max(request.queue_ns, queue_ns)
-            request.run_ns = max(request.run_ns, run_ns)
-            if request.answer(query.row, answers[position : position + 1], name, accuracy):
-                request.end(Outcome.ON_TIME if on_time else Outcome.LATE, now_ns)
-
-    def _short_circuit(self, generation: Generation, ticket: int) -> None:
-        """The query's evidence is its answer."""
-        query = generation.queries.pop(ticket)
-        query.generation = None
-        request, theta = query.request, query.theta
-        assert theta is not None  # a planner saw it, or it could not have chosen so
-        number = generation.numbers[request.application]
-        gives = generation.served.files[number].output
-        now_ns = self.clock()
-        waited_ns = now_ns - request.arrival_ns
-        self.meters.query(request.application, waited_ns, 0, waited_ns, request.deadline_ns - now_ns)
-        self.meters.short_circuited[request.application] += 1
-        if request.outcome is not None:
-            return
-        request.queue_ns = max(request.queue_ns, waited_ns)
-        request.short_circuited[query.row] = theta
-        answer = np.array([theta], gives.dtype).reshape(1, *gives.shape)
-        accuracy = generation.deployment.applications[number].evidence_accuracy or 0.0
-        if request.answer(query.row, answer, EVIDENCE, accuracy):
-            request.end(Outcome.ON_TIME if now_ns <= request.deadline_ns else Outcome.LATE, now_ns)
 
     def loaded(self, worker: int, key: str, problem: str | None, alone: bool) -> None:
         """A load that the placement asked for ended, or one that a batch needs failed, as the batch will."""
@@ -331,11 +311,6 @@ class Engine:
         if alone and self._loading.pop((worker, key), None) is self.generation:
             self.generation.dispatcher.finished(self.clock(), worker, problem is None)
             self._act(self.generation)
-
-    @staticmethod
-    def _label(generation: Generation, variant: int) -> tuple[str, str]:
-        deployment = generation.deployment
-        return deployment.applications[deployment.application_of[variant]].name, generation.names[variant]
 
     # -- plans and generations ---------------------------------------------------------------------------------------
 

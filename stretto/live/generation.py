@@ -87,6 +87,15 @@ class Generation:
         self._demands: list[Demand] = []
         self._numbers_of: dict[Demand, int] = {}
 
+    def label(self, variant: int) -> tuple[str, str]:
+        """Application and variant, by name."""
+        return self.deployment.applications[self.deployment.application_of[variant]].name, self.names[variant]
+
+    def theta_of(self, ticket: int, tag: int) -> tuple[float, ...] | None:
+        """What evidence there is of a query's class."""
+        query = self.queries.get(ticket)
+        return None if query is None else query.theta
+
     def adopt(self, now_ns: int, plan: Plan) -> None:
         """Follow the planner's plan, with the lanes that demands in use need."""
         self.dispatcher.adopt(now_ns, self.complete(plan))

@@ -66,6 +66,6 @@ class Replanner:
         loop = self._engine.loop
 
         async def read() -> tuple[WaitingQuery, ...]:
-            return generation.dispatcher.waiting()
+            return generation.dispatcher.waiting(generation.theta_of)
 
         return lambda: asyncio.run_coroutine_threadsafe(read(), loop).result(timeout=10)

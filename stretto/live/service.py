@@ -8,11 +8,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from stretto.backends.source import MAX_THREADS
 from stretto.core.errors import StrettoError
@@ -22,7 +22,10 @@ from stretto.core.worker import UNLIMITED_MEMORY
 from stretto.live.crew import Factory
 from stretto.live.engine import Engine, MakeDispatcher
 from stretto.live.generation import Served, served
+from stretto.live.policies import PolicyMaker, PolicyPlanner
 from stretto.live.replan import Replanner
+from stretto.live.witness import Evidence, Witness
+from stretto.planners.data_aware import DataAware
 from stretto.planners.registry import planner_entry
 from stretto.repository.application import ApplicationFiles
 from stretto.repository.read import read_repository
@@ -30,7 +33,7 @@ from stretto.repository.repository import Repository
 
 log = logging.getLogger("stretto.live")
 
-DEFAULT_PLANNER = "priced"
+DEFAULT_PLANNER = "shared_queue"
 EXECUTORS = ("thread", "process")
 DRAIN_STEP_S = 0.01
 FINISH_S = 60.0  # at most, for what waits for an application that goes
@@ -59,6 +62,8 @@ class ServiceOptions:
     worker_memory_bytes: int = UNLIMITED_MEMORY
     planner: str = DEFAULT_PLANNER
     planner_options: Mapping[str, bool | int | float] = field(default_factory=dict)
+    data_aware: bool = False  # accuracies by class for a planner that does not look at evidence itself
+    policies: Path | None = None  # a file of stretto plan --out, for a planner that follows policies
     only: tuple[str, ...] = ()  # variants to serve, as NAME or APPLICATION/NAME; none: all
     hang_s: float = 10.0
     reload_s: float = 2.0  # how often the repository is looked at; 0: only when told
@@ -95,6 +100,14 @@ class Service:
         self._repair: asyncio.Task[None] | None = None  # on the way to a generation without what is broken
         entry = planner_entry(options.planner)
         self.planner: Planner = entry.make(options.planner_options)
+        if options.policies is not None and not entry.makes_policies:
+            raise StrettoError(f"planner {entry.name} follows no policies; leave the file of policies out")
+        self._maker: PolicyMaker | None = None
+        if entry.makes_policies:
+            policy_planner = cast(PolicyPlanner, self.planner)
+            self._maker = PolicyMaker(asyncio.get_running_loop(), policy_planner, options.policies)
+        if options.data_aware and not looks_at_evidence(self.planner):
+            self.planner = DataAware(self.planner)
         self._read = repository
         self._check_only(repository)
         ready = self._served(repository)
@@ -108,12 +121,15 @@ class Service:
             make_dispatcher=make,
         )
         self.engine.on_broken = self._found_broken
+        if looks_at_evidence(self.planner):
+            self.engine.witness = Witness(self.engine.loop, self.engine.classified)
         self._replanner = Replanner(self.engine, self.planner, entry.replan_s or 0) if entry.replan_s else None
 
     # -- life --------------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Returns at once; the service is ready when its first worker is."""
+        await self._witness_all(self.engine.generation.served)
         self.engine.start()
         self.state = State.SERVING
         if self._replanner is not None:
@@ -168,6 +184,8 @@ class Service:
         self.state = State.STOPPED
         if self._replanner is not None:
             self._replanner.stop()
+        if self._maker is not None:
+            self._maker.close()
         for task in list(self._tasks):
             task.cancel()
         await self.engine.stop(patience_s)
@@ -236,9 +254,15 @@ class Service:
         rates = self.engine.generation.rates(now_ns)  # the load does not change because the repository did
         expected = tuple(rates.get(application.name, 0.0) for application in ready.deployment.applications)
         plan = await asyncio.to_thread(self.planner, View(ready.deployment, now_ns, expected_rates=expected))
+        await self._witness_all(ready)
         self.files = {files.name: files for files in ready.files}
         self._read = repository
         self.engine.replace(ready, plan)
+
+    async def _witness_all(self, ready: Served) -> None:
+        """Load the evidence of what will be served. An application that has none is told of, and served without."""
+        if self.engine.witness is not None:
+            self.engine.witness.use(await asyncio.to_thread(_loaded_evidence, ready.files))
 
     def _served(self, repository: Repository) -> Served:
         """The deployment of what may be served: chosen, not unloaded, not broken."""
@@ -332,6 +356,18 @@ class Service:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+
+def looks_at_evidence(planner: Planner) -> bool:
+    """Whether evidence of classes makes a difference to a planner."""
+    return bool(getattr(planner, "looks_at_evidence", False))
+
+
+def _loaded_evidence(files: Sequence[ApplicationFiles]) -> dict[str, Evidence]:
+    from stretto.evidence.load import load_evidence
+
+    loaded = {each.name: load_evidence(each) for each in files}
+    return {name: evidence for name, evidence in loaded.items() if evidence is not None}
 
 
 def signature(repository: Repository) -> int:

@@ -68,8 +68,8 @@ class Priced:
 
     def __call__(self, view: View) -> Plan:
         deployment = view.deployment
-        rates = tuple(_step(max(rate, LEAST_RATE)) for rate in _rates(view))
-        self._pressure = _pressure(view, self._pressure)
+        rates = tuple(_step(max(rate, LEAST_RATE)) for rate in loads_of(view))
+        self._pressure = pressure_of(view, self._pressure)
         ratios = _ratios(view, self._pressure)
         key = (id(deployment), rates, ratios)
         known = self._plans.get(key)
@@ -136,7 +136,7 @@ def _step(value: float) -> int:
     return math.ceil(math.log(value) / math.log(RATE_STEP) - 0.5)
 
 
-def _rates(view: View) -> list[float]:
+def loads_of(view: View) -> list[float]:
     """λ by application: the running estimate of its common lane, else what is expected, else none."""
     names = [application.name for application in view.deployment.applications]
     if view.telemetry is not None:
@@ -145,7 +145,7 @@ def _rates(view: View) -> list[float]:
     return list(view.expected_rates) if view.expected_rates is not None else [0.0] * len(names)
 
 
-def _pressure(view: View, before: float) -> float:
+def pressure_of(view: View, before: float) -> float:
     """Rises while more than a few queries end late or without an answer, and falls slowly when none do.
 
     It covers what no profile tells: another program on the same cores, say, which makes some batches late by far.

@@ -16,6 +16,7 @@ from stretto.core.errors import StrettoError
 if TYPE_CHECKING:
     from stretto.core.plan import Plan
     from stretto.core.telemetry import Planner, View
+    from stretto.planners.model_switching import Responses
 
 NS_PER_MS = 1_000_000
 OptionValue = bool | int | float
@@ -46,6 +47,8 @@ class Entry:
     knows_network: bool = False  # plans with control and data delay by itself
     replan_s: float | None = None
     chooses_variants: bool = False  # among all of an application, so that none can be named
+    makes_policies: bool = False  # remembers policies, and can have them made elsewhere
+    needs_responses: bool = False  # goes by response latencies that a driver measures for it beforehand
 
     def make(
         self,
@@ -53,8 +56,12 @@ class Entry:
         variants: Mapping[str, str] | None = None,
         control_ns: int = 0,
         data_ns: int = 0,
+        responses: Mapping[str, Responses] | None = None,
     ) -> Planner:
-        """The planner. `variants` names the variant of an application; the delays are those of its lanes."""
+        """The planner. `variants` names the variant of an application; the delays are those of its lanes.
+
+        `responses` are for a planner that needs them; without, it refuses to plan.
+        """
         fields: dict[str, Any] = dict(self.preset)
         known = [option.name for option in self.options]
         for name, value in (options or {}).items():
@@ -70,6 +77,8 @@ class Entry:
             raise StrettoError(f"planner {self.name} chooses among all variants; name none, or take another planner")
         if variants:
             fields["variants"] = dict(variants)
+        if self.needs_responses and responses is not None:
+            fields["responses"] = responses
         if self.knows_network:
             fields.update(control_ns=control_ns, data_ns=data_ns)
         planner: Planner = getattr(import_module(f"stretto.planners.{self.module}"), self.factory)(**fields)
@@ -95,7 +104,35 @@ _BATCH_AWARE = Option("batch_aware", "flag", "false", "give up a head whose slac
 _WHEN_GATHERED = Option("when_gathered", "flag", "false", "start also once βλ queries are gathered (section 4.3 (a))")
 _SUB_CLUSTERS = Option("sub_clusters", "integer", "1", "split applications and workers into so many parts", 1, 1000)
 
+_DATA_AWARE = Option("data_aware", "flag", "", "expect accuracy from the evidence of each query's class")
+_SHORT_CIRCUIT = Option("short_circuit", "flag", "", "answer from evidence where that is worth more")
+_CAUTION = Option(
+    *("caution", "number", "0.9 (grouped: 0)", "share that late answers lose in planning, where evidence could answer"),
+    *(0, 1),
+)
+_WINDOW_OPTIONS = tuple(replace(option, default="false") for option in (_DATA_AWARE, _SHORT_CIRCUIT))
+_EXACT_GROUPS = Option("exact_groups", "integer", "6", "up to so many groups the schedule is the best one", 0, 12)
+_MAX_GROUP = Option("max_group", "integer", "a worker's even share", "the largest group; 0: the default", 0, 4096)
+
 ENTRIES = (
+    Entry(
+        "shared_queue",
+        "one queue for all workers; model and batch from a semi-Markov decision process, with what it expects",
+        "shared_queue.planner",
+        "SharedQueue",
+        (
+            Option("slack_steps", "integer", "100", "slacks told apart", 10, 2_000),
+            Option("max_late", "number", "0.001", "share of queries that may miss their deadline", 1e-6, 0.5),
+            Option("noise", "number", "0.1", "coefficient of variation of service times", 0, 1),
+            Option("margin", "number", "0.1", "share of the slack that no batch may use", 0, 0.9),
+            Option("gamma_shape", "number", "1", "of bursty arrivals; 1: Poisson", 0.001, 1),
+            Option("prior", "number", "20", "queries that the measured load is worth; 0: bursts are not seen", 0, 1e6),
+            Option("queries", "integer", "50000", "that a policy is tried on", 1_000, 100_000_000),
+        ),
+        replan_s=0.1,
+        chooses_variants=True,
+        makes_policies=True,
+    ),
     Entry(
         "priced",
         "the most accurate variant that fits the slack, at a price of worker time that follows the load",
@@ -193,6 +230,7 @@ ENTRIES = (
         ),
         replan_s=0.5,
         chooses_variants=True,
+        makes_policies=True,
     ),
     Entry(
         "jellyfish_plus",
@@ -200,6 +238,67 @@ ENTRIES = (
         "jellyfish_plus",
         "JellyfishPlus",
         replan_s=0.5,
+        chooses_variants=True,
+    ),
+    Entry(
+        "model_switching",
+        "the most accurate variant whose p99 response, measured by simulation first, is within the SLO at the load",
+        "model_switching",
+        "ModelSwitching",
+        replan_s=0.5,
+        chooses_variants=True,
+        needs_responses=True,
+    ),
+    Entry(
+        "sneakpeek",
+        "each window scheduled in groups by application and class, by evidence of each query's class",
+        "sneakpeek.planner",
+        "SneakPeek",
+        (
+            replace(_DATA_AWARE, default="true"),
+            replace(_SHORT_CIRCUIT, default="true"),
+            Option("split_classes", "flag", "true", "groups by application and estimated class, not application alone"),
+            _EXACT_GROUPS,
+            _MAX_GROUP,
+            _CAUTION,
+        ),
+        replan_s=0.1,
+        chooses_variants=True,
+    ),
+    Entry(
+        "grouped",
+        "each window scheduled in groups by application (SneakPeek without evidence)",
+        "sneakpeek.planner",
+        "grouped",
+        (*_WINDOW_OPTIONS, _EXACT_GROUPS, _MAX_GROUP, _CAUTION),
+        replan_s=0.1,
+        chooses_variants=True,
+    ),
+    Entry(
+        "lo_priority",
+        "each window's queries by priority, each on the variant that is worth most then",
+        "sneakpeek.planner",
+        "lo_priority",
+        _WINDOW_OPTIONS,
+        replan_s=0.1,
+        chooses_variants=True,
+    ),
+    Entry(
+        "lo_edf",
+        "each window's queries by deadline, each on the variant that is worth most then",
+        "sneakpeek.planner",
+        "lo_edf",
+        _WINDOW_OPTIONS,
+        replan_s=0.1,
+        chooses_variants=True,
+    ),
+    Entry(
+        "max_acc_edf",
+        "each window's queries by deadline, each on the most accurate variant",
+        "sneakpeek.planner",
+        "max_acc_edf",
+        _WINDOW_OPTIONS,
+        replan_s=0.1,
         chooses_variants=True,
     ),
 )

@@ -7,15 +7,24 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
+from typing import Any, Protocol
 
 from stretto.core.errors import StrettoError
-from stretto.planners.ramsis.options import Options
 from stretto.planners.ramsis.policy import Policy, make_policy
 from stretto.planners.ramsis.task import Task
 
 Solve = Callable[[float], Policy]
 Map = Callable[[Solve, Iterable[float]], Iterable[Policy]]  # `map`, or that of an executor of processes
 Progress = Callable[[int, int], None]  # policies done, policies known to be needed
+
+
+class Recipe(Protocol):
+    """How policies are computed: options of one planner or another."""
+
+    def described(self) -> dict[str, str]:
+        """In words, for the file; equal descriptions give equal policies."""
+        ...
+
 
 LARGEST_GAP = 0.01  # of expected accuracy between neighbours
 FIRST_LOADS = 9
@@ -27,7 +36,7 @@ class Library:
     """Policies in order of load. Up to the load `complete_to` the next higher policy is close enough to stand in."""
 
     task: Task
-    options: Options
+    options: Recipe
     policies: tuple[Policy, ...] = ()
     complete_to: float = 0.0
 
@@ -44,10 +53,11 @@ class Library:
 
 def make_library(
     task: Task,
-    options: Options,
+    options: Recipe,
     low: float | None = None,
     high: float | None = None,
     *,
+    make: Callable[[Task, Any, float], Policy] = make_policy,
     largest_gap: float = LARGEST_GAP,
     run: Map = map,
     progress: Progress | None = None,
@@ -64,7 +74,7 @@ def make_library(
     known: dict[float, Policy] = {}
     wanted = sorted({bottom + (top - bottom) * part / (FIRST_LOADS - 1) for part in range(FIRST_LOADS)})
     while wanted:
-        for policy in run(partial(make_policy, task, options), wanted):
+        for policy in run(partial(make, task, options), wanted):
             known[policy.load] = policy
             if progress is not None:
                 progress(len(known), len(known) + sum(load not in known for load in wanted))

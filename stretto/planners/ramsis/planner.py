@@ -71,6 +71,11 @@ class Ramsis:
             law=law,
         )
 
+    @staticmethod
+    def make(task: Task, options: Options, load: float) -> Policy:
+        """What `request` stands for."""
+        return make_policy(task, options, load)
+
     def add(self, task: Task, policy: Policy) -> None:
         """A policy that was asked for has been made."""
         key = (task.application, task.kind, task.workers)
@@ -132,9 +137,9 @@ class Ramsis:
         if self.request is not None and library.policies:
             if (*key, rung) not in self._asked:
                 self._asked.add((*key, rung))
-                self.request(library.task, library.options, rung)
+                self.request(library.task, self.options, rung)
             return found or library.policies[-1]
-        made = make_policy(library.task, library.options, rung)
+        made = self.make(library.task, self.options, rung)
         self._libraries[key] = library.added(made)
         return made
 

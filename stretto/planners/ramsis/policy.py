@@ -31,13 +31,18 @@ class Expectation:
     correct: float
     full: float  # share of decisions that find the queue beyond its longest length
 
+    @property
+    def violation(self) -> float:
+        """Share of queries without an answer on time: late ones, and dropped ones where heads are dropped."""
+        return self.late
+
     def __str__(self) -> str:
         return f"accuracy ≥ {self.accuracy:.4f}, late ≤ {100 * self.late:.3g}%"
 
 
 @dataclass(frozen=True, eq=False)
 class Policy:
-    """`variant[n, j]` (a place in the task's list) takes `batch[n, j]` queries when n wait and the slack is T_j.
+    """`variant[n, j]` (a place in the task's list; -1: wait) takes `batch[n, j]` queries when n wait and slack is T_j.
 
     Row 0 is not asked for; the last row is the full queue.
     """
@@ -57,7 +62,8 @@ class Policy:
             columns = np.searchsorted(self.slack_ns, step * np.arange(TABLE_STEPS + 1), side="right") - 1
             variant, batch = variant[:, columns], batch[:, columns]
         named = np.asarray(numbers, dtype=np.int32)
-        return Table(step, np.ascontiguousarray(named[variant]), np.ascontiguousarray(batch), kind)
+        of_deployment = np.where(variant < 0, variant, named[variant])
+        return Table(step, np.ascontiguousarray(of_deployment), np.ascontiguousarray(batch), kind)
 
 
 def make_policy(task: Task, options: Options, load: float) -> Policy:

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.core.errors import StrettoError
-from stretto.planners.ramsis.library import Library
-from stretto.planners.ramsis.options import Options
+from stretto.core.profile import MAX_BATCH_LIMIT
+from stretto.planners.ramsis.library import Library, Recipe
 from stretto.planners.ramsis.policy import Expectation, Policy
 from stretto.planners.ramsis.task import Task
 
@@ -56,8 +56,8 @@ def save_libraries(path: Path, libraries: Sequence[Library]) -> None:
         policies = library.policies
         arrays[f"{number}.load"] = np.array([policy.load for policy in policies])
         arrays[f"{number}.slack_ns"] = policies[0].slack_ns
-        arrays[f"{number}.variant"] = np.stack([policy.variant for policy in policies]).astype(np.int16)
-        arrays[f"{number}.batch"] = np.stack([policy.batch for policy in policies]).astype(np.int16)
+        arrays[f"{number}.variant"] = _stacked([policy.variant for policy in policies])
+        arrays[f"{number}.batch"] = _stacked([policy.batch for policy in policies])
         arrays[f"{number}.expectation"] = np.array(
             [[asdict(policy.expectation)[name] for name in FIGURES] for policy in policies]
         )
@@ -90,7 +90,7 @@ def load_libraries(path: Path) -> tuple[Stored, ...]:
         raise StrettoError(f"{name}: not a file of policies, or damaged") from None
 
 
-def matching(stored: Sequence[Stored], task: Task, options: Options) -> Library:
+def matching(stored: Sequence[Stored], task: Task, options: Recipe) -> Library:
     """The stored library for a task, or a sentence about what differs."""
     wanted = description(task, options)
     for one in stored:
@@ -108,7 +108,7 @@ def matching(stored: Sequence[Stored], task: Task, options: Options) -> Library:
     raise StrettoError(f"{nearest.file}: these policies are {reason}; make them anew")
 
 
-def description(task: Task, options: Options) -> dict[str, str]:
+def description(task: Task, options: Recipe) -> dict[str, str]:
     """All that policies depend on, but for the load."""
     return task.described() | options.described()
 
@@ -116,6 +116,13 @@ def description(task: Task, options: Options) -> dict[str, str]:
 def _alike(described: dict[str, str], wanted: dict[str, str]) -> int:
     """How many things agree before the first that does not."""
     return next((i for i, what in enumerate(wanted) if described.get(what) != wanted[what]), len(wanted))
+
+
+def _stacked(tables: Sequence[NDArray[np.int32]]) -> NDArray[np.int16]:
+    """Tables of different lengths as one array: the last row of a table holds for all longer queues."""
+    longest = max(len(table) for table in tables)
+    padded = [np.concatenate([table, np.repeat(table[-1:], longest - len(table), axis=0)]) for table in tables]
+    return np.stack(padded).astype(np.int16)
 
 
 def _stored(name: str, number: int, told: Any, arrays: Any) -> Stored:
@@ -135,8 +142,9 @@ def _stored(name: str, number: int, told: Any, arrays: Any) -> Stored:
         and variant.shape[1] >= 3
         and variant.shape[2] == len(slack)
         and figures.shape == (len(load), len(FIGURES))
-        and bool(((variant >= 0) & (variant < len(variants))).all())
-        and bool(((batch >= 1) & (batch <= variant.shape[1] - 2)).all())
+        and bool(((variant >= -1) & (variant < len(variants))).all())
+        and bool(((batch >= 1) & (batch <= MAX_BATCH_LIMIT)).all())
+        and bool((variant[:, 1:, 0] >= 0).all())
     )
     if not sound:
         raise StrettoError(f"{name}: damaged; make the policies anew")

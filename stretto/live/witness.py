@@ -1,0 +1,124 @@
+"""Computes evidence beside the serving: in a thread of its own, as soon as a query came.
+
+A query never waits for it. What comes back before the query is decided tells its class to the dispatcher and its
+posterior to planners; what comes later is forgotten. Where evidence fails, or queries come faster than it, they go
+without.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.backends.model import Array
+from stretto.live.requests import Request
+
+log = logging.getLogger("stretto.live")
+
+MAX_WAITING_ROWS = 4_096
+MAX_BATCH_ROWS = 64
+SURE = 0.5  # a class is told where its posterior is above (SneakPeek 5.3.2)
+
+Told = Callable[[Sequence[Request]], None]
+
+
+class Evidence(Protocol):
+    """What stretto.evidence loads."""
+
+    def posterior(self, inputs: Array) -> NDArray[np.float64]: ...
+
+
+class Witness:
+    """`told` is called on the loop with requests whose queries have their θ now."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, told: Told):
+        self.skipped = 0  # queries that went without, because too many came at once
+        self.seen = 0
+        self._loop = loop
+        self._told = told
+        self._evidence: Mapping[str, Evidence] = {}
+        self._waiting: deque[Request] = deque()
+        self._rows = 0
+        self._is_busy = False
+        self._failing: set[str] = set()
+        self._thread = ThreadPoolExecutor(1, "stretto-evidence")
+
+    def use(self, evidence: Mapping[str, Evidence]) -> None:
+        """By application, from now on."""
+        self._evidence = dict(evidence)
+        self._failing.clear()
+
+    def ask(self, request: Request) -> None:
+        """On the loop, when a request came."""
+        if request.application not in self._evidence or request.pinned or request.min_accuracy > 0:
+            return
+        if self._rows + request.rows > MAX_WAITING_ROWS:
+            self.skipped += request.rows
+            return
+        self._waiting.append(request)
+        self._rows += request.rows
+        if not self._is_busy:
+            self._next()
+
+    def close(self) -> None:
+        self._waiting.clear()
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def _next(self) -> None:
+        """The oldest requests of one application go to the thread; those that ended meanwhile are passed over."""
+        batch: list[Request] = []
+        rows = 0
+        while self._waiting and rows < MAX_BATCH_ROWS:
+            request = self._waiting[0]
+            if batch and request.application != batch[0].application:
+                break
+            self._waiting.popleft()
+            self._rows -= request.rows
+            if request.outcome is None:
+                batch.append(request)
+                rows += request.rows
+        self._is_busy = bool(batch)
+        if batch:
+            evidence = self._evidence.get(batch[0].application)
+            future = self._thread.submit(_posterior, evidence, [request.inputs for request in batch])
+            future.add_done_callback(lambda done: self._loop.call_soon_threadsafe(self._done, batch, done))
+
+    def _done(self, batch: list[Request], done: object) -> None:
+        name = batch[0].application
+        try:
+            theta: NDArray[np.float64] = done.result()  # type: ignore[attr-defined]
+        except Exception as error:  # whatever it is, the queries are answered without
+            if name not in self._failing:
+                log.warning("evidence for %s failed (%s); its queries go without", name, type(error).__name__)
+            self._failing.add(name)
+        else:
+            first = 0
+            for request in batch:
+                for query in request.queries:
+                    query.theta = tuple(theta[first + query.row].tolist())
+                first += request.rows
+            self.seen += first
+            self._told(batch)
+        self._next()
+
+
+def _posterior(evidence: Evidence | None, inputs: Sequence[Array]) -> NDArray[np.float64]:
+    """In the thread."""
+    assert evidence is not None
+    theta = evidence.posterior(inputs[0] if len(inputs) == 1 else np.concatenate(inputs))
+    if len(theta) != sum(map(len, inputs)) or not np.isfinite(theta).all():
+        raise ValueError("evidence is one posterior for each query")
+    return theta
+
+
+def class_of(theta: Sequence[float]) -> int:
+    """The class that is more likely than all others together, or -1."""
+    best = max(range(len(theta)), key=theta.__getitem__)
+    return best if theta[best] > SURE else -1

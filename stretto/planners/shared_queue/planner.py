@@ -1,0 +1,243 @@
+"""The shared queue online: a lane for each application, served by all workers, that follows the table for its load.
+
+The load is a moving average over 500 ms; the policy in force is that of the lowest load that covers it. Several
+applications share the workers: each policy is for the part of the pool that its application should have, as the price
+of worker time has it (`priced`). While a policy is not made yet, the next one serves, or else that planner's own table.
+
+Workers that are slower than their profile by a factor ρ are as many workers under ρ times the load, whose slack is
+worth 1/ρ: the policy for that load is taken, and its table stretched.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from stretto.core.deployment import Deployment
+from stretto.core.errors import StrettoError
+from stretto.core.plan import Eager, Lane, Late, Order, Plan, Table, Tables, by_application
+from stretto.core.telemetry import View
+from stretto.planners.priced import RATE_WINDOW_NS, Pace, Priced, loads_of, pressure_of, worker_shares
+from stretto.planners.ramsis.laws import Gamma, Law, Poisson
+from stretto.planners.ramsis.library import Library
+from stretto.planners.ramsis.policy import Policy
+from stretto.planners.ramsis.store import Stored, matching
+from stretto.planners.ramsis.task import Task, task_of
+from stretto.planners.shared_queue.belief import believed
+from stretto.planners.shared_queue.options import Options
+from stretto.planners.shared_queue.policy import make_policy
+
+RUNG = 1.1  # policies made on demand are for loads this factor apart
+PART_RUNG = 1.15  # and for parts of the pool this factor apart
+SLOW_RUNG = 1.05
+BURST_RUNG = RUNG**4  # loads that a burst may bring are told apart by this factor
+KEPT_TABLES = 200
+LEAST_SLOW, MOST_SLOW = 0.7, 4.0
+LEAST_LOAD = 0.02  # of what the workers can answer: below this all policies are much the same
+HIGHEST = 1.05  # and above
+
+Request = Callable[[Task, Options, float], None]
+Key = tuple[str, str, int]  # application, kind, workers
+
+
+@dataclass(eq=False)
+class SharedQueue:
+    """A planner that remembers its policies.
+
+    `stored` policies are used where there are any; they must match. A policy that is missing is asked for through
+    `request`, and another serves until `add` brings it; without `request` it is computed on the spot. The defaults are
+    for real workers, which are never quite on time; for exact ones there is nothing to fear: noise and margin 0.
+    """
+
+    slack_steps: int = 100
+    max_late: float = 0.001
+    noise: float = 0.1
+    margin: float = 0.1
+    gamma_shape: float = 1.0
+    queries: int = 50_000
+    prior: float = 20.0  # queries that the measured load is worth against what the queue shows; 0: it is all there is
+    stored: Sequence[Stored] = ()
+    request: Request | None = None
+    _libraries: dict[Key, Library] = field(default_factory=dict, init=False)
+    _asked: set[tuple[Key, float]] = field(default_factory=set, init=False)
+    _deployment: Deployment | None = field(default=None, init=False)
+    _mixed: dict[tuple[int, ...], tuple[Policy, list[Policy]]] = field(default_factory=dict, init=False)
+    _pressure: float = field(default=1.0, init=False)
+    _fallback: Priced = field(default_factory=Priced, init=False)
+    _last: tuple[object, Plan] | None = field(default=None, init=False)
+    _chosen: dict[tuple[str, str], Policy] = field(default_factory=dict, init=False)
+
+    @property
+    def options(self) -> Options:
+        """How policies are computed."""
+        law: Law = Poisson() if self.gamma_shape == 1 else Gamma(self.gamma_shape)
+        return Options(
+            slack_steps=self.slack_steps,
+            max_late=self.max_late,
+            noise=self.noise,
+            margin=self.margin,
+            queries=self.queries,
+            law=law,
+        )
+
+    @staticmethod
+    def make(task: Task, options: Options, load: float) -> Policy:
+        """What `request` stands for."""
+        return make_policy(task, options, load)
+
+    def add(self, task: Task, policy: Policy) -> None:
+        """A policy that was asked for has been made."""
+        key = (task.application, task.kind, task.workers)
+        if key in self._libraries:
+            self._libraries[key] = self._libraries[key].added(policy)
+
+    def policies(self) -> dict[tuple[str, str], Policy]:
+        """The policies in force, by application and worker kind."""
+        return dict(self._chosen)
+
+    def __call__(self, view: View) -> Plan:
+        deployment = view.deployment
+        if deployment is not self._deployment:
+            self._deployment, self._last = deployment, None
+            self._libraries.clear()
+            self._asked.clear()
+        self._pressure = pressure_of(view, self._pressure)
+        slow = _stepped(slow_down(view) * self._pressure, SLOW_RUNG)
+        loads = [load * slow for load in loads_of(view)]
+        pace = Pace(deployment, ((1.0,) * len(deployment.kinds),) * len(deployment.variants))
+        shares = worker_shares(pace, [max(load, 1e-3) for load in loads])
+        alive = self._alive(view)
+        is_whole = len(shares) == 1 and len(alive) == len(deployment.workers)
+        chosen: dict[tuple[int, str], Policy | None] = {}
+        for number, application in enumerate(deployment.applications):
+            if len(application.variants) > 1:
+                for kind, task in self._tasks(number, shares[number], alive).items():
+                    chosen[number, kind] = self._believed(task, loads[number], is_whole)
+        fallback = self._fallback(view)  # asked each time: it follows the load too
+        complete = all(policy is not None for policy in chosen.values())
+        what = (tuple((key, id(policy)) for key, policy in chosen.items()), slow, None if complete else id(fallback))
+        if self._last is None or self._last[0] != what:
+            self._chosen = {
+                (deployment.applications[number].name, kind): policy
+                for (number, kind), policy in chosen.items()
+                if policy is not None
+            }
+            self._last = (what, self._plan(deployment, chosen, fallback, slow))
+        return self._last[1]
+
+    def _alive(self, view: View) -> list[int]:
+        everyone = list(range(len(view.deployment.workers)))
+        if view.telemetry is None:
+            return everyone
+        return [worker for worker in everyone if view.telemetry.worker_alive[worker]] or everyone
+
+    def _tasks(self, application: int, share: float, alive: list[int]) -> dict[str, Task]:
+        """By kind of worker: the application as if its part of the pool were of that kind."""
+        deployment = self._deployment
+        assert deployment is not None
+        tasks = {}
+        for kind in deployment.kinds:  # those that are lost for now, too: their workers may come back
+            if any(deployment.variants[v].profile_on(kind) for v in deployment.variants_of(application)):
+                part = share * len(alive)
+                workers = len(alive) if share == 1.0 else max(1, round(_stepped(max(part, 1.0), PART_RUNG)))
+                tasks[kind] = task_of(deployment, application, kind, workers)
+        return tasks
+
+    def _believed(self, task: Task, load: float, is_whole: bool) -> Policy | None:
+        """The policy for a load, ready for bursts as far as policies for higher loads are there."""
+        policy = self._policy(task, load, is_whole)
+        if policy is None or self.prior <= 0:
+            return policy
+        ladder = [policy]
+        top = HIGHEST * task.capacity()
+        while ladder[-1].load < top:
+            load = BURST_RUNG ** (math.floor(math.log(ladder[-1].load, BURST_RUNG) + 1e-6) + 1)  # shared by all loads
+            above = self._policy(task, min(load, top), is_whole)
+            if above is None or above.load <= ladder[-1].load * (1 + 1e-9):
+                break
+            ladder.append(above)
+        key = tuple(id(one) for one in ladder)
+        if key not in self._mixed:
+            if len(self._mixed) > KEPT_TABLES:
+                self._mixed.clear()
+            self._mixed[key] = (believed(ladder, task.slo_ns, self.prior), ladder)
+        return self._mixed[key][0]
+
+    def _policy(self, task: Task, load: float, is_whole: bool) -> Policy | None:
+        """The policy of the lowest load that covers this one; a missing one is made or asked for."""
+        key = (task.application, task.kind, task.workers)
+        if key not in self._libraries:
+            self._libraries[key] = self._library(task, is_whole)
+        library = self._libraries[key]
+        capacity = task.capacity()
+        wanted = min(max(load, LEAST_LOAD * capacity), HIGHEST * capacity)
+        found = library.covering(wanted)
+        if found is not None and (wanted <= library.complete_to or found.load <= wanted * RUNG * (1 + 1e-9)):
+            return found
+        exact = not library.policies and self.request is None  # a stated load is taken as it is; measured ones waver
+        rung = wanted if exact else RUNG ** math.ceil(math.log(wanted, RUNG) - 1e-9)
+        if self.request is None:
+            made = self.make(task, self.options, rung)
+            self._libraries[key] = library.added(made)
+            return made
+        if (key, rung) not in self._asked:
+            self._asked.add((key, rung))
+            self.request(task, self.options, rung)
+        return found
+
+    def _library(self, task: Task, is_whole: bool) -> Library:
+        """What is stored for a task. For a part of the pool there may be nothing stored, and that is no mistake."""
+        if not self.stored:
+            return Library(task, self.options)
+        try:
+            return matching(self.stored, task, self.options)
+        except StrettoError:
+            if is_whole:
+                raise
+            return Library(task, self.options)
+
+    def _plan(
+        self,
+        deployment: Deployment,
+        chosen: dict[tuple[int, str], Policy | None],
+        fallback: Plan,
+        slow: float,
+    ) -> Plan:
+        lanes = []
+        for number, lane in enumerate(fallback.lanes):
+            own = {kind: policy for (owner, kind), policy in chosen.items() if owner == number}
+            ready = {kind: policy for kind, policy in own.items() if policy is not None}
+            lanes.append(self._lane(deployment, number, lane, ready, slow) if own and len(own) == len(ready) else lane)
+        return by_application(tuple(lanes), rate_window_ns=RATE_WINDOW_NS, planner="shared_queue")
+
+    def _lane(self, deployment: Deployment, number: int, lane: Lane, policies: dict[str, Policy], slow: float) -> Lane:
+        tables: list[Table] = []
+        for kind, policy in policies.items():
+            able = [v for v in deployment.variants_of(number) if deployment.variants[v].profile_on(kind) is not None]
+            table = policy.table(able, kind)
+            tables.append(replace(table, slack_step_ns=max(1, round(table.slack_step_ns * slow))))
+        return Lane(
+            lane.name,
+            lane.workers,
+            tables[0] if len(tables) == 1 else Tables(tuple(tables)),
+            Order.EARLIEST_DEADLINE,
+            Eager(),
+            Late.DROP_WHEN_INFEASIBLE,
+        )
+
+
+def slow_down(view: View) -> float:
+    """Measured over profiled latency: the median over what was measured."""
+    if view.telemetry is None:
+        return 1.0
+    ratio = view.telemetry.latency_ratio
+    measured = ratio[ratio != 1.0]
+    return float(np.clip(np.median(measured), LEAST_SLOW, MOST_SLOW)) if measured.size else 1.0
+
+
+def _stepped(value: float, rung: float) -> float:
+    """The nearest power of `rung`."""
+    return float(rung ** round(math.log(value, rung)))

@@ -1,0 +1,155 @@
+"""Policies made beside the serving, in a process of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stretto.core.errors import StrettoError
+from stretto.live import policies as module
+from stretto.live.policies import PolicyMaker
+from stretto.live.service import ServiceOptions
+from stretto.planners.ramsis.store import save_libraries
+from stretto.planners.shared_queue.planner import SharedQueue
+from tests.live.real import until, within
+from tests.live.test_service import ask, built, service_of
+from tests.repository.build import KIND, Built
+
+__all__ = ["built"]
+
+
+class Planner:
+    """What the maker sees of a planner; policies are what `make` says."""
+
+    stored: tuple[Any, ...] = ()
+    request: Any = None
+
+    def __init__(self) -> None:
+        self.added: list[tuple[str, Any]] = []
+
+    def add(self, task: Any, policy: Any) -> None:
+        self.added.append((task, policy))
+
+    @staticmethod
+    def make(task: Any, options: Any, load: float) -> Any:
+        if load == 13:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if load < 0:
+            raise StrettoError("no policy for such a load")
+        return (os.getpid(), os.nice(0), load)
+
+
+class Task:
+    application = "app"
+
+
+def test_the_load_asked_for_last_is_made_first_with_low_priority() -> None:
+    async def work() -> None:
+        planner = Planner()
+        maker = PolicyMaker(asyncio.get_running_loop(), planner)
+        for load in (1.0, 2.0, 3.0):
+            planner.request(Task(), None, load)
+        await until(lambda: len(planner.added) == 3)
+        made = [policy for _, policy in planner.added]
+        assert [load for _, _, load in made][1:] == [3.0, 2.0]  # the first one began before the others were asked for
+        assert len({pid for pid, _, _ in made}) == 1 and made[0][0] != os.getpid() and made[0][1] >= module.NICENESS
+        assert (maker.made, maker.waiting) == (3, 0)
+        maker.close()
+        await until(lambda: not alive(made[0][0]))
+        planner.request(Task(), None, 5.0)  # too late, and no harm
+        assert maker.waiting == 0
+
+    within(60, work)
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().split(") ")[1][0] != "Z"
+    except OSError:
+        return False
+
+
+def test_one_that_cannot_be_made_is_told_once_and_others_follow(caplog: pytest.LogCaptureFixture) -> None:
+    async def work() -> None:
+        planner = Planner()
+        maker = PolicyMaker(asyncio.get_running_loop(), planner)
+        planner.request(Task(), None, -1.0)
+        await until(lambda: maker.waiting == 0 and not planner.added)
+        planner.request(Task(), None, 13.0)  # its process is lost
+        await until(lambda: maker.waiting == 0)
+        planner.request(Task(), None, 4.0)
+        await until(lambda: len(planner.added) == 1)
+        maker.close()
+
+    with caplog.at_level(logging.WARNING, "stretto.live"):
+        within(60, work)
+    assert sum("could not be made" in record.getMessage() for record in caplog.records) == 1
+
+
+def test_an_idle_process_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "IDLE_S", 0.01)
+
+    async def work() -> None:
+        planner = Planner()
+        maker = PolicyMaker(asyncio.get_running_loop(), planner)
+        planner.request(Task(), None, 1.0)
+        await until(lambda: len(planner.added) == 1)
+        await until(lambda: not alive(planner.added[0][1][0]))
+        planner.request(Task(), None, 2.0)  # starts another
+        await until(lambda: len(planner.added) == 2)
+        maker.close()
+
+    within(60, work)
+
+
+def test_the_default_planner_takes_up_what_is_made(built: Built) -> None:
+    built.add("better")
+
+    async def work() -> None:
+        async with service_of(built.root, planner_options={"queries": 1000, "slack_steps": 20}) as service:
+            planner = service.planner
+            assert isinstance(planner, SharedQueue) and service._maker is not None
+            assert service.engine.generation.plan.planner == "shared_queue"
+            assert (await ask(service)).outcome is not None  # served at once, by the table that stands in
+            await until(lambda: bool(planner.policies()))
+            assert service._maker.made > 0 and (await ask(service)).answers is not None
+
+    within(120, work)
+
+
+def test_stored_policies_are_refused_where_they_do_not_match(built: Built, tmp_path: Path) -> None:
+    built.add("better")
+    path = tmp_path / "policies.npz"
+
+    async def store() -> None:
+        async with service_of(built.root, planner_options={"queries": 1000, "slack_steps": 20}) as service:
+            planner = service.planner
+            assert isinstance(planner, SharedQueue)
+            await until(lambda: bool(planner.policies()))
+            save_libraries(path, [one for one in planner._libraries.values() if one.policies])
+
+    async def serve(**options: Any) -> None:
+        async with service_of(built.root, policies=path, **options) as service:
+            assert service.engine.generation.plan.planner == "shared_queue"
+            planner = service.planner
+            assert isinstance(planner, SharedQueue) and planner.policies()  # from the first plan on
+
+    within(120, store)
+    within(60, lambda: serve(planner_options={"queries": 1000, "slack_steps": 20}))
+    with pytest.raises(StrettoError, match=r"policies\.npz: these policies are for slack steps 20, not 30"):
+        within(60, lambda: serve(planner_options={"queries": 1000, "slack_steps": 30}))
+    with pytest.raises(StrettoError, match="follows no policies"):
+        within(60, lambda: serve(planner="priced"))
+    with pytest.raises(StrettoError, match=r"nowhere\.npz: cannot be read"):
+        asyncio.run(_begin(ServiceOptions(str(built.root), kind=KIND, policies=tmp_path / "nowhere.npz")))
+
+
+async def _begin(options: ServiceOptions) -> None:
+    async with service_of(options.repository, policies=options.policies):
+        pass

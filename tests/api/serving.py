@@ -79,6 +79,7 @@ class Running:
         certificate: Path | None = None,
         key: Path | None = None,
         grpc: bool = False,
+        **service: Any,
     ):
         ports = 0 if grpc else None
         self._listen = Listen(
@@ -93,6 +94,8 @@ class Running:
             limits=limits,
         )
         self._repository = str(repository)
+        usual: dict[str, Any] = {"only": ("linear", "mlp", "cnn_s"), "planner": "priced"}
+        self._options = usual | service
         self.gate = Gate()
         self.loop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self.loop.run_forever, name="server", daemon=True)
@@ -122,9 +125,7 @@ class Running:
         self.loop.close()
 
     async def _start(self) -> None:
-        options = ServiceOptions(
-            self._repository, workers=1, reload_s=0, only=("linear", "mlp", "cnn_s"), hang_s=2 * PATIENCE_S
-        )
+        options = ServiceOptions(self._repository, workers=1, reload_s=0, hang_s=2 * PATIENCE_S, **self._options)
 
         def factory(worker: int, loop: asyncio.AbstractEventLoop, listener: Listener) -> GatedExecutor:
             executor = GatedExecutor(worker, loop, listener)

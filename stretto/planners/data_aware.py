@@ -1,0 +1,306 @@
+"""Data-awareness for any planner (SneakPeek section 4): accuracy that depends on a query's class, through the Plan.
+
+A planner that knows applications and accuracies needs no change. It is shown a deployment in which an application with
+recall per class is several: one for each *kind of class*, whose variants have the recall of its classes for their
+accuracy, and one for queries whose class is not known, with the profiled accuracies. Its plan is brought back: variants
+get their own numbers, and the real application is routed by class to the lanes that were made for its kinds of class.
+
+Kinds of class are few (`kinds`), because queries in different lanes do not share batches: the classes for which the
+variants differ alike are taken together. Where two kinds get the same fixed variant, they share one lane.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.core.application import Application
+from stretto.core.deployment import Deployment
+from stretto.core.errors import StrettoError
+from stretto.core.plan import (
+    ByLoad,
+    Fixed,
+    Lane,
+    MostAccurate,
+    Plan,
+    Route,
+    RouteRule,
+    Select,
+    Table,
+    Tables,
+    Work,
+    Worklist,
+)
+from stretto.core.telemetry import Planner, Telemetry, View, WaitingQuery
+
+MOST_CLASSES = 512
+UNKNOWN_SHARE = 0.01  # of an application's queries, as long as nothing is measured
+
+
+@dataclass(frozen=True, eq=False)
+class Disguise:
+    """The deployment that the inner planner sees, and how its numbers lead back."""
+
+    shown: Deployment
+    owner: NDArray[np.int64]  # real application, by one shown
+    variant: NDArray[np.int64]  # real variant, by one shown
+    first: NDArray[np.int64]  # by real application: the one shown for unknown classes; those for its kinds follow
+    kind_of: tuple[NDArray[np.int64], ...]  # by real application and class: which of its kinds; empty: not told apart
+
+
+@dataclass
+class DataAware:
+    """`planner` with accuracies by class. Its routes must lead each application to a single lane."""
+
+    planner: Planner
+    kinds: int = 3  # of classes told apart in each application
+    looks_at_evidence: ClassVar[bool] = True
+    _known: tuple[Deployment, Disguise] | None = field(default=None, repr=False)
+    _reading: Telemetry | None = field(default=None, repr=False)  # as shown last
+    _shares: NDArray[np.float64] | None = field(default=None, repr=False)  # of their application, by one shown
+    _made: tuple[Plan, Plan] | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.kinds <= MOST_CLASSES:
+            raise StrettoError(f"between 1 and {MOST_CLASSES} kinds of class can be told apart, not {self.kinds}")
+
+    def __call__(self, view: View) -> Plan:
+        """The same plan object while the inner planner keeps to its own."""
+        deployment = view.deployment
+        if self._known is None or self._known[0] is not deployment:
+            self._known = (deployment, disguise(deployment, self.kinds))
+            self._reading = self._made = None
+            self._shares = first_shares(self._known[1])
+        seen = self._known[1]
+        plan = self.planner(self._shown(view, seen))
+        if self._made is None or self._made[0] is not plan:
+            self._made = (plan, real_plan(plan, deployment, seen))
+        return self._made[1]
+
+    def _shown(self, view: View, seen: Disguise) -> View:
+        assert self._shares is not None
+        before = self._reading
+        reading = view.telemetry
+        if reading is not None:
+            self._shares = self._measured_shares(reading, seen)
+            reading = shown_telemetry(reading, view.before, before, seen, self._shares)
+            self._reading = reading
+        rates = None
+        if view.expected_rates is not None:
+            rates = tuple((np.array(view.expected_rates)[seen.owner] * self._shares).tolist())
+        return View(
+            seen.shown,
+            view.now_ns,
+            reading,
+            before if view.before is not None else None,
+            rates,
+            lambda: tuple(shown_query(query, seen) for query in view.waiting()),
+        )
+
+    def _measured_shares(self, reading: Telemetry, seen: Disguise) -> NDArray[np.float64]:
+        """Each kind's share of its application's queries, by the rates of the lanes that they were given."""
+        assert self._shares is not None
+        if self._made is None:
+            return self._shares
+        rates = dict(zip(reading.lane_names, reading.lane_rates.tolist(), strict=True))
+        plan = self._made[0]
+        shares = self._shares.copy()
+        for number in range(len(seen.first)):
+            mine = np.flatnonzero(seen.owner == number)
+            asked = np.array([rates.get(plan.lanes[plan.routes[one].lanes[0]].name, 0.0) for one in mine])
+            if asked.sum() > 0 and len(mine) > 1 and (asked > 0).sum() > 1:
+                shares[mine] = asked / asked.sum()
+        return shares
+
+
+def disguise(deployment: Deployment, kinds: int) -> Disguise:
+    """Applications with recall per class become several; others stay as they are."""
+    shown: list[Application] = []
+    owner: list[int] = []
+    variant: list[int] = []
+    first: list[int] = []
+    kind_of: list[NDArray[np.int64]] = []
+    for number, application in enumerate(deployment.applications):
+        numbers = list(deployment.variants_of(number))
+        recall = _recall(application)
+        of = np.zeros(0, np.int64) if recall is None else alike(recall, kinds)
+        first.append(len(shown))
+        kind_of.append(of)
+        shown.append(application)
+        if recall is not None:
+            for kind in range(int(of.max()) + 1):
+                accuracy = recall[:, of == kind].mean(axis=1).tolist()
+                variants = tuple(
+                    replace(model, accuracy=value) for model, value in zip(application.variants, accuracy, strict=True)
+                )
+                shown.append(replace(application, name=f"{application.name[:100]}:kind-{kind}", variants=variants))
+        owner += [number] * (len(shown) - first[-1])
+        variant += numbers * (len(shown) - first[-1])
+    names = {deployment.applications[number].name: number for number in range(len(first))}
+    workers = tuple(
+        replace(worker, resident=_residents(worker.resident, names, shown, owner)) for worker in deployment.workers
+    )
+    return Disguise(
+        Deployment(tuple(shown), workers, deployment.quantile),
+        np.array(owner),
+        np.array(variant),
+        np.array(first),
+        tuple(kind_of),
+    )
+
+
+def _recall(application: Application) -> NDArray[np.float64] | None:
+    """[variant, class], where every variant has one for the same classes and there is anything to choose."""
+    lengths = {len(model.recall) for model in application.variants}
+    if len(application.variants) < 2 or len(lengths) != 1 or not 2 <= min(lengths) <= MOST_CLASSES:
+        return None
+    return np.array([model.recall for model in application.variants])
+
+
+def _residents(
+    resident: tuple[str, ...] | None, names: dict[str, int], shown: list[Application], owner: list[int]
+) -> tuple[str, ...] | None:
+    if resident is None:
+        return None
+    labels = [label.split("/", 1) for label in resident]
+    return tuple(
+        f"{application.name}/{variant}"
+        for name, variant in labels
+        for application, number in zip(shown, owner, strict=True)
+        if number == names[name]
+    )
+
+
+def alike(recall: NDArray[np.float64], kinds: int) -> NDArray[np.int64]:
+    """The kind of each class: those whose variants are below the best by like amounts are taken together."""
+    shape = (recall - recall.max(axis=0)).T
+    members = [[number] for number in range(len(shape))]
+    centres = [row.copy() for row in shape]
+    while len(members) > kinds:
+        gaps = np.abs(np.array(centres)[:, None, :] - np.array(centres)[None, :, :]).sum(axis=2)
+        sizes = np.array([len(group) for group in members])
+        cost = gaps * np.minimum(sizes[:, None], sizes[None, :])
+        cost[np.tril_indices(len(members))] = np.inf
+        one, two = (int(place) for place in np.unravel_index(int(cost.argmin()), cost.shape))
+        members[one] += members.pop(two)
+        del centres[two]
+        centres[one] = shape[members[one]].mean(axis=0)
+    kind = np.zeros(len(shape), np.int64)
+    for number, group in enumerate(sorted(members, key=min)):
+        kind[group] = number
+    return kind
+
+
+def first_shares(seen: Disguise) -> NDArray[np.float64]:
+    """As long as nothing is measured, classes are equally frequent, and few are unknown."""
+    shares = np.ones(len(seen.owner))
+    for start, kind_of in zip(seen.first.tolist(), seen.kind_of, strict=True):
+        if len(kind_of):
+            counts = np.bincount(kind_of)
+            shares[start] = UNKNOWN_SHARE
+            shares[start + 1 : start + 1 + len(counts)] = (1 - UNKNOWN_SHARE) * counts / len(kind_of)
+    return shares
+
+
+def shown_query(query: WaitingQuery, seen: Disguise) -> WaitingQuery:
+    """The query as one of the application that is shown for its class."""
+    kind_of = seen.kind_of[query.application]
+    number = int(seen.first[query.application])
+    if 0 <= query.query_class < len(kind_of):
+        number += 1 + int(kind_of[query.query_class])
+    return replace(query, application=number)
+
+
+def shown_telemetry(
+    reading: Telemetry,
+    real_before: Telemetry | None,
+    before: Telemetry | None,
+    seen: Disguise,
+    shares: NDArray[np.float64],
+) -> Telemetry:
+    """Counts since the last reading are dealt out by shares; ends stand with the first application that is shown."""
+    submitted = np.zeros(len(seen.owner), np.int64)
+    since = reading.submitted
+    if before is not None and real_before is not None and len(before.submitted) == len(submitted):
+        submitted = before.submitted.copy()
+        since = reading.submitted - real_before.submitted
+    submitted += np.rint(since[seen.owner] * shares).astype(np.int64)
+    outcomes = np.zeros((len(seen.owner), reading.outcomes.shape[1]), np.int64)
+    outcomes[seen.first] = reading.outcomes
+    holds = reading.worker_holds
+    return replace(
+        reading,
+        submitted=submitted,
+        outcomes=outcomes,
+        latency_ratio=reading.latency_ratio[seen.variant],
+        worker_holds=holds[:, seen.variant] if holds.size else holds,
+    )
+
+
+def real_plan(plan: Plan, deployment: Deployment, seen: Disguise) -> Plan:
+    """The plan in the numbers of the real deployment, with routes by class."""
+    for number, route in enumerate(plan.routes):
+        if len(route.lanes) != 1:
+            name = seen.shown.applications[number].name
+            raise StrettoError(
+                f"planner {plan.planner or 'without a name'} deals the queries of {name} to {len(route.lanes)} lanes;"
+                " only one with a single lane for each application can be made data-aware"
+            )
+    lanes = tuple(replace(lane, select=_real_select(lane.select, seen)) for lane in plan.lanes)
+    routes = []
+    for number in range(len(deployment.applications)):
+        start, kind_of = int(seen.first[number]), seen.kind_of[number]
+        if not len(kind_of):
+            routes.append(plan.routes[start])
+            continue
+        used: list[int] = []
+        places = []
+        for one in range(start, start + 2 + int(kind_of.max())):
+            lane = _shared(plan.routes[one].lanes[0], used, lanes)
+            if lane not in used:
+                used.append(lane)
+            places.append(used.index(lane))
+        targets = tuple(places[1 + int(kind)] for kind in kind_of)
+        routes.append(Route(RouteRule.BY_CLASS, tuple(used), targets=targets))
+    placement = None
+    if plan.placement is not None:
+        placement = tuple(tuple(dict.fromkeys(int(seen.variant[v]) for v in held)) for held in plan.placement)
+    return replace(plan, lanes=lanes, routes=tuple(routes), placement=placement, planner=f"data_aware_{plan.planner}")
+
+
+def _shared(lane: int, used: list[int], lanes: tuple[Lane, ...]) -> int:
+    """A lane in use that runs the same fixed variant, where there is one; a larger batch is then had."""
+    select = lanes[lane].select
+    for other in used:
+        if isinstance(select, Fixed) and lanes[other].select == select:
+            return other
+    return lane
+
+
+def _real_select(select: Select, seen: Disguise) -> Select:
+    def real(variant: int) -> int:
+        return int(seen.variant[variant])
+
+    match select:
+        case Fixed(variant):
+            return Fixed(real(variant))
+        case ByLoad(rates, variants):
+            return ByLoad(rates, tuple(real(variant) for variant in variants))
+        case MostAccurate(variants):
+            return MostAccurate(tuple(real(variant) for variant in variants))
+        case Table():
+            return _real_table(select, seen)
+        case Tables(tables):
+            return Tables(tuple(_real_table(table, seen) for table in tables))
+        case Worklist(works, answers):
+            return Worklist(tuple(Work(work.worker, real(work.variant), work.tickets) for work in works), answers)
+
+
+def _real_table(table: Table, seen: Disguise) -> Table:
+    numbers = np.append(seen.variant, -1).astype(np.int32)  # -1, to wait, stays
+    variant: NDArray[np.int32] = numbers[table.variant]
+    variant.setflags(write=False)
+    return replace(table, variant=variant)

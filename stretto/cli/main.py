@@ -9,12 +9,15 @@ from typer.core import TyperGroup
 
 from stretto import __version__
 from stretto.cli.bound import bound
+from stretto.cli.capacity import capacity
 from stretto.cli.check import check
 from stretto.cli.compare import compare
 from stretto.cli.demo import demo
+from stretto.cli.evidence import evidence
 from stretto.cli.goodput import goodput
 from stretto.cli.infer import infer
 from stretto.cli.load import load
+from stretto.cli.plan import plan
 from stretto.cli.planners import planners
 from stretto.cli.profile import profile
 from stretto.cli.replay import replay
@@ -67,7 +70,23 @@ def stretto(
     """
 
 
-for command in (demo, serve, infer, load, check, profile, simulate, goodput, bound, compare, planners, replay):
+for command in (
+    demo,
+    serve,
+    infer,
+    load,
+    check,
+    profile,
+    evidence,
+    simulate,
+    goodput,
+    bound,
+    plan,
+    capacity,
+    compare,
+    planners,
+    replay,
+):
     app.command()(command)
 
 

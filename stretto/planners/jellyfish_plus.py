@@ -8,6 +8,7 @@ swings around that point when sixty workers move it at once (a lane's adaptive c
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -85,11 +86,10 @@ def usable_variants(deployment: Deployment, application: int, workers: tuple[int
 def average_throughput(deployment: Deployment, variant: int, workers: tuple[int, ...]) -> float:
     """Queries/s: each worker's throughput, averaged over its allowed batch sizes, summed."""
     total = 0.0
-    for worker in workers:
-        kind = deployment.workers[worker].kind
+    for kind, count in Counter(deployment.workers[worker].kind for worker in workers).items():
         sizes = np.arange(1, batch_cap(deployment, variant, kind) + 1)
         latency = deployment.profile(variant, kind).table_ns[deployment.quantile, sizes]
-        total += float((sizes / latency).mean()) * 1e9
+        total += count * float((sizes / latency).mean()) * 1e9
     return total
 
 

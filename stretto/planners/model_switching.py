@@ -64,7 +64,10 @@ class ModelSwitching:
         served = deployment.applications[application]
         found = self.responses.get(served.name)
         if found is None:
-            raise StrettoError(f"no response latencies were measured for application {served.name}; measure them first")
+            raise StrettoError(
+                f"no response latencies were measured for application {served.name}; a simulation measures them first"
+                " (stretto simulate), a server cannot: take another planner there"
+            )
         task = _task(deployment, application, workers)
         for what, value in task.described().items():
             if found.described.get(what) != value:
@@ -111,9 +114,7 @@ def measure_responses(
     done, total = 0, 0
     jobs: list[tuple[int, Deployment, Task, list[int]]] = []
     for number, own in enumerate(shares):
-        alone = Deployment(
-            (deployment.applications[number],), tuple(deployment.workers[w] for w in own), deployment.quantile
-        )
+        alone = alone_on(deployment, number, own)
         task = _task(deployment, number, own)
         front = {task.variants[place] for place in pareto_front(task)}
         usable = usable_variants(alone, 0, tuple(range(len(own))))
@@ -135,6 +136,13 @@ def measure_responses(
                 progress(done, total)
         found[deployment.applications[number].name] = Responses(rising, p99, task.described())
     return found
+
+
+def alone_on(deployment: Deployment, application: int, workers: tuple[int, ...]) -> Deployment:
+    """One application on its own workers, as it is measured."""
+    return Deployment(
+        (deployment.applications[application],), tuple(deployment.workers[w] for w in workers), deployment.quantile
+    )
 
 
 def largest_throughput(deployment: Deployment, variant: int) -> float:

@@ -106,10 +106,8 @@ _SUB_CLUSTERS = Option("sub_clusters", "integer", "1", "split applications and w
 
 _DATA_AWARE = Option("data_aware", "flag", "", "expect accuracy from the evidence of each query's class")
 _SHORT_CIRCUIT = Option("short_circuit", "flag", "", "answer from evidence where that is worth more")
-_CAUTION = Option(
-    *("caution", "number", "0.9 (grouped: 0)", "share that late answers lose in planning, where evidence could answer"),
-    *(0, 1),
-)
+_CAUTION_IS = "share that late answers lose in planning, if evidence does nearly as well"
+_CAUTION = Option("caution", "number", "0.9 (grouped: 0)", _CAUTION_IS, 0, 1)
 _WINDOW_OPTIONS = tuple(replace(option, default="false") for option in (_DATA_AWARE, _SHORT_CIRCUIT))
 _EXACT_GROUPS = Option("exact_groups", "integer", "6", "up to so many groups the schedule is the best one", 0, 12)
 _MAX_GROUP = Option("max_group", "integer", "a worker's even share", "the largest group; 0: the default", 0, 4096)
@@ -126,7 +124,7 @@ ENTRIES = (
             Option("noise", "number", "0.1", "coefficient of variation of service times", 0, 1),
             Option("margin", "number", "0.1", "share of the slack that no batch may use", 0, 0.9),
             Option("gamma_shape", "number", "1", "of bursty arrivals; 1: Poisson", 0.001, 1),
-            Option("prior", "number", "20", "queries that the measured load is worth; 0: bursts are not seen", 0, 1e6),
+            Option("prior", "number", "10", "queries that the measured load is worth; 0: bursts are not seen", 0, 1e6),
             Option("queries", "integer", "50000", "that a policy is tried on", 1_000, 100_000_000),
         ),
         replan_s=0.1,

@@ -87,14 +87,17 @@ def application_table(applications: Sequence[Any]) -> Table:
 
 
 def comparison_table(summaries: Mapping[str, Summary], title: str, words: Mapping[str, str] | None = None) -> Table:
-    """One planner a row, the best goodput in bold."""
-    table = _table(title, "planner", "goodput /s", "on time", "p99 ms", "mean batch", "workers busy")
+    """One planner a row, the best goodput in bold; accuracy where planners differ in it."""
+    has_accuracy = len({round(summary.accuracy, 6) for summary in summaries.values()}) > 1
+    columns = ("goodput /s", "on time", *(["accuracy"] if has_accuracy else []), "p99 ms", "mean batch", "workers busy")
+    table = _table(title, "planner", *columns)
     best = max((summary.goodput for summary in summaries.values()), default=0.0)
     for name, summary in summaries.items():
         table.add_row(
             (words or {}).get(name, name),
             whole(summary.goodput),
             share(summary.on_time_rate),
+            *([share(summary.accuracy)] if has_accuracy else []),
             milliseconds(summary.latency_ms["p99"]),
             f"{summary.batch_mean:.2f}",
             share(summary.worker_use),

@@ -88,7 +88,7 @@ def test_help_loads_nothing_heavy() -> None:
 @pytest.mark.parametrize(
     "command",
     [
-        *("simulate", "goodput", "bound", "planners", "compare", "demo"),
+        *("simulate", "goodput", "bound", "plan", "capacity", "planners", "compare", "demo"),
         *("serve", "infer", "load", "replay", "check", "profile"),
     ],
 )

@@ -84,3 +84,13 @@ def test_planners_side_by_side_keep_their_order_and_words() -> None:
 def test_a_long_title_is_not_broken() -> None:
     title = "a title that is a good deal wider than the numbers below it"
     assert title in shown(figures_table(title, "row", ["n"], {"x": ["1"]}))
+
+
+def test_accuracy_is_compared_where_planners_differ_in_it() -> None:
+    summary = overloaded()
+    alike = {"one": summary, "two": summary}
+    assert "accuracy" not in [column.header for column in comparison_table(alike, "title").columns]
+    apart = {"one": replace(summary, accuracy=0.5), "two": replace(summary, accuracy=0.75)}
+    table = comparison_table(apart, "title")
+    (column,) = [column for column in table.columns if column.header == "accuracy"]
+    assert list(column.cells) == ["50.00%", "75.00%"]

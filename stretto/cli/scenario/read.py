@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from stretto.cli.scenario.deployment import QUANTILES, read_deployment
 from stretto.cli.scenario.load import read_load
@@ -16,6 +18,9 @@ from stretto.core.telemetry import Planner
 from stretto.planners.registry import ENTRIES, NAMES, OptionValue, planner_entry
 from stretto.sim.arrivals import Client, Clients, Load, Source
 from stretto.sim.service import Deterministic, Empirical, Lognormal, Service
+
+if TYPE_CHECKING:
+    from stretto.planners.model_switching import Responses
 
 MAX_SECONDS = 86_400.0 * 7
 MAX_SEED = 2**63 - 1
@@ -54,9 +59,10 @@ class Scenario:
         if replan_s is not None and self.seconds / replan_s > MAX_REPLANS:
             raise StrettoError(f"planning each {replan_s:g} s is more than {MAX_REPLANS} times in {self.seconds:g} s")
 
-    def make_planner(self) -> Planner:
-        choice = self.planner
-        return planner_entry(choice.name).make(choice.options, choice.variants, self.control_ns, self.data_ns)
+    def make_planner(self, responses: Mapping[str, Responses] | None = None) -> Planner:
+        """`responses` are for a planner that goes by them."""
+        choice, delays = self.planner, (self.control_ns, self.data_ns)
+        return planner_entry(choice.name).make(choice.options, choice.variants, *delays, responses)
 
     def with_planner(self, name: str) -> Scenario:
         """The same under another planner. Options stay with the planner that they were written for."""

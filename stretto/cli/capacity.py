@@ -1,0 +1,184 @@
+"""`stretto capacity`: how many workers an application needs, by what its policy promises, checked by simulation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from stretto.cli import subject as about
+from stretto.cli.options import Json, Plot
+from stretto.cli.output import check_plot, print_json, print_tables, progress_bar
+from stretto.core.errors import StrettoError
+
+if TYPE_CHECKING:
+    from stretto.cli.output import Progress
+    from stretto.cli.subject import Choice, Subject
+    from stretto.planners.capacity import Capacity, Requirement
+    from stretto.planners.promise import Promise
+    from stretto.report.capacity import Point
+
+SEEDS = (1, 2, 3)
+CURVE = 10  # numbers of workers that a plot shows at least
+SEARCHED = 0.8  # the part of the bar that the search is
+
+MinAccuracy = Annotated[float, typer.Option(metavar="A", help="Answers are at least so accurate (a fraction).")]
+MaxViolation = Annotated[float, typer.Option(metavar="V", help="At most this share of queries is not on time.")]
+MaxWorkers = Annotated[int, typer.Option(metavar="N", help="Look no further.")]
+Seconds = Annotated[float, typer.Option(metavar="S", help="Simulated seconds of each of three runs.")]
+
+
+def capacity(
+    app: about.App,
+    load: about.LoadRate,
+    min_accuracy: MinAccuracy,
+    max_violation: MaxViolation = 0.01,
+    slo_ms: about.SloMs = None,
+    planner: about.PlannerName = None,
+    kind: about.Kind = None,
+    arrivals: about.Arrivals = None,
+    slack_steps: about.SlackSteps = None,
+    max_queue: about.MaxQueue = None,
+    batching: about.Batching = None,
+    balancing: about.Balancing = None,
+    late: about.LateQueries = None,
+    pruning: about.Pruning = None,
+    max_workers: MaxWorkers = 1024,
+    seconds: Seconds = 30.0,
+    as_json: Json = False,
+    plot: Plot = None,
+) -> None:
+    """Find the fewest workers that answer a load accurately enough and on time.
+
+    The number is the fewest whose policy promises it; a simulation of that number stands beside the promise.
+
+    \b
+    Examples:
+      stretto capacity zoo:fashion --load 20000 --min-accuracy 0.9 --slo-ms 5 --planner ramsis
+      stretto capacity latencies.csv --slo-ms 150 --load 2000 --min-accuracy 0.75 --plot capacity.png
+    """
+    from stretto.planners.capacity import Requirement, least_workers, workers_needed
+    from stretto.planners.promise import promise_of
+    from stretto.planners.ramsis.task import task_of
+
+    check_plot(plot)
+    about.check_load(load)
+    about.check_workers(max_workers)
+    if not 0.1 <= seconds <= 3600:
+        raise StrettoError(f"--seconds is {seconds:g}; it must be from 0.1 to 3600")
+    requirement = Requirement(load, min_accuracy, max_violation)
+    choice = about.read_choice(
+        planner,
+        arrivals,
+        {"slack_steps": slack_steps, "max_queue": max_queue},
+        {"batching": batching, "balancing": balancing, "late": late, "pruning": pruning},
+    )
+    chosen = about.read_subject(app, slo_ms, kind)
+    least = least_workers(task_of(chosen.deployment(1), 0), requirement)
+
+    def promise(count: int) -> Promise:
+        return promise_of(choice.make(), chosen.deployment(count), load)
+
+    with progress_bar("looking for a number of workers") as progress:
+
+        def told(tried: int) -> None:
+            if progress is not None:
+                progress(SEARCHED * (1 - 0.85**tried))  # how many will be tried is not known
+
+        found = workers_needed(promise, requirement, least=least, most=max_workers, progress=told)
+        curve = list(found.tried)
+        if plot is not None:
+            curve = _curve(found, promise, least, max_workers)
+        seen = _simulated(chosen, choice, found.workers, load, seconds, progress)
+    if plot is not None:
+        from stretto.report.capacity import capacity_figure
+        from stretto.report.plots import save
+
+        title = f"{chosen.application.name}: {load:,.6g} queries/s, SLO {chosen.application.slo_ns / 1e6:g} ms"
+        points = [(one.workers, one.accuracy, one.violation) for one in curve]
+        save(capacity_figure(points, seen, min_accuracy, max_violation, f"{title}, {choice.name}"), plot)
+    if as_json:
+        print_json(
+            {
+                "application": chosen.application.name,
+                "kind": chosen.kind,
+                "planner": choice.name,
+                "options": choice.options,
+                "slo_ms": chosen.application.slo_ns / 1e6,
+                "load": load,
+                "min_accuracy": min_accuracy,
+                "max_violation": max_violation,
+                "workers": found.workers,
+                "expected": {"accuracy": found.promise.accuracy, "violation": found.promise.violation},
+                "simulated": {"accuracy": seen[1], "violation": seen[2], "seconds": seconds, "seeds": list(SEEDS)},
+                "tried": [{"workers": o.workers, "accuracy": o.accuracy, "violation": o.violation} for o in curve],
+                "warnings": list(chosen.warnings),
+            }
+        )
+        return
+    _print(chosen, choice, requirement, found, seen, seconds, plot)
+
+
+def _simulated(
+    chosen: Subject, choice: Choice, workers: int, load: float, seconds: float, progress: Progress | None
+) -> Point:
+    """The answer at a known load, the mean of the seeds."""
+    from stretto.sim.simulator import simulate
+
+    deployment, planner = chosen.deployment(workers), choice.make()
+    runs = []
+    for number, seed in enumerate(SEEDS, 1):
+        runs.append(simulate(deployment, planner, choice.source(load), seconds=seconds, seed=seed).summary)
+        if progress is not None:
+            progress(SEARCHED + (1 - SEARCHED) * number / len(SEEDS))
+    return workers, fmean(run.accuracy for run in runs), fmean(run.bad_rate for run in runs)
+
+
+def _curve(found: Capacity, promise: object, least: int, most: int) -> list[Promise]:
+    """What was tried, and more numbers in between, from the least that could do to twice the answer."""
+    assert callable(promise)
+    known = {one.workers: one for one in found.tried}
+    top = min(most, max(2 * found.workers, least + CURVE))
+    for place in range(CURVE + 1):
+        count = least + round((top - least) * place / CURVE)
+        if count not in known:
+            known[count] = promise(count)
+    return [known[count] for count in sorted(known) if count <= top]
+
+
+def _print(
+    chosen: Subject,
+    choice: Choice,
+    requirement: Requirement,
+    found: Capacity,
+    seen: Point,
+    seconds: float,
+    plot: Path | None,
+) -> None:
+    from stretto.report.tables import figures_table
+
+    for warning in chosen.warnings:
+        typer.echo(f"warning: {warning}", err=True)
+    rows = {
+        f"{one.workers}": [
+            f"{one.accuracy:.4f}",
+            about.at_most(one.violation),
+            "enough" if requirement.is_met(one) else "not enough",
+        ]
+        for one in found.tried
+    }
+    slo_ms = chosen.application.slo_ns / 1e6
+    title = f"{chosen.application.name}: {requirement.load:,.6g} queries/s, SLO {slo_ms:g} ms, {choice.name}"
+    print_tables(figures_table(title, "workers", [*choice.columns, ""], rows))
+    asked = f"accuracy ≥ {requirement.min_accuracy:g} and at most {requirement.max_violation:.3%} not on time"
+    typer.echo(f"{found.workers} worker{'s' if found.workers != 1 else ''} for {asked}")
+    least, highest = choice.words
+    violation = about.at_most(found.promise.violation)
+    typer.echo(f"  expected   accuracy {least}{found.promise.accuracy:.4f}, not on time {highest}{violation}")
+    typer.echo(f"  simulated  accuracy {seen[1]:.4f}, not on time {seen[2]:.3%} ({len(SEEDS)} seeds of {seconds:g} s)")
+    if seen[1] < requirement.min_accuracy or seen[2] > requirement.max_violation:
+        typer.echo("warning: the simulation falls short of what is asked for; add a worker", err=True)
+    if plot is not None:
+        typer.echo(f"plot: {plot}")

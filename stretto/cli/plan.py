@@ -1,0 +1,260 @@
+"""`stretto plan`: the policy for a load as a picture, with what it promises; or the policies for a range of loads."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from stretto.cli import subject as about
+from stretto.cli.options import Json, Plot
+from stretto.cli.output import WIDTH, check_plot, check_writable, print_json, print_tables, progress_bar
+from stretto.core.errors import StrettoError
+
+if TYPE_CHECKING:
+    from stretto.cli.subject import Choice, Subject
+    from stretto.core.deployment import Deployment
+    from stretto.planners.promise import Promise
+    from stretto.report.policy import Picture
+
+PolicyLoad = Annotated[
+    float | None, typer.Option("--load", metavar="RATE", help="Queries/s over all workers: show the policy for it.")
+]
+Workers = Annotated[int, typer.Option(metavar="N", help="How many serve the application.")]
+Loads = Annotated[
+    str | None, typer.Option(metavar="LOW:HIGH", help="Compute the policies for a range of loads; needs --out.")
+]
+Out = Annotated[Path | None, typer.Option(metavar="FILE.npz", help="With --loads: where the policies go.")]
+Processes = Annotated[
+    int, typer.Option(metavar="N", min=0, max=256, help="With --loads: so many at once; 0: one for each core.")
+]
+
+
+def plan(
+    app: about.App,
+    workers: Workers,
+    load: PolicyLoad = None,
+    slo_ms: about.SloMs = None,
+    planner: about.PlannerName = None,
+    kind: about.Kind = None,
+    arrivals: about.Arrivals = None,
+    slack_steps: about.SlackSteps = None,
+    max_queue: about.MaxQueue = None,
+    batching: about.Batching = None,
+    balancing: about.Balancing = None,
+    late: about.LateQueries = None,
+    reward: about.Reward = None,
+    pruning: about.Pruning = None,
+    loads: Loads = None,
+    out: Out = None,
+    processes: Processes = 0,
+    as_json: Json = False,
+    plot: Plot = None,
+) -> None:
+    """Show which variant a policy takes, by queue length and slack, and what it promises.
+
+    What ramsis expects bounds what comes: answers are at least so accurate, and at most that share is not on time.
+
+    \b
+    Examples:
+      stretto plan zoo:fashion --workers 4 --load 20000 --slo-ms 5 --planner ramsis
+      stretto plan latencies.csv --slo-ms 150 --workers 60 --load 2000 --batching variable --plot policy.png
+      stretto plan zoo:fashion --workers 4 --loads 1000:50000 --out policies.npz --planner ramsis
+    """
+    check_plot(plot)
+    check_writable(out, "--out", (".npz",))
+    about.check_workers(workers)
+    choice = about.read_choice(
+        planner,
+        arrivals,
+        {"slack_steps": slack_steps, "max_queue": max_queue},
+        {"batching": batching, "balancing": balancing, "late": late, "reward": reward, "pruning": pruning},
+    )
+    if (loads is None) == (load is None):
+        raise StrettoError("give --load RATE to see one policy, or --loads LOW:HIGH --out FILE.npz to store many")
+    if (loads is None) != (out is None):
+        raise StrettoError("--loads and --out belong together: the policies for a range of loads go into a file")
+    chosen = about.read_subject(app, slo_ms, kind)
+    if loads is not None and out is not None:
+        if plot is not None:
+            raise StrettoError("--plot shows one policy; give --load in place of --loads")
+        _store(chosen, choice, workers, _range(loads), out, processes, as_json)
+    elif load is not None:
+        about.check_load(load)
+        _show(chosen, choice, workers, load, as_json, plot)
+
+
+def _show(chosen: Subject, choice: Choice, workers: int, load: float, as_json: bool, plot: Path | None) -> None:
+    from stretto.planners.promise import promise_of
+    from stretto.planners.ramsis.task import task_of
+
+    deployment = chosen.deployment(workers)
+    most = task_of(deployment, 0).capacity()
+    promise = promise_of(choice.make(), deployment, load)
+    picture = _picture(deployment, promise)
+    title = _title(chosen, choice, workers, load)
+    note = f"expected accuracy {promise.accuracy:.4f}, not on time {about.at_most(promise.violation)}"
+    if plot is not None:
+        from stretto.report.plots import save
+        from stretto.report.policy import policy_figure
+
+        save(policy_figure(picture, title, note), plot)
+    if as_json:
+        print_json(_as_json(chosen, choice, deployment, promise, most))
+        return
+    _print(chosen, choice, deployment, promise, picture, title, most)
+    if plot is not None:
+        typer.echo(f"plot: {plot}")
+
+
+def _picture(deployment: Deployment, promise: Promise) -> Picture:
+    from stretto.report.policy import Picture
+
+    profiles = [deployment.profile(number) for number in range(len(deployment.variants))]
+    return Picture.of(
+        promise.table,
+        [variant.name for variant in deployment.variants],
+        [profile.latency_ns(1, deployment.quantile) for profile in profiles],
+        [profile.max_batch for profile in profiles],
+    )
+
+
+def _title(chosen: Subject, choice: Choice, workers: int, load: float) -> str:
+    count = f"{workers} worker{'s' if workers != 1 else ''}"
+    slo_ms = chosen.application.slo_ns / 1e6
+    return f"{chosen.application.name}: {choice.name}, {count}, {load:,.6g} queries/s, SLO {slo_ms:g} ms"
+
+
+def _print(
+    chosen: Subject,
+    choice: Choice,
+    deployment: Deployment,
+    promise: Promise,
+    picture: Picture,
+    title: str,
+    most: float,
+) -> None:
+    import shutil
+    import sys
+
+    from rich.text import Text
+
+    from stretto.report.policy import policy_legend, policy_text
+
+    for warning in chosen.warnings:
+        typer.echo(f"warning: {warning}", err=True)
+    width = min(shutil.get_terminal_size().columns, 160) if sys.stdout.isatty() else WIDTH
+    slo_ns = deployment.applications[0].slo_ns
+    figures = []
+    for number, variant in enumerate(deployment.variants):
+        profile = deployment.profile(number)
+        largest = profile.largest_batch_within(slo_ns, deployment.quantile)
+        figures.append([f"{variant.accuracy:.4f}", f"{profile.latency_ns(1) / 1e6:.3g}", str(largest)])
+    legend = policy_legend(picture, figures, ["accuracy", "l(1) p95 ms", "largest batch within the SLO"])
+    print_tables(Text(title, "bold"), policy_text(picture, width), legend)
+    if (picture.cut()[1:] > 0).any():
+        typer.echo("A number after a letter is the batch, where it is smaller than what waits.")
+    least, highest = choice.words
+    typer.echo(f"\nexpected accuracy of answers    {least}{promise.accuracy:.4f}")
+    typer.echo(f"expected to be not on time      {highest}{about.at_most(promise.violation)}")
+    if promise.load > most:
+        typer.echo(
+            f"warning: {len(deployment.workers)} workers answer at most {most:,.0f} queries/s in time; add workers, or"
+            " see stretto capacity",
+            err=True,
+        )
+
+
+def _as_json(chosen: Subject, choice: Choice, deployment: Deployment, promise: Promise, most: float) -> dict[str, Any]:
+    return {
+        "application": chosen.application.name,
+        "kind": chosen.kind,
+        "planner": choice.name,
+        "options": choice.options,
+        "slo_ms": chosen.application.slo_ns / 1e6,
+        "workers": promise.workers,
+        "load": promise.load,
+        "capacity": most,
+        "expected": {"accuracy": promise.accuracy, "violation": promise.violation},
+        "variants": [{"name": variant.name, "accuracy": variant.accuracy} for variant in deployment.variants],
+        "table": {
+            "slack_step_ms": promise.table.slack_step_ns / 1e6,
+            "variant": promise.table.variant,  # [queued][slack], a place in `variants`, -1: wait
+            "batch": promise.table.batch,  # 0: all that wait
+        },
+        "warnings": list(chosen.warnings),
+    }
+
+
+def _range(loads: str) -> tuple[float, float]:
+    low, _, high = loads.partition(":")
+    try:
+        bounds = float(low), float(high)
+    except ValueError:
+        raise StrettoError(f"--loads is {loads[:40]!r}; write it as LOW:HIGH in queries/s, say 400:4000") from None
+    if not 0 < bounds[0] < bounds[1] <= about.MAX_LOAD:
+        raise StrettoError(f"--loads is {loads[:40]!r}; loads rise from above 0 to at most {about.MAX_LOAD:g}")
+    return bounds
+
+
+def _store(
+    chosen: Subject,
+    choice: Choice,
+    workers: int,
+    bounds: tuple[float, float],
+    out: Path,
+    processes: int,
+    as_json: bool,
+) -> None:
+    """The policies of a round are solved side by side; what comes out does not depend on how many at once."""
+    import multiprocessing
+    from concurrent.futures import ProcessPoolExecutor
+    from importlib import import_module
+
+    from stretto.planners.ramsis.task import task_of
+
+    try:
+        make_library = import_module(f"stretto.planners.{choice.name}.library").make_library
+        save_libraries = import_module(f"stretto.planners.{choice.name}.store").save_libraries
+    except ModuleNotFoundError:
+        raise StrettoError(f"policies of planner {choice.name} are not stored; take --planner ramsis") from None
+    task = task_of(chosen.deployment(workers), 0)
+    options = choice.make().options  # type: ignore[attr-defined]
+    for warning in chosen.warnings:
+        typer.echo(f"warning: {warning}", err=True)
+    count = processes or os.cpu_count() or 1
+    context = multiprocessing.get_context("spawn")
+    with progress_bar("policies") as progress, ProcessPoolExecutor(count, mp_context=context) as pool:
+
+        def told(done: int, needed: int) -> None:
+            if progress is not None:
+                progress(done / needed)
+
+        library = make_library(task, options, *bounds, run=pool.map, progress=told)
+    save_libraries(out, [library])
+    found = library.policies
+    if as_json:
+        print_json(
+            {
+                "application": chosen.application.name,
+                "planner": choice.name,
+                "workers": workers,
+                "file": str(out),
+                "policies": [
+                    {"load": p.load, "accuracy": p.expectation.accuracy, "violation": p.expectation.violation}
+                    for p in found
+                ],
+            }
+        )
+        return
+    from stretto.report.tables import figures_table, whole
+
+    rows = {
+        whole(policy.load): [f"{policy.expectation.accuracy:.4f}", about.at_most(policy.expectation.violation)]
+        for policy in found
+    }
+    title = f"{chosen.application.name}: {choice.name}, {workers} workers, {len(found)} policies"
+    print_tables(figures_table(title, "queries/s", choice.columns, rows))
+    typer.echo(f"wrote {out}")

@@ -1,0 +1,76 @@
+"""What a policy promises before anything runs, under one face for every planner that makes policies.
+
+A planner that makes policies remembers those in force and what each expects. Whoever asks what a load would get asks
+here, and need not know how the planner thinks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from stretto.core.deployment import Deployment
+from stretto.core.errors import StrettoError
+from stretto.core.plan import Plan, Table, Tables
+from stretto.core.telemetry import View
+
+
+class Expectation(Protocol):
+    """Of the queries of one application in the long run."""
+
+    @property
+    def accuracy(self) -> float:
+        """Of the answers."""
+        ...
+
+    @property
+    def violation(self) -> float:
+        """The share of queries without an answer on time."""
+        ...
+
+
+class Policy(Protocol):
+    """Made for one load, in queries/s over all workers."""
+
+    @property
+    def load(self) -> float: ...
+
+    @property
+    def expectation(self) -> Expectation: ...
+
+
+@runtime_checkable
+class PolicyPlanner(Protocol):
+    """A planner that follows policies, which it shows by application and worker kind."""
+
+    def __call__(self, view: View) -> Plan: ...
+
+    def policies(self) -> Mapping[tuple[str, str], Policy]: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Promise:
+    """What one application may expect on so many workers at a load, and the table that does it."""
+
+    workers: int
+    load: float
+    accuracy: float
+    violation: float
+    table: Table
+
+
+def promise_of(planner: PolicyPlanner, deployment: Deployment, load: float) -> Promise:
+    """For a deployment of one application on workers of one kind."""
+    if len(deployment.applications) != 1 or len(deployment.kinds) != 1:
+        raise StrettoError("a promise is for one application on workers of one kind")
+    plan = planner(View(deployment, expected_rates=(load,)))
+    found = tuple(planner.policies().values())
+    if len(found) != 1:
+        name = deployment.applications[0].name
+        raise StrettoError(f"this planner makes no policy for application {name}; with one variant none is needed")
+    select = plan.lanes[0].select
+    table = select.tables[0] if isinstance(select, Tables) else select
+    assert isinstance(table, Table), "a policy is followed as a table"
+    expected = found[0].expectation
+    return Promise(len(deployment.workers), load, expected.accuracy, expected.violation, table)

@@ -1,0 +1,78 @@
+"""Response latencies measured by simulation, for the planner that goes by them (ModelSwitching, RAMSIS section 7).
+
+Each variant alone on its application's workers, one central queue, Poisson arrivals at each load of a grid; the p99 is
+the median over the seeds. What is measured does not depend on the load of the run that it is for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from statistics import median
+
+from stretto.core.deployment import Deployment
+from stretto.core.errors import StrettoError
+from stretto.core.telemetry import Planner
+from stretto.planners.jellyfish_plus import usable_variants, worker_shares
+from stretto.planners.model_switching import Responses, alone_on, largest_throughput, measure_responses
+from stretto.sim.arrivals import Load
+from stretto.sim.processes import Poisson
+from stretto.sim.service import Service
+from stretto.sim.simulator import simulate
+
+QUERIES = 20_000  # of a measurement: 200 of them lie beyond the p99
+SHORTEST_S, LONGEST_S = 5.0, 600.0
+LOAD_STEP = 1.1  # from one load to the next
+LOWEST_LOAD = 0.02  # of what the fastest variant answers
+MAX_LOADS = 400
+
+
+def measured_responses(
+    deployment: Deployment,
+    loads: Sequence[float] | None = None,
+    *,
+    rates: Sequence[float] | None = None,
+    workers: Mapping[str, int] | None = None,
+    service: Service | None = None,
+    seconds: float | None = None,
+    seeds: Sequence[int] = (1,),
+    progress: Callable[[float], None] | None = None,
+) -> dict[str, Responses]:
+    """What `ModelSwitching(responses=…)` takes, by application.
+
+    `rates` share the workers out between applications, as they will when it plans. Without `loads`, a grid up to what
+    the fastest variant answers; without `seconds`, as long as it takes to see enough queries.
+    """
+    if not seeds:
+        raise StrettoError("response latencies are measured with at least one seed")
+
+    def measure(alone: Deployment, planner: Planner, load: float) -> float:
+        length = min(max(QUERIES / load, SHORTEST_S), LONGEST_S) if seconds is None else seconds
+        runs = (simulate(alone, planner, Load(Poisson(), load), seconds=length, seed=s, service=service) for s in seeds)
+        return median(run.summary.latency_ms["p99"] for run in runs) * 1e6
+
+    def told(done: int, total: int) -> None:
+        assert progress is not None
+        progress(done / total)
+
+    return measure_responses(
+        deployment,
+        load_grid(deployment, rates, workers) if loads is None else loads,
+        measure,
+        rates=rates,
+        workers=workers,
+        progress=None if progress is None else told,
+    )
+
+
+def load_grid(
+    deployment: Deployment, rates: Sequence[float] | None = None, workers: Mapping[str, int] | None = None
+) -> tuple[float, ...]:
+    """Loads in even ratios, up to the most that any application's workers answer with its fastest variant."""
+    most = []
+    for number, own in enumerate(worker_shares(deployment, rates, workers or {})):
+        alone = alone_on(deployment, number, own)
+        usable = usable_variants(alone, 0, tuple(range(len(own))))
+        most.append(max(largest_throughput(alone, variant) for variant in usable))
+    count = min(MAX_LOADS, 1 + math.ceil(math.log(max(most) / (LOWEST_LOAD * min(most)), LOAD_STEP)))
+    return tuple(max(most) / LOAD_STEP**step for step in reversed(range(count)))

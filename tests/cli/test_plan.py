@@ -1,0 +1,181 @@
+"""`stretto plan` and `stretto capacity` as a person runs them: pictures, numbers, files, and errors as sentences."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from stretto.cli.main import app
+from stretto.cli.subject import POLICY_PLANNERS, read_choice
+from stretto.planners.ramsis.options import Options
+from stretto.planners.ramsis.policy import make_policy
+from stretto.planners.ramsis.store import load_libraries, matching
+from stretto.planners.ramsis.task import task_of
+from stretto.planners.registry import NAMES
+from tests.planners.ramsis.tasks import small_deployment
+
+BATCHES = 8
+QUICK = ("--planner", "ramsis", "--slack-steps", 20)
+
+
+@pytest.fixture
+def latencies(tmp_path: Path) -> Path:
+    """The small task of the planner's tests as a table of measurements."""
+    file = tmp_path / "app.csv"
+    lines = ["model,accuracy,batch,p95_ms"]
+    for name, accuracy, alpha, beta in (("fast", 0.6, 3, 5), ("middle", 0.7, 5, 10), ("slow", 0.9, 9, 16)):
+        lines += [f"{name},{accuracy},{batch},{alpha * batch + beta}" for batch in range(1, BATCHES + 1)]
+    file.write_text("\n".join(lines) + "\n")
+    return file
+
+
+def run(*arguments: object) -> Any:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def printed(*arguments: object) -> Any:
+    result = run(*arguments, "--json")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def refused(*arguments: object) -> str:
+    result = run(*arguments)
+    assert result.exit_code == 2, result.output
+    assert result.stdout == ""
+    assert result.stderr.startswith("error: ") and "Traceback" not in result.stderr
+    return result.stderr.removeprefix("error: ").strip()
+
+
+def test_plan_shows_the_policy_of_the_planner(latencies: Path) -> None:
+    what = ("plan", latencies, "--slo-ms", 60, "--workers", 3, "--load", 90)
+    data = printed(*what, *QUICK)
+    deployment = small_deployment(3)
+    policy = make_policy(task_of(deployment, 0).only([0, 1, 2]), Options(slack_steps=20), 90.0)
+    assert data["expected"] == {"accuracy": policy.expectation.accuracy, "violation": policy.expectation.late}
+    np.testing.assert_array_equal(data["table"]["variant"], policy.variant)
+    np.testing.assert_array_equal(data["table"]["batch"], policy.batch)
+    assert (data["planner"], data["application"], data["slo_ms"]) == ("ramsis", "app", 60)
+    assert [variant["name"] for variant in data["variants"]] == ["fast", "middle", "slow"]
+    result = run(*what, *QUICK)
+    assert result.exit_code == 0, result.output
+    for word in ("app: ramsis, 3 workers, 90 queries/s, SLO 60 ms", "slack of the head", "middle", "l(1) p95 ms"):
+        assert word in result.stdout
+    assert f"at least {policy.expectation.accuracy:.4f}" in result.stdout
+    assert max(len(line) for line in result.stdout.splitlines()) <= 100
+
+
+def test_variable_batches_are_shown_and_plotted(latencies: Path, tmp_path: Path) -> None:
+    plot = tmp_path / "policy.png"
+    what = ("plan", latencies, "--slo-ms", 60, "--workers", 2, "--load", 150, "--max-queue", 12)
+    result = run(*what, *QUICK, "--batching", "variable", "--plot", plot)
+    assert result.exit_code == 0, result.output
+    assert "a number after a letter is the batch" in result.stdout.lower() and f"plot: {plot}" in result.stdout
+    assert plot.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_load_beyond_the_workers_is_warned_of(latencies: Path) -> None:
+    result = run("plan", latencies, "--slo-ms", 60, "--workers", 1, "--load", 5000, *QUICK)
+    assert result.exit_code == 0 and "1 workers answer at most" in result.stderr
+
+
+def test_options_reach_the_planner(latencies: Path) -> None:
+    what = ("plan", latencies, "--slo-ms", 60, "--workers", 2, "--load", 100, *QUICK)
+    usual = printed(*what)
+    for option, word in (
+        ("--balancing", "shortest"),
+        ("--late", "drop"),
+        ("--reward", "decision"),
+        ("--arrivals", "gamma:0.3"),
+        ("--max-queue", "6"),
+    ):
+        assert printed(*what, option, word)["expected"] != usual["expected"], option
+    assert printed(*what, "--batching", "maximal", "--arrivals", "poisson")["table"] == usual["table"]
+
+
+def test_without_a_name_the_planner_is_the_first_that_knows_the_options() -> None:
+    offered = [name for name in POLICY_PLANNERS if name in NAMES]
+    assert read_choice(None, None, {}, {}).name == offered[0]
+    assert read_choice(None, None, {}, {"batching": "variable"}).name == "ramsis"
+    assert read_choice(None, "gamma:0.5", {}, {}).gamma_shape == 0.5
+
+
+def test_the_zoo_can_be_planned_for() -> None:
+    data = printed("plan", "zoo:fashion", "--workers", 2, "--load", 2000, *QUICK)
+    assert data["application"] == "fashion" and len(data["variants"]) > 3
+    tighter = printed("plan", "zoo:fashion", "--workers", 2, "--load", 2000, "--slo-ms", 5, *QUICK)
+    assert tighter["slo_ms"] == 5 and tighter["expected"]["accuracy"] < data["expected"]["accuracy"]
+
+
+def test_policies_for_a_range_of_loads_go_into_a_file(latencies: Path, tmp_path: Path) -> None:
+    out = tmp_path / "policies.npz"
+    what = ("plan", latencies, "--slo-ms", 60, "--workers", 2, "--loads", "20:80", "--out", out, "--processes", 2)
+    data = printed(*what, *QUICK, "--max-queue", 8)
+    loads = [policy["load"] for policy in data["policies"]]
+    assert loads == sorted(loads) and (loads[0], loads[-1]) == (20, 80)
+    (stored,) = load_libraries(out)
+    assert [policy.load for policy in stored.policies] == loads
+    task = task_of(small_deployment(2), 0).only([0, 1, 2])
+    alike = matching([stored], task, Options(slack_steps=20, max_queue=8))
+    assert np.array_equal(
+        alike.policies[0].variant, make_policy(task, Options(slack_steps=20, max_queue=8), 20.0).variant
+    )
+
+
+def test_capacity_finds_the_fewest_and_checks_them(latencies: Path, tmp_path: Path) -> None:
+    plot = tmp_path / "capacity.png"
+    what = ("capacity", latencies, "--slo-ms", 60, "--load", 150, "--min-accuracy", 0.8, *QUICK)
+    data = printed(*what, "--max-violation", 0.01, "--seconds", 20, "--plot", plot)
+    found = data["workers"]
+    by_workers = {one["workers"]: one for one in data["tried"]}
+    assert by_workers[found]["accuracy"] >= 0.8 and by_workers[found]["violation"] <= 0.01
+    below = by_workers[found - 1]
+    assert below["accuracy"] < 0.8 or below["violation"] > 0.01
+    assert data["simulated"]["accuracy"] >= 0.8 and data["simulated"]["violation"] <= 0.01
+    assert plot.read_bytes().startswith(b"\x89PNG")
+    alone = printed("plan", latencies, "--slo-ms", 60, "--workers", found, "--load", 150, *QUICK)
+    assert alone["expected"] == data["expected"]
+    result = run(*what, "--seconds", 2)
+    assert result.exit_code == 0, result.output
+    for word in (f"{found} workers for accuracy ≥ 0.8", "expected   accuracy at least", "simulated  accuracy"):
+        assert word in result.stdout
+
+
+def test_what_is_impossible_is_said(latencies: Path) -> None:
+    ask = ("capacity", latencies, "--load", 150, *QUICK)
+    assert "slow is the most accurate variant" in refused(*ask, "--slo-ms", 60, "--min-accuracy", 0.95)
+    assert "slow would do with an SLO above 25 ms" in refused(*ask, "--slo-ms", 20, "--min-accuracy", 0.8)
+    assert "raise the SLO or add a faster variant" in refused(*ask, "--slo-ms", 5, "--min-accuracy", 0.5)
+    few = refused(*ask, "--slo-ms", 60, "--min-accuracy", 0.85, "--max-workers", 2)
+    assert few.startswith("2 workers are not enough") and "allow more workers" in few
+
+
+def test_mistakes_are_sentences(latencies: Path, tmp_path: Path) -> None:
+    plan = ("plan", latencies, "--workers", 2, "--slo-ms", 60)
+    assert "give --load RATE to see one policy" in refused(*plan)
+    assert "give --load RATE" in refused(*plan, "--load", 5, "--loads", "1:2", "--out", tmp_path / "p.npz")
+    assert "belong together" in refused(*plan, "--loads", "1:2")
+    assert "write it as LOW:HIGH" in refused(*plan, "--loads", "12", "--out", tmp_path / "p.npz")
+    assert "loads rise" in refused(*plan, "--loads", "5:2", "--out", tmp_path / "p.npz")
+    assert "must end in .npz" in refused(*plan, "--loads", "1:2", "--out", tmp_path / "p.txt")
+    assert "--load is -1" in refused(*plan, "--load", -1)
+    assert "--load is nan" in refused(*plan, "--load", "nan")
+    assert "--workers is 0" in refused("plan", latencies, "--workers", 0, "--slo-ms", 60, "--load", 5)
+    assert "--slo-ms is 0" in refused("plan", latencies, "--workers", 2, "--slo-ms", 0, "--load", 5)
+    assert "states no SLO; give one" in refused("plan", latencies, "--workers", 2, "--load", 5)
+    assert "it is maximal or variable" in refused(*plan, "--load", 5, "--batching", "big")
+    assert "gamma:0.5 for bursts" in refused(*plan, "--load", 5, "--arrivals", "weibull:2")
+    assert "between 0.001 and 1" in refused(*plan, "--load", 5, "--arrivals", "gamma:2")
+    assert "makes no policies with a promise" in refused(*plan, "--load", 5, "--planner", "clipper")
+    assert "slack is cut into" in refused(*plan, "--load", 5, "--planner", "ramsis", "--slack-steps", 99_999)
+    assert "name one of them, as zoo:" in refused("plan", "zoo", "--workers", 2, "--load", 5)
+    assert "there is no such folder" in refused("plan", tmp_path / "none", "--workers", 2, "--load", 5)
+    capacity = ("capacity", latencies, "--slo-ms", 60, "--load", 5)
+    assert "must be a fraction from 0 to 1" in refused(*capacity, "--min-accuracy", 80)
+    assert "violations asked for is -1" in refused(*capacity, "--min-accuracy", 0.8, "--max-violation", -1)
+    assert "--seconds is 0" in refused(*capacity, "--min-accuracy", 0.8, "--seconds", 0)

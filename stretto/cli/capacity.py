@@ -56,7 +56,7 @@ def capacity(
 
     \b
     Examples:
-      stretto capacity zoo:fashion --load 20000 --min-accuracy 0.9 --slo-ms 5 --planner ramsis
+      stretto capacity zoo:fashion --load 20000 --min-accuracy 0.9 --slo-ms 5
       stretto capacity latencies.csv --slo-ms 150 --load 2000 --min-accuracy 0.75 --plot capacity.png
     """
     from stretto.planners.capacity import Requirement, least_workers, workers_needed

@@ -59,9 +59,9 @@ def plan(
 
     \b
     Examples:
-      stretto plan zoo:fashion --workers 4 --load 20000 --slo-ms 5 --planner ramsis
+      stretto plan zoo:fashion --workers 4 --load 20000 --slo-ms 5
       stretto plan latencies.csv --slo-ms 150 --workers 60 --load 2000 --batching variable --plot policy.png
-      stretto plan zoo:fashion --workers 4 --loads 1000:50000 --out policies.npz --planner ramsis
+      stretto plan zoo:fashion --workers 4 --loads 1000:50000 --out policies.npz
     """
     check_plot(plot)
     check_writable(out, "--out", (".npz",))
@@ -151,8 +151,10 @@ def _print(
     for number, variant in enumerate(deployment.variants):
         profile = deployment.profile(number)
         largest = profile.largest_batch_within(slo_ns, deployment.quantile)
-        figures.append([f"{variant.accuracy:.4f}", f"{profile.latency_ns(1) / 1e6:.3g}", str(largest)])
-    legend = policy_legend(picture, figures, ["accuracy", "l(1) p95 ms", "largest batch within the SLO"])
+        latency_ms = profile.latency_ns(1, deployment.quantile) / 1e6
+        figures.append([f"{variant.accuracy:.4f}", f"{latency_ms:.3g}", str(largest)])
+    latency = f"l(1) {deployment.quantile.name.lower()} ms"
+    legend = policy_legend(picture, figures, ["accuracy", latency, "largest batch within the SLO"])
     print_tables(Text(title, "bold"), policy_text(picture, width), legend)
     if (picture.cut()[1:] > 0).any():
         typer.echo("A number after a letter is the batch, where it is smaller than what waits.")
@@ -211,17 +213,13 @@ def _store(
     """The policies of a round are solved side by side; what comes out does not depend on how many at once."""
     import multiprocessing
     from concurrent.futures import ProcessPoolExecutor
-    from importlib import import_module
 
+    from stretto.planners.ramsis.library import make_library
+    from stretto.planners.ramsis.store import save_libraries
     from stretto.planners.ramsis.task import task_of
 
-    try:
-        make_library = import_module(f"stretto.planners.{choice.name}.library").make_library
-        save_libraries = import_module(f"stretto.planners.{choice.name}.store").save_libraries
-    except ModuleNotFoundError:
-        raise StrettoError(f"policies of planner {choice.name} are not stored; take --planner ramsis") from None
     task = task_of(chosen.deployment(workers), 0)
-    options = choice.make().options  # type: ignore[attr-defined]
+    planner = choice.make()
     for warning in chosen.warnings:
         typer.echo(f"warning: {warning}", err=True)
     count = processes or os.cpu_count() or 1
@@ -232,7 +230,7 @@ def _store(
             if progress is not None:
                 progress(done / needed)
 
-        library = make_library(task, options, *bounds, run=pool.map, progress=told)
+        library = make_library(task, planner.options, *bounds, make=planner.make, run=pool.map, progress=told)
     save_libraries(out, [library])
     found = library.policies
     if as_json:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stretto.core.errors import StrettoError
+from stretto.core.profile import Quantile
 
 if TYPE_CHECKING:
     from stretto.core.application import Application
@@ -63,12 +64,13 @@ class Subject:
     application: Application
     kind: str
     warnings: tuple[str, ...] = ()
+    quantile: Quantile = Quantile.P95  # that decisions rest on
 
     def deployment(self, workers: int) -> Deployment:
         from stretto.core.deployment import Deployment
         from stretto.core.worker import workers as equal_workers
 
-        return Deployment((self.application,), equal_workers(workers, self.kind))
+        return Deployment((self.application,), equal_workers(workers, self.kind), self.quantile)
 
 
 @dataclass(frozen=True)
@@ -128,7 +130,7 @@ def read_subject(reference: str, slo_ms: float | None, kind: str | None) -> Subj
     application = deployment.applications[0]
     if slo_ms is not None:
         application = replace(application, slo_ns=max(1, round(slo_ms * NS_PER_MS)))
-    return Subject(application, deployment.kinds[0], warnings)
+    return Subject(application, deployment.kinds[0], warnings, Quantile.MEAN)  # as the server takes them
 
 
 def _measured(file: Path, slo_ms: float | None, kind: str | None) -> Subject:

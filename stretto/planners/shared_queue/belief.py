@@ -3,7 +3,8 @@
 A policy is solved for a load that stays. When a burst begins, the measured load lags behind by half a second, but the
 queue knows at once: the shared queue holds exactly those who came since its head did. So each cell (n, age) takes its
 action from the policy for the load that it makes likely: the mean of a gamma posterior whose prior is the measured
-load, worth `prior` queries of evidence. Less than the measured load is never believed.
+load, worth `prior` queries of evidence, and whose data are the queries seen less two deviations of what chance brings.
+Less than the measured load is never believed.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from numpy.typing import NDArray
 
 from stretto.planners.ramsis.policy import Policy
 
+DEVIATIONS = 2.0
+
 
 def believed(policies: Sequence[Policy], slo_ns: int, prior: float) -> Policy:
     """The first policy, with cells of the others (of rising loads) where the queue makes those loads likely."""
@@ -25,7 +28,7 @@ def believed(policies: Sequence[Policy], slo_ns: int, prior: float) -> Policy:
     rows = max(len(policy.variant) for policy in policies)
     load = likely_load(first.load, rows, slo_ns, first.slack_ns, prior)
     loads = np.array([policy.load for policy in policies])
-    place = np.minimum(np.searchsorted(loads, load * (1.0 - 1e-9)), len(policies) - 1)
+    place = np.searchsorted(np.sqrt(loads[:-1] * loads[1:]), load)  # the nearest, by ratio
     variant = np.empty((rows, len(first.slack_ns)), np.int32)
     batch = np.empty_like(variant)
     for number, policy in enumerate(policies):
@@ -40,5 +43,6 @@ def likely_load(load: float, rows: int, slo_ns: int, slack_ns: NDArray[np.int64]
     """Queries/s by queued and slack: the posterior mean, at least the prior's."""
     seen = np.maximum(np.arange(rows) - 1, 0)[:, None]
     expected = load * np.maximum(slo_ns - slack_ns, 0)[None, :] / 1e9
-    likely: NDArray[np.float64] = load * np.maximum((seen + prior) / (expected + prior), 1.0)
+    sure = seen - DEVIATIONS * np.sqrt(expected)
+    likely: NDArray[np.float64] = load * np.maximum((sure + prior) / (expected + prior), 1.0)
     return likely

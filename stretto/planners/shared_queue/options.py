@@ -8,7 +8,7 @@ from stretto.core.errors import StrettoError
 from stretto.planners.ramsis.laws import Law, Poisson
 
 MAX_SLACK_STEPS = 2_000
-MAX_QUEUE = 2_048
+MAX_QUEUE = 512
 
 
 @dataclass(frozen=True)

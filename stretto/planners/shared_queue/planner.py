@@ -30,11 +30,16 @@ from stretto.planners.shared_queue.belief import believed
 from stretto.planners.shared_queue.options import Options
 from stretto.planners.shared_queue.policy import make_policy
 
-RUNG = 1.1  # policies made on demand are for loads this factor apart
+RUNG = 1.08  # policies made on demand are for loads this factor apart
 PART_RUNG = 1.15  # and for parts of the pool this factor apart
 SLOW_RUNG = 1.05
 BURST_RUNG = RUNG**4  # loads that a burst may bring are told apart by this factor
+MOST_BURST = 6.0  # times the load; a queue that tells of more has the policy for so much
 KEPT_TABLES = 200
+MOST_PRESSURE = 1.5
+OVERLOAD = 0.95  # of what the workers can answer at most, from where on small batches are avoided
+GOOD_PACE = 0.97  # of the best pace: a batch that reaches it is large enough
+BUSY = 0.8  # of what the workers can answer
 LEAST_SLOW, MOST_SLOW = 0.7, 4.0
 LEAST_LOAD = 0.02  # of what the workers can answer: below this all policies are much the same
 HIGHEST = 1.05  # and above
@@ -58,7 +63,7 @@ class SharedQueue:
     margin: float = 0.1
     gamma_shape: float = 1.0
     queries: int = 50_000
-    prior: float = 20.0  # queries that the measured load is worth against what the queue shows; 0: it is all there is
+    prior: float = 10.0  # queries that the measured load is worth against what the queue shows; 0: it is all there is
     stored: Sequence[Stored] = ()
     request: Request | None = None
     _libraries: dict[Key, Library] = field(default_factory=dict, init=False)
@@ -104,18 +109,19 @@ class SharedQueue:
             self._deployment, self._last = deployment, None
             self._libraries.clear()
             self._asked.clear()
-        self._pressure = pressure_of(view, self._pressure)
-        slow = _stepped(slow_down(view) * self._pressure, SLOW_RUNG)
+        slow = self._slow(view)
         loads = [load * slow for load in loads_of(view)]
         pace = Pace(deployment, ((1.0,) * len(deployment.kinds),) * len(deployment.variants))
         shares = worker_shares(pace, [max(load, 1e-3) for load in loads])
         alive = self._alive(view)
         is_whole = len(shares) == 1 and len(alive) == len(deployment.workers)
         chosen: dict[tuple[int, str], Policy | None] = {}
+        workers: dict[int, int] = {}
         for number, application in enumerate(deployment.applications):
             if len(application.variants) > 1:
                 for kind, task in self._tasks(number, shares[number], alive).items():
                     chosen[number, kind] = self._believed(task, loads[number], is_whole)
+                    workers[number] = task.workers
         fallback = self._fallback(view)  # asked each time: it follows the load too
         complete = all(policy is not None for policy in chosen.values())
         what = (tuple((key, id(policy)) for key, policy in chosen.items()), slow, None if complete else id(fallback))
@@ -125,8 +131,27 @@ class SharedQueue:
                 for (number, kind), policy in chosen.items()
                 if policy is not None
             }
-            self._last = (what, self._plan(deployment, chosen, fallback, slow))
+            self._last = (what, self._plan(deployment, chosen, fallback, slow, workers))
         return self._last[1]
+
+    def _slow(self, view: View) -> float:
+        """How much slower than profiled the workers are to be taken, in steps. What is lost to too much load is no sign
+        of slow workers.
+        """
+        slow = slow_down(view)
+        self._pressure = min(pressure_of(view, self._pressure), MOST_PRESSURE)
+        busy = 0.0
+        for number, load in enumerate(loads_of(view)):
+            kind = self._kind(number)
+            busy += load * slow / task_of(view.deployment, number, kind).capacity()
+        return _stepped(slow * (self._pressure if busy < BUSY else 1.0), SLOW_RUNG)
+
+    def _kind(self, application: int) -> str:
+        """The first kind of worker that can serve an application."""
+        deployment = self._deployment
+        assert deployment is not None
+        variants = deployment.variants_of(application)
+        return next(k for k in deployment.kinds if any(deployment.variants[v].profile_on(k) for v in variants))
 
     def _alive(self, view: View) -> list[int]:
         everyone = list(range(len(view.deployment.workers)))
@@ -152,7 +177,7 @@ class SharedQueue:
         if policy is None or self.prior <= 0:
             return policy
         ladder = [policy]
-        top = HIGHEST * task.capacity()
+        top = min(HIGHEST * task.capacity(), MOST_BURST * policy.load)
         while ladder[-1].load < top:
             load = BURST_RUNG ** (math.floor(math.log(ladder[-1].load, BURST_RUNG) + 1e-6) + 1)  # shared by all loads
             above = self._policy(task, min(load, top), is_whole)
@@ -167,18 +192,21 @@ class SharedQueue:
         return self._mixed[key][0]
 
     def _policy(self, task: Task, load: float, is_whole: bool) -> Policy | None:
-        """The policy of the lowest load that covers this one; a missing one is made or asked for."""
+        """The policy of the lowest load that covers this one, or, where the queue tells of more, the nearest; a missing
+        one is made or asked for.
+        """
         key = (task.application, task.kind, task.workers)
         if key not in self._libraries:
             self._libraries[key] = self._library(task, is_whole)
         library = self._libraries[key]
         capacity = task.capacity()
         wanted = min(max(load, LEAST_LOAD * capacity), HIGHEST * capacity)
-        found = library.covering(wanted)
-        if found is not None and (wanted <= library.complete_to or found.load <= wanted * RUNG * (1 + 1e-9)):
+        least = wanted / math.sqrt(RUNG) if self.prior > 0 else wanted
+        found = library.covering(least * (1 - 1e-9))
+        if found is not None and (wanted <= library.complete_to or found.load <= least * RUNG * (1 + 1e-9)):
             return found
         exact = not library.policies and self.request is None  # a stated load is taken as it is; measured ones waver
-        rung = wanted if exact else RUNG ** math.ceil(math.log(wanted, RUNG) - 1e-9)
+        rung = wanted if exact else RUNG ** math.ceil(math.log(least, RUNG) - 1e-9)
         if self.request is None:
             made = self.make(task, self.options, rung)
             self._libraries[key] = library.added(made)
@@ -205,15 +233,26 @@ class SharedQueue:
         chosen: dict[tuple[int, str], Policy | None],
         fallback: Plan,
         slow: float,
+        workers: dict[int, int],
     ) -> Plan:
         lanes = []
         for number, lane in enumerate(fallback.lanes):
             own = {kind: policy for (owner, kind), policy in chosen.items() if owner == number}
             ready = {kind: policy for kind, policy in own.items() if policy is not None}
-            lanes.append(self._lane(deployment, number, lane, ready, slow) if own and len(own) == len(ready) else lane)
+            if own and len(own) == len(ready):
+                lane = self._lane(deployment, number, lane, ready, slow, workers[number])
+            lanes.append(lane)
         return by_application(tuple(lanes), rate_window_ns=RATE_WINDOW_NS, planner="shared_queue")
 
-    def _lane(self, deployment: Deployment, number: int, lane: Lane, policies: dict[str, Policy], slow: float) -> Lane:
+    def _lane(
+        self,
+        deployment: Deployment,
+        number: int,
+        lane: Lane,
+        policies: dict[str, Policy],
+        slow: float,
+        workers: int,
+    ) -> Lane:
         tables: list[Table] = []
         for kind, policy in policies.items():
             able = [v for v in deployment.variants_of(number) if deployment.variants[v].profile_on(kind) is not None]
@@ -226,7 +265,21 @@ class SharedQueue:
             Order.EARLIEST_DEADLINE,
             Eager(),
             Late.DROP_WHEN_INFEASIBLE,
+            floor_rates=overload_floors(task_of(deployment, number, self._kind(number), workers), slow),
         )
+
+
+def overload_floors(task: Task, slow: float) -> tuple[float, ...]:
+    """Near the most that can be answered no batch is worth a worker that is much smaller than the best ones: heads that
+    would make it so are given up. Without that, small batches make the next heads wait, which makes smaller ones still.
+    """
+    sizes = np.arange(1, task.max_batch + 1)
+    usable = (task.latency_ns[:, 1:] > 0) & (task.latency_ns[:, 1:] <= task.slo_ns * task.workers / (task.workers + 1))
+    pace = np.where(usable, sizes / np.maximum(task.latency_ns[:, 1:], 1), 0.0).max(axis=0)
+    if pace.max() <= 0:
+        return ()
+    enough = int(np.argmax(pace >= GOOD_PACE * pace.max())) + 1
+    return (OVERLOAD * float(pace.max()) * 1e9 * task.workers / slow,) * enough
 
 
 def slow_down(view: View) -> float:

@@ -21,7 +21,8 @@ from stretto.planners.shared_queue.process import process_of
 from stretto.planners.shared_queue.solve import Solution, solve
 
 MOST_MARGIN = 0.32  # of load
-MARGIN_STEPS = 4  # bisections
+HOPEFUL = 0.97  # of what the workers can answer: beyond, no rise of load keeps the promise
+MARGIN_STEPS = 3  # bisections
 IMPATIENCE = (
     0.0005  # of accuracy: without it a policy may as well wait until the last moment when there is little to do
 )
@@ -49,7 +50,8 @@ def make_policy(task: Task, options: Options, load: float, workers: float | None
         return _try(own, kept, options, load, margin, part, trial, near)
 
     best = first = tried(0.0)
-    if first.seen.late > options.max_late:
+    hopeful = load < HOPEFUL * own.capacity()
+    if first.seen.late > options.max_late and hopeful:
         low, high = 0.0, MOST_MARGIN
         found = [first, tried(high, first.solution)]
         for _ in range(MARGIN_STEPS if found[-1].seen.late <= options.max_late else 1):

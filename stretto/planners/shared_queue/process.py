@@ -23,7 +23,7 @@ from stretto.planners.ramsis.task import Task
 from stretto.planners.shared_queue.options import MAX_QUEUE
 
 LEAST_QUEUE = 48
-QUEUE_SHARE = 0.6  # of what comes within an SLO: a longer queue has heads that are lost anyway
+QUEUE_SHARE = 0.6  # of what comes within an SLO: a longer queue has heads that are nearly lost
 SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 128, 192, 256)
 FAST_ENOUGH = 1e-3  # a chance of being in time below this is none
 SURE = 0.9999  # and one above this is certainty

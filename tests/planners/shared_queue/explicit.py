@@ -1,0 +1,175 @@
+"""The decision processes of the shared queue written out in full, state by state, and solved by a linear programme.
+
+Slow and plain on purpose: it follows the words of process.py and line.py and shares none of their code.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import linprog
+from scipy.sparse import coo_array, vstack
+
+from stretto.planners.ramsis.task import Task
+from stretto.planners.shared_queue.process import WAIT, Process
+
+LOST = -1
+POSSIBLE = 1e-3  # a smaller chance of being in time is none
+
+
+def random_task(seed: int, workers: int = 3) -> Task:
+    """Two to four variants, dearer ones more accurate, with latencies that no grid of slack divides."""
+    random = np.random.default_rng(seed)
+    count = int(random.integers(2, 5))
+    alpha = np.sort(random.uniform(1.0, 9.0, count))
+    beta = np.sort(random.uniform(2.0, 18.0, count))
+    sizes = np.arange(7)
+    latency = np.rint(1e6 * np.where(sizes > 0, alpha[:, None] * sizes + beta[:, None], 0.0)).astype(np.int64)
+    accuracy = np.sort(random.uniform(0.4, 0.95, count))
+    return Task("app", "default", 60_000_000, workers, tuple(f"v{m}" for m in range(count)), accuracy, latency)
+
+
+@dataclass(frozen=True, eq=False)
+class Explicit:
+    """Choices in rows: the state each belongs to, its action, reward, time, and chances of the next state."""
+
+    states: int
+    state: NDArray[np.int64]
+    action: NDArray[np.int64]
+    reward: NDArray[np.float64]
+    time: NDArray[np.float64]
+    chance: coo_array  # [choice, next state]
+
+    def best_gain(self) -> float:
+        """Most reward per time in the long run: max Σ r·x over flows x ≥ 0 that are balanced, with Σ τ·x = 1."""
+        leaving = coo_array((np.ones(len(self.state)), (self.state, np.arange(len(self.state)))), shape=self._shape)
+        balance = leaving - self.chance.T
+        equal = vstack([balance, coo_array(self.time[None, :])]).tocsc()
+        right = np.append(np.zeros(self.states), 1.0)
+        found = linprog(-self.reward, A_eq=equal, b_eq=right, bounds=(0, None), method="highs")
+        assert found.status == 0, found.message
+        return float(-found.fun)
+
+    def gain_of(self, wanted: NDArray[np.int64]) -> float:
+        """Reward per time of the policy that takes action `wanted[state]`, from its stationary distribution."""
+        rows = {(int(s), int(a)): row for row, (s, a) in enumerate(zip(self.state, self.action, strict=True))}
+        chosen = [rows[s, int(wanted[s])] for s in range(self.states)]
+        chain = self.chance.tocsr()[chosen].toarray()
+        system = chain.T - np.eye(self.states)
+        system[0] = 1.0  # one of the equations follows from the others
+        share = np.linalg.solve(system, np.eye(self.states)[0])
+        return float(share @ self.reward[chosen] / (share @ self.time[chosen]))
+
+    @property
+    def _shape(self) -> tuple[int, int]:
+        return self.states, len(self.state)
+
+
+@dataclass
+class _Builder:
+    """Collects choices one after the other."""
+
+    state: list[int]
+    action: list[int]
+    reward: list[float]
+    time: list[float]
+    places: list[tuple[int, int, float]]
+
+    @staticmethod
+    def empty() -> _Builder:
+        return _Builder([], [], [], [], [])
+
+    def choice(self, state: int, action: int, reward: float, time: float, leads_to: list[tuple[int, float]]) -> None:
+        row = len(self.state)
+        self.state.append(state)
+        self.action.append(action)
+        self.reward.append(reward)
+        self.time.append(time)
+        assert abs(sum(chance for _, chance in leads_to) - 1.0) < 1e-9
+        self.places += [(row, to, chance) for to, chance in leads_to]
+
+    def built(self, states: int) -> Explicit:
+        row, to, chance = zip(*self.places, strict=True)
+        matrix = coo_array((chance, (row, to)), shape=(len(self.state), states))
+        return Explicit(
+            states, np.array(self.state), np.array(self.action), np.array(self.reward), np.array(self.time), matrix
+        )
+
+
+def answered_in_time(p: Process, action: int, queued: int, slack: float) -> float:
+    """Of the batch's queries: the i-th of n has age a·(1 − i/n)."""
+    places = np.arange(p.batch[action])
+    own = p.steps - (p.steps - slack) * (1.0 - places / queued)
+    return float(np.interp(own, np.arange(p.steps + 1), p.on_time[action]).sum())
+
+
+def patience(p: Process, action: int, left: int) -> float:
+    """The price of time: that which those who are left wait, and that in its batch for those who are taken."""
+    waits, runs = left * p.blocks[action], p.batch[action] * p.latency[action]
+    return float(p.holding * (waits + runs))
+
+
+def arrivals(p: Process, action: int) -> list[tuple[int, float]]:
+    return [(int(k), float(c)) for k, c in zip(p.joining[action], p.chance[action], strict=True) if k >= 0]
+
+
+def whole(p: Process) -> Explicit:
+    """States (n, slack column), numbered n by n."""
+    columns = p.steps + 1
+
+    def at(queued: int, slack: float) -> list[tuple[int, float]]:
+        """Between two columns: either, in proportion."""
+        first = (min(queued, p.max_queue) - 1) * columns
+        slack = max(slack, 0.0)
+        low = min(int(slack), p.steps - 1)
+        return [(first + low, 1.0 - (slack - low)), (first + low + 1, slack - low)]
+
+    builder = _Builder.empty()
+    for n in range(1, p.max_queue + 1):
+        for j in range(columns):
+            state = (n - 1) * columns + j
+            age = p.steps - j
+            able = [a for a in range(len(p.batch)) if _is_open(p, a, n, j, j >= p.least)]
+            for a in able:
+                left, time = n - int(p.batch[a]), float(p.blocks[a])
+                leads_to: list[tuple[int, float]] = []
+                for k, chance in arrivals(p, a):
+                    if left > 0:
+                        to = at(left + k, p.steps - age * left / n - time)
+                    elif k > 0:  # the first of k came after 1/(k+1) of the time
+                        to = at(k, p.steps - time * k / (k + 1))
+                    else:
+                        to = at(1, p.steps)
+                    leads_to += [(place, chance * part) for place, part in to]
+                idle = sum(chance for k, chance in arrivals(p, a) if left + k == 0) / p.rate
+                reward = float(p.accuracy[a]) * answered_in_time(p, a, n, j) - patience(p, a, left)
+                builder.choice(state, a, reward, time + idle, leads_to)
+            if not able:
+                to = at(n - 1, p.steps - age * (n - 1) / n) if n > 1 else at(1, p.steps)
+                builder.choice(state, LOST, 0.0, 0.0 if n > 1 else 1.0 / p.rate, to)
+    return builder.built(p.max_queue * columns)
+
+
+def line(p: Process) -> Explicit:
+    """States n: the head is as old as n − 1 arrivals take on average."""
+    builder = _Builder.empty()
+    for n in range(1, p.max_queue + 1):
+        slack = max(p.steps - (n - 1) / p.rate, 0.0)
+        able = [a for a in range(len(p.batch)) if _is_open(p, a, n, slack, True)]
+        for a in able:
+            left = n - int(p.batch[a])
+            leads_to = [(min(max(left + k, 1), p.max_queue) - 1, chance) for k, chance in arrivals(p, a)]
+            idle = sum(chance for k, chance in arrivals(p, a) if left + k == 0) / p.rate
+            reward = float(p.accuracy[a]) * answered_in_time(p, a, n, slack) - patience(p, a, left)
+            builder.choice(n - 1, a, reward, float(p.blocks[a]) + idle, leads_to)
+        if not able:
+            builder.choice(n - 1, LOST, 0.0, 0.0 if n > 1 else 1.0 / p.rate, [(max(n - 2, 0), 1.0)])
+    return builder.built(p.max_queue)
+
+
+def _is_open(p: Process, action: int, queued: int, slack: float, is_feasible: bool) -> bool:
+    if p.variant[action] == WAIT:
+        return slack >= p.least + 1
+    return bool(is_feasible and p.batch[action] <= queued and p.on_time[action, int(slack)] > POSSIBLE)

@@ -219,7 +219,7 @@ def _store(
     from stretto.planners.ramsis.task import task_of
 
     task = task_of(chosen.deployment(workers), 0)
-    planner = choice.make()
+    planner: Any = choice.make()  # all that are offered know how they make a policy, and what it depends on
     for warning in chosen.warnings:
         typer.echo(f"warning: {warning}", err=True)
     count = processes or os.cpu_count() or 1

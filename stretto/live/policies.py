@@ -30,7 +30,7 @@ NICENESS = 15
 DEATH_SIGNAL = 1  # of prctl: what a child gets when its parent dies
 
 
-class PolicyPlanner(Protocol):
+class PolicyKeeper(Protocol):
     """A planner that remembers policies and can do without one for a while."""
 
     stored: Sequence[Any]
@@ -45,7 +45,7 @@ class PolicyPlanner(Protocol):
 class PolicyMaker:
     """Serves one planner. Everything but `ask` runs on the loop."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, planner: PolicyPlanner, stored: Path | None = None):
+    def __init__(self, loop: asyncio.AbstractEventLoop, planner: PolicyKeeper, stored: Path | None = None):
         if stored is not None:
             planner.stored = load_libraries(stored)
         planner.request = self.ask

@@ -22,7 +22,7 @@ from stretto.core.worker import UNLIMITED_MEMORY
 from stretto.live.crew import Factory
 from stretto.live.engine import Engine, MakeDispatcher
 from stretto.live.generation import Served, served
-from stretto.live.policies import PolicyMaker, PolicyPlanner
+from stretto.live.policies import PolicyMaker, PolicyKeeper
 from stretto.live.replan import Replanner
 from stretto.live.witness import Evidence, Witness
 from stretto.planners.data_aware import DataAware
@@ -104,7 +104,7 @@ class Service:
             raise StrettoError(f"planner {entry.name} follows no policies; leave the file of policies out")
         self._maker: PolicyMaker | None = None
         if entry.makes_policies:
-            policy_planner = cast(PolicyPlanner, self.planner)
+            policy_planner = cast(PolicyKeeper, self.planner)
             self._maker = PolicyMaker(asyncio.get_running_loop(), policy_planner, options.policies)
         if options.data_aware and not looks_at_evidence(self.planner):
             self.planner = DataAware(self.planner)

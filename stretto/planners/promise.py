@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
@@ -47,15 +47,6 @@ class PolicyPlanner(Protocol):
     def __call__(self, view: View) -> Plan: ...
 
     def policies(self) -> Mapping[tuple[str, str], Policy]: ...
-
-    @property
-    def options(self) -> Any:
-        """How policies are computed; a file of policies tells it."""
-        ...
-
-    def make(self, task: Any, options: Any, load: float, /) -> Any:
-        """One policy."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)

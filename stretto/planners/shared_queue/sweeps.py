@@ -13,7 +13,8 @@ from stretto.planners.ramsis.compiled import compiled
 def in_time_of(n: Any, slack: Any, b: Any, steps: Any, on_time: Any) -> Any:
     """How many of the first b of n are in time, the head's slack being such: their ages are spread evenly.
 
-    By Simpson's rule over the first, the middle and the last one; exact where the first is sure to be in time.
+    The first and the last count for themselves, and Simpson's rule over them and the middle for those in between; exact
+    for two, and where the first is sure to be in time.
     """
     low = min(int(slack), steps - 1)
     first = on_time[low] + (slack - low) * (on_time[low + 1] - on_time[low])
@@ -22,13 +23,13 @@ def in_time_of(n: Any, slack: Any, b: Any, steps: Any, on_time: Any) -> Any:
     if b == 1:
         return first
     age = steps - slack
-    middle = steps - age * (1.0 - 0.5 * (b - 1) / n)
-    low = min(int(middle), steps - 1)
-    total = first + 4.0 * (on_time[low] + (middle - low) * (on_time[low + 1] - on_time[low]))
-    last = steps - age * (1.0 - (b - 1) / n)
-    low = min(int(last), steps - 1)
-    total += on_time[low] + (last - low) * (on_time[low + 1] - on_time[low])
-    return total * b / 6.0
+    own = steps - age * (1.0 - 0.5 * (b - 1) / n)
+    low = min(int(own), steps - 1)
+    middle = on_time[low] + (own - low) * (on_time[low + 1] - on_time[low])
+    own = steps - age * (1.0 - (b - 1) / n)
+    low = min(int(own), steps - 1)
+    last = on_time[low] + (own - low) * (on_time[low + 1] - on_time[low])
+    return first + last + (b - 2) * (first + 4.0 * middle + last) / 6.0
 
 
 @compiled

@@ -99,10 +99,20 @@ class _Builder:
 
 
 def answered_in_time(p: Process, action: int, queued: int, slack: float) -> float:
-    """Of the batch's queries: the i-th of n has age a·(1 − i/n)."""
-    places = np.arange(p.batch[action])
+    """Of the batch's queries, the i-th of n being of age a·(1 − i/n). Those between the first and the last one are taken
+    by Simpson's rule.
+    """
+    size = int(p.batch[action])
+    first, middle, last = in_time_at(p, action, queued, slack, (size - 1) * np.array([0.0, 0.5, 1.0])).tolist()
+    if size <= 1 or first >= 1.0:
+        return float(size * first)
+    return float(first + last + (size - 2) * (first + 4 * middle + last) / 6)
+
+
+def in_time_at(p: Process, action: int, queued: int, slack: float, places: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The chance of being in time by place in the queue, 0 being the head."""
     own = p.steps - (p.steps - slack) * (1.0 - places / queued)
-    return float(np.interp(own, np.arange(p.steps + 1), p.on_time[action]).sum())
+    return np.interp(own, np.arange(p.steps + 1), p.on_time[action])
 
 
 def patience(p: Process, action: int, left: int) -> float:

@@ -40,11 +40,11 @@ def test_an_expected_queue_keeps_its_own_policy(prior: float) -> None:
 
 def test_a_queue_that_shows_a_burst_takes_cells_of_the_higher_load() -> None:
     table = believed(ladder(), SLO_NS, 5.0)
-    # 18 more came within 50 ms: (18 + 5) / (5 + 5) of 100 are 230 queries a second, which the policy for 400 covers.
-    assert table.variant[19, 5] == 2
-    assert table.variant[13, 5] == 1  # 170: 200 covers it
-    assert table.variant[6, 5] == 0
-    assert table.variant[79, 0] == 2  # 560 and no policy covers it: the highest
+    # 5 were expected within 50 ms. 28 more came; less two deviations, (28 − 4.5 + 5) / (5 + 5) of 100 are 285.
+    assert table.variant[29, 5] == 2  # 400 is nearer than 200, by ratio
+    assert table.variant[15, 5] == 1  # 145: above √2 · 100
+    assert table.variant[14, 5] == 0  # 135
+    assert table.variant[79, 0] == 2  # 511, and no policy is nearer than the highest
     assert table.variant.shape == (80, 11)
     # Lower policies have shorter tables, whose last row holds on.
     longer = believed([marked(100.0, 0, 20), marked(1e9, 1, 80)], SLO_NS, 1e12)
@@ -62,7 +62,7 @@ def test_the_measured_load_is_the_least_that_is_believed() -> None:
     assert load.shape == (30, 11) and (load >= 100.0).all()
     assert (load[:2] == 100.0).all()
     assert load[29, 10] == pytest.approx(100.0 * (28 + 20) / 20)  # a head that has just come
-    assert load[29, 0] == pytest.approx(100.0 * (28 + 20) / (10 + 20))
+    assert load[29, 0] == pytest.approx(100.0 * (28 - 2 * 10**0.5 + 20) / (10 + 20))
 
 
 def test_a_strong_prior_needs_more_to_be_moved() -> None:

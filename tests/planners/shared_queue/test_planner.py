@@ -229,7 +229,7 @@ def test_a_burst_asks_for_what_is_above_and_takes_it_in_when_it_comes() -> None:
     while len(asked) > len(planner._libraries[task.application, task.kind, task.workers].policies):
         planner.add(task, planner.make(task, planner.options, asked[-1]))
         after = only_table(at_load(planner, deployment, 100.0))
-    assert all(low < high for low, high in pairwise(asked)) and asked[-1] >= task.capacity()
+    assert all(low < high for low, high in pairwise(asked)) and asked[-1] > 5 * asked[0]
     assert in_force(planner) == asked[0]
     assert (after.variant[:2] == before.variant[:2]).all()  # one query alone tells of no burst
     accuracy = np.array([0.0, *task.accuracy])
@@ -327,14 +327,14 @@ def test_slower_workers_are_a_higher_load_with_less_slack() -> None:
 
 def test_a_burst_that_the_measured_load_lags_behind() -> None:
     """What the queue shows is believed at once; by the measured load alone far more is lost."""
-    deployment = small_deployment(20)
+    deployment = small_deployment(12)
     capacity = task_of(deployment, 0).capacity()
     low = 0.1 * capacity
     source = Load(TwoLevel(low, 0.75 * capacity, 1.0, 0.3))
     lost = {}
     for prior in (0.0, 20.0):
-        planner = shared(prior, slack_steps=30)
-        run = simulate(deployment, planner, source, seconds=20, seed=2, replan_s=0.1, expected_rates=(low,)).summary
+        planner = shared(prior)
+        run = simulate(deployment, planner, source, seconds=10, seed=2, replan_s=0.1, expected_rates=(low,)).summary
         lost[prior] = run.bad_rate
     assert lost[20.0] < 0.01 and lost[0.0] > 3 * lost[20.0] + 0.005
 

@@ -12,7 +12,9 @@ from stretto.planners.ramsis.task import Task
 from stretto.planners.shared_queue import process as process_module
 from stretto.planners.shared_queue.options import MAX_QUEUE
 from stretto.planners.shared_queue.process import WAIT, arrivals_of, in_time, process_of
+from stretto.planners.shared_queue.sweeps import in_time_of
 from tests.planners.ramsis.tasks import small_task
+from tests.planners.shared_queue.explicit import in_time_at
 
 LAWS = (Poisson(), Gamma(0.5), Gamma(0.1))
 
@@ -115,3 +117,16 @@ def test_noise_lets_heads_hope_for_longer() -> None:
     noisy = process_of(two_variants(), Poisson(), 100.0, 4, 60, noise=0.2)
     assert noisy.least < sure.least == 10
     assert (noisy.on_time[1, 11:20] < 1).any() and noisy.on_time[1, -1] == 1.0
+
+
+def test_a_batch_of_queries_that_may_be_late() -> None:
+    """Three of them stand for all: close to the sum over every one, and exact for two or where the head is in time."""
+    p = process_of(small_task(), Poisson(), 300.0, 3, 60, noise=0.15)
+    for action in range(1, len(p.batch)):
+        size = int(p.batch[action])
+        for queued in (size, size + 3, 40):
+            for slack in (p.least, 20, 33.4, 60):
+                found = in_time_of(queued, float(slack), size, p.steps, p.on_time[action])
+                chances = in_time_at(p, action, queued, slack, np.arange(size))
+                close = 1e-12 if size <= 2 or chances[0] >= 1 else 0.05 * size
+                assert found == pytest.approx(chances.sum(), abs=close)

@@ -96,7 +96,9 @@ class Choice:
         from stretto.planners.promise import PolicyPlanner
         from stretto.planners.registry import planner_entry
 
-        planner = planner_entry(self.name).make(self.options)
+        entry = planner_entry(self.name)
+        steady = {"prior": 0} if any(option.name == "prior" for option in entry.options) else {}  # the load is known
+        planner = entry.make(steady | self.options)
         assert isinstance(planner, PolicyPlanner), "only planners with policies are offered"
         return planner
 

@@ -41,8 +41,8 @@ OVERLOAD = 0.95  # of what the workers can answer at most, from where on small b
 GOOD_PACE = 0.97  # of the best pace: a batch that reaches it is large enough
 BUSY = 0.8  # of what the workers can answer
 LEAST_SLOW, MOST_SLOW = 0.7, 4.0
-LEAST_LOAD = 0.02  # of what the workers can answer: below this all policies are much the same
-HIGHEST = 1.05  # and above
+QUIET = 0.1  # of what the workers can answer with the most accurate variant: below this all policies are the same
+HIGHEST = 1.05  # of what they can answer at most: and above
 
 Request = Callable[[Task, Options, float], None]
 Key = tuple[str, str, int]  # application, kind, workers
@@ -200,7 +200,7 @@ class SharedQueue:
             self._libraries[key] = self._library(task, is_whole)
         library = self._libraries[key]
         capacity = task.capacity()
-        wanted = min(max(load, LEAST_LOAD * capacity), HIGHEST * capacity)
+        wanted = min(max(load, QUIET * capacity_of_best(task)), HIGHEST * capacity)
         least = wanted / math.sqrt(RUNG) if self.prior > 0 else wanted
         found = library.covering(least * (1 - 1e-9))
         if found is not None and (wanted <= library.complete_to or found.load <= least * RUNG * (1 + 1e-9)):
@@ -280,6 +280,12 @@ def overload_floors(task: Task, slow: float) -> tuple[float, ...]:
         return ()
     enough = int(np.argmax(pace >= GOOD_PACE * pace.max())) + 1
     return (OVERLOAD * float(pace.max()) * 1e9 * task.workers / slow,) * enough
+
+
+def capacity_of_best(task: Task) -> float:
+    """Queries/s that all workers answer with the most accurate variant that is quick enough."""
+    able = [m for m in np.argsort(-task.accuracy) if 0 < task.latency_ns[m, 1] <= task.slo_ns]
+    return task.only([int(able[0])]).capacity()
 
 
 def slow_down(view: View) -> float:

@@ -35,6 +35,8 @@ LOST_SHARE = 0.01
 PRESSURE_STEP = 1.25
 PRESSURE_RELIEF = 0.98
 MOST_PRESSURE = 4.0
+SOFTNESS = 0.4  # of a price: how far around it a step is taken in part
+PRICE_STEPS = 50  # bisections
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,27 +177,31 @@ def _ratios(view: View, pressure: float) -> tuple[tuple[int, ...], ...]:
 def worker_shares(pace: Pace, rates: list[float]) -> list[float]:
     """The share of all worker time that each application should have: upgrades are bought where they bring most.
 
-    Every query starts on the cheapest variant. Steps to better ones are taken in order of accuracy gained per worker
-    time until the time is used up; what is left over is shared in proportion.
+    Every query starts on the cheapest variant. Steps to better ones are taken at one price, accuracy gained per worker
+    time, for all; the price is that at which the time is used up. Around the price that a step is worth it is taken in
+    part, because queues round the corners off: of two applications that gain nearly alike, both have some.
     """
     if len(rates) == 1:
         return [1.0]
-    spent = np.zeros(len(rates))
-    upgrades: list[tuple[float, int, float]] = []
-    for application, rate in enumerate(rates):
-        points = frontier(pace, application)
-        spent[application] = rate * points[0][0]
-        for before, after in pairwise(points):
-            upgrades.append((-_slope(before, after), application, rate * (after[0] - before[0])))
-    left = len(pace.deployment.workers) - float(spent.sum())
-    for _, application, cost in sorted(upgrades):
-        if left <= 0:
-            break
-        taken = min(cost, left)
-        spent[application] += taken
-        left -= taken
-    total = float(spent.sum())
-    return [value / total for value in spent.tolist()]
+    fronts = [frontier(pace, application) for application in range(len(rates))]
+    steps = [(number, _slope(before, after), after[0] - before[0]) for number, points in enumerate(fronts)
+             for before, after in pairwise(points)]  # fmt: skip
+
+    def spent(price: float) -> NDArray[np.float64]:
+        time = np.array([rate * points[0][0] for rate, points in zip(rates, fronts, strict=True)])
+        for number, worth, cost in steps:
+            part = ((1 + SOFTNESS) * worth - price) / (2 * SOFTNESS * worth)
+            time[number] += rates[number] * cost * min(max(part, 0.0), 1.0)
+        return time
+
+    low, high = 0.0, (1 + SOFTNESS) * max((worth for _, worth, _ in steps), default=1.0)
+    if spent(low).sum() > len(pace.deployment.workers):
+        for _ in range(PRICE_STEPS):
+            middle = (low + high) / 2
+            low, high = (middle, high) if spent(middle).sum() > len(pace.deployment.workers) else (low, middle)
+    time = spent(high if low > 0 else low)
+    total = float(time.sum())
+    return [value / total for value in time.tolist()]
 
 
 def frontier(pace: Pace, application: int, kind: str | None = None) -> list[tuple[float, float, int]]:

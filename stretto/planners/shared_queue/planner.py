@@ -31,7 +31,7 @@ from stretto.planners.shared_queue.options import Options
 from stretto.planners.shared_queue.policy import make_policy
 
 RUNG = 1.08  # policies made on demand are for loads this factor apart
-PART_RUNG = 1.15  # and for parts of the pool this factor apart
+PART_RUNG = 1.05  # and for parts of the pool this factor apart
 SLOW_RUNG = 1.05
 BURST_RUNG = RUNG**4  # loads that a burst may bring are told apart by this factor
 MOST_BURST = 6.0  # times the load; a queue that tells of more has the policy for so much
@@ -124,7 +124,8 @@ class SharedQueue:
                     workers[number] = task.workers
         fallback = self._fallback(view)  # asked each time: it follows the load too
         complete = all(policy is not None for policy in chosen.values())
-        what = (tuple((key, id(policy)) for key, policy in chosen.items()), slow, None if complete else id(fallback))
+        policies = tuple((key, id(policy)) for key, policy in chosen.items())
+        what = (policies, slow, None if complete else id(fallback))
         if self._last is None or self._last[0] != what:
             self._chosen = {
                 (deployment.applications[number].name, kind): policy
@@ -279,7 +280,9 @@ def overload_floors(task: Task, slow: float) -> tuple[float, ...]:
     if pace.max() <= 0:
         return ()
     enough = int(np.argmax(pace >= GOOD_PACE * pace.max())) + 1
-    return (OVERLOAD * float(pace.max()) * 1e9 * task.workers / slow,) * enough
+    most = float(pace.max()) * 1e9 * task.workers / slow
+    chance = math.sqrt(most / (RATE_WINDOW_NS / 1e9))  # by which the measured load may be too high
+    return (OVERLOAD * most + chance,) * enough
 
 
 def capacity_of_best(task: Task) -> float:

@@ -38,6 +38,10 @@ class _Tried:
     batch: NDArray[np.int32]
     seen: Seen
 
+    def keeps(self, options: Options) -> bool:
+        """Whether as few are late as may be, surely."""
+        return self.seen.expectation().late <= options.max_late
+
 
 def make_policy(task: Task, options: Options, load: float, workers: float | None = None) -> Policy:
     """The policy for a load in queries/s. `workers`: the part of the pool that is this application's, if not all."""
@@ -51,17 +55,17 @@ def make_policy(task: Task, options: Options, load: float, workers: float | None
 
     best = first = tried(0.0)
     hopeful = load < HOPEFUL * own.capacity()
-    if first.seen.late > options.max_late and hopeful:
+    if not first.keeps(options) and hopeful:
         low, high = 0.0, MOST_MARGIN
         found = [first, tried(high, first.solution)]
-        for _ in range(MARGIN_STEPS if found[-1].seen.late <= options.max_late else 1):
+        for _ in range(MARGIN_STEPS if found[-1].keeps(options) else 1):
             middle = tried((low + high) / 2, found[-1].solution)
             found.append(middle)
-            if middle.seen.late <= options.max_late:
+            if middle.keeps(options):
                 high = middle.margin
             else:
                 low = middle.margin
-        kept_promise = [one for one in found if one.seen.late <= options.max_late]
+        kept_promise = [one for one in found if one.keeps(options)]
         best = max(kept_promise or found, key=lambda one: one.seen.correct)
     slack_ns = (np.arange(options.slack_steps + 1) * _step_ns(task, options)).astype(np.int64)
     return Policy(load, slack_ns, best.variant, best.batch, best.seen.expectation())

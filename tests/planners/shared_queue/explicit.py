@@ -99,8 +99,8 @@ class _Builder:
 
 
 def answered_in_time(p: Process, action: int, queued: int, slack: float) -> float:
-    """Of the batch's queries, the i-th of n being of age a·(1 − i/n). Those between the first and the last one are taken
-    by Simpson's rule.
+    """Of the batch's queries, the i-th of n being of age a·(1 − i/n). Those between the first and the last are
+    taken by Simpson's rule.
     """
     size = int(p.batch[action])
     first, middle, last = in_time_at(p, action, queued, slack, (size - 1) * np.array([0.0, 0.5, 1.0])).tolist()

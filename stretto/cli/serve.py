@@ -36,6 +36,10 @@ def serve(
     threads: Annotated[int, typer.Option(metavar="N", min=1, max=1024, help="That a worker gives a model.")] = 1,
     device: Annotated[str, typer.Option(metavar="DEVICE", help="cpu or cuda.")] = "cpu",
     planner: Annotated[str, typer.Option(metavar="NAME", help="See stretto planners.")] = "shared_queue",
+    replan_ms: Annotated[
+        float | None,
+        typer.Option(metavar="MS", min=2, max=3_600_000, help="How often to plan; else as the planner is made for."),
+    ] = None,
     data_aware: Annotated[
         bool, typer.Option("--data-aware", help="Choose by evidence of each query's class (extra: evidence).")
     ] = False,
@@ -119,6 +123,7 @@ def serve_options(values: dict[str, Any], said: ServeConfig) -> ServeOptions:
         values["repository"],
         planner_options=said.planner_options,
         only=tuple(values["variant"] or ()),
+        replan_s=None if values["replan_ms"] is None else values["replan_ms"] / 1000,
         policies=values["policies"],
         data_aware=values["data_aware"],
         worker_memory_bytes=UNLIMITED_MEMORY if memory_mb is None else round(memory_mb * 1e6),

@@ -126,6 +126,8 @@ def _planner(table: Fields | None, values: dict[str, Any]) -> dict[str, bool | i
     if table is None:
         return {}
     values["planner"] = table.choice("name", NAMES)
+    if table.has("replan_ms"):
+        values["replan_ms"] = table.number("replan_ms", 2, 3_600_000)
     found: dict[str, bool | int | float] = {}
     options = planner_entry(values["planner"]).options
     for option in options:
@@ -137,5 +139,5 @@ def _planner(table: Fields | None, values: dict[str, Any]) -> dict[str, bool | i
             found[option.name] = table.integer(option.name, int(option.low), int(option.high))
         else:
             found[option.name] = table.number(option.name, option.low, option.high)
-    table.done(["name", *(option.name for option in options)])
+    table.done(["name", "replan_ms", *(option.name for option in options)])
     return found

@@ -17,6 +17,7 @@ from stretto.repository.stored_evidence import Vectors, load_vectors
 
 log = logging.getLogger("stretto.evidence")
 
+LARGEST = 1e12  # of a feature: squares of differences must stay numbers
 WITHOUT = "is served without data-awareness"
 
 
@@ -90,5 +91,7 @@ def neighbours(
     if vectors.mean is not None and vectors.components is not None:
         projection = Projection(vectors.mean, vectors.components)
     rows = vectors.stored * np.float32(scale) + vectors.low
+    if not np.isfinite(rows).all() or np.abs(rows).max(initial=0.0) > LARGEST:  # Faiss would end the process
+        raise StrettoError("its evidence holds numbers that are no features; build it again")
     features = Features(source_of(application, variant, layer), projection)
     return Neighbours(features, Index(index, rows, k), vectors.labels.astype(np.int64))

@@ -7,6 +7,7 @@ takes seconds of a core, and compiling what makes them takes more, under the int
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ctypes
 import logging
 import multiprocessing
@@ -37,6 +38,10 @@ class PolicyKeeper(Protocol):
     request: Any
 
     def add(self, task: Any, policy: Any) -> None: ...
+
+    def missed(self, task: Any, load: float) -> None:
+        """It was not made, and may be asked for again."""
+        ...
 
     @staticmethod
     def make(task: Any, options: Any, load: float) -> Any: ...
@@ -75,8 +80,15 @@ class PolicyMaker:
         self._rest()
 
     def _note(self, task: Any, options: Any, load: float) -> None:
-        self._asked = [*self._asked[-MAX_ASKED + 1 :], (task, options, load)]
+        self._asked.append((task, options, load))
+        if len(self._asked) > MAX_ASKED:
+            forgotten, _, at_load = self._asked.pop(0)
+            self._planner.missed(forgotten, at_load)
         self._next()
+
+    def forget(self) -> None:
+        """What was asked for belongs to a deployment that is no longer served."""
+        self._asked.clear()
 
     def _next(self) -> None:
         if self._running or self._is_closed:
@@ -88,19 +100,32 @@ class PolicyMaker:
             if self._pool is not None:
                 self._idle = self._loop.call_later(IDLE_S, self._rest)
             return
-        if self._pool is None:
-            self._pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _step_back)
         task, options, load = self._asked.pop()
+        made = self._submitted(task, options, load)
         self._running = True
-        made = self._pool.submit(self._planner.make, task, options, load)
-        made.add_done_callback(lambda done: self._call(self._made, task, done))
+        made.add_done_callback(lambda done: self._call(self._made, task, load, done))
+
+    def _submitted(self, task: Any, options: Any, load: float) -> Future[Any]:
+        """To the process; one that died while it had nothing to do is replaced."""
+        for _ in range(2):
+            if self._pool is None:
+                self._pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _step_back)
+            try:
+                return self._pool.submit(self._planner.make, task, options, load)
+            except BrokenProcessPool:
+                self._rest()
+        lost: Future[Any] = Future()
+        lost.set_exception(StrettoError("its process ended at once"))
+        return lost
 
     def _call(self, *what: Any) -> None:
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(*what)
 
-    def _made(self, task: Any, done: Future[Any]) -> None:
+    def _made(self, task: Any, load: float, done: Future[Any]) -> None:
         self._running = False
+        if self._is_closed:
+            return
         try:
             if not done.cancelled():
                 self._planner.add(task, done.result())
@@ -110,6 +135,7 @@ class PolicyMaker:
             if not self._is_failing:
                 log.warning("a policy for %s could not be made (%s); others serve", task.application, error)
             self._is_failing = True
+            self._planner.missed(task, load)
             if isinstance(error, BrokenProcessPool):
                 self._rest()
         self._next()
@@ -132,4 +158,6 @@ def _step_back() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is for the server, which ends this one
     os.nice(NICENESS)
     if sys.platform == "linux":
+        with contextlib.suppress(OSError):
+            os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))  # niceness counts among one session's only
         ctypes.CDLL(None).prctl(DEATH_SIGNAL, signal.SIGKILL)

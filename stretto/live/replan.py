@@ -23,7 +23,7 @@ class Replanner:
     def __init__(self, engine: Engine, planner: Planner, period_s: float):
         self._engine = engine
         self._planner = planner
-        self._period_s = period_s
+        self.period_s = period_s
         self._task: asyncio.Task[None] | None = None
         self._before: tuple[Generation, Telemetry] | None = None
         self._is_failing = False
@@ -37,7 +37,7 @@ class Replanner:
 
     async def _run(self) -> None:
         while True:
-            await asyncio.sleep(self._period_s)
+            await asyncio.sleep(self.period_s)
             await self.replan()
 
     async def replan(self) -> None:

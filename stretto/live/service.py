@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,8 +23,9 @@ from stretto.core.worker import UNLIMITED_MEMORY
 from stretto.live.crew import Factory
 from stretto.live.engine import Engine, MakeDispatcher
 from stretto.live.generation import Served, served
-from stretto.live.policies import PolicyMaker, PolicyKeeper
+from stretto.live.policies import PolicyKeeper, PolicyMaker
 from stretto.live.replan import Replanner
+from stretto.live.watched import signature
 from stretto.live.witness import Evidence, Witness
 from stretto.planners.data_aware import DataAware
 from stretto.planners.registry import planner_entry
@@ -36,6 +38,8 @@ log = logging.getLogger("stretto.live")
 DEFAULT_PLANNER = "shared_queue"
 EXECUTORS = ("thread", "process")
 DRAIN_STEP_S = 0.01
+WINDOW_SHARE = 1 / 3  # of the shortest SLO
+LEAST_WINDOW_S = 0.002
 FINISH_S = 60.0  # at most, for what waits for an application that goes
 
 
@@ -65,6 +69,7 @@ class ServiceOptions:
     data_aware: bool = False  # accuracies by class for a planner that does not look at evidence itself
     policies: Path | None = None  # a file of stretto plan --out, for a planner that follows policies
     only: tuple[str, ...] = ()  # variants to serve, as NAME or APPLICATION/NAME; none: all
+    replan_s: float | None = None  # how often the planner is asked; None: as often as it is made for
     hang_s: float = 10.0
     reload_s: float = 2.0  # how often the repository is looked at; 0: only when told
     correction: float = 0.02
@@ -76,6 +81,10 @@ class ServiceOptions:
             raise StrettoError(f"workers is {self.workers}; it must be from 1 to 1024, or 0 for the default")
         if not 1 <= self.threads <= MAX_THREADS:
             raise StrettoError(f"threads is {self.threads}; it must be from 1 to {MAX_THREADS}")
+        if self.replan_s is not None and not LEAST_WINDOW_S <= self.replan_s <= 3600:
+            raise StrettoError(
+                f"the planner is asked each {LEAST_WINDOW_S * 1e3:g} ms to an hour, not {self.replan_s} s"
+            )
         if not self.hang_s > 0 or not self.reload_s >= 0:
             raise StrettoError("hang_s must be above 0, and reload_s must not be negative")
 
@@ -123,7 +132,10 @@ class Service:
         self.engine.on_broken = self._found_broken
         if looks_at_evidence(self.planner):
             self.engine.witness = Witness(self.engine.loop, self.engine.classified)
-        self._replanner = Replanner(self.engine, self.planner, entry.replan_s or 0) if entry.replan_s else None
+        self._entry = entry
+        period_s = self._period_s(ready)
+        self._replanner = Replanner(self.engine, self.planner, period_s) if period_s else None
+        self._tell_unused()
 
     # -- life --------------------------------------------------------------------------------------------------------
 
@@ -257,7 +269,25 @@ class Service:
         await self._witness_all(ready)
         self.files = {files.name: files for files in ready.files}
         self._read = repository
+        if self._maker is not None:
+            self._maker.forget()
+        if self._replanner is not None:
+            self._replanner.period_s = self._period_s(ready)
         self.engine.replace(ready, plan)
+
+    def _period_s(self, ready: Served) -> float:
+        """How often to plan; 0: once. Who waits for the next window waits for a part of the shortest SLO at most."""
+        if self.options.replan_s is not None:
+            return self.options.replan_s
+        shortest_s = min(application.slo_ns for application in ready.deployment.applications) / 1e9
+        usual_s = self._entry.replan_s or 0.0
+        return min(usual_s, max(WINDOW_SHARE * shortest_s, LEAST_WINDOW_S)) if self._entry.by_windows else usual_s
+
+    def _tell_unused(self) -> None:
+        """A file of policies that nothing here can use is a mistake, though a server can do without."""
+        inner = self.planner.planner if isinstance(self.planner, DataAware) else self.planner
+        if self.options.policies is not None and not getattr(inner, "uses_stored", True):
+            log.warning("%s: none of these policies is for what is served here", self.options.policies.name)
 
     async def _witness_all(self, ready: Served) -> None:
         """Load the evidence of what will be served. An application that has none is told of, and served without."""
@@ -366,22 +396,5 @@ def looks_at_evidence(planner: Planner) -> bool:
 def _loaded_evidence(files: Sequence[ApplicationFiles]) -> dict[str, Evidence]:
     from stretto.evidence.load import load_evidence
 
-    loaded = {each.name: load_evidence(each) for each in files}
+    loaded = {each.name: load_evidence(each) for each in files if math.prod(each.output.shape) == each.classes > 0}
     return {name: evidence for name, evidence in loaded.items() if evidence is not None}
-
-
-def signature(repository: Repository) -> int:
-    """A number that changes when a file of the repository does, or one comes or goes."""
-    seen: list[tuple[str, int, int]] = []
-    root = Path(repository.reference)
-    roots = [root] if root.is_dir() else [files.folder for files in repository.applications]
-    for folder in roots:
-        for path, names, files in os.walk(folder):
-            names.sort()
-            for name in sorted(files):
-                try:
-                    found = os.stat(os.path.join(path, name))
-                except OSError:
-                    continue
-                seen.append((os.path.join(path, name), found.st_mtime_ns, found.st_size))
-    return hash(tuple(seen))

@@ -88,7 +88,11 @@ class Witness:
         if batch:
             evidence = self._evidence.get(batch[0].application)
             future = self._thread.submit(_posterior, evidence, [request.inputs for request in batch])
-            future.add_done_callback(lambda done: self._loop.call_soon_threadsafe(self._done, batch, done))
+            future.add_done_callback(lambda done: self._call(batch, done))
+
+    def _call(self, batch: list[Request], done: object) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._done, batch, done)
 
     def _done(self, batch: list[Request], done: object) -> None:
         name = batch[0].application
@@ -105,7 +109,10 @@ class Witness:
                     query.theta = tuple(theta[first + query.row].tolist())
                 first += request.rows
             self.seen += first
-            self._told(batch)
+            try:
+                self._told(batch)
+            except Exception:  # evidence goes on, whatever became of these
+                log.exception("evidence for %s could not be told", name)
         self._next()
 
 

@@ -73,4 +73,7 @@ def promise_of(planner: PolicyPlanner, deployment: Deployment, load: float) -> P
     table = select.tables[0] if isinstance(select, Tables) else select
     assert isinstance(table, Table), "a policy is followed as a table"
     expected = found[0].expectation
-    return Promise(len(deployment.workers), load, expected.accuracy, expected.violation, table)
+    violation = expected.violation
+    if found[0].load < load:  # it is for the most that the workers can answer; what comes beyond has no answer in time
+        violation = 1.0 - (1.0 - violation) * found[0].load / load
+    return Promise(len(deployment.workers), load, expected.accuracy, violation, table)

@@ -47,6 +47,7 @@ class Entry:
     knows_network: bool = False  # plans with control and data delay by itself
     replan_s: float | None = None
     chooses_variants: bool = False  # among all of an application, so that none can be named
+    by_windows: bool = False  # queries wait for the next plan, so SLOs bound how long that may take
     makes_policies: bool = False  # remembers policies, and can have them made elsewhere
     needs_responses: bool = False  # goes by response latencies that a driver measures for it beforehand
 
@@ -262,6 +263,7 @@ ENTRIES = (
         ),
         replan_s=0.1,
         chooses_variants=True,
+        by_windows=True,
     ),
     Entry(
         "grouped",
@@ -271,6 +273,7 @@ ENTRIES = (
         (*_WINDOW_OPTIONS, _EXACT_GROUPS, _MAX_GROUP, _CAUTION),
         replan_s=0.1,
         chooses_variants=True,
+        by_windows=True,
     ),
     Entry(
         "lo_priority",
@@ -280,6 +283,7 @@ ENTRIES = (
         _WINDOW_OPTIONS,
         replan_s=0.1,
         chooses_variants=True,
+        by_windows=True,
     ),
     Entry(
         "lo_edf",
@@ -289,6 +293,7 @@ ENTRIES = (
         _WINDOW_OPTIONS,
         replan_s=0.1,
         chooses_variants=True,
+        by_windows=True,
     ),
     Entry(
         "max_acc_edf",
@@ -298,6 +303,7 @@ ENTRIES = (
         _WINDOW_OPTIONS,
         replan_s=0.1,
         chooses_variants=True,
+        by_windows=True,
     ),
 )
 

@@ -44,7 +44,7 @@ def written(folder: Path, text: str) -> Path:
 
 def test_every_option_of_the_command_can_stand_in_the_file() -> None:
     options = set(serve.__annotations__) - {"ctx", "repository", "config", "return", "max_body_mb"}
-    assert options == {"planner", *(key for keys in KEYS.values() for key in keys)}
+    assert options == {"planner", "replan_ms", *(key for keys in KEYS.values() for key in keys)}
 
 
 def test_what_it_says_is_done(tmp_path: Path) -> None:

@@ -21,8 +21,9 @@ from stretto.dispatch.dispatcher import Dispatcher
 from stretto.live.crew import Factory
 from stretto.live.generation import NoSuchVariant
 from stretto.live.requests import Request
-from stretto.live.service import Service, ServiceOptions, State, signature
+from stretto.live.service import Service, ServiceOptions, State
 from stretto.live.threads import ThreadExecutor
+from stretto.live.watched import signature
 from stretto.repository.read import read_repository, zoo_folder
 from tests.live.real import Awaited, asked, conserved, sample, until, within
 from tests.repository.build import APP, KIND, Built, build

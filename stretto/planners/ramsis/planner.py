@@ -77,10 +77,16 @@ class Ramsis:
         return make_policy(task, options, load)
 
     def add(self, task: Task, policy: Policy) -> None:
-        """A policy that was asked for has been made."""
+        """A policy that was asked for has been made; one for another deployment than that in use is not taken."""
         key = (task.application, task.kind, task.workers)
-        if key in self._libraries:
-            self._libraries[key] = self._libraries[key].added(policy)
+        library = self._libraries.get(key)
+        if library is not None and library.task.described() == task.described():
+            self._libraries[key] = library.added(policy)
+
+    def missed(self, task: Task, load: float) -> None:
+        """A policy that was asked for could not be made; it may be asked for again."""
+        key = (task.application, task.kind, task.workers)
+        self._asked.discard((*key, load))
 
     def policies(self) -> dict[tuple[str, str], Policy]:
         """The policies in force, by application and worker kind."""

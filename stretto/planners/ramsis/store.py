@@ -7,6 +7,7 @@ with the first thing that differs: following them would break their promises sil
 from __future__ import annotations
 
 import json
+import math
 import os
 import zipfile
 from collections.abc import Sequence
@@ -24,6 +25,8 @@ from stretto.planners.ramsis.task import Task
 
 FORMAT = 1
 MAX_BYTES = 1 << 30
+LARGEST = 1e12  # of a load
+LONGEST_NS = 10**15  # of a slack
 FIGURES = ("accuracy", "late", "correct", "full")
 Path = str | os.PathLike[str]
 
@@ -75,6 +78,8 @@ def load_libraries(path: Path) -> tuple[Stored, ...]:
     name = os.path.basename(path)
     try:
         with zipfile.ZipFile(path) as archive:
+            for member in archive.infolist():
+                _check_size(archive, member)
             if sum(member.file_size for member in archive.infolist()) > MAX_BYTES:
                 raise StrettoError(f"{name}: too large for a file of policies")
         with np.load(path, allow_pickle=False) as arrays:
@@ -82,12 +87,22 @@ def load_libraries(path: Path) -> tuple[Stored, ...]:
             if head["format"] != FORMAT:
                 raise StrettoError(f"{name}: written by another version; make the policies anew")
             return tuple(_stored(name, number, told, arrays) for number, told in enumerate(head["libraries"]))
-    except OSError as error:
-        raise StrettoError(f"{name}: cannot be read ({error.strerror or 'not a file of policies'})") from None
     except StrettoError:
         raise
-    except (ValueError, KeyError, TypeError, IndexError, zipfile.BadZipFile, EOFError):
+    except OSError as error:
+        raise StrettoError(f"{name}: cannot be read ({error.strerror or 'not a file of policies'})") from None
+    except Exception:  # zipfile, zlib, json and numpy raise a dozen kinds on files that are cut short or made up
         raise StrettoError(f"{name}: not a file of policies, or damaged") from None
+
+
+def _check_size(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> None:
+    """What an array's header asks for is what is there, so that no more memory is taken than the file has."""
+    with archive.open(member) as file:
+        version = np.lib.format.read_magic(file)
+        reads = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+        shape, _, dtype = reads[version](file)
+        if dtype.kind not in "iuf" or math.prod(shape) * dtype.itemsize != member.file_size - file.tell():
+            raise ValueError("the header does not tell what is there")
 
 
 def matching(stored: Sequence[Stored], task: Task, options: Recipe) -> Library:
@@ -130,12 +145,19 @@ def _stored(name: str, number: int, told: Any, arrays: Any) -> Stored:
     variant, batch = arrays[f"{number}.variant"], arrays[f"{number}.batch"]
     figures = arrays[f"{number}.expectation"]
     variants = tuple(str(one) for one in told["variants"])
+    numbers = np.concatenate([load.ravel(), figures.ravel(), [float(told["complete to"])]])
     sound = (
-        len(load) > 0
+        all(array.dtype.kind in "iu" for array in (slack, variant, batch))
+        and bool(np.isfinite(numbers).all())
+        and bool((np.abs(numbers) <= LARGEST).all())
+        and load.ndim == 1
+        and len(load) > 0
+        and bool((load > 0).all())
         and bool((np.diff(load) > 0).all())
         and len(slack) > 1
         and bool((np.diff(slack) > 0).all())
         and slack[0] == 0
+        and int(slack[-1]) <= LONGEST_NS
         and variant.shape == batch.shape
         and variant.ndim == 3
         and variant.shape[0] == len(load)

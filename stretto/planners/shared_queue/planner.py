@@ -94,10 +94,21 @@ class SharedQueue:
         return make_policy(task, options, load)
 
     def add(self, task: Task, policy: Policy) -> None:
-        """A policy that was asked for has been made."""
+        """A policy that was asked for has been made; one for another deployment than that in use is not taken."""
         key = (task.application, task.kind, task.workers)
-        if key in self._libraries:
-            self._libraries[key] = self._libraries[key].added(policy)
+        library = self._libraries.get(key)
+        if library is not None and library.task.described() == task.described():
+            self._libraries[key] = library.added(policy)
+
+    def missed(self, task: Task, load: float) -> None:
+        """A policy that was asked for could not be made; it may be asked for again."""
+        key = (task.application, task.kind, task.workers)
+        self._asked.discard((key, load))
+
+    @property
+    def uses_stored(self) -> bool:
+        """Whether any of the stored policies is for what is planned."""
+        return any(library.complete_to > 0 for library in self._libraries.values())
 
     def policies(self) -> dict[tuple[str, str], Policy]:
         """The policies in force, by application and worker kind."""
@@ -212,7 +223,7 @@ class SharedQueue:
             made = self.make(task, self.options, rung)
             self._libraries[key] = library.added(made)
             return made
-        if (key, rung) not in self._asked:
+        if load > 0 and (key, rung) not in self._asked:  # what nobody asks for can wait
             self._asked.add((key, rung))
             self.request(task, self.options, rung)
         return found

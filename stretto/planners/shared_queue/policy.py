@@ -7,6 +7,7 @@ keeps it (the load is beyond what the workers can do), the one that answers most
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -21,6 +22,8 @@ from stretto.planners.shared_queue.process import process_of
 from stretto.planners.shared_queue.solve import Solution, solve
 
 MOST_MARGIN = 0.32  # of load
+LEAST_SLOS = 20  # that a trial spans
+MOST_QUERIES = 1_000_000
 HOPEFUL = 0.97  # of what the workers can answer: beyond, no rise of load keeps the promise
 MARGIN_STEPS = 3  # bisections
 IMPATIENCE = (
@@ -48,7 +51,9 @@ def make_policy(task: Task, options: Options, load: float, workers: float | None
     kept = undominated(task)
     part = float(task.workers if workers is None else workers)
     own = replace(task.only(kept), workers=max(1, round(part)))
-    trial = trial_of(options.law, load, options.queries, options.noise, options.seed)
+    within_slo = load * task.slo_ns / 1e9
+    queries = min(max(options.queries, math.ceil(LEAST_SLOS * within_slo)), max(MOST_QUERIES, options.queries))
+    trial = trial_of(options.law, load, queries, options.noise, options.seed)
 
     def tried(margin: float, near: Solution | None = None) -> _Tried:
         return _try(own, kept, options, load, margin, part, trial, near)
@@ -68,7 +73,11 @@ def make_policy(task: Task, options: Options, load: float, workers: float | None
         kept_promise = [one for one in found if one.keeps(options)]
         best = max(kept_promise or found, key=lambda one: one.seen.correct)
     slack_ns = (np.arange(options.slack_steps + 1) * _step_ns(task, options)).astype(np.int64)
-    return Policy(load, slack_ns, best.variant, best.batch, best.seen.expectation())
+    expected = best.seen.expectation()
+    lost = max(0.0, 1.0 - own.capacity() / load)  # whatever is done; a trial may be too short to show it
+    if expected.late < lost:
+        expected = replace(expected, late=lost, correct=expected.accuracy * (1.0 - lost))
+    return Policy(load, slack_ns, best.variant, best.batch, expected)
 
 
 def _step_ns(task: Task, options: Options) -> int:

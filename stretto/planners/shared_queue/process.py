@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from stretto.core.errors import StrettoError
 from stretto.planners.ramsis.laws import Law, largest_count, probabilities
 from stretto.planners.ramsis.task import Task
 from stretto.planners.shared_queue.options import MAX_QUEUE
@@ -28,6 +29,7 @@ SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 128, 192, 2
 FAST_ENOUGH = 1e-3  # a chance of being in time below this is none
 SURE = 0.9999  # and one above this is certainty
 UNLIKELY = 1e-7
+MOST_ARRIVALS = 1e7
 COUNT_STEP = 0.5  # of a standard deviation
 WAIT = -1
 
@@ -102,6 +104,8 @@ def arrivals_of(law: Law, means: NDArray[np.float64]) -> tuple[NDArray[np.int64]
     """Counts and their chances, by action. Large counts are told apart in steps of a fraction of their deviation; a
     count between two steps is shared out between them, so that the mean is exact.
     """
+    if not means.max() <= MOST_ARRIVALS:
+        raise StrettoError("more queries come within one batch than a policy can tell apart; lower the load or the SLO")
     rows = []
     for mean in means.tolist():
         counts = np.arange(largest_count(law, mean) + 1)

@@ -1,0 +1,25 @@
+"""Whether a repository changed: by names, times and sizes of its files."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from stretto.repository.repository import Repository
+
+
+def signature(repository: Repository) -> int:
+    """A number that changes when a file of the repository does, or one comes or goes."""
+    seen: list[tuple[str, int, int]] = []
+    root = Path(repository.reference)
+    roots = [root] if root.is_dir() else [files.folder for files in repository.applications]
+    for folder in roots:
+        for path, names, files in os.walk(folder):
+            names.sort()
+            for name in sorted(files):
+                try:
+                    found = os.stat(os.path.join(path, name))
+                except OSError:
+                    continue
+                seen.append((os.path.join(path, name), found.st_mtime_ns, found.st_size))
+    return hash(tuple(seen))

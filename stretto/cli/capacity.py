@@ -76,6 +76,7 @@ def capacity(
         {"batching": batching, "balancing": balancing, "late": late, "pruning": pruning},
     )
     chosen = about.read_subject(app, slo_ms, kind)
+    choice = choice.for_subject(chosen)
     least = least_workers(task_of(chosen.deployment(1), 0), requirement)
 
     def promise(count: int) -> Promise:

@@ -77,6 +77,7 @@ def plan(
     if (loads is None) != (out is None):
         raise StrettoError("--loads and --out belong together: the policies for a range of loads go into a file")
     chosen = about.read_subject(app, slo_ms, kind)
+    choice = choice.for_subject(chosen)
     if loads is not None and out is not None:
         if plot is not None:
             raise StrettoError("--plot shows one policy; give --load in place of --loads")

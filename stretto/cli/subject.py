@@ -92,6 +92,13 @@ class Choice:
         pairs = zip(("accuracy", "not on time"), self.words, strict=True)
         return [f"{what}, {word.strip()}" if word else what for what, word in pairs]
 
+    def for_subject(self, subject: Subject) -> Choice:
+        """With what a server would take, where the subject is one that a server can serve."""
+        from stretto.planners.registry import planner_entry
+
+        live = planner_entry(self.name).live if subject.quantile is Quantile.MEAN else {}
+        return replace(self, options={**live, **self.options, **({"prior": 0} if "prior" in live else {})})
+
     def make(self) -> PolicyPlanner:
         from stretto.planners.promise import PolicyPlanner
         from stretto.planners.registry import planner_entry

@@ -108,7 +108,7 @@ class Service:
         self._tasks: set[asyncio.Task[None]] = set()
         self._repair: asyncio.Task[None] | None = None  # on the way to a generation without what is broken
         entry = planner_entry(options.planner)
-        self.planner: Planner = entry.make(options.planner_options)
+        self.planner: Planner = entry.make({**entry.live, **options.planner_options})
         if options.policies is not None and not entry.makes_policies:
             raise StrettoError(f"planner {entry.name} follows no policies; leave the file of policies out")
         self._maker: PolicyMaker | None = None

@@ -47,6 +47,7 @@ class Entry:
     knows_network: bool = False  # plans with control and data delay by itself
     replan_s: float | None = None
     chooses_variants: bool = False  # among all of an application, so that none can be named
+    live: Mapping[str, OptionValue] = field(default_factory=dict)  # what a server takes where nothing else is said
     by_windows: bool = False  # queries wait for the next plan, so SLOs bound how long that may take
     makes_policies: bool = False  # remembers policies, and can have them made elsewhere
     needs_responses: bool = False  # goes by response latencies that a driver measures for it beforehand
@@ -123,13 +124,22 @@ ENTRIES = (
             Option("slack_steps", "integer", "100", "slacks told apart", 10, 2_000),
             Option("max_late", "number", "0.001", "share of queries that may miss their deadline", 1e-6, 0.5),
             Option("noise", "number", "0.1", "coefficient of variation of service times", 0, 1),
-            Option("margin", "number", "0.1", "share of the slack that no batch may use", 0, 0.9),
+            Option("margin", "number", "0.1 (serving: 0.5)", "share of the slack that no batch may use", 0, 0.9),
             Option("gamma_shape", "number", "1", "of bursty arrivals; 1: Poisson", 0.001, 1),
-            Option("prior", "number", "10", "queries that the measured load is worth; 0: bursts are not seen", 0, 1e6),
+            Option(
+                *(
+                    "prior",
+                    "number",
+                    "10 (serving: 3)",
+                    "queries that the measured load is worth; 0: bursts unseen",
+                ),
+                *(0, 1e6),
+            ),
             Option("queries", "integer", "50000", "that a policy is tried on", 1_000, 100_000_000),
         ),
         replan_s=0.1,
         chooses_variants=True,
+        live={"margin": 0.5, "prior": 3},
         makes_policies=True,
     ),
     Entry(

@@ -2,7 +2,8 @@
 
 The load is a moving average over 500 ms; the policy in force is that of the lowest load that covers it. Several
 applications share the workers: each policy is for the part of the pool that its application should have, as the price
-of worker time has it (`priced`). While a policy is not made yet, the next one serves, or else that planner's own table.
+of worker time has it (`priced`). While a policy is not made yet, one for a little more load serves, or else that
+planner's own table.
 
 Workers that are slower than their profile by a factor ρ are as many workers under ρ times the load, whose slack is
 worth 1/ρ: the policy for that load is taken, and its table stretched.
@@ -35,6 +36,7 @@ PART_RUNG = 1.05  # and for parts of the pool this factor apart
 SLOW_RUNG = 1.05
 BURST_RUNG = RUNG**4  # loads that a burst may bring are told apart by this factor
 MOST_BURST = 6.0  # times the load; a queue that tells of more has the policy for so much
+STAND_IN = 1.3  # a policy for up to so many times the load may serve until the right one is there
 KEPT_TABLES = 200
 MOST_PRESSURE = 1.5
 OVERLOAD = 0.95  # of what the workers can answer at most, from where on small batches are avoided
@@ -184,23 +186,27 @@ class SharedQueue:
         return tasks
 
     def _believed(self, task: Task, load: float, is_whole: bool) -> Policy | None:
-        """The policy for a load, ready for bursts as far as policies for higher loads are there."""
+        """The policy for a load, ready for bursts; None until all that it needs for that are there."""
         policy = self._policy(task, load, is_whole)
-        if policy is None or self.prior <= 0:
+        if self.prior <= 0:
             return policy
+        top = min(HIGHEST * task.capacity(), MOST_BURST * (load if policy is None else policy.load))
+        above = BURST_RUNG ** (math.floor(math.log(max(load, QUIET * capacity_of_best(task)), BURST_RUNG) + 1e-6) + 1)
         ladder = [policy]
-        top = min(HIGHEST * task.capacity(), MOST_BURST * policy.load)
-        while ladder[-1].load < top:
-            load = BURST_RUNG ** (math.floor(math.log(ladder[-1].load, BURST_RUNG) + 1e-6) + 1)  # shared by all loads
-            above = self._policy(task, min(load, top), is_whole)
-            if above is None or above.load <= ladder[-1].load * (1 + 1e-9):
-                break
-            ladder.append(above)
-        key = tuple(id(one) for one in ladder)
+        while above < top * BURST_RUNG:  # the same loads for all, so that they are made once
+            ladder.append(self._policy(task, above, is_whole))
+            above *= BURST_RUNG
+        rising: list[Policy] = []
+        for one in ladder:
+            if one is None:
+                return None
+            if not rising or one.load > rising[-1].load * (1 + 1e-9):
+                rising.append(one)
+        key = tuple(id(one) for one in rising)
         if key not in self._mixed:
             if len(self._mixed) > KEPT_TABLES:
                 self._mixed.clear()
-            self._mixed[key] = (believed(ladder, task.slo_ns, self.prior), ladder)
+            self._mixed[key] = (believed(rising, task.slo_ns, self.prior), rising)
         return self._mixed[key][0]
 
     def _policy(self, task: Task, load: float, is_whole: bool) -> Policy | None:
@@ -226,7 +232,7 @@ class SharedQueue:
         if load > 0 and (key, rung) not in self._asked:  # what nobody asks for can wait
             self._asked.add((key, rung))
             self.request(task, self.options, rung)
-        return found
+        return found if found is not None and found.load <= wanted * STAND_IN else None
 
     def _library(self, task: Task, is_whole: bool) -> Library:
         """What is stored for a task. For a part of the pool there may be nothing stored, and that is no mistake."""

@@ -1,7 +1,6 @@
 """The shared queue online: lanes, policies that are missing or stored, slower and lost workers, bursts."""
 
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -212,29 +211,32 @@ def test_the_next_higher_policy_serves_until_the_own_one_comes() -> None:
     (high,) = asked
     planner.add(task, planner.make(task, planner.options, high))
     at_load(planner, deployment, 100.0)
+    assert not planner.policies()  # for four times the load: too much
+    at_load(planner, deployment, 320.0)
     assert in_force(planner) == high
     planner.add(task, planner.make(task, planner.options, asked[-1]))
-    at_load(planner, deployment, 100.0)
-    assert len(asked) == 2 and in_force(planner) == asked[-1] < high
+    at_load(planner, deployment, 320.0)
+    assert len(asked) == 3 and in_force(planner) == asked[-1] < high
 
 
-def test_a_burst_asks_for_what_is_above_and_takes_it_in_when_it_comes() -> None:
+def test_a_burst_asks_for_what_is_above_and_serves_once_all_of_it_is_there() -> None:
     deployment = small_deployment(3)
     asked: list[float] = []
     planner = shared(prior=20.0, request=lambda task, options, load: asked.append(load))
     task = task_of(deployment, 0)
     at_load(planner, deployment, 100.0)
-    planner.add(task, planner.make(task, planner.options, asked[0]))
-    before = only_table(at_load(planner, deployment, 100.0))
-    while len(asked) > len(planner._libraries[task.application, task.kind, task.workers].policies):
-        planner.add(task, planner.make(task, planner.options, asked[-1]))
-        after = only_table(at_load(planner, deployment, 100.0))
-    assert all(low < high for low, high in pairwise(asked)) and asked[-1] > 5 * asked[0]
-    assert in_force(planner) == asked[0]
-    assert (after.variant[:2] == before.variant[:2]).all()  # one query alone tells of no burst
-    accuracy = np.array([0.0, *task.accuracy])
-    long = slice(10, len(before.variant))
-    assert accuracy[after.variant[long] + 1].mean() < accuracy[before.variant[long] + 1].mean()
+    assert len(asked) > 2 and asked == sorted(asked) and asked[-1] > 3 * asked[0]
+    for load in asked[:-1]:
+        planner.add(task, planner.make(task, planner.options, load))
+        at_load(planner, deployment, 100.0)
+        assert not planner.policies()  # half a ladder is worse than the table that stands in
+    planner.add(task, planner.make(task, planner.options, asked[-1]))
+    mixed = only_table(at_load(planner, deployment, 100.0))
+    alone = planner._libraries[task.application, task.kind, task.workers].covering(asked[0])
+    assert alone is not None and in_force(planner) == alone.load
+    own = alone.table(range(len(task.variants)), task.kind)
+    rows = len(own.variant)
+    assert (mixed.variant[:rows] != own.variant).any() and len(mixed.variant) >= rows
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stretto.core.errors import StrettoError
-from stretto.core.profile import Quantile
 
 if TYPE_CHECKING:
     from stretto.core.application import Application
@@ -64,13 +63,15 @@ class Subject:
     application: Application
     kind: str
     warnings: tuple[str, ...] = ()
-    quantile: Quantile = Quantile.P95  # that decisions rest on
+    is_served: bool = False  # by a server, which decides by mean latencies; published results go by p95
 
     def deployment(self, workers: int) -> Deployment:
         from stretto.core.deployment import Deployment
+        from stretto.core.profile import Quantile
         from stretto.core.worker import workers as equal_workers
 
-        return Deployment((self.application,), equal_workers(workers, self.kind), self.quantile)
+        quantile = Quantile.MEAN if self.is_served else Quantile.P95
+        return Deployment((self.application,), equal_workers(workers, self.kind), quantile)
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ class Choice:
         """With what a server would take, where the subject is one that a server can serve."""
         from stretto.planners.registry import planner_entry
 
-        live = planner_entry(self.name).live if subject.quantile is Quantile.MEAN else {}
+        live = planner_entry(self.name).live if subject.is_served else {}
         return replace(self, options={**live, **self.options, **({"prior": 0} if "prior" in live else {})})
 
     def make(self) -> PolicyPlanner:
@@ -139,7 +140,7 @@ def read_subject(reference: str, slo_ms: float | None, kind: str | None) -> Subj
     application = deployment.applications[0]
     if slo_ms is not None:
         application = replace(application, slo_ns=max(1, round(slo_ms * NS_PER_MS)))
-    return Subject(application, deployment.kinds[0], warnings, Quantile.MEAN)  # as the server takes them
+    return Subject(application, deployment.kinds[0], warnings, is_served=True)
 
 
 def _measured(file: Path, slo_ms: float | None, kind: str | None) -> Subject:

@@ -31,6 +31,8 @@ Processes = Annotated[
     int, typer.Option(metavar="N", min=0, max=256, help="With --loads: so many at once; 0: one for each core.")
 ]
 
+MOST_OF_CAPACITY = 1.05  # policies for more load than that are of no use
+
 
 def plan(
     app: about.App,
@@ -220,6 +222,12 @@ def _store(
     from stretto.planners.ramsis.task import task_of
 
     task = task_of(chosen.deployment(workers), 0)
+    most = MOST_OF_CAPACITY * task.capacity()
+    if bounds[1] > most:
+        if bounds[0] >= most:
+            raise StrettoError(f"{workers} workers answer at most {task.capacity():,.0f} queries/s; lower --loads")
+        typer.echo(f"policies end at {most:,.0f} queries/s: beyond, all are the same", err=True)
+        bounds = (bounds[0], most)
     planner: Any = choice.make()  # all that are offered know how they make a policy, and what it depends on
     for warning in chosen.warnings:
         typer.echo(f"warning: {warning}", err=True)

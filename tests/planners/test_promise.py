@@ -13,6 +13,7 @@ from stretto.planners.ramsis.options import Options
 from stretto.planners.ramsis.planner import Ramsis
 from stretto.planners.ramsis.policy import make_policy
 from stretto.planners.ramsis.task import task_of
+from stretto.planners.shared_queue.planner import SharedQueue
 from tests.planners.ramsis.tasks import small_deployment
 
 STEPS = 20
@@ -50,3 +51,11 @@ def test_a_planner_without_a_policy_for_it_is_told() -> None:
     assert isinstance(Silent(), PolicyPlanner)
     with pytest.raises(StrettoError, match="no policy for application app"):
         promise_of(Silent(), small_deployment(2), 10.0)
+
+
+def test_what_comes_beyond_the_most_that_can_be_answered_is_a_violation() -> None:
+    deployment = small_deployment(3)
+    capacity = task_of(deployment, 0).capacity()
+    planner = SharedQueue(slack_steps=STEPS, queries=2000, prior=0.0)
+    promise = promise_of(planner, deployment, 10 * capacity)
+    assert promise.violation >= 0.89

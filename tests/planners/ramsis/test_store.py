@@ -117,3 +117,42 @@ def test_another_version_says_so(library: Library, tmp_path: Path) -> None:
     with pytest.raises(StrettoError, match="another version"):
         load_libraries(path)
     assert zipfile.is_zipfile(path)
+
+
+def test_damaged_files_are_refused_in_words(library: Library, tmp_path: Path) -> None:
+    """Regression: a flipped byte ended in errors of zlib, tokenize or memory."""
+    path, bad = tmp_path / "policies.npz", tmp_path / "damaged.npz"
+    save_libraries(path, [library])
+    whole = path.read_bytes()
+    for place in range(0, len(whole), 7):
+        bad.write_bytes(whole[:place] + bytes([whole[place] ^ 0x41]) + whole[place + 1 :])
+        try:
+            load_libraries(bad)
+        except StrettoError as error:
+            assert str(error).startswith("damaged.npz: ")
+    bad.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(StrettoError, match=r"damaged\.npz: "):
+        load_libraries(bad)
+
+
+@pytest.mark.parametrize(
+    ("what", "change"),
+    [
+        ("0.load", lambda array: array * np.nan),
+        ("0.load", lambda array: -array[::-1]),
+        ("0.load", lambda array: array * 1e300),
+        ("0.expectation", lambda array: array + np.inf),
+        ("0.variant", lambda array: array.astype(np.float64)),
+        ("0.slack_ns", lambda array: array.astype(np.complex128)),
+        ("0.slack_ns", lambda array: array * 10**12),
+    ],
+)
+def test_numbers_that_are_none_are_refused(library: Library, tmp_path: Path, what: str, change: object) -> None:
+    path = tmp_path / "policies.npz"
+    save_libraries(path, [library])
+    with np.load(path) as stored:
+        arrays = dict(stored)
+    arrays[what] = change(arrays[what])  # type: ignore[operator]
+    np.savez_compressed(path, **arrays)
+    with pytest.raises(StrettoError, match=r"policies\.npz: .*damaged"):
+        load_libraries(path)

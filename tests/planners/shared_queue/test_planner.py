@@ -361,3 +361,21 @@ def test_while_one_kind_is_missing_the_whole_lane_is_the_default_one() -> None:
     second, default = lane_named(plan, "second").select, lane_named(theirs, "second").select
     assert isinstance(second, Tables) and isinstance(default, Tables)
     assert (second.tables[0].variant == default.tables[0].variant).all()
+
+
+def test_a_policy_of_another_deployment_is_not_taken() -> None:
+    """Regression: one that was still being made when the repository changed entered the new library."""
+    old, new = small_deployment(3), small_deployment(3)
+    changed = replace(new.applications[0], slo_ns=new.applications[0].slo_ns * 2)
+    new = replace(new, applications=(changed,))
+    asked: list[float] = []
+    planner = shared(request=lambda task, options, load: asked.append(load))
+    at_load(planner, old, 100.0)
+    late = planner.make(task_of(old, 0), planner.options, asked[0])
+    at_load(planner, new, 100.0)
+    planner.add(task_of(old, 0), late)
+    at_load(planner, new, 100.0)
+    assert not planner.policies()
+    planner.missed(task_of(new, 0), asked[-1])
+    at_load(planner, new, 100.0)
+    assert asked[-1] == asked[-2], "what could not be made is asked for again"

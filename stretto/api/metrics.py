@@ -81,6 +81,17 @@ class Metrics:
         for name, count in sorted(engine.meters.short_circuited.items()):
             by_evidence.add_metric([name], count)
         yield by_evidence
+        if engine.witness is not None:
+            looked = CounterMetricFamily(
+                "stretto_evidence_queries", "Queries whose evidence was computed, or left out.", labels=["result"]
+            )
+            looked.add_metric(["computed"], engine.witness.seen)
+            looked.add_metric(["left_out"], engine.witness.skipped)
+            yield looked
+        maker = self._plane.service.maker
+        if maker is not None:
+            yield CounterMetricFamily("stretto_policies_made", "Policies made beside the serving.", value=maker.made)
+            yield _gauge("stretto_policies_waiting", "Policies asked for and not there yet.", maker.waiting)
         yield batches
         yield busy
 

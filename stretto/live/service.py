@@ -111,10 +111,10 @@ class Service:
         self.planner: Planner = entry.make({**entry.live, **options.planner_options})
         if options.policies is not None and not entry.makes_policies:
             raise StrettoError(f"planner {entry.name} follows no policies; leave the file of policies out")
-        self._maker: PolicyMaker | None = None
+        self.maker: PolicyMaker | None = None
         if entry.makes_policies:
             policy_planner = cast(PolicyKeeper, self.planner)
-            self._maker = PolicyMaker(asyncio.get_running_loop(), policy_planner, options.policies)
+            self.maker = PolicyMaker(asyncio.get_running_loop(), policy_planner, options.policies)
         if options.data_aware and not looks_at_evidence(self.planner):
             self.planner = DataAware(self.planner)
         self._read = repository
@@ -196,8 +196,8 @@ class Service:
         self.state = State.STOPPED
         if self._replanner is not None:
             self._replanner.stop()
-        if self._maker is not None:
-            self._maker.close()
+        if self.maker is not None:
+            self.maker.close()
         for task in list(self._tasks):
             task.cancel()
         await self.engine.stop(patience_s)
@@ -269,8 +269,8 @@ class Service:
         await self._witness_all(ready)
         self.files = {files.name: files for files in ready.files}
         self._read = repository
-        if self._maker is not None:
-            self._maker.forget()
+        if self.maker is not None:
+            self.maker.forget()
         if self._replanner is not None:
             self._replanner.period_s = self._period_s(ready)
         self.engine.replace(ready, plan)

@@ -133,11 +133,11 @@ def test_the_default_planner_takes_up_what_is_made(built: Built) -> None:
     async def work() -> None:
         async with service_of(built.root, planner_options={"queries": 1000, "slack_steps": 20}) as service:
             planner = service.planner
-            assert isinstance(planner, SharedQueue) and service._maker is not None
+            assert isinstance(planner, SharedQueue) and service.maker is not None
             assert service.engine.generation.plan.planner == "shared_queue"
             assert (await ask(service)).outcome is not None  # served at once, by the table that stands in
             await asked_until(service, lambda: bool(planner.policies()))
-            assert service._maker.made > 0 and (await ask(service)).answers is not None
+            assert service.maker.made > 0 and (await ask(service)).answers is not None
 
     within(120, work)
 

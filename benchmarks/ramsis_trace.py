@@ -144,10 +144,17 @@ def _gains(bench: Benchmark, seen: Runs) -> None:
             told = ", ".join(f"{gain:.2f} with {count}" for count, gain in gains.items())
             mean = fmean(gains.values()) if gains else 0.0
             bench.claim(
-                f"{way}: points of ramsis over {rival}, average and highest",
+                f"{way}: points of ramsis over {rival}, average over 60, 70 and 80 workers",
+                paper="",
+                target=f"≥ {aim:g} on average",
+                ours=every,
+                met=every >= aim,
+            )
+            bench.claim(
+                f"{way}: the same by the paper's rule, both less than 5% late: average and highest",
                 paper=PAPER_GAINS[rival] if way == "p95" else "up to 15 (prototype)",
                 target=f"≥ {aim:g} on average",
-                ours=f"{mean:.2f}, {max(gains.values(), default=0.0):.2f} ({told}; over all {every:.2f})",
+                ours=f"{mean:.2f}, {max(gains.values(), default=0.0):.2f} ({told})",
                 met=mean >= aim,
             )
 

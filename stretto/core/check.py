@@ -83,7 +83,8 @@ def _check_lane(lane: Lane, deployment: Deployment) -> None:
         raise PlanError(f"{where} names a worker outside 0 … {len(deployment.workers) - 1}")
     if not 1 <= lane.capacity <= MAX_CAPACITY:
         raise PlanError(f"{where} has capacity {lane.capacity}; it must be between 1 and {MAX_CAPACITY}")
-    if min(lane.control_ns, lane.data_ns, lane.ahead_ns) < 0:
+    delays = lane.delays
+    if min(delays.control_ns, delays.data_ns, delays.ahead_ns, delays.timer_ns) < 0:
         raise PlanError(f"{where} has a negative delay")
     release = lane.release
     if not 1 <= release.max_batch <= MAX_BATCH_LIMIT:
@@ -92,11 +93,11 @@ def _check_lane(lane: Lane, deployment: Deployment) -> None:
         raise PlanError(f"{where} waits for {release.min_batch} queries but batches hold at most {release.max_batch}")
     if isinstance(release, Accumulate) and release.timeout_ns < 0:
         raise PlanError(f"{where} has a negative timeout")
-    if lane.floor_rates and lane.late not in (Late.DROP_WHEN_DISPATCHED, Late.DROP_WHEN_INFEASIBLE):
+    if release.floor_rates and lane.late not in (Late.DROP_WHEN_DISPATCHED, Late.DROP_WHEN_INFEASIBLE):
         raise PlanError(f"{where} prunes for larger batches but keeps late queries; give it a dropping rule")
-    if any(math.isnan(rate) for rate in lane.floor_rates):
+    if any(math.isnan(rate) for rate in release.floor_rates):
         raise PlanError(f"{where} has a floor rate that is not a number")
-    cap = lane.adaptive_cap
+    cap = release.adaptive_cap
     if cap is not None and not (
         cap.target_ns > 0 and cap.step > 0 and 0 < cap.backoff < 1 and 1 <= cap.start < math.inf
     ):

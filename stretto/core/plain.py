@@ -18,7 +18,7 @@ TYPES: dict[str, Any] = {
     for kind in (
         *(application.Application, application.Variant, deployment.Deployment, worker.Worker, profile.LatencyProfile),
         *(plan.Fixed, plan.ByLoad, plan.MostAccurate, plan.Table, plan.Tables, plan.Work, plan.Worklist),
-        *(plan.Eager, plan.Accumulate, plan.Deferred, plan.AdaptiveCap, plan.Lane, plan.Route, plan.Plan),
+        *(plan.Eager, plan.Accumulate, plan.Deferred, plan.AdaptiveCap, plan.Delays, plan.Lane, plan.Route, plan.Plan),
     )
 }
 ENUMS: dict[str, type[IntEnum]] = {

@@ -6,7 +6,8 @@
     release  Eager · Accumulate · Deferred
     late     keep · drop when dispatched · drop when infeasible · refuse at the door
 
-Besides, a lane says which worker takes a batch, and a worker says which of its lanes it takes next.
+Besides, a lane says which worker takes a batch and which delays it reckons with, and a worker says which of its lanes
+it takes next.
 Lanes, applications, workers and variants are named by their number in the deployment.
 """
 
@@ -148,36 +149,6 @@ Select = Fixed | ByLoad | MostAccurate | Table | Tables | Worklist
 
 
 @dataclass(frozen=True)
-class Eager:
-    """As soon as a worker is free."""
-
-    max_batch: int = 4096
-
-
-@dataclass(frozen=True)
-class Accumulate:
-    """When `min_batch` are gathered, or the head has waited `timeout_ns`."""
-
-    min_batch: int
-    timeout_ns: int
-    max_batch: int = 4096
-
-
-@dataclass(frozen=True)
-class Deferred:
-    """At the latest moment that still lets one more query join (Symphony 4.3, figure 16).
-
-    `when_gathered`: also as soon as more than βλ are gathered, condition (a) of section 4.3.
-    """
-
-    max_batch: int = 4096
-    when_gathered: bool = True
-
-
-Release = Eager | Accumulate | Deferred
-
-
-@dataclass(frozen=True)
 class AdaptiveCap:
     """Batch cap by additive increase and multiplicative decrease: a batch slower than `target_ns` shrinks it."""
 
@@ -185,6 +156,60 @@ class AdaptiveCap:
     step: float = 1.0
     backoff: float = 0.9
     start: float = 1.0
+
+
+@dataclass(frozen=True)
+class Eager:
+    """As soon as a worker is free, at most `max_batch` together; `adaptive_cap` lowers that to what proved fast enough.
+
+    `floor_rates` is batch-aware pruning, for the two dropping rules: floor_rates[b-1] is the lane rate (queries/s) from
+    which a batch below b is not worth a worker while b are waiting; heads that stand in the way are given up.
+    """
+
+    max_batch: int = 4096
+    adaptive_cap: AdaptiveCap | None = None
+    floor_rates: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class Accumulate:
+    """When `min_batch` are gathered, or the head has waited `timeout_ns`. The rest is as for Eager."""
+
+    min_batch: int
+    timeout_ns: int
+    max_batch: int = 4096
+    adaptive_cap: AdaptiveCap | None = None
+    floor_rates: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class Deferred:
+    """At the latest moment that still lets one more query join (Symphony 4.3, figure 16).
+
+    `when_gathered`: also as soon as more than βλ are gathered, condition (a) of section 4.3. The rest is as for Eager.
+    """
+
+    max_batch: int = 4096
+    when_gathered: bool = True
+    adaptive_cap: AdaptiveCap | None = None
+    floor_rates: tuple[float, ...] = ()
+
+
+Release = Eager | Accumulate | Deferred
+
+
+@dataclass(frozen=True)
+class Delays:
+    """What passes around a batch's run, as a scenario states it or a server measured it (Symphony appendix C)."""
+
+    control_ns: int = 0  # d_ctrl: decision to worker
+    data_ns: int = 0  # d_data: input transfer per query
+    ahead_ns: int = 0  # a busy worker may be given its next batch this long before it is free
+    timer_ns: int = 0  # how late a timer may ring: deferred batches start so much earlier
+
+    def of_batch_ns(self, batch: int) -> int:
+        """Control and data delay of a batch."""
+        return self.control_ns + self.data_ns * batch
 
 
 @dataclass(frozen=True)
@@ -197,20 +222,10 @@ class Lane:
     order: Order = Order.EARLIEST_DEADLINE
     release: Release = field(default_factory=Eager)
     late: Late = Late.KEEP
-    # Batch-aware pruning, for the two dropping rules: floor_rates[b-1] is the lane rate (queries/s) from which a batch
-    # below b is not worth a worker while b are waiting; heads that stand in the way are given up. Empty: off.
-    floor_rates: tuple[float, ...] = ()
-    adaptive_cap: AdaptiveCap | None = None
     worker_choice: WorkerChoice = WorkerChoice.EARLIEST_FREE
-    capacity: int = 65_536
-    control_ns: int = 0  # d_ctrl: decision to worker
-    data_ns: int = 0  # d_data: input transfer per query
-    ahead_ns: int = 0  # a busy worker may be given its next batch this long before it is free
+    capacity: int = 65_536  # queries that may wait; more are refused
+    delays: Delays = Delays()
     may_load: bool = True  # load a variant that no idle worker holds, where time allows
-
-    def delay_ns(self, batch: int) -> int:
-        """Control and data delay of Symphony appendix C."""
-        return self.control_ns + self.data_ns * batch
 
 
 @dataclass(frozen=True)

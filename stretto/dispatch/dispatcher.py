@@ -270,7 +270,7 @@ class Dispatcher:
             if lane.name in before and same_window:
                 record, buckets = before[lane.name]
                 for field in KEPT_ESTIMATES:
-                    if field != "cap" or (lane.adaptive_cap is not None and record["cap_target_ns"] > 0):
+                    if field != "cap" or (lane.release.adaptive_cap is not None and record["cap_target_ns"] > 0):
                         memory["lanes"][number][field] = record[field]
                 counts[number] = buckets
         self._mark_works(plan)

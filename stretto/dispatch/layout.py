@@ -200,9 +200,10 @@ def _lay_out_lane(record: Any, lane: Lane, deployment: Deployment, parts: dict[s
         record["min_batch"], record["timeout_ns"] = release.min_batch, release.timeout_ns
     if isinstance(release, Deferred):
         record["when_gathered"] = release.when_gathered
-    record["control_ns"], record["data_ns"], record["ahead_ns"] = lane.control_ns, lane.data_ns, lane.ahead_ns
-    if lane.adaptive_cap is not None:
-        cap = lane.adaptive_cap
+    for name in ("control_ns", "data_ns", "ahead_ns", "timer_ns"):
+        record[name] = getattr(lane.delays, name)
+    if release.adaptive_cap is not None:
+        cap = release.adaptive_cap
         record["cap_target_ns"], record["cap_step"] = cap.target_ns, cap.step
         record["cap_backoff"], record["cap"] = cap.backoff, cap.start
     variants = selected_variants(lane)
@@ -211,7 +212,7 @@ def _lay_out_lane(record: Any, lane: Lane, deployment: Deployment, parts: dict[s
     kinds = dict.fromkeys(deployment.kinds.index(deployment.workers[worker].kind) for worker in lane.workers)
     for first, size, name, values in (
         ("choice_first", "choice_count", "choices", list(zip(rates, variants, strict=True))),
-        ("floor_first", "floor_count", "floors", list(lane.floor_rates)),
+        ("floor_first", "floor_count", "floors", list(release.floor_rates)),
         ("kind_first", "kind_count", "lane_kinds", [(kind, -1, 0, 0) for kind in kinds]),
         ("worker_first", "worker_count", "lane_workers", list(lane.workers)),
     ):

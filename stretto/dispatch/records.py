@@ -132,6 +132,7 @@ LANE = np.dtype(
         ("control_ns", "i8"),
         ("data_ns", "i8"),
         ("ahead_ns", "i8"),
+        ("timer_ns", "i8"),
         ("choice_first", "i8"),  # variants of the select rule, in `choices`
         ("choice_count", "i8"),
         ("floor_first", "i8"),

@@ -32,13 +32,13 @@ def accumulated_ns(s: Any, lane_index: int, limit: int, now_ns: int) -> int:
 
 @compiled
 def deferred_ns(s: Any, lane_index: int, row: int, size: int, limit: int, now_ns: int) -> int:
-    """exec_at − delay(b) of figure 16, or now."""
+    """exec_at − delay(b) of figure 16, or now; earlier by what a timer may be late."""
     lane = lanes(s)[lane_index]
     if size < lane.length or size >= limit:  # one more could not join
         return now_ns
     if lane.when_gathered and size > rows(s)[row].beta_ns * lane.rate:
         return now_ns
-    return lane.head_ns - latency_ns(s, row, size + 1) - delay_ns(lane, size)
+    return lane.head_ns - latency_ns(s, row, size + 1) - delay_ns(lane, size) - lane.timer_ns
 
 
 @compiled

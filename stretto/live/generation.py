@@ -106,7 +106,10 @@ class Generation:
         ratios = self.dispatcher.memory["rows"]["ratio"].reshape(len(self.deployment.variants), -1)
         whole = with_doors(with_demands(plan, self.deployment, self._demands), self.deployment, ratios)
         handoff_ns = round(min(max(HANDOFF_MARGIN * self._handoff_ns, LEAST_HANDOFF_NS), MOST_HANDOFF_NS))
-        lanes = tuple(replace(lane, control_ns=max(lane.control_ns, handoff_ns)) for lane in whole.lanes)
+        lanes = tuple(
+            replace(lane, delays=replace(lane.delays, control_ns=max(lane.delays.control_ns, handoff_ns)))
+            for lane in whole.lanes
+        )
         return replace(whole, lanes=lanes)
 
     def handed_over(self, took_ns: int) -> None:

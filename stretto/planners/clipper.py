@@ -31,9 +31,11 @@ class Clipper:
                 workers=serving_workers(deployment, variant),
                 select=Fixed(variant),
                 order=Order.FIRST_COME,
-                release=Eager(max(profile.max_batch for profile in serving_profiles(deployment, variant))),
+                release=Eager(
+                    max(profile.max_batch for profile in serving_profiles(deployment, variant)),
+                    AdaptiveCap(application.slo_ns, self.step, self.backoff),
+                ),
                 late=Late.KEEP,
-                adaptive_cap=AdaptiveCap(application.slo_ns, self.step, self.backoff),
             )
             for application, variant in zip(deployment.applications, chosen, strict=True)
         )

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from stretto.core.deployment import Deployment
-from stretto.core.plan import Eager, Fixed, Lane, LaneChoice, Late, Order, Plan, Table, Tables, by_application
+from stretto.core.plan import Delays, Eager, Fixed, Lane, LaneChoice, Late, Order, Plan, Table, Tables, by_application
 from stretto.core.profile import NS_PER_MS, LatencyProfile
 from stretto.core.telemetry import View
 from stretto.planners.choose import choose_variants, serving_profiles, serving_workers
@@ -42,8 +42,7 @@ class Clockwork:
                 order=Order.EARLIEST_DEADLINE,
                 release=Eager(max(profile.max_batch for profile in serving_profiles(deployment, variant))),
                 late=Late.DROP_WHEN_INFEASIBLE,
-                ahead_ns=self.ahead_ns,
-                may_load=True,
+                delays=Delays(ahead_ns=self.ahead_ns),
             )
             for application, variant in zip(deployment.applications, chosen, strict=True)
         )

@@ -47,17 +47,16 @@ def _lane(demand: Demand, deployment: Deployment, like: Lane, workers: tuple[int
     crew = able(workers) or able(range(len(deployment.workers)))
     late = Late.DROP_WHEN_INFEASIBLE if like.late is Late.REFUSE else like.late
     drops = late in (Late.DROP_WHEN_DISPATCHED, Late.DROP_WHEN_INFEASIBLE)
+    floors = single_variant_lane(deployment, demand.variants[0], crew).release.floor_rates if fixed and drops else ()
+    is_deferred = isinstance(like.release, Deferred)
     return Lane(
         name=f"{deployment.applications[demand.application].name} by {names}",
         workers=crew,
         select=Fixed(demand.variants[0]) if fixed else MostAccurate(demand.variants),
         order=Order.EARLIEST_DEADLINE,
-        release=replace(like.release) if isinstance(like.release, Deferred) else Eager(like.release.max_batch),
+        release=replace(like.release if is_deferred else Eager(like.release.max_batch), floor_rates=floors),
         late=late,
-        floor_rates=single_variant_lane(deployment, demand.variants[0], crew).floor_rates if fixed and drops else (),
         worker_choice=like.worker_choice,
         capacity=like.capacity,
-        ahead_ns=like.ahead_ns,
-        control_ns=like.control_ns,
-        data_ns=like.data_ns,
+        delays=like.delays,
     )

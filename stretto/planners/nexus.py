@@ -84,9 +84,8 @@ def _lane(deployment: Deployment, worker: int, application: int, variant: int, b
         workers=(worker,),
         select=Fixed(variant),
         order=Order.FIRST_COME,
-        release=Eager(batch),
+        release=Eager(batch, floor_rates=(0.0,) * batch),
         late=Late.DROP_WHEN_DISPATCHED,
-        floor_rates=(0.0,) * batch,
         may_load=False,
     )
 

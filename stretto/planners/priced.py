@@ -122,9 +122,8 @@ def single_variant_lane(deployment: Deployment, variant: int, workers: tuple[int
         workers,
         Fixed(variant),
         Order.EARLIEST_DEADLINE,
-        Eager(),
+        Eager(floor_rates=floors[: efficient_batch(latency)]),
         Late.DROP_WHEN_INFEASIBLE,
-        floor_rates=floors[: efficient_batch(latency)],
     )
 
 

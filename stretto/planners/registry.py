@@ -44,7 +44,6 @@ class Entry:
     factory: str
     options: tuple[Option, ...] = ()
     preset: Mapping[str, Any] = field(default_factory=dict)
-    knows_network: bool = False  # plans with control and data delay by itself
     replan_s: float | None = None
     chooses_variants: bool = False  # among all of an application, so that none can be named
     live: Mapping[str, OptionValue] = field(default_factory=dict)  # what a server takes where nothing else is said
@@ -81,10 +80,8 @@ class Entry:
             fields["variants"] = dict(variants)
         if self.needs_responses and responses is not None:
             fields["responses"] = responses
-        if self.knows_network:
-            fields.update(control_ns=control_ns, data_ns=data_ns)
         planner: Planner = getattr(import_module(f"stretto.planners.{self.module}"), self.factory)(**fields)
-        return planner if self.knows_network or not (control_ns or data_ns) else _Delayed(planner, control_ns, data_ns)
+        return _Delayed(planner, control_ns, data_ns) if control_ns or data_ns else planner
 
 
 @dataclass(frozen=True)
@@ -97,7 +94,10 @@ class _Delayed:
 
     def __call__(self, view: View) -> Plan:
         plan = self.planner(view)
-        lanes = tuple(replace(lane, control_ns=self.control_ns, data_ns=self.data_ns) for lane in plan.lanes)
+        lanes = tuple(
+            replace(lane, delays=replace(lane.delays, control_ns=self.control_ns, data_ns=self.data_ns))
+            for lane in plan.lanes
+        )
         return replace(plan, lanes=lanes)
 
 
@@ -161,7 +161,6 @@ ENTRIES = (
         "Symphony",
         (_BATCH_AWARE, _WHEN_GATHERED, _SUB_CLUSTERS),
         {"deferred": True},
-        knows_network=True,
     ),
     Entry(
         "symphony_batch_aware",
@@ -170,7 +169,6 @@ ENTRIES = (
         "Symphony",
         (_WHEN_GATHERED, _SUB_CLUSTERS),
         {"deferred": True, "batch_aware": True},
-        knows_network=True,
     ),
     Entry(
         "symphony_eager",
@@ -179,7 +177,6 @@ ENTRIES = (
         "Symphony",
         (_BATCH_AWARE, _SUB_CLUSTERS),
         {"deferred": False},
-        knows_network=True,
     ),
     Entry(
         "clockwork",

@@ -45,8 +45,6 @@ class Symphony:
     deferred: bool = True
     when_gathered: bool = False
     batch_aware: bool = False
-    control_ns: int = 0
-    data_ns: int = 0
     sub_clusters: int = 1
     variants: Mapping[str, str] = field(default_factory=dict)
 
@@ -83,10 +81,9 @@ class Symphony:
             workers=crew,
             select=Fixed(variant),
             order=Order.EARLIEST_DEADLINE,
-            release=Deferred(when_gathered=self.when_gathered) if self.deferred else Eager(),
+            release=Deferred(when_gathered=self.when_gathered, floor_rates=floors)
+            if self.deferred
+            else Eager(floor_rates=floors),
             late=Late.DROP_WHEN_INFEASIBLE,
-            floor_rates=floors,
             worker_choice=WorkerChoice.LOWEST_INDEX,  # so that idle workers stay idle and can be released
-            control_ns=self.control_ns,
-            data_ns=self.data_ns,
         )

@@ -34,6 +34,7 @@ from stretto.core.plan import (
 )
 from stretto.core.profile import LatencyProfile
 from stretto.core.worker import Worker
+from tests.lanes import rules_of_lane
 
 # Workers 0 and 1 are of kind a, worker 2 of kind b. Variants: 0 cat/small (a, b), 1 cat/large (a), 2 dog/only (b).
 ON_A = LatencyProfile.linear(1.0, 1.0, 8, "a")
@@ -56,7 +57,7 @@ def grid(rows: list[list[int]], batch: int = 1, step: int = 10, kind: str | None
 
 
 def with_cat(**changes: Any) -> Plan:
-    return by_application((replace(CAT, **changes), DOG))
+    return by_application((replace(CAT, **rules_of_lane(changes)), DOG))
 
 
 def with_select(select: Select) -> Plan:

@@ -10,7 +10,7 @@ from stretto.core.application import Application, Variant
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.outcome import Outcome
-from stretto.core.plan import Fixed, Lane, RouteRule, by_application
+from stretto.core.plan import Delays, Fixed, Lane, RouteRule, by_application
 from stretto.core.profile import LatencyProfile
 from stretto.core.worker import UNLIMITED_MEMORY, Worker, workers
 
@@ -53,8 +53,8 @@ def test_an_answer_is_on_time_or_late() -> None:
 
 
 def test_the_delay_of_a_batch_and_the_common_plan() -> None:
-    lane = Lane("first", (0,), Fixed(0), control_ns=7, data_ns=3)
-    assert lane.delay_ns(4) == 19
+    assert Delays(7, 3).of_batch_ns(4) == 19
+    lane = Lane("first", (0,), Fixed(0))
     plan = by_application((lane, lane), planner="mine")
     assert [(route.rule, route.lanes) for route in plan.routes] == [
         (RouteRule.BY_APPLICATION, (0,)),

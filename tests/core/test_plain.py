@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 import numpy as np
@@ -61,16 +61,16 @@ def test_numbers_without_end() -> None:
     """The encoder writes them as nothing at all, so they are spelled out."""
     rates = (0.0, 1.5, math.inf, -math.inf)
     made = through_json(by_application((lane(late=Late.DROP_WHEN_INFEASIBLE, floor_rates=rates),)))
-    assert made.lanes[0].floor_rates == rates
+    assert made.lanes[0].release.floor_rates == rates
     assert math.isnan(through_json((math.nan,))[0])
 
 
 def test_numpy_s_own_numbers_become_plain_ones() -> None:
     """Planners compute with numpy, and a plan may hold its scalars."""
     variant: Any = np.int32(3)
-    made = through_json(replace(lane(capacity=np.int64(7), select=Fixed(variant)), floor_rates=(np.float64(0.25),)))  # type: ignore[arg-type]
-    assert (made.capacity, made.select, made.floor_rates) == (7, Fixed(3), (0.25,))
-    assert type(made.capacity) is int and type(made.floor_rates[0]) is float
+    made = through_json(lane(capacity=np.int64(7), select=Fixed(variant), floor_rates=(np.float64(0.25),)))
+    assert (made.capacity, made.select, made.release.floor_rates) == (7, Fixed(3), (0.25,))
+    assert type(made.capacity) is int and type(made.release.floor_rates[0]) is float
     assert to_plain(np.bool_(True)) is True and to_plain(np.float32(0.5)) == 0.5
 
 

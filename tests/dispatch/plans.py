@@ -17,6 +17,7 @@ from stretto.core.plan import (
     AdaptiveCap,
     ByLoad,
     Deferred,
+    Delays,
     Eager,
     Fixed,
     Lane,
@@ -145,15 +146,15 @@ def lanes(draw: st.DrawFn, name: str, select: Select, crew: tuple[int, ...]) -> 
         workers=crew,
         select=select,
         order=draw(st.sampled_from(Order)),
-        release=draw(releases(not isinstance(select, Worklist))),
+        release=replace(draw(releases(not isinstance(select, Worklist))), floor_rates=floors, adaptive_cap=cap),
         late=late,
-        floor_rates=floors,
-        adaptive_cap=cap,
         worker_choice=draw(st.sampled_from(WorkerChoice)),
         capacity=draw(st.sampled_from([1, 2, 4, 65_536])),
-        control_ns=draw(st.integers(0, 6)) if delayed else 0,
-        data_ns=draw(st.integers(0, 3)) if delayed else 0,
-        ahead_ns=draw(st.integers(0, 12)) if delayed else 0,
+        delays=Delays(
+            draw(st.integers(0, 6)), draw(st.integers(0, 3)), draw(st.integers(0, 12)), draw(st.integers(0, 4))
+        )
+        if delayed
+        else Delays(),
         may_load=draw(st.integers(0, 3)) > 0,
     )
 

@@ -116,7 +116,7 @@ def _fault(driver: Driver, run: Run, lane: Lane) -> str | None:
 
 def _somebody_looks_ahead(driver: Driver, worker: int) -> bool:
     lanes = [lane for lane in driver.plan.lanes if worker in lane.workers]
-    return any(lane.ahead_ns + lane.control_ns + lane.data_ns > 0 for lane in lanes)
+    return any(lane.delays.ahead_ns + lane.delays.control_ns + lane.delays.data_ns > 0 for lane in lanes)
 
 
 def _lanes_that_may_have_run(driver: Driver, run: Run) -> list[Lane]:

@@ -12,6 +12,7 @@ from stretto.core.plan import Accumulate, Fixed, Lane, Plan, Route, RouteRule, b
 from stretto.core.profile import LatencyProfile, Quantile
 from stretto.core.worker import Worker, workers
 from tests.dispatch.driver import Driver
+from tests.lanes import rules_of_lane
 
 FAR = 10**15  # a deadline that presses nobody
 GATHER = Accumulate(4096, FAR)  # a lane that never starts by itself
@@ -43,7 +44,7 @@ def deployed(*variants: Variant, crew: int | tuple[Worker, ...] = 1) -> Deployme
 
 
 def lane(name: str = "lane", crew: tuple[int, ...] = (0,), **rules: Any) -> Lane:
-    return Lane(name, crew, **({"select": Fixed(0)} | rules))
+    return Lane(name, crew, **({"select": Fixed(0)} | rules_of_lane(rules)))
 
 
 def driver(*lanes: Lane, on: Deployment | None = None, rule: RouteRule | None = None, **plan: Any) -> Driver:

@@ -38,6 +38,7 @@ from stretto.core.plan import (
 from stretto.core.profile import LatencyProfile, Quantile
 from stretto.core.worker import Worker
 from stretto.dispatch.dispatcher import Dispatcher, Drop, Load, Run, Unload
+from tests.lanes import rules_of_lane
 
 SLOW, FAST = 0, 1
 
@@ -64,7 +65,7 @@ def deployment(workers: int = 1, applications: int = 1, **worker_fields: object)
 def lane(name: str = "lane", workers: Sequence[int] = (0,), **fields: object) -> Lane:
     fields.setdefault("select", Fixed(SLOW))
     fields.setdefault("order", Order.FIRST_COME)
-    return Lane(name, tuple(workers), **fields)  # type: ignore[arg-type]
+    return Lane(name, tuple(workers), **rules_of_lane(fields))
 
 
 def dispatcher(*lanes: Lane, workers: int = 1, **plan_fields: object) -> Dispatcher:

@@ -21,14 +21,14 @@ def deployment() -> Deployment:
 def test_each_application_finds_its_batch_size() -> None:
     plan = Clipper()(View(deployment()))
     check_plan(plan, deployment())
-    assert [lane.adaptive_cap for lane in plan.lanes] == [
+    assert [lane.release.adaptive_cap for lane in plan.lanes] == [
         AdaptiveCap(50 * NS_PER_MS, 1.0, 0.9, 1.0),
         AdaptiveCap(90 * NS_PER_MS, 1.0, 0.9, 1.0),
     ]
     assert [lane.workers for lane in plan.lanes] == [(0, 1), (0, 1, 2)]
     assert [lane.select for lane in plan.lanes] == [Fixed(1), Fixed(2)]
     for lane in plan.lanes:
-        assert (lane.order, lane.late, lane.release) == (Order.FIRST_COME, Late.KEEP, Eager(64))
+        assert (lane.order, lane.late, lane.release.max_batch) == (Order.FIRST_COME, Late.KEEP, 64)
     assert {route.rule for route in plan.routes} == {RouteRule.BY_APPLICATION}
     assert plan.lane_choice is LaneChoice.ROUND_ROBIN
 
@@ -37,4 +37,4 @@ def test_variant_and_steps_can_be_told() -> None:
     plan = Clipper({"first": "small"}, step=2.0, backoff=0.5)(View(deployment()))
     check_plan(plan, deployment())
     assert plan.lanes[0].select == Fixed(0)
-    assert plan.lanes[0].adaptive_cap == AdaptiveCap(50 * NS_PER_MS, 2.0, 0.5)
+    assert plan.lanes[0].release.adaptive_cap == AdaptiveCap(50 * NS_PER_MS, 2.0, 0.5)

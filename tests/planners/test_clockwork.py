@@ -38,14 +38,14 @@ def test_one_lane_per_application(planner: Clockwork, made: Deployment) -> None:
     assert plan.lane_choice is LaneChoice.EARLIEST_START
     for lane in plan.lanes:
         assert (lane.order, lane.late) == (Order.EARLIEST_DEADLINE, Late.DROP_WHEN_INFEASIBLE)
-        assert (lane.ahead_ns, lane.may_load) == (5 * NS_PER_MS, True)
+        assert (lane.delays.ahead_ns, lane.may_load) == (5 * NS_PER_MS, True)
 
 
 def test_the_most_accurate_variant_unless_one_is_named() -> None:
     default = Clockwork()(View(two_variants())).lanes[0]
     named = Clockwork({"app": "small"}, ahead_ns=7)(View(two_variants())).lanes[0]
     assert (default.select, default.workers, default.release) == (Fixed(1), (0, 1), Eager(64))
-    assert (named.select, named.workers, named.ahead_ns) == (Fixed(0), (0, 1, 2), 7)
+    assert (named.select, named.workers, named.delays.ahead_ns) == (Fixed(0), (0, 1, 2), 7)
 
 
 def test_powers_of_two_are_the_largest_that_is_queued_and_fits() -> None:

@@ -11,6 +11,7 @@ from stretto.core.errors import StrettoError
 from stretto.core.plan import (
     Accumulate,
     Deferred,
+    Delays,
     Eager,
     Fixed,
     Lane,
@@ -64,10 +65,10 @@ def test_demands_are_numbered_by_application_in_their_order() -> None:
     [(Eager(3), Eager(3)), (Deferred(5, False), Deferred(5, False)), (Accumulate(4, 9, 6), Eager(6))],
 )
 def test_they_follow_the_common_lane_where_that_makes_sense(release: object, becomes: object) -> None:
-    lane = Lane("a", (0,), Fixed(0), Order.FIRST_COME, release, Late.REFUSE, capacity=7, control_ns=3, data_ns=2)  # type: ignore[arg-type]
+    lane = Lane("a", (0,), Fixed(0), Order.FIRST_COME, release, Late.REFUSE, capacity=7, delays=Delays(3, 2))  # type: ignore[arg-type]
     made = with_demands(by_application((lane, Lane("b", (1,), Fixed(3)))), TWO, [Demand(0, (1,))]).lanes[2]
     assert (made.release, made.order, made.late) == (becomes, Order.EARLIEST_DEADLINE, Late.DROP_WHEN_INFEASIBLE)
-    assert (made.capacity, made.control_ns, made.data_ns) == (7, 3, 2)
+    assert (made.capacity, made.delays) == (7, Delays(3, 2))
 
 
 def test_they_are_served_by_all_the_application_s_workers_that_can() -> None:

@@ -60,7 +60,7 @@ def test_a_lane_is_one_worker_at_the_planned_batch() -> None:
     for lane in plan.lanes:
         assert (lane.order, lane.late) == (Order.FIRST_COME, Late.DROP_WHEN_DISPATCHED)
         assert lane.release == Eager(7)  # Symphony table 4, no coordination
-        assert lane.floor_rates == (0.0,) * 7
+        assert lane.release.floor_rates == (0.0,) * 7
     assert (plan.routes[0].rule, plan.routes[0].lanes) == (RouteRule.ROUND_ROBIN, tuple(range(8)))
 
 

@@ -54,7 +54,7 @@ def test_plan_follows_the_table_of_the_architecture() -> None:
         assert lane.late is Late.DROP_WHEN_INFEASIBLE
         assert lane.worker_choice is WorkerChoice.LOWEST_INDEX
         assert lane.workers == tuple(range(6))
-        assert lane.floor_rates == ()
+        assert lane.release.floor_rates == ()
 
 
 def test_twin_is_eager_and_otherwise_the_same() -> None:
@@ -64,15 +64,10 @@ def test_twin_is_eager_and_otherwise_the_same() -> None:
     assert (eager.order, eager.late, eager.select) == (deferred.order, deferred.late, deferred.select)
 
 
-def test_delays_reach_the_lanes() -> None:
-    lane = Symphony(control_ns=7, data_ns=3)(View(deployment())).lanes[0]
-    assert lane.delay_ns(4) == 19
-
-
 def test_floor_thresholds_follow_each_application_s_share_of_the_work() -> None:
     view = View(deployment(), expected_rates=(100.0, 100.0, 1000.0))
     plan = Symphony(batch_aware=True)(view)
-    small, large = plan.lanes[0].floor_rates, plan.lanes[2].floor_rates
+    small, large = plan.lanes[0].release.floor_rates, plan.lanes[2].release.floor_rates
     assert large[1] == pytest.approx(10 * small[1])
 
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from stretto.core.application import Application, Variant
 from stretto.core.deployment import Deployment
 from stretto.core.outcome import Outcome
-from stretto.core.plan import Deferred, Eager, Fixed, Lane, Late, Plan, WorkerChoice, by_application
+from stretto.core.plan import Deferred, Delays, Eager, Fixed, Lane, Late, Plan, WorkerChoice, by_application
 from stretto.core.profile import NS_PER_MS, NS_PER_S, LatencyProfile, Quantile
 from stretto.core.telemetry import Planner
 from stretto.core.worker import workers
@@ -67,12 +67,12 @@ class Scene:
                 name=f"a{number}",
                 workers=tuple(range(self.workers)),
                 select=Fixed(number),
-                release=Deferred(model.max_batch, model.gathered) if model.deferred else Eager(model.max_batch),
+                release=Deferred(model.max_batch, model.gathered, floor_rates=model.floors)
+                if model.deferred
+                else Eager(model.max_batch, floor_rates=model.floors),
                 late=Late.DROP_WHEN_INFEASIBLE,
-                floor_rates=model.floors,
                 worker_choice=WorkerChoice.LOWEST_INDEX,
-                control_ns=model.control,
-                data_ns=model.data,
+                delays=Delays(model.control, model.data),
             )
             for number, model in enumerate(self.models)
         )

@@ -18,6 +18,7 @@ from stretto.core.errors import StrettoError
 from stretto.core.outcome import OUTCOME_COUNT, Outcome
 from stretto.core.plan import (
     Deferred,
+    Delays,
     Eager,
     Fixed,
     Lane,
@@ -37,6 +38,7 @@ from stretto.planners.clipper import Clipper
 from stretto.planners.clockwork import Clockwork
 from stretto.planners.fixed_delay import FixedDelay
 from stretto.planners.nexus import Nexus
+from stretto.planners.registry import planner_entry
 from stretto.planners.symphony import Symphony
 from stretto.sim.arrivals import CHUNK, Load, Mix, Zipf
 from stretto.sim.processes import Gamma, Poisson, Uniform
@@ -47,7 +49,7 @@ from tests.sim.handmade import Handmade, always, linear
 
 PLANNERS: dict[str, Planner] = {
     "symphony": Symphony(),
-    "symphony, delayed": Symphony(control_ns=NS_PER_MS, data_ns=NS_PER_MS // 10),
+    "symphony, delayed": planner_entry("symphony").make(control_ns=NS_PER_MS, data_ns=NS_PER_MS // 10),
     "symphony, batch aware": Symphony(batch_aware=True),
     "work conserving": Symphony(deferred=False),
     "clockwork": Clockwork(),
@@ -356,7 +358,7 @@ def other_plans(deployment: Deployment) -> list[Plan]:
                 Fixed(n),
                 release=Deferred(),
                 late=Late.DROP_WHEN_INFEASIBLE,
-                control_ns=NS_PER_MS,
+                delays=Delays(NS_PER_MS),
             )
             for n in numbers
         )

@@ -281,9 +281,8 @@ class SharedQueue:
             lane.workers,
             tables[0] if len(tables) == 1 else Tables(tuple(tables)),
             Order.EARLIEST_DEADLINE,
-            Eager(),
+            Eager(floor_rates=overload_floors(task_of(deployment, number, self._kind(number), workers), slow)),
             Late.DROP_WHEN_INFEASIBLE,
-            floor_rates=overload_floors(task_of(deployment, number, self._kind(number), workers), slow),
         )
 
 

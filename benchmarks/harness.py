@@ -24,7 +24,7 @@ from stretto.core.application import Application, Variant
 from stretto.core.deployment import Deployment
 from stretto.core.profile import NS_PER_MS, LatencyProfile
 from stretto.core.published import PublishedModel
-from stretto.core.telemetry import Planner
+from stretto.core.view import Planner
 from stretto.core.worker import workers
 from stretto.sim.arrivals import Source
 from stretto.sim.goodput import find_goodput

@@ -20,7 +20,7 @@ from harness import Benchmark
 from ramsis_table2 import image_deployment
 
 from stretto.core.deployment import Deployment
-from stretto.core.telemetry import Planner
+from stretto.core.view import Planner
 from stretto.planners.jellyfish_plus import JellyfishPlus
 from stretto.planners.model_switching import ModelSwitching, measure_responses
 from stretto.planners.ramsis.planner import Ramsis

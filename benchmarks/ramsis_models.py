@@ -18,7 +18,7 @@ from ramsis_table2 import image_deployment, many_variants
 from stretto.core.application import Application, Variant
 from stretto.core.deployment import Deployment
 from stretto.core.profile import LatencyProfile, Quantile
-from stretto.core.telemetry import Planner
+from stretto.core.view import Planner
 from stretto.core.worker import workers
 from stretto.planners.model_switching import ModelSwitching
 from stretto.planners.ramsis.planner import Ramsis

@@ -29,7 +29,7 @@ from ramsis_table2 import image_deployment
 from stretto.core.application import Application
 from stretto.core.deployment import Deployment
 from stretto.core.profile import NS_PER_MS
-from stretto.core.telemetry import Planner, View
+from stretto.core.view import Planner, View
 from stretto.core.worker import workers
 from stretto.planners.ramsis.planner import Ramsis
 from stretto.planners.ramsis.policy import Expectation

@@ -24,7 +24,7 @@ from harness import Benchmark
 from stretto.core.application import Application, Penalty, Variant
 from stretto.core.deployment import Deployment
 from stretto.core.profile import NS_PER_MS, LatencyProfile
-from stretto.core.telemetry import Planner, View, WaitingQuery
+from stretto.core.view import Planner, View, WaitingQuery
 from stretto.core.worker import UNLIMITED_MEMORY, Worker, workers
 from stretto.planners.data_aware import DataAware
 from stretto.planners.priced import Priced

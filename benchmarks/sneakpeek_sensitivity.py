@@ -24,7 +24,7 @@ from stretto.core.application import Application, Penalty
 from stretto.core.deployment import Deployment
 from stretto.core.plan import Plan
 from stretto.core.profile import LatencyProfile, Quantile
-from stretto.core.telemetry import Planner, View
+from stretto.core.view import Planner, View
 
 WINDOWS = 200
 NAMES = ("LO-EDF", "LO-Priority", "Grouped", "SneakPeek")

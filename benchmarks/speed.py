@@ -18,7 +18,7 @@ from harness import Benchmark, like
 
 from stretto.core.deployment import Deployment
 from stretto.core.profile import LatencyProfile
-from stretto.core.telemetry import View
+from stretto.core.view import View
 from stretto.dispatch.dispatcher import Dispatcher, Run
 from stretto.planners.symphony import Symphony
 from stretto.sim.arrivals import Load

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from stretto.core.deployment import Deployment
 from stretto.core.published import published_model
-from stretto.core.telemetry import View
+from stretto.core.view import View
 from stretto.planners.choose import choose_variants
 from stretto.planners.partition import expected_work, partition_problem, solve_partition, split_workers
 from stretto.planners.symphony import Symphony

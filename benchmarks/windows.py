@@ -29,7 +29,7 @@ from stretto.core.application import Application, Penalty, Variant
 from stretto.core.deployment import Deployment
 from stretto.core.outcome import Outcome
 from stretto.core.profile import NS_PER_MS, LatencyProfile, Quantile
-from stretto.core.telemetry import Planner
+from stretto.core.view import Planner
 from stretto.core.worker import Worker
 from stretto.evidence.load import open_evidence
 from stretto.planners.sneakpeek.planner import SneakPeek, grouped, lo_edf, lo_priority, max_acc_edf

@@ -1,41 +1,24 @@
-"""What planners read: counters and states at one instant, and what changed since the reading before."""
+"""What a dispatcher counted, at one instant. `stretto.planning` says what it means."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.core.deployment import Deployment
 from stretto.core.outcome import Outcome
-from stretto.core.plan import Plan
-
-
-@dataclass(frozen=True)
-class WaitingQuery:
-    """One queued query, as a window planner sees it."""
-
-    ticket: int
-    application: int
-    arrival_ns: int
-    deadline_ns: int
-    client: int
-    query_class: int
-    priority: int
-    demand: int = -1
-    tag: int = -1  # the driver's own number
-    theta: tuple[float, ...] | None = None  # posterior of its class, where there is evidence
 
 
 @dataclass(frozen=True, eq=False)
 class Telemetry:
-    """Counters grow from the start of the dispatcher; `lane_rates` are the running λ estimates."""
+    """Counters grow from the start of the dispatcher; rates are running estimates over the plan's rate window."""
 
     now_ns: int
     submitted: NDArray[np.int64]  # by application
     outcomes: NDArray[np.int64]  # by application and Outcome
+    rates: NDArray[np.float64]  # λ by application, queries/s, of queries that demand no variant
+    is_rated: NDArray[np.bool_]  # by application: counted for a whole window
     waiting: int
     running: int
     lane_names: tuple[str, ...]
@@ -44,11 +27,12 @@ class Telemetry:
     worker_busy_ns: NDArray[np.int64]
     worker_free_ns: NDArray[np.int64]  # expected
     worker_alive: NDArray[np.bool_]
+    worker_holds: NDArray[np.bool_]  # [worker, variant]
     latency_ratio: NDArray[np.float64]  # measured over profiled, by variant and kind
-    worker_holds: NDArray[np.bool_] = field(default_factory=lambda: np.zeros((0, 0), np.bool_))  # [worker, variant]
+    is_measured: NDArray[np.bool_]  # by variant and kind: any batch was measured
 
     def rates_since(self, before: Telemetry) -> NDArray[np.float64]:
-        """Arrivals per second by application since an earlier reading."""
+        """Arrivals per second by application since an earlier reading, whatever they demand."""
         seconds = (self.now_ns - before.now_ns) / 1e9
         if seconds <= 0:
             return np.zeros(len(self.submitted))
@@ -67,24 +51,3 @@ class Telemetry:
             return 0.0
         busy = (self.worker_busy_ns - before.worker_busy_ns)[self.worker_alive].sum()
         return float(max(0.0, 1.0 - busy / span))
-
-
-@dataclass(frozen=True, eq=False)
-class View:
-    """Everything a planner may look at. `before` is the telemetry of the planner's last call."""
-
-    deployment: Deployment
-    now_ns: int = 0
-    telemetry: Telemetry | None = None
-    before: Telemetry | None = None
-    expected_rates: tuple[float, ...] | None = None  # by application, where the owner states them
-    waiting: Callable[[], tuple[WaitingQuery, ...]] = tuple
-
-    def rates(self) -> NDArray[np.float64] | None:
-        """Measured arrival rates where there are any, else the expected ones, else None."""
-        if self.telemetry is not None and self.before is not None and self.telemetry.now_ns > self.before.now_ns:
-            return self.telemetry.rates_since(self.before)
-        return None if self.expected_rates is None else np.array(self.expected_rates, dtype=np.float64)
-
-
-Planner = Callable[[View], Plan]

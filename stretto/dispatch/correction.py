@@ -33,6 +33,7 @@ def measure(s: Any, row_index: int, count: int, measured_ns: int) -> None:
     profiled = int64s(s.profiled_at, s.profiled_count)
     latency = int64s(s.latency_at, s.latency_count)
     first = row_index * s.latency_stride
+    row.runs += 1
     seen = measured_ns / profiled[first + count]
     quantile = s.correction_quantile
     if quantile <= 0:

@@ -13,7 +13,8 @@ from stretto.core.deployment import Deployment
 from stretto.core.errors import PlanError, StrettoError
 from stretto.core.outcome import OUTCOME_COUNT, Outcome
 from stretto.core.plan import Plan, RouteRule, Worklist
-from stretto.core.telemetry import Telemetry, WaitingQuery
+from stretto.core.telemetry import Telemetry
+from stretto.core.view import WaitingQuery
 from stretto.dispatch import events
 from stretto.dispatch.compiled import compiled
 from stretto.dispatch.correction import find_fastest
@@ -28,7 +29,6 @@ WAITING_COLUMNS = (
     "tag",
 )  # as WaitingQuery has them, between its ticket and its theta
 ThetaOf = Callable[[int, int], tuple[float, ...] | None]  # by ticket and tag
-KEPT_ESTIMATES = ("rate_first_ns", "rate_edge_ns", "rate_bucket", "rate_total", "rate", "cap")
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,22 +203,27 @@ class Dispatcher:
     def telemetry(self, now_ns: int) -> Telemetry:
         """A reading for planners."""
         memory, deployment = self.memory, self.deployment
-        rates = np.zeros(len(self.plan.lanes))
+        rates = np.zeros(len(memory["meters"]))
         events.read_rates(self._state, now_ns, rates)
+        counting_ns = np.where(memory["meters"]["first_ns"] < 0, 0, now_ns - memory["meters"]["first_ns"])
+        rows = memory["rows"].reshape(len(deployment.variants), len(deployment.kinds))
         return Telemetry(
             now_ns=now_ns,
+            rates=rates[: self._applications] * 1e9,
+            is_rated=counting_ns[: self._applications] >= self.plan.rate_window_ns,
             submitted=memory["submitted"].copy(),
             outcomes=memory["outcomes"].reshape(self._applications, OUTCOME_COUNT).copy(),
             waiting=int(self._state["waiting"][0]),
             running=int(self._state["running"][0]),
             lane_names=tuple(lane.name for lane in self.plan.lanes),
             lane_lengths=memory["lanes"]["length"].copy(),
-            lane_rates=rates * 1e9,
+            lane_rates=rates[self._applications :] * 1e9,
             worker_busy_ns=memory["workers"]["busy_ns"].copy(),
             worker_free_ns=memory["workers"]["free_ns"].copy(),
             worker_alive=memory["workers"]["alive"] != 0,
             worker_holds=memory["resident"]["loaded"].reshape(len(deployment.workers), -1) != 0,
-            latency_ratio=memory["rows"]["ratio"].reshape(len(deployment.variants), len(deployment.kinds)).copy(),
+            latency_ratio=rows["ratio"].copy(),
+            is_measured=rows["runs"] > 0,
         )
 
     def waiting(self, theta_of: ThetaOf | None = None) -> tuple[WaitingQuery, ...]:
@@ -248,12 +253,8 @@ class Dispatcher:
 
     def _install(self, now_ns: int, plan: Plan) -> None:
         memory = self.memory
-        before: dict[str, tuple[Any, Any]] = {}
-        if "lanes" in memory.arrays:
-            counts = memory["rate_counts"].reshape(-1, RATE_BUCKETS)
-            for number, lane in enumerate(self.plan.lanes):
-                before[lane.name] = (memory["lanes"][number].copy(), counts[number].copy())
-        if not before or plan.seed != self.plan.seed:  # else the draws go on where they were
+        before = dict(memory.arrays) if "lanes" in memory.arrays else None
+        if before is None or plan.seed != self.plan.seed:  # else the draws go on where they were
             memory.state["random"] = np.uint64(plan.seed)
         self._empty_buffer()
         slots = self._waiting_slots()
@@ -261,21 +262,30 @@ class Dispatcher:
         if len(answered):
             slots = slots[~np.isin(slots, answered)]
         kept = self._kept_lanes(slots, plan)
-        same_window = self.plan.rate_window_ns == plan.rate_window_ns
         memory.state["waiting"] = 0
         lay_out_plan(memory, self.deployment, plan)
+        if before is not None:
+            self._carry_over(before, self.plan, plan)
         self.plan = plan
-        counts = memory["rate_counts"].reshape(-1, RATE_BUCKETS)
-        for number, lane in enumerate(plan.lanes):
-            if lane.name in before and same_window:
-                record, buckets = before[lane.name]
-                for field in KEPT_ESTIMATES:
-                    if field != "cap" or (lane.release.adaptive_cap is not None and record["cap_target_ns"] > 0):
-                        memory["lanes"][number][field] = record[field]
-                counts[number] = buckets
         self._mark_works(plan)
         _find_all_fastest(self._state)
         events.adopted(self._state, now_ns, slots, kept, answered)
+
+    def _carry_over(self, before: dict[str, Any], old: Plan, new: Plan) -> None:
+        """Rates go on where the window is the same, of applications and of lanes that keep their name; so do caps."""
+        memory, first = self.memory, self._applications
+        numbers = {lane.name: number for number, lane in enumerate(old.lanes)}
+        pairs = [(numbers[lane.name], number) for number, lane in enumerate(new.lanes) if lane.name in numbers]
+        source, target = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+        capped = (before["lanes"]["cap_target_ns"][source] > 0) & (memory["lanes"]["cap_target_ns"][target] > 0)
+        memory["lanes"]["cap"][target[capped]] = before["lanes"]["cap"][source[capped]]
+        if old.rate_window_ns != new.rate_window_ns:
+            return
+        source = np.concatenate([np.arange(first), first + source])
+        target = np.concatenate([np.arange(first), first + target])
+        memory["meters"][target] = before["meters"][source]
+        counts = memory["rate_counts"].reshape(-1, RATE_BUCKETS)
+        counts[target] = before["rate_counts"].reshape(-1, RATE_BUCKETS)[source]
 
     def _answered_slots(self, plan: Plan) -> Any:
         """The slots of waiting queries that the plan answers from their evidence, each once."""

@@ -25,7 +25,7 @@ from stretto.dispatch.ledger import (
 )
 from stretto.dispatch.pool import set_idle
 from stretto.dispatch.queue import NONE, dequeue, enqueue, height_of
-from stretto.dispatch.rates import count_arrival, rate_at, uncount_arrival
+from stretto.dispatch.rates import count_arrival, lane_meter, rate_at, uncount_arrival
 from stretto.dispatch.records import NEVER, Status, batches, int64s, lanes, queries, routes, workers
 from stretto.dispatch.routes import lane_alive, route_query
 from stretto.dispatch.select import drops_late
@@ -106,7 +106,9 @@ def submit(
     ticket = ticket_of(s, slot)
     int64s(s.submitted_at, s.submitted_count)[application] += 1
     lane_index = route_query(s, slot)
-    count_arrival(s, lane_index, now)
+    count_arrival(s, lane_meter(s, lane_index), now)
+    if demand == NONE:
+        count_arrival(s, application, now)
     if admit(s, slot, lane_index, now):
         join(s, slot, lane_index, now)
     if not more:
@@ -149,9 +151,9 @@ def classified(state: Any, now_ns: int, ticket: int, query_class: int) -> None:
             before, after = query.lane, route_query(s, slot)
             if after != before:
                 dequeue(s, before, slot)
-                uncount_arrival(s, before)
+                uncount_arrival(s, lane_meter(s, before))
                 refresh(s, before, s.now_ns)
-                count_arrival(s, after, s.now_ns)
+                count_arrival(s, lane_meter(s, after), s.now_ns)
                 join(s, slot, after, s.now_ns)
     due(s, s.now_ns)
 
@@ -258,7 +260,7 @@ def adopted(state: Any, now_ns: int, slots: Any, kept: Any, answered: Any) -> No
 
 @compiled
 def read_rates(state: Any, now_ns: int, rates: Any) -> None:
-    """Every lane's λ as of now, in queries per nanosecond, into `rates`."""
+    """Every application's and every lane's λ as of now, in queries per nanosecond, into `rates`."""
     s = state[0]
-    for lane_index in range(s.lanes_count):
-        rates[lane_index] = rate_at(s, lane_index, max(now_ns, s.now_ns))
+    for meter_index in range(len(rates)):
+        rates[meter_index] = rate_at(s, meter_index, max(now_ns, s.now_ns))

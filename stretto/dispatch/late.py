@@ -9,7 +9,8 @@ from stretto.core.plan import Late, Order
 from stretto.dispatch.compiled import compiled
 from stretto.dispatch.ledger import drop_waiting, lateness_reason
 from stretto.dispatch.queue import DEADLINE, NONE, ORDER, first_in, has_deadline_list, next_in
-from stretto.dispatch.records import NEVER, float64s, int64s, lanes, queries, workers
+from stretto.dispatch.rates import lane_meter
+from stretto.dispatch.records import NEVER, float64s, int64s, lanes, meters, queries, workers
 from stretto.dispatch.release import delay_ns
 from stretto.dispatch.select import batch_limit, fitting, latency_ns
 
@@ -39,10 +40,11 @@ def drop_infeasible(s: Any, lane_index: int, now_ns: int) -> None:
 
 
 @compiled
-def floor_for(s: Any, lane: Any) -> int:
+def floor_for(s: Any, lane_index: int) -> int:
     """The batch below which, at the lane's present rate, a worker is not worth its time."""
     floors = float64s(s.floors_at, s.floors_count)
-    rate = lane.rate * 1e9
+    lane = lanes(s)[lane_index]
+    rate = meters(s)[lane_meter(s, lane_index)].rate * 1e9
     floor = 0
     while floor < lane.floor_count and floors[lane.floor_first + floor] <= rate:
         floor += 1
@@ -69,7 +71,7 @@ def in_the_way(s: Any, lane_index: int, size: int) -> int:
 def give_up_heads(s: Any, lane_index: int, row: int, size: int, now_ns: int, ready: int) -> int:
     """Batch-aware pruning: drop who stands in the way until the batch reaches the floor, or all that wait. Its size."""
     lane = lanes(s)[lane_index]
-    floor = min(floor_for(s, lane), batch_limit(s, lane, row))
+    floor = min(floor_for(s, lane_index), batch_limit(s, lane, row))
     while size < min(floor, lane.length):
         drop_waiting(s, in_the_way(s, lane_index, size), Outcome.DROPPED_OVERLOAD.value)
         size = fitting(s, lane_index, row, min(lane.length, batch_limit(s, lane, row)), now_ns, ready)

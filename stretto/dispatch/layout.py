@@ -99,6 +99,7 @@ def lay_out_deployment(memory: Memory, deployment: Deployment, correction: float
     memory.put("outcomes", np.zeros(len(deployment.applications) * OUTCOMES, dtype=np.int64))
     memory.put("submitted", np.zeros(len(deployment.applications), dtype=np.int64))
     state = memory.state
+    state["applications"] = len(deployment.applications)
     state["kinds"], state["variants"], state["latency_stride"] = len(kinds), len(variants), stride
     state["member_words"] = words
     state["correction"] = correction
@@ -175,7 +176,10 @@ def lay_out_plan(memory: Memory, deployment: Deployment, plan: Plan) -> None:
     memory.put("tables", tables)
     for name, values in parts.items():
         memory.put(name, np.concatenate(values) if name == "cells" and values else np.array(values, dtype=DTYPES[name]))
-    memory.put("rate_counts", np.zeros(count * RATE_BUCKETS, dtype=np.int64))
+    meters = np.zeros(len(deployment.applications) + count, dtype=DTYPES["meters"])
+    meters["first_ns"] = -1
+    memory.put("meters", meters)
+    memory.put("rate_counts", np.zeros(len(meters) * RATE_BUCKETS, dtype=np.int64))
     memory.put("ends", np.full(count * LISTS * 2 * LEVELS, -1, dtype=np.int64))
     memory.put("heap", np.arange(count, dtype=np.int64))
     memory.put("heap_place", np.arange(count, dtype=np.int64))
@@ -223,7 +227,6 @@ def _lay_out_lane(record: Any, lane: Lane, deployment: Deployment, parts: dict[s
         parts["works"].append((work.worker, work.variant, len(parts["work_tickets"]), len(work.tickets), 0))
         parts["work_tickets"].extend(work.tickets)
     record["head_ns"] = record["release_ns"] = record["later_ns"] = record["rank_ns"] = NEVER
-    record["rate_first_ns"] = -1
 
 
 def _lay_out_tables(records: Any, lane: Lane, deployment: Deployment, cells: list[Any]) -> None:

@@ -29,6 +29,7 @@ _ARRAYS = (
     "lane_kinds",
     "lane_workers",
     "members",
+    "meters",
     "rate_counts",
     "workers",
     "worker_lanes",
@@ -71,6 +72,7 @@ STATE = np.dtype(
         ("decision_count", "i8"),
         ("tickets_named", "i8"),  # in `decided`
         ("random", "u8"),  # of the weighted routes
+        ("applications", "i8"),
         ("kinds", "i8"),
         ("variants", "i8"),
         ("latency_stride", "i8"),
@@ -156,10 +158,17 @@ LANE = np.dtype(
         ("release_ns", "i8"),  # when its candidate may start; ≤ now: it waits for a worker
         ("later_ns", "i8"),  # when it may start on a further kind of worker
         ("rank_ns", "i8"),  # when its candidate must start; the smallest goes first
-        ("rate_first_ns", "i8"),  # start of counting
-        ("rate_edge_ns", "i8"),  # end of the bucket in use
-        ("rate_bucket", "i8"),
-        ("rate_total", "i8"),
+    ],
+    align=True,
+)
+
+# Arrivals over the rate window: one entry per application, then one per lane. Its buckets stand in `rate_counts`.
+METER = np.dtype(
+    [
+        ("first_ns", "i8"),  # start of counting; -1: nothing came yet
+        ("edge_ns", "i8"),  # end of the bucket in use
+        ("bucket", "i8"),
+        ("total", "i8"),
         ("rate", "f8"),  # λ, queries per nanosecond
     ],
     align=True,
@@ -209,6 +218,7 @@ ROW = np.dtype(
         ("accuracy", "f8"),
         ("ratio", "f8"),  # measured over profiled latency
         ("written", "f8"),  # the ratio that the latency table in use was written with
+        ("runs", "i8"),  # batches that it was measured from
     ],
     align=True,
 )
@@ -274,7 +284,8 @@ DTYPES: dict[str, np.dtype[Any]] = {
     "lane_kinds": LANE_KIND,
     "lane_workers": np.dtype("i8"),
     "members": np.dtype("u8"),  # bit per worker, by lane
-    "rate_counts": np.dtype("i8"),
+    "meters": METER,
+    "rate_counts": np.dtype("i8"),  # [meter, bucket]
     "workers": WORKER,
     "worker_lanes": np.dtype("i8"),
     "idle": np.dtype("u8"),  # bit per worker
@@ -318,6 +329,11 @@ def lanes(s: Any) -> Any:
 @compiled
 def lane_kinds(s: Any) -> Any:
     return numba.carray(pointer(s.lane_kinds_at), (s.lane_kinds_count,), LANE_KIND)
+
+
+@compiled
+def meters(s: Any) -> Any:
+    return numba.carray(pointer(s.meters_at), (s.meters_count,), METER)
 
 
 @compiled

@@ -11,7 +11,8 @@ from typing import Any
 from stretto.core.plan import ReleaseRule, SelectRule
 from stretto.dispatch.compiled import compiled
 from stretto.dispatch.queue import ORDER, first_in
-from stretto.dispatch.records import NEVER, lanes, queries, rows
+from stretto.dispatch.rates import lane_meter
+from stretto.dispatch.records import NEVER, lanes, meters, queries, rows
 from stretto.dispatch.select import WAIT, batch_limit, latency_ns, select, table_changes_ns
 
 
@@ -36,7 +37,7 @@ def deferred_ns(s: Any, lane_index: int, row: int, size: int, limit: int, now_ns
     lane = lanes(s)[lane_index]
     if size < lane.length or size >= limit:  # one more could not join
         return now_ns
-    if lane.when_gathered and size > rows(s)[row].beta_ns * lane.rate:
+    if lane.when_gathered and size > rows(s)[row].beta_ns * meters(s)[lane_meter(s, lane_index)].rate:
         return now_ns
     return lane.head_ns - latency_ns(s, row, size + 1) - delay_ns(lane, size) - lane.timer_ns
 

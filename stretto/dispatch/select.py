@@ -10,7 +10,20 @@ from typing import Any
 from stretto.core.plan import Late, Order, ReleaseRule, SelectRule
 from stretto.dispatch.compiled import compiled
 from stretto.dispatch.queue import NONE, ORDER, first_in, next_in
-from stretto.dispatch.records import NEVER, cells, choices, int64s, lanes, queries, resident, rows, tables, workers
+from stretto.dispatch.rates import lane_meter
+from stretto.dispatch.records import (
+    NEVER,
+    cells,
+    choices,
+    int64s,
+    lanes,
+    meters,
+    queries,
+    resident,
+    rows,
+    tables,
+    workers,
+)
 
 WAIT = -1  # a variant number that means: not yet
 
@@ -95,9 +108,10 @@ def size_on(s: Any, lane_index: int, row: int, now_ns: int, ready: int) -> int:
 
 
 @compiled
-def by_load(s: Any, lane: Any, kind: int) -> int:
+def by_load(s: Any, lane_index: int, kind: int) -> int:
     """The variant for the lane's arrival rate: the first whose rate covers it, of those that run on the kind."""
-    rate = lane.rate * 1e9
+    lane = lanes(s)[lane_index]
+    rate = meters(s)[lane_meter(s, lane_index)].rate * 1e9
     chosen = WAIT
     for position in range(lane.choice_count):
         choice = choices(s)[lane.choice_first + position]
@@ -183,7 +197,7 @@ def select(s: Any, lane_index: int, kind: int, worker: int, now_ns: int) -> tupl
         if rows(s)[variant * s.kinds + kind].max_batch == 0:
             return WAIT, 0
     elif lane.select == SelectRule.BY_LOAD:
-        variant = by_load(s, lane, kind)
+        variant = by_load(s, lane_index, kind)
     elif lane.select == SelectRule.MOST_ACCURATE:
         variant = most_accurate(s, lane_index, kind, worker, now_ns)
     else:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from stretto.alarm import Alarm
 from stretto.core.outcome import Outcome
 from stretto.core.plan import Plan
-from stretto.core.telemetry import View
+from stretto.core.view import View
 from stretto.dispatch.dispatcher import Answer, Dispatcher, Drop, Load, Run
 from stretto.live.answers import answer_batch, answer_by_evidence
 from stretto.live.books import Books

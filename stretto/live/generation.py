@@ -154,10 +154,9 @@ class Generation:
         return [self.served.specs[variant] for variant in self._first_memory[worker]]
 
     def rates(self, now_ns: int) -> dict[str, float]:
-        """λ by application: what its common lanes measured."""
-        rates = self.dispatcher.telemetry(now_ns).lane_rates
-        routes = self.dispatcher.plan.routes
-        return {name: float(sum(rates[lane] for lane in routes[number].lanes)) for name, number in self.numbers.items()}
+        """λ by application."""
+        rates = self.dispatcher.telemetry(now_ns).rates
+        return {name: float(rates[number]) for name, number in self.numbers.items()}
 
     def counts(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Submitted and outcomes by application, without the queries that moved on."""

@@ -10,9 +10,10 @@ import logging
 from collections.abc import Callable
 
 from stretto.core.errors import StrettoError
-from stretto.core.telemetry import Planner, Telemetry, View, WaitingQuery
+from stretto.core.view import Planner, WaitingQuery
 from stretto.live.engine import Engine
 from stretto.live.generation import Generation
+from stretto.planning.readings import Readings
 
 log = logging.getLogger("stretto.live")
 
@@ -25,7 +26,7 @@ class Replanner:
         self._planner = planner
         self.period_s = period_s
         self._task: asyncio.Task[None] | None = None
-        self._before: tuple[Generation, Telemetry] | None = None
+        self._readings = Readings(engine.generation.deployment)
         self._is_failing = False
 
     def start(self) -> None:
@@ -44,10 +45,10 @@ class Replanner:
         """Once; a planner that fails is told of, and the plan in force stays."""
         generation = self._engine.generation
         now_ns = self._engine.clock()
+        if self._readings.deployment is not generation.deployment:
+            self._readings = Readings(generation.deployment)
         telemetry = generation.dispatcher.telemetry(now_ns)
-        before = self._before[1] if self._before is not None and self._before[0] is generation else None
-        self._before = (generation, telemetry)
-        view = View(generation.deployment, now_ns, telemetry, before, waiting=self._waiting_of(generation))
+        view = self._readings.view(telemetry, plan=generation.plan, waiting=self._waiting_of(generation))
         try:
             plan = await asyncio.to_thread(self._planner, view)
             self._engine.adopt(generation, plan)

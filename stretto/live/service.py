@@ -18,7 +18,7 @@ from typing import Any, cast
 from stretto.backends.source import MAX_THREADS
 from stretto.core.errors import StrettoError
 from stretto.core.profile import Quantile
-from stretto.core.telemetry import Planner, View
+from stretto.core.view import Planner, View
 from stretto.core.worker import UNLIMITED_MEMORY
 from stretto.live.crew import Factory
 from stretto.live.engine import Engine, MakeDispatcher

@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 
 from stretto.core.errors import StrettoError
-from stretto.core.telemetry import View
+from stretto.core.view import View
 
 ROUNDING = 1e-9  # 0.1·10 workers is one worker, whatever floating point makes of it
 
@@ -54,8 +54,7 @@ class Autoscale:
         return Advice(0, remove, bad_rate, idle_share)
 
     def __call__(self, view: View) -> Advice:
-        """From a view with two readings of telemetry; no change where it has not."""
-        now, before = view.telemetry, view.before
-        if now is None or before is None or now.now_ns <= before.now_ns:
+        """From what a view says of the time since the last one; no change where it says nothing."""
+        if view.idle_share is None:
             return Advice(0, 0, 0.0, 0.0)
-        return self.advise(int(now.worker_alive.sum()), now.bad_rate_since(before), now.idle_share_since(before))
+        return self.advise(int(view.alive.sum()), view.bad_rate, view.idle_share)

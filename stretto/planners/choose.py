@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.profile import LatencyProfile
-from stretto.core.telemetry import View
+from stretto.core.view import View
 
 
 def choose_variants(deployment: Deployment, named: Mapping[str, str] | None = None) -> tuple[int, ...]:
@@ -84,7 +84,7 @@ def serving_profiles(deployment: Deployment, variant: int) -> tuple[LatencyProfi
 
 def known_rates(view: View) -> NDArray[np.float64]:
     """Queries/s by application; one each where the view knows none, or nothing came."""
-    rates = view.rates()
+    rates = view.rates
     if rates is None or not rates.sum() > 0:
         return np.ones(len(view.deployment.applications))
     return rates

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from stretto.core.plan import AdaptiveCap, Eager, Fixed, Lane, LaneChoice, Late, Order, Plan, by_application
-from stretto.core.telemetry import View
+from stretto.core.view import View
 from stretto.planners.choose import choose_variants, serving_profiles, serving_workers
 
 

@@ -34,7 +34,7 @@ from stretto.core.plan import (
     Work,
     Worklist,
 )
-from stretto.core.telemetry import Planner, Telemetry, View, WaitingQuery
+from stretto.core.view import Planner, View, WaitingQuery
 
 MOST_CLASSES = 512
 UNKNOWN_SHARE = 0.01  # of an application's queries, as long as nothing is measured
@@ -59,7 +59,6 @@ class DataAware:
     kinds: int = 3  # of classes told apart in each application
     looks_at_evidence: ClassVar[bool] = True
     _known: tuple[Deployment, Disguise] | None = field(default=None, repr=False)
-    _reading: Telemetry | None = field(default=None, repr=False)  # as shown last
     _shares: NDArray[np.float64] | None = field(default=None, repr=False)  # of their application, by one shown
     _made: tuple[Plan, Plan] | None = field(default=None, repr=False)
 
@@ -72,7 +71,7 @@ class DataAware:
         deployment = view.deployment
         if self._known is None or self._known[0] is not deployment:
             self._known = (deployment, disguise(deployment, self.kinds))
-            self._reading = self._made = None
+            self._made = None
             self._shares = first_shares(self._known[1])
         seen = self._known[1]
         plan = self.planner(self._shown(view, seen))
@@ -81,36 +80,33 @@ class DataAware:
         return self._made[1]
 
     def _shown(self, view: View, seen: Disguise) -> View:
-        assert self._shares is not None
-        before = self._reading
-        reading = view.telemetry
-        if reading is not None:
-            self._shares = self._measured_shares(reading, seen)
-            reading = shown_telemetry(reading, view.before, before, seen, self._shares)
-            self._reading = reading
-        rates = None
-        if view.expected_rates is not None:
-            rates = tuple((np.array(view.expected_rates)[seen.owner] * self._shares).tolist())
-        return View(
-            seen.shown,
-            view.now_ns,
-            reading,
-            before if view.before is not None else None,
-            rates,
-            lambda: tuple(shown_query(query, seen) for query in view.waiting()),
+        self._shares = shares = self._measured_shares(view, seen)
+        ended = np.zeros((len(seen.owner), view.ended.shape[1]), np.int64)
+        ended[seen.first] = view.ended  # they stand with the first application that is shown
+        expected = view.expected_rates
+        return replace(
+            view,
+            deployment=seen.shown,
+            rates=None if view.rates is None else view.rates[seen.owner] * shares,
+            expected_rates=None if expected is None else tuple((np.array(expected)[seen.owner] * shares).tolist()),
+            holds=None if view.holds is None else view.holds[:, seen.variant],
+            latency_ratio=view.latency_ratio[seen.variant],
+            is_measured=view.is_measured[seen.variant],
+            ended=ended,
+            plan=None if self._made is None else self._made[0],
+            waiting=lambda: tuple(shown_query(query, seen) for query in view.waiting()),
         )
 
-    def _measured_shares(self, reading: Telemetry, seen: Disguise) -> NDArray[np.float64]:
+    def _measured_shares(self, view: View, seen: Disguise) -> NDArray[np.float64]:
         """Each kind's share of its application's queries, by the rates of the lanes that they were given."""
         assert self._shares is not None
-        if self._made is None:
+        if self._made is None or view.lane_rates is None or view.plan is not self._made[1]:
             return self._shares
-        rates = dict(zip(reading.lane_names, reading.lane_rates.tolist(), strict=True))
         plan = self._made[0]
         shares = self._shares.copy()
         for number in range(len(seen.first)):
             mine = np.flatnonzero(seen.owner == number)
-            asked = np.array([rates.get(plan.lanes[plan.routes[one].lanes[0]].name, 0.0) for one in mine])
+            asked = view.lane_rates[[plan.routes[shown].lanes[0] for shown in mine]]
             if asked.sum() > 0 and len(mine) > 1 and (asked > 0).sum() > 1:
                 shares[mine] = asked / asked.sum()
         return shares
@@ -212,32 +208,6 @@ def shown_query(query: WaitingQuery, seen: Disguise) -> WaitingQuery:
     if 0 <= query.query_class < len(kind_of):
         number += 1 + int(kind_of[query.query_class])
     return replace(query, application=number)
-
-
-def shown_telemetry(
-    reading: Telemetry,
-    real_before: Telemetry | None,
-    before: Telemetry | None,
-    seen: Disguise,
-    shares: NDArray[np.float64],
-) -> Telemetry:
-    """Counts since the last reading are dealt out by shares; ends stand with the first application that is shown."""
-    submitted = np.zeros(len(seen.owner), np.int64)
-    since = reading.submitted
-    if before is not None and real_before is not None and len(before.submitted) == len(submitted):
-        submitted = before.submitted.copy()
-        since = reading.submitted - real_before.submitted
-    submitted += np.rint(since[seen.owner] * shares).astype(np.int64)
-    outcomes = np.zeros((len(seen.owner), reading.outcomes.shape[1]), np.int64)
-    outcomes[seen.first] = reading.outcomes
-    holds = reading.worker_holds
-    return replace(
-        reading,
-        submitted=submitted,
-        outcomes=outcomes,
-        latency_ratio=reading.latency_ratio[seen.variant],
-        worker_holds=holds[:, seen.variant] if holds.size else holds,
-    )
 
 
 def real_plan(plan: Plan, deployment: Deployment, seen: Disguise) -> Plan:

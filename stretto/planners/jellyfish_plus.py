@@ -17,7 +17,7 @@ import numpy as np
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.plan import Eager, Fixed, Lane, Late, Order, Plan, Table, Tables, by_application
-from stretto.core.telemetry import View
+from stretto.core.view import View
 from stretto.planners.ramsis.monitor import RATE_WINDOW_NS, lane_name, measured_load
 from stretto.planners.ramsis.sharing import shared_out
 

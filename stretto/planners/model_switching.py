@@ -16,7 +16,7 @@ import numpy as np
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.plan import Plan, by_application
-from stretto.core.telemetry import Planner, View
+from stretto.core.view import Planner, View
 from stretto.planners.jellyfish_plus import batch_cap, central_lane, usable_variants, worker_shares
 from stretto.planners.ramsis.monitor import RATE_WINDOW_NS, measured_load
 from stretto.planners.ramsis.task import Task, pareto_front, task_of

@@ -15,10 +15,12 @@ import numpy as np
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.plan import Eager, Fixed, Lane, LaneChoice, Late, Order, Plan, Route, RouteRule
-from stretto.core.telemetry import View
+from stretto.core.profile import NS_PER_S
+from stretto.core.view import View
 from stretto.planners.choose import choose_variants, known_rates, serving_workers
 from stretto.planners.packing import Session, pack_workers
 
+EPOCH_NS = 30 * NS_PER_S  # over which the load is measured, and for which it is packed
 EQUAL_SHARES = 1e-6
 LEAST_SHARE = 1e-3  # an application without arrivals is packed as if it had this share of the mean rate
 
@@ -49,6 +51,7 @@ class Nexus:
             routes=tuple(_route(found) for found in shares),
             lane_choice=LaneChoice.ROUND_ROBIN,
             placement=tuple(placement),
+            rate_window_ns=EPOCH_NS,
             planner="nexus",
         )
 
@@ -57,7 +60,7 @@ def _fleet(view: View, chosen: Sequence[int]) -> tuple[int, ...]:
     able = set.intersection(*(set(serving_workers(view.deployment, variant)) for variant in chosen))
     if not able:
         raise StrettoError("Nexus packs equal workers, and no worker can run every application's variant")
-    alive = able if view.telemetry is None else {worker for worker in able if view.telemetry.worker_alive[worker]}
+    alive = {worker for worker in able if view.alive[worker]}
     return tuple(sorted(alive or able))
 
 

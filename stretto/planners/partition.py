@@ -19,7 +19,7 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.profile import NS_PER_S
-from stretto.core.telemetry import View
+from stretto.core.view import View
 from stretto.planners.choose import known_rates, serving_profiles
 
 ROUNDING = 1e-9  # relative, on every limit: sums of floats

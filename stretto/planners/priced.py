@@ -20,7 +20,7 @@ from stretto.core.deployment import Deployment
 from stretto.core.outcome import Outcome
 from stretto.core.plan import Eager, Fixed, Lane, Late, Order, Plan, Table, Tables, by_application
 from stretto.core.profile import NS_PER_MS
-from stretto.core.telemetry import View
+from stretto.core.view import View
 from stretto.planners.symphony import floor_rates
 
 SLACKS = 64  # columns of the table
@@ -138,12 +138,8 @@ def _step(value: float) -> int:
 
 
 def loads_of(view: View) -> list[float]:
-    """λ by application: the running estimate of its common lane, else what is expected, else none."""
-    names = [application.name for application in view.deployment.applications]
-    if view.telemetry is not None:
-        by_lane = dict(zip(view.telemetry.lane_names, view.telemetry.lane_rates.tolist(), strict=True))
-        return [by_lane.get(name, 0.0) for name in names]
-    return list(view.expected_rates) if view.expected_rates is not None else [0.0] * len(names)
+    """λ by application; nothing, where nobody knows."""
+    return [0.0] * len(view.deployment.applications) if view.rates is None else view.rates.tolist()
 
 
 def pressure_of(view: View, before: float) -> float:
@@ -151,9 +147,7 @@ def pressure_of(view: View, before: float) -> float:
 
     It covers what no profile tells: another program on the same cores, say, which makes some batches late by far.
     """
-    if view.telemetry is None or view.before is None:
-        return before
-    ended = (view.telemetry.outcomes - view.before.outcomes).sum(axis=0)
+    ended = view.ended.sum(axis=0)
     ended[Outcome.DROPPED_CANCELLED] = ended[Outcome.DROPPED_OVERLOAD] = 0  # refused at the door: λ tells that already
     if ended.sum() - ended[Outcome.ON_TIME] > LOST_SHARE * ended.sum():
         return min(before * PRESSURE_STEP, MOST_PRESSURE)
@@ -164,11 +158,7 @@ def _ratios(view: View, pressure: float) -> tuple[tuple[int, ...], ...]:
     """Measured over profiled latency by variant and kind, in steps. What slows most variants slows those, too, that
     were not measured lately: none is taken to be faster than the median of those that were.
     """
-    shape = (len(view.deployment.variants), len(view.deployment.kinds))
-    if view.telemetry is None:
-        return ((0,) * shape[1],) * shape[0]
-    ratio = view.telemetry.latency_ratio
-    measured = ratio[ratio != 1.0]
+    ratio, measured = view.latency_ratio, view.latency_ratio[view.is_measured]
     least = float(np.median(measured)) if measured.size else 1.0
     return tuple(tuple(_step(max(value, least) * pressure) for value in row) for row in ratio.tolist())
 

@@ -13,7 +13,7 @@ from typing import Protocol, runtime_checkable
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.plan import Plan, Table, Tables
-from stretto.core.telemetry import View
+from stretto.core.view import View
 
 
 class Expectation(Protocol):

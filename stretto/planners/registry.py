@@ -15,7 +15,7 @@ from stretto.core.errors import StrettoError
 
 if TYPE_CHECKING:
     from stretto.core.plan import Plan
-    from stretto.core.telemetry import Planner, View
+    from stretto.core.view import Planner, View
     from stretto.planners.model_switching import Responses
 
 NS_PER_MS = 1_000_000

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from stretto.core.deployment import Deployment
 from stretto.core.plan import Deferred, Eager, Fixed, Lane, Late, Order, Plan, WorkerChoice, by_application
 from stretto.core.profile import NS_PER_S, LatencyProfile, Quantile
-from stretto.core.telemetry import View
+from stretto.core.view import View
 from stretto.planners.choose import choose_variants, known_rates, serving_workers
 from stretto.planners.partition import expected_work, greedy_partition, partition_problem, split_workers
 

@@ -12,7 +12,7 @@ from statistics import median
 
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
-from stretto.core.telemetry import Planner
+from stretto.core.view import Planner
 from stretto.planners.jellyfish_plus import usable_variants, worker_shares
 from stretto.planners.model_switching import Responses, alone_on, largest_throughput, measure_responses
 from stretto.sim.arrivals import Load

@@ -14,9 +14,11 @@ from numpy.typing import NDArray
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.profile import NS_PER_S
-from stretto.core.telemetry import Planner, Telemetry, View
+from stretto.core.telemetry import Telemetry
+from stretto.core.view import Planner
 from stretto.dispatch.dispatcher import Dispatcher
 from stretto.dispatch.records import NEVER
+from stretto.planning.readings import Readings
 from stretto.sim.arrivals import ARRIVAL, Source
 from stretto.sim.loop import RECORD, SIMULATION, Pause, run_until
 from stretto.sim.results import Result, Tallies, empty_tallies, summarise
@@ -69,8 +71,8 @@ class Simulation:
         self.expected_rates = tuple(
             source.expected_rates(deployment, seconds) if expected_rates is None else expected_rates
         )
-        self.before: Telemetry | None = None
-        plan = planner(View(deployment, expected_rates=self.expected_rates))
+        self._readings = Readings(deployment, self.expected_rates)
+        plan = planner(self._readings.first_view())
         self.dispatcher = Dispatcher(deployment, plan, correction=correction)
         self.planner_name = plan.planner
         self.samples: list[Telemetry] = []
@@ -137,17 +139,9 @@ class Simulation:
     def replan(self) -> None:
         """Show the planner the present state and follow what it says."""
         self._settle()
-        reading = self.dispatcher.telemetry(self.now_ns)
-        view = View(
-            self.deployment,
-            self.now_ns,
-            reading,
-            self.before if self.before is not None else reading,
-            self.expected_rates,
-            partial(self.dispatcher.waiting, None if self._evidence is None else self._theta_of),
-        )
-        plan = self.planner(view)
-        self.before = reading
+        waiting = partial(self.dispatcher.waiting, None if self._evidence is None else self._theta_of)
+        telemetry = self.dispatcher.telemetry(self.now_ns)
+        plan = self.planner(self._readings.view(telemetry, plan=self.dispatcher.plan, waiting=waiting))
         if plan is not self.dispatcher.plan:
             self.dispatcher.adopt(self.now_ns, plan)
 

@@ -68,7 +68,7 @@ def test_progress_covers_both_parts() -> None:
 
 
 def test_a_planner_that_was_not_measured_for_says_who_can() -> None:
-    from stretto.core.telemetry import View
+    from stretto.core.view import View
     from stretto.planners.registry import planner_entry
 
     with pytest.raises(StrettoError, match="a server cannot: take another planner there"):

@@ -5,12 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stretto.core.application import Application, Variant
-from stretto.core.deployment import Deployment
 from stretto.core.outcome import OUTCOME_COUNT, Outcome
-from stretto.core.profile import LatencyProfile
-from stretto.core.telemetry import Telemetry, View
-from stretto.core.worker import workers
+from stretto.core.telemetry import Telemetry
 
 
 def reading(
@@ -27,6 +23,8 @@ def reading(
         now_ns=now_ns,
         submitted=np.array(submitted),
         outcomes=outcomes,
+        rates=np.zeros(2),
+        is_rated=np.ones(2, np.bool_),
         waiting=0,
         running=0,
         lane_names=(),
@@ -35,7 +33,9 @@ def reading(
         worker_busy_ns=np.array(busy),
         worker_free_ns=np.zeros(2, dtype=np.int64),
         worker_alive=np.array(alive),
+        worker_holds=np.zeros((2, 1), np.bool_),
         latency_ratio=np.ones((1, 1)),
+        is_measured=np.zeros((1, 1), np.bool_),
     )
 
 
@@ -70,17 +70,3 @@ def test_the_idle_share_is_that_of_the_workers_that_are_there() -> None:
     assert reading(100, busy=(999, 999)).idle_share_since(before) == 0.0
     assert before.idle_share_since(before) == 0.0
     assert reading(100, alive=(False, False)).idle_share_since(before) == 0.0
-
-
-def test_a_view_prefers_measured_rates_to_expected_ones() -> None:
-    variant = Variant("v", 0.5, (LatencyProfile.linear(1.0, 1.0),))
-    made = Deployment((Application("a", 1, (variant,)),), workers(1))
-    before, after = reading(0), reading(1_000_000_000, (7, 0))
-    assert View(made).rates() is None
-    expected = View(made, expected_rates=(3.0, 4.0)).rates()
-    assert expected is not None and expected.tolist() == [3.0, 4.0]
-    first = View(made, telemetry=before, before=before, expected_rates=(3.0, 4.0)).rates()
-    assert first is not None and first.tolist() == [3.0, 4.0]  # no time has passed
-    measured = View(made, telemetry=after, before=before, expected_rates=(3.0, 4.0)).rates()
-    assert measured is not None and measured.tolist() == [7.0, 0.0]
-    assert View(made).waiting() == ()

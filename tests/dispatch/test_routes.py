@@ -142,7 +142,7 @@ def test_a_class_that_becomes_known_moves_the_query_to_its_lane() -> None:
     made.at(5).classify(ticket, 2)
     assert (made.lane_number(ticket), made.lane_number(other), made.lengths()) == (2, 0, [1, 0, 1])
     rates = made.dispatcher.telemetry(1_000_000_000).lane_rates
-    assert made.dispatcher.memory["lanes"]["rate_total"].tolist() == [1, 0, 1] and (rates >= 0).all()
+    assert made.dispatcher.memory["meters"]["total"][1:].tolist() == [1, 0, 1] and (rates >= 0).all()
     made.classify(ticket, 9)  # unknown again
     assert made.lane_number(ticket) == 0
 

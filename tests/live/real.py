@@ -16,7 +16,7 @@ from stretto.core.application import Application, Variant
 from stretto.core.deployment import Deployment
 from stretto.core.plan import Plan
 from stretto.core.profile import LatencyProfile
-from stretto.core.telemetry import View
+from stretto.core.view import View
 from stretto.core.worker import workers
 from stretto.live.crew import Factory
 from stretto.live.engine import Engine

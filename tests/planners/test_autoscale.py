@@ -1,7 +1,5 @@
 """Autoscaling: the arithmetic of Symphony section 4.4, and its margin."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,8 +9,8 @@ from stretto.core.application import Application, Variant
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.outcome import OUTCOME_COUNT, Outcome
-from stretto.core.profile import NS_PER_MS, NS_PER_S, LatencyProfile
-from stretto.core.telemetry import Telemetry, View
+from stretto.core.profile import NS_PER_MS, LatencyProfile
+from stretto.core.view import View
 from stretto.core.worker import workers
 from stretto.planners.autoscale import Advice, Autoscale
 
@@ -65,32 +63,19 @@ def test_least_workers_and_growth() -> None:
     assert Autoscale(growth=0.01).advise(10, 0.9, 0).add == 1
 
 
-def test_from_two_readings() -> None:
+def test_from_what_a_view_says_of_the_time_since_the_last() -> None:
     variant = Variant("v", 0.7, (LatencyProfile.linear(1, 4),))
     deployment = Deployment((Application("app", 50 * NS_PER_MS, (variant,)),), workers(5))
-    before = Telemetry(
-        now_ns=0,
-        submitted=np.zeros(1, np.int64),
-        outcomes=np.zeros((1, OUTCOME_COUNT), np.int64),
-        waiting=0,
-        running=0,
-        lane_names=("app",),
-        lane_lengths=np.zeros(1, np.int64),
-        lane_rates=np.zeros(1),
-        worker_busy_ns=np.zeros(5, np.int64),
-        worker_free_ns=np.zeros(5, np.int64),
-        worker_alive=np.array([True, True, True, True, False]),
-        latency_ratio=np.ones((1, 1)),
-    )
-    outcomes = np.zeros((1, OUTCOME_COUNT), np.int64)
-    outcomes[0, Outcome.ON_TIME] = 60
-    outcomes[0, Outcome.LATE] = 10
-    outcomes[0, Outcome.DROPPED_INFEASIBLE] = 10
-    busy = replace(before, now_ns=NS_PER_S, outcomes=outcomes, worker_busy_ns=np.full(5, NS_PER_S))
-    assert Autoscale()(View(deployment, telemetry=busy, before=before)) == Advice(2, 0, 0.25, 0.0)  # 4·0.25/0.75
-    idle = replace(before, now_ns=NS_PER_S, worker_busy_ns=np.full(5, NS_PER_S // 4))
-    assert Autoscale(hysteresis=0)(View(deployment, telemetry=idle, before=before)) == Advice(0, 3, 0.0, 0.75)
-    assert Autoscale()(View(deployment, telemetry=idle)) == Advice(0, 0, 0.0, 0.0)
+    alive = np.array([True, True, True, True, False])
+    ended = np.zeros((1, OUTCOME_COUNT), np.int64)
+    ended[0, Outcome.ON_TIME] = 60
+    ended[0, Outcome.LATE] = 10
+    ended[0, Outcome.DROPPED_INFEASIBLE] = 10
+    busy = View(deployment, alive=alive, ended=ended, idle_share=0.0)
+    assert Autoscale()(busy) == Advice(2, 0, 0.25, 0.0)  # 4·0.25/0.75
+    idle = View(deployment, alive=alive, idle_share=0.75)
+    assert Autoscale(hysteresis=0)(idle) == Advice(0, 3, 0.0, 0.75)
+    assert Autoscale()(View(deployment, alive=alive)) == Advice(0, 0, 0.0, 0.0)
 
 
 @pytest.mark.parametrize("wrong", [{"bad_rate": 1.0}, {"hysteresis": 1.0}, {"growth": 0.0}, {"min_workers": 0}])

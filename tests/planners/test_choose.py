@@ -7,7 +7,7 @@ from stretto.core.application import Application, Variant
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.profile import NS_PER_MS, LatencyProfile
-from stretto.core.telemetry import View
+from stretto.core.view import View
 from stretto.core.worker import workers
 from stretto.planners.choose import choose_variants, known_rates, serving_profiles, serving_workers
 

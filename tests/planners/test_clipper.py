@@ -3,9 +3,9 @@
 from stretto.core.application import Application, Variant
 from stretto.core.check import check_plan
 from stretto.core.deployment import Deployment
-from stretto.core.plan import AdaptiveCap, Eager, Fixed, LaneChoice, Late, Order, RouteRule
+from stretto.core.plan import AdaptiveCap, Fixed, LaneChoice, Late, Order, RouteRule
 from stretto.core.profile import NS_PER_MS, LatencyProfile
-from stretto.core.telemetry import View
+from stretto.core.view import View
 from stretto.core.worker import workers
 from stretto.planners.clipper import Clipper
 

@@ -9,7 +9,7 @@ from stretto.core.deployment import Deployment
 from stretto.core.plan import Eager, Fixed, LaneChoice, Late, Order, RouteRule, Tables
 from stretto.core.profile import NS_PER_MS, LatencyProfile
 from stretto.core.published import published_table
-from stretto.core.telemetry import View
+from stretto.core.view import View
 from stretto.core.worker import workers
 from stretto.planners.clockwork import Clockwork
 

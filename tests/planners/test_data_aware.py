@@ -13,7 +13,7 @@ from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.plan import Fixed, Lane, MostAccurate, Plan, Route, RouteRule, Table, by_application
 from stretto.core.profile import NS_PER_MS, LatencyProfile
-from stretto.core.telemetry import Planner, View, WaitingQuery
+from stretto.core.view import Planner, View, WaitingQuery
 from stretto.core.worker import Worker, workers
 from stretto.planners.data_aware import DataAware, alike, disguise
 from stretto.planners.priced import Priced
@@ -108,11 +108,11 @@ def test_shares_of_classes_are_measured() -> None:
     planner = DataAware(Onlooker(views), kinds=2)
     simulate(SERVED, planner, Load(Poisson(), 200.0, mix=mix), seconds=5, replan_s=0.5)
     last = views[-3]
-    rates = last.rates()
-    assert rates is not None and last.telemetry is not None
+    rates = last.rates
+    assert rates is not None
     assert rates.sum() == pytest.approx(200, rel=0.25)
     assert rates[3] == pytest.approx(90, rel=0.25) and rates[2] < 25
-    assert last.telemetry.latency_ratio.shape[0] == 7
+    assert last.latency_ratio.shape[0] == 7
 
 
 def test_residents_are_shown_for_every_kind() -> None:

@@ -25,7 +25,7 @@ from stretto.core.plan import (
     by_application,
 )
 from stretto.core.profile import NS_PER_MS, LatencyProfile
-from stretto.core.telemetry import View
+from stretto.core.view import View
 from stretto.core.worker import Worker, workers
 from stretto.planners.demands import Demand, with_demands
 from stretto.planners.registry import ENTRIES

@@ -8,7 +8,7 @@ from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.plan import Accumulate, Fixed, LaneChoice, Late, Order, RouteRule
 from stretto.core.profile import NS_PER_MS, LatencyProfile
-from stretto.core.telemetry import View
+from stretto.core.view import View
 from stretto.core.worker import workers
 from stretto.planners.fixed_delay import FixedDelay
 

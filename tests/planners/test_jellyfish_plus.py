@@ -8,7 +8,7 @@ from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.plan import Eager, Fixed, Late, Order, Tables
 from stretto.core.profile import NS_PER_MS, LatencyProfile
-from stretto.core.telemetry import View
+from stretto.core.view import View
 from stretto.core.worker import workers
 from stretto.planners.jellyfish_plus import JellyfishPlus, average_throughput
 from stretto.sim.arrivals import Load

@@ -9,7 +9,7 @@ from stretto.core.check import check_plan
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.plan import Eager, Fixed, Late, Order, RouteRule
-from stretto.core.telemetry import Planner, View
+from stretto.core.view import Planner, View
 from stretto.core.worker import workers
 from stretto.planners.model_switching import ModelSwitching, Responses, measure_responses
 from stretto.sim.arrivals import Load

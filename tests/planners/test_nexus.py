@@ -1,7 +1,5 @@
 """Nexus: the packed shares as worker lanes and weighted routes."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -9,11 +7,10 @@ from stretto.core.application import Application, Variant
 from stretto.core.check import check_plan
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
-from stretto.core.outcome import OUTCOME_COUNT
 from stretto.core.plan import Eager, Fixed, LaneChoice, Late, Order, RouteRule
 from stretto.core.profile import NS_PER_MS, LatencyProfile
 from stretto.core.published import published_table
-from stretto.core.telemetry import Telemetry, View
+from stretto.core.view import View
 from stretto.core.worker import workers
 from stretto.planners.nexus import Nexus
 
@@ -92,23 +89,9 @@ def test_an_application_without_arrivals_keeps_a_lane() -> None:
 def test_dead_workers_get_no_lane() -> None:
     made = resnet(4)
     alive = np.array([True, False, True, True])
-    reading = Telemetry(
-        now_ns=0,
-        submitted=np.zeros(1, np.int64),
-        outcomes=np.zeros((1, OUTCOME_COUNT), np.int64),
-        waiting=0,
-        running=0,
-        lane_names=(),
-        lane_lengths=np.zeros(0, np.int64),
-        lane_rates=np.zeros(0),
-        worker_busy_ns=np.zeros(4, np.int64),
-        worker_free_ns=np.zeros(4, np.int64),
-        worker_alive=alive,
-        latency_ratio=np.ones((1, 1)),
-    )
-    plan = Nexus()(View(made, telemetry=reading))
+    plan = Nexus()(View(made, alive=alive))
     assert [lane.workers for lane in plan.lanes] == [(0,), (2,), (3,)]
-    gone = Nexus()(View(made, telemetry=replace(reading, worker_alive=np.zeros(4, bool))))
+    gone = Nexus()(View(made, alive=np.zeros(4, np.bool_)))
     assert len(gone.lanes) == 4
 
 

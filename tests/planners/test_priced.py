@@ -14,10 +14,11 @@ from stretto.core.check import check_plan, selected_variants
 from stretto.core.deployment import Deployment
 from stretto.core.plan import Fixed, Lane, Late, Order, Plan, Table, Tables, by_application
 from stretto.core.profile import NS_PER_MS, LatencyProfile
-from stretto.core.telemetry import Planner, View
+from stretto.core.view import Planner, View
 from stretto.core.worker import Worker, workers
 from stretto.dispatch.dispatcher import Dispatcher
 from stretto.planners.priced import LEAST_QUEUED, SLACKS, Pace, Priced, frontier, price_table, worker_shares
+from stretto.planning.readings import Readings
 from stretto.repository.read import read_repository
 from stretto.sim.arrivals import Load
 from stretto.sim.processes import TwoLevel
@@ -236,14 +237,14 @@ def test_under_bursts_it_is_above_every_fixed_variant(name: str, rate: float) ->
     assert found.on_time_rate > 0.999
 
 
-def test_it_reads_the_load_of_the_common_lane() -> None:
+def test_it_goes_by_the_measured_load() -> None:
     deployment = small_deployment(3)
     planner = Priced()
     dispatcher = Dispatcher(deployment, planner(View(deployment)))
     for number in range(300):
         dispatcher.submit(number * 2 * NS_PER_MS, 0, number * 2 * NS_PER_MS + 1)
     now_ns = 600 * NS_PER_MS
-    measured = planner(View(deployment, now_ns, dispatcher.telemetry(now_ns)))
+    measured = planner(Readings(deployment).view(dispatcher.telemetry(now_ns)))
     (lane,) = measured.lanes
     (expected,) = Priced()(View(deployment, expected_rates=(500.0,))).lanes
     assert isinstance(lane.select, Table) and isinstance(expected.select, Table)

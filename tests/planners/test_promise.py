@@ -6,7 +6,7 @@ import pytest
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.plan import Plan
-from stretto.core.telemetry import View
+from stretto.core.view import View
 from stretto.core.worker import workers
 from stretto.planners.promise import Policy, PolicyPlanner, promise_of
 from stretto.planners.ramsis.options import Options

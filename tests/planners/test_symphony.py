@@ -9,7 +9,7 @@ from stretto.core.check import check_plan
 from stretto.core.deployment import Deployment
 from stretto.core.plan import Deferred, Eager, Late, Order, WorkerChoice
 from stretto.core.profile import NS_PER_MS, LatencyProfile, Quantile
-from stretto.core.telemetry import View
+from stretto.core.view import View
 from stretto.core.worker import Worker, workers
 from stretto.planners.symphony import Symphony, floor_rates
 

@@ -12,7 +12,7 @@ from stretto.core.application import Application, Variant
 from stretto.core.deployment import Deployment
 from stretto.core.plan import Plan
 from stretto.core.profile import NS_PER_MS, LatencyProfile
-from stretto.core.telemetry import Planner, View
+from stretto.core.view import Planner, View
 from stretto.core.worker import workers
 from stretto.sim.arrivals import ARRIVAL
 

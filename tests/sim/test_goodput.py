@@ -13,7 +13,7 @@ from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.outcome import Outcome
 from stretto.core.profile import NS_PER_MS, LatencyProfile
-from stretto.core.telemetry import Planner
+from stretto.core.view import Planner
 from stretto.core.worker import workers
 from stretto.planners.symphony import Symphony
 from stretto.sim.arrivals import Load

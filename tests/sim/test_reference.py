@@ -19,7 +19,7 @@ from stretto.core.deployment import Deployment
 from stretto.core.outcome import Outcome
 from stretto.core.plan import Deferred, Delays, Eager, Fixed, Lane, Late, Plan, WorkerChoice, by_application
 from stretto.core.profile import NS_PER_MS, NS_PER_S, LatencyProfile, Quantile
-from stretto.core.telemetry import Planner
+from stretto.core.view import Planner
 from stretto.core.worker import workers
 from stretto.planners.symphony import Symphony
 from stretto.sim.arrivals import Load, Mix

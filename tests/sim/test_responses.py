@@ -8,7 +8,7 @@ import pytest
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.plan import Fixed, by_application
-from stretto.core.telemetry import View
+from stretto.core.view import View
 from stretto.planners.jellyfish_plus import central_lane
 from stretto.planners.model_switching import ModelSwitching, largest_throughput
 from stretto.planners.registry import planner_entry

@@ -32,7 +32,7 @@ from stretto.core.plan import (
     by_application,
 )
 from stretto.core.profile import NS_PER_MS, NS_PER_S, LatencyProfile
-from stretto.core.telemetry import Planner, Telemetry, View, WaitingQuery
+from stretto.core.view import Planner, View, WaitingQuery
 from stretto.core.worker import workers
 from stretto.planners.clipper import Clipper
 from stretto.planners.clockwork import Clockwork
@@ -287,44 +287,51 @@ class Watching:
         return self.plans[(len(self.views) - 1) % len(self.plans)]
 
 
-def readings(planner: Watching) -> list[Telemetry]:
-    return [view.telemetry for view in planner.views if view.telemetry is not None]
-
-
 def test_planners_are_called_on_time_and_told_the_truth() -> None:
     deployment = three_applications()
     planner = Watching([Symphony()(View(deployment))])
     result = simulate(
-        deployment, planner, Load(Poisson(), 900.0), seconds=2.0, replan_s=0.15, record=True, expected_rates=(1, 2, 3)
+        deployment,
+        planner,
+        Load(Poisson(), 900.0),
+        seconds=2.0,
+        replan_s=0.15,
+        sample_s=0.15,
+        record=True,
+        expected_rates=(1, 2, 3),
     )
     rows = rows_of(result)
-    assert planner.views[0].telemetry is None and planner.views[0].expected_rates == (1, 2, 3)
+    first = planner.views[0]
+    assert first.expected_rates == (1, 2, 3) and first.rates is not None and first.rates.tolist() == [1, 2, 3]
     step = 150 * NS_PER_MS
     assert [view.now_ns for view in planner.views[1:14]] == [step * number for number in range(1, 14)]
     assert [view.now_ns for view in planner.views[14:]] == [
         2 * NS_PER_S + step * n for n in range(len(planner.views) - 14)
     ]
-    for place, (view, waiting) in enumerate(zip(planner.views[1:], planner.waiting[1:], strict=True)):
-        now, reading = view.now_ns, view.telemetry
-        assert reading is not None and reading.now_ns == now
+    assert [reading.now_ns for reading in result.samples] == [step * number for number in range(1, 14)]
+    before = np.zeros((3, OUTCOME_COUNT), np.int64)
+    for view, waiting, reading in zip(planner.views[1:], planner.waiting[1:], result.samples, strict=False):
+        now = view.now_ns
         came, ended = rows["arrival_ns"] < now, (rows["end_ns"] < now) & (rows["arrival_ns"] < now)
         for number in range(3):
             own = rows["application"] == number
             assert reading.submitted[number] == (came & own).sum()
             counts = np.bincount(rows["outcome"][ended & own], minlength=OUTCOME_COUNT)
             assert (reading.outcomes[number] == counts).all()
+        if view is not planner.views[1]:
+            assert (view.ended == reading.outcomes - before).all()
+        before = reading.outcomes
         assert reading.waiting + reading.running == (came & ~ended).sum()
         assert len(waiting) == reading.waiting == reading.lane_lengths.sum()
         queued = {(query.application, query.arrival_ns, query.deadline_ns) for query in waiting}
         started = (rows["start_ns"] >= 0) & (rows["start_ns"] < now)
         names = ("application", "arrival_ns", "deadline_ns")
         assert queued == {tuple(row) for row in rows[came & ~ended & ~started][list(names)].tolist()}
-        before = planner.views[place].telemetry if place else reading
-        assert view.before is not None and before is not None and view.before.now_ns == before.now_ns
-        if place:
-            expected = (reading.submitted - before.submitted) / 0.15
-            if now <= 2 * NS_PER_S - step:
-                assert view.rates() == pytest.approx(expected)
+        assert view.rates is not None
+        if now > NS_PER_S + step:  # a whole window was counted
+            assert view.rates == pytest.approx([300.0] * 3, rel=0.3)
+        elif now < NS_PER_S:
+            assert view.rates.tolist() == [1, 2, 3]
 
 
 def test_a_planner_that_keeps_its_plan_changes_nothing() -> None:
@@ -370,10 +377,12 @@ def other_plans(deployment: Deployment) -> list[Plan]:
 def test_adopting_plans_mid_run_loses_nothing(rate: float) -> None:
     deployment = three_applications()
     planner = Watching(other_plans(deployment))
-    result = simulate(deployment, planner, Load(Gamma(0.4), rate), seconds=2.0, replan_s=0.007, record=True)
+    result = simulate(
+        deployment, planner, Load(Gamma(0.4), rate), seconds=2.0, replan_s=0.007, sample_s=0.05, record=True
+    )
     check_rows(result, deployment)
-    assert len(planner.views) >= 286
-    for reading in readings(planner):
+    assert len(planner.views) >= 286 and result.samples
+    for reading in result.samples:
         assert reading.submitted.sum() == reading.outcomes.sum() + reading.waiting + reading.running
 
 

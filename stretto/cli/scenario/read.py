@@ -14,7 +14,7 @@ from stretto.core.application import check_name
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.profile import MAX_LATENCY_MS, NS_PER_MS, Quantile
-from stretto.core.telemetry import Planner
+from stretto.core.view import Planner
 from stretto.planners.registry import ENTRIES, NAMES, OptionValue, planner_entry
 from stretto.sim.arrivals import Client, Clients, Load, Source
 from stretto.sim.service import Deterministic, Empirical, Lognormal, Service

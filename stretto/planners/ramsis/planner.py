@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from stretto.core.deployment import Deployment
 from stretto.core.plan import Eager, Lane, Late, Order, Plan, Route, RouteRule
-from stretto.core.telemetry import View
+from stretto.core.view import View
 from stretto.planners.ramsis.laws import Gamma, Law, Poisson
 from stretto.planners.ramsis.library import Library
 from stretto.planners.ramsis.monitor import RATE_WINDOW_NS, lane_name, measured_load
@@ -98,7 +98,7 @@ class Ramsis:
         deployment = view.deployment
         if deployment is not self._deployment:
             self._deployment, self._last = deployment, None
-            self._shares = shared_out(deployment, view.rates(), self.workers)
+            self._shares = shared_out(deployment, view.rates, self.workers)
             self._libraries.clear()
             self._asked.clear()
         served = self._served(view)
@@ -118,10 +118,7 @@ class Ramsis:
 
     def _served(self, view: View) -> tuple[tuple[int, ...], ...]:
         """The workers of each application that are there: a policy is for as many as queries are dealt to."""
-        if view.telemetry is None:
-            return self._shares
-        alive = view.telemetry.worker_alive
-        return tuple(tuple(worker for worker in own if alive[worker]) or own for own in self._shares)
+        return tuple(tuple(worker for worker in own if view.alive[worker]) or own for own in self._shares)
 
     def _library(self, task: Task, is_whole: bool) -> Library:
         """What is stored for a task. With workers lost there is nothing stored, and that is no mistake."""

@@ -20,7 +20,7 @@ import numpy as np
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.plan import Eager, Lane, Late, Order, Plan, Table, Tables, by_application
-from stretto.core.telemetry import View
+from stretto.core.view import View
 from stretto.planners.priced import RATE_WINDOW_NS, Pace, Priced, loads_of, pressure_of, worker_shares
 from stretto.planners.ramsis.laws import Gamma, Law, Poisson
 from stretto.planners.ramsis.library import Library
@@ -168,10 +168,7 @@ class SharedQueue:
         return next(k for k in deployment.kinds if any(deployment.variants[v].profile_on(k) for v in variants))
 
     def _alive(self, view: View) -> list[int]:
-        everyone = list(range(len(view.deployment.workers)))
-        if view.telemetry is None:
-            return everyone
-        return [worker for worker in everyone if view.telemetry.worker_alive[worker]] or everyone
+        return list(view.present)
 
     def _tasks(self, application: int, share: float, alive: list[int]) -> dict[str, Task]:
         """By kind of worker: the application as if its part of the pool were of that kind."""
@@ -309,10 +306,7 @@ def capacity_of_best(task: Task) -> float:
 
 def slow_down(view: View) -> float:
     """Measured over profiled latency: the median over what was measured."""
-    if view.telemetry is None:
-        return 1.0
-    ratio = view.telemetry.latency_ratio
-    measured = ratio[ratio != 1.0]
+    measured = view.latency_ratio[view.is_measured]
     return float(np.clip(np.median(measured), LEAST_SLOW, MOST_SLOW)) if measured.size else 1.0
 
 

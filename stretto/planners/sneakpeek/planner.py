@@ -11,7 +11,7 @@ from typing import Any
 
 from stretto.core.deployment import Deployment
 from stretto.core.plan import Eager, Lane, Late, Order, Plan, Route, RouteRule, Work, Worklist
-from stretto.core.telemetry import View, WaitingQuery
+from stretto.core.view import View, WaitingQuery
 from stretto.planners.sneakpeek.catalogue import MOST_BATCH, Catalogue, catalogue_of
 from stretto.planners.sneakpeek.schedule import Options, Schedule, schedule
 from stretto.planners.sneakpeek.window import window_of
@@ -49,14 +49,14 @@ class SneakPeek:
             self._idle = self._plan(deployment, Worklist())
             self._warm_up()
         queries = [query for query in view.waiting() if query.demand < 0]
-        if not queries or (view.telemetry is not None and not view.telemetry.worker_alive.any()):
+        if not queries or not view.alive.any():
             assert self._idle is not None
             return self._idle
         window = window_of(
             self._known[1],
             view.now_ns,
             queries,
-            view.telemetry,
+            view,
             data_aware=self.data_aware,
             short_circuit=self.short_circuit,
         )

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.core.evidence import expected_accuracy
-from stretto.core.telemetry import Telemetry, WaitingQuery
+from stretto.core.view import View, WaitingQuery
 from stretto.planners.sneakpeek.catalogue import Catalogue
 
 CERTAIN = 0.5  # a class is believed where its share of the posterior is above this (section 5.3.2)
@@ -42,7 +42,7 @@ def window_of(
     catalogue: Catalogue,
     now_ns: int,
     queries: Sequence[WaitingQuery],
-    telemetry: Telemetry | None = None,
+    view: View | None = None,
     *,
     data_aware: bool = True,
     short_circuit: bool = True,
@@ -74,12 +74,12 @@ def window_of(
     free_ns = np.full(len(alive), now_ns)
     held = catalogue.resident
     latency_ns = catalogue.latency_ns
-    if telemetry is not None:
-        alive = np.flatnonzero(telemetry.worker_alive)
-        free_ns = np.maximum(telemetry.worker_free_ns[alive], now_ns)
-        held = telemetry.worker_holds if telemetry.worker_holds.size else held
-        ratio = telemetry.latency_ratio[:, catalogue.site_kind]
-        if (ratio != 1.0).any():
+    if view is not None:
+        alive = np.flatnonzero(view.alive)
+        free_ns = np.maximum(view.free_ns[alive], now_ns)
+        held = held if view.holds is None else view.holds
+        if view.is_measured.any():
+            ratio = view.latency_ratio[:, catalogue.site_kind]
             latency_ns = np.ceil(latency_ns * ratio[:, :, None]).astype(np.int64)
     # What a worker holds is free for its first batch. After that, one whose memory holds everything keeps it; another
     # is taken to hold only what it ran last.

@@ -11,7 +11,7 @@ from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.plan import Eager, Late, Order, RouteRule, Table
 from stretto.core.profile import NS_PER_MS, NS_PER_S, LatencyProfile
-from stretto.core.telemetry import Telemetry, View
+from stretto.core.view import View
 from stretto.core.worker import workers
 from stretto.planners.ramsis.library import make_library
 from stretto.planners.ramsis.monitor import measured_load
@@ -36,29 +36,9 @@ def two_applications(kinds: bool = False) -> Deployment:
     return Deployment((first, second), workers(4) + (workers(2, "lame") if kinds else ()))
 
 
-def reading(deployment: Deployment, names: tuple[str, ...], rates: list[float], now_ns: int = NS_PER_S) -> Telemetry:
-    apps, count = len(deployment.applications), len(deployment.workers)
-    return Telemetry(
-        now_ns=now_ns,
-        submitted=np.zeros(apps, dtype=np.int64),
-        outcomes=np.zeros((apps, 8), dtype=np.int64),
-        waiting=0,
-        running=0,
-        lane_names=names,
-        lane_lengths=np.zeros(len(names), dtype=np.int64),
-        lane_rates=np.array(rates),
-        worker_busy_ns=np.zeros(count, dtype=np.int64),
-        worker_free_ns=np.zeros(count, dtype=np.int64),
-        worker_alive=np.ones(count, dtype=np.bool_),
-        latency_ratio=np.ones((1, 1)),
-    )
-
-
 def at_load(planner: Ramsis, deployment: Deployment, load: float) -> float:
     """The load of the policy that is in force when this load was measured."""
-    names = tuple(f"app/{worker.name}" for worker in deployment.workers)
-    telemetry = reading(deployment, names, [load / len(names)] * len(names))
-    planner(View(deployment, telemetry.now_ns, telemetry, telemetry))
+    planner(View(deployment, NS_PER_S, np.array([load])))
     (policy,) = planner.policies().values()
     return policy.load
 
@@ -86,14 +66,11 @@ def test_one_lane_per_worker(shortest: bool, drop: bool) -> None:
         assert lane.late is (Late.DROP_WHEN_DISPATCHED if drop else Late.KEEP)
 
 
-def test_the_load_is_that_of_all_lanes_over_the_window() -> None:
+def test_the_load_is_what_the_view_says() -> None:
     deployment = two_applications()
-    names = ("app/default-0", "app/default-1", "second/default-2", "second/default-3")
-    telemetry = reading(deployment, names, [10.0, 12.0, 3.0, 4.0])
-    view = View(deployment, telemetry.now_ns, telemetry, telemetry, (99.0, 98.0))
+    view = View(deployment, NS_PER_S, np.array([22.0, 7.0]), (99.0, 98.0))
     assert [measured_load(view, number) for number in (0, 1)] == [22.0, 7.0]
-    early = replace(telemetry, now_ns=NS_PER_S // 10)  # nothing to go by yet
-    assert measured_load(replace(view, telemetry=early), 1) == 98.0
+    assert measured_load(View(deployment, expected_rates=(99.0, 98.0)), 0) == 99.0
     assert measured_load(View(deployment), 0) is None
 
 
@@ -148,17 +125,16 @@ def test_with_a_worker_lost_the_policy_is_for_those_that_are_left() -> None:
     deployment = small_deployment(3)
     stored = stored_for(task_of(deployment, 0), 20.0, 100.0)
     planner = Ramsis(slack_steps=STEPS, stored=(stored,))
-    whole = planner(View(deployment, expected_rates=(60.0,)))
-    telemetry = reading(deployment, tuple(lane.name for lane in whole.lanes), [20.0] * 3)
-    lost = replace(telemetry, worker_alive=np.array([True, False, True]))
-    plan = planner(View(deployment, lost.now_ns, lost, lost))
+    planner(View(deployment, expected_rates=(60.0,)))
+    whole = View(deployment, NS_PER_S, np.array([60.0]))
+    plan = planner(replace(whole, alive=np.array([True, False, True])))
     check_plan(plan, deployment)
     assert [lane.workers for lane in plan.lanes] == [(0,), (2,)]
     (policy,) = planner.policies().values()
     expected = make_policy(task_of(deployment, 0, workers=2), planner.options, policy.load)
     assert policy.load == pytest.approx(60.0)
     assert (policy.variant == expected.variant).all()
-    back = planner(View(deployment, telemetry.now_ns, telemetry, telemetry))
+    back = planner(whole)
     assert [lane.workers for lane in back.lanes] == [(0,), (1,), (2,)]
 
 

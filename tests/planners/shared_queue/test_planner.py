@@ -13,7 +13,7 @@ from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.plan import Eager, Fixed, Lane, Late, Order, Plan, RouteRule, Table, Tables
 from stretto.core.profile import NS_PER_MS, NS_PER_S, LatencyProfile
-from stretto.core.telemetry import Telemetry, View
+from stretto.core.view import View
 from stretto.core.worker import workers
 from stretto.planners.priced import Priced
 from stretto.planners.ramsis.library import Library, make_library
@@ -34,27 +34,17 @@ def shared(prior: float = 0.0, **options: Any) -> SharedQueue:
     return SharedQueue(prior=prior, **{**QUICK, **options})
 
 
-def reading(deployment: Deployment, rates: list[float], ratio: float = 1.0) -> Telemetry:
-    apps, count = len(deployment.applications), len(deployment.workers)
-    return Telemetry(
-        now_ns=NS_PER_S,
-        submitted=np.zeros(apps, dtype=np.int64),
-        outcomes=np.zeros((apps, 8), dtype=np.int64),
-        waiting=0,
-        running=0,
-        lane_names=tuple(application.name for application in deployment.applications),
-        lane_lengths=np.zeros(apps, dtype=np.int64),
-        lane_rates=np.array(rates),
-        worker_busy_ns=np.zeros(count, dtype=np.int64),
-        worker_free_ns=np.zeros(count, dtype=np.int64),
-        worker_alive=np.ones(count, dtype=np.bool_),
-        latency_ratio=np.full((len(deployment.variants), len(deployment.kinds)), ratio),
-    )
+def measured(deployment: Deployment, rates: list[float], ratio: float | None = None) -> View:
+    """A second has passed, and this was seen."""
+    view = View(deployment, NS_PER_S, np.array(rates))
+    if ratio is None:
+        return view
+    shape = view.latency_ratio.shape
+    return replace(view, latency_ratio=np.full(shape, ratio), is_measured=np.ones(shape, np.bool_))
 
 
-def at_load(planner: SharedQueue, deployment: Deployment, load: float, **seen: float) -> Plan:
-    telemetry = reading(deployment, [load], **seen)
-    plan = planner(View(deployment, telemetry.now_ns, telemetry, telemetry))
+def at_load(planner: SharedQueue, deployment: Deployment, load: float, ratio: float | None = None) -> Plan:
+    plan = planner(measured(deployment, [load], ratio))
     check_plan(plan, deployment)
     return plan
 
@@ -155,9 +145,7 @@ def test_a_kind_that_is_gone_for_now_keeps_its_table() -> None:
     deployment = several(kinds=True)
     deployment = Deployment(deployment.applications[1:2], deployment.workers)
     planner = shared()
-    telemetry = reading(deployment, [100.0])
-    telemetry = replace(telemetry, worker_alive=np.array([True] * 4 + [False] * 2))
-    plan = planner(View(deployment, telemetry.now_ns, telemetry, telemetry))
+    plan = planner(replace(measured(deployment, [100.0]), alive=np.array([True] * 4 + [False] * 2)))
     check_plan(plan, deployment)
     (lane,) = plan.lanes
     assert isinstance(lane.select, Tables)
@@ -190,7 +178,7 @@ def test_a_missing_policy_is_asked_for_once_and_the_default_serves_meanwhile() -
     asked: list[tuple[Task, Options, float]] = []
     planner = shared(request=lambda task, options, load: asked.append((task, options, load)))
     plan = at_load(planner, deployment, 200.0)
-    priced = Priced()(View(deployment, telemetry=reading(deployment, [200.0])))
+    priced = Priced()(measured(deployment, [200.0]))
     assert (only_table(plan).variant == only_table(priced).variant).all()
     assert planner.policies() == {}
     at_load(planner, deployment, 201.0)
@@ -306,8 +294,7 @@ def test_with_a_worker_lost_the_policy_is_for_those_that_are_left(library: Libra
     planner = shared(stored=load_libraries(path))
     at_load(planner, deployment, 200.0)
     whole = planner.policies()["app", "default"]
-    telemetry = replace(reading(deployment, [200.0]), worker_alive=np.array([True, False, True]))
-    plan = planner(View(deployment, telemetry.now_ns, telemetry, telemetry))
+    plan = planner(replace(measured(deployment, [200.0]), alive=np.array([True, False, True])))
     check_plan(plan, deployment)
     left = planner.policies()["app", "default"]
     assert left.load >= 200.0 and left.expectation.accuracy < whole.expectation.accuracy

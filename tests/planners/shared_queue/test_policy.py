@@ -12,7 +12,7 @@ from stretto.core.check import check_plan
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.plan import Eager, Lane, Late, Order, Plan, by_application
-from stretto.core.telemetry import Planner
+from stretto.core.view import Planner
 from stretto.planners.ramsis.laws import Gamma
 from stretto.planners.ramsis.planner import Ramsis
 from stretto.planners.ramsis.policy import Policy

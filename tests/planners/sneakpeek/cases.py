@@ -10,7 +10,7 @@ import numpy as np
 from stretto.core.application import Application, Penalty, Variant
 from stretto.core.deployment import Deployment
 from stretto.core.profile import NS_PER_MS, LatencyProfile
-from stretto.core.telemetry import WaitingQuery
+from stretto.core.view import WaitingQuery
 from stretto.core.worker import Worker
 from stretto.planners.sneakpeek.catalogue import catalogue_of
 from stretto.planners.sneakpeek.schedule import evidence_worth, problem_of

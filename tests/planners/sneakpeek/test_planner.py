@@ -10,8 +10,7 @@ import pytest
 from stretto.core.check import check_plan
 from stretto.core.plan import Plan, Worklist
 from stretto.core.profile import NS_PER_MS
-from stretto.core.telemetry import View, WaitingQuery
-from stretto.dispatch.dispatcher import Dispatcher
+from stretto.core.view import View, WaitingQuery
 from stretto.planners.registry import planner_entry
 from stretto.planners.sneakpeek.catalogue import catalogue_of
 from stretto.planners.sneakpeek.planner import SneakPeek, grouped, lo_edf, lo_priority, max_acc_edf
@@ -72,25 +71,27 @@ def test_evidence_of_other_classes_than_those_profiled_is_ignored() -> None:
     assert of.accuracy[1].tolist() == [0.95, 0.9] and of.evidence_accuracy[1] == -1  # b has no evidence accuracy
 
 
-def test_what_is_loaded_free_and_slower_is_read_from_telemetry() -> None:
+def test_what_is_loaded_free_and_slower_is_read_from_the_view() -> None:
     served = deployment([application("a", FAST, GOOD)], ("gpu", "gpu"))
-    reading = Dispatcher(served, SneakPeek()(View(served))).telemetry(0)
-    reading = replace(
-        reading,
-        worker_alive=np.array([False, True]),
-        worker_free_ns=np.array([0, 5 * NS_PER_MS]),
-        worker_holds=np.array([[False, False], [True, False]]),
+    view = View(
+        served,
+        NS_PER_MS,
+        alive=np.array([False, True]),
+        free_ns=np.array([0, 5 * NS_PER_MS]),
+        holds=np.array([[False, False], [True, False]]),
         latency_ratio=np.array([[1.0], [2.0]]),
+        is_measured=np.array([[False], [True]]),
+        waiting=lambda: (query(0, 0, 90),),
     )
-    of = window_of(catalogue_of(served), NS_PER_MS, [query(0, 0, 90)], reading)
+    of = window_of(catalogue_of(served), NS_PER_MS, [query(0, 0, 90)], view)
     assert of.worker.tolist() == [1] and of.free_ns.tolist() == [5 * NS_PER_MS]
     assert of.first_load_ns.tolist() == [[0, 4 * NS_PER_MS]]
     assert of.load_ns.tolist() == [[2 * NS_PER_MS, 4 * NS_PER_MS]]
     assert of.latency_ns[1, 0, 1] == 2 * GOOD.profiles[0].latency_ns(1)
-    made = worklist(SneakPeek()(View(served, NS_PER_MS, reading, waiting=lambda: (query(0, 0, 90),))))
+    made = worklist(SneakPeek()(view))
     assert [work.worker for work in made.works] == [1]
-    gone = replace(reading, worker_alive=np.array([False, False]))
-    assert worklist(SneakPeek()(View(served, NS_PER_MS, gone, waiting=lambda: (query(0, 0, 90),)))) == Worklist()
+    gone = replace(view, alive=np.array([False, False]))
+    assert worklist(SneakPeek()(gone)) == Worklist()
 
 
 def test_a_worker_with_room_for_everything_swaps_nothing() -> None:

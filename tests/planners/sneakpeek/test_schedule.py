@@ -14,7 +14,7 @@ from stretto.core.application import Penalty
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.plan import Order
-from stretto.core.telemetry import WaitingQuery
+from stretto.core.view import WaitingQuery
 from stretto.core.worker import Worker
 from stretto.planners.sneakpeek.oracle import MOST_REQUESTS, optimal
 from stretto.planners.sneakpeek.schedule import Options, Schedule, schedule

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from stretto.core.application import Penalty
 from stretto.core.deployment import Deployment
-from stretto.core.telemetry import WaitingQuery
+from stretto.core.view import WaitingQuery
 from stretto.planners.sneakpeek.search import find_best
 from stretto.planners.sneakpeek.timeline import locally_optimal
 from tests.planners.sneakpeek.cases import Enumeration, application, deployment, problem, query, variant, window

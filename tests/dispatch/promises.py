@@ -107,7 +107,7 @@ def _fault(driver: Driver, run: Run, lane: Lane) -> str | None:
         return "a variant that the plan does not allow"
     if size > lane.release.max_batch:
         return "a batch larger than the plan allows"
-    if run.start_ns < driver.now_ns + lane.delay_ns(size):
+    if run.start_ns < driver.now_ns + lane.delays.of_batch_ns(size):
         return "a batch starts before its queries can be there"
     if late and lane.late in DROPPING:
         return "an infeasible query was started"

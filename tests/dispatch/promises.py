@@ -72,7 +72,7 @@ def _eager_lanes_do_not_wait(driver: Driver, number: int, lane: Lane) -> None:
         crew = driver.crew[worker]
         if crew.alive and not crew.jobs and lane.select.variant in crew.loaded:
             alone_ns = driver.profile(lane.select.variant, worker).latency_ns(1, driver.deployment.quantile)
-            too_late = driver.now_ns + lane.delay_ns(1) + alone_ns > head.deadline_ns
+            too_late = driver.now_ns + lane.delays.of_batch_ns(1) + alone_ns > head.deadline_ns
             assert too_late and lane.late in DROPPING, "a worker stands idle while an eager lane waits"
 
 
@@ -152,7 +152,7 @@ def drop_was_needed(driver: Driver, drop: Drop) -> None:
     if any(drop.ticket in work.tickets for work in works):
         return  # a pre-formed batch follows the rules of its own lane, wherever its queries wait
     if drop.reason is Outcome.DROPPED_OVERLOAD:
-        assert lane.floor_rates, "overload, but the lane gives nobody up"
+        assert lane.release.floor_rates, "overload, but the lane gives nobody up"
     if drop.reason not in LATENESS:
         return
     entry = driver.book[drop.ticket]
@@ -163,7 +163,7 @@ def drop_was_needed(driver: Driver, drop: Drop) -> None:
         crew = driver.crew[worker]
         if crew.alive and not crew.jobs and lane.select.variant in crew.loaded:
             alone_ns = driver.profile(lane.select.variant, worker).latency_ns(1, driver.deployment.quantile)
-            ends_ns = driver.now_ns + lane.delay_ns(1) + alone_ns
+            ends_ns = driver.now_ns + lane.delays.of_batch_ns(1) + alone_ns
             assert ends_ns > entry.deadline_ns, "dropped, but an idle worker could have answered in time"
 
 

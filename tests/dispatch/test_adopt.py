@@ -96,7 +96,7 @@ def test_a_lane_of_the_same_name_keeps_its_rate_wherever_it_stands() -> None:
     assert reading.lane_rates.tolist() == [0.0, before]
     assert before == pytest.approx(1e9 / 20, rel=0.03)
     # And the lane decides with it: βλ is 0.5 here, but would be 0 for a lane that knows nothing.
-    assert made.dispatcher.memory["lanes"][1]["rate"] * 1e9 == pytest.approx(before, rel=0.15)
+    assert made.dispatcher.memory["meters"][2]["rate"] * 1e9 == pytest.approx(before, rel=0.15)
 
 
 def test_a_rate_counted_over_another_window_is_forgotten() -> None:

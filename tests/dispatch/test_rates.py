@@ -87,7 +87,7 @@ def test_reading_changes_no_decision() -> None:
         for made in (quiet, watched):
             made.submit(now, 0, FAR)
         watched.telemetry(now + 20_000)
-        assert quiet.memory["lanes"][0]["rate"] == watched.memory["lanes"][0]["rate"]
+        assert quiet.memory["meters"][1]["rate"] == watched.memory["meters"][1]["rate"]
 
 
 def test_each_lane_has_its_own_rate_and_refused_queries_count() -> None:

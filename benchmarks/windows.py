@@ -75,8 +75,8 @@ def zoo_application(
 ) -> Application:
     """With the latencies of a kind slowed down and CPU load times; every variant fills the worker's memory."""
     repository = read_repository(f"zoo:{name}")
-    measured, _ = repository.deployment(1, kind)
-    cpu, _ = repository.deployment(1, CPU)
+    measured, _ = repository.deployment(1, kind=kind)
+    cpu, _ = repository.deployment(1, kind=CPU)
     loads = {variant.name: variant.load_ns for variant in cpu.variants}
     variants = []
     for variant in measured.variants:

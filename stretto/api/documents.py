@@ -6,7 +6,7 @@ from typing import Any
 
 from stretto import __version__
 from stretto.api.datatypes import DATATYPE_OF
-from stretto.live.meters import Histogram, VariantMeter
+from stretto.core.snapshot import Distribution, Snapshot, VariantState
 from stretto.live.service import Service
 from stretto.repository.application import ApplicationFiles
 from stretto.repository.variant import VariantFiles
@@ -69,41 +69,32 @@ def _type(dtype: str) -> str:
     return "TYPE_" + DATATYPE_OF[dtype].replace("BYTES", "STRING")
 
 
-def statistics(service: Service, application: str | None, version: str) -> dict[str, Any]:
-    """Per variant; only those that were ever asked for, and those served now."""
-    meters = service.engine.meters
-    labels = [
-        (files.name, variant.name)
-        for files in service.files.values()
-        for variant in files.variants
-        if variant.enabled and (files.name, variant.name) not in meters.variants
-    ]
-    labels = sorted({*labels, *meters.variants})
+def statistics(now: Snapshot, application: str | None, version: str) -> dict[str, Any]:
+    """Per variant: those that ever ran, and those served now."""
+    waits = {state.name: state.stages.get("queue") for state in now.applications}
     return {
         "model_stats": [
-            _variant_statistics(name, variant, meters.variants.get((name, variant)) or VariantMeter(), service)
-            for name, variant in labels
-            if application in (None, name) and version in ("", variant)
+            _variant_statistics(state, waits.get(state.application))
+            for state in now.variants
+            if application in (None, state.application) and version in ("", state.name)
         ]
     }
 
 
-def _variant_statistics(name: str, variant: str, meter: VariantMeter, service: Service) -> dict[str, Any]:
-    meters = service.engine.meters
-    queue = meters.stages[name][0] if name in meters.stages else Histogram()
-    queued_ns = round(queue.sum * meter.queries / max(1, sum(queue.counts)))  # the wait is not kept by variant
+def _variant_statistics(state: VariantState, wait: Distribution | None) -> dict[str, Any]:
+    queued_ns = 0 if wait is None else round(wait.sum * state.queries / max(1, wait.total))  # not kept by variant
     return {
-        "name": name,
-        "version": variant,
-        "last_inference": meter.last_ended_ms,
-        "inference_count": meter.queries,
-        "execution_count": meter.batches,
+        "name": state.application,
+        "version": state.name,
+        "last_inference": state.last_ended_ms,
+        "inference_count": state.queries,
+        "execution_count": state.batches,
         "inference_stats": {
-            "success": {"count": meter.queries, "ns": meter.run_ns + queued_ns},
-            "fail": {"count": meter.failed, "ns": meter.failed_ns},
-            "queue": {"count": meter.queries, "ns": queued_ns},
+            "success": {"count": state.queries, "ns": state.run_ns + queued_ns},
+            "fail": {"count": state.failed, "ns": state.failed_ns},
+            "queue": {"count": state.queries, "ns": queued_ns},
             "compute_input": dict(NOTHING),
-            "compute_infer": {"count": meter.queries, "ns": meter.run_ns},
+            "compute_infer": {"count": state.queries, "ns": state.run_ns},
             "compute_output": dict(NOTHING),
             "cache_hit": dict(NOTHING),
             "cache_miss": dict(NOTHING),
@@ -112,10 +103,21 @@ def _variant_statistics(name: str, variant: str, meter: VariantMeter, service: S
             {
                 "batch_size": size,
                 "compute_input": dict(NOTHING),
-                "compute_infer": {"count": count, "ns": meter.run_by_size[size]},
+                "compute_infer": {"count": batches, "ns": run_ns},
                 "compute_output": dict(NOTHING),
             }
-            for size, count in sorted(meter.by_size.items())
+            for size, batches, run_ns in state.sizes
+        ],
+    }
+
+
+def fleet(now: Snapshot) -> dict[str, Any]:
+    """The slots, and how many workers of each kind are there."""
+    return {
+        "present": now.fleet.counts(),
+        "slots": [
+            {"name": slot.name, "kind": slot.kind, "present": slot.is_present, "busy_s": slot.busy_ns / 1e9}
+            for slot in now.slots
         ],
     }
 
@@ -123,8 +125,8 @@ def _variant_statistics(name: str, variant: str, meter: VariantMeter, service: S
 def index(service: Service, ready_only: bool) -> list[dict[str, Any]]:
     """One entry per variant, as the protocol's index lists versions."""
     rows: list[dict[str, Any]] = []
-    broken = {key.partition("@")[0]: why for key, why in service.broken.items()}
-    for name, files in service.known.items():
+    broken = {key.partition("@")[0]: why for key, why in service.offer.broken.items()}
+    for name, files in service.offer.known.items():
         for variant in files.variants:
             if not variant.enabled:
                 continue

@@ -19,12 +19,15 @@ from stretto.api.datatypes import DATATYPE_OF
 from stretto.api.errors import REASONS, ApiError, Reason, bad_request, not_found, too_large
 from stretto.api.limits import Limits
 from stretto.api.messages import Array, InferRequest, InferResponse, InputTensor, OutputTensor, WantedOutput
+from stretto.core.client import MAX_IDENTITY
 from stretto.core.errors import StrettoError
 from stretto.core.outcome import Outcome
 from stretto.core.profile import NS_PER_MS
+from stretto.core.snapshot import Snapshot
 from stretto.live.generation import NoSuchVariant
 from stretto.live.requests import Request
 from stretto.live.service import Service, State
+from stretto.live.snapshots import snapshot
 from stretto.repository.application import ApplicationFiles
 from stretto.repository.problems import RepositoryError
 
@@ -44,27 +47,69 @@ Done = Callable[[InferResponse | ApiError], None]
 
 
 class Plane:
-    """One for all listeners."""
+    """One for all listeners. They may open before there is anything to serve: until `serve` is called, every call but
+    those about the server itself is told how far the start is.
+    """
 
-    def __init__(self, service: Service, limits: Limits | None = None):
-        self.service = service
+    def __init__(self, service: Service | None = None, limits: Limits | None = None):
         self.limits = limits or Limits()
         self.refused: dict[str, int] = {}  # requests that became no query, by reason
         self.trace: Callable[[InferRequest, Request], None] | None = None  # where spans are wanted
+        self._service: Service | None = None
+        if service is not None:
+            self.serve(service)
+        self._step, self._progress = "starting", 0.0
         self._open = 0
-        self._clients: dict[str, int] = {}
-        self._next_client = 0
+
+    def starts(self, step: str, progress: float) -> None:
+        """How far the start is, from 0 to 1, and what is done now."""
+        self._step, self._progress = step, progress
+
+    def serve(self, service: Service) -> None:
+        """There is something to serve from now on."""
+        service.clients.limit(self.limits.client_ids)
+        self._service = service
+
+    @property
+    def service(self) -> Service:
+        """ApiError while there is none."""
+        if self._service is None:
+            raise self._not_ready()
+        return self._service
+
+    @property
+    def is_starting(self) -> bool:
+        return self._service is None
+
+    @property
+    def progress(self) -> float:
+        return self._progress if self._service is None else 1.0
+
+    def snapshot(self) -> Snapshot:
+        return snapshot(self.service)
+
+    def _not_ready(self) -> ApiError:
+        if self._service is None:
+            return ApiError(Reason.UNAVAILABLE, f"the server is starting: {self._step}, {self._progress:.0%}", RETRY_S)
+        return ApiError(Reason.UNAVAILABLE, "the server is starting or going down", RETRY_S)
 
     # -- about the server --------------------------------------------------------------------------------------------
 
     def live(self) -> bool:
-        return self.service.state is not State.STOPPED
+        return self._service is None or self._service.state is not State.STOPPED
 
     def ready(self, application: str | None = None, version: str = "") -> bool:
+        if self._service is None:
+            return False
         try:
-            return self.service.is_ready(application, version)
+            return self._service.is_ready(application, version)
         except KeyError:
             raise self._unknown(application or "", version) from None
+
+    def check_ready(self) -> None:
+        """ApiError, with how far it is, where the server cannot serve yet, or no more."""
+        if not self.ready():
+            raise self._not_ready()
 
     def server_metadata(self) -> dict[str, Any]:
         return documents.server_metadata()
@@ -80,7 +125,7 @@ class Plane:
     def statistics(self, application: str | None = None, version: str = "") -> dict[str, Any]:
         if application is not None:
             self._files(application, version)
-        return documents.statistics(self.service, application, version)
+        return documents.statistics(self.snapshot(), application, version)
 
     def index(self, ready_only: bool = False) -> list[dict[str, Any]]:
         return documents.index(self.service, ready_only)
@@ -89,7 +134,7 @@ class Plane:
         try:
             await self.service.load(application)
         except StrettoError as error:
-            if isinstance(error, RepositoryError) or application in self.service.known:
+            if isinstance(error, RepositoryError) or application in self.service.offer.known:
                 raise bad_request(_sentence(error)) from None
             raise self._unknown(application, "") from None
 
@@ -101,9 +146,21 @@ class Plane:
         except StrettoError as error:
             raise bad_request(_sentence(error)) from None
 
+    def fleet(self) -> dict[str, Any]:
+        return documents.fleet(self.snapshot())
+
+    async def add_workers(self, worker: Any) -> None:
+        """Further workers, written as for `stretto serve --worker`."""
+        if not isinstance(worker, str) or not worker:
+            raise bad_request('say which workers: {"worker": "cpu*2"}')
+        try:
+            await self.service.add_workers(worker)
+        except StrettoError as error:
+            raise bad_request(str(error)[:300]) from None
+
     def _files(self, application: str, version: str) -> tuple[ApplicationFiles, list[str]]:
         """What is told of it: the variants that are served, or, while it is not, those that could be."""
-        files = self.service.files.get(application) or self.service.known.get(application)
+        files = self.service.files.get(application) or self.service.offer.known.get(application)
         if files is None:
             raise self._unknown(application, "")
         versions = [variant.name for variant in files.variants if variant.enabled]
@@ -114,7 +171,7 @@ class Plane:
         return files, versions
 
     def _unknown(self, application: str, version: str) -> ApiError:
-        if application in self.service.known and version:
+        if application in self.service.offer.known and version:
             return not_found(f"application {application} has no variant {version[:60]!r}")
         return not_found(f"there is no application {application[:60]!r}")
 
@@ -185,7 +242,7 @@ class Plane:
 
     def not_served(self, application: str) -> ApiError:
         """Why a request for it is not taken."""
-        if application in self.service.known:
+        if application in self.service.offer.known:
             return ApiError(Reason.UNAVAILABLE, f"application {application} is not served at present", RETRY_S)
         return self._unknown(application, "")
 
@@ -196,7 +253,7 @@ class Plane:
             raise self.not_served(request.application)
         if service.state is not State.SERVING:
             raise ApiError(Reason.UNAVAILABLE, "the server is starting or going down; try another one", RETRY_S)
-        if service.engine.crew.ready_count == 0 or (service.broken and not service.is_ready(request.application)):
+        if service.engine.crew.ready_count == 0 or (service.offer.broken and not service.is_ready(request.application)):
             raise ApiError(Reason.UNAVAILABLE, "no worker is ready; try again shortly", RETRY_S)
         if self._open >= self.limits.waiting_requests:
             raise ApiError(Reason.OVERLOADED, SENTENCES[Outcome.DROPPED_OVERLOAD], RETRY_S)
@@ -240,17 +297,10 @@ class Plane:
         )
 
     def _client(self, value: Any) -> int:
-        """A number of our own for each client, so that plans can route by it; the oldest names are forgotten."""
-        if isinstance(value, bool) or not isinstance(value, int | str) or not 0 < len(str(value)) <= 128:
-            raise bad_request("client_id must be a whole number, or a name of at most 128 characters")
-        name = str(value)
-        number = self._clients.get(name)
-        if number is None:
-            if len(self._clients) >= self.limits.client_ids:
-                self._clients.pop(next(iter(self._clients)))
-            number = self._clients[name] = self._next_client
-            self._next_client = (number + 1) % MAX_PRIORITY
-        return number
+        """The slot of a client, by which plans can route."""
+        if isinstance(value, bool) or not isinstance(value, int | str) or not 0 < len(str(value)) <= MAX_IDENTITY:
+            raise bad_request(f"client_id must be a whole number, or a name of at most {MAX_IDENTITY} characters")
+        return self.service.clients.slot_of(self.service.engine.clock(), str(value))
 
 
 def checked_input(files: ApplicationFiles, inputs: list[InputTensor]) -> Array:

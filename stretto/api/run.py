@@ -9,22 +9,25 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 from stretto.api.bounds import rehearse_bounds
+from stretto.api.plane import Plane
 from stretto.api.server import Listen, Listeners
 from stretto.api.tracing import tracer_of
-from stretto.dispatch.dispatcher import Dispatcher
-from stretto.live.engine import MakeDispatcher
 from stretto.live.executors import executor_factory
+from stretto.live.recorder import Journal
 from stretto.live.rehearsal import rehearse
 from stretto.live.service import Service, ServiceOptions
 from stretto.repository.read import read_repository
+from stretto.sim.ports import simulator_ports
 
 log = logging.getLogger("stretto.api")
 
-TELL_AFTER_S = 4.0
+COMPILING = "compiling"
+COMPILED, READ = 0.8, 0.9  # of the start
 INSIST_S = 1.0
 STOP_S = 10.0  # for workers to end by themselves
 GC_THRESHOLD = 20_000
@@ -41,31 +44,45 @@ class ServeOptions:
     traces: bool = False  # OpenTelemetry spans
 
 
-Started = Callable[[Service, Listeners], None]
+class Console(Protocol):
+    """Who started it, and wants to know how far it is."""
+
+    def listening(self, listeners: Listeners) -> None: ...
+
+    def progress(self, step: str, share: float) -> None: ...
+
+    def serving(self, service: Service, listeners: Listeners) -> None: ...
 
 
-async def serve(options: ServeOptions, started: Started, make_dispatcher: MakeDispatcher = Dispatcher) -> bool:
-    """Until SIGTERM or SIGINT; a second signal ends it at once. True: every query that was taken in had its end."""
-    loop = asyncio.get_running_loop()
-    await _prepare()
-    repository = await asyncio.to_thread(read_repository, options.service.repository)
-    service = Service(options.service, repository, executor_factory(options.service.executor), make_dispatcher)
-    listeners = Listeners(service, options.listen)
+async def serve(options: ServeOptions, console: Console, journal: Journal) -> bool:
+    """Until SIGTERM or SIGINT; a second signal ends it at once. True: every query that was taken in had its end.
+
+    Listeners open first, so that a balancer sees at once that the server lives and is not ready yet.
+    """
+    plane = Plane(limits=options.listen.limits)
+    listeners = Listeners(plane, options.listen)
     if options.traces:
-        listeners.plane.trace = tracer_of()
-    stop = _Stop(loop, service)
+        plane.trace = tracer_of()
+    stop = _Stop(asyncio.get_running_loop())
     for number in (signal.SIGTERM, signal.SIGINT):
         with contextlib.suppress(NotImplementedError):
-            loop.add_signal_handler(number, stop.signalled)
-    patience_s = STOP_S
-    await service.start()
-    # What is there by now stays: the collector need not look at it again, nor run for every few requests.
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(GC_THRESHOLD, 20, 50)
+            asyncio.get_running_loop().add_signal_handler(number, stop.signalled)
+    service: Service | None = None
+    patience_s, is_clean = STOP_S, True
     try:
         await listeners.start()
-        started(service, listeners)
+        console.listening(listeners)
+
+        def progress(step: str, share: float) -> None:
+            plane.starts(step, share)
+            console.progress(step, share)
+
+        service = await stop.unless_asked(_begun(options.service, journal, progress))
+        if service is None:
+            return True
+        stop.service = service
+        plane.serve(service)
+        console.serving(service, listeners)
         await stop.asked.wait()
         log.info("going down: nothing new is taken, what waits is finished")
         is_clean = await service.drain(options.drain_s)
@@ -75,32 +92,54 @@ async def serve(options: ServeOptions, started: Started, make_dispatcher: MakeDi
             patience_s = 0.0
     finally:
         await listeners.stop()
-        await service.stop(patience_s)
+        if service is not None:
+            await service.stop(patience_s)
     return is_clean
 
 
-async def _prepare() -> None:
-    """Compiled code is loaded, or made on the first start of all; who waits is told why."""
+async def _begun(options: ServiceOptions, journal: Journal, progress: Callable[[str, float], None]) -> Service:
+    """Compiled code loaded, or made on the first start of all; then the repository read, planned for and started."""
+    loop = asyncio.get_running_loop()
 
     def compile_all() -> None:
-        rehearse()
+        def told(share: float) -> None:
+            loop.call_soon_threadsafe(progress, COMPILING, COMPILED * share)
+
+        rehearse(told)
         rehearse_bounds()
 
-    work = asyncio.ensure_future(asyncio.to_thread(compile_all))
-    done, _ = await asyncio.wait({work}, timeout=TELL_AFTER_S)
-    if not done:
-        log.warning("compiling the dispatcher, which the first start on a machine needs; it takes about a minute")
-    await work
+    progress(COMPILING, 0.0)
+    await asyncio.to_thread(compile_all)
+    progress("reading the repository", COMPILED)
+    repository = await asyncio.to_thread(read_repository, options.repository)
+    progress("planning", READ)
+    service = Service(options, repository, executor_factory(options.executor), journal, simulator_ports())
+    await service.start()
+    # What is there by now stays: the collector need not look at it again, nor run for every few requests.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(GC_THRESHOLD, 20, 50)
+    return service
 
 
 class _Stop:
     """The first signal asks; a later one insists. Two at once are one: a shell and its child may both pass it on."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, service: Service):
+    def __init__(self, loop: asyncio.AbstractEventLoop):
         self.asked = asyncio.Event()
+        self.service: Service | None = None
         self._loop = loop
-        self._service = service
         self._asked_s = 0.0
+
+    async def unless_asked(self, work: Coroutine[Any, Any, Service]) -> Service | None:
+        """What the work brings; None where the signal comes first."""
+        task, asked = asyncio.ensure_future(work), asyncio.ensure_future(self.asked.wait())
+        done, _ = await asyncio.wait({task, asked}, return_when=asyncio.FIRST_COMPLETED)
+        asked.cancel()
+        if task in done:
+            return task.result()
+        task.cancel()
+        return None
 
     def signalled(self) -> None:
         if not self.asked.is_set():
@@ -108,17 +147,18 @@ class _Stop:
             self.asked.set()
         elif self._loop.time() - self._asked_s > INSIST_S:
             log.warning("told twice; ending at once")
-            self._service.engine.crew.kill()
+            if self.service is not None:
+                self.service.engine.crew.kill()
             logging.shutdown()
             os._exit(1)  # whatever else would wait for something
 
 
-def run(options: ServeOptions, started: Started, make_dispatcher: MakeDispatcher = Dispatcher) -> bool:
+def run(options: ServeOptions, console: Console, journal: Journal) -> bool:
     """`serve` in an event loop of its own, uvloop's where it is there."""
     sys.setswitchinterval(SWITCH_S)
     try:
         import uvloop
     except ImportError:
-        return asyncio.run(serve(options, started, make_dispatcher))
+        return asyncio.run(serve(options, console, journal))
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(serve(options, started, make_dispatcher))
+        return runner.run(serve(options, console, journal))

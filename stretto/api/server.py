@@ -14,7 +14,6 @@ from stretto.api.limits import Limits
 from stretto.api.metrics import Metrics
 from stretto.api.plane import Plane
 from stretto.core.errors import StrettoError
-from stretto.live.service import Service
 
 if TYPE_CHECKING:
     from uvicorn import Config
@@ -59,10 +58,9 @@ def is_loopback(host: str) -> bool:
 class Listeners:
     """HTTP and gRPC over one data plane, twice: for inference and for management."""
 
-    def __init__(self, service: Service, listen: Listen):
-        self.service = service
+    def __init__(self, plane: Plane, listen: Listen):
         self.listen = listen
-        self.plane = Plane(service, listen.limits)
+        self.plane = plane
         self.addresses: dict[str, tuple[str, int]] = {}
         self._metrics = Metrics(self.plane)
         self._http: list[tuple[asyncio.Server, Any]] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -32,6 +33,10 @@ def serve(
     management_port: Port = 8082,
     management_grpc_port: Port = 8083,
     workers: Workers = 0,
+    worker: Annotated[
+        list[str] | None,
+        typer.Option(metavar="DEVICE", help="Unequal workers: cuda:0, cpu*2, cpu*2,threads=4; several times."),
+    ] = None,
     executor: Annotated[str, typer.Option(metavar="KIND", help="Workers are each a thread or a process.")] = "thread",
     threads: Annotated[int, typer.Option(metavar="N", min=1, max=1024, help="That a worker gives a model.")] = 1,
     device: Annotated[str, typer.Option(metavar="DEVICE", help="cpu or cuda.")] = "cpu",
@@ -81,6 +86,7 @@ def serve(
     Examples:
       stretto serve zoo:fashion
       stretto serve models --workers 4 --executor process --host 0.0.0.0
+      stretto serve models --worker cuda:0 --worker cpu*2
       stretto serve zoo --http-port 0 --record events.jsonl
       stretto serve models --config serve.toml
     """
@@ -103,8 +109,8 @@ def serve(
         sizes = ("body_bytes", "inflated_bytes")
         said = replace(said, limits={name: value for name, value in said.limits.items() if name not in sizes})
     set_up_logs(values["log_format"], values["log_level"])
-    with recording(values["record"]) as make_dispatcher:
-        is_clean = run(serve_options(values, said), _started, make_dispatcher)
+    with recording(values["record"]) as journal:
+        is_clean = run(serve_options(values, said), StartConsole(), journal)
     if not is_clean:
         raise typer.Exit(1)
 
@@ -123,6 +129,7 @@ def serve_options(values: dict[str, Any], said: ServeConfig) -> ServeOptions:
         values["repository"],
         planner_options=said.planner_options,
         only=tuple(values["variant"] or ()),
+        worker=tuple(values["worker"] or ()),
         replan_s=None if values["replan_ms"] is None else values["replan_ms"] / 1000,
         policies=values["policies"],
         data_aware=values["data_aware"],
@@ -156,17 +163,49 @@ def _port(number: int) -> int | None:
     return None if number < 0 else number
 
 
-def _started(service: Service, listeners: Listeners) -> None:
-    """On standard error, like all that is not a result; the addresses are real also where ports were left open."""
-    for warning in service.warnings:
-        typer.echo(f"warning: {warning}", err=True)
-    names = ", ".join(service.files)
-    secure = "s" if listeners.listen.tls_certificate else ""
-    typer.echo(f"serving {names} with {service.options.worker_count} worker(s)", err=True)
-    for name, (host, port) in listeners.addresses.items():
-        scheme = f"http{secure}://" if "grpc" not in name else ""
-        typer.echo(f"  {name:<16} {scheme}{host}:{port}", err=True)
-    from stretto.api.server import is_loopback
+class StartConsole:
+    """On standard error, like all that is not a result: where it listens, how far the start is, and that it serves."""
 
-    if not is_loopback(listeners.listen.host) and listeners.listen.token is None:
-        typer.echo("warning: other machines can call this server without a token; see --token-file", err=True)
+    def __init__(self) -> None:
+        self._bar: Any = None
+        self._task: Any = None
+        self._is_told = False
+
+    def listening(self, listeners: Listeners) -> None:
+        """The addresses are real also where ports were left open."""
+        secure = "s" if listeners.listen.tls_certificate else ""
+        for name, (host, port) in listeners.addresses.items():
+            scheme = f"http{secure}://" if "grpc" not in name else ""
+            typer.echo(f"  {name:<16} {scheme}{host}:{port}", err=True)
+        from stretto.api.server import is_loopback
+
+        if not is_loopback(listeners.listen.host) and listeners.listen.token is None:
+            typer.echo("warning: other machines can call this server without a token; see --token-file", err=True)
+
+    def progress(self, step: str, share: float) -> None:
+        """A bar on a terminal; elsewhere one line, where there is something to wait for."""
+        if sys.stderr.isatty():
+            self._show(step, share)
+        elif step == "compiling" and share > 0 and not self._is_told:
+            self._is_told = True
+            typer.echo("compiling the dispatcher, which the first start on a machine needs; see stretto warm", err=True)
+
+    def serving(self, service: Service, listeners: Listeners) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+        for warning in service.offer.warnings:
+            typer.echo(f"warning: {warning}", err=True)
+        names = ", ".join(service.files)
+        typer.echo(f"serving {names} with {service.options.worker_count} worker(s)", err=True)
+
+    def _show(self, step: str, share: float) -> None:
+        if self._bar is None:
+            from rich.console import Console
+            from rich.progress import BarColumn, Progress, TextColumn
+
+            self._bar = Progress(
+                TextColumn("{task.description}"), BarColumn(), console=Console(stderr=True), transient=True
+            )
+            self._task = self._bar.add_task(step, total=1.0)
+            self._bar.start()
+        self._bar.update(self._task, description=step, completed=share)

@@ -66,6 +66,7 @@ KEYS: dict[str, dict[str, Reader]] = {
     },
     "workers": {
         "workers": _whole(0, 1024),
+        "worker": _texts,
         "executor": _choice("thread", "process"),
         "threads": _whole(1, 1024),
         "device": _text,

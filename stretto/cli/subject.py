@@ -136,7 +136,7 @@ def read_subject(reference: str, slo_ms: float | None, kind: str | None) -> Subj
             f"{reference} has {len(names)} applications ({', '.join(names[:20])}); name one of them, as"
             f" {reference.rstrip('/')}{joint}{names[0]}"
         )
-    deployment, warnings = repository.deployment(1, kind)
+    deployment, warnings = repository.deployment(1, kind=kind)
     application = deployment.applications[0]
     if slo_ms is not None:
         application = replace(application, slo_ns=max(1, round(slo_ms * NS_PER_MS)))

@@ -45,9 +45,7 @@ class Clients:
     """Those in use, at most `most`; the one that asked longest ago gives way to a new one."""
 
     def __init__(self, most: int = 65_536) -> None:
-        if most < 1:
-            raise StrettoError("at least one client must be allowed")
-        self._most = most
+        self.limit(most)
         self._by_identity: OrderedDict[str, Client] = OrderedDict()  # who asked longest ago first
         self._identity_of: dict[int, str] = {}
         self._free: list[int] = []  # slots of clients that were forgotten
@@ -55,11 +53,17 @@ class Clients:
     def __len__(self) -> int:
         return len(self._by_identity)
 
+    def limit(self, most: int) -> None:
+        """How many are remembered at a time; those beyond are forgotten as new ones come."""
+        if most < 1:
+            raise StrettoError("at least one client must be allowed")
+        self._most = most
+
     def slot_of(self, now_ns: int, identity: str) -> int:
         """The client's slot; one that is new gets the lowest that is free."""
         known = self._by_identity.get(identity)
         if known is None:
-            if len(self._by_identity) >= self._most:
+            while len(self._by_identity) >= self._most:
                 self._forget(next(iter(self._by_identity)))
             slot = self._free.pop() if self._free else len(self._by_identity)
             known = Client(slot, identity, now_ns)

@@ -1,12 +1,21 @@
-"""The event log of a dispatcher: what it was told, when, and what it decided. One JSON list a line.
+"""The event log of a server: what its dispatchers were told, when, and what they decided; and how plans came about. One
+JSON list a line.
 
-    ["stretto events", 2]
-    ["made", g, now_ns, correction, deployment, plan]      a dispatcher; g numbers those of one log
+    ["stretto events", 3]
+    ["session", planner, options, data_aware]              who plans
+    ["made", g, now_ns, correction, deployment, plan, [view_ns, rates, alive, conditions]]
+                                                           a dispatcher; g numbers those of one log. Its first plan was
+                                                           made from this view (rates and alive may be null)
     ["submit", g, now_ns, [application, deadline_ns, tag, client, class, priority, demand, more], ticket]
     ["cancel", g, now_ns, ticket, reason]      ["finished", g, now_ns, worker, ok, took_ns]
     ["joined" | "left", g, now_ns, worker]     ["advance", g, now_ns]       ["adopt", g, now_ns, plan]
     ["classified", g, now_ns, ticket, class]
     ["decided", g, [decision, …]]
+    ["planned", g, now_ns, telemetry, conditions, waiting, policies, plan]
+                                                           the planner was asked; waiting is null where it did not look,
+                                                           policies are [application, kind, workers, load, made] of those
+                                                           that came meanwhile, plan is null where it stayed the same
+    ["under", g, now_ns, conditions]                       the plan in force under other conditions
 
 A decision is ["run", worker, variant, [ticket, …], start_ns, expected_ns], ["drop", ticket, reason],
 ["load", worker, variant, start_ns, expected_ns, alone], ["unload", worker, variant] or ["answer", ticket].
@@ -15,8 +24,11 @@ A decision is ["run", worker, variant, [ticket, …], start_ns, expected_ns], ["
 from __future__ import annotations
 
 TITLE = "stretto events"
-VERSION = 2
+VERSION = 3
+SESSION = "session"
 MADE, SUBMIT, CANCEL, FINISHED = "made", "submit", "cancel", "finished"
 JOINED, LEFT, ADVANCE, ADOPT, DECIDED = "joined", "left", "advance", "adopt", "decided"
-CLASSIFIED = "classified"
-EVENTS = (MADE, SUBMIT, CANCEL, FINISHED, CLASSIFIED, JOINED, LEFT, ADVANCE, ADOPT, DECIDED)
+CLASSIFIED, PLANNED, UNDER = "classified", "planned", "under"
+EVENTS = (
+    *(SESSION, MADE, SUBMIT, CANCEL, FINISHED, CLASSIFIED, JOINED, LEFT, ADVANCE, ADOPT, DECIDED, PLANNED, UNDER),
+)

@@ -55,7 +55,7 @@ class View:
     plan: Plan | None = None  # in force, as its planner made it
     lane_rates: NDArray[np.float64] | None = None  # λ by lane of that plan
     delays: Delays = field(default_factory=Delays)  # as measured, or as a scenario states them
-    clients: tuple[Client, ...] = ()
+    clients: Callable[[], tuple[Client, ...]] = tuple
     waiting: Callable[[], tuple[WaitingQuery, ...]] = tuple
 
     def __post_init__(self) -> None:

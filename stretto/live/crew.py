@@ -66,6 +66,13 @@ class Crew:
         for worker in range(len(self._members)):
             self._start(worker)
 
+    def add(self, count: int) -> None:
+        """Further workers, which start at once."""
+        first = len(self._members)
+        self._members += [_Member(self._factory(first + n, self._loop, self)) for n in range(count)]
+        for worker in range(first, first + count):
+            self._start(worker)
+
     def _start(self, worker: int) -> None:
         self._pauses.pop(worker, None)
         member = self._members[worker]

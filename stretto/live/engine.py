@@ -13,18 +13,20 @@ from collections.abc import Callable, Sequence
 
 from stretto.alarm import Alarm
 from stretto.core.outcome import Outcome
-from stretto.core.plan import Plan
-from stretto.core.view import View
 from stretto.dispatch.dispatcher import Answer, Dispatcher, Drop, Load, Run
 from stretto.live.answers import answer_batch, answer_by_evidence
 from stretto.live.books import Books
 from stretto.live.crew import Clock, Crew, Factory
+from stretto.live.delays import DelayMeter
 from stretto.live.executor import Job, Report
 from stretto.live.generation import Generation, NoSuchVariant, Served
 from stretto.live.meters import Meters
+from stretto.live.recorder import Journal
 from stretto.live.requests import Query, Request, rows_of
 from stretto.live.shelf import NO_ANSWER, ModelSpec
 from stretto.live.witness import Witness, class_of
+from stretto.core.conditions import Conditions
+from stretto.planning.session import InForce, Session
 
 log = logging.getLogger("stretto.live")
 
@@ -36,23 +38,23 @@ NO_WORKER_LEFT = "the worker that ran it was lost, and it could not be tried aga
 POISON = "every worker that ran it was lost"
 STOPPED = "the server stopped before it was answered"
 
-MakeDispatcher = Callable[..., Dispatcher]
-
-
 class Engine:
     """Serves one generation at a time; earlier ones only finish what runs."""
 
     def __init__(
         self,
         served: Served,
-        first_plan: Callable[[View], Plan],
+        session: Session,
         factory: Factory,
         *,
         clock: Clock = time.monotonic_ns,
         hang_s: float = 10.0,
         correction: float = CORRECTION,
-        make_dispatcher: MakeDispatcher = Dispatcher,
+        delays: DelayMeter | None = None,
+        journal: Journal | None = None,
     ):
+        self.session = session
+        self.delays = delays or DelayMeter()
         self.loop = asyncio.get_running_loop()
         self.clock = clock
         self.meters = Meters()
@@ -61,22 +63,22 @@ class Engine:
         self.on_broken: Callable[[dict[str, str]], bool] = lambda broken: False
         self.witness: Witness | None = None  # where a planner looks at evidence
         self._correction = correction
-        self._make_dispatcher = make_dispatcher
+        self.journal = journal or Journal()
         self._alarm = Alarm(self.loop, self._rang)
         self._old: list[Generation] = []
         self._loading: dict[tuple[int, str], Generation] = {}  # loads that no job waits for, and who asked for them
         self._holding: list[tuple[int, asyncio.Future[dict[str, str]]]] = []
         self._worker_count = len(served.deployment.workers)
-        self.generation = self._generation(served, first_plan(View(served.deployment, clock())))
+        first = session.first(served.deployment, clock(), Conditions(delays=self.delays.delays))
+        self.generation = self._generation(served, first)
         self.crew = Crew(self._worker_count, factory, self, clock, hang_s)
         self._watcher: asyncio.Task[None] | None = None
 
-    def _generation(self, served: Served, plan: Plan) -> Generation:
+    def _generation(self, served: Served, in_force: InForce) -> Generation:
         """With every worker away; each joins when it is ready and free."""
         now_ns = self.clock()
-        dispatcher = self._make_dispatcher(served.deployment, plan, correction=self._correction, now_ns=now_ns)
-        generation = Generation(served, dispatcher, plan)
-        generation.adopt(now_ns, plan)
+        dispatcher = self.journal.dispatcher(in_force, correction=self._correction, now_ns=now_ns)
+        generation = Generation(served, dispatcher, self.session, in_force, self.journal)
         for worker in range(self._worker_count):
             dispatcher.worker_left(now_ns, worker)
         dispatcher.decisions()  # loads for workers that are away again; they are asked for anew when those join
@@ -201,7 +203,7 @@ class Engine:
             elif isinstance(decision, Answer):
                 answer_by_evidence(generation, decision.ticket, self.clock(), self.meters)
             elif isinstance(decision, Load):
-                spec = generation.served.specs[decision.variant]
+                spec = generation.served.spec(decision.worker, decision.variant)
                 if decision.alone:
                     self._loading[decision.worker, spec.key] = generation
                 self.crew.load(decision.worker, spec, decision.alone)
@@ -291,8 +293,9 @@ class Engine:
                 dispatcher.cancel(now_ns, query.ticket, Outcome.FAILED)
         run_ns = max(0, report.ended_ns - report.started_ns)
         dispatcher.finished(now_ns, job.worker, report.answers is not None, run_ns)
+        self.delays.ended(job.expected_ns, now_ns)
         if job.was_alone:
-            generation.handed_over(now_ns - job.decided_ns - run_ns)
+            self.delays.handed_over(now_ns - job.decided_ns - run_ns)
         if generation is not self.generation and not self.crew.is_busy(job.worker):
             self.generation.dispatcher.worker_joined(now_ns, job.worker)
             self._act(self.generation)
@@ -314,20 +317,27 @@ class Engine:
 
     # -- plans and generations ---------------------------------------------------------------------------------------
 
-    def adopt(self, generation: Generation, plan: Plan) -> None:
-        """A new plan for this generation; forgotten where a later one serves by now."""
-        if generation is self.generation and plan is not generation.plan:
-            generation.adopt(self.clock(), plan)
+    def adopt(self, generation: Generation, in_force: InForce | None = None) -> None:
+        """A new plan for this generation, or the one in force under the delays as they are now; forgotten where a
+        later generation serves by now.
+        """
+        if generation is self.generation:
+            conditions = generation.conditions(self.delays.delays)
+            generation.follow(self.clock(), in_force or generation.in_force, conditions)
             self._act(generation)
 
-    async def hold(self, specs: Sequence[ModelSpec]) -> dict[str, str]:
-        """Every worker that is there loads these models beside its work; those that cannot be, with the reason."""
+    async def hold(self, served: Served) -> dict[str, str]:
+        """Every worker that is there loads what is new beside its work; those that cannot be, with the reason."""
+        known = {spec.key for spec in self.generation.served.specs}
+        new = [variant for variant, spec in enumerate(served.specs) if spec.key not in known]
+        if not new:
+            return {}
         holding: list[tuple[int, asyncio.Future[dict[str, str]]]] = []
         for worker in range(self._worker_count):
             if self.crew.is_ready(worker):
                 future: asyncio.Future[dict[str, str]] = self.loop.create_future()
                 holding.append((worker, future))
-                self.crew.prepare(worker, specs, _setter(future))
+                self.crew.prepare(worker, [served.spec(worker, variant) for variant in new], _setter(future))
         self._holding += holding
         broken: dict[str, str] = {}
         try:
@@ -338,11 +348,21 @@ class Engine:
             self._holding = [pair for pair in self._holding if pair not in holding]
         return broken
 
-    def replace(self, served: Served, plan: Plan) -> None:
+    def enlarge(self, served: Served) -> None:
+        """The same applications on more workers: nothing that was measured is lost. The new ones join when they are
+        ready, and serve from the next plan on.
+        """
+        generation, now_ns = self.generation, self.clock()
+        generation.enlarge(now_ns, served)
+        first, self._worker_count = self._worker_count, len(served.deployment.workers)
+        self.crew.add(self._worker_count - first)
+        self._act(generation)
+
+    def replace(self, served: Served, in_force: InForce) -> None:
         """Serve a new deployment from now on. Waiting queries move; batches on their way end where they began."""
         now_ns = self.clock()
         old = self.generation
-        self.generation = self._generation(served, plan)
+        self.generation = self._generation(served, in_force)
         self._old.append(old)
         self._move([old.queries[waiting.ticket] for waiting in old.dispatcher.waiting()], old, now_ns)
         for worker in range(self._worker_count):

@@ -15,54 +15,68 @@ from stretto.backends.of_variant import model_source
 from stretto.core.deployment import Deployment
 from stretto.core.errors import PlanError
 from stretto.core.outcome import OUTCOME_COUNT, Outcome
-from stretto.core.plan import Plan
+from stretto.core.plan import Delays
 from stretto.dispatch.dispatcher import Dispatcher
 from stretto.dispatch.layout import Memory, lay_out_deployment
-from stretto.live.admission import with_doors
+from stretto.live.fleet import WorkerSpec, slot_specs
+from stretto.live.recorder import Journal
 from stretto.live.requests import Query, Request
 from stretto.live.shelf import ModelSpec
-from stretto.planners.demands import Demand, with_demands
+from stretto.core.conditions import Conditions, Demand
+from stretto.planning.session import InForce, Session
 from stretto.repository.application import ApplicationFiles
 
-LEAST_HANDOFF_NS = 200_000
-MOST_HANDOFF_NS = 10_000_000
-HANDOFF_MARGIN = 1.5
-HANDOFF_STEP = 0.05
 MAX_DEMANDS = 64  # lanes for demands, of one application
 
 
 @dataclass(frozen=True)
 class Served:
-    """What is to be served: the files of each application, in the deployment's order, and the models by variant."""
+    """What is to be served: the files of each application, in the deployment's order, and the models by variant.
+
+    Workers on different devices load a model of one key from different sources: `by_slot` has those of each worker, or
+    nothing where all are alike.
+    """
 
     deployment: Deployment
     files: tuple[ApplicationFiles, ...]
     specs: tuple[ModelSpec, ...]
+    by_slot: tuple[tuple[ModelSpec, ...], ...] = ()
+
+    def spec(self, worker: int, variant: int) -> ModelSpec:
+        """The model of a variant as this worker loads it."""
+        return self.by_slot[worker][variant] if self.by_slot else self.specs[variant]
 
 
-def served(deployment: Deployment, files: Mapping[str, ApplicationFiles], threads: int, device: str) -> Served:
-    """The models that a deployment of these applications needs."""
-    specs: list[ModelSpec] = []
-    for number, variant in enumerate(deployment.variants):
-        application = files[deployment.applications[deployment.application_of[number]].name]
-        folder = application.variant(variant.name)
-        source = model_source(application, folder, threads, device)
-        takes, gives = application.input, application.output
-        specs.append(
-            ModelSpec(
-                f"{application.name}/{variant.name}@{folder.model_sha256()[:16]}",
-                source,
-                takes.name,
-                takes.dtype,
-                tuple(takes.shape),
-                gives.name,
-                gives.dtype,
-                tuple(gives.shape),
-                max(profile.max_batch for profile in variant.profiles),
-            )
-        )
+def served(deployment: Deployment, files: Mapping[str, ApplicationFiles], fleet: Sequence[WorkerSpec]) -> Served:
+    """The models that a deployment of these applications needs, on each of its workers."""
+    slots = slot_specs(fleet)
+    by_device = {
+        device: tuple(_spec(deployment, files, number, *device) for number in range(len(deployment.variants)))
+        for device in dict.fromkeys((spec.threads, spec.device) for spec in slots)
+    }
+    by_slot = tuple(by_device[spec.threads, spec.device] for spec in slots)
     ordered = tuple(files[application.name] for application in deployment.applications)
-    return Served(deployment, ordered, tuple(specs))
+    return Served(deployment, ordered, by_slot[0], by_slot if len(by_device) > 1 else ())
+
+
+def _spec(
+    deployment: Deployment, files: Mapping[str, ApplicationFiles], number: int, threads: int, device: str
+) -> ModelSpec:
+    variant = deployment.variants[number]
+    application = files[deployment.applications[deployment.application_of[number]].name]
+    folder = application.variant(variant.name)
+    takes, gives = application.input, application.output
+    return ModelSpec(
+        f"{application.name}/{variant.name}@{folder.model_sha256()[:16]}",
+        model_source(application, folder, threads, device),
+        takes.name,
+        takes.dtype,
+        tuple(takes.shape),
+        gives.name,
+        gives.dtype,
+        tuple(gives.shape),
+        max(profile.max_batch for profile in variant.profiles),
+    )
 
 
 class NoSuchVariant(Exception):
@@ -70,22 +84,24 @@ class NoSuchVariant(Exception):
 
 
 class Generation:
-    """`plan` is what a planner made; lanes for demands and doors are added here, before the dispatcher sees it."""
+    """`in_force` is the plan that its dispatcher follows, completed with the lanes that demands in use need."""
 
-    def __init__(self, served: Served, dispatcher: Dispatcher, plan: Plan):
+    def __init__(
+        self, served: Served, dispatcher: Dispatcher, session: Session, in_force: InForce, journal: Journal
+    ) -> None:
         self.served = served
         self.deployment = served.deployment
         self.dispatcher = dispatcher
-        self.plan = plan
+        self.in_force = in_force
         self.numbers = {app.name: number for number, app in enumerate(self.deployment.applications)}
         self.queries: dict[int, Query] = {}  # by ticket
         self.accuracy = [variant.accuracy for variant in self.deployment.variants]
         self.names = [variant.name for variant in self.deployment.variants]
         self.moved = np.zeros(len(self.deployment.applications), np.int64)  # to a later generation
+        self._session = session
+        self._journal = journal
         self._first_memory = first_memory(self.deployment)
-        self._handoff_ns: float = LEAST_HANDOFF_NS
-        self._demands: list[Demand] = []
-        self._numbers_of: dict[Demand, int] = {}
+        self._number_of_demand: dict[Demand, int] = {}
 
     def label(self, variant: int) -> tuple[str, str]:
         """Application and variant, by name."""
@@ -96,27 +112,18 @@ class Generation:
         query = self.queries.get(ticket)
         return None if query is None else query.theta
 
-    def adopt(self, now_ns: int, plan: Plan) -> None:
-        """Follow the planner's plan, with the lanes that demands in use need."""
-        self.dispatcher.adopt(now_ns, self.complete(plan))
-        self.plan = plan
+    def follow(self, now_ns: int, in_force: InForce, conditions: Conditions) -> None:
+        """Follow a plan from now on, under these conditions. PlanError where it cannot be; then all stays as it was."""
+        wanted = self._session.under(in_force, conditions)
+        if wanted is not in_force:
+            self._journal.under(now_ns, self.dispatcher, conditions)
+        if wanted.plan is not self.dispatcher.plan:
+            self.dispatcher.adopt(now_ns, wanted.plan)
+        self.in_force = wanted
 
-    def complete(self, plan: Plan) -> Plan:
-        """With doors, with lanes for demands, and with the time that a batch takes from here to its worker."""
-        ratios = self.dispatcher.memory["rows"]["ratio"].reshape(len(self.deployment.variants), -1)
-        whole = with_doors(with_demands(plan, self.deployment, self._demands), self.deployment, ratios)
-        handoff_ns = round(min(max(HANDOFF_MARGIN * self._handoff_ns, LEAST_HANDOFF_NS), MOST_HANDOFF_NS))
-        lanes = tuple(
-            replace(lane, delays=replace(lane.delays, control_ns=max(lane.delays.control_ns, handoff_ns)))
-            for lane in whole.lanes
-        )
-        return replace(whole, lanes=lanes)
-
-    def handed_over(self, took_ns: int) -> None:
-        """How long a batch was on its way, to the worker and back. The next plan gives a worker its next batch so long
-        before it is free; where cores are short that hides what would else be idle time.
-        """
-        self._handoff_ns += HANDOFF_STEP * (took_ns - self._handoff_ns)
+    def conditions(self, delays: Delays) -> Conditions:
+        """The demands in use, under these delays."""
+        return Conditions(self.in_force.conditions.demands, delays)
 
     def demand_of(self, now_ns: int, application: int, request: Request) -> int:
         """The number of the request's demand; -1: any variant may answer. A new demand gets its lane at once."""
@@ -125,18 +132,18 @@ class Generation:
         demand = Demand(application, self._allowed(application, request))
         if len(demand.variants) == len(self.deployment.variants_of(application)) and not request.pinned:
             return -1
-        number = self._numbers_of.get(demand)
+        number = self._number_of_demand.get(demand)
         if number is None:
-            number = sum(other.application == application for other in self._demands)
+            conditions = self.in_force.conditions
+            number = sum(other.application == application for other in conditions.demands)
             if number >= MAX_DEMANDS:
                 raise NoSuchVariant("too many different demands are in use; ask for fewer")
-            self._demands.append(demand)
+            wider = replace(conditions, demands=(*conditions.demands, demand))
             try:
-                self.adopt(now_ns, self.plan)
+                self.follow(now_ns, self.in_force, wider)
             except PlanError:  # as where it needs more memory than a worker has
-                self._demands.pop()
                 raise NoSuchVariant("no worker can serve what this demand asks for") from None
-            self._numbers_of[demand] = number
+            self._number_of_demand[demand] = number
         return number
 
     def _allowed(self, application: int, request: Request) -> tuple[int, ...]:
@@ -149,14 +156,16 @@ class Generation:
             raise NoSuchVariant("no variant that is served meets this demand")
         return tuple(sorted(allowed, key=lambda number: -self.accuracy[number]))
 
+    def enlarge(self, now_ns: int, served: Served) -> None:
+        """The same applications on more workers."""
+        self.dispatcher.enlarge(now_ns, served.deployment)
+        self.served, self.deployment = served, served.deployment
+        self.in_force = replace(self.in_force, deployment=served.deployment)
+        self._first_memory = first_memory(served.deployment)
+
     def first_models(self, worker: int) -> Sequence[ModelSpec]:
         """What the dispatcher takes the worker to hold when it joins."""
-        return [self.served.specs[variant] for variant in self._first_memory[worker]]
-
-    def rates(self, now_ns: int) -> dict[str, float]:
-        """λ by application."""
-        rates = self.dispatcher.telemetry(now_ns).rates
-        return {name: float(rates[number]) for name, number in self.numbers.items()}
+        return [self.served.spec(worker, variant) for variant in self._first_memory[worker]]
 
     def counts(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Submitted and outcomes by application, without the queries that moved on."""

@@ -1,8 +1,10 @@
-"""Writes the event log of the dispatchers that serve, so that the simulator can replay it (core/journal.py)."""
+"""Writes the event log of the dispatchers that serve and of the planning, so that the simulator can replay both
+(core/journal.py).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -10,13 +12,15 @@ from typing import Any
 import orjson
 
 from stretto.core import journal
-from stretto.core.deployment import Deployment
+from stretto.core.conditions import Conditions
 from stretto.core.errors import StrettoError
 from stretto.core.outcome import Outcome
 from stretto.core.plain import to_plain
 from stretto.core.plan import Plan
+from stretto.core.telemetry import Telemetry
+from stretto.core.view import WaitingQuery
 from stretto.dispatch.dispatcher import Decision, Dispatcher, decision_as_list
-from stretto.live.engine import MakeDispatcher
+from stretto.planning.session import InForce
 
 Write = Callable[[list[Any]], None]
 
@@ -24,17 +28,18 @@ Write = Callable[[list[Any]], None]
 class RecordedDispatcher(Dispatcher):
     """Does what it is told and writes it down; what is refused is not written."""
 
-    def __init__(
-        self, write: Write, number: int, deployment: Deployment, plan: Plan, *, correction: float = 0.0, now_ns: int = 0
-    ) -> None:
-        super().__init__(deployment, plan, correction=correction, now_ns=now_ns)
+    def __init__(self, write: Write, number: int, in_force: InForce, *, correction: float, now_ns: int) -> None:
+        super().__init__(in_force.deployment, in_force.plan, correction=correction, now_ns=now_ns)
         self._write = write
-        self._number = number
-        write([journal.MADE, number, now_ns, correction, to_plain(deployment), to_plain(plan)])
+        self.number = number
+        view = in_force.first_view
+        seen = None if view is None else [view.now_ns, view.rates, view.alive, in_force.conditions]
+        plain = [to_plain(in_force.deployment), to_plain(in_force.plan), to_plain(seen)]
+        write([journal.MADE, number, now_ns, correction, *plain])
 
     def adopt(self, now_ns: int, plan: Plan) -> None:
         super().adopt(now_ns, plan)
-        self._write([journal.ADOPT, self._number, now_ns, to_plain(plan)])
+        self._write([journal.ADOPT, self.number, now_ns, to_plain(plan)])
 
     def submit(
         self,
@@ -50,46 +55,89 @@ class RecordedDispatcher(Dispatcher):
     ) -> int:
         ticket = super().submit(now_ns, application, deadline_ns, tag, client, query_class, priority, demand, more)
         query = [application, deadline_ns, tag, client, query_class, priority, demand, more]
-        self._write([journal.SUBMIT, self._number, now_ns, query, ticket])
+        self._write([journal.SUBMIT, self.number, now_ns, query, ticket])
         return ticket
 
     def cancel(self, now_ns: int, ticket: int, reason: Outcome = Outcome.DROPPED_CANCELLED) -> bool:
         was_live = super().cancel(now_ns, ticket, reason)
-        self._write([journal.CANCEL, self._number, now_ns, ticket, int(reason)])
+        self._write([journal.CANCEL, self.number, now_ns, ticket, int(reason)])
         return was_live
 
     def finished(self, now_ns: int, worker: int, ok: bool = True, took_ns: int = -1) -> None:
         super().finished(now_ns, worker, ok, took_ns)
-        self._write([journal.FINISHED, self._number, now_ns, worker, ok, took_ns])
+        self._write([journal.FINISHED, self.number, now_ns, worker, ok, took_ns])
 
     def classified(self, now_ns: int, ticket: int, query_class: int) -> None:
         super().classified(now_ns, ticket, query_class)
-        self._write([journal.CLASSIFIED, self._number, now_ns, ticket, query_class])
+        self._write([journal.CLASSIFIED, self.number, now_ns, ticket, query_class])
 
     def worker_joined(self, now_ns: int, worker: int) -> None:
         super().worker_joined(now_ns, worker)
-        self._write([journal.JOINED, self._number, now_ns, worker])
+        self._write([journal.JOINED, self.number, now_ns, worker])
 
     def worker_left(self, now_ns: int, worker: int) -> None:
         super().worker_left(now_ns, worker)
-        self._write([journal.LEFT, self._number, now_ns, worker])
+        self._write([journal.LEFT, self.number, now_ns, worker])
 
     def advance(self, now_ns: int) -> None:
         super().advance(now_ns)
-        self._write([journal.ADVANCE, self._number, now_ns])
+        self._write([journal.ADVANCE, self.number, now_ns])
 
     def decisions(self) -> Sequence[Decision]:
         decided = super().decisions()
         if decided:
-            self._write([journal.DECIDED, self._number, [decision_as_list(decision) for decision in decided]])
+            self._write([journal.DECIDED, self.number, [decision_as_list(decision) for decision in decided]])
         return decided
 
 
+class Journal:
+    """Makes the dispatchers that serve and hears of the planning; without a `write` it keeps nothing."""
+
+    def __init__(self, write: Write | None = None) -> None:
+        self._write = write
+        self._made = 0
+        self._last_plan: Plan | None = None
+
+    def began(self, planner: str, options: Mapping[str, bool | int | float], data_aware: bool) -> None:
+        """Who plans."""
+        if self._write is not None:
+            self._write([journal.SESSION, planner, dict(options), data_aware])
+
+    def dispatcher(self, in_force: InForce, *, correction: float, now_ns: int) -> Dispatcher:
+        if self._write is None:
+            return Dispatcher(in_force.deployment, in_force.plan, correction=correction, now_ns=now_ns)
+        self._made += 1
+        return RecordedDispatcher(self._write, self._made - 1, in_force, correction=correction, now_ns=now_ns)
+
+    def planned(
+        self,
+        dispatcher: Dispatcher,
+        telemetry: Telemetry,
+        in_force: InForce,
+        waiting: Sequence[WaitingQuery] | None,
+        policies: Sequence[Sequence[Any]],
+    ) -> None:
+        """The planner was asked, with this. `waiting` is what it saw of the queue, where it looked; `policies` names
+        those that were made for it meanwhile.
+        """
+        if self._write is not None and isinstance(dispatcher, RecordedDispatcher):
+            plan = None if in_force.plan is self._last_plan else to_plain(in_force.plan)
+            self._last_plan = in_force.plan
+            seen = None if waiting is None else to_plain(list(waiting))
+            given = [to_plain(telemetry), to_plain(in_force.conditions), seen, list(policies), plan]
+            self._write([journal.PLANNED, dispatcher.number, telemetry.now_ns, *given])
+
+    def under(self, now_ns: int, dispatcher: Dispatcher, conditions: Conditions) -> None:
+        """The plan in force was completed for other conditions."""
+        if self._write is not None and isinstance(dispatcher, RecordedDispatcher):
+            self._write([journal.UNDER, dispatcher.number, now_ns, to_plain(conditions)])
+
+
 @contextmanager
-def recording(path: Path | None) -> Iterator[MakeDispatcher]:
-    """What makes dispatchers: plain ones, or such that write into the file."""
+def recording(path: Path | None) -> Iterator[Journal]:
+    """A journal that keeps nothing, or one that writes into the file."""
     if path is None:
-        yield Dispatcher
+        yield Journal()
         return
     try:
         file = path.open("wb", buffering=1 << 20)
@@ -101,11 +149,4 @@ def recording(path: Path | None) -> Iterator[MakeDispatcher]:
             file.write(orjson.dumps(line) + b"\n")
 
         write([journal.TITLE, journal.VERSION])
-        made = 0
-
-        def make(deployment: Deployment, plan: Plan, **rest: Any) -> Dispatcher:
-            nonlocal made
-            made += 1
-            return RecordedDispatcher(write, made - 1, deployment, plan, **rest)
-
-        yield make
+        yield Journal(write)

@@ -1,32 +1,36 @@
 """Calls the planner now and then with what was measured, and hands its plan to the engine.
 
-Planners may take long, so they run in a thread of their own; the dispatcher goes on following the plan it has.
+Planners may take long, so they run in a thread of their own; the dispatcher goes on following the plan it has. Between
+two calls, and for planners that plan only once, the plan in force is brought in line with the delays measured.
 """
 
 from __future__ import annotations
 
+from stretto.core.client import Clients
+
 import asyncio
 import logging
-from collections.abc import Callable
 
 from stretto.core.errors import StrettoError
-from stretto.core.view import Planner, WaitingQuery
+from stretto.core.view import WaitingQuery
 from stretto.live.engine import Engine
 from stretto.live.generation import Generation
-from stretto.planning.readings import Readings
+from stretto.live.policies import PolicyMaker
 
 log = logging.getLogger("stretto.live")
 
+COMPLETE_S = 0.25  # how often measured delays are brought into the plan
+
 
 class Replanner:
-    """One planner for the life of the server, whatever the generation."""
+    """For the life of the server, whatever the generation. `period_s` 0: the planner is asked no more."""
 
-    def __init__(self, engine: Engine, planner: Planner, period_s: float):
+    def __init__(self, engine: Engine, period_s: float, policies: PolicyMaker, clients: Clients):
         self._engine = engine
-        self._planner = planner
+        self._clients = clients.all
+        self._policies = policies
         self.period_s = period_s
         self._task: asyncio.Task[None] | None = None
-        self._readings = Readings(engine.generation.deployment)
         self._is_failing = False
 
     def start(self) -> None:
@@ -37,21 +41,31 @@ class Replanner:
             self._task.cancel()
 
     async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        asked_s = loop.time()
         while True:
-            await asyncio.sleep(self.period_s)
-            await self.replan()
+            pause_s = COMPLETE_S
+            if self.period_s:
+                pause_s = min(pause_s, max(asked_s + self.period_s - loop.time(), 0.001))
+            await asyncio.sleep(pause_s)
+            if (self.period_s and loop.time() >= asked_s + self.period_s) or self._is_failing:
+                asked_s = loop.time()
+                await self.replan()
+            else:
+                self._engine.adopt(self._engine.generation)
 
     async def replan(self) -> None:
-        """Once; a planner that fails is told of, and the plan in force stays."""
-        generation = self._engine.generation
-        now_ns = self._engine.clock()
-        if self._readings.deployment is not generation.deployment:
-            self._readings = Readings(generation.deployment)
-        telemetry = generation.dispatcher.telemetry(now_ns)
-        view = self._readings.view(telemetry, plan=generation.plan, waiting=self._waiting_of(generation))
+        """Once; a planner that fails is told of, and the plan in force stays until it is asked again."""
+        engine, generation = self._engine, self._engine.generation
+        telemetry = generation.dispatcher.telemetry(engine.clock())
+        conditions = generation.conditions(engine.delays.delays)
+        queue = _Queue(generation, engine.loop)
         try:
-            plan = await asyncio.to_thread(self._planner, view)
-            self._engine.adopt(generation, plan)
+            planned = await asyncio.to_thread(
+                engine.session.next, generation.in_force, telemetry, conditions, clients=self._clients, waiting=queue.read
+            )
+            engine.journal.planned(generation.dispatcher, telemetry, planned, queue.seen, self._policies.collected())
+            engine.adopt(generation, planned)
             self._is_failing = False
         except StrettoError as error:
             if not self._is_failing:
@@ -62,11 +76,17 @@ class Replanner:
                 log.exception("the planner failed, and the plan in force stays")
             self._is_failing = True
 
-    def _waiting_of(self, generation: Generation) -> Callable[[], tuple[WaitingQuery, ...]]:
-        """The planner asks from its own thread; the dispatcher may be read only on the loop's."""
-        loop = self._engine.loop
 
-        async def read() -> tuple[WaitingQuery, ...]:
-            return generation.dispatcher.waiting(generation.theta_of)
+class _Queue:
+    """What waits, for a planner that asks from its own thread: the dispatcher may be read only on the loop's."""
 
-        return lambda: asyncio.run_coroutine_threadsafe(read(), loop).result(timeout=10)
+    def __init__(self, generation: Generation, loop: asyncio.AbstractEventLoop):
+        self._generation, self._loop = generation, loop
+        self.seen: tuple[WaitingQuery, ...] | None = None  # None: the planner did not look
+
+    def read(self) -> tuple[WaitingQuery, ...]:
+        async def on_loop() -> tuple[WaitingQuery, ...]:
+            return self._generation.dispatcher.waiting(self._generation.theta_of)
+
+        self.seen = asyncio.run_coroutine_threadsafe(on_loop(), self._loop).result(timeout=10)
+        return self.seen

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from stretto.config.fields import suggestion
@@ -10,9 +11,9 @@ from stretto.core.application import Application, Variant
 from stretto.core.deployment import MAX_WORKERS, Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.profile import NS_PER_MS, Quantile
-from stretto.core.worker import UNLIMITED_MEMORY, workers
+from stretto.core.worker import Worker, workers
 from stretto.repository.application import ApplicationFiles
-from stretto.repository.machine import present_kinds
+from stretto.repository.machine import accelerators, present_kinds
 from stretto.repository.problems import Problem
 from stretto.repository.profiles import StoredProfile
 from stretto.repository.variant import VariantFiles
@@ -95,56 +96,79 @@ class Repository:
         is_zoo = self.reference.partition(":")[0] == "zoo"
         return f"stretto profile {self.reference}" + (" --out models" if is_zoo else "")
 
+    def kind_for(self, device: str, kind: str | None = None) -> str:
+        """The kind of machine whose profiles decide for workers on a device: the one asked for, else the device's."""
+        if kind is not None or device.partition(":")[0] == "cpu" and not accelerators():
+            return self.kind_in_use(kind)
+        counts = Counter(profile.kind for variant in self._enabled() for profile in variant.profiles)
+        family = "cpu" if device.partition(":")[0] == "cpu" else "gpu"
+        here = [name for name in present_kinds() if name.partition("-")[0] == family]
+        measured = [name for name in here if name in counts]
+        other = sorted(
+            (name for name in counts if name.partition("-")[0] == family), key=lambda name: (-counts[name], name)
+        )
+        return (measured or other or here or [self.kind_in_use()])[0]
+
     def deployment(
         self,
-        worker_count: int,
-        kind: str | None = None,
+        fleet: int | Sequence[Worker],
         quantile: Quantile = Quantile.P95,
-        memory_bytes: int = UNLIMITED_MEMORY,
+        *,
+        kind: str | None = None,
     ) -> tuple[Deployment, tuple[str, ...]]:
-        """Equal workers of one kind, and the sentences to tell the user about the profiles that all rests on.
+        """On these workers, or on so many equal ones of one kind; and the sentences to tell the user about the profiles
+        that all rests on.
 
-        A variant without a profile for that kind, or without an accuracy, is left out; an application that has none
-        left is an error.
+        A variant without a profile for any kind in use, or without an accuracy, is left out; an application that has
+        none left is an error.
         """
-        if not 1 <= worker_count <= MAX_WORKERS:
-            raise StrettoError(f"there must be between 1 and {MAX_WORKERS} workers, not {worker_count}")
-        used = self.kind_in_use(kind)
-        applications = tuple(self._application(files, used) for files in self.applications)
-        deployment = Deployment(applications, workers(worker_count, used, memory_bytes), quantile)
-        return deployment, tuple(str(doubt) for doubt in self.doubts(used))
+        if isinstance(fleet, int):
+            if not 1 <= fleet <= MAX_WORKERS:
+                raise StrettoError(f"there must be between 1 and {MAX_WORKERS} workers, not {fleet}")
+            fleet = workers(fleet, self.kind_in_use(kind))
+        kinds = tuple(dict.fromkeys(worker.kind for worker in fleet))
+        applications = tuple(self._application(files, kinds) for files in self.applications)
+        deployment = Deployment(applications, tuple(fleet), quantile)
+        return deployment, tuple(str(doubt) for each in kinds for doubt in self.doubts(each))
 
-    def _application(self, files: ApplicationFiles, kind: str) -> Application:
+    def _application(self, files: ApplicationFiles, kinds: tuple[str, ...]) -> Application:
         enabled = [variant for variant in files.variants if variant.enabled]
         if not enabled:
             raise StrettoError(f"{files.label}: no variant is enabled; enable one in its variant.toml")
-        variants = tuple(
-            core_variant(files, variant, profile)
+        profiles = {
+            variant.name: [profile for kind in kinds if (profile := variant.profile_on(kind)) is not None]
             for variant in enabled
-            if variant.has_accuracy and (profile := variant.profile_on(kind)) is not None
+        }
+        variants = tuple(
+            core_variant(files, variant, profiles[variant.name])
+            for variant in enabled
+            if variant.has_accuracy and profiles[variant.name]
         )
         if not variants:
-            if any(variant.profile_on(kind) for variant in enabled):
+            if any(profiles.values()):
                 raise StrettoError(
                     f"{files.label}: no variant with a profile has an accuracy; write it into metrics.json or "
                     f"variant.toml, or run: {self.profile_command()} --data FILE.npz"
                 )
             raise StrettoError(
-                f"{files.label}: no variant has a profile for machine kind {kind}; run: {self.profile_command()}"
+                f"{files.label}: no variant has a profile for machine kind {' or '.join(kinds)}; "
+                f"run: {self.profile_command()}"
             )
         slo_ns = max(1, round(files.slo_ms * NS_PER_MS))
         return Application(files.name, slo_ns, variants, files.penalty, files.classes, files.evidence_accuracy)
 
 
-def core_variant(files: ApplicationFiles, variant: VariantFiles, profile: StoredProfile) -> Variant:
-    """What variant.toml states goes before what was measured."""
-    load_ms = profile.load_ms if variant.load_ms is None else variant.load_ms
+def core_variant(files: ApplicationFiles, variant: VariantFiles, profiles: Sequence[StoredProfile]) -> Variant:
+    """What variant.toml states goes before what was measured; of several kinds of worker the largest need counts."""
+    load_ms = max(profile.load_ms for profile in profiles) if variant.load_ms is None else variant.load_ms
+    most = min(files.limits.max_batch, variant.max_batch or files.limits.max_batch)
+    needs = max(profile.memory_bytes for profile in profiles)
     return Variant(
         variant.name,
         variant.accuracy,
-        (profile.latency_profile(min(files.limits.max_batch, variant.max_batch or files.limits.max_batch)),),
-        memory_bytes=profile.memory_bytes if variant.memory_bytes is None else variant.memory_bytes,
-        dynamic_memory_bytes=profile.dynamic_memory_bytes,
+        tuple(profile.latency_profile(most) for profile in profiles),
+        memory_bytes=needs if variant.memory_bytes is None else variant.memory_bytes,
+        dynamic_memory_bytes=max(profile.dynamic_memory_bytes for profile in profiles),
         load_ns=round(load_ms * NS_PER_MS),
         recall=() if variant.metrics is None else variant.metrics.recall,
         input_size=variant.input_shape,

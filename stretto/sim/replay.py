@@ -1,18 +1,27 @@
-"""Replays the event log of a live server: the same events into a fresh dispatcher, and decisions compared."""
+"""Replays the event log of a live server: the same events into a fresh dispatcher, and the same telemetry into a fresh
+planning session. Every decision and every plan is compared.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from stretto.core import journal
+from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.outcome import Outcome
-from stretto.core.plain import from_plain
+from stretto.core.plain import from_plain, to_plain
+from stretto.core.plan import Plan
+from stretto.core.view import View
 from stretto.dispatch.dispatcher import Dispatcher, decision_as_list
+from stretto.planners.ports import MadePolicy, MakePolicy
+from stretto.planning.served import served_session
+from stretto.planning.session import InForce, Session
+from stretto.sim.ports import simulator_ports
 
 MAX_LINE = 64_000_000
 MAX_DIFFERENCES = 20
@@ -24,6 +33,7 @@ class Replay:
 
     events: int = 0
     decisions: int = 0
+    plans: int = 0
     dispatchers: int = 0
     submitted: int = 0
     span_ns: int = 0
@@ -35,28 +45,173 @@ class Replay:
     def is_identical(self) -> bool:
         return self.difference_count == 0
 
+    def differ(self, text: str) -> None:
+        self.difference_count += 1
+        if len(self.differences) < MAX_DIFFERENCES:
+            self.differences.append(text)
+
 
 @dataclass
-class _One:
+class _Served:
+    """A dispatcher of the log, and the plan that the session here has in force for it."""
+
     dispatcher: Dispatcher
+    in_force: InForce | None
     decided: list[list[Any]] = field(default_factory=list)  # since the log's last line of decisions
+
+
+class ReplayedPolicies:
+    """A PolicyPort whose policies come when the log says that they came; they are made anew here."""
+
+    def __init__(self) -> None:
+        self._asked: dict[tuple[str, str, int, float], Callable[[], MadePolicy]] = {}
+        self._arrived: list[MadePolicy] = []
+
+    def ask(self, task: Any, options: Any, load: float, make: MakePolicy) -> None:
+        def made() -> MadePolicy:
+            return MadePolicy(task, load, make(task, options, load))
+
+        self._asked[task.application, task.kind, task.workers, load] = made
+
+    def collect(self) -> Sequence[MadePolicy]:
+        arrived, self._arrived = self._arrived, []
+        return arrived
+
+    def arrive(self, named: Sequence[Sequence[Any]]) -> None:
+        """What the live planner collected. One that was not asked for here shows as a plan that differs."""
+        for application, kind, workers, load, was_made in named:
+            make = self._asked.get((application, kind, workers, load))
+            if make is not None:
+                made = make() if was_made else None
+                self._arrived.append(made or MadePolicy(_Named(application, kind, workers), load, None))  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class _Named:
+    """As much of a task as says which one it was."""
+
+    application: str
+    kind: str
+    workers: int
+
+
+class _Replayer:
+    def __init__(self, result: Replay) -> None:
+        self.result = result
+        self.served: dict[int, _Served] = {}
+        self.session: Session | None = None
+        self.policies = ReplayedPolicies()
+        self._last_plan: Plan | None = None  # that a line "planned" had
+
+    def begin(self, planner: str, options: dict[str, Any], data_aware: bool) -> None:
+        from dataclasses import replace
+
+        ports = replace(simulator_ports(), policies=self.policies)
+        self.session = served_session(planner, options, ports=ports, data_aware=data_aware)
+
+    def apply(self, kind: str, which: int, rest: list[Any], number: int) -> None:
+        now_ns = _whole(rest[0])
+        if kind == journal.MADE:
+            self._make(which, rest, number)
+            return
+        served = self.served[which]
+        dispatcher = served.dispatcher
+        if kind == journal.SUBMIT:
+            *numbers, more = rest[1]
+            application, deadline_ns, tag, client, query_class, priority, demand = map(_whole, numbers)
+            ticket = dispatcher.submit(
+                now_ns, application, deadline_ns, tag, client, query_class, priority, demand, _truth(more)
+            )
+            self.result.submitted += 1
+            if ticket != rest[2]:
+                self.result.differ(f"line {number}: ticket {ticket} here, {rest[2]} live")
+        elif kind == journal.CANCEL:
+            dispatcher.cancel(now_ns, _whole(rest[1]), Outcome(rest[2]))
+        elif kind == journal.CLASSIFIED:
+            dispatcher.classified(now_ns, _whole(rest[1]), _whole(rest[2]))
+        elif kind == journal.FINISHED:
+            dispatcher.finished(now_ns, _whole(rest[1]), _truth(rest[2]), _whole(rest[3]))
+        elif kind == journal.JOINED:
+            dispatcher.worker_joined(now_ns, _whole(rest[1]))
+        elif kind == journal.LEFT:
+            dispatcher.worker_left(now_ns, _whole(rest[1]))
+        elif kind == journal.ADVANCE:
+            dispatcher.advance(now_ns)
+        elif kind == journal.PLANNED:
+            self._plan(served, rest, number)
+        elif kind == journal.UNDER:
+            if self.session is not None and served.in_force is not None:
+                served.in_force = self.session.under(served.in_force, from_plain(rest[1]))
+        else:
+            self._compare_plan(served, rest[1], number)
+            dispatcher.adopt(now_ns, from_plain(rest[1]))
+        served.decided += [decision_as_list(decision) for decision in dispatcher.decisions()]
+
+    def compare_decisions(self, which: int, live: list[Any], number: int) -> None:
+        served = self.served[which]
+        here, served.decided = served.decided, []
+        self.result.decisions += len(live)
+        if here != live:
+            self.result.differ(f"line {number}: decided {str(here)[:200]} here, {str(live)[:200]} live")
+
+    def _make(self, which: int, rest: list[Any], number: int) -> None:
+        now_ns, correction, deployment = rest[0], rest[1], from_plain(rest[2])
+        dispatcher = Dispatcher(deployment, from_plain(rest[3]), correction=correction, now_ns=now_ns)
+        served = self.served[which] = _Served(dispatcher, self._first(deployment, from_plain(rest[4])))
+        if served.in_force is not None:
+            self._compare_plan(served, rest[3], number)
+
+    def _first(self, deployment: Deployment, seen: Any) -> InForce | None:
+        if self.session is None or seen is None:
+            return None
+        now_ns, rates, alive, conditions = seen
+        view = View(deployment, now_ns, rates, alive=alive, delays=conditions.delays)
+        return self.session.first(deployment, now_ns, conditions, view=view)
+
+    def _plan(self, served: _Served, rest: list[Any], number: int) -> None:
+        """The planner is asked with what the log says it saw."""
+        telemetry, conditions, waiting, policies, plan = rest[1:]
+        if self.session is None or served.in_force is None:
+            return
+        seen = () if waiting is None else from_plain(waiting)
+        self.policies.arrive(policies)
+        served.in_force = self.session.next(
+            served.in_force, from_plain(telemetry), from_plain(conditions), waiting=lambda: seen
+        )
+        if plan is not None:
+            self._compare_plan(served, plan, number)
+        else:
+            self.result.plans += 1
+            if served.in_force.plan is not self._last_plan:
+                self.result.differ(f"line {number}: another plan here, the same as before live")
+        self._last_plan = served.in_force.plan
+
+    def _compare_plan(self, served: _Served, live: Any, number: int) -> None:
+        if served.in_force is None:
+            return
+        self.result.plans += 1
+        if to_plain(served.in_force.plan) != live:
+            self.result.differ(f"line {number}: the plan made here is another one than live")
 
 
 def replay(path: Path, progress: Callable[[float], None] | None = None) -> Replay:
     """StrettoError where the file is no event log; a line cut off at its end is left out."""
     result = Replay()
-    ones: dict[int, _One] = {}
+    replayer = _Replayer(result)
     first_ns: int | None = None
     for number, line, share in lines(path):
         try:
             kind, which, *rest = line
             if kind == journal.DECIDED:
-                _compare(ones[which], rest[0], number, result)
+                replayer.compare_decisions(which, rest[0], number)
+                continue
+            if kind == journal.SESSION:
+                replayer.begin(which, *rest)
                 continue
             now_ns = _whole(rest[0])
             first_ns = now_ns if first_ns is None else first_ns
             result.span_ns = max(result.span_ns, now_ns - first_ns)
-            _apply(kind, which, rest, ones, number, result)
+            replayer.apply(kind, which, rest, number)
         except StrettoError as error:
             raise StrettoError(f"{path.name}:{number}: {error}") from None
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
@@ -64,12 +219,12 @@ def replay(path: Path, progress: Callable[[float], None] | None = None) -> Repla
         result.events += 1
         if progress is not None and number % 1000 == 0:
             progress(share)
-    for one in ones.values():
-        telemetry = one.dispatcher.telemetry(int(one.dispatcher.memory.state["now_ns"][0]))
+    for served in replayer.served.values():
+        _, outcomes = served.dispatcher.counts()
         for outcome in Outcome:
-            count = int(telemetry.outcomes[:, outcome].sum())
-            result.outcomes[outcome.name.lower()] = result.outcomes.get(outcome.name.lower(), 0) + count
-    result.dispatchers = len(ones)
+            name = outcome.name.lower()
+            result.outcomes[name] = result.outcomes.get(name, 0) + int(outcomes[:, outcome].sum())
+    result.dispatchers = len(replayer.served)
     return result
 
 
@@ -101,40 +256,6 @@ def lines(path: Path) -> Iterator[tuple[int, list[Any], float]]:
             yield number, content, read / size
 
 
-def _apply(kind: str, which: int, rest: list[Any], ones: dict[int, _One], number: int, result: Replay) -> None:
-    now_ns = rest[0]
-    if kind == journal.MADE:
-        dispatcher = Dispatcher(from_plain(rest[2]), from_plain(rest[3]), correction=rest[1], now_ns=now_ns)
-        ones[which] = _One(dispatcher)
-        return
-    one = ones[which]
-    dispatcher = one.dispatcher
-    if kind == journal.SUBMIT:
-        *numbers, more = rest[1]
-        application, deadline_ns, tag, client, query_class, priority, demand = map(_whole, numbers)
-        ticket = dispatcher.submit(
-            now_ns, application, deadline_ns, tag, client, query_class, priority, demand, _truth(more)
-        )
-        result.submitted += 1
-        if ticket != rest[2]:
-            _differ(result, f"line {number}: ticket {ticket} here, {rest[2]} live")
-    elif kind == journal.CANCEL:
-        dispatcher.cancel(now_ns, _whole(rest[1]), Outcome(rest[2]))
-    elif kind == journal.CLASSIFIED:
-        dispatcher.classified(now_ns, _whole(rest[1]), _whole(rest[2]))
-    elif kind == journal.FINISHED:
-        dispatcher.finished(now_ns, _whole(rest[1]), _truth(rest[2]), _whole(rest[3]))
-    elif kind == journal.JOINED:
-        dispatcher.worker_joined(now_ns, _whole(rest[1]))
-    elif kind == journal.LEFT:
-        dispatcher.worker_left(now_ns, _whole(rest[1]))
-    elif kind == journal.ADVANCE:
-        dispatcher.advance(now_ns)
-    else:
-        dispatcher.adopt(now_ns, from_plain(rest[1]))
-    one.decided += [decision_as_list(decision) for decision in dispatcher.decisions()]
-
-
 def _whole(value: Any) -> int:
     """Another type would make Numba compile the dispatcher once more."""
     if type(value) is not int or not -(2**63) <= value < 2**63:
@@ -146,16 +267,3 @@ def _truth(value: Any) -> bool:
     if type(value) is not bool:
         raise TypeError(value)
     return value
-
-
-def _compare(one: _One, live: list[Any], number: int, result: Replay) -> None:
-    here, one.decided = one.decided, []
-    result.decisions += len(live)
-    if here != live:
-        _differ(result, f"line {number}: decided {str(here)[:200]} here, {str(live)[:200]} live")
-
-
-def _differ(result: Replay, text: str) -> None:
-    result.difference_count += 1
-    if len(result.differences) < MAX_DIFFERENCES:
-        result.differences.append(text)

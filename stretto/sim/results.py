@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.outcome import OUTCOME_COUNT, Outcome
-from stretto.core.telemetry import Telemetry
+from stretto.core.snapshot import Snapshot
 from stretto.sim.tally import BUCKETS, mean_ns, percentile_ns
 
 
@@ -81,7 +81,7 @@ class Result:
 
     summary: Summary
     queries: NDArray[Any] | None
-    samples: tuple[Telemetry, ...]
+    samples: tuple[Snapshot, ...]
     latency_histogram: NDArray[np.int64]  # [application, bucket]
     queueing_histogram: NDArray[np.int64]
 

@@ -13,12 +13,14 @@ from numpy.typing import NDArray
 
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
+from stretto.core.plan import Delays
 from stretto.core.profile import NS_PER_S
-from stretto.core.telemetry import Telemetry
+from stretto.core.snapshot import Snapshot, snapshot_of
 from stretto.core.view import Planner
 from stretto.dispatch.dispatcher import Dispatcher
 from stretto.dispatch.records import NEVER
-from stretto.planning.readings import Readings
+from stretto.core.conditions import Conditions
+from stretto.planning.session import Session
 from stretto.sim.arrivals import ARRIVAL, Source
 from stretto.sim.loop import RECORD, SIMULATION, Pause, run_until
 from stretto.sim.results import Result, Tallies, empty_tallies, summarise
@@ -49,12 +51,13 @@ class Simulation:
     def __init__(
         self,
         deployment: Deployment,
-        planner: Planner,
+        planner: Planner | Session,
         source: Source,
         *,
         seconds: float,
         seed: int = 1,
         service: Service | None = None,
+        delays: Delays | None = None,
         warmup_s: float = 0.0,
         record: bool = False,
         expected_rates: Sequence[float] | None = None,
@@ -65,17 +68,18 @@ class Simulation:
             raise StrettoError(f"a simulation runs between 0 and {MAX_SECONDS:.0f} seconds, not {seconds}")
         if not 0 <= warmup_s < seconds:
             raise StrettoError(f"the warm-up of {warmup_s} s must be shorter than the run of {seconds} s")
-        self.deployment, self.planner, self.seed = deployment, planner, seed
+        self.deployment, self.seed = deployment, seed
+        self.session = planner if isinstance(planner, Session) else Session(planner, has_doors=False)
         self._evidence = evidence
         self.seconds, self.warmup_s = seconds, warmup_s
         self.expected_rates = tuple(
             source.expected_rates(deployment, seconds) if expected_rates is None else expected_rates
         )
-        self._readings = Readings(deployment, self.expected_rates)
-        plan = planner(self._readings.first_view())
-        self.dispatcher = Dispatcher(deployment, plan, correction=correction)
-        self.planner_name = plan.planner
-        self.samples: list[Telemetry] = []
+        conditions = Conditions(delays=delays or Delays())
+        self.in_force = self.session.first(deployment, 0, conditions, expected_rates=self.expected_rates)
+        self.dispatcher = Dispatcher(deployment, self.in_force.plan, correction=correction)
+        self.planner_name = self.in_force.plan.planner
+        self.samples: list[Snapshot] = []
         self._busy_ns = np.zeros(len(deployment.workers), dtype=np.int64)
         self._busy_until_ns = 0
         self.submitted = np.zeros(len(deployment.applications), dtype=np.int64)
@@ -140,10 +144,9 @@ class Simulation:
         """Show the planner the present state and follow what it says."""
         self._settle()
         waiting = partial(self.dispatcher.waiting, None if self._evidence is None else self._theta_of)
-        telemetry = self.dispatcher.telemetry(self.now_ns)
-        plan = self.planner(self._readings.view(telemetry, plan=self.dispatcher.plan, waiting=waiting))
-        if plan is not self.dispatcher.plan:
-            self.dispatcher.adopt(self.now_ns, plan)
+        self.in_force = self.session.next(self.in_force, self.dispatcher.telemetry(self.now_ns), waiting=waiting)
+        if self.in_force.plan is not self.dispatcher.plan:
+            self.dispatcher.adopt(self.now_ns, self.in_force.plan)
 
     def _theta_of(self, ticket: int, tag: int) -> tuple[float, ...] | None:
         """The evidence of the arrival of this number."""
@@ -153,8 +156,9 @@ class Simulation:
         return tuple(known.tolist()) if len(known) else None
 
     def sample(self) -> None:
-        """Keep a reading for the results."""
-        self.samples.append(self.dispatcher.telemetry(self.now_ns))
+        """Keep a snapshot for the results."""
+        telemetry, plan = self.dispatcher.telemetry(self.now_ns), self.dispatcher.plan
+        self.samples.append(snapshot_of(self.deployment, telemetry, plan, self.in_force.conditions.delays))
 
     def apply(self, fault: Fault) -> None:
         """A worker leaves, with what it runs, or comes back."""
@@ -233,12 +237,13 @@ class Simulation:
 
 def simulate(
     deployment: Deployment,
-    planner: Planner,
+    planner: Planner | Session,
     source: Source,
     *,
     seconds: float,
     seed: int = 1,
     service: Service | None = None,
+    delays: Delays | None = None,
     replan_s: float | None = None,
     sample_s: float | None = None,
     warmup_s: float = 0.0,
@@ -251,7 +256,8 @@ def simulate(
 ) -> Result:
     """Run `seconds` of arrivals and let everything that is waiting end.
 
-    The planner is called at the start and each `replan_s`; `sample_s` keeps telemetry readings in the result.
+    A session is followed as a server follows it; a bare planner without doors, as published systems are. The planner is
+    called at the start and each `replan_s`; `sample_s` keeps snapshots in the result.
     `evidence` holds the posterior of each arrival's class, a row each, for planners that look at what is waiting; NaN
     fills the places of classes that its application does not have, or the whole row where there is no evidence.
     """
@@ -262,6 +268,7 @@ def simulate(
         seconds=seconds,
         seed=seed,
         service=service,
+        delays=delays,
         warmup_s=warmup_s,
         record=record,
         expected_rates=expected_rates,

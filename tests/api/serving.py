@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from stretto.api.plane import Plane
+
 import asyncio
 import json
 import logging
@@ -132,8 +134,8 @@ class Running:
             executor.gate = self.gate
             return executor
 
-        self.service = Service(options, read_repository(self._repository), factory, Dispatcher)
-        self.listeners = Listeners(self.service, self._listen)
+        self.service = Service(options, read_repository(self._repository), factory)
+        self.listeners = Listeners(Plane(self.service, self._listen.limits), self._listen)
         await self.service.start()
         await self.listeners.start()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from stretto.api.plane import Plane
+
 import asyncio
 import shutil
 import ssl
@@ -255,7 +257,7 @@ def test_addresses_that_cannot_be_had(server: Running, complaints: list[str]) ->
 
     async def start() -> None:
         listen = Listen(http_port=0, grpc_port=None, management_port=port, management_grpc_port=None, limits=Limits())
-        other = Listeners(server.service, listen)
+        other = Listeners(Plane(server.service, listen.limits), listen)
         with pytest.raises(StrettoError):
             await other.start()
         taken = other.addresses["http"]

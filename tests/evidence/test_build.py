@@ -280,9 +280,9 @@ def test_another_model_behind_the_layer_is_noticed(folder: Path, caplog: pytest.
 
 def test_a_deployment_knows_the_accuracy_of_the_evidence(folder: Path) -> None:
     kind = "cpu-x86-64-test-core-9-4c"
-    assert read_repository(folder).deployment(1, kind)[0].applications[0].evidence_accuracy is None
+    assert read_repository(folder).deployment(1, kind=kind)[0].applications[0].evidence_accuracy is None
     built = stored(folder)
-    found = read_repository(folder).deployment(1, kind)[0].applications[0].evidence_accuracy
+    found = read_repository(folder).deployment(1, kind=kind)[0].applications[0].evidence_accuracy
     assert found == pytest.approx(built.evidence.accuracy, abs=1e-6)
 
 

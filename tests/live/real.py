@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from stretto.core.conditions import Conditions
+
+from stretto.planning.session import InForce, Session
+
+from stretto.live.fleet import WorkerSpec
+
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -51,7 +57,7 @@ def of_zoo(name: str, crew: int = 1) -> Served:
     """An application of the zoo, with so many workers; its profiles are those of whatever machine it was made on."""
     repository = read_repository(f"zoo:{name}")
     deployment, _ = repository.deployment(crew)
-    return served(deployment, {files.name: files for files in repository.applications}, 1, "cpu")
+    return served(deployment, {files.name: files for files in repository.applications}, (WorkerSpec(count=crew),))
 
 
 def sample(name: str, count: int = 8) -> Array:
@@ -95,10 +101,8 @@ async def serving(
 ) -> AsyncIterator[Engine]:
     """An engine whose workers are there."""
 
-    def first(view: View) -> Plan:
-        return plan or plan_for(what)
-
-    engine = Engine(what, first, factory, **more)
+    session = Session(lambda view: plan or plan_for(what))
+    engine = Engine(what, session, factory, **more)
     engine.start()
     try:
         await until(lambda: engine.crew.ready_count == (len(what.deployment.workers) if ready is None else ready))
@@ -106,6 +110,11 @@ async def serving(
     finally:
         await engine.stop()
         assert engine.waiting == 0
+
+
+def planned(engine: Engine, what: Served, plan: Plan) -> InForce:
+    """A plan, completed as the engine's session does it."""
+    return Session(lambda view: plan).first(what.deployment, engine.clock(), Conditions(delays=engine.delays.delays))
 
 
 def asked(engine: Engine, inputs: Array, application: str = "app", slack_ms: float = LONG_MS, **wish: Any) -> Awaited:

@@ -14,17 +14,19 @@ import numpy as np
 
 from stretto.backends.source import ModelSource
 from stretto.core.application import Application, Variant
+from stretto.core.conditions import Conditions
 from stretto.core.deployment import Deployment
 from stretto.core.outcome import Outcome
-from stretto.core.plan import Eager, Fixed, Lane, Late, Plan, by_application
+from stretto.core.plan import Delays, Eager, Fixed, Lane, Late, Plan, by_application
 from stretto.core.profile import LatencyProfile
 from stretto.core.worker import workers
-from stretto.live import generation
+from stretto.live.delays import DelayMeter
 from stretto.live.engine import Engine
 from stretto.live.executor import Job, Listener, Report
 from stretto.live.generation import Served
 from stretto.live.requests import Request
 from stretto.live.shelf import ModelSpec
+from stretto.planning.session import InForce, Session
 
 MS = 1_000_000
 SHAPE = (2,)
@@ -134,10 +136,8 @@ class Stage:
         handoff_ns: int = 0,
         **engine: Any,
     ):
-        self._handoff = {name: getattr(generation, name) for name in ("LEAST_HANDOFF_NS", "MOST_HANDOFF_NS")}
-        for name in self._handoff:
-            setattr(generation, name, handoff_ns)
         self.loop = VirtualLoop()
+        self.plan = plan  # what its planner makes
         self.starts, self.prepares = starts, True
         self.may_unload_in_use = True  # the order of a worker's commands takes care of it
         self.broken: set[str] = set()
@@ -148,13 +148,15 @@ class Stage:
         self.ended: list[Request] = []
 
         async def make() -> Engine:
+            delays = Delays(control_ns=handoff_ns)
             return Engine(
                 served,
-                lambda view: plan,
+                Session(lambda view: self.plan),
                 self._executor,
                 clock=self.loop.clock,
                 hang_s=hang_s,
                 correction=correction,
+                delays=DelayMeter(delays, delays),
                 **engine,
             )
 
@@ -213,12 +215,23 @@ class Stage:
     def lose(self, worker: int = 0) -> None:
         self.call(self.workers[worker].lose)
 
+    def planned(self, served: Served, plan: Plan) -> InForce:
+        """A plan as the session has it made and completed, under the conditions of now."""
+        self.plan = plan
+        generation = self.engine.generation
+        is_same = served.deployment is generation.deployment
+        conditions = generation.in_force.conditions if is_same else Conditions(delays=self.engine.delays.delays)
+        return self.engine.session.first(served.deployment, self.loop.now_ns, conditions)
+
+    def adopt(self, plan: Plan) -> None:
+        """The planner made another plan."""
+        generation = self.engine.generation
+        self.call(self.engine.adopt, generation, self.planned(generation.served, plan))
+
     def replace(self, served: Served, plan: Plan) -> None:
         """As the service does it: new models first, then the move."""
-        held = {spec.key for spec in self.engine.generation.served.specs}
-        new = [spec for spec in served.specs if spec.key not in held]
-        assert self.loop.run_until_complete(self.engine.hold(new)) == {}
-        self.call(self.engine.replace, served, plan)
+        assert self.loop.run_until_complete(self.engine.hold(served)) == {}
+        self.call(self.engine.replace, served, self.planned(served, plan))
 
     def busy(self) -> list[int]:
         return [worker for worker, executor in self.workers.items() if executor.jobs]
@@ -233,8 +246,6 @@ class Stage:
         raise AssertionError("there is always another batch")
 
     def close(self) -> None:
-        for name, value in self._handoff.items():
-            setattr(generation, name, value)
         self.loop.run_until_complete(self.engine.stop())
         self.check()
         assert self.engine.waiting == 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import asyncio
 import shutil
 import time
@@ -30,7 +32,7 @@ def repository(folder: Path, *names: str) -> str:
 def serving(reference: str, scene: Callable[[Service], Coroutine[Any, Any, None]], **options: Any) -> None:
     async def play() -> None:
         asked = ServiceOptions(reference, workers=1, reload_s=0, **options)
-        service = Service(asked, read_repository(reference), executor_factory(asked.executor), Dispatcher)
+        service = Service(asked, read_repository(reference), executor_factory(asked.executor))
         await service.start()
         try:
             await until(lambda: service.engine.crew.ready_count == 1)
@@ -90,7 +92,7 @@ def test_an_application_whose_models_are_all_broken_is_not_ready(tmp_path: Path)
     async def scene(service: Service) -> None:
         assert service.is_ready("mnist") and service.is_ready()
         (key,) = [spec.key for spec in service.engine.generation.served.specs]
-        service.broken[key] = "it cannot be loaded"
+        service.offer.broken[key] = "it cannot be loaded"
         assert not service.is_ready("mnist") and not service.is_ready()
 
     serving(reference, scene)
@@ -101,8 +103,9 @@ def test_a_model_is_loaded_beside_the_batches_of_a_process(tmp_path: Path) -> No
 
     async def scene(service: Service) -> None:
         ended: list[Request] = []
-        specs = [spec for spec in service.engine.generation.served.specs if "resnet" in spec.key]
-        loading = asyncio.ensure_future(service.engine.hold(specs))
+        served = service.engine.generation.served
+        again = replace(served, specs=tuple(replace(spec, key=f"{spec.key}-again") for spec in served.specs))
+        loading = asyncio.ensure_future(service.engine.hold(again))
         query(service, "mnist", ended)
         await until(lambda: len(ended) == 1)
         assert await loading == {} and ended[0].outcome is Outcome.ON_TIME

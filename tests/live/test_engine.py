@@ -8,7 +8,7 @@ import pytest
 from stretto.core.outcome import Outcome
 from stretto.core.plan import Accumulate, Fixed, Lane, Late, MostAccurate, Plan, Route, RouteRule
 from stretto.core.profile import LatencyProfile
-from stretto.live.admission import FEWEST, SHARE, with_doors
+from stretto.planning.completion import DOOR_SHARE, RATIO_STEP, SMALLEST_DOOR, with_doors
 from stretto.live.engine import NO_WORKER_LEFT, STOPPED, rows_of
 from stretto.live.generation import MAX_DEMANDS, NoSuchVariant
 from stretto.live.requests import Query, Request
@@ -143,7 +143,7 @@ def test_the_door_refuses_what_could_not_be_answered_within_the_slo(stage: Stagi
     """Latency b + 4 ms, at most 8: of 100 ms, 88 remain after a batch of 8, for 58 queries; a share may wait."""
     served = serving()
     door = with_doors(plan_for(served), served.deployment).lanes[0].capacity
-    assert door == int(SHARE * 8 * 88 / 12)
+    assert door == int(DOOR_SHARE * 8 * 88 / 12)
     made = stage(served)
     taken = [made.request(slack_ms=100) for _ in range(door + 1)]
     assert all(request.outcome is None for request in taken)
@@ -161,12 +161,12 @@ def test_how_wide_doors_are() -> None:
     narrow = with_doors(plan_for(served, capacity=3), served.deployment)
     assert narrow.lanes[0].capacity == 3  # a planner's own door is not opened further
     slow = serving(variant("v", alpha_ms=1, beta_ms=500))
-    assert with_doors(plan_for(slow), slow.deployment).lanes[0].capacity == FEWEST
+    assert with_doors(plan_for(slow), slow.deployment).lanes[0].capacity == SMALLEST_DOOR
     pair = serving(crew=2)
     one, two = (with_doors(plan_for(each), each.deployment).lanes[0].capacity for each in (served, pair))
     assert two in (2 * one, 2 * one + 1)
-    slowed = with_doors(plan_for(served), served.deployment, np.array([[2.0]])).lanes[0].capacity
-    assert slowed == int(SHARE * 8 * 76 / 24)  # as measured, not as profiled
+    slowed = with_doors(plan_for(served), served.deployment, np.array([[1.95]])).lanes[0].capacity
+    assert slowed == int(DOOR_SHARE * (100 / (RATIO_STEP**7 * 12) - 1) * 8)  # as measured, not as profiled
 
 
 def test_a_request_that_fits_one_batch_fits_through_the_door(stage: Staging) -> None:
@@ -255,9 +255,9 @@ def test_a_demand_that_no_worker_has_memory_for_harms_no_other(stage: Staging) -
         made.request(pinned="large")
     pinned = made.request(pinned="good")
     plan = plan_for(made.engine.generation.served, release=Accumulate(1, 0))
-    made.call(made.engine.adopt, made.engine.generation, plan)
+    made.adopt(plan)
     made.finish_all()
-    assert pinned.variants == ["good"] and made.engine.generation.plan is plan
+    assert pinned.variants == ["good"] and made.engine.generation.in_force.made is plan
 
 
 def test_demands_survive_a_new_plan(stage: Staging) -> None:
@@ -265,10 +265,12 @@ def test_demands_survive_a_new_plan(stage: Staging) -> None:
     made = stage(served)
     made.request()
     pinned = made.request(pinned="good", slack_ms=400)
-    made.call(made.engine.adopt, made.engine.generation, plan_for(served, capacity=9))
+    made.adopt(plan_for(served, capacity=9))
     made.finish_all()
     assert pinned.variants == ["good"]
-    made.call(made.engine.adopt, made.engine.generation, made.engine.generation.plan)  # nothing changes
+    before = made.engine.generation.dispatcher.plan
+    made.call(made.engine.adopt, made.engine.generation)  # nothing changes
+    assert made.engine.generation.dispatcher.plan is before
 
 
 def test_what_is_open_when_the_engine_stops_has_an_end_too(stage: Staging) -> None:

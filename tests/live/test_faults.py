@@ -195,7 +195,7 @@ def test_a_worker_lost_while_it_loads_new_models_holds_nobody_up(stage: Staging)
     async def hold() -> dict[str, str]:
         made.loop.call_soon(made.workers[0].lose)
         made.loop.call_soon(made.workers[1].lose)
-        return await made.engine.hold(later.specs)
+        return await made.engine.hold(later)
 
     assert made.loop.run_until_complete(hold()) == {}
     assert made.loop.now_ns == began_ns

@@ -177,7 +177,7 @@ def test_a_worker_with_little_memory_starts_again_with_its_first_memory(stage: S
     made = stage(served, plan_for(served, select=Fixed(1)))
     made.request(slack_ms=400)
     made.finish_all()
-    made.call(made.engine.adopt, made.engine.generation, plan_for(served, select=Fixed(0)))
+    made.adopt(plan_for(served, select=Fixed(0)))
     made.lose()
     request = made.request(slack_ms=900)
     made.wait(150)

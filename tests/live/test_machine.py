@@ -135,7 +135,7 @@ class EngineMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def replan(self, data: st.DataObject) -> None:
         generation = self.stage.engine.generation
-        self.stage.call(self.stage.engine.adopt, generation, data.draw(plans(generation.served)))
+        self.stage.adopt(data.draw(plans(generation.served)))
 
     @rule(data=st.data())
     def change(self, data: st.DataObject) -> None:

@@ -134,7 +134,7 @@ def test_the_default_planner_takes_up_what_is_made(built: Built) -> None:
         async with service_of(built.root, planner_options={"queries": 1000, "slack_steps": 20}) as service:
             planner = service.planner
             assert isinstance(planner, SharedQueue) and service.maker is not None
-            assert service.engine.generation.plan.planner == "shared_queue"
+            assert service.engine.generation.in_force.plan.planner == "shared_queue"
             assert (await ask(service)).outcome is not None  # served at once, by the table that stands in
             await asked_until(service, lambda: bool(planner.policies()))
             assert service.maker.made > 0 and (await ask(service)).answers is not None
@@ -155,7 +155,7 @@ def test_stored_policies_are_refused_where_they_do_not_match(built: Built, tmp_p
 
     async def serve(**options: Any) -> None:
         async with service_of(built.root, policies=path, **options) as service:
-            assert service.engine.generation.plan.planner == "shared_queue"
+            assert service.engine.generation.in_force.plan.planner == "shared_queue"
             planner = service.planner
             assert isinstance(planner, SharedQueue) and planner.policies()  # from the first plan on
 

@@ -23,7 +23,7 @@ from stretto.live.executors import executor_factory
 from stretto.live.generation import Served
 from stretto.live.processes import ProcessExecutor
 from stretto.live.threads import ThreadExecutor
-from tests.live.real import ROOT, asked, code, conserved, of_models, of_zoo, sample, serving, until, within
+from tests.live.real import ROOT, asked, code, conserved, of_models, of_zoo, planned, sample, serving, until, within
 from tests.live.scripted import plan_for
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
@@ -157,12 +157,12 @@ def test_shared_memory_grows_while_batches_run() -> None:
         async with serving(small, ProcessExecutor) as engine:
             running = asked(engine, ones(1, 3))
             await until(lambda: engine.crew.is_busy(0))
-            held = asyncio.ensure_future(engine.hold(large.specs[1:]))
+            held = asyncio.ensure_future(engine.hold(large))
             during = asked(engine, ones(2))
             assert await held == {}
             assert (await running).answers.tolist() == [[3.0, 3.0]] * 3
             assert (await during).answers.tolist() == [[6.0, 6.0]]
-            engine.replace(large, plan_for(large, select=Fixed(0)))
+            engine.replace(large, planned(engine, large, plan_for(large, select=Fixed(0))))
             await until(lambda: len(engine.generations()) == 1)
             rows = np.random.default_rng(1).random((8, 300_000), np.float32)
             sent = [asked(engine, rows[n : n + 1], pinned="large") for n in range(8)]
@@ -185,8 +185,8 @@ def test_models_that_are_gone_are_forgotten() -> None:
         async with serving(version(0), ProcessExecutor) as engine:
             for number in range(1, 6):
                 later = version(number)
-                assert await engine.hold(later.specs) == {}
-                engine.replace(later, plan_for(later))
+                assert await engine.hold(later) == {}
+                engine.replace(later, planned(engine, later, plan_for(later)))
                 assert (await asked(engine, ones())).outcome is Outcome.ON_TIME
             assert list(executor_of(engine)._specs) == ["app/double@5"]
 

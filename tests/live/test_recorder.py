@@ -2,6 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from stretto.live.policies import PolicyMaker
+
+from stretto.core.view import View, WaitingQuery
+
+from stretto.core.client import Clients
+
+from dataclasses import replace
+
 import json
 from pathlib import Path
 
@@ -13,12 +23,12 @@ from stretto.core.errors import PlanError, StrettoError
 from stretto.core.outcome import Outcome
 from stretto.core.plan import Accumulate, Deferred, Fixed, MostAccurate, Plan, Route, RouteRule
 from stretto.dispatch.dispatcher import Dispatcher
-from stretto.live.recorder import recording
+from stretto.live.recorder import Journal, recording
 from stretto.live.replan import Replanner
 from stretto.planners.priced import Priced
 from stretto.sim.replay import replay
 from tests.live.conftest import Staging
-from tests.live.real import asked, of_zoo, sample, until, within
+from tests.live.real import asked, of_zoo, planned, sample, until, within
 from tests.live.real import serving as really_serving
 from tests.live.scripted import Stage, plan_for, serving, variant
 
@@ -35,7 +45,7 @@ def test_a_life_with_faults_plans_and_generations_is_replayed(tmp_path: Path, ha
     random = np.random.default_rng(7)
     served = serving(FAST, GOOD, crew=3)
     with recording(path) as make:
-        made = Stage(served, plan_for(served), make_dispatcher=make, correction=0.05, handoff_ns=handoff_ns)
+        made = Stage(served, plan_for(served), journal=make, correction=0.05, handoff_ns=handoff_ns)
         for step in range(240):
             dice = random.random()
             if dice < 0.55:
@@ -57,7 +67,7 @@ def test_a_life_with_faults_plans_and_generations_is_replayed(tmp_path: Path, ha
             if step % 40 == 20:
                 release = [Accumulate(2, 3_000_000), Deferred()][step // 40 % 2]
                 plan = plan_for(served, select=MostAccurate((1, 0)), release=release)
-                made.call(made.engine.adopt, made.engine.generation, plan)
+                made.adopt(plan)
             if step % 60 == 59:
                 served = serving(FAST, GOOD, crew=3, version=str(step))
                 made.replace(served, plan_for(served, select=Fixed(step // 60 % 2)))
@@ -83,11 +93,11 @@ def test_real_workers_real_models_and_a_real_planner(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     served = of_zoo("mnist", 2)
     images = sample("mnist", 16)
-    planner = Priced()
 
-    async def work(make: type[Dispatcher]) -> None:
-        async with really_serving(served, make_dispatcher=make, correction=0.02) as engine:
-            replanner = Replanner(engine, planner, 0.1)
+    async def work(journal: Journal) -> None:
+        async with really_serving(served, journal=journal, correction=0.02) as engine:
+            engine.session.planner = Priced()
+            replanner = Replanner(engine, 0.1, PolicyMaker(engine.loop), Clients())
             for number in range(30):
                 sent = [asked(engine, images[n : n + 1], "mnist", 40 + 20 * n) for n in range(number % 7)]
                 if number % 5 == 0:
@@ -95,11 +105,11 @@ def test_real_workers_real_models_and_a_real_planner(tmp_path: Path) -> None:
                 if sent:
                     engine.cancel(sent[0].request)
                     await sent[-1]
-            engine.replace(served, plan_for(served))
+            engine.replace(served, planned(engine, served, plan_for(served)))
             await until(lambda: engine.waiting == 0)
 
     with recording(path) as make:
-        within(60, lambda: work(make))  # type: ignore[arg-type]
+        within(60, lambda: work(make))
     result = replay(path)
     assert result.is_identical, result.differences
     assert result.dispatchers == 2 and result.submitted == sum(n % 7 for n in range(30))
@@ -109,60 +119,67 @@ def test_a_plan_that_was_refused_is_not_in_the_log(stage: Staging, tmp_path: Pat
     """It used to be written before it was refused, and the replay stopped there."""
     path = tmp_path / "events.jsonl"
     with recording(path) as make:
-        made = stage(serving(FAST), make_dispatcher=make)
+        made = stage(serving(FAST), journal=make)
         generation = made.engine.generation
-        kept = generation.plan
-        bad = Plan(kept.lanes, (Route(RouteRule.BY_APPLICATION, (9,)),))
+        before = generation.in_force
+        bad = Plan(before.plan.lanes, (Route(RouteRule.BY_APPLICATION, (9,)),))
         with pytest.raises(PlanError):
-            made.engine.adopt(generation, bad)
-        assert generation.plan is kept
+            made.engine.adopt(generation, replace(before, plan=bad))
+        assert generation.in_force is before
         made.request()
         made.finish_all()
     assert replay(path).is_identical
 
 
-def test_without_a_file_nothing_is_written(tmp_path: Path) -> None:
-    with recording(None) as make:
-        assert make is Dispatcher
+def test_without_a_file_nothing_is_written(stage: Staging, tmp_path: Path) -> None:
+    with recording(None) as journal:
+        made = stage(serving(FAST), journal=journal)
+        assert type(made.engine.generation.dispatcher) is Dispatcher
     with pytest.raises(StrettoError, match="cannot be written"), recording(tmp_path / "no" / "such"):
         pass
+
+
+def replanner_of(made: Stage, planner: Callable[[View], Plan]) -> Replanner:
+    made.engine.session.planner = planner
+    return Replanner(made.engine, 1.0, PolicyMaker(made.loop), Clients())
 
 
 def test_a_planner_that_fails_leaves_the_plan_in_force(stage: Staging, caplog: pytest.LogCaptureFixture) -> None:
     """Whatever it raises: planning goes on, and it is told of once."""
     made = stage(serving(FAST))
-    kept = made.engine.generation.plan
+    before = made.engine.generation.in_force
     for error in (StrettoError("no plan today"), ZeroDivisionError("planner")):
 
-        def fail(view: object, error: Exception = error) -> Plan:
+        def fail(view: View, error: Exception = error) -> Plan:
             raise error
 
-        replanner = Replanner(made.engine, fail, 1.0)
+        replanner = replanner_of(made, fail)
         caplog.clear()
         for _ in range(3):
             made.loop.run_until_complete(replanner.replan())
         assert len(caplog.records) == 1
-        assert made.engine.generation.plan is kept
+        assert made.engine.generation.in_force is before
 
 
 def test_a_planner_sees_what_was_measured_and_who_waits(stage: Staging) -> None:
     made = stage(serving(FAST))
-    seen = []
+    seen: list[tuple[View, tuple[WaitingQuery, ...]]] = []
 
-    def plan(view: object) -> Plan:
-        seen.append((view, view.waiting()))  # type: ignore[attr-defined]
-        return made.engine.generation.plan
+    def plan(view: View) -> Plan:
+        seen.append((view, view.waiting()))
+        return made.engine.generation.in_force.made
 
-    replanner = Replanner(made.engine, plan, 1.0)
+    replanner = replanner_of(made, plan)
     for _ in range(4):
         made.request(slack_ms=400)
     made.loop.run_until_complete(replanner.replan())
-    made.wait(20)
+    made.finish()
     made.loop.run_until_complete(replanner.replan())
     (first, waiting), (second, _) = seen
-    assert len(waiting) == 3 and first.before is None
-    assert second.before is first.telemetry and second.telemetry.submitted.tolist() == [4]
+    assert len(waiting) == 3 and first.ended.sum() == 0 and first.idle_share is None
+    assert second.ended[0, Outcome.ON_TIME] == 1 and second.idle_share is not None
     later = serving(GOOD)
     made.replace(later, plan_for(later))
+    made.engine.session.planner = plan
     made.loop.run_until_complete(replanner.replan())
-    assert seen[-1][0].before is None  # counts of another deployment say nothing
+    assert seen[-1][0].ended.sum() == 0  # counts of another deployment say nothing

@@ -42,7 +42,7 @@ async def service_of(
     root: Path | str, *, factory: Factory = ThreadExecutor, is_ready: bool = True, **options: Any
 ) -> AsyncIterator[Service]:
     chosen = ServiceOptions(str(root), **({"workers": 1, "reload_s": RELOAD_S, "kind": KIND} | options))
-    service = Service(chosen, read_repository(chosen.repository), factory, Dispatcher)
+    service = Service(chosen, read_repository(chosen.repository), factory)
     await service.start()
     try:
         if is_ready:
@@ -180,7 +180,7 @@ def test_a_model_that_cannot_be_loaded_is_left_out_from_the_start(built: Built) 
             await until(lambda: variants(service) == {"fast", "good"})
             assert {(await each).outcome for each in early} == {Outcome.ON_TIME}  # nobody met the broken one
             assert service.is_ready() and not service.is_ready("rows", "bad")
-            assert [key.partition("@")[0] for key in service.broken] == ["rows/bad"]
+            assert [key.partition("@")[0] for key in service.offer.broken] == ["rows/bad"]
             assert (await ask(service)).variants == ["good"]
             with pytest.raises(NoSuchVariant):
                 ask(service, pinned="bad")
@@ -197,7 +197,7 @@ def test_an_application_of_which_nothing_can_be_loaded_is_missed(built: Built) -
     async def work() -> None:
         async with service_of(built.root, is_ready=False) as service:
             await until(lambda: set(service.engine.generation.numbers) == {"rows"})
-            assert service.missing() == ["other"] and not service.is_ready()
+            assert service.offer.missing(service.engine.generation.served) == ["other"] and not service.is_ready()
             assert service.is_ready("rows") and not service.is_ready("other")
             assert (await ask(service)).outcome is Outcome.ON_TIME
 
@@ -218,7 +218,7 @@ def test_a_model_that_cannot_be_loaded_later_leaves_the_others_serving(built: Bu
             assert (await ask(service)).variants == ["fast"]
             built.add("good", 0.9, seed=1)
             await until(lambda: variants(service) == {"fast", "good"})
-            assert service.broken == {} and (await ask(service, pinned="good")).outcome is Outcome.ON_TIME
+            assert service.offer.broken == {} and (await ask(service, pinned="good")).outcome is Outcome.ON_TIME
 
     within(60, work)
 
@@ -232,7 +232,7 @@ def test_applications_are_unloaded_and_loaded(built: Built) -> None:
             waiting = [ask(service, "other") for _ in range(5)]
             await service.unload("other")
             assert {(await each).outcome for each in waiting} == {Outcome.ON_TIME}
-            assert set(service.files) == {"rows"} and set(service.known) == {"rows", "other"}
+            assert set(service.files) == {"rows"} and set(service.offer.known) == {"rows", "other"}
             assert service.is_ready() and service.is_ready("rows") and not service.is_ready("other")
             with pytest.raises(KeyError):
                 ask(service, "other")
@@ -288,18 +288,18 @@ def test_the_planner_is_told_the_load_when_the_repository_changes(built: Built) 
 
     async def work() -> None:
         async with service_of(built.root, reload_s=0) as service:
-            planner: Callable[[View], Plan] = service.planner
+            planner: Callable[[View], Plan] = service.session.planner
 
             def watched(view: View) -> Plan:
                 views.append(view)
                 return planner(view)
 
-            service.planner = watched
+            service.session.planner = watched
             for _ in range(40):
                 await ask(service)
             await service.load("rows")
-            (rate,) = views[-1].expected_rates or (0.0,)
-            assert rate > 10
+            changed = [view for view in views if view.deployment is not views[0].deployment]
+            assert changed and changed[0].rates is not None and float(changed[0].rates[0]) > 10
 
     within(60, work)
 

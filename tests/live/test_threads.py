@@ -13,7 +13,7 @@ from stretto.backends.source import ModelSource, load_model
 from stretto.core.outcome import Outcome
 from stretto.core.plan import Fixed, MostAccurate
 from stretto.live.shelf import NOT_LOADED
-from tests.live.real import asked, code, conserved, of_models, of_zoo, sample, serving, until, within
+from tests.live.real import asked, code, conserved, of_models, of_zoo, planned, sample, serving, until, within
 from tests.live.scripted import plan_for
 
 pytest.importorskip("onnx", reason="models for the tests are made with onnx, an extra for development")
@@ -201,11 +201,11 @@ def test_the_engine_takes_new_models_beside_its_work() -> None:
     async def work() -> None:
         async with serving(first) as engine:
             before = asked(engine, np.full((1, 2), 4, np.float32))
-            assert await engine.hold(second.specs[1:]) == {}
-            engine.replace(second, plan_for(second, select=Fixed(1)))
+            assert await engine.hold(second) == {}
+            engine.replace(second, planned(engine, second, plan_for(second, select=Fixed(1))))
             after = await asked(engine, np.full((1, 2), 4, np.float32))
             assert (await before).variants == ["double"] and after.variants == ["fussy"]
-            broken = await engine.hold(of_models(missing=code("none_such")).specs)
+            broken = await engine.hold(of_models(missing=code("none_such")))
             assert list(broken) == ["app/missing@1"]
 
     within(30, work)

@@ -16,7 +16,7 @@ from stretto.core.plan import Lane, Plan, Route, RouteRule, Worklist
 from stretto.live import witness as module
 from stretto.live.engine import Engine
 from stretto.live.witness import Witness, class_of
-from tests.live.real import asked, code, conserved, of_models, of_zoo, sample, serving, until, within
+from tests.live.real import asked, code, conserved, of_models, of_zoo, planned, sample, serving, until, within
 from tests.live.scripted import plan_for
 
 ROW = np.array([[1.0, 2.0]], np.float32)
@@ -61,7 +61,7 @@ def test_evidence_is_the_answer_where_the_plan_says_so() -> None:
             generation = engine.generation
             (waiting,) = generation.dispatcher.waiting(generation.theta_of)
             assert waiting.theta is not None and waiting.theta[2] == 0.7 and waiting.query_class == 2
-            engine.adopt(generation, held(plan_for(what), answers=(waiting.ticket,)))
+            engine.adopt(generation, planned(engine, what, held(plan_for(what), answers=(waiting.ticket,))))
             request = await query
             assert request.outcome is Outcome.ON_TIME and request.variants == ["evidence"]
             assert request.answers is not None and request.answers.dtype == np.float32

@@ -18,7 +18,7 @@ from stretto.core.view import Planner, View
 from stretto.core.worker import Worker, workers
 from stretto.dispatch.dispatcher import Dispatcher
 from stretto.planners.priced import LEAST_QUEUED, SLACKS, Pace, Priced, frontier, price_table, worker_shares
-from stretto.planning.readings import Readings
+from stretto.planning.readings import view_of
 from stretto.repository.read import read_repository
 from stretto.sim.arrivals import Load
 from stretto.sim.processes import TwoLevel
@@ -244,7 +244,7 @@ def test_it_goes_by_the_measured_load() -> None:
     for number in range(300):
         dispatcher.submit(number * 2 * NS_PER_MS, 0, number * 2 * NS_PER_MS + 1)
     now_ns = 600 * NS_PER_MS
-    measured = planner(Readings(deployment).view(dispatcher.telemetry(now_ns)))
+    measured = planner(view_of(deployment, dispatcher.telemetry(now_ns)))
     (lane,) = measured.lanes
     (expected,) = Priced()(View(deployment, expected_rates=(500.0,))).lanes
     assert isinstance(lane.select, Table) and isinstance(expected.select, Table)

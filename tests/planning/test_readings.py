@@ -10,8 +10,9 @@ import pytest
 from stretto.core.outcome import Outcome
 from stretto.core.plan import Delays, Late, Plan, Route, RouteRule
 from stretto.core.profile import Quantile
+from stretto.core.view import View
 from stretto.dispatch.dispatcher import Dispatcher
-from stretto.planning.readings import Readings
+from stretto.planning.readings import view_of
 from tests.dispatch.small import FAR, GATHER, deployed, lane, planned
 
 WINDOW = 8_000_000  # eight buckets of a millisecond
@@ -22,11 +23,11 @@ def counting(**rules: object) -> Dispatcher:
 
 
 def test_before_anything_was_measured() -> None:
-    unknown = Readings(deployed()).first_view(5)
+    unknown = View(deployed(), 5)
     assert unknown.rates is None and unknown.now_ns == 5 and unknown.alive.all()
     assert not unknown.is_measured.any() and (unknown.latency_ratio == 1).all() and unknown.waiting() == ()
-    stated = Readings(deployed(), [30.0]).first_view()
-    assert stated.rates is not None and stated.rates.tolist() == [30.0] == list(stated.expected_rates or ())
+    stated = View(deployed(), expected_rates=(30.0,))
+    assert stated.rates is not None and stated.rates.tolist() == [30.0]
 
 
 def test_measured_rates_count_once_a_window_has_passed() -> None:
@@ -34,16 +35,15 @@ def test_measured_rates_count_once_a_window_has_passed() -> None:
     made = counting()
     for number in range(200):
         made.submit(number * 100_000, 0, FAR)
-    early, late = made.telemetry(4_000_000), made.telemetry(20_000_000)
+    late = made.telemetry(20_000_000)
     assert not counting().telemetry(1).is_rated.any() and late.is_rated.all()
-    stated, silent = Readings(made.deployment, [7.0]), Readings(made.deployment)
-    assert float(silent.view(late).rates[0]) == pytest.approx(10_000, rel=0.02)  # type: ignore[index]
+    assert float(view_of(made.deployment, late).rates[0]) == pytest.approx(10_000, rel=0.02)  # type: ignore[index]
     fresh = counting()
     fresh.submit(0, 0, FAR)
     fresh.submit(1_000_000, 0, FAR)
     early = fresh.telemetry(4_000_000)
-    assert stated.view(early).rates.tolist() == [7.0]  # type: ignore[union-attr]
-    assert float(silent.view(early).rates[0]) == pytest.approx(250.0)  # type: ignore[index]
+    assert view_of(made.deployment, early, expected_rates=(7.0,)).rates.tolist() == [7.0]  # type: ignore[union-attr]
+    assert float(view_of(made.deployment, early).rates[0]) == pytest.approx(250.0)  # type: ignore[index]
 
 
 def test_queries_with_a_demand_are_not_the_application_s_load() -> None:
@@ -69,16 +69,19 @@ def test_rates_survive_a_plan_with_other_lanes() -> None:
 
 def test_outcomes_since_the_last_look_and_idle_time() -> None:
     made = Dispatcher(deployed(), planned(lane(late=Late.DROP_WHEN_INFEASIBLE)), correction=0.1)
-    readings = Readings(made.deployment)
-    first = readings.view(made.telemetry(0))
+    readings = [made.telemetry(0)]
+    first = view_of(made.deployment, readings[0])
     assert first.ended.sum() == 0 and first.idle_share is None
     made.submit(0, 0, 100)
     made.finished(50, 0, True, 25)
     made.submit(60, 0, 61)
-    second = readings.view(made.telemetry(100))
+    readings.append(made.telemetry(100))
+    second = view_of(made.deployment, readings[1], readings[0])
     assert second.ended[0, Outcome.ON_TIME] == 1 and second.ended.sum() == 2
     assert second.bad_rate == 0.5 and second.idle_share == pytest.approx(0.5)
-    assert readings.view(made.telemetry(110)).ended.sum() == 0
+    assert view_of(made.deployment, made.telemetry(110), readings[1]).ended.sum() == 0
+    again = view_of(made.deployment, readings[1], readings[0])  # a second reader takes nothing from the first
+    assert (again.ended == second.ended).all()
 
 
 def test_a_latency_was_measured_though_it_is_just_as_profiled() -> None:
@@ -88,13 +91,13 @@ def test_a_latency_was_measured_though_it_is_just_as_profiled() -> None:
     assert not made.telemetry(0).is_measured.any()
     made.submit(0, 0, FAR)
     made.finished(12, 0, True, 12)
-    view = Readings(made.deployment).view(made.telemetry(20))
+    view = view_of(made.deployment, made.telemetry(20))
     assert view.latency_ratio.tolist() == [[1.0]] and view.is_measured.tolist() == [[True]]
 
 
 def test_lane_rates_are_those_of_the_planner_s_own_lanes() -> None:
     plan = planned(lane(release=GATHER), rate_window_ns=WINDOW)
     made = Dispatcher(deployed(), plan)
-    view = Readings(made.deployment).view(made.telemetry(1), plan=plan, delays=Delays(3))
+    view = view_of(made.deployment, made.telemetry(1), plan=plan, delays=Delays(3))
     assert view.plan is plan and view.lane_rates is not None and len(view.lane_rates) == 1
     assert view.delays == Delays(3) and np.array_equal(view.present, (0,))

@@ -197,11 +197,11 @@ def test_a_foreign_profile_is_used_with_a_warning(built: Built) -> None:
         f"{built.root}: these profiles are of machine kind {OTHER}, but this machine is {KIND}: latencies will differ; "
         f"to measure them here run: stretto profile {built.root}"
     )
-    assert repository.deployment(1, "gpu-aaa")[0].kinds == ("gpu-aaa",)
+    assert repository.deployment(1, kind="gpu-aaa")[0].kinds == ("gpu-aaa",)
     fast = repository.application("rows").variant("fast")
     assert fast.profile_state(OTHER, (KIND,)) is ProfileState.FOREIGN
     with pytest.raises(StrettoError, match="has no profile for machine kind 'gpu-aab'; did you mean gpu-aaa"):
-        repository.deployment(1, "gpu-aab")
+        repository.deployment(1, kind="gpu-aab")
 
 
 def test_kinds_are_never_mixed(built: Built) -> None:

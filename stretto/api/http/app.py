@@ -99,6 +99,8 @@ class App:
         self._authenticate(scope)
         if rest[:1] == ["repository"]:
             return await self._repository(rest[1:], scope, receive)
+        if rest == ["fleet"]:
+            return await self._fleet(scope, receive)
         if not rest:
             _allow(method, "GET")
             return _json(self._plane.server_metadata())
@@ -206,15 +208,13 @@ class App:
 
     def _health(self, rest: list[str], method: str) -> Answer:
         _allow(method, "GET")
-        if rest == ["health", "live"]:
-            is_well = self._plane.live()
-        elif rest == ["health", "ready"]:
-            is_well = self._plane.ready()
-        else:
+        if rest == ["health", "ready"]:
+            self._plane.check_ready()
+        elif rest != ["health", "live"]:
             raise not_found("there is nothing at this address")
-        if is_well:
-            return 200, b"", []
-        raise ApiError(Reason.UNAVAILABLE, "the server is starting or going down")
+        elif not self._plane.live():
+            raise ApiError(Reason.UNAVAILABLE, "the server is going down")
+        return 200, b"", []
 
     async def _repository(self, rest: list[str], scope: Scope, receive: Receive) -> Answer:
         if not self._is_management:
@@ -228,6 +228,16 @@ class App:
             await (self._plane.load if rest[2] == "load" else self._plane.unload)(rest[1])
             return 200, b"", []
         raise not_found("there is nothing at this address")
+
+    async def _fleet(self, scope: Scope, receive: Receive) -> Answer:
+        if not self._is_management:
+            raise ApiError(Reason.FORBIDDEN, "the fleet is managed at the management listener's own address")
+        if scope["method"] == "POST":
+            content = parse_json(await _body(receive, self._limits.header_json_bytes))
+            await self._plane.add_workers(content.get("worker"))
+        else:
+            _allow(scope["method"], "GET")
+        return _json(self._plane.fleet())
 
     async def _metrics_text(self, scope: Scope, method: str) -> Answer:
         if self._metrics is None:

@@ -27,8 +27,9 @@ from stretto.core.plan import (
 from stretto.core.profile import NS_PER_MS, LatencyProfile
 from stretto.core.view import View
 from stretto.core.worker import Worker, workers
-from stretto.planners.demands import Demand, with_demands
 from stretto.planners.registry import ENTRIES
+from stretto.core.conditions import Demand
+from stretto.planning.completion import with_demands
 from tests.dispatch.driver import Driver
 
 

@@ -1,0 +1,23 @@
+"""Conditions: what a driver knows besides telemetry, and every plan is completed with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from stretto.core.plan import Delays
+
+
+@dataclass(frozen=True)
+class Demand:
+    """Only these variants may answer; of one application, the most accurate first."""
+
+    application: int
+    variants: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """The demands in use, and delays as a scenario states them or a server measured them."""
+
+    demands: tuple[Demand, ...] = ()
+    delays: Delays = field(default_factory=Delays)

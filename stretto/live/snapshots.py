@@ -1,0 +1,82 @@
+"""The server at one instant, as a Snapshot: what its dispatcher shows, and what was counted over all generations."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from stretto.core.snapshot import ApplicationState, Distribution, Snapshot, VariantState, snapshot_of
+from stretto.live.meters import STAGES, Histogram, Meters, VariantMeter
+from stretto.live.service import Service
+
+
+def snapshot(service: Service) -> Snapshot:
+    """On the loop. Reading changes nothing, whoever reads and how often."""
+    engine = service.engine
+    generation, witness = engine.generation, engine.witness
+    telemetry = generation.dispatcher.telemetry(engine.clock())
+    plan, delays = generation.dispatcher.plan, generation.in_force.conditions.delays
+    bare = snapshot_of(generation.deployment, telemetry, plan, delays)
+    others = [each.dispatcher.telemetry(telemetry.now_ns) for each in engine.generations() if each is not generation]
+    return replace(
+        bare,
+        waiting=bare.waiting + sum(other.waiting for other in others),
+        running=bare.running + sum(other.running for other in others),
+        applications=_applications(service, bare.applications),
+        variants=_variants(engine.meters, bare.variants),
+        clients=service.clients.all(),
+        restarts=engine.crew.restarts,
+        policies_made=service.maker.made,
+        policies_waiting=service.maker.waiting,
+        evidence_computed=None if witness is None else witness.seen,
+        evidence_left_out=0 if witness is None else witness.skipped,
+    )
+
+
+def _applications(service: Service, served: tuple[ApplicationState, ...]) -> tuple[ApplicationState, ...]:
+    """With the counts of earlier generations, and applications that are served no more."""
+    engine = service.engine
+    meters, states = engine.meters, {state.name: state for state in served}
+    found = []
+    for name, (submitted, outcomes) in engine.books.totals(engine.generations()).items():
+        state = states.get(name) or ApplicationState(name, 0, 0.0, 0, ())
+        stages = meters.stages.get(name)
+        sizes = meters.batch_sizes.get(name)
+        found.append(
+            replace(
+                state,
+                submitted=submitted,
+                outcomes=tuple(outcomes.tolist()),
+                stages={} if stages is None else dict(zip(STAGES, map(_frozen, stages), strict=True)),
+                batch_sizes=None if sizes is None else _frozen(sizes),
+                short_circuited=meters.short_circuited.get(name, 0),
+            )
+        )
+    return tuple(found)
+
+
+def _variants(meters: Meters, served: tuple[VariantState, ...]) -> tuple[VariantState, ...]:
+    """Those served now, and those that ran before."""
+    states = {(state.application, state.name): state for state in served}
+    labels = sorted({*states, *meters.variants})
+    return tuple(
+        _counted(states.get(label) or VariantState(*label), meters.variants.get(label) or VariantMeter())
+        for label in labels
+    )
+
+
+def _counted(state: VariantState, meter: VariantMeter) -> VariantState:
+    return replace(
+        state,
+        queries=meter.queries,
+        batches=meter.batches,
+        failed=meter.failed,
+        run_ns=meter.run_ns,
+        failed_ns=meter.failed_ns,
+        busy_ns=meter.busy_ns,
+        last_ended_ms=meter.last_ended_ms,
+        sizes=tuple((size, count, meter.run_by_size[size]) for size, count in sorted(meter.by_size.items())),
+    )
+
+
+def _frozen(histogram: Histogram) -> Distribution:
+    return Distribution(histogram.edges, tuple(histogram.counts), histogram.sum)

@@ -1,0 +1,150 @@
+"""What every plan gets before a dispatcher follows it: lanes for demands, doors, and the delays around a batch.
+
+A planner knows profiles and loads. It does not know that a client demands a certain variant, how long a queue may grow
+before waiting in it is hopeless, or how long a batch is on its way. This is the same in simulation, where delays come
+from the scenario, and live, where they are measured.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.core.conditions import Conditions, Demand
+from stretto.core.check import selected_variants
+from stretto.core.deployment import Deployment
+from stretto.core.plan import Deferred, Delays, Eager, Fixed, Lane, Late, MostAccurate, Order, Plan, Worklist
+from stretto.planners.priced import single_variant_lane
+
+DOOR_SHARE = 0.5  # of what could be answered in time: a full queue is waited through, and none should end at the brink
+SMALLEST_DOOR = 4
+RATIO_STEP = 1.1  # latencies within this factor have the same doors
+
+
+def complete(
+    plan: Plan,
+    deployment: Deployment,
+    conditions: Conditions,
+    latency_ratio: NDArray[np.float64] | None = None,
+    *,
+    has_doors: bool = True,
+) -> Plan:
+    """The plan that a dispatcher follows. `latency_ratio` is measured over profiled latency, by variant and kind."""
+    whole = with_demands(plan, deployment, conditions.demands)
+    if has_doors:
+        whole = with_doors(whole, deployment, latency_ratio)
+    return with_delays(whole, conditions.delays)
+
+
+def with_demands(plan: Plan, deployment: Deployment, demands: Sequence[Demand]) -> Plan:
+    """With a lane for each demand; demand i of an application is the i-th one in `demands` that is for it.
+
+    A query that demands variants may not wait in the common lane, whose batches may run any variant.
+    """
+    if not demands:
+        return plan
+    lanes = list(plan.lanes)
+    routes = list(plan.routes)
+    for demand in demands:
+        route = routes[demand.application]
+        workers = tuple(dict.fromkeys(w for lane in route.lanes for w in plan.lanes[lane].workers))
+        routes[demand.application] = replace(route, demands=(*route.demands, len(lanes)))
+        lanes.append(_demand_lane(demand, deployment, plan.lanes[route.lanes[0]], workers))
+    return replace(plan, lanes=tuple(lanes), routes=tuple(routes))
+
+
+def _demand_lane(demand: Demand, deployment: Deployment, common: Lane, workers: tuple[int, ...]) -> Lane:
+    """Served by the workers of the common lane that can run what is demanded; where none can, by all that can."""
+
+    def able(numbers: Sequence[int]) -> tuple[int, ...]:
+        kinds = {kind for v in demand.variants for kind in deployment.kinds if deployment.variants[v].profile_on(kind)}
+        return tuple(number for number in numbers if deployment.workers[number].kind in kinds)
+
+    names = "+".join(deployment.variants[variant].name for variant in demand.variants)
+    is_fixed = len(demand.variants) == 1
+    crew = able(workers) or able(range(len(deployment.workers)))
+    late = Late.DROP_WHEN_INFEASIBLE if common.late is Late.REFUSE else common.late
+    drops = late in (Late.DROP_WHEN_DISPATCHED, Late.DROP_WHEN_INFEASIBLE)
+    floors = single_variant_lane(deployment, demand.variants[0], crew).release.floor_rates if is_fixed and drops else ()
+    release = common.release if isinstance(common.release, Deferred) else Eager(common.release.max_batch)
+    return Lane(
+        name=f"{deployment.applications[demand.application].name} by {names}",
+        workers=crew,
+        select=Fixed(demand.variants[0]) if is_fixed else MostAccurate(demand.variants),
+        order=Order.EARLIEST_DEADLINE,
+        release=replace(release, floor_rates=floors),
+        late=late,
+        worker_choice=common.worker_choice,
+        capacity=common.capacity,
+        delays=common.delays,
+    )
+
+
+def with_delays(plan: Plan, delays: Delays) -> Plan:
+    """Every lane reckons with these at least, and with its planner's own where those are longer."""
+    if delays == Delays():
+        return plan
+    lanes = tuple(
+        replace(
+            lane,
+            delays=Delays(
+                max(lane.delays.control_ns, delays.control_ns),
+                max(lane.delays.data_ns, delays.data_ns),
+                max(lane.delays.ahead_ns, delays.ahead_ns),
+                max(lane.delays.timer_ns, delays.timer_ns),
+            ),
+        )
+        for lane in plan.lanes
+    )
+    return replace(plan, lanes=lanes)
+
+
+def with_doors(plan: Plan, deployment: Deployment, latency_ratio: NDArray[np.float64] | None = None) -> Plan:
+    """Each dropping lane holds what its workers can answer well within the SLO by their quickest way.
+
+    What is beyond that is refused at once, while its client can still turn elsewhere, rather than when its deadline is
+    near.
+    """
+    applications: dict[int, list[int]] = {}
+    for number, route in enumerate(plan.routes):
+        for lane in (*route.lanes, *route.demands):
+            applications.setdefault(lane, []).append(number)
+    rows = (len(deployment.variants), len(deployment.kinds))
+    ratios = np.ones(rows) if latency_ratio is None else stepped(latency_ratio)
+    lanes = tuple(
+        replace(lane, capacity=min(lane.capacity, _door(lane, applications.get(number, []), deployment, ratios)))
+        for number, lane in enumerate(plan.lanes)
+    )
+    return replace(plan, lanes=lanes)
+
+
+def stepped(latency_ratio: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Rounded to steps, so that doors do not move with every batch."""
+    steps: NDArray[np.float64] = np.rint(np.log(latency_ratio) / math.log(RATIO_STEP))
+    return RATIO_STEP**steps
+
+
+def _door(lane: Lane, applications: list[int], deployment: Deployment, ratios: NDArray[np.float64]) -> int:
+    if isinstance(lane.select, Worklist) or lane.late is Late.KEEP or not applications:
+        return lane.capacity
+    slo_ns = max(deployment.applications[number].slo_ns for number in applications)
+    by_kind: dict[str, float] = {}
+    largest_request = SMALLEST_DOOR
+    for kind in {deployment.workers[worker].kind for worker in lane.workers}:
+        by_kind[kind] = 0.0
+        for variant in selected_variants(lane):
+            profile = deployment.variants[variant].profile_on(kind)
+            if profile is None:
+                continue
+            ratio = float(ratios[variant, deployment.kinds.index(kind)])
+            sizes = np.arange(1, min(profile.max_batch, lane.release.max_batch) + 1)
+            latency_ns = profile.table_ns[deployment.quantile, sizes] * ratio
+            largest_request = max(largest_request, int(np.searchsorted(latency_ns, slo_ns, side="right")))
+            by_kind[kind] = max(by_kind[kind], float((sizes * (slo_ns - latency_ns) / latency_ns).max()))
+    total = sum(by_kind[deployment.workers[worker].kind] for worker in lane.workers)
+    # Every row of a request is a query: what can be answered in one batch must fit through.
+    return max(largest_request, int(DOOR_SHARE * total))

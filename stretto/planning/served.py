@@ -1,0 +1,45 @@
+"""The session that serves: planner by name, with its one set of defaults, as the server, the simulator and the
+benchmarks take it. What is called served anywhere is made here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from stretto.core.errors import StrettoError
+from stretto.planners.data_aware import DataAware
+from stretto.planners.ports import LooksAtEvidence, Ports
+from stretto.planners.registry import OptionValue, planner_entry
+from stretto.planning.session import Rhythm, Session
+
+DEFAULT_PLANNER = "shared_queue"
+LONGEST_PERIOD_S = 3600.0
+LEAST_PERIOD_S = 0.002
+
+
+def served_session(
+    name: str = DEFAULT_PLANNER,
+    options: Mapping[str, OptionValue] | None = None,
+    *,
+    variants: Mapping[str, str] | None = None,
+    ports: Ports | None = None,
+    data_aware: bool = False,
+    period_s: float | None = None,
+) -> Session:
+    """`data_aware` gives a planner that does not look at evidence itself accuracies by class; `period_s` another rhythm
+    than the planner is made for.
+    """
+    entry = planner_entry(name)
+    given = ports or Ports()
+    if given.stored and "stored" not in entry.ports:
+        raise StrettoError(f"planner {name} follows no policies; leave the file of policies out")
+    planner = entry.make(options, variants, given)
+    looks = isinstance(planner, LooksAtEvidence) and planner.looks_at_evidence
+    if data_aware and not looks:
+        planner, looks = DataAware(planner), True
+    rhythm = Rhythm(entry.replan_s or 0.0, entry.by_windows)
+    if period_s is not None:
+        if not LEAST_PERIOD_S <= period_s <= LONGEST_PERIOD_S:
+            raise StrettoError(f"the planner is asked each {LEAST_PERIOD_S * 1e3:g} ms to an hour, not {period_s} s")
+        rhythm = Rhythm(period_s)
+    return Session(planner, rhythm=rhythm, looks_at_evidence=looks)

@@ -1,0 +1,142 @@
+"""The session owns a planner: whoever wants a plan asks here, and there is one call at a time.
+
+A planner may take long and remembers what it did, so two callers at once (the clock's, and a change of what is served)
+would spoil its memory. A session knows no clock: a driver says when to plan and brings what it measured.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.core.client import Client
+from stretto.core.deployment import Deployment
+from stretto.core.errors import StrettoError
+from stretto.core.plan import Plan
+from stretto.core.telemetry import Telemetry
+from stretto.core.view import Planner, View, WaitingQuery
+from stretto.core.conditions import Conditions
+from stretto.planning.completion import complete, stepped
+from stretto.planning.readings import view_of
+
+
+@dataclass(frozen=True, eq=False)
+class InForce:
+    """The plan that a dispatcher follows, and what it was made from. The next one starts from here."""
+
+    deployment: Deployment
+    made: Plan  # by the planner
+    plan: Plan  # completed: what the dispatcher follows
+    conditions: Conditions
+    latency_ratio: NDArray[np.float64] | None = None  # that its doors were made for
+    expected_rates: tuple[float, ...] | None = None
+    first_view: View | None = None  # that it was made from, where nothing was measured of this deployment
+    last_reading: Telemetry | None = None  # of the planner's last look
+
+
+WINDOW_SHARE = 1 / 3  # of the shortest SLO
+LEAST_PERIOD_S = 0.002
+
+
+@dataclass(frozen=True)
+class Rhythm:
+    """When a planner wants to be asked. `by_windows`: queries wait for its next plan, so SLOs bound the period."""
+
+    period_s: float = 0.0  # 0: once
+    by_windows: bool = False
+
+    def period_for(self, deployment: Deployment) -> float:
+        """Who waits for the next window waits for a part of the shortest SLO at most."""
+        if not self.by_windows:
+            return self.period_s
+        shortest_s = min(application.slo_ns for application in deployment.applications) / 1e9
+        return min(self.period_s, max(WINDOW_SHARE * shortest_s, LEAST_PERIOD_S))
+
+
+class Session:
+    """`has_doors` False follows a planner's lanes as they are: published systems have no doors."""
+
+    def __init__(
+        self,
+        planner: Planner,
+        *,
+        has_doors: bool = True,
+        rhythm: Rhythm | None = None,
+        looks_at_evidence: bool = False,
+    ) -> None:
+        self.planner = planner
+        self.has_doors = has_doors
+        self.rhythm = rhythm or Rhythm()
+        self.looks_at_evidence = looks_at_evidence  # of queries' classes: worth computing for it
+        self._lock = threading.Lock()
+
+    def first(
+        self,
+        deployment: Deployment,
+        now_ns: int = 0,
+        conditions: Conditions | None = None,
+        *,
+        expected_rates: tuple[float, ...] | None = None,
+        view: View | None = None,
+    ) -> InForce:
+        """For a deployment that nothing was measured of; `view` brings what is known from another one."""
+        given = conditions or Conditions()
+        seen = view or View(deployment, now_ns, expected_rates=expected_rates, delays=given.delays)
+        made = self._made(seen)
+        wanted = InForce(deployment, made, made, given, expected_rates=expected_rates, first_view=seen)
+        return self._completed(wanted, seen)
+
+    def next(
+        self,
+        current: InForce,
+        telemetry: Telemetry,
+        conditions: Conditions | None = None,
+        *,
+        clients: Callable[[], tuple[Client, ...]] = tuple,
+        waiting: Callable[[], tuple[WaitingQuery, ...]] = tuple,
+    ) -> InForce:
+        """Ask the planner. The plan is the very same object where it and the conditions are what they were."""
+        given = conditions or current.conditions
+        view = view_of(
+            current.deployment,
+            telemetry,
+            current.last_reading,
+            expected_rates=current.expected_rates,
+            plan=current.made,
+            delays=given.delays,
+            clients=clients,
+            waiting=waiting,
+        )
+        made = self._made(view)
+        return self._completed(replace(current, made=made, conditions=given, first_view=None, last_reading=telemetry), view, current)
+
+    def under(self, current: InForce, conditions: Conditions) -> InForce:
+        """The same planner's plan under other conditions; the planner is not asked."""
+        if conditions == current.conditions:
+            return current
+        plan = complete(current.made, current.deployment, conditions, current.latency_ratio, has_doors=self.has_doors)
+        return replace(current, plan=plan, conditions=conditions)
+
+    def _made(self, view: View) -> Plan:
+        with self._lock:
+            made = self.planner(view)
+        if not isinstance(made, Plan):
+            raise StrettoError(f"a planner returns a Plan, not a {type(made).__name__}")
+        return made
+
+    def _completed(self, wanted: InForce, view: View, current: InForce | None = None) -> InForce:
+        ratio = stepped(view.latency_ratio)
+        is_same = (
+            current is not None
+            and wanted.made is current.made
+            and wanted.conditions == current.conditions
+            and (not self.has_doors or np.array_equal(ratio, current.latency_ratio))  # type: ignore[arg-type]
+        )
+        if is_same and current is not None:
+            return replace(wanted, plan=current.plan, latency_ratio=current.latency_ratio)
+        plan = complete(wanted.made, wanted.deployment, wanted.conditions, ratio, has_doors=self.has_doors)
+        return replace(wanted, plan=plan, latency_ratio=ratio)

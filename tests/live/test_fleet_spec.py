@@ -1,0 +1,53 @@
+"""What a user writes for workers."""
+
+from __future__ import annotations
+
+import pytest
+
+from stretto.core.errors import StrettoError
+from stretto.live.fleet import WorkerSpec, deployed_workers, read_worker, slot_specs
+from stretto.live.service import ServiceOptions
+from stretto.repository.read import read_repository
+
+
+def test_devices_counts_threads_and_kinds() -> None:
+    assert read_worker("cpu") == WorkerSpec("cpu")
+    assert read_worker("cuda:0") == WorkerSpec("cuda:0")
+    assert read_worker("cpu*2") == WorkerSpec("cpu", 2)
+    assert read_worker("cpu*2,threads=4,kind=big") == WorkerSpec("cpu", 2, 4, "big")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("tpu", "there is no device 'tpu'"),
+        ("cuda:x", "there is no device 'cuda:x'"),
+        ("cpu*none", "count is 'none'"),
+        ("cpu*0", "count is '0'"),
+        ("cpu*2000", "workers is 2000"),
+        ("cpu,cores=2", "'cores=2' is not threads=N or kind=NAME"),
+        ("cpu,threads=", "is not threads=N"),
+        ("cpu,threads=9999", "threads is 9999"),
+    ],
+)
+def test_what_cannot_be_read(text: str, words: str) -> None:
+    with pytest.raises(StrettoError, match=words):
+        read_worker(text)
+
+
+def test_slots_of_a_fleet() -> None:
+    repository = read_repository("zoo:mnist")
+    kinds = sorted({profile.kind for variant in repository.applications[0].variants for profile in variant.profiles})
+    fleet = (read_worker(f"cpu*2,kind={kinds[0]}"), read_worker(f"cpu,threads=2,kind={kinds[-1]}"))
+    workers = deployed_workers(fleet, repository)
+    assert [worker.kind for worker in workers] == [kinds[0], kinds[0], kinds[-1]]
+    assert len({worker.name for worker in workers}) == 3
+    assert [spec.threads for spec in slot_specs(fleet)] == [1, 1, 2]
+    deployment, _ = repository.deployment(workers)
+    assert all(len(variant.profiles) == len(set(kinds[:1] + kinds[-1:])) for variant in deployment.variants)
+
+
+def test_a_number_or_a_list() -> None:
+    assert ServiceOptions("zoo", worker=("cpu*2", "cpu,threads=2")).worker_count == 3
+    with pytest.raises(StrettoError, match="not both"):
+        ServiceOptions("zoo", workers=2, worker=("cpu",))

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from stretto.core.check import check_plan
+from stretto.core.compiled import compiled
 from stretto.core.deployment import Deployment
 from stretto.core.errors import PlanError, StrettoError
 from stretto.core.outcome import OUTCOME_COUNT, Outcome
 from stretto.core.plan import Plan, RouteRule, Worklist
 from stretto.core.telemetry import Telemetry, WaitingQuery
 from stretto.dispatch import events
-from stretto.dispatch.compiled import compiled
 from stretto.dispatch.correction import find_fastest
 from stretto.dispatch.layout import Memory, fill_worker_memory, lay_out_deployment, lay_out_plan, lay_out_slots
 from stretto.dispatch.records import NEVER, RATE_BUCKETS, DecisionKind, Status

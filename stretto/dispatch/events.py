@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from stretto.core.compiled import compiled
 from stretto.core.outcome import Outcome
 from stretto.core.plan import Late, RouteRule
 from stretto.dispatch.batches import end_front_batch, finish_batch
-from stretto.dispatch.compiled import compiled
 from stretto.dispatch.late import can_make_it, would_be_late
 from stretto.dispatch.ledger import (
     announce_drop,

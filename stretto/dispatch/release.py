@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from stretto.core.compiled import compiled
 from stretto.core.plan import ReleaseRule, SelectRule
-from stretto.dispatch.compiled import compiled
 from stretto.dispatch.queue import ORDER, first_in
 from stretto.dispatch.records import NEVER, lanes, queries, rows
 from stretto.dispatch.select import WAIT, batch_limit, latency_ns, select, table_changes_ns

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from stretto.core.compiled import compiled
 from stretto.core.plan import Late, Order, ReleaseRule, SelectRule
-from stretto.dispatch.compiled import compiled
 from stretto.dispatch.queue import NONE, ORDER, first_in, next_in
 from stretto.dispatch.records import NEVER, cells, choices, int64s, lanes, queries, resident, rows, tables, workers
 

@@ -11,12 +11,12 @@ import math
 from enum import IntEnum
 from typing import Any
 
-import numba
 import numpy as np
 
+from stretto.core.compiled import compiled
 from stretto.core.outcome import Outcome
 from stretto.core.profile import Quantile
-from stretto.dispatch.compiled import compiled, pointer
+from stretto.dispatch.arrays import array_in
 from stretto.dispatch.events import advance, finished, submit
 from stretto.dispatch.heap import move_key
 from stretto.dispatch.queue import NONE
@@ -88,15 +88,8 @@ SIMULATION = np.dtype(
     align=True,
 )
 
-
-@compiled
-def arrivals_of(m: Any) -> Any:
-    return numba.carray(pointer(m.arrivals_at), (m.arrivals_count,), ARRIVAL)
-
-
-@compiled
-def records_of(m: Any) -> Any:
-    return numba.carray(pointer(m.records_at), (m.records_count,), RECORD)
+arrivals_of = array_in("arrivals", ARRIVAL)
+records_of = array_in("records", RECORD)
 
 
 @compiled

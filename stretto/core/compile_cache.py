@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataCacheFile
+from numba.core.runtime import rtsys
 
 PACKAGE = Path(__file__).resolve().parent.parent
 SHIPPED = PACKAGE / "_compiled"  # made by hatch_build.py
@@ -96,6 +97,15 @@ class CompiledCache(FunctionCache):  # type: ignore[misc]
     """The cache of one function. A folder that cannot be read or written is as good as none."""
 
     _impl_class = SourceCacheImpl
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """Without what Numba prepares for compiling, which takes longer than all else and is made when it is needed.
+
+        What cached code calls outside itself is known since Numba was imported: its runtime and C's mathematics, but not
+        hashes, which compiled code here must not use.
+        """
+        rtsys.initialize(target_context)
+        return self._load_overload(sig, target_context)
 
     def _load_overload(self, sig: Any, target_context: Any) -> Any:
         signature, (triple, *processor), code = self._index_key(sig, target_context.codegen())

@@ -15,8 +15,10 @@ from typing import Any, TypeVar, cast
 from numba.core.caching import NullCache
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
+from numba.core.event import trigger_event
 from numba.core.registry import CPUDispatcher
-from numba.core.types import unliteral
+from numba.core.sigutils import normalize_signature
+from numba.core.types.misc import unliteral
 
 from stretto.core.compile_cache import CompiledCache
 
@@ -75,6 +77,15 @@ class Part(CPUDispatcher):  # type: ignore[misc]
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__(function, {}, PART_OPTIONS, PartCompiler)
+
+    def compile(self, sig: Any) -> Any:
+        """As Numba does, without the cache, and without two timers of every call into LLVM per level of calls."""
+        args, return_type = normalize_signature(sig)
+        if tuple(args) not in self.overloads:
+            about = {"dispatcher": self, "args": args, "return_type": return_type}
+            with self._compiling_counter, trigger_event("numba:compile", data=about):
+                self.add_overload(self._compiler.compile(args, return_type))
+        return self.overloads[tuple(args)].entry_point
 
     def add_overload(self, cres: Any) -> None:
         cres = cres._replace(entry_point=object())  # only its identity is used, to find the function when it is called

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from stretto.core.compiled import compiled
 from stretto.core.outcome import OUTCOME_COUNT
 from stretto.dispatch.arrays import array_in, array_of
 
@@ -321,9 +320,4 @@ decisions = array_in("decisions", DECISION)
 int64s = array_of(np.int64)
 uint64s = array_of(np.uint64)
 float64s = array_of(np.float64)
-
-
-@compiled
-def as_int64(value: Any) -> Any:
-    """One integer type everywhere, so that each rule is compiled once."""
-    return np.int64(value)
+as_int64: Any = np.int64  # one integer type everywhere, so that each rule is compiled once; to mypy it is no int

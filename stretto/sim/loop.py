@@ -251,7 +251,7 @@ def run_until(simulation: Any, state: Any, until_ns: int) -> int:
         if finish_ns == now_ns:
             tally_batch(m, s, worker_index, now_ns)
             move_key(heap, place, finish, worker_index, NEVER)
-            finished(state, now_ns, worker_index, True, as_int64(-1))
+            finished(state, now_ns, worker_index, True, -1)
             schedule(m, s, worker_index)
         elif arrival_ns == now_ns:
             if s.free_slots == 0:
@@ -266,7 +266,7 @@ def run_until(simulation: Any, state: Any, until_ns: int) -> int:
                 as_int64(query.client),
                 as_int64(query.query_class),
                 as_int64(query.priority),
-                as_int64(NONE),
+                NONE,
                 False,
             )
             m.next_arrival += 1

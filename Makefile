@@ -16,7 +16,7 @@ TRITONCLIENT ?= .venv-tritonclient
 BENCHMARKS = $(sort $(basename $(notdir $(shell grep -l '__main__":$$' benchmarks/*.py))))
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-extras bench lint format proto clean
+.PHONY: help venv demo test test-extras bench wheel lint format proto clean
 
 help: ## list the targets
 	@echo 'targets:'
@@ -44,6 +44,11 @@ bench: $(VENV)/.run
 	@test -f 'benchmarks/$(NAME).py' || { echo "there is no benchmark '$(NAME)'; make bench lists them" >&2; exit 1; }
 	@$(BIN)/python 'benchmarks/$(NAME).py' $(ARGS)
 endif
+
+wheel: $(VENV)/.run ## build a wheel into dist/ that brings its compiled code, for this platform and version of Python
+	@$(PIP) install 'hatchling>=1.27'
+	@STRETTO_WHEEL_CACHE=1 $(PIP) wheel --no-build-isolation --no-deps --wheel-dir dist .
+	@ls dist
 
 lint: $(VENV)/.dev ## ruff: rules and formatting, changes nothing
 	@$(BIN)/python -m ruff check .

@@ -23,6 +23,7 @@ from stretto.cli.profile import profile
 from stretto.cli.replay import replay
 from stretto.cli.serve import serve
 from stretto.cli.simulate import simulate
+from stretto.cli.warm import warm
 from stretto.core.errors import StrettoError
 
 
@@ -86,6 +87,7 @@ for command in (
     compare,
     planners,
     replay,
+    warm,
 ):
     app.command()(command)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from stretto.core.compiled import compiled
 from stretto.core.outcome import Outcome
-from stretto.dispatch.compiled import compiled
 from stretto.dispatch.correction import adapt_cap, measure
 from stretto.dispatch.late import drop_infeasible, give_up_heads
 from stretto.dispatch.ledger import count_outcome, decide, drop_waiting, free_slot, lateness_reason, name_ticket

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from stretto.dispatch.compiled import compiled
+from stretto.core.compiled import compiled
 from stretto.dispatch.records import NEVER, choices, int64s, lane_kinds, lanes, rows
 from stretto.dispatch.timers import set_timer
 

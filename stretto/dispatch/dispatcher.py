@@ -16,8 +16,6 @@ from stretto.core.plan import Plan, RouteRule, Worklist
 from stretto.core.telemetry import Telemetry
 from stretto.core.view import WaitingQuery
 from stretto.dispatch import events
-from stretto.dispatch.compiled import compiled
-from stretto.dispatch.correction import find_fastest
 from stretto.dispatch.layout import Memory, fill_worker_memory, lay_out_deployment, lay_out_plan, lay_out_slots
 from stretto.dispatch.records import NEVER, RATE_BUCKETS, DecisionKind, Status
 
@@ -29,6 +27,8 @@ WAITING_COLUMNS = (
     "tag",
 )  # as WaitingQuery has them, between its ticket and its theta
 ThetaOf = Callable[[int, int], tuple[float, ...] | None]  # by ticket and tag
+# Plain numbers, because a member of an enum would be another type to Numba.
+TIME_PASSED, FINISHED, WITHDRAWN, CLASSIFIED, WORKER_JOINED, WORKER_LEFT = (event.value for event in events.Event)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +80,6 @@ class Unload:
 
 
 Decision = Run | Drop | Answer | Load | Unload
-
-
-@compiled
-def _find_all_fastest(state: Any) -> None:
-    for lane_index in range(state[0].lanes_count):
-        find_fastest(state[0], lane_index)
 
 
 class Dispatcher:
@@ -149,12 +143,12 @@ class Dispatcher:
         `reason` FAILED is for a query that its model cannot answer, while the rest of its batch can.
         """
         self._empty_buffer()
-        return bool(events.withdraw(self._state, now_ns, ticket, int(reason)))
+        return bool(events.report(self._state, WITHDRAWN, now_ns, ticket, int(reason), -1))
 
     def classified(self, now_ns: int, ticket: int, query_class: int) -> None:
         """The class of a query became known; one that has ended, or runs, stays where it is."""
         self._empty_buffer()
-        events.classified(self._state, now_ns, ticket, query_class)
+        events.report(self._state, CLASSIFIED, now_ns, ticket, query_class, -1)
 
     def finished(self, now_ns: int, worker: int, ok: bool = True, took_ns: int = -1) -> None:
         """The worker's running batch, or its load, ended.
@@ -164,7 +158,7 @@ class Dispatcher:
         """
         self._check_worker(worker)
         self._empty_buffer()
-        events.finished(self._state, now_ns, worker, ok, took_ns)
+        events.report(self._state, FINISHED, now_ns, worker, int(ok), took_ns)
 
     def worker_joined(self, now_ns: int, worker: int) -> None:
         """A worker that had left is back, with its first memory."""
@@ -172,18 +166,18 @@ class Dispatcher:
         if not self.memory["workers"][worker]["alive"]:
             fill_worker_memory(self.memory, self.deployment, worker)
         self._empty_buffer()
-        events.worker_joined(self._state, now_ns, worker)
+        events.report(self._state, WORKER_JOINED, now_ns, worker, 0, -1)
 
     def worker_left(self, now_ns: int, worker: int) -> None:
         """A worker is lost. What ran there returns to its lane if it can still make it."""
         self._check_worker(worker)
         self._empty_buffer()
-        events.worker_left(self._state, now_ns, worker)
+        events.report(self._state, WORKER_LEFT, now_ns, worker, 0, -1)
 
     def advance(self, now_ns: int) -> None:
         """Let due timers act."""
         self._empty_buffer()
-        events.advance(self._state, now_ns)
+        events.report(self._state, TIME_PASSED, now_ns, -1, 0, -1)
 
     # -- what comes out -----------------------------------------------------------------------------------------------
 
@@ -268,7 +262,6 @@ class Dispatcher:
             self._carry_over(before, self.plan, plan)
         self.plan = plan
         self._mark_works(plan)
-        _find_all_fastest(self._state)
         events.adopted(self._state, now_ns, slots, kept, answered)
 
     def _carry_over(self, before: dict[str, Any], old: Plan, new: Plan) -> None:

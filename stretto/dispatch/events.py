@@ -2,16 +2,21 @@
 
 Within one event the report is applied first and due timers ring after it, so a query that arrives at the very moment
 of a deferred start still joins the batch.
+
+Python calls `submit`, `report` and `adopted`; each of these is compiled together with all rules behind it, so the small
+events share one way in.
 """
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import Any
 
+from stretto.core.compiled import compiled
 from stretto.core.outcome import Outcome
 from stretto.core.plan import Late, RouteRule
 from stretto.dispatch.batches import end_front_batch, finish_batch
-from stretto.dispatch.compiled import compiled
+from stretto.dispatch.correction import find_fastest
 from stretto.dispatch.late import can_make_it, would_be_late
 from stretto.dispatch.ledger import (
     announce_drop,
@@ -30,6 +35,17 @@ from stretto.dispatch.records import NEVER, Status, batches, int64s, lanes, quer
 from stretto.dispatch.routes import lane_alive, route_query
 from stretto.dispatch.select import drops_late
 from stretto.dispatch.turns import due, refresh, serve
+
+
+class Event(IntEnum):
+    """What `report` reports."""
+
+    TIME_PASSED = 0
+    FINISHED = 1
+    WITHDRAWN = 2
+    CLASSIFIED = 3
+    WORKER_JOINED = 4
+    WORKER_LEFT = 5
 
 
 @compiled
@@ -239,6 +255,24 @@ def worker_joined(state: Any, now_ns: int, worker_index: int) -> None:
 
 
 @compiled
+def report(state: Any, event: int, now_ns: int, subject: int, value: int, took_ns: int) -> bool:
+    """An event about one worker or ticket, the subject. True unless it came too late to change anything."""
+    if event == Event.FINISHED:
+        finished(state, now_ns, subject, value != 0, took_ns)
+    elif event == Event.WITHDRAWN:
+        return withdraw(state, now_ns, subject, value)
+    elif event == Event.CLASSIFIED:
+        classified(state, now_ns, subject, value)
+    elif event == Event.WORKER_JOINED:
+        worker_joined(state, now_ns, subject)
+    elif event == Event.WORKER_LEFT:
+        worker_left(state, now_ns, subject)
+    else:
+        advance(state, now_ns)
+    return True
+
+
+@compiled
 def adopted(state: Any, now_ns: int, slots: Any, kept: Any, answered: Any) -> None:
     """A new plan is in place, its lanes empty: the queries in `slots` (oldest first) move in, then all look around.
 
@@ -246,6 +280,8 @@ def adopted(state: Any, now_ns: int, slots: Any, kept: Any, answered: Any) -> No
     """
     s = state[0]
     s.now_ns = max(s.now_ns, now_ns)
+    for lane_index in range(s.lanes_count):
+        find_fastest(s, lane_index)
     for slot in answered:
         answer_now(s, slot, s.now_ns)
     for place in range(len(slots)):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from stretto.core.compiled import compiled
 from stretto.core.outcome import Outcome
 from stretto.core.plan import Late, Order
-from stretto.dispatch.compiled import compiled
 from stretto.dispatch.ledger import drop_waiting, lateness_reason
 from stretto.dispatch.queue import DEADLINE, NONE, ORDER, first_in, has_deadline_list, next_in
 from stretto.dispatch.rates import lane_meter

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from stretto.core.compiled import compiled
 from stretto.core.outcome import Outcome
-from stretto.dispatch.compiled import compiled
 from stretto.dispatch.queue import NONE, dequeue
 from stretto.dispatch.records import OUTCOMES, DecisionKind, Status, decisions, int64s, queries
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numba.cpython.unsafe.numbers import trailing_zeros
 
+from stretto.core.compiled import compiled
 from stretto.core.plan import WorkerChoice
-from stretto.dispatch.compiled import compiled
 from stretto.dispatch.ledger import decide
 from stretto.dispatch.queue import NONE
 from stretto.dispatch.records import (

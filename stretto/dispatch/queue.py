@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from stretto.core.compiled import compiled
 from stretto.core.plan import Late, Order, ReleaseRule
-from stretto.dispatch.compiled import compiled
 from stretto.dispatch.records import LEVELS, NEVER, int64s, lanes, queries
 
 ORDER = 0

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from stretto.dispatch.compiled import compiled
+from stretto.core.compiled import compiled
 from stretto.dispatch.records import RATE_BUCKETS, int64s, meters
 
 

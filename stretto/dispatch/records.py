@@ -10,11 +10,10 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Any
 
-import numba
 import numpy as np
 
 from stretto.core.outcome import OUTCOME_COUNT
-from stretto.dispatch.compiled import compiled, pointer
+from stretto.dispatch.arrays import array_in, array_of
 
 NEVER = 2**62  # a time that does not come
 LEVELS = 5  # of the skip lists in queue.py
@@ -315,98 +314,23 @@ DTYPES: dict[str, np.dtype[Any]] = {
 
 OUTCOMES = OUTCOME_COUNT
 
-
-@compiled
-def queries(s: Any) -> Any:
-    return numba.carray(pointer(s.queries_at), (s.queries_count,), QUERY)
-
-
-@compiled
-def lanes(s: Any) -> Any:
-    return numba.carray(pointer(s.lanes_at), (s.lanes_count,), LANE)
-
-
-@compiled
-def lane_kinds(s: Any) -> Any:
-    return numba.carray(pointer(s.lane_kinds_at), (s.lane_kinds_count,), LANE_KIND)
-
-
-@compiled
-def meters(s: Any) -> Any:
-    return numba.carray(pointer(s.meters_at), (s.meters_count,), METER)
-
-
-@compiled
-def workers(s: Any) -> Any:
-    return numba.carray(pointer(s.workers_at), (s.workers_count,), WORKER)
-
-
-@compiled
-def batches(s: Any) -> Any:
-    return numba.carray(pointer(s.batches_at), (s.batches_count,), BATCH)
-
-
-@compiled
-def rows(s: Any) -> Any:
-    return numba.carray(pointer(s.rows_at), (s.rows_count,), ROW)
-
-
-@compiled
-def resident(s: Any) -> Any:
-    return numba.carray(pointer(s.resident_at), (s.resident_count,), RESIDENT)
-
-
-@compiled
-def routes(s: Any) -> Any:
-    return numba.carray(pointer(s.routes_at), (s.routes_count,), ROUTE)
-
-
-@compiled
-def alias(s: Any) -> Any:
-    return numba.carray(pointer(s.alias_at), (s.alias_count,), ALIAS)
-
-
-@compiled
-def choices(s: Any) -> Any:
-    return numba.carray(pointer(s.choices_at), (s.choices_count,), CHOICE)
-
-
-@compiled
-def tables(s: Any) -> Any:
-    return numba.carray(pointer(s.tables_at), (s.tables_count,), TABLE)
-
-
-@compiled
-def cells(s: Any) -> Any:
-    return numba.carray(pointer(s.cells_at), (s.cells_count,), CELL)
-
-
-@compiled
-def works(s: Any) -> Any:
-    return numba.carray(pointer(s.works_at), (s.works_count,), WORK)
-
-
-@compiled
-def decisions(s: Any) -> Any:
-    return numba.carray(pointer(s.decisions_at), (s.decisions_count,), DECISION)
-
-
-@compiled
-def as_int64(value: Any) -> Any:
-    """One integer type everywhere, so that each rule is compiled once."""
-    return np.int64(value)
-
-
-@compiled
-def int64s(address: Any, count: Any) -> Any:
-    return numba.carray(pointer(address), (count,), np.int64)
-
-
-@compiled
-def uint64s(address: Any, count: Any) -> Any:
-    return numba.carray(pointer(address), (count,), np.uint64)
-
-
-@compiled
-def float64s(address: Any, count: Any) -> Any:
-    return numba.carray(pointer(address), (count,), np.float64)
+# What a compiled function opens: `lanes(s)[i].length`.
+queries = array_in("queries", QUERY)
+lanes = array_in("lanes", LANE)
+lane_kinds = array_in("lane_kinds", LANE_KIND)
+meters = array_in("meters", METER)
+workers = array_in("workers", WORKER)
+batches = array_in("batches", BATCH)
+rows = array_in("rows", ROW)
+resident = array_in("resident", RESIDENT)
+routes = array_in("routes", ROUTE)
+alias = array_in("alias", ALIAS)
+choices = array_in("choices", CHOICE)
+tables = array_in("tables", TABLE)
+cells = array_in("cells", CELL)
+works = array_in("works", WORK)
+decisions = array_in("decisions", DECISION)
+int64s = array_of(np.int64)
+uint64s = array_of(np.uint64)
+float64s = array_of(np.float64)
+as_int64: Any = np.int64  # one integer type everywhere, so that each rule is compiled once; to mypy it is no int

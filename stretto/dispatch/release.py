@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from stretto.core.compiled import compiled
 from stretto.core.plan import ReleaseRule, SelectRule
-from stretto.dispatch.compiled import compiled
 from stretto.dispatch.queue import ORDER, first_in
 from stretto.dispatch.rates import lane_meter
 from stretto.dispatch.records import NEVER, lanes, meters, queries, rows

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from stretto.core.compiled import compiled
 from stretto.core.plan import RouteRule
-from stretto.dispatch.compiled import compiled
 from stretto.dispatch.queue import NONE
 from stretto.dispatch.records import alias, int64s, lanes, queries, routes
 

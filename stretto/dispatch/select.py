@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from stretto.core.compiled import compiled
 from stretto.core.plan import Late, Order, ReleaseRule, SelectRule
-from stretto.dispatch.compiled import compiled
 from stretto.dispatch.queue import NONE, ORDER, first_in, next_in
 from stretto.dispatch.rates import lane_meter
 from stretto.dispatch.records import (

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from stretto.core.compiled import compiled
 from stretto.core.plan import LaneChoice
 from stretto.dispatch.batches import commit
-from stretto.dispatch.compiled import compiled
 from stretto.dispatch.late import drop_infeasible, infeasible_from_ns
 from stretto.dispatch.pool import find_early, find_idle, load, make_room, set_idle
 from stretto.dispatch.queue import NONE

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from stretto.core.compiled import compiled
 from stretto.core.plan import SelectRule
 from stretto.dispatch.batches import add_to_batch, last_decision, open_batch
-from stretto.dispatch.compiled import compiled
 from stretto.dispatch.ledger import drop_waiting, lateness_reason, slot_of
 from stretto.dispatch.pool import could_hold, holds, make_room
 from stretto.dispatch.queue import NONE

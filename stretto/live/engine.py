@@ -38,6 +38,7 @@ NO_WORKER_LEFT = "the worker that ran it was lost, and it could not be tried aga
 POISON = "every worker that ran it was lost"
 STOPPED = "the server stopped before it was answered"
 
+
 class Engine:
     """Serves one generation at a time; earlier ones only finish what runs."""
 

@@ -1,8 +1,8 @@
 """The workers that a server is told to have: devices, how many of each, and whose profiles hold there.
 
-    cpu*2                       two workers on the processor
-    cuda:0                      one GPU
-    cpu*2,threads=4,kind=NAME   four threads each, by the profiles of that kind
+cpu*2                       two workers on the processor
+cuda:0                      one GPU
+cpu*2,threads=4,kind=NAME   four threads each, by the profiles of that kind
 """
 
 from __future__ import annotations
@@ -58,9 +58,7 @@ def read_worker(text: str, memory_bytes: int = UNLIMITED_MEMORY) -> WorkerSpec:
     for name, value in numbers.items():
         if not value.isdigit() or not int(value):
             raise StrettoError(f"worker {text[:60]!r}: {name} is {value[:20]!r}; write a whole number, as in cpu*2")
-    return WorkerSpec(
-        device.strip(), int(numbers["count"]), int(numbers["threads"]), values.get("kind"), memory_bytes
-    )
+    return WorkerSpec(device.strip(), int(numbers["count"]), int(numbers["threads"]), values.get("kind"), memory_bytes)
 
 
 def deployed_workers(fleet: Sequence[WorkerSpec], repository: Repository) -> tuple[Worker, ...]:

@@ -2,16 +2,40 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+from numba.core.event import Listener, install_listener
+
 from stretto.core.application import Application, Variant
+from stretto.core.compiled import CompiledFunction, Part
 from stretto.core.deployment import Deployment
 from stretto.core.plan import Eager, Fixed, Lane, Late, by_application
 from stretto.core.profile import NS_PER_MS, LatencyProfile
 from stretto.core.worker import workers
 from stretto.dispatch.dispatcher import Dispatcher
 
+ENTRIES = 4  # what Python calls: submit, report, adopted, read_rates
+PARTS_PER_ENTRY = 15  # so many parts are typed and lowered in the time in which an entry is optimised
 
-def rehearse() -> None:
-    """Takes about a minute where nothing is compiled yet, else about a second."""
+Progress = Callable[[float], None]
+
+
+def rehearse(progress: Progress | None = None) -> None:
+    """Takes about twenty seconds where nothing is compiled yet, else about one.
+
+    `progress` is told which share of the compiling is done, from 0 to 1, as it goes on.
+    """
+    listening = nullcontext() if progress is None else install_listener("numba:compile", _Compiling(progress))
+    with listening:
+        _call_every_event()
+    if progress is not None:
+        progress(1.0)
+
+
+def _call_every_event() -> None:
     profile = LatencyProfile.linear(1.0, 1.0, 8)
     deployment = Deployment((Application("a", 100 * NS_PER_MS, (Variant("v", 0.5, (profile,)),)),), workers(1))
     lane = Lane("a", (0,), Fixed(0), release=Eager(), late=Late.DROP_WHEN_INFEASIBLE)
@@ -20,6 +44,7 @@ def rehearse() -> None:
     dispatcher.submit(1, 0, far_ns)
     waiting = dispatcher.submit(2, 0, far_ns)
     dispatcher.decisions()
+    dispatcher.classified(3, waiting, 0)
     dispatcher.cancel(3, waiting)
     dispatcher.finished(4, 0, True, 1)
     dispatcher.worker_left(5, 0)
@@ -28,3 +53,24 @@ def rehearse() -> None:
     dispatcher.advance(8)
     dispatcher.telemetry(9)
     dispatcher.wake_at_ns()
+
+
+class _Compiling(Listener):
+    """Counts the functions of the dispatcher as they are compiled."""
+
+    def __init__(self, progress: Progress):
+        self._progress = progress
+        modules = [module for name, module in sys.modules.items() if name.startswith("stretto.dispatch.")]
+        values = [value for module in modules for value in vars(module).values()]
+        functions = {id(value) for value in values if isinstance(value, CompiledFunction)}
+        self._whole = len(functions) + ENTRIES * PARTS_PER_ENTRY
+        self._done = 0
+
+    def on_start(self, event: Any) -> None:
+        """Only what is done counts."""
+
+    def on_end(self, event: Any) -> None:
+        function = event.data["dispatcher"]
+        if isinstance(function, Part | CompiledFunction):  # and not one of Numba's own
+            self._done += 1 if isinstance(function, Part) else PARTS_PER_ENTRY
+            self._progress(min(self._done / self._whole, 1.0))

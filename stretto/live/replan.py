@@ -62,7 +62,12 @@ class Replanner:
         queue = _Queue(generation, engine.loop)
         try:
             planned = await asyncio.to_thread(
-                engine.session.next, generation.in_force, telemetry, conditions, clients=self._clients, waiting=queue.read
+                engine.session.next,
+                generation.in_force,
+                telemetry,
+                conditions,
+                clients=self._clients,
+                waiting=queue.read,
             )
             engine.journal.planned(generation.dispatcher, telemetry, planned, queue.seen, self._policies.collected())
             engine.adopt(generation, planned)

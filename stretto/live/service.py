@@ -151,7 +151,9 @@ class Service:
         self.engine.on_broken = self._found_broken
         if self.session.looks_at_evidence:
             self.engine.witness = Witness(self.engine.loop, self.engine.classified)
-        self._replanner = Replanner(self.engine, self.session.rhythm.period_for(ready.deployment), self.maker, self.clients)
+        self._replanner = Replanner(
+            self.engine, self.session.rhythm.period_for(ready.deployment), self.maker, self.clients
+        )
 
     # -- life --------------------------------------------------------------------------------------------------------
 

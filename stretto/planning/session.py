@@ -112,7 +112,9 @@ class Session:
             waiting=waiting,
         )
         made = self._made(view)
-        return self._completed(replace(current, made=made, conditions=given, first_view=None, last_reading=telemetry), view, current)
+        return self._completed(
+            replace(current, made=made, conditions=given, first_view=None, last_reading=telemetry), view, current
+        )
 
     def under(self, current: InForce, conditions: Conditions) -> InForce:
         """The same planner's plan under other conditions; the planner is not asked."""

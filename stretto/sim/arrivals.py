@@ -15,10 +15,10 @@ import numpy as np
 from numpy.random import SeedSequence
 from numpy.typing import NDArray
 
+from stretto.core.compiled import compiled
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.profile import NS_PER_S
-from stretto.dispatch.compiled import compiled
 from stretto.sim.choice import AliasTables, shares_of
 from stretto.sim.merge import Numbered, marked, merged
 from stretto.sim.processes import MAX_SECONDS, MIN_RATE, Poisson, Process, check_rate, generator

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from stretto.core.compiled import compiled
 from stretto.core.errors import StrettoError
-from stretto.dispatch.compiled import compiled
 
 
 def shares_of(what: str, weights: Sequence[float]) -> NDArray[np.float64]:

@@ -11,12 +11,12 @@ import math
 from enum import IntEnum
 from typing import Any
 
-import numba
 import numpy as np
 
+from stretto.core.compiled import compiled
 from stretto.core.outcome import Outcome
 from stretto.core.profile import Quantile
-from stretto.dispatch.compiled import compiled, pointer
+from stretto.dispatch.arrays import array_in
 from stretto.dispatch.events import advance, finished, submit
 from stretto.dispatch.heap import move_key
 from stretto.dispatch.queue import NONE
@@ -88,15 +88,8 @@ SIMULATION = np.dtype(
     align=True,
 )
 
-
-@compiled
-def arrivals_of(m: Any) -> Any:
-    return numba.carray(pointer(m.arrivals_at), (m.arrivals_count,), ARRIVAL)
-
-
-@compiled
-def records_of(m: Any) -> Any:
-    return numba.carray(pointer(m.records_at), (m.records_count,), RECORD)
+arrivals_of = array_in("arrivals", ARRIVAL)
+records_of = array_in("records", RECORD)
 
 
 @compiled
@@ -258,7 +251,7 @@ def run_until(simulation: Any, state: Any, until_ns: int) -> int:
         if finish_ns == now_ns:
             tally_batch(m, s, worker_index, now_ns)
             move_key(heap, place, finish, worker_index, NEVER)
-            finished(state, now_ns, worker_index, True, as_int64(-1))
+            finished(state, now_ns, worker_index, True, -1)
             schedule(m, s, worker_index)
         elif arrival_ns == now_ns:
             if s.free_slots == 0:
@@ -273,7 +266,7 @@ def run_until(simulation: Any, state: Any, until_ns: int) -> int:
                 as_int64(query.client),
                 as_int64(query.query_class),
                 as_int64(query.priority),
-                as_int64(NONE),
+                NONE,
                 False,
             )
             m.next_arrival += 1

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.random import SeedSequence
 from numpy.typing import ArrayLike, NDArray
 
+from stretto.core.compiled import compiled
 from stretto.core.errors import StrettoError
 from stretto.core.profile import NS_PER_S
-from stretto.dispatch.compiled import compiled
 from stretto.sim.choice import AliasTables, shares_of
 from stretto.sim.processes import MAX_RATE, check_rate, generator, whole_ns
 

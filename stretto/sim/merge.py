@@ -13,8 +13,8 @@ import numpy as np
 from numpy.random import SeedSequence
 from numpy.typing import NDArray
 
+from stretto.core.compiled import compiled
 from stretto.core.profile import NS_PER_S
-from stretto.dispatch.compiled import compiled
 from stretto.sim.choice import AliasTables
 from stretto.sim.processes import Process, generator
 

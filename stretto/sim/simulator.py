@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from stretto.core.conditions import Conditions
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.plan import Delays
@@ -19,7 +20,6 @@ from stretto.core.snapshot import Snapshot, snapshot_of
 from stretto.core.view import Planner
 from stretto.dispatch.dispatcher import Dispatcher
 from stretto.dispatch.records import NEVER
-from stretto.core.conditions import Conditions
 from stretto.planning.session import Session
 from stretto.sim.arrivals import ARRIVAL, Source
 from stretto.sim.loop import RECORD, SIMULATION, Pause, run_until

@@ -13,7 +13,7 @@ import numpy as np
 from numba.cpython.unsafe.numbers import leading_zeros
 from numpy.typing import NDArray
 
-from stretto.dispatch.compiled import compiled
+from stretto.core.compiled import compiled
 from stretto.dispatch.records import as_int64
 
 STEPS = 64  # buckets per doubling

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from stretto.core.compiled import compiled
 from stretto.core.errors import StrettoError
-from stretto.planners.ramsis.compiled import compiled
 from stretto.planners.ramsis.decision_process import DecisionProcess
 from stretto.planners.ramsis.leftover import partial_batches
 from stretto.planners.ramsis.options import Objective, Options

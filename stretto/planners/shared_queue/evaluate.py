@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.planners.ramsis.compiled import compiled
+from stretto.core.compiled import compiled
 from stretto.planners.ramsis.laws import Law
 from stretto.planners.ramsis.policy import Expectation
 from stretto.planners.ramsis.task import Task

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from stretto.planners.ramsis.compiled import compiled
+from stretto.core.compiled import compiled
 
 
 @compiled

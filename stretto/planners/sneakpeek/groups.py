@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from stretto.core.compiled import compiled
 from stretto.core.plan import Order
 from stretto.core.profile import NS_PER_S
-from stretto.planners.sneakpeek.compiled import compiled
 from stretto.planners.sneakpeek.window import Window
 
 Group = NDArray[np.int64]  # places of requests in the window, the most urgent first

@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from stretto.core.check import check_plan
+from stretto.core.check import check_plan, check_routes
 from stretto.core.deployment import Deployment
-from stretto.core.errors import PlanError, StrettoError
+from stretto.core.errors import StrettoError
 from stretto.core.outcome import OUTCOME_COUNT, Outcome
-from stretto.core.plan import Plan, RouteRule, Worklist
+from stretto.core.plan import Plan, Route
 from stretto.core.telemetry import Telemetry
 from stretto.core.view import WaitingQuery
-from stretto.dispatch import events
+from stretto.dispatch import adoption, events
 from stretto.dispatch.compiled import compiled
 from stretto.dispatch.correction import find_fastest
-from stretto.dispatch.layout import Memory, fill_worker_memory, lay_out_deployment, lay_out_plan, lay_out_slots
-from stretto.dispatch.records import NEVER, RATE_BUCKETS, DecisionKind, Status
+from stretto.dispatch.layout import (
+    Memory,
+    fill_worker_memory,
+    lay_out_deployment,
+    lay_out_plan,
+    lay_out_routes,
+    lay_out_slots,
+)
+from stretto.dispatch.records import NEVER, DecisionKind
 
 FIRST_SLOTS = 1024
 MAX_SLOTS = 2**26
-DEALING = (RouteRule.ROUND_ROBIN, RouteRule.SHORTEST, RouteRule.WEIGHTED)
 WAITING_COLUMNS = (
     *("application", "arrival_ns", "deadline_ns", "client", "query_class", "priority", "demand"),
     "tag",
@@ -114,8 +120,19 @@ class Dispatcher:
     def adopt(self, now_ns: int, plan: Plan) -> None:
         """Follow a new plan. Waiting queries move to their new lanes, running ones run on; lanes of one name keep λ."""
         check_plan(plan, self.deployment)
-        self._check_works(plan)
+        adoption.check_works(self.memory, self.deployment, plan)
         self._install(now_ns, plan)
+
+    def reroute(self, now_ns: int, routes: tuple[Route, ...]) -> None:
+        """The same plan with other routes, one per application, for queries to come. Those that wait stay in their lanes.
+
+        For weights and targets that change often: lanes, queues, rates and caps are not touched.
+        """
+        check_routes(routes, self.plan.lanes, self.deployment, self.plan.routes)
+        self._empty_buffer()
+        lay_out_routes(self.memory, routes)
+        self.plan = replace(self.plan, routes=routes)
+        events.advance(self._state, now_ns)
 
     def submit(
         self,
@@ -228,7 +245,7 @@ class Dispatcher:
 
     def waiting(self, theta_of: ThetaOf | None = None) -> tuple[WaitingQuery, ...]:
         """The queued queries, oldest first. `theta_of` tells what evidence the driver has of a query's class."""
-        slots = self._waiting_slots()
+        slots = adoption.oldest_first(self.memory, adoption.slots_by_lane(self.memory))
         queries = self.memory["queries"][slots]
         tickets = ((queries["generation"] << 32) | slots).tolist()
         columns = (queries[name].tolist() for name in WAITING_COLUMNS)
@@ -257,97 +274,20 @@ class Dispatcher:
         if before is None or plan.seed != self.plan.seed:  # else the draws go on where they were
             memory.state["random"] = np.uint64(plan.seed)
         self._empty_buffer()
-        slots = self._waiting_slots()
-        answered = self._answered_slots(plan)
-        if len(answered):
-            slots = slots[~np.isin(slots, answered)]
-        kept = self._kept_lanes(slots, plan)
+        named = adoption.NamedQueries.of(memory, plan)
+        by_lane = adoption.slots_by_lane(memory)
+        if len(named.answered):
+            by_lane = by_lane[~np.isin(by_lane, named.answered)]
+        slots = adoption.oldest_first(memory, by_lane)
+        staying = adoption.staying_lanes(memory, slots, self.plan, plan)
         memory.state["waiting"] = 0
         lay_out_plan(memory, self.deployment, plan)
         if before is not None:
-            self._carry_over(before, self.plan, plan)
+            adoption.carry_over(memory, before, self.plan, plan)
         self.plan = plan
-        self._mark_works(plan)
+        adoption.mark_works(memory, slots, named)
         _find_all_fastest(self._state)
-        events.adopted(self._state, now_ns, slots, kept, answered)
-
-    def _carry_over(self, before: dict[str, Any], old: Plan, new: Plan) -> None:
-        """Rates go on where the window is the same, of applications and of lanes that keep their name; so do caps."""
-        memory, first = self.memory, self._applications
-        numbers = {lane.name: number for number, lane in enumerate(old.lanes)}
-        pairs = [(numbers[lane.name], number) for number, lane in enumerate(new.lanes) if lane.name in numbers]
-        source, target = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
-        capped = (before["lanes"]["cap_target_ns"][source] > 0) & (memory["lanes"]["cap_target_ns"][target] > 0)
-        memory["lanes"]["cap"][target[capped]] = before["lanes"]["cap"][source[capped]]
-        if old.rate_window_ns != new.rate_window_ns:
-            return
-        source = np.concatenate([np.arange(first), first + source])
-        target = np.concatenate([np.arange(first), first + target])
-        memory["meters"][target] = before["meters"][source]
-        counts = memory["rate_counts"].reshape(-1, RATE_BUCKETS)
-        counts[target] = before["rate_counts"].reshape(-1, RATE_BUCKETS)[source]
-
-    def _answered_slots(self, plan: Plan) -> Any:
-        """The slots of waiting queries that the plan answers from their evidence, each once."""
-        worklists = [lane.select for lane in plan.lanes if isinstance(lane.select, Worklist)]
-        slots = [self._slot_of(ticket) for worklist in worklists for ticket in worklist.answers]
-        return np.unique(np.array([slot for slot in slots if slot >= 0], dtype=np.int64))
-
-    def _kept_lanes(self, slots: Any, plan: Plan) -> Any:
-        """For each waiting query the lane of the new plan that has the name of its lane, where its route still leads
-        there by turns or by chance; -1 where it must be routed anew. Dealing all of them out again would mix queues.
-        """
-        kept = np.full(len(slots), -1, dtype=np.int64)
-        if not len(slots):
-            return kept
-        numbers = {lane.name: number for number, lane in enumerate(plan.lanes)}
-        by_lane = [numbers.get(lane.name, -1) for lane in self.plan.lanes]
-        doors = [set(route.lanes) if route.rule in DEALING else set() for route in plan.routes]
-        queries = self.memory["queries"]
-        for place, slot in enumerate(slots):
-            lane, application = int(queries[slot]["lane"]), int(queries[slot]["application"])
-            if queries[slot]["demand"] < 0 and by_lane[lane] in doors[application]:
-                kept[place] = by_lane[lane]
-        return kept
-
-    def _check_works(self, plan: Plan) -> None:
-        """Refuses a pre-formed batch that would answer a query with another application's variant."""
-        queries, deployment = self.memory["queries"], self.deployment
-        for lane in plan.lanes:
-            for work in lane.select.works if isinstance(lane.select, Worklist) else ():
-                for ticket in work.tickets:
-                    slot = self._slot_of(ticket)
-                    if slot >= 0 and queries[slot]["application"] != deployment.application_of[work.variant]:
-                        name = deployment.applications[int(queries[slot]["application"])].name
-                        raise PlanError(
-                            f"lane {lane.name} puts a query of {name} into a batch of "
-                            f"{deployment.variant_label(work.variant)}"
-                        )
-
-    def _slot_of(self, ticket: int) -> int:
-        """The slot of a ticket whose query still waits, or -1."""
-        queries, slot = self.memory["queries"], ticket & 0xFFFFFFFF
-        if ticket < 0 or slot >= len(queries) or queries[slot]["generation"] != ticket >> 32:
-            return -1
-        return slot if queries[slot]["status"] == Status.WAITING else -1
-
-    def _mark_works(self, plan: Plan) -> None:
-        """Write into each query which work holds it; a query named twice belongs to the last."""
-        queries = self.memory["queries"]
-        queries["work"] = -1
-        number = 0
-        for lane in plan.lanes:
-            for work in lane.select.works if isinstance(lane.select, Worklist) else ():
-                for ticket in work.tickets:
-                    slot = self._slot_of(ticket)
-                    if slot >= 0:
-                        queries[slot]["work"] = number
-                number += 1
-
-    def _waiting_slots(self) -> Any:
-        queries = self.memory["queries"]
-        slots = np.flatnonzero(queries["status"] == Status.WAITING)
-        return slots[np.argsort(queries["sequence"][slots], kind="stable")].astype(np.int64)
+        events.adopted(self._state, now_ns, slots, staying, by_lane, named.answered)
 
     def _check_worker(self, worker: int) -> None:
         if not 0 <= worker < len(self.deployment.workers):

@@ -239,18 +239,26 @@ def worker_joined(state: Any, now_ns: int, worker_index: int) -> None:
 
 
 @compiled
-def adopted(state: Any, now_ns: int, slots: Any, kept: Any, answered: Any) -> None:
+def adopted(state: Any, now_ns: int, slots: Any, staying: Any, by_lane: Any, answered: Any) -> None:
     """A new plan is in place, its lanes empty: the queries in `slots` (oldest first) move in, then all look around.
 
-    `kept` holds the lane that a query stays in, or -1 where it is routed anew. Those in `answered` end.
+    `staying` holds the lane that a query stays in, or -1 where it is routed anew. Those in `answered` end. `by_lane`
+    holds the same slots as they stood in the lanes before: whoever keeps to that order is appended, not inserted.
     """
     s = state[0]
     s.now_ns = max(s.now_ns, now_ns)
     for slot in answered:
         answer_now(s, slot, s.now_ns)
     for place in range(len(slots)):
-        lane_index = kept[place]
-        enqueue(s, lane_index if lane_index != NONE else route_query(s, slots[place]), slots[place])
+        lane_index = staying[place]
+        if lane_index == NONE:
+            lane_index = route_query(s, slots[place])
+        queries(s)[slots[place]].lane = lane_index
+        lanes(s)[lane_index].length += 1  # which the route to the shortest lane looks at
+    for lane_index in range(s.lanes_count):
+        lanes(s)[lane_index].length = 0
+    for slot in by_lane:
+        enqueue(s, queries(s)[slot].lane, slot)
     for lane_index in range(s.lanes_count):
         refresh(s, lane_index, s.now_ns)
     for worker_index in range(s.workers_count):

@@ -14,6 +14,7 @@ import numba
 import numpy as np
 
 from stretto.core.outcome import OUTCOME_COUNT
+from stretto.core.plan import CELL
 from stretto.dispatch.compiled import compiled, pointer
 
 NEVER = 2**62  # a time that does not come
@@ -45,7 +46,6 @@ _ARRAYS = (
     "alias",
     "choices",
     "tables",
-    "cells",
     "floors",
     "works",
     "work_tickets",
@@ -241,8 +241,8 @@ ROUTE = np.dtype(
 )
 ALIAS = np.dtype([("keep", "f8"), ("other", "i8")], align=True)  # Walker's alias table, one entry per route lane
 CHOICE = np.dtype([("rate", "f8"), ("variant", "i8")], align=True)
-TABLE = np.dtype([("first", "i8"), ("queued", "i8"), ("slacks", "i8"), ("step_ns", "i8")], align=True)  # by lane, kind
-CELL = np.dtype([("variant", "i8"), ("batch", "i8")], align=True)
+# By lane and kind. The cells are those of the plan's Table, read in place; `layout.Memory` keeps them alive.
+TABLE = np.dtype([("cells_at", "u8"), ("queued", "i8"), ("slacks", "i8"), ("step_ns", "i8")], align=True)
 WORK = np.dtype(
     [("worker", "i8"), ("variant", "i8"), ("ticket_first", "i8"), ("ticket_count", "i8"), ("done", "i8")], align=True
 )
@@ -300,7 +300,6 @@ DTYPES: dict[str, np.dtype[Any]] = {
     "alias": ALIAS,
     "choices": CHOICE,
     "tables": TABLE,
-    "cells": CELL,
     "floors": np.dtype("f8"),
     "works": WORK,
     "work_tickets": np.dtype("i8"),
@@ -377,8 +376,8 @@ def tables(s: Any) -> Any:
 
 
 @compiled
-def cells(s: Any) -> Any:
-    return numba.carray(pointer(s.cells_at), (s.cells_count,), CELL)
+def cells(table: Any) -> Any:
+    return numba.carray(pointer(table.cells_at), (table.queued * table.slacks,), CELL)
 
 
 @compiled

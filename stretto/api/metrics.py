@@ -129,7 +129,7 @@ class Metrics:
             rates.add_metric([lane], rate)
         yield waiting
         yield rates
-        running = sum(int(each.dispatcher.memory.state["running"][0]) for each in engine.generations())
+        running = sum(each.dispatcher.running for each in engine.generations())
         yield _gauge("stretto_queries_running", "Queries in a running batch.", running)
         yield _gauge("stretto_requests_open", "Requests without an answer yet.", self._plane.open_requests)
         yield _gauge("stretto_workers_ready", "Workers that can serve.", engine.crew.ready_count)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from stretto.core import application, deployment, plan, profile, worker
+from stretto.core import application, deployment, estimates, plan, profile, worker
 from stretto.core.errors import StrettoError
 
 TYPES: dict[str, Any] = {
@@ -18,6 +18,7 @@ TYPES: dict[str, Any] = {
     for kind in (
         *(application.Application, application.Variant, deployment.Deployment, worker.Worker, profile.LatencyProfile),
         *(plan.Fixed, plan.ByLoad, plan.MostAccurate, plan.Table, plan.Tables, plan.Work, plan.Worklist),
+        estimates.Estimates,
         *(plan.Eager, plan.Accumulate, plan.Deferred, plan.AdaptiveCap, plan.Delays, plan.Lane, plan.Route, plan.Plan),
     )
 }

@@ -7,10 +7,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stretto.core.check import check_plan, check_routes
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
+from stretto.core.estimates import Estimates
 from stretto.core.outcome import OUTCOME_COUNT, Outcome
 from stretto.core.plan import Plan, Route
 from stretto.core.telemetry import Telemetry
@@ -18,6 +20,8 @@ from stretto.core.view import WaitingQuery
 from stretto.dispatch import adoption, events
 from stretto.dispatch.compiled import compiled
 from stretto.dispatch.correction import find_fastest
+from stretto.dispatch.estimates import read_estimates, take_estimates
+from stretto.dispatch.fleet import check_larger, enlarge, with_further_workers
 from stretto.dispatch.layout import (
     Memory,
     fill_worker_memory,
@@ -107,7 +111,7 @@ class Dispatcher:
         self.memory = Memory()
         lay_out_deployment(self.memory, deployment, correction)
         lay_out_slots(self.memory, FIRST_SLOTS)
-        self._kept: list[Decision] = []
+        self._undelivered: list[Decision] = []
         self._state = self.memory.state
         self._free_slots = self._state["free_slots"]
         self._decision_count = self._state["decision_count"]
@@ -124,14 +128,37 @@ class Dispatcher:
         self._install(now_ns, plan)
 
     def reroute(self, now_ns: int, routes: tuple[Route, ...]) -> None:
-        """The same plan with other routes, one per application, for queries to come. Those that wait stay in their lanes.
+        """The same plan with other routes, one per application, for queries to come.
 
-        For weights and targets that change often: lanes, queues, rates and caps are not touched.
+        For weights and targets that change often: lanes, queues, rates and caps are not touched, and who waits stays.
         """
         check_routes(routes, self.plan.lanes, self.deployment, self.plan.routes)
         self._empty_buffer()
         lay_out_routes(self.memory, routes)
         self.plan = replace(self.plan, routes=routes)
+        events.advance(self._state, now_ns)
+
+    def enlarge(self, now_ns: int, deployment: Deployment) -> None:
+        """The same deployment with further workers at its end, which are not there until they join.
+
+        Nothing is lost of what waits, runs or was measured. The plan in force does not know the new workers; the next
+        one may.
+        """
+        check_larger(self.deployment, deployment)
+        self._empty_buffer()
+        enlarge(self.memory, self.deployment, deployment, self.plan)
+        self.deployment = deployment
+        self.plan = replace(self.plan, **with_further_workers(self.plan, len(deployment.workers)))
+        _find_all_fastest(self._state)
+        events.advance(self._state, now_ns)
+
+    def inherit(self, now_ns: int, estimates: Estimates) -> None:
+        """Begin with what another deployment's dispatcher learned, where names, window and profiles are the same."""
+        if self.memory["submitted"].any():
+            raise StrettoError("a dispatcher that has seen queries has estimates of its own")
+        take_estimates(self.memory, self.deployment, self.plan, estimates)
+        self._empty_buffer()
+        _find_all_fastest(self._state)
         events.advance(self._state, now_ns)
 
     def submit(
@@ -206,11 +233,16 @@ class Dispatcher:
 
     def decisions(self) -> Sequence[Decision]:
         """Everything decided since the last call, in order."""
-        if self._decision_count[0] == 0 and not self._kept:
+        if not self.has_decisions:
             return ()
         self._collect()
-        kept, self._kept = self._kept, []
-        return kept
+        decisions, self._undelivered = self._undelivered, []
+        return decisions
+
+    @property
+    def has_decisions(self) -> bool:
+        """Whether `decisions` would return any."""
+        return bool(self._decision_count[0]) or bool(self._undelivered)
 
     def wake_at_ns(self) -> int | None:
         """When `advance` is next wanted; None: not before another event."""
@@ -223,25 +255,58 @@ class Dispatcher:
         rates = np.zeros(len(memory["meters"]))
         events.read_rates(self._state, now_ns, rates)
         counting_ns = np.where(memory["meters"]["first_ns"] < 0, 0, now_ns - memory["meters"]["first_ns"])
-        rows = memory["rows"].reshape(len(deployment.variants), len(deployment.kinds))
+        submitted, outcomes = self.counts()
+        is_measured = memory["rows"]["runs"].reshape(len(deployment.variants), -1) > 0
         return Telemetry(
             now_ns=now_ns,
             rates=rates[: self._applications] * 1e9,
             is_rated=counting_ns[: self._applications] >= self.plan.rate_window_ns,
-            submitted=memory["submitted"].copy(),
-            outcomes=memory["outcomes"].reshape(self._applications, OUTCOME_COUNT).copy(),
-            waiting=int(self._state["waiting"][0]),
-            running=int(self._state["running"][0]),
+            submitted=submitted,
+            outcomes=outcomes,
+            waiting=self.waiting_count,
+            running=self.running,
             lane_names=tuple(lane.name for lane in self.plan.lanes),
             lane_lengths=memory["lanes"]["length"].copy(),
             lane_rates=rates[self._applications :] * 1e9,
-            worker_busy_ns=memory["workers"]["busy_ns"].copy(),
+            worker_busy_ns=self.busy_ns(),
             worker_free_ns=memory["workers"]["free_ns"].copy(),
             worker_alive=memory["workers"]["alive"] != 0,
             worker_holds=memory["resident"]["loaded"].reshape(len(deployment.workers), -1) != 0,
-            latency_ratio=rows["ratio"].copy(),
-            is_measured=rows["runs"] > 0,
+            latency_ratio=self.latency_ratio(),
+            is_measured=is_measured,
         )
+
+    def estimates(self) -> Estimates:
+        """What was learned so far: rates, adaptive caps and corrected latencies."""
+        return read_estimates(self.memory, self.deployment, self.plan)
+
+    def counts(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Submitted by application, and ended by application and Outcome, since the dispatcher was made."""
+        outcomes = self.memory["outcomes"].reshape(self._applications, OUTCOME_COUNT)
+        return self.memory["submitted"].copy(), outcomes.copy()
+
+    def busy_ns(self) -> NDArray[np.int64]:
+        """How long each worker was busy with batches that have ended."""
+        return self.memory["workers"]["busy_ns"].copy()
+
+    def latency_ratio(self) -> NDArray[np.float64]:
+        """Measured over profiled latency, by variant and kind of worker."""
+        return self.memory["rows"]["ratio"].reshape(len(self.deployment.variants), -1).copy()
+
+    @property
+    def now_ns(self) -> int:
+        """The latest time that it was given."""
+        return int(self._state["now_ns"][0])
+
+    @property
+    def running(self) -> int:
+        """Queries in batches given to workers."""
+        return int(self._state["running"][0])
+
+    @property
+    def waiting_count(self) -> int:
+        """Queries in lanes."""
+        return int(self._state["waiting"][0])
 
     def waiting(self, theta_of: ThetaOf | None = None) -> tuple[WaitingQuery, ...]:
         """The queued queries, oldest first. `theta_of` tells what evidence the driver has of a query's class."""
@@ -306,16 +371,18 @@ class Dispatcher:
             first = int(record["first"])
             if kind == DecisionKind.RUN:
                 tickets = tuple(decided[first : first + int(record["count"])].tolist())
-                self._kept.append(Run(worker, variant, tickets, int(record["start_ns"]), int(record["expected_ns"])))
+                self._undelivered.append(
+                    Run(worker, variant, tickets, int(record["start_ns"]), int(record["expected_ns"]))
+                )
             elif kind == DecisionKind.DROP:
-                self._kept.append(Drop(int(decided[first]), Outcome(int(record["reason"]))))
+                self._undelivered.append(Drop(int(decided[first]), Outcome(int(record["reason"]))))
             elif kind == DecisionKind.ANSWER:
-                self._kept.append(Answer(int(decided[first])))
+                self._undelivered.append(Answer(int(decided[first])))
             elif kind == DecisionKind.LOAD:
                 start_ns, expected_ns = int(record["start_ns"]), int(record["expected_ns"])
-                self._kept.append(Load(worker, variant, start_ns, expected_ns, bool(record["alone"])))
+                self._undelivered.append(Load(worker, variant, start_ns, expected_ns, bool(record["alone"])))
             else:
-                self._kept.append(Unload(worker, variant))
+                self._undelivered.append(Unload(worker, variant))
         self._state["decision_count"] = 0
         self._state["tickets_named"] = 0
 

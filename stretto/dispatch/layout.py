@@ -116,9 +116,20 @@ def lay_out_deployment(memory: Memory, deployment: Deployment, correction: float
 
 def fill_worker_memory(memory: Memory, deployment: Deployment, worker: int) -> None:
     """The variants that a worker holds when it appears: those it names, or as many as fit in order of their number."""
-    owner = deployment.workers[worker]
     entries = memory["resident"][worker * len(deployment.variants) : (worker + 1) * len(deployment.variants)]
     entries["loaded"] = 0
+    entries["loaded"][list(_first_residents(deployment, worker))] = 1
+    _count_loads_wanted(memory, worker, entries)
+
+
+def first_residents(deployment: Deployment) -> tuple[tuple[int, ...], ...]:
+    """By worker, the variants that it holds when it appears."""
+    return tuple(_first_residents(deployment, worker) for worker in range(len(deployment.workers)))
+
+
+def _first_residents(deployment: Deployment, worker: int) -> tuple[int, ...]:
+    owner = deployment.workers[worker]
+    residents: list[int] = []
     held = peak = 0
     for number, variant in enumerate(deployment.variants):
         named = owner.resident is None or deployment.variant_label(number) in owner.resident
@@ -126,9 +137,9 @@ def fill_worker_memory(memory: Memory, deployment: Deployment, worker: int) -> N
             continue
         hungriest = max(peak, variant.dynamic_memory_bytes)
         if held + variant.memory_bytes + hungriest <= owner.memory_bytes:
-            entries[number]["loaded"] = 1
+            residents.append(number)
             held, peak = held + variant.memory_bytes, hungriest
-    _count_loads_wanted(memory, worker, entries)
+    return tuple(residents)
 
 
 def _count_loads_wanted(memory: Memory, worker: int, entries: NDArray[Any]) -> None:
@@ -150,10 +161,16 @@ def lay_out_slots(memory: Memory, slots: int) -> None:
     memory.put("links", links.ravel())
     memory.state["free_slot"] = had
     memory.state["free_slots"] += slots - had
-    workers, variants = len(memory["workers"]), int(memory.state["variants"][0])
+    lay_out_decisions(memory)
+
+
+def lay_out_decisions(memory: Memory) -> None:
+    """Room for all that one event can decide, with the number of slots and workers as it is."""
+    slots, workers = len(memory["queries"]), len(memory["workers"])
+    variants = int(memory.state["variants"][0])
     for name, size in (("decisions", slots + workers * (4 + variants)), ("decided", 2 * slots)):
         grown = np.zeros(size, dtype=DTYPES[name])
-        if before is not None:
+        if name in memory.arrays:
             grown[: len(memory[name])] = memory[name]
         memory.put(name, grown)
 

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from stretto.backends.of_variant import model_source
 from stretto.core.deployment import Deployment
 from stretto.core.errors import PlanError
-from stretto.core.outcome import OUTCOME_COUNT, Outcome
+from stretto.core.outcome import Outcome
 from stretto.core.plan import Plan
 from stretto.dispatch.dispatcher import Dispatcher
-from stretto.dispatch.layout import Memory, lay_out_deployment
+from stretto.dispatch.layout import first_residents
 from stretto.live.admission import with_doors
 from stretto.live.requests import Query, Request
 from stretto.live.shelf import ModelSpec
@@ -82,7 +82,7 @@ class Generation:
         self.accuracy = [variant.accuracy for variant in self.deployment.variants]
         self.names = [variant.name for variant in self.deployment.variants]
         self.moved = np.zeros(len(self.deployment.applications), np.int64)  # to a later generation
-        self._first_memory = first_memory(self.deployment)
+        self._first_memory = first_residents(self.deployment)
         self._handoff_ns: float = LEAST_HANDOFF_NS
         self._demands: list[Demand] = []
         self._numbers_of: dict[Demand, int] = {}
@@ -103,7 +103,7 @@ class Generation:
 
     def complete(self, plan: Plan) -> Plan:
         """With doors, with lanes for demands, and with the time that a batch takes from here to its worker."""
-        ratios = self.dispatcher.memory["rows"]["ratio"].reshape(len(self.deployment.variants), -1)
+        ratios = self.dispatcher.latency_ratio()
         whole = with_doors(with_demands(plan, self.deployment, self._demands), self.deployment, ratios)
         handoff_ns = round(min(max(HANDOFF_MARGIN * self._handoff_ns, LEAST_HANDOFF_NS), MOST_HANDOFF_NS))
         lanes = tuple(
@@ -160,20 +160,11 @@ class Generation:
 
     def counts(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Submitted and outcomes by application, without the queries that moved on."""
-        memory = self.dispatcher.memory
-        outcomes = memory["outcomes"].reshape(-1, OUTCOME_COUNT).copy()
+        submitted, outcomes = self.dispatcher.counts()
         outcomes[:, Outcome.DROPPED_CANCELLED] -= self.moved
-        return memory["submitted"] - self.moved, outcomes
+        return submitted - self.moved, outcomes
 
     @property
     def is_idle(self) -> bool:
         """Nothing waits and nothing runs."""
         return not self.queries
-
-
-def first_memory(deployment: Deployment) -> tuple[tuple[int, ...], ...]:
-    """The variants that each worker holds when it appears, as the dispatcher lays them out."""
-    memory = Memory()
-    lay_out_deployment(memory, deployment, 0.0)
-    loaded = memory["resident"]["loaded"].reshape(len(deployment.workers), len(deployment.variants))
-    return tuple(tuple(np.flatnonzero(row).tolist()) for row in loaded)

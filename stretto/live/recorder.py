@@ -12,9 +12,10 @@ import orjson
 from stretto.core import journal
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
+from stretto.core.estimates import Estimates
 from stretto.core.outcome import Outcome
 from stretto.core.plain import to_plain
-from stretto.core.plan import Plan
+from stretto.core.plan import Plan, Route
 from stretto.dispatch.dispatcher import Decision, Dispatcher, decision_as_list
 from stretto.live.engine import MakeDispatcher
 
@@ -35,6 +36,18 @@ class RecordedDispatcher(Dispatcher):
     def adopt(self, now_ns: int, plan: Plan) -> None:
         super().adopt(now_ns, plan)
         self._write([journal.ADOPT, self._number, now_ns, to_plain(plan)])
+
+    def reroute(self, now_ns: int, routes: tuple[Route, ...]) -> None:
+        super().reroute(now_ns, routes)
+        self._write([journal.REROUTE, self._number, now_ns, to_plain(routes)])
+
+    def enlarge(self, now_ns: int, deployment: Deployment) -> None:
+        super().enlarge(now_ns, deployment)
+        self._write([journal.ENLARGE, self._number, now_ns, to_plain(deployment)])
+
+    def inherit(self, now_ns: int, estimates: Estimates) -> None:
+        super().inherit(now_ns, estimates)
+        self._write([journal.INHERIT, self._number, now_ns, to_plain(estimates)])
 
     def submit(
         self,

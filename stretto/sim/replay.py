@@ -65,7 +65,7 @@ def replay(path: Path, progress: Callable[[float], None] | None = None) -> Repla
         if progress is not None and number % 1000 == 0:
             progress(share)
     for one in ones.values():
-        telemetry = one.dispatcher.telemetry(int(one.dispatcher.memory.state["now_ns"][0]))
+        telemetry = one.dispatcher.telemetry(one.dispatcher.now_ns)
         for outcome in Outcome:
             count = int(telemetry.outcomes[:, outcome].sum())
             result.outcomes[outcome.name.lower()] = result.outcomes.get(outcome.name.lower(), 0) + count
@@ -130,6 +130,12 @@ def _apply(kind: str, which: int, rest: list[Any], ones: dict[int, _One], number
         dispatcher.worker_left(now_ns, _whole(rest[1]))
     elif kind == journal.ADVANCE:
         dispatcher.advance(now_ns)
+    elif kind == journal.REROUTE:
+        dispatcher.reroute(now_ns, from_plain(rest[1]))
+    elif kind == journal.ENLARGE:
+        dispatcher.enlarge(now_ns, from_plain(rest[1]))
+    elif kind == journal.INHERIT:
+        dispatcher.inherit(now_ns, from_plain(rest[1]))
     else:
         dispatcher.adopt(now_ns, from_plain(rest[1]))
     one.decided += [decision_as_list(decision) for decision in dispatcher.decisions()]

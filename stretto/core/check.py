@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from stretto.core.deployment import Deployment
 from stretto.core.errors import PlanError
 from stretto.core.plan import (
@@ -36,22 +34,33 @@ def check_plan(plan: Plan, deployment: Deployment) -> None:
     names = [lane.name for lane in plan.lanes]
     if len(set(names)) != len(names):
         raise PlanError("two lanes have the same name")
-    if len(plan.routes) != len(deployment.applications):
-        raise PlanError(
-            f"the plan has {len(plan.routes)} routes for {len(deployment.applications)} applications; each needs one"
-        )
     if plan.rate_window_ns < 1000:
         raise PlanError("the rate window must be at least a microsecond")
     if not 0 <= plan.seed < 2**64:
         raise PlanError(f"the seed of the weighted routes is {plan.seed}; it must be between 0 and 2^64 - 1")
     for lane in plan.lanes:
         _check_lane(lane, deployment)
-    for application, route in zip(deployment.applications, plan.routes, strict=True):
-        _check_route(route, application.name, len(plan.lanes))
-    for number, route in enumerate(plan.routes):
-        for lane_number in (*route.lanes, *route.demands):
-            _check_serves(plan.lanes[lane_number], number, deployment)
+    check_routes(plan.routes, plan.lanes, deployment)
     _check_placement(plan, deployment)
+
+
+def check_routes(
+    routes: tuple[Route, ...], lanes: tuple[Lane, ...], deployment: Deployment, before: tuple[Route, ...] = ()
+) -> None:
+    """Raises PlanError where queries could not find a lane that answers them.
+
+    `before` are routes over the same lanes that passed already: where they led, that is not looked at once more.
+    """
+    if len(routes) != len(deployment.applications):
+        raise PlanError(
+            f"the plan has {len(routes)} routes for {len(deployment.applications)} applications; each needs one"
+        )
+    for application, route in zip(deployment.applications, routes, strict=True):
+        _check_route(route, application.name, len(lanes))
+    for number, route in enumerate(routes):
+        seen = {*before[number].lanes, *before[number].demands} if before else set()
+        for lane_number in {*route.lanes, *route.demands} - seen:
+            _check_serves(lanes[lane_number], number, deployment)
 
 
 def selected_variants(lane: Lane) -> tuple[int, ...]:
@@ -62,15 +71,11 @@ def selected_variants(lane: Lane) -> tuple[int, ...]:
         case ByLoad(_, variants) | MostAccurate(variants):
             return variants
         case Table():
-            return _table_variants(lane.select)
+            return lane.select.variants
         case Tables(tables):
-            return tuple(dict.fromkeys(variant for table in tables for variant in _table_variants(table)))
+            return tuple(dict.fromkeys(variant for table in tables for variant in table.variants))
         case Worklist(works, _):
             return tuple(dict.fromkeys(work.variant for work in works))
-
-
-def _table_variants(table: Table) -> tuple[int, ...]:
-    return tuple(int(variant) for variant in np.unique(table.variant) if variant >= 0)
 
 
 def _check_lane(lane: Lane, deployment: Deployment) -> None:
@@ -148,18 +153,8 @@ def _can_run(variant: int, worker: int, deployment: Deployment) -> bool:
 
 def _check_table(table: Table, lane: Lane, deployment: Deployment) -> None:
     where = f"the table of lane {lane.name}"
-    if table.variant.ndim != 2 or table.variant.shape != table.batch.shape or 0 in table.variant.shape:
-        raise PlanError(f"{where} needs variant and batch arrays of one shape (queued, slack)")
-    if table.slack_step_ns <= 0:
-        raise PlanError(f"{where} needs a slack step above zero")
-    if table.variant.min() < -1:
-        raise PlanError(f"{where} names variant {table.variant.min()}; -1 waits, others count from 0")
-    if table.variant.max() < 0:
-        raise PlanError(f"{where} always waits")
-    if (table.batch < 0).any() or (table.batch > MAX_BATCH_LIMIT).any():
-        raise PlanError(f"{where} has a batch outside 0 … {MAX_BATCH_LIMIT}")
-    if (table.variant[min(1, len(table.variant) - 1) :, 0] < 0).any():  # row 0 is asked only if there is no other
-        raise PlanError(f"{where} waits at the smallest slack, so a head could wait for ever")
+    if table.fault:
+        raise PlanError(f"{where} {table.fault}")
     if table.kind is not None and table.kind not in deployment.kinds:
         raise PlanError(f"{where} speaks for worker kind {table.kind}, which the deployment does not have")
 

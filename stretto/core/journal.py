@@ -9,7 +9,8 @@ JSON list a line.
     ["submit", g, now_ns, [application, deadline_ns, tag, client, class, priority, demand, more], ticket]
     ["cancel", g, now_ns, ticket, reason]      ["finished", g, now_ns, worker, ok, took_ns]
     ["joined" | "left", g, now_ns, worker]     ["advance", g, now_ns]       ["adopt", g, now_ns, plan]
-    ["classified", g, now_ns, ticket, class]
+    ["classified", g, now_ns, ticket, class]   ["reroute", g, now_ns, routes]
+    ["enlarge", g, now_ns, deployment]         ["inherit", g, now_ns, estimates]
     ["decided", g, [decision, …]]
     ["planned", g, now_ns, telemetry, conditions, waiting, policies, plan]
                                                            the planner was asked; waiting is null where it did not look,
@@ -29,6 +30,8 @@ SESSION = "session"
 MADE, SUBMIT, CANCEL, FINISHED = "made", "submit", "cancel", "finished"
 JOINED, LEFT, ADVANCE, ADOPT, DECIDED = "joined", "left", "advance", "adopt", "decided"
 CLASSIFIED, PLANNED, UNDER = "classified", "planned", "under"
+REROUTE, ENLARGE, INHERIT = "reroute", "enlarge", "inherit"
 EVENTS = (
-    *(SESSION, MADE, SUBMIT, CANCEL, FINISHED, CLASSIFIED, JOINED, LEFT, ADVANCE, ADOPT, DECIDED, PLANNED, UNDER),
+    *(SESSION, MADE, SUBMIT, CANCEL, FINISHED, CLASSIFIED, JOINED, LEFT, ADVANCE, ADOPT, REROUTE, ENLARGE, INHERIT),
+    *(DECIDED, PLANNED, UNDER),
 )

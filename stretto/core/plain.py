@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from stretto.core import application, conditions, deployment, plan, profile, telemetry, view, worker
+from stretto.core import application, conditions, deployment, estimates, plan, profile, telemetry, view, worker
 from stretto.core.errors import StrettoError
 
 TYPES: dict[str, Any] = {
@@ -18,7 +18,7 @@ TYPES: dict[str, Any] = {
     for kind in (
         *(application.Application, application.Variant, deployment.Deployment, worker.Worker, profile.LatencyProfile),
         *(plan.Fixed, plan.ByLoad, plan.MostAccurate, plan.Table, plan.Tables, plan.Work, plan.Worklist),
-        *(conditions.Conditions, conditions.Demand, telemetry.Telemetry, view.WaitingQuery),
+        *(conditions.Conditions, conditions.Demand, telemetry.Telemetry, view.WaitingQuery, estimates.Estimates),
         *(plan.Eager, plan.Accumulate, plan.Deferred, plan.AdaptiveCap, plan.Delays, plan.Lane, plan.Route, plan.Plan),
     )
 }

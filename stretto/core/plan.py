@@ -19,7 +19,9 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.core.profile import NS_PER_S
+from stretto.core.profile import MAX_BATCH_LIMIT, NS_PER_S
+
+CELL = np.dtype([("variant", "i4"), ("batch", "i4")])  # of a Table, as the dispatcher reads it
 
 
 class RouteRule(IntEnum):
@@ -110,12 +112,47 @@ class Table:
     """cell[n, slack // slack_step_ns] → variant (-1: wait) and batch (0: all queued). The last row and column hold on.
 
     `kind` is the kind of worker that the table speaks for; None speaks for every kind.
+
+    What a dispatcher needs of a table is prepared when the table is made, by the planner and in its time: `cells` is a
+    copy that nobody writes to, which the dispatcher reads in place; adopting a table costs nothing by its size.
     """
 
     slack_step_ns: int
     variant: NDArray[np.int32]
     batch: NDArray[np.int32]
     kind: str | None = None
+    cells: NDArray[np.void] = field(init=False, repr=False)  # variant and batch of each cell side by side, row by row
+    variants: tuple[int, ...] = field(init=False, repr=False)  # that its cells name
+    fault: str = field(init=False, repr=False)  # why nobody could follow it, as the end of a sentence; else empty
+
+    def __post_init__(self) -> None:
+        fault = _fault_of_table(self)
+        cells = np.empty(0 if fault else self.variant.size, dtype=CELL)
+        variants: tuple[int, ...] = ()
+        if not fault:
+            cells["variant"], cells["batch"] = self.variant.ravel(), self.batch.ravel()
+            variants = tuple(int(variant) for variant in np.unique(self.variant) if variant >= 0)
+        cells.flags.writeable = False
+        object.__setattr__(self, "cells", cells)
+        object.__setattr__(self, "variants", variants)
+        object.__setattr__(self, "fault", fault)
+
+
+def _fault_of_table(table: Table) -> str:
+    variant, batch = table.variant, table.batch
+    if variant.ndim != 2 or variant.shape != batch.shape or 0 in variant.shape:
+        return "needs variant and batch arrays of one shape (queued, slack)"
+    if table.slack_step_ns <= 0:
+        return "needs a slack step above zero"
+    if variant.min() < -1:
+        return f"names variant {variant.min()}; -1 waits, others count from 0"
+    if variant.max() < 0:
+        return "always waits"
+    if batch.min() < 0 or batch.max() > MAX_BATCH_LIMIT:
+        return f"has a batch outside 0 … {MAX_BATCH_LIMIT}"
+    if (variant[min(1, len(variant) - 1) :, 0] < 0).any():  # row 0 is asked only if there is no other
+        return "waits at the smallest slack, so a head could wait for ever"
+    return ""
 
 
 @dataclass(frozen=True)
@@ -205,7 +242,7 @@ class Delays:
     control_ns: int = 0  # d_ctrl: decision to worker
     data_ns: int = 0  # d_data: input transfer per query
     ahead_ns: int = 0  # a busy worker may be given its next batch this long before it is free
-    timer_ns: int = 0  # how late a timer may ring: deferred batches start so much earlier
+    timer_ns: int = 0  # how late a timer may ring: what a timer is to start, it starts so much earlier
 
     def of_batch_ns(self, batch: int) -> int:
         """Control and data delay of a batch."""

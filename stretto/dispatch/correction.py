@@ -68,3 +68,10 @@ def find_fastest(s: Any, lane_index: int) -> None:
                 lane.fastest_row = row
     if lane.fastest_row < 0:
         lane.fastest_ns = 0
+
+
+@compiled
+def find_all_fastest(s: Any) -> None:
+    """Of every lane."""
+    for lane_index in range(s.lanes_count):
+        find_fastest(s, lane_index)

@@ -3,32 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from stretto.core.check import check_plan
+from stretto.core.check import check_plan, check_routes
 from stretto.core.deployment import Deployment
-from stretto.core.errors import PlanError, StrettoError
+from stretto.core.errors import StrettoError
+from stretto.core.estimates import Estimates
 from stretto.core.outcome import OUTCOME_COUNT, Outcome
-from stretto.core.plan import Plan, RouteRule, Worklist
+from stretto.core.plan import Plan, Route
 from stretto.core.telemetry import Telemetry
 from stretto.core.view import WaitingQuery
-from stretto.dispatch import events
-from stretto.dispatch.layout import Memory, fill_worker_memory, lay_out_deployment, lay_out_plan, lay_out_slots
-from stretto.dispatch.records import NEVER, RATE_BUCKETS, DecisionKind, Status
+from stretto.dispatch import adoption, events
+from stretto.dispatch.estimates import read_estimates, take_estimates
+from stretto.dispatch.fleet import check_larger, enlarge, with_further_workers
+from stretto.dispatch.layout import (
+    Memory,
+    fill_worker_memory,
+    lay_out_deployment,
+    lay_out_plan,
+    lay_out_routes,
+    lay_out_slots,
+)
+from stretto.dispatch.records import NEVER, DecisionKind
 
 FIRST_SLOTS = 1024
 MAX_SLOTS = 2**26
-DEALING = (RouteRule.ROUND_ROBIN, RouteRule.SHORTEST, RouteRule.WEIGHTED)
 WAITING_COLUMNS = (
     *("application", "arrival_ns", "deadline_ns", "client", "query_class", "priority", "demand"),
     "tag",
 )  # as WaitingQuery has them, between its ticket and its theta
 ThetaOf = Callable[[int, int], tuple[float, ...] | None]  # by ticket and tag
 # Plain numbers, because a member of an enum would be another type to Numba.
-TIME_PASSED, FINISHED, WITHDRAWN, CLASSIFIED, WORKER_JOINED, WORKER_LEFT = (event.value for event in events.Event)
+TIME_PASSED, FINISHED, WITHDRAWN, CLASSIFIED, WORKER_JOINED, WORKER_LEFT, LEARNED = (
+    event.value for event in events.Event
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +107,7 @@ class Dispatcher:
         self.memory = Memory()
         lay_out_deployment(self.memory, deployment, correction)
         lay_out_slots(self.memory, FIRST_SLOTS)
-        self._kept: list[Decision] = []
+        self._undelivered: list[Decision] = []
         self._state = self.memory.state
         self._free_slots = self._state["free_slots"]
         self._decision_count = self._state["decision_count"]
@@ -108,8 +120,40 @@ class Dispatcher:
     def adopt(self, now_ns: int, plan: Plan) -> None:
         """Follow a new plan. Waiting queries move to their new lanes, running ones run on; lanes of one name keep λ."""
         check_plan(plan, self.deployment)
-        self._check_works(plan)
+        adoption.check_works(self.memory, self.deployment, plan)
         self._install(now_ns, plan)
+
+    def reroute(self, now_ns: int, routes: tuple[Route, ...]) -> None:
+        """The same plan with other routes, one per application, for queries to come.
+
+        For weights and targets that change often: lanes, queues, rates and caps are not touched, and who waits stays.
+        """
+        check_routes(routes, self.plan.lanes, self.deployment, self.plan.routes)
+        self._empty_buffer()
+        lay_out_routes(self.memory, routes)
+        self.plan = replace(self.plan, routes=routes)
+        events.report(self._state, TIME_PASSED, now_ns, 0, 0, 0)
+
+    def enlarge(self, now_ns: int, deployment: Deployment) -> None:
+        """The same deployment with further workers at its end, which are not there until they join.
+
+        Nothing is lost of what waits, runs or was measured. The plan in force does not know the new workers; the next
+        one may.
+        """
+        check_larger(self.deployment, deployment)
+        self._empty_buffer()
+        enlarge(self.memory, self.deployment, deployment, self.plan)
+        self.deployment = deployment
+        self.plan = replace(self.plan, **with_further_workers(self.plan, len(deployment.workers)))
+        events.report(self._state, LEARNED, now_ns, 0, 0, 0)
+
+    def inherit(self, now_ns: int, estimates: Estimates) -> None:
+        """Begin with what another deployment's dispatcher learned, where names, window and profiles are the same."""
+        if self.memory["submitted"].any():
+            raise StrettoError("a dispatcher that has seen queries has estimates of its own")
+        take_estimates(self.memory, self.deployment, self.plan, estimates)
+        self._empty_buffer()
+        events.report(self._state, LEARNED, now_ns, 0, 0, 0)
 
     def submit(
         self,
@@ -183,11 +227,16 @@ class Dispatcher:
 
     def decisions(self) -> Sequence[Decision]:
         """Everything decided since the last call, in order."""
-        if self._decision_count[0] == 0 and not self._kept:
+        if not self.has_decisions:
             return ()
         self._collect()
-        kept, self._kept = self._kept, []
-        return kept
+        decisions, self._undelivered = self._undelivered, []
+        return decisions
+
+    @property
+    def has_decisions(self) -> bool:
+        """Whether `decisions` would return any."""
+        return bool(self._decision_count[0]) or bool(self._undelivered)
 
     def wake_at_ns(self) -> int | None:
         """When `advance` is next wanted; None: not before another event."""
@@ -200,29 +249,62 @@ class Dispatcher:
         rates = np.zeros(len(memory["meters"]))
         events.read_rates(self._state, now_ns, rates)
         counting_ns = np.where(memory["meters"]["first_ns"] < 0, 0, now_ns - memory["meters"]["first_ns"])
-        rows = memory["rows"].reshape(len(deployment.variants), len(deployment.kinds))
+        submitted, outcomes = self.counts()
+        is_measured = memory["rows"]["runs"].reshape(len(deployment.variants), -1) > 0
         return Telemetry(
             now_ns=now_ns,
             rates=rates[: self._applications] * 1e9,
             is_rated=counting_ns[: self._applications] >= self.plan.rate_window_ns,
-            submitted=memory["submitted"].copy(),
-            outcomes=memory["outcomes"].reshape(self._applications, OUTCOME_COUNT).copy(),
-            waiting=int(self._state["waiting"][0]),
-            running=int(self._state["running"][0]),
+            submitted=submitted,
+            outcomes=outcomes,
+            waiting=self.waiting_count,
+            running=self.running,
             lane_names=tuple(lane.name for lane in self.plan.lanes),
             lane_lengths=memory["lanes"]["length"].copy(),
             lane_rates=rates[self._applications :] * 1e9,
-            worker_busy_ns=memory["workers"]["busy_ns"].copy(),
+            worker_busy_ns=self.busy_ns(),
             worker_free_ns=memory["workers"]["free_ns"].copy(),
             worker_alive=memory["workers"]["alive"] != 0,
             worker_holds=memory["resident"]["loaded"].reshape(len(deployment.workers), -1) != 0,
-            latency_ratio=rows["ratio"].copy(),
-            is_measured=rows["runs"] > 0,
+            latency_ratio=self.latency_ratio(),
+            is_measured=is_measured,
         )
+
+    def estimates(self) -> Estimates:
+        """What was learned so far: rates, adaptive caps and corrected latencies."""
+        return read_estimates(self.memory, self.deployment, self.plan)
+
+    def counts(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Submitted by application, and ended by application and Outcome, since the dispatcher was made."""
+        outcomes = self.memory["outcomes"].reshape(self._applications, OUTCOME_COUNT)
+        return self.memory["submitted"].copy(), outcomes.copy()
+
+    def busy_ns(self) -> NDArray[np.int64]:
+        """How long each worker was busy with batches that have ended."""
+        return self.memory["workers"]["busy_ns"].copy()
+
+    def latency_ratio(self) -> NDArray[np.float64]:
+        """Measured over profiled latency, by variant and kind of worker."""
+        return self.memory["rows"]["ratio"].reshape(len(self.deployment.variants), -1).copy()
+
+    @property
+    def now_ns(self) -> int:
+        """The latest time that it was given."""
+        return int(self._state["now_ns"][0])
+
+    @property
+    def running(self) -> int:
+        """Queries in batches given to workers."""
+        return int(self._state["running"][0])
+
+    @property
+    def waiting_count(self) -> int:
+        """Queries in lanes."""
+        return int(self._state["waiting"][0])
 
     def waiting(self, theta_of: ThetaOf | None = None) -> tuple[WaitingQuery, ...]:
         """The queued queries, oldest first. `theta_of` tells what evidence the driver has of a query's class."""
-        slots = self._waiting_slots()
+        slots = adoption.oldest_first(self.memory, adoption.slots_by_lane(self.memory))
         queries = self.memory["queries"][slots]
         tickets = ((queries["generation"] << 32) | slots).tolist()
         columns = (queries[name].tolist() for name in WAITING_COLUMNS)
@@ -251,96 +333,19 @@ class Dispatcher:
         if before is None or plan.seed != self.plan.seed:  # else the draws go on where they were
             memory.state["random"] = np.uint64(plan.seed)
         self._empty_buffer()
-        slots = self._waiting_slots()
-        answered = self._answered_slots(plan)
-        if len(answered):
-            slots = slots[~np.isin(slots, answered)]
-        kept = self._kept_lanes(slots, plan)
+        named = adoption.NamedQueries.of(memory, plan)
+        by_lane = adoption.slots_by_lane(memory)
+        if len(named.answered):
+            by_lane = by_lane[~np.isin(by_lane, named.answered)]
+        slots = adoption.oldest_first(memory, by_lane)
+        staying = adoption.staying_lanes(memory, slots, self.plan, plan)
         memory.state["waiting"] = 0
         lay_out_plan(memory, self.deployment, plan)
         if before is not None:
-            self._carry_over(before, self.plan, plan)
+            adoption.carry_over(memory, before, self.plan, plan)
         self.plan = plan
-        self._mark_works(plan)
-        events.adopted(self._state, now_ns, slots, kept, answered)
-
-    def _carry_over(self, before: dict[str, Any], old: Plan, new: Plan) -> None:
-        """Rates go on where the window is the same, of applications and of lanes that keep their name; so do caps."""
-        memory, first = self.memory, self._applications
-        numbers = {lane.name: number for number, lane in enumerate(old.lanes)}
-        pairs = [(numbers[lane.name], number) for number, lane in enumerate(new.lanes) if lane.name in numbers]
-        source, target = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
-        capped = (before["lanes"]["cap_target_ns"][source] > 0) & (memory["lanes"]["cap_target_ns"][target] > 0)
-        memory["lanes"]["cap"][target[capped]] = before["lanes"]["cap"][source[capped]]
-        if old.rate_window_ns != new.rate_window_ns:
-            return
-        source = np.concatenate([np.arange(first), first + source])
-        target = np.concatenate([np.arange(first), first + target])
-        memory["meters"][target] = before["meters"][source]
-        counts = memory["rate_counts"].reshape(-1, RATE_BUCKETS)
-        counts[target] = before["rate_counts"].reshape(-1, RATE_BUCKETS)[source]
-
-    def _answered_slots(self, plan: Plan) -> Any:
-        """The slots of waiting queries that the plan answers from their evidence, each once."""
-        worklists = [lane.select for lane in plan.lanes if isinstance(lane.select, Worklist)]
-        slots = [self._slot_of(ticket) for worklist in worklists for ticket in worklist.answers]
-        return np.unique(np.array([slot for slot in slots if slot >= 0], dtype=np.int64))
-
-    def _kept_lanes(self, slots: Any, plan: Plan) -> Any:
-        """For each waiting query the lane of the new plan that has the name of its lane, where its route still leads
-        there by turns or by chance; -1 where it must be routed anew. Dealing all of them out again would mix queues.
-        """
-        kept = np.full(len(slots), -1, dtype=np.int64)
-        if not len(slots):
-            return kept
-        numbers = {lane.name: number for number, lane in enumerate(plan.lanes)}
-        by_lane = [numbers.get(lane.name, -1) for lane in self.plan.lanes]
-        doors = [set(route.lanes) if route.rule in DEALING else set() for route in plan.routes]
-        queries = self.memory["queries"]
-        for place, slot in enumerate(slots):
-            lane, application = int(queries[slot]["lane"]), int(queries[slot]["application"])
-            if queries[slot]["demand"] < 0 and by_lane[lane] in doors[application]:
-                kept[place] = by_lane[lane]
-        return kept
-
-    def _check_works(self, plan: Plan) -> None:
-        """Refuses a pre-formed batch that would answer a query with another application's variant."""
-        queries, deployment = self.memory["queries"], self.deployment
-        for lane in plan.lanes:
-            for work in lane.select.works if isinstance(lane.select, Worklist) else ():
-                for ticket in work.tickets:
-                    slot = self._slot_of(ticket)
-                    if slot >= 0 and queries[slot]["application"] != deployment.application_of[work.variant]:
-                        name = deployment.applications[int(queries[slot]["application"])].name
-                        raise PlanError(
-                            f"lane {lane.name} puts a query of {name} into a batch of "
-                            f"{deployment.variant_label(work.variant)}"
-                        )
-
-    def _slot_of(self, ticket: int) -> int:
-        """The slot of a ticket whose query still waits, or -1."""
-        queries, slot = self.memory["queries"], ticket & 0xFFFFFFFF
-        if ticket < 0 or slot >= len(queries) or queries[slot]["generation"] != ticket >> 32:
-            return -1
-        return slot if queries[slot]["status"] == Status.WAITING else -1
-
-    def _mark_works(self, plan: Plan) -> None:
-        """Write into each query which work holds it; a query named twice belongs to the last."""
-        queries = self.memory["queries"]
-        queries["work"] = -1
-        number = 0
-        for lane in plan.lanes:
-            for work in lane.select.works if isinstance(lane.select, Worklist) else ():
-                for ticket in work.tickets:
-                    slot = self._slot_of(ticket)
-                    if slot >= 0:
-                        queries[slot]["work"] = number
-                number += 1
-
-    def _waiting_slots(self) -> Any:
-        queries = self.memory["queries"]
-        slots = np.flatnonzero(queries["status"] == Status.WAITING)
-        return slots[np.argsort(queries["sequence"][slots], kind="stable")].astype(np.int64)
+        adoption.mark_works(memory, slots, named)
+        events.adopted(self._state, now_ns, slots, staying, by_lane, named.answered)
 
     def _check_worker(self, worker: int) -> None:
         if not 0 <= worker < len(self.deployment.workers):
@@ -359,16 +364,18 @@ class Dispatcher:
             first = int(record["first"])
             if kind == DecisionKind.RUN:
                 tickets = tuple(decided[first : first + int(record["count"])].tolist())
-                self._kept.append(Run(worker, variant, tickets, int(record["start_ns"]), int(record["expected_ns"])))
+                self._undelivered.append(
+                    Run(worker, variant, tickets, int(record["start_ns"]), int(record["expected_ns"]))
+                )
             elif kind == DecisionKind.DROP:
-                self._kept.append(Drop(int(decided[first]), Outcome(int(record["reason"]))))
+                self._undelivered.append(Drop(int(decided[first]), Outcome(int(record["reason"]))))
             elif kind == DecisionKind.ANSWER:
-                self._kept.append(Answer(int(decided[first])))
+                self._undelivered.append(Answer(int(decided[first])))
             elif kind == DecisionKind.LOAD:
                 start_ns, expected_ns = int(record["start_ns"]), int(record["expected_ns"])
-                self._kept.append(Load(worker, variant, start_ns, expected_ns, bool(record["alone"])))
+                self._undelivered.append(Load(worker, variant, start_ns, expected_ns, bool(record["alone"])))
             else:
-                self._kept.append(Unload(worker, variant))
+                self._undelivered.append(Unload(worker, variant))
         self._state["decision_count"] = 0
         self._state["tickets_named"] = 0
 

@@ -16,7 +16,7 @@ from stretto.core.compiled import compiled
 from stretto.core.outcome import Outcome
 from stretto.core.plan import Late, RouteRule
 from stretto.dispatch.batches import end_front_batch, finish_batch
-from stretto.dispatch.correction import find_fastest
+from stretto.dispatch.correction import find_all_fastest
 from stretto.dispatch.late import can_make_it, would_be_late
 from stretto.dispatch.ledger import (
     announce_drop,
@@ -46,6 +46,7 @@ class Event(IntEnum):
     CLASSIFIED = 3
     WORKER_JOINED = 4
     WORKER_LEFT = 5
+    LEARNED = 6  # latencies are others now
 
 
 @compiled
@@ -268,25 +269,34 @@ def report(state: Any, event: int, now_ns: int, subject: int, value: int, took_n
     elif event == Event.WORKER_LEFT:
         worker_left(state, now_ns, subject)
     else:
+        if event == Event.LEARNED:
+            find_all_fastest(state[0])
         advance(state, now_ns)
     return True
 
 
 @compiled
-def adopted(state: Any, now_ns: int, slots: Any, kept: Any, answered: Any) -> None:
+def adopted(state: Any, now_ns: int, slots: Any, staying: Any, by_lane: Any, answered: Any) -> None:
     """A new plan is in place, its lanes empty: the queries in `slots` (oldest first) move in, then all look around.
 
-    `kept` holds the lane that a query stays in, or -1 where it is routed anew. Those in `answered` end.
+    `staying` holds the lane that a query stays in, or -1 where it is routed anew. Those in `answered` end. `by_lane`
+    holds the same slots as they stood in the lanes before: whoever keeps to that order is appended, not inserted.
     """
     s = state[0]
     s.now_ns = max(s.now_ns, now_ns)
-    for lane_index in range(s.lanes_count):
-        find_fastest(s, lane_index)
+    find_all_fastest(s)
     for slot in answered:
         answer_now(s, slot, s.now_ns)
     for place in range(len(slots)):
-        lane_index = kept[place]
-        enqueue(s, lane_index if lane_index != NONE else route_query(s, slots[place]), slots[place])
+        lane_index = staying[place]
+        if lane_index == NONE:
+            lane_index = route_query(s, slots[place])
+        queries(s)[slots[place]].lane = lane_index
+        lanes(s)[lane_index].length += 1  # which the route to the shortest lane looks at
+    for lane_index in range(s.lanes_count):
+        lanes(s)[lane_index].length = 0
+    for slot in by_lane:
+        enqueue(s, queries(s)[slot].lane, slot)
     for lane_index in range(s.lanes_count):
         refresh(s, lane_index, s.now_ns)
     for worker_index in range(s.workers_count):

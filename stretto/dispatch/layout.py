@@ -27,6 +27,7 @@ from stretto.core.plan import (
     Worklist,
 )
 from stretto.core.profile import Quantile
+from stretto.dispatch.alias import alias_table, as_shares
 from stretto.dispatch.queue import LISTS
 from stretto.dispatch.records import DTYPES, IN_FLIGHT, LANE, LEVELS, NEVER, OUTCOMES, RATE_BUCKETS, STATE
 
@@ -43,6 +44,7 @@ RELEASE_RULES: dict[type, ReleaseRule] = {
     Accumulate: ReleaseRule.ACCUMULATE,
     Deferred: ReleaseRule.DEFERRED,
 }
+LANE_FIELDS = LANE.names or ()
 QUANTILE_SHARE = {Quantile.MEAN: 0.0, Quantile.P50: 0.5, Quantile.P95: 0.95, Quantile.P99: 0.99}
 
 
@@ -52,6 +54,7 @@ class Memory:
     def __init__(self) -> None:
         self.state: NDArray[Any] = np.zeros(1, dtype=STATE)
         self.arrays: dict[str, NDArray[Any]] = {}
+        self.cells: list[NDArray[Any]] = []  # of the plan's tables, whose addresses stand in `tables`
 
     def put(self, name: str, array: NDArray[Any]) -> None:
         """Install an array under a name; the one before is released."""
@@ -113,9 +116,20 @@ def lay_out_deployment(memory: Memory, deployment: Deployment, correction: float
 
 def fill_worker_memory(memory: Memory, deployment: Deployment, worker: int) -> None:
     """The variants that a worker holds when it appears: those it names, or as many as fit in order of their number."""
-    owner = deployment.workers[worker]
     entries = memory["resident"][worker * len(deployment.variants) : (worker + 1) * len(deployment.variants)]
     entries["loaded"] = 0
+    entries["loaded"][list(_first_residents(deployment, worker))] = 1
+    _count_loads_wanted(memory, worker, entries)
+
+
+def first_residents(deployment: Deployment) -> tuple[tuple[int, ...], ...]:
+    """By worker, the variants that it holds when it appears."""
+    return tuple(_first_residents(deployment, worker) for worker in range(len(deployment.workers)))
+
+
+def _first_residents(deployment: Deployment, worker: int) -> tuple[int, ...]:
+    owner = deployment.workers[worker]
+    residents: list[int] = []
     held = peak = 0
     for number, variant in enumerate(deployment.variants):
         named = owner.resident is None or deployment.variant_label(number) in owner.resident
@@ -123,9 +137,9 @@ def fill_worker_memory(memory: Memory, deployment: Deployment, worker: int) -> N
             continue
         hungriest = max(peak, variant.dynamic_memory_bytes)
         if held + variant.memory_bytes + hungriest <= owner.memory_bytes:
-            entries[number]["loaded"] = 1
+            residents.append(number)
             held, peak = held + variant.memory_bytes, hungriest
-    _count_loads_wanted(memory, worker, entries)
+    return tuple(residents)
 
 
 def _count_loads_wanted(memory: Memory, worker: int, entries: NDArray[Any]) -> None:
@@ -147,35 +161,32 @@ def lay_out_slots(memory: Memory, slots: int) -> None:
     memory.put("links", links.ravel())
     memory.state["free_slot"] = had
     memory.state["free_slots"] += slots - had
-    workers, variants = len(memory["workers"]), int(memory.state["variants"][0])
+    lay_out_decisions(memory)
+
+
+def lay_out_decisions(memory: Memory) -> None:
+    """Room for all that one event can decide, with the number of slots and workers as it is."""
+    slots, workers = len(memory["queries"]), len(memory["workers"])
+    variants = int(memory.state["variants"][0])
     for name, size in (("decisions", slots + workers * (4 + variants)), ("decided", 2 * slots)):
         grown = np.zeros(size, dtype=DTYPES[name])
-        if before is not None:
+        if name in memory.arrays:
             grown[: len(memory[name])] = memory[name]
         memory.put(name, grown)
 
 
 def lay_out_plan(memory: Memory, deployment: Deployment, plan: Plan) -> None:
     """The lanes, empty, and everything that the rules look up. The caller carries estimates over."""
-    count, kinds = len(plan.lanes), len(deployment.kinds)
-    lanes = np.zeros(count, dtype=LANE)
+    count = len(plan.lanes)
     parts: dict[str, list[Any]] = {
-        name: [] for name in ("lane_kinds", "lane_workers", "choices", "cells", "floors", "works", "work_tickets")
+        name: [] for name in ("lane_kinds", "lane_workers", "choices", "floors", "works", "work_tickets")
     }
-    tables = np.zeros(count * kinds, dtype=DTYPES["tables"])
-    words = int(memory.state["member_words"][0])
-    members = np.zeros((count, words), dtype=np.uint64)
-    for number, lane in enumerate(plan.lanes):
-        _lay_out_lane(lanes[number], lane, deployment, parts)
-        _lay_out_tables(tables[number * kinds : (number + 1) * kinds], lane, deployment, parts["cells"])
-        for worker in lane.workers:
-            members[number, worker >> 6] |= np.uint64(1) << np.uint64(worker & 63)
-        lanes[number]["alive"] = int(memory["workers"]["alive"][list(lane.workers)].sum())
-    memory.put("lanes", lanes)
-    memory.put("members", members.ravel())
-    memory.put("tables", tables)
+    lanes = np.array([_lane_record(lane, deployment, parts) for lane in plan.lanes], dtype=LANE)
     for name, values in parts.items():
-        memory.put(name, np.concatenate(values) if name == "cells" and values else np.array(values, dtype=DTYPES[name]))
+        memory.put(name, np.array(values, dtype=DTYPES[name]))
+    memory.put("lanes", lanes)
+    _lay_out_crews(memory, plan)
+    lay_out_tables(memory, deployment, plan)
     meters = np.zeros(len(deployment.applications) + count, dtype=DTYPES["meters"])
     meters["first_ns"] = -1
     memory.put("meters", meters)
@@ -184,8 +195,7 @@ def lay_out_plan(memory: Memory, deployment: Deployment, plan: Plan) -> None:
     memory.put("heap", np.arange(count, dtype=np.int64))
     memory.put("heap_place", np.arange(count, dtype=np.int64))
     memory.put("heap_key", np.full(count, NEVER, dtype=np.int64))
-    _lay_out_routes(memory, plan.routes)
-    _lay_out_worker_lanes(memory, plan)
+    lay_out_routes(memory, plan.routes)
     state = memory.state
     state["wake_ns"] = NEVER
     state["lane_choice"] = plan.lane_choice
@@ -195,30 +205,40 @@ def lay_out_plan(memory: Memory, deployment: Deployment, plan: Plan) -> None:
         _lay_out_placement(memory, deployment, plan.placement)
 
 
-def _lay_out_lane(record: Any, lane: Lane, deployment: Deployment, parts: dict[str, list[Any]]) -> None:
-    release = lane.release
-    record["order"], record["late"], record["worker_choice"] = lane.order, lane.late, lane.worker_choice
-    record["select"], record["release"] = SELECT_RULES[type(lane.select)], RELEASE_RULES[type(release)]
-    record["may_load"], record["capacity"], record["max_batch"] = lane.may_load, lane.capacity, release.max_batch
+def _lane_record(lane: Lane, deployment: Deployment, parts: dict[str, list[Any]]) -> tuple[Any, ...]:
+    """The lane as its record has it. What has no fixed number of entries goes to the end of its part."""
+    release, delays, cap = lane.release, lane.delays, lane.release.adaptive_cap
+    record: dict[str, Any] = {
+        "order": lane.order,
+        "select": SELECT_RULES[type(lane.select)],
+        "release": RELEASE_RULES[type(release)],
+        "late": lane.late,
+        "worker_choice": lane.worker_choice,
+        "may_load": lane.may_load,
+        "capacity": lane.capacity,
+        "max_batch": release.max_batch,
+        "control_ns": delays.control_ns,
+        "data_ns": delays.data_ns,
+        "ahead_ns": delays.ahead_ns,
+        "timer_ns": delays.timer_ns,
+    }
+    record["head_ns"] = record["release_ns"] = record["later_ns"] = record["rank_ns"] = NEVER
     if isinstance(release, Accumulate):
         record["min_batch"], record["timeout_ns"] = release.min_batch, release.timeout_ns
     if isinstance(release, Deferred):
         record["when_gathered"] = release.when_gathered
-    for name in ("control_ns", "data_ns", "ahead_ns", "timer_ns"):
-        record[name] = getattr(lane.delays, name)
-    if release.adaptive_cap is not None:
-        cap = release.adaptive_cap
+    if cap is not None:
         record["cap_target_ns"], record["cap_step"] = cap.target_ns, cap.step
         record["cap_backoff"], record["cap"] = cap.backoff, cap.start
     variants = selected_variants(lane)
     rates = lane.select.rates if isinstance(lane.select, ByLoad) else (np.inf,) * len(variants)
     works = lane.select.works if isinstance(lane.select, Worklist) else ()
-    kinds = dict.fromkeys(deployment.kinds.index(deployment.workers[worker].kind) for worker in lane.workers)
+    kinds = dict.fromkeys(deployment.workers[worker].kind for worker in lane.workers)
     for first, size, name, values in (
         ("choice_first", "choice_count", "choices", list(zip(rates, variants, strict=True))),
-        ("floor_first", "floor_count", "floors", list(release.floor_rates)),
-        ("kind_first", "kind_count", "lane_kinds", [(kind, -1, 0, 0) for kind in kinds]),
-        ("worker_first", "worker_count", "lane_workers", list(lane.workers)),
+        ("floor_first", "floor_count", "floors", release.floor_rates),
+        ("kind_first", "kind_count", "lane_kinds", [(deployment.kinds.index(kind), -1, 0, 0) for kind in kinds]),
+        ("worker_first", "worker_count", "lane_workers", lane.workers),
     ):
         record[first], record[size] = len(parts[name]), len(values)
         parts[name].extend(values)
@@ -226,70 +246,63 @@ def _lay_out_lane(record: Any, lane: Lane, deployment: Deployment, parts: dict[s
     for work in works:
         parts["works"].append((work.worker, work.variant, len(parts["work_tickets"]), len(work.tickets), 0))
         parts["work_tickets"].extend(work.tickets)
-    record["head_ns"] = record["release_ns"] = record["later_ns"] = record["rank_ns"] = NEVER
+    return tuple(record.get(name, 0) for name in LANE_FIELDS)
 
 
-def _lay_out_tables(records: Any, lane: Lane, deployment: Deployment, cells: list[Any]) -> None:
-    select = lane.select
-    for table in (select,) if isinstance(select, Table) else select.tables if isinstance(select, Tables) else ():
-        first = sum(map(len, cells))
-        block = np.empty(table.variant.size, dtype=DTYPES["cells"])
-        block["variant"], block["batch"] = table.variant.ravel(), table.batch.ravel()
-        cells.append(block)
-        for number, kind in enumerate(deployment.kinds):
-            if table.kind is None or table.kind == kind:
-                records[number] = (first, *table.variant.shape, table.slack_step_ns)
+def _lay_out_crews(memory: Memory, plan: Plan) -> None:
+    """Which workers serve a lane, as bits and as a count of those alive, and which lanes a worker serves."""
+    workers, words = memory["workers"], int(memory.state["member_words"][0])
+    lane = np.repeat(np.arange(len(plan.lanes)), [len(lane.workers) for lane in plan.lanes])
+    worker = memory["lane_workers"]  # lane by lane
+    members = np.zeros((len(plan.lanes), words), dtype=np.uint64)
+    np.bitwise_or.at(members, (lane, worker >> 6), np.uint64(1) << (worker & 63).astype(np.uint64))
+    memory.put("members", members.ravel())
+    memory["lanes"]["alive"] = np.bincount(lane, weights=workers["alive"][worker])
+    counts = np.bincount(worker, minlength=len(workers))
+    workers["lane_count"] = counts
+    workers["lane_first"] = np.cumsum(counts) - counts
+    workers["lane_cursor"] %= np.maximum(1, counts)
+    memory.put("worker_lanes", lane[np.argsort(worker, kind="stable")])
 
 
-def _lay_out_routes(memory: Memory, plan_routes: tuple[Route, ...]) -> None:
-    routes = np.zeros(len(plan_routes), dtype=DTYPES["routes"])
+def lay_out_tables(memory: Memory, deployment: Deployment, plan: Plan) -> None:
+    """Where the cells of each lane's table stand, by kind of worker."""
+    records = np.zeros((len(plan.lanes), len(deployment.kinds)), dtype=DTYPES["tables"])
+    cells: list[NDArray[Any]] = []
+    for number, lane in enumerate(plan.lanes):
+        select = lane.select
+        for table in (select,) if isinstance(select, Table) else select.tables if isinstance(select, Tables) else ():
+            cells.append(table.cells)
+            entry = (table.cells.ctypes.data, *table.variant.shape, table.slack_step_ns)
+            for kind, name in enumerate(deployment.kinds):
+                if table.kind is None or table.kind == name:
+                    records[number, kind] = entry
+    memory.put("tables", records.ravel())
+    memory.cells = cells
+
+
+def lay_out_routes(memory: Memory, plan_routes: tuple[Route, ...]) -> None:
+    """The routes, one per application; a round goes on where it was, or many plans would favour the first lane."""
+    records: list[tuple[int, ...]] = []
     lanes: list[int] = []
     targets: list[int] = []
-    alias: list[tuple[float, int]] = []
-    before = memory.arrays.get("routes")
-    for number, route in enumerate(plan_routes):
-        # A round goes on where it was, or many plans in a row would favour the first lane.
-        cursor = 0 if before is None else int(before[number]["cursor"]) % len(route.lanes)
+    cursors = memory["routes"]["cursor"].tolist() if "routes" in memory.arrays else [0] * len(plan_routes)
+    for route, cursor in zip(plan_routes, cursors, strict=True):
         numbers = (len(lanes), len(route.lanes), len(targets), len(route.targets))
-        routes[number] = (route.rule, *numbers, len(targets) + len(route.targets), len(route.demands), cursor)
+        demands = (len(targets) + len(route.targets), len(route.demands))
+        records.append((route.rule, *numbers, *demands, cursor % len(route.lanes)))
         lanes.extend(route.lanes)
         targets.extend((*route.targets, *route.demands))
-        weights = route.weights if route.rule is RouteRule.WEIGHTED else (1.0,) * len(route.lanes)
-        alias.extend(alias_table(weights))
-    memory.put("routes", routes)
+    alias = np.zeros(len(lanes), dtype=DTYPES["alias"])
+    for route, record in zip(plan_routes, records, strict=True):
+        if route.rule is RouteRule.WEIGHTED:
+            shares = as_shares(np.array(route.weights, dtype=np.float64))
+            entries = alias[record[1] : record[1] + len(shares)]
+            entries["keep"], entries["other"] = alias_table(shares)
+    memory.put("routes", np.array(records, dtype=DTYPES["routes"]))
     memory.put("route_lanes", np.array(lanes, dtype=np.int64))
     memory.put("route_targets", np.array(targets, dtype=np.int64))
-    memory.put("alias", np.array(alias, dtype=DTYPES["alias"]))
-
-
-def alias_table(weights: tuple[float, ...]) -> list[tuple[float, int]]:
-    """Walker's table: column i keeps its own number with probability `keep`, else gives `other`."""
-    count = len(weights)
-    share = [weight * count / sum(weights) for weight in weights]
-    table = [(1.0, column) for column in range(count)]
-    small = [column for column in range(count) if share[column] < 1]
-    large = [column for column in range(count) if share[column] >= 1]
-    while small and large:
-        poor, rich = small.pop(), large[-1]
-        table[poor] = (share[poor], rich)
-        share[rich] -= 1 - share[poor]
-        if share[rich] < 1:
-            small.append(large.pop())
-    return table
-
-
-def _lay_out_worker_lanes(memory: Memory, plan: Plan) -> None:
-    by_worker: list[list[int]] = [[] for _ in memory["workers"]]
-    for number, lane in enumerate(plan.lanes):
-        for worker in lane.workers:
-            by_worker[worker].append(number)
-    flat: list[int] = []
-    for worker, numbers in enumerate(by_worker):
-        record = memory["workers"][worker]
-        record["lane_first"], record["lane_count"] = len(flat), len(numbers)
-        record["lane_cursor"] %= max(1, len(numbers))
-        flat.extend(numbers)
-    memory.put("worker_lanes", np.array(flat, dtype=np.int64))
+    memory.put("alias", alias)
 
 
 def _lay_out_placement(memory: Memory, deployment: Deployment, placement: tuple[tuple[int, ...], ...]) -> None:

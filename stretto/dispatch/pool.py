@@ -133,7 +133,9 @@ def find_idle(s: Any, lane_index: int) -> int:
 
 @compiled
 def find_early(s: Any, lane_index: int) -> tuple[int, int]:
-    """The busy worker that is free first, and when it may be given its next batch: as long before as delay or ahead."""
+    """The busy worker that is free first, and when it may be given its next batch: before that by delay or look-ahead,
+    and by what a timer may be late.
+    """
     lane = lanes(s)[lane_index]
     if lane.control_ns + lane.data_ns + lane.ahead_ns == 0:
         return NONE, NEVER
@@ -151,7 +153,7 @@ def find_early(s: Any, lane_index: int) -> tuple[int, int]:
     if chosen == NONE:
         return NONE, NEVER
     size = lane_kinds(s)[kind_entry(s, lane, workers(s)[chosen].kind)].size
-    return chosen, chosen_ns - max(delay_ns(lane, size), lane.ahead_ns)
+    return chosen, chosen_ns - max(delay_ns(lane, size), lane.ahead_ns) - lane.timer_ns
 
 
 @compiled

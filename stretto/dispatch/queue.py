@@ -129,6 +129,19 @@ def next_in(s: Any, which: int, slot: int) -> int:
 
 
 @compiled
+def collect_waiting(state: Any, slots: Any) -> None:
+    """The slots of all queries in lanes, lane by lane, into `slots`, which has room for just those."""
+    s = state[0]
+    place = 0
+    for lane in range(s.lanes_count):
+        slot = first_in(s, lane, ORDER)
+        while slot != NONE:
+            slots[place] = slot
+            place += 1
+            slot = next_in(s, ORDER, slot)
+
+
+@compiled
 def has_deadline_list(lane: Any) -> bool:
     return lane.order != Order.EARLIEST_DEADLINE and (
         lane.late == Late.DROP_WHEN_INFEASIBLE or lane.release == ReleaseRule.DEFERRED

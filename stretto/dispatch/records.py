@@ -12,7 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from stretto.core.compiled import compiled
 from stretto.core.outcome import OUTCOME_COUNT
+from stretto.core.plan import CELL
 from stretto.dispatch.arrays import array_in, array_of
 
 NEVER = 2**62  # a time that does not come
@@ -44,7 +46,6 @@ _ARRAYS = (
     "alias",
     "choices",
     "tables",
-    "cells",
     "floors",
     "works",
     "work_tickets",
@@ -240,8 +241,8 @@ ROUTE = np.dtype(
 )
 ALIAS = np.dtype([("keep", "f8"), ("other", "i8")], align=True)  # Walker's alias table, one entry per route lane
 CHOICE = np.dtype([("rate", "f8"), ("variant", "i8")], align=True)
-TABLE = np.dtype([("first", "i8"), ("queued", "i8"), ("slacks", "i8"), ("step_ns", "i8")], align=True)  # by lane, kind
-CELL = np.dtype([("variant", "i8"), ("batch", "i8")], align=True)
+# By lane and kind. The cells are those of the plan's Table, read in place; `layout.Memory` keeps them alive.
+TABLE = np.dtype([("cells_at", "u8"), ("queued", "i8"), ("slacks", "i8"), ("step_ns", "i8")], align=True)
 WORK = np.dtype(
     [("worker", "i8"), ("variant", "i8"), ("ticket_first", "i8"), ("ticket_count", "i8"), ("done", "i8")], align=True
 )
@@ -299,7 +300,6 @@ DTYPES: dict[str, np.dtype[Any]] = {
     "alias": ALIAS,
     "choices": CHOICE,
     "tables": TABLE,
-    "cells": CELL,
     "floors": np.dtype("f8"),
     "works": WORK,
     "work_tickets": np.dtype("i8"),
@@ -327,10 +327,16 @@ routes = array_in("routes", ROUTE)
 alias = array_in("alias", ALIAS)
 choices = array_in("choices", CHOICE)
 tables = array_in("tables", TABLE)
-cells = array_in("cells", CELL)
+cells_at = array_of(CELL)
 works = array_in("works", WORK)
 decisions = array_in("decisions", DECISION)
 int64s = array_of(np.int64)
 uint64s = array_of(np.uint64)
 float64s = array_of(np.float64)
 as_int64: Any = np.int64  # one integer type everywhere, so that each rule is compiled once; to mypy it is no int
+
+
+@compiled
+def cells(table: Any) -> Any:
+    """The cells of a table, where its maker laid them out."""
+    return cells_at(table.cells_at, table.queued * table.slacks)

@@ -23,12 +23,19 @@ def delay_ns(lane: Any, size: int) -> int:
 
 
 @compiled
-def accumulated_ns(s: Any, lane_index: int, limit: int, now_ns: int) -> int:
-    """Now if enough are gathered, else when the head has waited long enough."""
+def accumulated_ns(s: Any, lane_index: int, row: int, size: int, limit: int, now_ns: int) -> int:
+    """Now if enough are gathered, else when the head has waited long enough.
+
+    Where timers may be late, no batch that can still end in time waits longer than a late timer would let it.
+    """
     lane = lanes(s)[lane_index]
     if lane.length >= min(lane.min_batch, limit):
         return now_ns
-    return queries(s)[first_in(s, lane_index, ORDER)].arrival_ns + lane.timeout_ns
+    release = queries(s)[first_in(s, lane_index, ORDER)].arrival_ns + lane.timeout_ns
+    latest = lane.head_ns - latency_ns(s, row, size) - delay_ns(lane, size)
+    if lane.timer_ns > 0 and latest >= now_ns:
+        release = min(release, latest - lane.timer_ns)
+    return release
 
 
 @compiled
@@ -62,5 +69,5 @@ def candidate(s: Any, lane_index: int, kind: int, worker: int, now_ns: int) -> t
     if lane.release == ReleaseRule.DEFERRED:
         return variant, size, deferred_ns(s, lane_index, row, size, limit, now_ns), rank
     if lane.release == ReleaseRule.ACCUMULATE:
-        return variant, size, accumulated_ns(s, lane_index, limit, now_ns), rank
+        return variant, size, accumulated_ns(s, lane_index, row, size, limit, now_ns), rank
     return variant, size, now_ns, rank

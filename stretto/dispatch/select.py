@@ -13,6 +13,7 @@ from stretto.dispatch.queue import NONE, ORDER, first_in, next_in
 from stretto.dispatch.rates import lane_meter
 from stretto.dispatch.records import (
     NEVER,
+    as_int64,
     cells,
     choices,
     int64s,
@@ -160,14 +161,18 @@ def from_table(s: Any, lane_index: int, kind: int, worker: int, now_ns: int) -> 
     slack = queries(s)[first_in(s, lane_index, ORDER)].deadline_ns - now_ns
     queued = min(lane.length, table.queued - 1)
     column = min(max(slack, 0) // table.step_ns, table.slacks - 1)
-    cell = cells(s)[table.first + queued * table.slacks + column]
-    variant = cell.variant
+    # What would start while a timer may still be late starts now: when the timer rings it could be too late for it.
+    least = min(max(slack - lane.timer_ns, 0) // table.step_ns, table.slacks - 1)
+    while column > least and cells(table)[queued * table.slacks + column].variant == WAIT:
+        column -= 1
+    cell = cells(table)[queued * table.slacks + column]
+    variant = as_int64(cell.variant)
     row = variant * s.kinds + kind
     if variant == WAIT or rows(s)[row].max_batch == 0:
         return WAIT, 0
     size = min(lane.length, batch_limit(s, lane, row))
     if cell.batch > 0:
-        size = min(size, cell.batch)
+        size = min(size, as_int64(cell.batch))
     if drops_late(lane):
         size = fitting(s, lane_index, row, size, now_ns, ready_ns(s, worker, variant, now_ns))
         if size == 0:  # the table is coarser than time: save the head if a faster variant can
@@ -179,9 +184,9 @@ def from_table(s: Any, lane_index: int, kind: int, worker: int, now_ns: int) -> 
 
 @compiled
 def table_changes_ns(s: Any, lane_index: int, kind: int, now_ns: int) -> int:
-    """When the head's slack falls into the next column, after a WAIT cell."""
+    """When the head's slack falls into the next column, after a WAIT cell; earlier by what a timer may be late."""
     table = tables(s)[lane_index * s.kinds + kind]
-    deadline = queries(s)[first_in(s, lane_index, ORDER)].deadline_ns
+    deadline = queries(s)[first_in(s, lane_index, ORDER)].deadline_ns - lanes(s)[lane_index].timer_ns
     column = min(max(deadline - now_ns, 0) // table.step_ns, table.slacks - 1)
     return deadline - column * table.step_ns + 1
 

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from stretto.backends.of_variant import model_source
 from stretto.core.deployment import Deployment
 from stretto.core.errors import PlanError
-from stretto.core.outcome import OUTCOME_COUNT, Outcome
+from stretto.core.outcome import Outcome
 from stretto.core.plan import Delays
 from stretto.dispatch.dispatcher import Dispatcher
-from stretto.dispatch.layout import Memory, lay_out_deployment
+from stretto.dispatch.layout import first_residents
 from stretto.live.fleet import WorkerSpec, slot_specs
 from stretto.live.recorder import Journal
 from stretto.live.requests import Query, Request
@@ -100,7 +100,7 @@ class Generation:
         self.moved = np.zeros(len(self.deployment.applications), np.int64)  # to a later generation
         self._session = session
         self._journal = journal
-        self._first_memory = first_memory(self.deployment)
+        self._first_memory = first_residents(self.deployment)
         self._number_of_demand: dict[Demand, int] = {}
 
     def label(self, variant: int) -> tuple[str, str]:
@@ -161,7 +161,7 @@ class Generation:
         self.dispatcher.enlarge(now_ns, served.deployment)
         self.served, self.deployment = served, served.deployment
         self.in_force = replace(self.in_force, deployment=served.deployment)
-        self._first_memory = first_memory(served.deployment)
+        self._first_memory = first_residents(served.deployment)
 
     def first_models(self, worker: int) -> Sequence[ModelSpec]:
         """What the dispatcher takes the worker to hold when it joins."""
@@ -169,20 +169,11 @@ class Generation:
 
     def counts(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Submitted and outcomes by application, without the queries that moved on."""
-        memory = self.dispatcher.memory
-        outcomes = memory["outcomes"].reshape(-1, OUTCOME_COUNT).copy()
+        submitted, outcomes = self.dispatcher.counts()
         outcomes[:, Outcome.DROPPED_CANCELLED] -= self.moved
-        return memory["submitted"] - self.moved, outcomes
+        return submitted - self.moved, outcomes
 
     @property
     def is_idle(self) -> bool:
         """Nothing waits and nothing runs."""
         return not self.queries
-
-
-def first_memory(deployment: Deployment) -> tuple[tuple[int, ...], ...]:
-    """The variants that each worker holds when it appears, as the dispatcher lays them out."""
-    memory = Memory()
-    lay_out_deployment(memory, deployment, 0.0)
-    loaded = memory["resident"]["loaded"].reshape(len(deployment.workers), len(deployment.variants))
-    return tuple(tuple(np.flatnonzero(row).tolist()) for row in loaded)

@@ -13,10 +13,12 @@ import orjson
 
 from stretto.core import journal
 from stretto.core.conditions import Conditions
+from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
+from stretto.core.estimates import Estimates
 from stretto.core.outcome import Outcome
 from stretto.core.plain import to_plain
-from stretto.core.plan import Plan
+from stretto.core.plan import Plan, Route
 from stretto.core.telemetry import Telemetry
 from stretto.core.view import WaitingQuery
 from stretto.dispatch.dispatcher import Decision, Dispatcher, decision_as_list
@@ -40,6 +42,18 @@ class RecordedDispatcher(Dispatcher):
     def adopt(self, now_ns: int, plan: Plan) -> None:
         super().adopt(now_ns, plan)
         self._write([journal.ADOPT, self.number, now_ns, to_plain(plan)])
+
+    def reroute(self, now_ns: int, routes: tuple[Route, ...]) -> None:
+        super().reroute(now_ns, routes)
+        self._write([journal.REROUTE, self.number, now_ns, to_plain(routes)])
+
+    def enlarge(self, now_ns: int, deployment: Deployment) -> None:
+        super().enlarge(now_ns, deployment)
+        self._write([journal.ENLARGE, self.number, now_ns, to_plain(deployment)])
+
+    def inherit(self, now_ns: int, estimates: Estimates) -> None:
+        super().inherit(now_ns, estimates)
+        self._write([journal.INHERIT, self.number, now_ns, to_plain(estimates)])
 
     def submit(
         self,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 
 from stretto.core.compiled import compiled
 from stretto.core.errors import StrettoError
+from stretto.dispatch.alias import alias_table, as_shares
 
 
 def shares_of(what: str, weights: Sequence[float]) -> NDArray[np.float64]:
@@ -24,12 +24,9 @@ def shares_of(what: str, weights: Sequence[float]) -> NDArray[np.float64]:
         raise StrettoError(f"{what} need at least one weight")
     if not np.isfinite(array).all() or (array < 0).any():
         raise StrettoError(f"{what} need weights that are finite and not negative")
-    largest = array.max()
-    if largest == 0:
+    if array.max() == 0:
         raise StrettoError(f"{what} need a weight above zero; all of them are zero")
-    shares: NDArray[np.float64] = array / largest  # first, so that the sum of very large weights stays finite
-    shares /= math.fsum(shares)
-    return shares
+    return as_shares(array)
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +47,7 @@ class AliasTables:
         """From (values, shares) pairs."""
         keeps, values, others = [], [], []
         for options, shares in distributions:
-            keep, partner = _alias(shares)
+            keep, partner = alias_table(shares)
             owned = np.asarray(options, dtype=np.int64)
             keeps.append(keep)
             values.append(owned)
@@ -75,26 +72,6 @@ class AliasTables:
         picked = np.empty(len(uniforms), dtype=np.int64)
         _pick_from_first(uniforms, int(self.count[0]), self.keep, self.value, self.other, picked)
         return picked
-
-
-def _alias(shares: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Vose's construction: columns below the average height are filled up from those above."""
-    heights = (shares * len(shares)).tolist()
-    keep = np.ones(len(shares))
-    partner = np.arange(len(shares))
-    low = [column for column, height in enumerate(heights) if height < 1]
-    high = [column for column, height in enumerate(heights) if height >= 1]
-    while low and high:
-        below, above = low.pop(), high[-1]
-        keep[below], partner[below] = heights[below], above
-        heights[above] -= 1 - heights[below]
-        if heights[above] < 1:
-            low.append(high.pop())
-    # Rounding may leave columns unpaired. They are full, except that a share of zero must never be picked.
-    for column in low:
-        if shares[column] == 0:
-            keep[column], partner[column] = 0.0, int(np.argmax(shares))
-    return keep, partner
 
 
 @compiled

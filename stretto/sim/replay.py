@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -104,8 +104,6 @@ class _Replayer:
         self._last_plan: Plan | None = None  # that a line "planned" had
 
     def begin(self, planner: str, options: dict[str, Any], data_aware: bool) -> None:
-        from dataclasses import replace
-
         ports = replace(simulator_ports(), policies=self.policies)
         self.session = served_session(planner, options, ports=ports, data_aware=data_aware)
 
@@ -137,6 +135,15 @@ class _Replayer:
             dispatcher.worker_left(now_ns, _whole(rest[1]))
         elif kind == journal.ADVANCE:
             dispatcher.advance(now_ns)
+        elif kind == journal.REROUTE:
+            dispatcher.reroute(now_ns, from_plain(rest[1]))
+        elif kind == journal.ENLARGE:
+            deployment = from_plain(rest[1])
+            dispatcher.enlarge(now_ns, deployment)
+            if served.in_force is not None:
+                served.in_force = replace(served.in_force, deployment=deployment)
+        elif kind == journal.INHERIT:
+            dispatcher.inherit(now_ns, from_plain(rest[1]))
         elif kind == journal.PLANNED:
             self._plan(served, rest, number)
         elif kind == journal.UNDER:

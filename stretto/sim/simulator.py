@@ -114,12 +114,9 @@ class Simulation:
     @property
     def is_drained(self) -> bool:
         """Nothing will happen any more."""
-        state = self.dispatcher.memory.state
         done = self._state["more_arrivals"][0] == 0 and self._state["next_arrival"][0] >= len(self._arrays["arrivals"])
-        idle = (
-            self._arrays["finish"].min() >= NEVER and state["wake_ns"][0] >= NEVER and state["decision_count"][0] == 0
-        )
-        return bool(done and idle)
+        idle = self._arrays["finish"].min() >= NEVER and self.dispatcher.wake_at_ns() is None
+        return bool(done and idle and not self.dispatcher.has_decisions)
 
     def run_to(self, until_ns: int) -> None:
         """Let virtual time run to `until_ns`."""
@@ -127,7 +124,7 @@ class Simulation:
         if self._busy_until_ns < end_ns:  # what comes after the last arrival is not part of the load
             self._busy_until_ns = min(until_ns, end_ns)
             self._run_to(self._busy_until_ns)
-            self._busy_ns = self.dispatcher.memory["workers"]["busy_ns"].copy()
+            self._busy_ns = self.dispatcher.busy_ns()
         self._run_to(until_ns)
 
     def _run_to(self, until_ns: int) -> None:
@@ -328,7 +325,7 @@ def _drain(run: Simulation, end_ns: int, replan_s: float | None) -> None:
         return
     step = max(1, int(replan_s * NS_PER_S))
     at_ns = end_ns
-    while not run.is_drained or run.dispatcher.memory.state["waiting"][0] > 0:
+    while not run.is_drained or run.dispatcher.waiting_count > 0:
         if at_ns > end_ns + 100 * longest + 10 * step:
             return
         run.replan()

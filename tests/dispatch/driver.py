@@ -7,12 +7,14 @@ decide what should be; only the lane in which a query waits is looked up, becaus
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 from stretto.core.deployment import Deployment
 from stretto.core.outcome import Outcome
-from stretto.core.plan import Lane, Plan, Worklist
+from stretto.core.plan import Lane, Plan, Route, Worklist
 from stretto.core.profile import LatencyProfile
+from stretto.core.worker import Worker
 from stretto.dispatch.dispatcher import Answer, Decision, Dispatcher, Drop, Load, Run, Unload
 from tests.dispatch import promises
 from tests.dispatch.books import Crew, Entry, Job, Stage
@@ -33,6 +35,8 @@ class Driver:
         self.losing = False
         self.made: list[Decision] = []
         self.first_plan, self.correction, self.first_ns = plan, correction, now_ns
+        self.first_deployment = deployment
+        self.rerouted: set[int] = set()  # queries that were there when routes changed; they stay where they were
         self.calls: list[tuple[str, int, tuple[Any, ...]]] = []
         self.every: list[Decision] = []  # that was ever made
         self.dispatcher = Dispatcher(deployment, plan, correction=correction, now_ns=now_ns)
@@ -156,7 +160,29 @@ class Driver:
 
     def adopt(self, plan: Plan) -> None:
         self.plan = plan
+        self.rerouted = {ticket for ticket, entry in self.book.items() if entry.stage is Stage.RUNNING}
         self._call("adopt", plan)
+        self.settle()
+
+    def reroute(self, *routes: Route) -> None:
+        """Other routes over the lanes of the plan in force: nobody that waits moves."""
+        lanes = {query.ticket: self.lane_number(query.ticket) for query in self.dispatcher.waiting()}
+        self.plan = replace(self.plan, routes=routes)
+        self.rerouted = {ticket for ticket, entry in self.book.items() if entry.stage is not Stage.ENDED}
+        self._call("reroute", routes)
+        assert self.dispatcher.plan == self.plan
+        for query in self.dispatcher.waiting():
+            assert self.lane_number(query.ticket) == lanes[query.ticket], "a query moved although only routes changed"
+        self.settle()
+
+    def enlarge(self, *further: Worker, deployment: Deployment | None = None) -> None:
+        """Further workers behind those that are there; they come when they join."""
+        before = self.deployment
+        self.deployment = deployment or Deployment(before.applications, before.workers + further, before.quantile)
+        for number in range(len(before.workers), len(self.deployment.workers)):
+            self.crew.append(Crew(alive=False, loaded=self.first_memory(number)))
+        self._call("enlarge", self.deployment)
+        self.plan = self.dispatcher.plan
         self.settle()
 
     def taken(self) -> list[Decision]:
@@ -182,7 +208,7 @@ class Driver:
 
     def replay(self) -> None:
         """The same events, without anybody looking in between, lead to the same decisions."""
-        again = Dispatcher(self.deployment, self.first_plan, correction=self.correction, now_ns=self.first_ns)
+        again = Dispatcher(self.first_deployment, self.first_plan, correction=self.correction, now_ns=self.first_ns)
         decisions = list(again.decisions())
         for event, now_ns, arguments in self.calls:
             getattr(again, event)(now_ns, *arguments)

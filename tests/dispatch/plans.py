@@ -81,6 +81,26 @@ def deployments(draw: st.DrawFn) -> Deployment:
     return deployment
 
 
+@st.composite
+def larger(draw: st.DrawFn, before: Deployment) -> Deployment:
+    """With one worker more, perhaps of a kind that was not in use, on which some variants run."""
+    kind = draw(st.sampled_from(KINDS))
+    applications = before.applications
+    if kind not in before.kinds:
+        models = [
+            replace(model, profiles=(*model.profiles, straight(1, draw(st.integers(1, 20)), 9, kind)))
+            if model.profile_on(kind) is None and draw(st.booleans())
+            else model
+            for model in before.variants
+        ]
+        applications = tuple(
+            replace(application, variants=tuple(models[number] for number in before.variants_of(place)))
+            for place, application in enumerate(before.applications)
+        )
+    worker = Worker(f"worker-{len(before.workers)}", kind, before.workers[0].memory_bytes)
+    return Deployment(applications, (*before.workers, worker), before.quantile)
+
+
 def runnable(deployment: Deployment, application: int, crew: tuple[int, ...]) -> list[int]:
     """The application's variants that at least one of the workers can run."""
     kinds = {deployment.workers[worker].kind for worker in crew}

@@ -43,6 +43,8 @@ def hold(driver: Driver) -> None:
         assert (query.application, query.priority) == (entry.application, entry.priority)
         assert (query.deadline_ns, query.demand) == (entry.deadline_ns, entry.demand)
         demands = driver.plan.routes[entry.application].demands
+        if query.ticket in driver.rerouted:
+            continue  # it waits where routes led it that are no more
         if 0 <= entry.demand < len(demands):
             assert driver.lane_number(query.ticket) == demands[entry.demand], "a demand waits in another lane"
         else:

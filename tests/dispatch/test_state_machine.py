@@ -6,6 +6,7 @@ CI walks the same paths every time. To look further by hand: STRETTO_FUZZ=5000 p
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -15,7 +16,7 @@ from stretto.core.outcome import Outcome
 from tests.dispatch import promises
 from tests.dispatch.books import Stage
 from tests.dispatch.driver import Driver
-from tests.dispatch.plans import deployments, plans
+from tests.dispatch.plans import deployments, larger, plans, route_among
 
 EXAMPLES = int(os.environ.get("STRETTO_FUZZ", "60"))
 
@@ -111,12 +112,25 @@ class DispatcherMachine(RuleBasedStateMachine):
         waiting = [(t, e.application) for t, e in self.driver.book.items() if e.stage is Stage.WAITING]
         self.driver.adopt(data.draw(plans(self.driver.deployment, waiting)))
 
+    @rule(pause=pauses, data=st.data())
+    def reroute(self, pause: int, data: st.DataObject) -> None:
+        self.driver.now_ns += pause
+        routes = self.driver.plan.routes
+        drawn = [data.draw(route_among([*route.lanes])) for route in routes]
+        self.driver.reroute(*(replace(new, demands=old.demands) for old, new in zip(routes, drawn, strict=True)))
+
+    @rule(pause=pauses, data=st.data())
+    @precondition(lambda self: len(self.driver.crew) < 6)
+    def enlarge(self, pause: int, data: st.DataObject) -> None:
+        self.driver.now_ns += pause
+        self.driver.enlarge(deployment=data.draw(larger(self.driver.deployment)))
+
     @rule(pause=pauses, pick=st.integers(0, 3))
     def leave(self, pause: int, pick: int) -> None:
         self.driver.now_ns += pause
         self.driver.leave(pick % len(self.driver.crew))
 
-    @rule(pause=pauses, pick=st.integers(0, 3))
+    @rule(pause=pauses, pick=st.integers(0, 5))
     def join(self, pause: int, pick: int) -> None:
         self.driver.now_ns += pause
         self.driver.join(pick % len(self.driver.crew))

@@ -9,7 +9,7 @@ import pytest
 
 from stretto.core.outcome import Outcome
 from stretto.core.plan import Fixed, Late, Plan
-from stretto.live.generation import first_memory
+from stretto.dispatch.layout import first_residents
 from tests.live.conftest import Staging
 from tests.live.scripted import Stage, plan_for, serving, serving_apps, variant
 
@@ -162,7 +162,7 @@ def test_workers_with_little_memory_hold_what_the_new_dispatcher_takes_them_to_h
     made.finish_all()
     assert loaded(made) == [{"app/b@1"}]
     later = serving(a, b, c, memory_bytes=50)
-    assert first_memory(later.deployment) == ((0,),)
+    assert first_residents(later.deployment) == ((0,),)
     made.replace(later, plan_for(later, select=Fixed(0)))
     assert loaded(made) == [{"app/a@1"}]
     request = made.request(slack_ms=400)

@@ -15,17 +15,19 @@ _measured: dict[tuple[Any, ...], dict[str, Responses]] = {}  # by deployment, sh
 
 def run_scenario(scenario: Scenario, *, record: bool = False, progress: Progress | None = None) -> Result:
     """The planner knows the mean rates, as an owner would state them; what comes is up to the load."""
+    from stretto.planners.ports import Ports
     from stretto.planners.registry import planner_entry
     from stretto.sim.simulator import simulate
+    from stretto.sim.trial import simulated_trial
 
     rates = tuple(scenario.source.expected_rates(scenario.deployment, scenario.seconds))
     responses = None
-    if planner_entry(scenario.planner.name).needs_responses:
+    if "responses" in planner_entry(scenario.planner.name).ports:
         responses = responses_of(scenario, rates, _part(progress, 0.0, 0.5))
         progress = _part(progress, 0.5, 1.0)
     return simulate(
         scenario.deployment,
-        scenario.make_planner(responses),
+        scenario.make_planner(Ports(trial=simulated_trial, responses=responses)),
         scenario.source,
         seconds=scenario.seconds,
         seed=scenario.seed,

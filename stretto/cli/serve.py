@@ -35,7 +35,9 @@ def serve(
     executor: Annotated[str, typer.Option(metavar="KIND", help="Workers are each a thread or a process.")] = "thread",
     threads: Annotated[int, typer.Option(metavar="N", min=1, max=1024, help="That a worker gives a model.")] = 1,
     device: Annotated[str, typer.Option(metavar="DEVICE", help="cpu or cuda.")] = "cpu",
-    planner: Annotated[str, typer.Option(metavar="NAME", help="See stretto planners.")] = "shared_queue",
+    planner: Annotated[
+        str, typer.Option(metavar="NAME", help="See stretto planners; or MODULE:FUNCTION.")
+    ] = "shared_queue",
     replan_ms: Annotated[
         float | None,
         typer.Option(metavar="MS", min=2, max=3_600_000, help="How often to plan; else as the planner is made for."),
@@ -117,6 +119,7 @@ def serve_options(values: dict[str, Any], said: ServeConfig) -> ServeOptions:
     from stretto.cli.inputs import token_in
     from stretto.core.worker import UNLIMITED_MEMORY
     from stretto.live.service import ServiceOptions
+    from stretto.sim.trial import simulated_trial
 
     memory_mb = values["worker_memory_mb"]
     service = ServiceOptions(
@@ -125,6 +128,7 @@ def serve_options(values: dict[str, Any], said: ServeConfig) -> ServeOptions:
         only=tuple(values["variant"] or ()),
         replan_s=None if values["replan_ms"] is None else values["replan_ms"] / 1000,
         policies=values["policies"],
+        trial=simulated_trial,
         data_aware=values["data_aware"],
         worker_memory_bytes=UNLIMITED_MEMORY if memory_mb is None else round(memory_mb * 1e6),
         **{name: values[name] for name in ("workers", "executor", "threads", "device", "kind", "planner")},

@@ -14,14 +14,17 @@ import multiprocessing
 import os
 import signal
 import sys
+import threading
 from collections.abc import Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from pathlib import Path
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any
 
 from stretto.core.errors import StrettoError
-from stretto.planners.ramsis.store import load_libraries
+from stretto.planners.parts.policy import Policy
+from stretto.planners.parts.task import Task
+from stretto.planners.ports import MadePolicy, MakePolicy
 
 log = logging.getLogger("stretto.live")
 
@@ -31,33 +34,28 @@ NICENESS = 15
 DEATH_SIGNAL = 1  # of prctl: what a child gets when its parent dies
 
 
-class PolicyKeeper(Protocol):
-    """A planner that remembers policies and can do without one for a while."""
+@dataclass(frozen=True, eq=False)
+class _Wanted:
+    """A policy to be made."""
 
-    stored: Sequence[Any]
-    request: Any
-
-    def add(self, task: Any, policy: Any) -> None: ...
-
-    def missed(self, task: Any, load: float) -> None:
-        """It was not made, and may be asked for again."""
-        ...
-
-    @staticmethod
-    def make(task: Any, options: Any, load: float) -> Any: ...
+    task: Task
+    options: Any
+    load: float
+    make: MakePolicy
 
 
 class PolicyMaker:
-    """Serves one planner. Everything but `ask` runs on the loop."""
+    """The port through which a planner has policies made (`PolicyPort`).
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, planner: PolicyKeeper, stored: Path | None = None):
-        if stored is not None:
-            planner.stored = load_libraries(stored)
-        planner.request = self.ask
+    `ask` and `collect` are called in the planner's thread, everything else on the loop.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop):
         self.made = 0
         self._loop = loop
-        self._planner = planner
-        self._asked: list[tuple[Any, Any, float]] = []  # the last one is made next
+        self._asked: list[_Wanted] = []  # the last one is made next
+        self._ready: list[MadePolicy] = []  # not collected yet
+        self._lock = threading.Lock()  # of what is ready
         self._pool: ProcessPoolExecutor | None = None
         self._running = False
         self._is_closed = False
@@ -69,26 +67,36 @@ class PolicyMaker:
         """Policies that were asked for and are not there yet."""
         return len(self._asked) + self._running
 
-    def ask(self, task: Any, options: Any, load: float) -> None:
-        """From any thread; each load is asked for once."""
+    def ask(self, task: Task, options: Any, load: float, make: MakePolicy) -> None:
+        """A planner asks once for each load, and again where it could not be made."""
         if not self._is_closed:
-            self._loop.call_soon_threadsafe(self._note, task, options, load)
+            self._loop.call_soon_threadsafe(self._note, _Wanted(task, options, load, make))
+
+    def collect(self) -> Sequence[MadePolicy]:
+        with self._lock:
+            ready, self._ready = self._ready, []
+        return ready
+
+    def forget(self) -> None:
+        """What was asked for may belong to what is no longer served; what is still needed is asked for again."""
+        asked, self._asked = self._asked, []
+        for wanted in asked:
+            self._hand_over(wanted, None)
 
     def close(self) -> None:
         self._is_closed = True
         self._asked.clear()
         self._rest()
 
-    def _note(self, task: Any, options: Any, load: float) -> None:
-        self._asked.append((task, options, load))
-        if len(self._asked) > MAX_ASKED:
-            forgotten, _, at_load = self._asked.pop(0)
-            self._planner.missed(forgotten, at_load)
-        self._next()
+    def _hand_over(self, wanted: _Wanted, policy: Policy | None) -> None:
+        with self._lock:
+            self._ready.append(MadePolicy(wanted.task, wanted.load, policy))
 
-    def forget(self) -> None:
-        """What was asked for belongs to a deployment that is no longer served."""
-        self._asked.clear()
+    def _note(self, wanted: _Wanted) -> None:
+        self._asked.append(wanted)
+        if len(self._asked) > MAX_ASKED:
+            self._hand_over(self._asked.pop(0), None)
+        self._next()
 
     def _next(self) -> None:
         if self._running or self._is_closed:
@@ -100,21 +108,21 @@ class PolicyMaker:
             if self._pool is not None:
                 self._idle = self._loop.call_later(IDLE_S, self._rest)
             return
-        task, options, load = self._asked.pop()
-        made = self._submitted(task, options, load)
+        wanted = self._asked.pop()
+        made = self._submitted(wanted)
         self._running = True
-        made.add_done_callback(lambda done: self._call(self._made, task, load, done))
+        made.add_done_callback(lambda done: self._call(self._made, wanted, done))
 
-    def _submitted(self, task: Any, options: Any, load: float) -> Future[Any]:
+    def _submitted(self, wanted: _Wanted) -> Future[Policy]:
         """To the process; one that died while it had nothing to do is replaced."""
         for _ in range(2):
             if self._pool is None:
                 self._pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _step_back)
             try:
-                return self._pool.submit(self._planner.make, task, options, load)
+                return self._pool.submit(wanted.make, wanted.task, wanted.options, wanted.load)
             except BrokenProcessPool:
                 self._rest()
-        lost: Future[Any] = Future()
+        lost: Future[Policy] = Future()
         lost.set_exception(StrettoError("its process ended at once"))
         return lost
 
@@ -122,20 +130,20 @@ class PolicyMaker:
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(*what)
 
-    def _made(self, task: Any, load: float, done: Future[Any]) -> None:
+    def _made(self, wanted: _Wanted, done: Future[Policy]) -> None:
         self._running = False
         if self._is_closed:
             return
         try:
             if not done.cancelled():
-                self._planner.add(task, done.result())
+                self._hand_over(wanted, done.result())
                 self.made += 1
                 self._is_failing = False
         except (StrettoError, BrokenProcessPool, ArithmeticError, ValueError, MemoryError, OSError) as error:
             if not self._is_failing:
-                log.warning("a policy for %s could not be made (%s); others serve", task.application, error)
+                log.warning("a policy for %s could not be made (%s); others serve", wanted.task.application, error)
             self._is_failing = True
-            self._planner.missed(task, load)
+            self._hand_over(wanted, None)
             if isinstance(error, BrokenProcessPool):
                 self._rest()
         self._next()

@@ -13,7 +13,7 @@ from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from stretto.backends.source import MAX_THREADS
 from stretto.core.errors import StrettoError
@@ -23,11 +23,14 @@ from stretto.core.worker import UNLIMITED_MEMORY
 from stretto.live.crew import Factory
 from stretto.live.engine import Engine, MakeDispatcher
 from stretto.live.generation import Served, served
-from stretto.live.policies import PolicyKeeper, PolicyMaker
+from stretto.live.policies import PolicyMaker
 from stretto.live.replan import Replanner
 from stretto.live.watched import signature
 from stretto.live.witness import Evidence, Witness
 from stretto.planners.data_aware import DataAware
+from stretto.planners.parts.store import load_libraries
+from stretto.planners.ports import LooksAtEvidence, Ports, Trial
+from stretto.planners.promise import PolicyPlanner
 from stretto.planners.registry import planner_entry
 from stretto.repository.application import ApplicationFiles
 from stretto.repository.read import read_repository
@@ -68,6 +71,7 @@ class ServiceOptions:
     planner_options: Mapping[str, bool | int | float] = field(default_factory=dict)
     data_aware: bool = False  # accuracies by class for a planner that does not look at evidence itself
     policies: Path | None = None  # a file of stretto plan --out, for a planner that follows policies
+    trial: Trial | None = None  # for a planner that tries its policies before it follows them
     only: tuple[str, ...] = ()  # variants to serve, as NAME or APPLICATION/NAME; none: all
     replan_s: float | None = None  # how often the planner is asked; None: as often as it is made for
     hang_s: float = 10.0
@@ -108,13 +112,12 @@ class Service:
         self._tasks: set[asyncio.Task[None]] = set()
         self._repair: asyncio.Task[None] | None = None  # on the way to a generation without what is broken
         entry = planner_entry(options.planner)
-        self.planner: Planner = entry.make({**entry.live, **options.planner_options})
-        if options.policies is not None and not entry.makes_policies:
+        follows_policies = "policies" in entry.ports
+        if options.policies is not None and not follows_policies:
             raise StrettoError(f"planner {entry.name} follows no policies; leave the file of policies out")
-        self.maker: PolicyMaker | None = None
-        if entry.makes_policies:
-            policy_planner = cast(PolicyKeeper, self.planner)
-            self.maker = PolicyMaker(asyncio.get_running_loop(), policy_planner, options.policies)
+        stored = () if options.policies is None else load_libraries(options.policies)
+        self.maker = PolicyMaker(asyncio.get_running_loop()) if follows_policies else None
+        self.planner: Planner = entry.make(options.planner_options, ports=Ports(self.maker, stored, options.trial))
         if options.data_aware and not looks_at_evidence(self.planner):
             self.planner = DataAware(self.planner)
         self._read = repository
@@ -286,7 +289,7 @@ class Service:
     def _tell_unused(self) -> None:
         """A file of policies that nothing here can use is a mistake, though a server can do without."""
         inner = self.planner.planner if isinstance(self.planner, DataAware) else self.planner
-        if self.options.policies is not None and not getattr(inner, "uses_stored", True):
+        if self.options.policies is not None and isinstance(inner, PolicyPlanner) and not inner.uses_stored:
             log.warning("%s: none of these policies is for what is served here", self.options.policies.name)
 
     async def _witness_all(self, ready: Served) -> None:
@@ -390,7 +393,7 @@ class Service:
 
 def looks_at_evidence(planner: Planner) -> bool:
     """Whether evidence of classes makes a difference to a planner."""
-    return bool(getattr(planner, "looks_at_evidence", False))
+    return isinstance(planner, LooksAtEvidence) and planner.looks_at_evidence
 
 
 def _loaded_evidence(files: Sequence[ApplicationFiles]) -> dict[str, Evidence]:

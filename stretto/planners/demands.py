@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from stretto.core.deployment import Deployment
 from stretto.core.plan import Deferred, Eager, Fixed, Lane, Late, MostAccurate, Order, Plan
-from stretto.planners.priced import single_variant_lane
+from stretto.planners.parts.floors import single_variant_lane
 
 
 @dataclass(frozen=True)

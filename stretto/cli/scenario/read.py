@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from stretto.cli.scenario.deployment import QUANTILES, read_deployment
 from stretto.cli.scenario.load import read_load
@@ -13,14 +11,13 @@ from stretto.config.fields import Fields, parse_fields, read_fields, suggestion
 from stretto.core.application import check_name
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
+from stretto.core.plan import Plan
 from stretto.core.profile import MAX_LATENCY_MS, NS_PER_MS, Quantile
-from stretto.core.view import Planner
+from stretto.core.view import Planner, View
+from stretto.planners.ports import Ports
 from stretto.planners.registry import ENTRIES, NAMES, OptionValue, planner_entry
 from stretto.sim.arrivals import Client, Clients, Load, Source
 from stretto.sim.service import Deterministic, Empirical, Lognormal, Service
-
-if TYPE_CHECKING:
-    from stretto.planners.model_switching import Responses
 
 MAX_SECONDS = 86_400.0 * 7
 MAX_SEED = 2**63 - 1
@@ -59,10 +56,10 @@ class Scenario:
         if replan_s is not None and self.seconds / replan_s > MAX_REPLANS:
             raise StrettoError(f"planning each {replan_s:g} s is more than {MAX_REPLANS} times in {self.seconds:g} s")
 
-    def make_planner(self, responses: Mapping[str, Responses] | None = None) -> Planner:
-        """`responses` are for a planner that goes by them."""
-        choice, delays = self.planner, (self.control_ns, self.data_ns)
-        return planner_entry(choice.name).make(choice.options, choice.variants, *delays, responses)
+    def make_planner(self, ports: Ports | None = None) -> Planner:
+        """`ports` are for a planner that takes them."""
+        planner = planner_entry(self.planner.name).make(self.planner.options, self.planner.variants, ports)
+        return delayed(planner, self.control_ns, self.data_ns)
 
     def with_planner(self, name: str) -> Scenario:
         """The same under another planner. Options stay with the planner that they were written for."""
@@ -80,6 +77,21 @@ class Scenario:
             factor = rate / sum(client.own_process().mean_rate() for client in clients)
             return replace(self, source=replace(self.source, clients=tuple(_faster(each, factor) for each in clients)))
         raise StrettoError("a recorded log has the rate that it has; give a [load] of another kind to vary the rate")
+
+
+def delayed(planner: Planner, control_ns: int, data_ns: int) -> Planner:
+    """A planner knows nothing of the network: its lanes get the delays, so that what they run pays for them."""
+    if not control_ns and not data_ns:
+        return planner
+
+    def plan_with_delays(view: View) -> Plan:
+        plan = planner(view)
+        lanes = tuple(
+            replace(lane, delays=replace(lane.delays, control_ns=control_ns, data_ns=data_ns)) for lane in plan.lanes
+        )
+        return replace(plan, lanes=lanes)
+
+    return plan_with_delays
 
 
 def _faster(client: Client, factor: float) -> Client:
@@ -123,8 +135,11 @@ def _planner(top: Fields) -> tuple[PlannerChoice, Quantile]:
     part = top.part("planner")
     if part is None:
         return PlannerChoice(), Quantile.P95
-    name = part.choice("name", NAMES)
-    entry = planner_entry(name)
+    name = part.text("name")
+    if ":" not in name:
+        part.choice("name", NAMES)
+    with part.at("name"):
+        entry = planner_entry(name)
     quantile = Quantile[part.choice("quantile", QUANTILES, "p95").upper()]
     replan_s = part.optional_number("replan_seconds", 0.001, MAX_SECONDS)
     options: dict[str, OptionValue] = {}

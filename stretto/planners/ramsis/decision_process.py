@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
-from stretto.planners.ramsis.compiled import compiled
+from stretto.planners.parts.compiled import compiled
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.planners.ramsis.compiled import compiled
-from stretto.planners.ramsis.laws import probabilities
+from stretto.planners.parts.compiled import compiled
+from stretto.planners.parts.laws import probabilities
 from stretto.planners.ramsis.states import Rows, Space
 from stretto.planners.ramsis.streams import Stream
 

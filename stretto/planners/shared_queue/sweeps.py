@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from stretto.planners.ramsis.compiled import compiled
+from stretto.planners.parts.compiled import compiled
 
 
 @compiled

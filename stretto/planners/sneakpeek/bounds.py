@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from stretto.planners.sneakpeek.compiled import compiled
+from stretto.planners.parts.compiled import compiled
 from stretto.planners.sneakpeek.problem import Sets
 from stretto.planners.sneakpeek.timeline import answers_worth, group_worth, run_ns
 

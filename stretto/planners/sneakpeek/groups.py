@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from stretto.core.plan import Order
 from stretto.core.profile import NS_PER_S
-from stretto.planners.sneakpeek.compiled import compiled
+from stretto.planners.parts.compiled import compiled
 from stretto.planners.sneakpeek.window import Window
 
 Group = NDArray[np.int64]  # places of requests in the window, the most urgent first

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from stretto.planners.parts.compiled import compiled
 from stretto.planners.sneakpeek.bounds import CELLS, known_sets
-from stretto.planners.sneakpeek.compiled import compiled
 from stretto.planners.sneakpeek.problem import Nodes
 from stretto.planners.sneakpeek.timeline import ALIKE, kept_share
 

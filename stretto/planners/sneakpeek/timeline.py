@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from stretto.core.application import Penalty
-from stretto.planners.sneakpeek.compiled import compiled
+from stretto.planners.parts.compiled import compiled
 from stretto.planners.sneakpeek.problem import NO_ANSWER
 
 ALIKE = 1e-12  # worths closer than this are equal

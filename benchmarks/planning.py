@@ -102,7 +102,7 @@ def load_spec(server: Started, name: str, *, seconds: float = RECORDED_S, **more
     return LoadSpec(name, inputs, labels, url=server.url, seconds=seconds, **more)  # type: ignore[arg-type]
 
 
-# -- adopting a plan ---------------------------------------------------------------------------------------------------
+# -- adopting a plan -------------------------------------------------------------------------------------------------
 
 
 def adoption(bench: Benchmark) -> None:
@@ -164,7 +164,7 @@ def weighted(turn: int) -> Route:
     return Route(RouteRule.WEIGHTED, tuple(range(64)), tuple(weights.tolist()))
 
 
-# -- every planner, served ----------------------------------------------------------------------------------------------
+# -- every planner, served -------------------------------------------------------------------------------------------
 
 
 def every_planner(bench: Benchmark) -> None:
@@ -214,7 +214,7 @@ def run_all(specs: list[LoadSpec]) -> list[LoadResult]:
     return results
 
 
-# -- changes under traffic ----------------------------------------------------------------------------------------------
+# -- changes under traffic -------------------------------------------------------------------------------------------
 
 
 def changes_under_traffic(bench: Benchmark) -> None:
@@ -291,7 +291,7 @@ def unaccounted(server: Started) -> int:
     return round(values["submitted"] - values["ended"])
 
 
-# -- unequal workers ------------------------------------------------------------------------------------------------------
+# -- unequal workers -------------------------------------------------------------------------------------------------
 
 
 def unequal_fleets(bench: Benchmark) -> None:

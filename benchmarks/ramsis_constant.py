@@ -23,8 +23,8 @@ from stretto.core.deployment import Deployment
 from stretto.core.view import Planner
 from stretto.planners.jellyfish_plus import JellyfishPlus
 from stretto.planners.model_switching import ModelSwitching, measure_responses
+from stretto.planners.parts.policy import Expectation
 from stretto.planners.ramsis.planner import Ramsis
-from stretto.planners.ramsis.policy import Expectation
 from stretto.sim.arrivals import Load
 from stretto.sim.bounds import fluid_accuracy
 from stretto.sim.processes import Poisson
@@ -84,7 +84,7 @@ def observe(deployment: Deployment, planner: Planner, load: float) -> Seen:
     root = math.sqrt(len(runs))
     promised = None
     if isinstance(planner, Ramsis):
-        (policy,) = planner.policies().values()
+        (policy,) = planner.in_force().values()
         promised = policy.expectation
     return Seen(
         fmean(run.accuracy for run in runs),

@@ -40,7 +40,7 @@ def observe(deployment: Deployment, planner: Ramsis, load: float, service: Servi
     runs = [
         simulate(deployment, planner, source, seconds=SECONDS, seed=seed, service=service).summary for seed in SEEDS
     ]
-    (policy,) = planner.policies().values()
+    (policy,) = planner.in_force().values()
     root = math.sqrt(len(runs))
     return Seen(
         fmean(run.accuracy for run in runs),

@@ -21,8 +21,9 @@ from stretto.core.profile import LatencyProfile, Quantile
 from stretto.core.view import Planner
 from stretto.core.worker import workers
 from stretto.planners.model_switching import ModelSwitching
+from stretto.planners.parts.fronts import pareto_front
+from stretto.planners.parts.task import Task, task_of
 from stretto.planners.ramsis.planner import Ramsis
-from stretto.planners.ramsis.task import Task, pareto_front, task_of
 from stretto.sim.arrivals import Load
 from stretto.sim.bounds import fluid_accuracy
 from stretto.sim.processes import Poisson

@@ -21,9 +21,10 @@ from stretto.core.application import Application, Variant
 from stretto.core.deployment import Deployment
 from stretto.core.profile import NS_PER_MS, LatencyProfile
 from stretto.core.worker import workers
+from stretto.planners.parts.fronts import pareto_front
+from stretto.planners.parts.task import Task, task_of
 from stretto.planners.ramsis.options import Batching, Options
 from stretto.planners.ramsis.policy import make_policy
-from stretto.planners.ramsis.task import Task, pareto_front, task_of
 
 MEASUREMENTS = Path(__file__).resolve().parents[2] / "shared" / "data"
 MAX_BATCH = 32

@@ -29,7 +29,8 @@ from harness import Benchmark
 from ramsis_table2 import MEASUREMENTS, image_deployment
 
 from stretto.core.deployment import Deployment
-from stretto.planners.ramsis.task import task_of
+from stretto.planners.parts.task import task_of
+from stretto.planners.ports import Ports
 from stretto.planners.registry import NAMES, planner_entry
 from stretto.sim.arrivals import Load
 from stretto.sim.processes import Poisson
@@ -37,6 +38,7 @@ from stretto.sim.responses import measured_responses
 from stretto.sim.service import Deterministic, Empirical, Service
 from stretto.sim.simulator import simulate
 from stretto.sim.traces import RateTrace
+from stretto.sim.trial import simulated_trial
 
 WORKERS = (60, 70, 80)
 SLO_MS = 150.0
@@ -51,7 +53,8 @@ SYSTEMS = {
     PRUNED: ("ramsis", {"every_batch": True}),
     "model_switching": ("model_switching", {}),
     "jellyfish_plus": ("jellyfish_plus", {}),
-    **({"shared_queue": ("shared_queue", {})} if "shared_queue" in NAMES else {}),
+    # Simulated service times are those of the profile, so less is kept for what a profile does not know.
+    **({"shared_queue": ("shared_queue", {"margin": 0.1, "prior": 10})} if "shared_queue" in NAMES else {}),
 }
 CONSTANT = (3300.0, 3600.0, 3800.0)  # around the load at which the trace's lateness begins
 CONSTANT_SECONDS = 60.0
@@ -115,14 +118,14 @@ def observe(system: str, deployment: Deployment, trace: RateTrace, seed: int) ->
     """One system in every way of running; its policies are made once."""
     name, options = SYSTEMS[system]
     entry = planner_entry(name)
-    planner = entry.make(options)
+    planner = entry.make(options, ports=Ports(trial=simulated_trial))
     found = {}
     for way, service in SERVICES.items():
         if system == PRUNED and way != "p95":
             continue
-        if entry.needs_responses:
+        if "responses" in entry.ports:
             responses = measured_responses(deployment, RESPONSE_LOADS, service=service, seconds=RESPONSE_SECONDS)
-            planner = entry.make(options, responses=responses)
+            planner = entry.make(options, ports=Ports(responses=responses))
         run = simulate(
             deployment, planner, Load(trace), seconds=SECONDS, seed=seed, service=service, replan_s=entry.replan_s
         ).summary

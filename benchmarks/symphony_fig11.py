@@ -21,8 +21,9 @@ from numpy.typing import NDArray
 from stretto.core.deployment import Deployment
 from stretto.core.published import published_model
 from stretto.core.view import View
-from stretto.planners.choose import choose_variants
-from stretto.planners.partition import expected_work, partition_problem, solve_partition, split_workers
+from stretto.planners.partition import partition_problem, solve_partition
+from stretto.planners.parts.choose import choose_variants
+from stretto.planners.parts.sharing import expected_work, workers_of_groups
 from stretto.planners.symphony import Symphony
 from stretto.sim.arrivals import Load
 from stretto.sim.bounds import staggered
@@ -57,7 +58,7 @@ def shards(deployment: Deployment, count: int) -> list[Deployment]:
     view = View(deployment, expected_rates=rates)
     chosen = choose_variants(deployment)
     assignment = solve_partition(partition_problem(view, chosen, count), time_limit_s=5.0).assignment
-    split = split_workers(assignment, expected_work(deployment, chosen, np.array(rates)), count, range(WORKERS))
+    split = workers_of_groups(assignment, expected_work(deployment, chosen, np.array(rates)), count, range(WORKERS))
     return [
         Deployment(
             tuple(app for number, app in enumerate(deployment.applications) if assignment[number] == part),

@@ -60,8 +60,8 @@ def capacity(
       stretto capacity latencies.csv --slo-ms 150 --load 2000 --min-accuracy 0.75 --plot capacity.png
     """
     from stretto.planners.capacity import Requirement, least_workers, workers_needed
+    from stretto.planners.parts.task import task_of
     from stretto.planners.promise import promise_of
-    from stretto.planners.ramsis.task import task_of
 
     check_plot(plot)
     about.check_load(load)
@@ -76,7 +76,6 @@ def capacity(
         {"batching": batching, "balancing": balancing, "late": late, "pruning": pruning},
     )
     chosen = about.read_subject(app, slo_ms, kind)
-    choice = choice.for_subject(chosen)
     least = least_workers(task_of(chosen.deployment(1), 0), requirement)
 
     def promise(count: int) -> Promise:

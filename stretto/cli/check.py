@@ -60,7 +60,7 @@ def _row(application: ApplicationFiles, variant: VariantFiles, kind: str) -> dic
     from stretto.repository.repository import core_variant
 
     profile = variant.profile_on(kind)
-    latency = None if profile is None else core_variant(application, variant, profile).profiles[0]
+    latency = None if profile is None else core_variant(application, variant, [profile]).profiles[0]
     memory = variant.memory_bytes if variant.memory_bytes is not None or profile is None else profile.memory_bytes
     return {
         "name": variant.name,

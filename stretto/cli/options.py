@@ -18,7 +18,8 @@ SloMs = Annotated[float | None, typer.Option(metavar="MS", help="The SLO of the 
 Workers = Annotated[int | None, typer.Option(metavar="N", help="Number of workers (with --model; 8 unless given).")]
 Arrivals = Annotated[str | None, typer.Option(metavar="KIND", help="With --model: poisson, uniform or gamma:SHAPE.")]
 Planner = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Planner in place of the scenario's; see stretto planners.")
+    str | None,
+    typer.Option(metavar="NAME", help="In place of the scenario's; see stretto planners. Or MODULE:FUNCTION."),
 ]
 Compare = Annotated[str | None, typer.Option(metavar="A,B,C", help="Several planners on the same load, side by side.")]
 Seed = Annotated[int | None, typer.Option(metavar="N", help="Seed in place of the scenario's.")]

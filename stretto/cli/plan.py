@@ -79,7 +79,6 @@ def plan(
     if (loads is None) != (out is None):
         raise StrettoError("--loads and --out belong together: the policies for a range of loads go into a file")
     chosen = about.read_subject(app, slo_ms, kind)
-    choice = choice.for_subject(chosen)
     if loads is not None and out is not None:
         if plot is not None:
             raise StrettoError("--plot shows one policy; give --load in place of --loads")
@@ -90,8 +89,8 @@ def plan(
 
 
 def _show(chosen: Subject, choice: Choice, workers: int, load: float, as_json: bool, plot: Path | None) -> None:
+    from stretto.planners.parts.task import task_of
     from stretto.planners.promise import promise_of
-    from stretto.planners.ramsis.task import task_of
 
     deployment = chosen.deployment(workers)
     most = task_of(deployment, 0).capacity()
@@ -217,9 +216,9 @@ def _store(
     import multiprocessing
     from concurrent.futures import ProcessPoolExecutor
 
-    from stretto.planners.ramsis.library import make_library
-    from stretto.planners.ramsis.store import save_libraries
-    from stretto.planners.ramsis.task import task_of
+    from stretto.planners.parts.library import make_library
+    from stretto.planners.parts.store import save_libraries
+    from stretto.planners.parts.task import task_of
 
     task = task_of(chosen.deployment(workers), 0)
     most = MOST_OF_CAPACITY * task.capacity()
@@ -228,7 +227,7 @@ def _store(
             raise StrettoError(f"{workers} workers answer at most {task.capacity():,.0f} queries/s; lower --loads")
         typer.echo(f"policies end at {most:,.0f} queries/s: beyond, all are the same", err=True)
         bounds = (bounds[0], most)
-    planner: Any = choice.make()  # all that are offered know how they make a policy, and what it depends on
+    planner = choice.make()
     for warning in chosen.warnings:
         typer.echo(f"warning: {warning}", err=True)
     count = processes or os.cpu_count() or 1
@@ -239,7 +238,7 @@ def _store(
             if progress is not None:
                 progress(done / needed)
 
-        library = make_library(task, planner.options, *bounds, make=planner.make, run=pool.map, progress=told)
+        library = make_library(task, planner.options, planner.make, *bounds, run=pool.map, progress=told)
     save_libraries(out, [library])
     found = library.policies
     if as_json:

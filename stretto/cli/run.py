@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
+
+from stretto.cli.output import progress_bar
 
 if TYPE_CHECKING:
     from stretto.cli.output import Progress
     from stretto.cli.scenario.read import Scenario
+    from stretto.core.deployment import Deployment
     from stretto.planners.model_switching import Responses
     from stretto.sim.results import Result
 
@@ -14,23 +20,23 @@ _measured: dict[tuple[Any, ...], dict[str, Responses]] = {}  # by deployment, sh
 
 
 def run_scenario(scenario: Scenario, *, record: bool = False, progress: Progress | None = None) -> Result:
-    """The planner knows the mean rates, as an owner would state them; what comes is up to the load."""
-    from stretto.planners.registry import planner_entry
+    """As it would be served. The planner knows the mean rates, as an owner would state them; what comes is up to the
+    load.
+    """
+    from stretto.sim.ports import simulator_ports
     from stretto.sim.simulator import simulate
 
     rates = tuple(scenario.source.expected_rates(scenario.deployment, scenario.seconds))
-    responses = None
-    if planner_entry(scenario.planner.name).needs_responses:
-        responses = responses_of(scenario, rates, _part(progress, 0.0, 0.5))
-        progress = _part(progress, 0.5, 1.0)
+    session = scenario.session(replace(simulator_ports(), responses=partial(responses_of, scenario)))
     return simulate(
         scenario.deployment,
-        scenario.make_planner(responses),
+        session,
         scenario.source,
         seconds=scenario.seconds,
         seed=scenario.seed,
         service=scenario.service,
-        replan_s=scenario.planner.replan_s,
+        delays=scenario.delays,
+        replan_s=session.rhythm.period_for(scenario.deployment) or None,
         warmup_s=scenario.warmup_seconds,
         record=record,
         correction=scenario.correction,
@@ -39,21 +45,14 @@ def run_scenario(scenario: Scenario, *, record: bool = False, progress: Progress
     )
 
 
-def responses_of(
-    scenario: Scenario, rates: tuple[float, ...], progress: Progress | None = None
-) -> dict[str, Responses]:
+def responses_of(scenario: Scenario, deployment: Deployment, rates: Sequence[float] | None) -> dict[str, Responses]:
     """Response latencies, measured once in a command for all rates that share the workers out alike."""
     from stretto.sim.responses import measured_responses
 
-    total = sum(rates)
-    shares = tuple(round(rate / total, 9) for rate in rates) if total > 0 else rates
-    key = (scenario.deployment, shares, scenario.service)
+    total = sum(rates or ())
+    shares = tuple(round(rate / total, 9) for rate in rates) if rates and total > 0 else None
+    key = (deployment, shares, scenario.service)
     if key not in _measured:
-        _measured[key] = measured_responses(
-            scenario.deployment, rates=shares, service=scenario.service, progress=progress
-        )
+        with progress_bar("measuring response latencies") as progress:
+            _measured[key] = measured_responses(deployment, rates=shares, service=scenario.service, progress=progress)
     return _measured[key]
-
-
-def _part(progress: Progress | None, begin: float, end: float) -> Progress | None:
-    return None if progress is None else lambda fraction: progress(begin + (end - begin) * fraction)

@@ -40,7 +40,9 @@ def serve(
     executor: Annotated[str, typer.Option(metavar="KIND", help="Workers are each a thread or a process.")] = "thread",
     threads: Annotated[int, typer.Option(metavar="N", min=1, max=1024, help="That a worker gives a model.")] = 1,
     device: Annotated[str, typer.Option(metavar="DEVICE", help="cpu or cuda.")] = "cpu",
-    planner: Annotated[str, typer.Option(metavar="NAME", help="See stretto planners.")] = "shared_queue",
+    planner: Annotated[
+        str, typer.Option(metavar="NAME", help="See stretto planners; or MODULE:FUNCTION.")
+    ] = "shared_queue",
     replan_ms: Annotated[
         float | None,
         typer.Option(metavar="MS", min=2, max=3_600_000, help="How often to plan; else as the planner is made for."),

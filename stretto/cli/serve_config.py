@@ -126,11 +126,14 @@ def _limits(table: Fields | None) -> dict[str, Any]:
 def _planner(table: Fields | None, values: dict[str, Any]) -> dict[str, bool | int | float]:
     if table is None:
         return {}
-    values["planner"] = table.choice("name", NAMES)
+    values["planner"] = table.text("name")
+    if ":" not in values["planner"]:
+        table.choice("name", NAMES)
     if table.has("replan_ms"):
         values["replan_ms"] = table.number("replan_ms", 2, 3_600_000)
     found: dict[str, bool | int | float] = {}
-    options = planner_entry(values["planner"]).options
+    with table.at("name"):
+        options = planner_entry(values["planner"]).options
     for option in options:
         if not table.has(option.name):
             continue

@@ -93,20 +93,15 @@ class Choice:
         pairs = zip(("accuracy", "not on time"), self.words, strict=True)
         return [f"{what}, {word.strip()}" if word else what for what, word in pairs]
 
-    def for_subject(self, subject: Subject) -> Choice:
-        """With what a server would take, where the subject is one that a server can serve."""
-        from stretto.planners.registry import planner_entry
-
-        live = planner_entry(self.name).live if subject.is_served else {}
-        return replace(self, options={**live, **self.options, **({"prior": 0} if "prior" in live else {})})
-
     def make(self) -> PolicyPlanner:
+        from stretto.planners.ports import Ports
         from stretto.planners.promise import PolicyPlanner
         from stretto.planners.registry import planner_entry
+        from stretto.sim.trial import simulated_trial
 
         entry = planner_entry(self.name)
         steady = {"prior": 0} if any(option.name == "prior" for option in entry.options) else {}  # the load is known
-        planner = entry.make(steady | self.options)
+        planner = entry.make(steady | self.options, ports=Ports(trial=simulated_trial))
         assert isinstance(planner, PolicyPlanner), "only planners with policies are offered"
         return planner
 
@@ -190,7 +185,7 @@ def read_choice(
 def _gamma_shape(arrivals: str | None) -> float:
     if arrivals is None or arrivals == "poisson":
         return 1.0
-    from stretto.planners.ramsis.laws import Gamma
+    from stretto.planners.parts.laws import Gamma
 
     kind, _, shape = arrivals.partition(":")
     try:
@@ -213,7 +208,7 @@ def check_load(load: float) -> None:
 
 
 def check_workers(workers: int) -> None:
-    from stretto.planners.ramsis.task import MAX_WORKERS
+    from stretto.planners.parts.task import MAX_WORKERS
 
     if not 1 <= workers <= MAX_WORKERS:
         raise StrettoError(f"--workers is {workers}; it must be from 1 to {MAX_WORKERS}")

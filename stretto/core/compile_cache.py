@@ -101,8 +101,8 @@ class CompiledCache(FunctionCache):  # type: ignore[misc]
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """Without what Numba prepares for compiling, which takes longer than all else and is made when it is needed.
 
-        What cached code calls outside itself is known since Numba was imported: its runtime and C's mathematics, but not
-        hashes, which compiled code here must not use.
+        What cached code calls outside itself is known since Numba was imported: its runtime and C's mathematics, but
+        not hashes, which compiled code here must not use.
         """
         rtsys.initialize(target_context)
         return self._load_overload(sig, target_context)

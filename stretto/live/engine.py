@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from stretto.alarm import Alarm
+from stretto.core.conditions import Conditions
 from stretto.core.outcome import Outcome
 from stretto.dispatch.dispatcher import Answer, Dispatcher, Drop, Load, Run
 from stretto.live.answers import answer_batch, answer_by_evidence
@@ -25,7 +26,6 @@ from stretto.live.recorder import Journal
 from stretto.live.requests import Query, Request, rows_of
 from stretto.live.shelf import NO_ANSWER, ModelSpec
 from stretto.live.witness import Witness, class_of
-from stretto.core.conditions import Conditions
 from stretto.planning.session import InForce, Session
 
 log = logging.getLogger("stretto.live")
@@ -48,6 +48,7 @@ class Engine:
         session: Session,
         factory: Factory,
         *,
+        first: InForce | None = None,
         clock: Clock = time.monotonic_ns,
         hang_s: float = 10.0,
         correction: float = CORRECTION,
@@ -70,7 +71,8 @@ class Engine:
         self._loading: dict[tuple[int, str], Generation] = {}  # loads that no job waits for, and who asked for them
         self._holding: list[tuple[int, asyncio.Future[dict[str, str]]]] = []
         self._worker_count = len(served.deployment.workers)
-        first = session.first(served.deployment, clock(), Conditions(delays=self.delays.delays))
+        if first is None:
+            first = session.first(served.deployment, clock(), Conditions(delays=self.delays.delays))
         self.generation = self._generation(served, first)
         self.crew = Crew(self._worker_count, factory, self, clock, hang_s)
         self._watcher: asyncio.Task[None] | None = None
@@ -364,6 +366,7 @@ class Engine:
         now_ns = self.clock()
         old = self.generation
         self.generation = self._generation(served, in_force)
+        self.generation.dispatcher.inherit(now_ns, old.dispatcher.estimates())
         self._old.append(old)
         self._move([old.queries[waiting.ticket] for waiting in old.dispatcher.waiting()], old, now_ns)
         for worker in range(self._worker_count):

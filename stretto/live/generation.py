@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.backends.of_variant import model_source
+from stretto.core.conditions import Conditions, Demand
 from stretto.core.deployment import Deployment
 from stretto.core.errors import PlanError
 from stretto.core.outcome import Outcome
@@ -22,7 +23,6 @@ from stretto.live.fleet import WorkerSpec, slot_specs
 from stretto.live.recorder import Journal
 from stretto.live.requests import Query, Request
 from stretto.live.shelf import ModelSpec
-from stretto.core.conditions import Conditions, Demand
 from stretto.planning.session import InForce, Session
 from stretto.repository.application import ApplicationFiles
 

@@ -6,11 +6,10 @@ two calls, and for planners that plan only once, the plan in force is brought in
 
 from __future__ import annotations
 
-from stretto.core.client import Clients
-
 import asyncio
 import logging
 
+from stretto.core.client import Clients
 from stretto.core.errors import StrettoError
 from stretto.core.view import WaitingQuery
 from stretto.live.engine import Engine

@@ -1,4 +1,4 @@
-"""What `stretto serve` runs: a repository, served. Starting, changes of the repository and the fleet, draining, the end.
+"""What `stretto serve` runs: a repository, served. Its start, changes of repository and fleet, draining, the end.
 
 Changes are picked up without a pause: new models are loaded beside the work, then the engine moves over.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import time
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -17,11 +18,13 @@ from typing import Any
 import numpy as np
 
 from stretto.core.client import Clients
+from stretto.core.conditions import Conditions
 from stretto.core.errors import StrettoError
 from stretto.core.profile import Quantile
 from stretto.core.view import View
 from stretto.core.worker import UNLIMITED_MEMORY
 from stretto.live.crew import Factory
+from stretto.live.delays import DelayMeter
 from stretto.live.engine import Engine
 from stretto.live.fleet import WorkerSpec, read_worker
 from stretto.live.generation import Served
@@ -31,7 +34,6 @@ from stretto.live.recorder import Journal
 from stretto.live.replan import Replanner
 from stretto.live.watched import signature
 from stretto.live.witness import Evidence, Witness
-from stretto.core.conditions import Conditions
 from stretto.planners.parts.store import load_libraries
 from stretto.planners.ports import Ports
 from stretto.planning.served import DEFAULT_PLANNER, served_session
@@ -58,8 +60,8 @@ class State(Enum):
 
 @dataclass(frozen=True)
 class ServiceOptions:
-    """How a repository is served. `worker` lists unequal workers; without it, `workers` equal ones (0: one for each core
-    but one, which is left for the sockets) on `device`.
+    """How a repository is served. `worker` lists unequal workers; without it, there are `workers` equal ones on
+    `device` (0: one for each core but one, which is left for the sockets).
     """
 
     repository: str
@@ -122,7 +124,6 @@ class Service:
         self._tasks: set[asyncio.Task[None]] = set()
         self._repair: asyncio.Task[None] | None = None  # on the way to a generation without what is broken
         loop = asyncio.get_running_loop()
-        journal = journal or Journal()
         self.maker = PolicyMaker(loop)
         self.session = served_session(
             options.planner,
@@ -135,31 +136,39 @@ class Service:
             data_aware=options.data_aware,
             period_s=options.replan_s,
         )
-        journal.began(options.planner, options.planner_options, options.data_aware)
+        self._journal = journal or Journal()
+        self._factory = factory
         self._read = repository
-        ready = self.offer.served(repository)
-        self.files = {files.name: files for files in ready.files}
         self._signature = signature(repository)
+        self.engine: Engine  # from `start` on
+        self._replanner: Replanner
+
+    # -- life --------------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Returns when there is a plan; the service is ready when its first worker is."""
+        options, journal, delays = self.options, self._journal, DelayMeter()
+        journal.began(options.planner, options.planner_options, options.data_aware)
+        ready = await asyncio.to_thread(self.offer.served, self._read)
+        conditions = Conditions(delays=delays.delays)
+        first = await asyncio.to_thread(self.session.first, ready.deployment, time.monotonic_ns(), conditions)
         self.engine = Engine(
             ready,
             self.session,
-            factory,
+            self._factory,
+            first=first,
             hang_s=options.hang_s,
             correction=options.correction,
+            delays=delays,
             journal=journal,
         )
         self.engine.on_broken = self._found_broken
         if self.session.looks_at_evidence:
             self.engine.witness = Witness(self.engine.loop, self.engine.classified)
-        self._replanner = Replanner(
-            self.engine, self.session.rhythm.period_for(ready.deployment), self.maker, self.clients
-        )
-
-    # -- life --------------------------------------------------------------------------------------------------------
-
-    async def start(self) -> None:
-        """Returns at once; the service is ready when its first worker is."""
-        await self._witness_all(self.engine.generation.served)
+        period_s = self.session.rhythm.period_for(ready.deployment)
+        self._replanner = Replanner(self.engine, period_s, self.maker, self.clients)
+        await self._witness_all(ready)
+        self.files = {files.name: files for files in ready.files}
         self.engine.start()
         self.state = State.SERVING
         self._replanner.start()

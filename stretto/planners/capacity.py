@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from stretto.core.errors import StrettoError
+from stretto.planners.parts.task import Task
 from stretto.planners.promise import Promise
-from stretto.planners.ramsis.task import Task
 
 LOOK_BELOW = 2  # how far below an answer a smaller one is looked for
 MAX_LOAD = 1e9
@@ -49,7 +49,7 @@ class Capacity:
 
     @property
     def promise(self) -> Promise:
-        return next(one for one in self.tried if one.workers == self.workers)
+        return next(promise for promise in self.tried if promise.workers == self.workers)
 
 
 def workers_needed(
@@ -127,8 +127,8 @@ def least_workers(task: Task, requirement: Requirement) -> int:
             taken_ms = task.latency_ns[slow[0], 1] / 1e6
             raise StrettoError(f"{message}; {task.variants[slow[0]]} would do with an SLO above {taken_ms:.3g} ms")
         raise StrettoError(f"{message}; ask for less, or add a more accurate variant")
-    one = task.capacity() / task.workers
-    return max(1, math.ceil(requirement.load * (1 - requirement.max_violation) / one - 1e-9))
+    each = task.capacity() / task.workers
+    return max(1, math.ceil(requirement.load * (1 - requirement.max_violation) / each - 1e-9))
 
 
 def _too_few(requirement: Requirement, most: int, why: str) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from stretto.core.plan import AdaptiveCap, Eager, Fixed, Lane, LaneChoice, Late, Order, Plan, by_application
 from stretto.core.view import View
-from stretto.planners.choose import choose_variants, serving_profiles, serving_workers
+from stretto.planners.parts.choose import choose_variants, serving_profiles, serving_workers
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from stretto.core.deployment import Deployment
 from stretto.core.plan import Delays, Eager, Fixed, Lane, LaneChoice, Late, Order, Plan, Table, Tables, by_application
 from stretto.core.profile import NS_PER_MS, LatencyProfile
 from stretto.core.view import View
-from stretto.planners.choose import choose_variants, serving_profiles, serving_workers
+from stretto.planners.parts.choose import choose_variants, serving_profiles, serving_workers
 
 SLACK_STEPS = 256
 

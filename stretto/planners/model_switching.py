@@ -11,15 +11,16 @@ from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.plan import Plan, by_application
 from stretto.core.view import Planner, View
-from stretto.planners.jellyfish_plus import batch_cap, central_lane, usable_variants, worker_shares
-from stretto.planners.ramsis.monitor import RATE_WINDOW_NS, measured_load
-from stretto.planners.ramsis.task import Task, pareto_front, task_of
+from stretto.planners.parts.central import central_lane, throughputs, usable_variants
+from stretto.planners.parts.fronts import pareto_front
+from stretto.planners.parts.rates import RATE_WINDOW_NS, rates_of
+from stretto.planners.parts.sharing import workers_of_applications
+from stretto.planners.parts.task import Task, task_of
+from stretto.planners.ports import MeasureResponses
 
 Measure = Callable[[Deployment, Planner, float], float]  # p99 response in ns at a load (queries/s)
 HOPELESS = 2.0  # times the SLO: from such a load on, a variant is measured no further
@@ -42,47 +43,48 @@ class Responses:
         return self.p99_ns[variant][place] if place < len(self.loads) else math.inf
 
 
-@dataclass(frozen=True)
+@dataclass
 class ModelSwitching:
-    """`responses` go by application name. `workers` says how many an application gets; else by expected work."""
+    """`responses` measures what it goes by, once for each deployment. `workers` says how many an application gets; else
+    they are shared out by expected work.
+    """
 
-    responses: Mapping[str, Responses] = field(default_factory=dict)
+    responses: MeasureResponses | None = None
     workers: Mapping[str, int] = field(default_factory=dict)
+    _measured: dict[str, Responses] = field(default_factory=dict, repr=False)  # by application
 
     def __call__(self, view: View) -> Plan:
         deployment = view.deployment
+        shares = workers_of_applications(deployment, view.expected_rates, self.workers)
+        tasks = [_task(deployment, number, workers) for number, workers in enumerate(shares)]
+        if any(not self._is_measured(task) for task in tasks):
+            if self.responses is None:
+                raise StrettoError(
+                    "ModelSwitching goes by response latencies, and nothing here measures them; take another planner"
+                )
+            self._measured = dict(self.responses(deployment, view.expected_rates))
         lanes = []
-        for number, own in enumerate(worker_shares(deployment, view.expected_rates, self.workers)):
-            variant = self.variant_for(deployment, number, own, measured_load(view, number))
-            lanes.append(central_lane(deployment, number, own, variant))
+        for number, (task, workers) in enumerate(zip(tasks, shares, strict=True)):
+            load = float(rates_of(view, 0.0)[number])
+            lanes.append(central_lane(deployment, number, workers, self.variant_for(deployment, number, task, load)))
         return by_application(tuple(lanes), rate_window_ns=RATE_WINDOW_NS, planner="model_switching")
 
-    def variant_for(
-        self, deployment: Deployment, application: int, workers: tuple[int, ...], load: float | None
-    ) -> int:
+    def variant_for(self, deployment: Deployment, application: int, task: Task, load: float) -> int:
         """The most accurate variant with p99 within the SLO at this load; where none is, the quickest to respond."""
-        served = deployment.applications[application]
-        found = self.responses.get(served.name)
-        if found is None:
-            raise StrettoError(
-                f"no response latencies were measured for application {served.name}; a simulation measures them first"
-                " (stretto simulate), a server cannot: take another planner there"
-            )
-        task = _task(deployment, application, workers)
-        for what, value in task.described().items():
-            if found.described.get(what) != value:
-                raise StrettoError(
-                    f"the response latencies of application {served.name} were measured for another {what};"
-                    " measure them again"
-                )
-        asked = found.loads[0] if load is None else load
+        if not self._is_measured(task):
+            raise StrettoError(f"the response latencies of application {task.application} are for another deployment")
+        measured = self._measured[task.application]
         names = {deployment.variants[n].name: n for n in deployment.variants_of(application)}
-        p99 = {names[name]: found.at(name, asked) for name in found.p99_ns}
-        able = [variant for variant, latency in p99.items() if latency <= served.slo_ns]
+        p99 = {names[name]: measured.at(name, load) for name in measured.p99_ns}
+        able = [variant for variant, latency in p99.items() if latency <= task.slo_ns]
         if able:
             return max(able, key=lambda variant: deployment.variants[variant].accuracy)
         fastest = names[task.variants[task.fastest(1)]]
         return fastest if math.isinf(min(p99.values())) else min(p99, key=lambda variant: p99[variant])
+
+    def _is_measured(self, task: Task) -> bool:
+        measured = self._measured.get(task.application)
+        return measured is not None and dict(measured.described) == task.described()
 
 
 @dataclass(frozen=True)
@@ -109,15 +111,14 @@ def measure_responses(
     rising = tuple(sorted(set(loads)))
     if not rising or not 0 < rising[0] <= rising[-1] < math.inf:
         raise StrettoError("response latencies are measured at loads above zero")
-    shares = worker_shares(deployment, rates, workers or {})
-    found: dict[str, Responses] = {}
+    responses: dict[str, Responses] = {}
     done, total = 0, 0
     jobs: list[tuple[int, Deployment, Task, list[int]]] = []
-    for number, own in enumerate(shares):
-        alone = alone_on(deployment, number, own)
-        task = _task(deployment, number, own)
+    for number, crew in enumerate(workers_of_applications(deployment, rates, workers or {})):
+        alone = alone_on(deployment, number, crew)
+        task = _task(deployment, number, crew)
         front = {task.variants[place] for place in pareto_front(task)}
-        usable = usable_variants(alone, 0, tuple(range(len(own))))
+        usable = usable_variants(alone, 0, tuple(range(len(crew))))
         chosen = [variant for variant in usable if alone.variants[variant].name in front] or usable
         jobs.append((number, alone, task, chosen))
         total += len(chosen)
@@ -134,8 +135,8 @@ def measure_responses(
             done += 1
             if progress is not None:
                 progress(done, total)
-        found[deployment.applications[number].name] = Responses(rising, p99, task.described())
-    return found
+        responses[deployment.applications[number].name] = Responses(rising, p99, task.described())
+    return responses
 
 
 def alone_on(deployment: Deployment, application: int, workers: tuple[int, ...]) -> Deployment:
@@ -147,12 +148,7 @@ def alone_on(deployment: Deployment, application: int, workers: tuple[int, ...])
 
 def largest_throughput(deployment: Deployment, variant: int) -> float:
     """Queries/s that all workers answer with their best batch under the cap; at more, queues grow for ever."""
-    total = 0.0
-    for worker in deployment.workers:
-        sizes = np.arange(1, batch_cap(deployment, variant, worker.kind) + 1)
-        latency = deployment.profile(variant, worker.kind).table_ns[deployment.quantile, sizes]
-        total += float((sizes / latency).max()) * 1e9
-    return total
+    return sum(float(throughputs(deployment, variant, worker.kind).max()) for worker in deployment.workers)
 
 
 def _task(deployment: Deployment, application: int, workers: tuple[int, ...]) -> Task:

@@ -17,8 +17,9 @@ from stretto.core.errors import StrettoError
 from stretto.core.plan import Eager, Fixed, Lane, LaneChoice, Late, Order, Plan, Route, RouteRule
 from stretto.core.profile import NS_PER_S
 from stretto.core.view import View
-from stretto.planners.choose import choose_variants, known_rates, serving_workers
 from stretto.planners.packing import Session, pack_workers
+from stretto.planners.parts.choose import choose_variants, serving_workers
+from stretto.planners.parts.rates import rates_of
 
 EPOCH_NS = 30 * NS_PER_S  # over which the load is measured, and for which it is packed
 EQUAL_SHARES = 1e-6
@@ -48,7 +49,7 @@ class Nexus:
                 lanes.append(_lane(deployment, worker, part.session, chosen[part.session], part.batch))
         return Plan(
             lanes=tuple(lanes),
-            routes=tuple(_route(found) for found in shares),
+            routes=tuple(_route(by_lane) for by_lane in shares),
             lane_choice=LaneChoice.ROUND_ROBIN,
             placement=tuple(placement),
             rate_window_ns=EPOCH_NS,
@@ -67,7 +68,7 @@ def _fleet(view: View, chosen: Sequence[int]) -> tuple[int, ...]:
 def _sessions(view: View, chosen: Sequence[int], workers: Sequence[int]) -> tuple[Session, ...]:
     deployment = view.deployment
     kinds = dict.fromkeys(deployment.workers[worker].kind for worker in workers)
-    rates = known_rates(view)
+    rates = rates_of(view, 1.0)
     rates = np.maximum(rates, LEAST_SHARE * rates.mean())
     sessions = []
     for application, variant, rate in zip(deployment.applications, chosen, rates, strict=True):
@@ -93,10 +94,10 @@ def _lane(deployment: Deployment, worker: int, application: int, variant: int, b
     )
 
 
-def _route(found: Sequence[tuple[int, float]]) -> Route:
-    lanes = tuple(lane for lane, _ in found)
-    total = sum(rate for _, rate in found)
-    weights = tuple(rate / total for _, rate in found)
+def _route(shares: Sequence[tuple[int, float]]) -> Route:
+    lanes = tuple(lane for lane, _ in shares)
+    total = sum(rate for _, rate in shares)
+    weights = tuple(rate / total for _, rate in shares)
     if len(lanes) == 1:
         return Route(RouteRule.BY_APPLICATION, lanes)
     if max(weights) - min(weights) <= EQUAL_SHARES:

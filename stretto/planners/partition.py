@@ -8,7 +8,7 @@ force. The solver's time limit is its own; nothing here reads a clock.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -16,11 +16,9 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.optimize import Bounds, LinearConstraint, milp
 
-from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
-from stretto.core.profile import NS_PER_S
 from stretto.core.view import View
-from stretto.planners.choose import known_rates, serving_profiles
+from stretto.planners.parts.rates import rates_of
 
 ROUNDING = 1e-9  # relative, on every limit: sums of floats
 MOVES_PER_MODEL = 10
@@ -311,7 +309,7 @@ def partition_problem(
     """Application i, served by variant `chosen[i]`, is model i; the smallest worker's memory is the limit."""
     variants = [view.deployment.variants[variant] for variant in chosen]
     return PartitionProblem(
-        rates=known_rates(view),
+        rates=rates_of(view, 1.0),
         static_bytes=np.array([variant.memory_bytes for variant in variants], dtype=np.float64),
         dynamic_bytes=np.array([variant.dynamic_memory_bytes for variant in variants], dtype=np.float64),
         subclusters=subclusters,
@@ -320,39 +318,3 @@ def partition_problem(
         current=current,
         max_cost=max_cost,
     )
-
-
-def expected_work(deployment: Deployment, chosen: Sequence[int], rates: Iterable[float]) -> NDArray[np.float64]:
-    """How many workers each application keeps busy in the batches that fit half its SLO (Symphony equation 1)."""
-    work = []
-    for application, variant, rate in zip(deployment.applications, chosen, rates, strict=True):
-        per_query_ns = []
-        for profile in serving_profiles(deployment, variant):
-            batch = max(1, profile.largest_batch_within(application.slo_ns // 2, deployment.quantile))
-            per_query_ns.append(profile.latency_ns(batch, deployment.quantile) / batch)
-        work.append(rate * float(np.mean(per_query_ns)) / NS_PER_S)
-    return np.array(work)
-
-
-def split_workers(
-    assignment: Sequence[int], work: Iterable[float], subclusters: int, workers: Sequence[int]
-) -> tuple[tuple[int, ...], ...]:
-    """Worker numbers by sub-cluster, in proportion to the work of its models; at least one where there is a model.
-
-    Workers are dealt in turn, so that each sub-cluster has its share of every kind listed. One without models has none.
-    """
-    held = np.bincount(assignment, minlength=subclusters) > 0
-    if held.sum() > len(workers):
-        raise StrettoError(f"{int(held.sum())} sub-clusters hold models, but there are only {len(workers)} workers")
-    loads = np.bincount(assignment, weights=np.array(list(work)), minlength=subclusters)
-    if loads.sum() <= 0:
-        loads = held.astype(np.float64)
-    counts = held.astype(np.int64)
-    for _ in range(len(workers) - int(counts.sum())):  # each to the highest load per worker, which keeps that lowest
-        counts[int(np.argmax(np.where(held, loads / np.maximum(counts, 1), -1.0)))] += 1
-    dealt: list[list[int]] = [[] for _ in range(subclusters)]
-    for place, worker in enumerate(workers, start=1):
-        given = np.array([len(part) for part in dealt])
-        due = np.where(given < counts, counts * place / len(workers) - given, -np.inf)
-        dealt[int(np.argmax(due))].append(worker)
-    return tuple(tuple(part) for part in dealt)

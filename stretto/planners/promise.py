@@ -14,30 +14,9 @@ from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.plan import Plan, Table, Tables
 from stretto.core.view import View
-
-
-class Expectation(Protocol):
-    """Of the queries of one application in the long run."""
-
-    @property
-    def accuracy(self) -> float:
-        """Of the answers."""
-        ...
-
-    @property
-    def violation(self) -> float:
-        """The share of queries without an answer on time."""
-        ...
-
-
-class Policy(Protocol):
-    """Made for one load, in queries/s over all workers."""
-
-    @property
-    def load(self) -> float: ...
-
-    @property
-    def expectation(self) -> Expectation: ...
+from stretto.planners.parts.library import Recipe
+from stretto.planners.parts.policy import Policy
+from stretto.planners.ports import MakePolicy
 
 
 @runtime_checkable
@@ -46,7 +25,22 @@ class PolicyPlanner(Protocol):
 
     def __call__(self, view: View) -> Plan: ...
 
-    def policies(self) -> Mapping[tuple[str, str], Policy]: ...
+    def in_force(self) -> Mapping[tuple[str, str], Policy]: ...
+
+    @property
+    def uses_stored(self) -> bool:
+        """Whether any of the stored policies that it was given is for what was planned."""
+        ...
+
+    @property
+    def options(self) -> Recipe:
+        """What its policies depend on, besides task and load."""
+        ...
+
+    @property
+    def make(self) -> MakePolicy:
+        """How it computes one."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,15 +59,16 @@ def promise_of(planner: PolicyPlanner, deployment: Deployment, load: float) -> P
     if len(deployment.applications) != 1 or len(deployment.kinds) != 1:
         raise StrettoError("a promise is for one application on workers of one kind")
     plan = planner(View(deployment, expected_rates=(load,)))
-    found = tuple(planner.policies().values())
-    if len(found) != 1:
+    policies = tuple(planner.in_force().values())
+    if len(policies) != 1:
         name = deployment.applications[0].name
         raise StrettoError(f"this planner makes no policy for application {name}; with one variant none is needed")
     select = plan.lanes[0].select
     table = select.tables[0] if isinstance(select, Tables) else select
     assert isinstance(table, Table), "a policy is followed as a table"
-    expected = found[0].expectation
+    policy = policies[0]
+    expected = policy.expectation
     violation = expected.violation
-    if found[0].load < load:  # it is for the most that the workers can answer; what comes beyond has no answer in time
-        violation = 1.0 - (1.0 - violation) * found[0].load / load
+    if policy.load < load:  # it is for the most that the workers can answer; what comes beyond has no answer in time
+        violation = 1.0 - (1.0 - violation) * policy.load / load
     return Promise(len(deployment.workers), load, expected.accuracy, violation, table)

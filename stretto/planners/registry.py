@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from stretto.core.errors import StrettoError
 
 if TYPE_CHECKING:
-    from stretto.core.plan import Plan
-    from stretto.core.view import Planner, View
-    from stretto.planners.model_switching import Responses
+    from stretto.core.view import Planner
+    from stretto.planners.ports import Ports
 
 NS_PER_MS = 1_000_000
 OptionValue = bool | int | float
@@ -46,22 +45,18 @@ class Entry:
     preset: Mapping[str, Any] = field(default_factory=dict)
     replan_s: float | None = None
     chooses_variants: bool = False  # among all of an application, so that none can be named
-    live: Mapping[str, OptionValue] = field(default_factory=dict)  # what a server takes where nothing else is said
     by_windows: bool = False  # queries wait for the next plan, so SLOs bound how long that may take
-    makes_policies: bool = False  # remembers policies, and can have them made elsewhere
-    needs_responses: bool = False  # goes by response latencies that a driver measures for it beforehand
+    ports: tuple[str, ...] = ()  # which of the Ports it takes, by name
 
     def make(
         self,
         options: Mapping[str, OptionValue] | None = None,
         variants: Mapping[str, str] | None = None,
-        control_ns: int = 0,
-        data_ns: int = 0,
-        responses: Mapping[str, Responses] | None = None,
+        ports: Ports | None = None,
     ) -> Planner:
-        """The planner. `variants` names the variant of an application; the delays are those of its lanes.
+        """The planner, with its own defaults for what `options` leave out.
 
-        `responses` are for a planner that needs them; without, it refuses to plan.
+        `variants` names the variant of an application. Of `ports` it gets those that it takes.
         """
         fields: dict[str, Any] = dict(self.preset)
         known = [option.name for option in self.options]
@@ -78,27 +73,10 @@ class Entry:
             raise StrettoError(f"planner {self.name} chooses among all variants; name none, or take another planner")
         if variants:
             fields["variants"] = dict(variants)
-        if self.needs_responses and responses is not None:
-            fields["responses"] = responses
-        planner: Planner = getattr(import_module(f"stretto.planners.{self.module}"), self.factory)(**fields)
-        return _Delayed(planner, control_ns, data_ns) if control_ns or data_ns else planner
-
-
-@dataclass(frozen=True)
-class _Delayed:
-    """A planner that knows nothing of the network: its lanes get the delays, so that what they run pays for them."""
-
-    planner: Planner
-    control_ns: int
-    data_ns: int
-
-    def __call__(self, view: View) -> Plan:
-        plan = self.planner(view)
-        lanes = tuple(
-            replace(lane, delays=replace(lane.delays, control_ns=self.control_ns, data_ns=self.data_ns))
-            for lane in plan.lanes
-        )
-        return replace(plan, lanes=lanes)
+        if ports is not None:
+            fields |= {name: getattr(ports, name) for name in self.ports}
+        planner: Planner = getattr(import_module(self.module), self.factory)(**fields)
+        return planner
 
 
 _BATCH_AWARE = Option("batch_aware", "flag", "false", "give up a head whose slack would force a much smaller batch")
@@ -118,34 +96,25 @@ ENTRIES = (
     Entry(
         "shared_queue",
         "one queue for all workers; model and batch from a semi-Markov decision process, with what it expects",
-        "shared_queue.planner",
+        "stretto.planners.shared_queue.planner",
         "SharedQueue",
         (
             Option("slack_steps", "integer", "100", "slacks told apart", 10, 2_000),
             Option("max_late", "number", "0.001", "share of queries that may miss their deadline", 1e-6, 0.5),
             Option("noise", "number", "0.1", "coefficient of variation of service times", 0, 1),
-            Option("margin", "number", "0.1 (serving: 0.5)", "share of the slack that no batch may use", 0, 0.9),
+            Option("margin", "number", "0.5", "share of the slack that no batch may use", 0, 0.9),
             Option("gamma_shape", "number", "1", "of bursty arrivals; 1: Poisson", 0.001, 1),
-            Option(
-                *(
-                    "prior",
-                    "number",
-                    "10 (serving: 3)",
-                    "queries that the measured load is worth; 0: bursts unseen",
-                ),
-                *(0, 1e6),
-            ),
+            Option("prior", "number", "3", "queries that the measured load is worth; 0: bursts unseen", 0, 1e6),
             Option("queries", "integer", "50000", "that a policy is tried on", 1_000, 100_000_000),
         ),
         replan_s=0.1,
         chooses_variants=True,
-        live={"margin": 0.5, "prior": 3},
-        makes_policies=True,
+        ports=("policies", "stored", "trial"),
     ),
     Entry(
         "priced",
         "the most accurate variant that fits the slack, at a price of worker time that follows the load",
-        "priced",
+        "stretto.planners.priced",
         "Priced",
         (
             Option("caution", "number", "1.05", "times the load, so that worker time is dearer", 0.1, 100),
@@ -157,7 +126,7 @@ ENTRIES = (
     Entry(
         "symphony",
         "deferred batches: as late as the deadline allows, earliest deadline first",
-        "symphony",
+        "stretto.planners.symphony",
         "Symphony",
         (_BATCH_AWARE, _WHEN_GATHERED, _SUB_CLUSTERS),
         {"deferred": True},
@@ -165,7 +134,7 @@ ENTRIES = (
     Entry(
         "symphony_batch_aware",
         "symphony with batch-aware pruning, beyond the paper",
-        "symphony",
+        "stretto.planners.symphony",
         "Symphony",
         (_WHEN_GATHERED, _SUB_CLUSTERS),
         {"deferred": True, "batch_aware": True},
@@ -173,7 +142,7 @@ ENTRIES = (
     Entry(
         "symphony_eager",
         "the work-conserving twin: the same, but a batch starts as soon as a worker is free",
-        "symphony",
+        "stretto.planners.symphony",
         "Symphony",
         (_BATCH_AWARE, _SUB_CLUSTERS),
         {"deferred": False},
@@ -181,7 +150,7 @@ ENTRIES = (
     Entry(
         "clockwork",
         "earliest deadline first, eager, the next batch sent shortly before a worker is free",
-        "clockwork",
+        "stretto.planners.clockwork",
         "Clockwork",
         (
             Option("ahead_ms", "number", "5", "how long before a worker is free its next batch is sent", 0, 1000),
@@ -191,14 +160,14 @@ ENTRIES = (
     Entry(
         "nexus",
         "load packed onto workers each epoch, queries dealt to them by the packed shares",
-        "nexus",
+        "stretto.planners.nexus",
         "Nexus",
         replan_s=30.0,
     ),
     Entry(
         "clipper",
         "first come, eager, nothing dropped; the batch cap grows by steps and backs off",
-        "clipper",
+        "stretto.planners.clipper",
         "Clipper",
         (
             Option("step", "number", "1", "added to the cap by each batch within the SLO", 0.001, 4096),
@@ -208,7 +177,7 @@ ENTRIES = (
     Entry(
         "fixed_delay",
         "waits for a preferred batch, but never longer than a fixed delay",
-        "fixed_delay",
+        "stretto.planners.fixed_delay",
         "FixedDelay",
         (
             Option("preferred_batch", "integer", "max_batch", "start once so many are gathered", 1, 4096),
@@ -222,7 +191,7 @@ ENTRIES = (
     Entry(
         "ramsis",
         "model selection from a Markov decision process per worker, with the accuracy and lateness it promises",
-        "ramsis.planner",
+        "stretto.planners.ramsis.planner",
         "Ramsis",
         (
             Option("slack_steps", "integer", "100", "slacks told apart; 0: by the variants' latencies", 0, 10_000),
@@ -236,12 +205,12 @@ ENTRIES = (
         ),
         replan_s=0.5,
         chooses_variants=True,
-        makes_policies=True,
+        ports=("policies", "stored"),
     ),
     Entry(
         "jellyfish_plus",
         "the most accurate variant whose throughput covers the load, as RAMSIS compares itself with",
-        "jellyfish_plus",
+        "stretto.planners.jellyfish_plus",
         "JellyfishPlus",
         replan_s=0.5,
         chooses_variants=True,
@@ -249,16 +218,16 @@ ENTRIES = (
     Entry(
         "model_switching",
         "the most accurate variant whose p99 response, measured by simulation first, is within the SLO at the load",
-        "model_switching",
+        "stretto.planners.model_switching",
         "ModelSwitching",
         replan_s=0.5,
         chooses_variants=True,
-        needs_responses=True,
+        ports=("responses",),
     ),
     Entry(
         "sneakpeek",
         "each window scheduled in groups by application and class, by evidence of each query's class",
-        "sneakpeek.planner",
+        "stretto.planners.sneakpeek.planner",
         "SneakPeek",
         (
             replace(_DATA_AWARE, default="true"),
@@ -275,7 +244,7 @@ ENTRIES = (
     Entry(
         "grouped",
         "each window scheduled in groups by application (SneakPeek without evidence)",
-        "sneakpeek.planner",
+        "stretto.planners.sneakpeek.planner",
         "grouped",
         (*_WINDOW_OPTIONS, _EXACT_GROUPS, _MAX_GROUP, _CAUTION),
         replan_s=0.1,
@@ -285,7 +254,7 @@ ENTRIES = (
     Entry(
         "lo_priority",
         "each window's queries by priority, each on the variant that is worth most then",
-        "sneakpeek.planner",
+        "stretto.planners.sneakpeek.planner",
         "lo_priority",
         _WINDOW_OPTIONS,
         replan_s=0.1,
@@ -295,7 +264,7 @@ ENTRIES = (
     Entry(
         "lo_edf",
         "each window's queries by deadline, each on the variant that is worth most then",
-        "sneakpeek.planner",
+        "stretto.planners.sneakpeek.planner",
         "lo_edf",
         _WINDOW_OPTIONS,
         replan_s=0.1,
@@ -305,7 +274,7 @@ ENTRIES = (
     Entry(
         "max_acc_edf",
         "each window's queries by deadline, each on the most accurate variant",
-        "sneakpeek.planner",
+        "stretto.planners.sneakpeek.planner",
         "max_acc_edf",
         _WINDOW_OPTIONS,
         replan_s=0.1,
@@ -318,8 +287,26 @@ NAMES = tuple(entry.name for entry in ENTRIES)
 
 
 def planner_entry(name: str) -> Entry:
-    """The entry of a name; a wrong name is refused with those that there are."""
+    """The entry of a name, or of a user's own planner as MODULE:ATTRIBUTE; a wrong name is refused."""
+    if ":" in name:
+        return user_entry(name)
     for entry in ENTRIES:
         if entry.name == name:
             return entry
-    raise StrettoError(f"there is no planner {name[:40]!r}; there are {', '.join(NAMES)}")
+    raise StrettoError(f"there is no planner {name[:40]!r}; there are {', '.join(NAMES)}, or MODULE:FUNCTION")
+
+
+def user_entry(reference: str) -> Entry:
+    """A planner that is no part of this package, found and made once, so that mistakes show at once."""
+    from stretto.planners.user import UserPlanner
+
+    planner = UserPlanner(reference)
+    return Entry(
+        reference,
+        "a planner of the user's own",
+        "stretto.planners.user",
+        "UserPlanner",
+        preset={"reference": reference},
+        replan_s=planner.replan_s,
+        chooses_variants=True,
+    )

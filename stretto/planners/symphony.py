@@ -19,19 +19,12 @@ from numpy.typing import NDArray
 
 from stretto.core.deployment import Deployment
 from stretto.core.plan import Deferred, Eager, Fixed, Lane, Late, Order, Plan, WorkerChoice, by_application
-from stretto.core.profile import NS_PER_S, LatencyProfile, Quantile
 from stretto.core.view import View
-from stretto.planners.choose import choose_variants, known_rates, serving_workers
-from stretto.planners.partition import expected_work, greedy_partition, partition_problem, split_workers
-
-
-def floor_rates(profile: LatencyProfile, slo_ns: int, workers: float, quantile: Quantile) -> tuple[float, ...]:
-    """By batch size from 1: the arrival rate (queries/s) above which `workers` workers cannot keep up with less."""
-    largest = max(1, profile.largest_batch_within(slo_ns / (1 + 1 / workers), quantile))
-    rates = [0.0]
-    for batch in range(1, largest):
-        rates.append(workers * batch * NS_PER_S / profile.latency_ns(batch, quantile))
-    return tuple(rates)
+from stretto.planners.partition import greedy_partition, partition_problem
+from stretto.planners.parts.choose import choose_variants, serving_workers
+from stretto.planners.parts.floors import floor_rates
+from stretto.planners.parts.rates import rates_of
+from stretto.planners.parts.sharing import expected_work, workers_of_groups
 
 
 @dataclass(frozen=True)
@@ -51,7 +44,7 @@ class Symphony:
     def __call__(self, view: View) -> Plan:
         deployment = view.deployment
         chosen = choose_variants(deployment, self.variants)
-        work = expected_work(deployment, chosen, known_rates(view))
+        work = expected_work(deployment, chosen, rates_of(view, 1.0))
         shares = work * len(deployment.workers) / work.sum()
         crews = self._crews(view, chosen, work)
         lanes = tuple(
@@ -67,7 +60,7 @@ class Symphony:
         if self.sub_clusters == 1:
             return able
         assignment = greedy_partition(partition_problem(view, chosen, self.sub_clusters)).assignment
-        parts = split_workers(assignment, work, self.sub_clusters, range(len(view.deployment.workers)))
+        parts = workers_of_groups(assignment, work, self.sub_clusters, range(len(view.deployment.workers)))
         crews = [tuple(sorted(set(parts[assignment[number]]) & set(able[number]))) for number in range(len(chosen))]
         return [crew or able[number] for number, crew in enumerate(crews)]
 

@@ -14,11 +14,11 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.core.conditions import Conditions, Demand
 from stretto.core.check import selected_variants
+from stretto.core.conditions import Conditions, Demand
 from stretto.core.deployment import Deployment
 from stretto.core.plan import Deferred, Delays, Eager, Fixed, Lane, Late, MostAccurate, Order, Plan, Worklist
-from stretto.planners.priced import single_variant_lane
+from stretto.planners.parts.floors import single_variant_lane
 
 DOOR_SHARE = 0.5  # of what could be answered in time: a full queue is waited through, and none should end at the brink
 SMALLEST_DOOR = 4

@@ -13,8 +13,7 @@ from stretto.planners.registry import OptionValue, planner_entry
 from stretto.planning.session import Rhythm, Session
 
 DEFAULT_PLANNER = "shared_queue"
-LONGEST_PERIOD_S = 3600.0
-LEAST_PERIOD_S = 0.002
+LEAST_PERIOD_S, LONGEST_PERIOD_S = 0.001, 7 * 86_400.0
 
 
 def served_session(
@@ -40,6 +39,6 @@ def served_session(
     rhythm = Rhythm(entry.replan_s or 0.0, entry.by_windows)
     if period_s is not None:
         if not LEAST_PERIOD_S <= period_s <= LONGEST_PERIOD_S:
-            raise StrettoError(f"the planner is asked each {LEAST_PERIOD_S * 1e3:g} ms to an hour, not {period_s} s")
+            raise StrettoError(f"the planner is asked each {LEAST_PERIOD_S * 1e3:g} ms to a week, not {period_s} s")
         rhythm = Rhythm(period_s)
     return Session(planner, rhythm=rhythm, looks_at_evidence=looks)

@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.core.client import Client
+from stretto.core.conditions import Conditions
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.plan import Plan
 from stretto.core.telemetry import Telemetry
 from stretto.core.view import Planner, View, WaitingQuery
-from stretto.core.conditions import Conditions
 from stretto.planning.completion import complete, stepped
 from stretto.planning.readings import view_of
 

@@ -98,7 +98,7 @@ class Repository:
 
     def kind_for(self, device: str, kind: str | None = None) -> str:
         """The kind of machine whose profiles decide for workers on a device: the one asked for, else the device's."""
-        if kind is not None or device.partition(":")[0] == "cpu" and not accelerators():
+        if kind is not None or (device.partition(":")[0] == "cpu" and not accelerators()):
             return self.kind_in_use(kind)
         counts = Counter(profile.kind for variant in self._enabled() for profile in variant.profiles)
         family = "cpu" if device.partition(":")[0] == "cpu" else "gpu"

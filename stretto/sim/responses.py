@@ -13,8 +13,9 @@ from statistics import median
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.view import Planner
-from stretto.planners.jellyfish_plus import usable_variants, worker_shares
 from stretto.planners.model_switching import Responses, alone_on, largest_throughput, measure_responses
+from stretto.planners.parts.central import usable_variants
+from stretto.planners.parts.sharing import workers_of_applications
 from stretto.sim.arrivals import Load
 from stretto.sim.processes import Poisson
 from stretto.sim.service import Service
@@ -70,9 +71,9 @@ def load_grid(
 ) -> tuple[float, ...]:
     """Loads in even ratios, up to the most that any application's workers answer with its fastest variant."""
     most = []
-    for number, own in enumerate(worker_shares(deployment, rates, workers or {})):
-        alone = alone_on(deployment, number, own)
-        usable = usable_variants(alone, 0, tuple(range(len(own))))
+    for number, crew in enumerate(workers_of_applications(deployment, rates, workers or {})):
+        alone = alone_on(deployment, number, crew)
+        usable = usable_variants(alone, 0, tuple(range(len(crew))))
         most.append(max(largest_throughput(alone, variant) for variant in usable))
     count = min(MAX_LOADS, 1 + math.ceil(math.log(max(most) / (LOWEST_LOAD * min(most)), LOAD_STEP)))
     return tuple(max(most) / LOAD_STEP**step for step in reversed(range(count)))

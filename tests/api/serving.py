@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from stretto.api.plane import Plane
-
 import asyncio
 import json
 import logging
@@ -23,8 +21,8 @@ import uvloop
 
 from stretto.api.bounds import rehearse_bounds
 from stretto.api.limits import Limits
+from stretto.api.plane import Plane
 from stretto.api.server import Listen, Listeners
-from stretto.dispatch.dispatcher import Dispatcher
 from stretto.live.executor import Job, Listener
 from stretto.live.rehearsal import rehearse
 from stretto.live.service import Service, ServiceOptions

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from stretto.api.plane import Plane
-
 import asyncio
 import shutil
 import ssl
@@ -13,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from stretto.api.limits import Limits
+from stretto.api.plane import Plane
 from stretto.api.server import Listen, Listeners, listening_socket
 from stretto.client import Client, Unauthenticated
 from stretto.core.errors import StrettoError

@@ -12,12 +12,12 @@ from typer.testing import CliRunner
 
 from stretto.cli.main import app
 from stretto.cli.subject import POLICY_PLANNERS, read_choice
+from stretto.planners.parts.store import load_libraries, matching
+from stretto.planners.parts.task import task_of
 from stretto.planners.ramsis.options import Options
 from stretto.planners.ramsis.policy import make_policy
-from stretto.planners.ramsis.store import load_libraries, matching
-from stretto.planners.ramsis.task import task_of
 from stretto.planners.registry import NAMES
-from tests.planners.ramsis.tasks import small_deployment
+from tests.planners.parts.tasks import small_deployment
 
 BATCHES = 8
 QUICK = ("--planner", "ramsis", "--slack-steps", 20)

@@ -176,7 +176,11 @@ def test_rate_and_planner_can_be_changed() -> None:
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
 def test_every_documented_option_is_a_field_of_its_planner(entry) -> None:  # type: ignore[no-untyped-def]
-    middle = {"flag": lambda option: True, "integer": lambda option: 2, "number": lambda option: option.high / 2}
+    middle = {
+        "flag": lambda option: True,
+        "integer": lambda option: max(2, option.low),
+        "number": lambda option: option.high / 2,
+    }
     planner = entry.make({option.name: middle[option.kind](option) for option in entry.options})
     assert callable(planner)
 

@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-from stretto.core.conditions import Conditions
-
-from stretto.planning.session import InForce, Session
-
-from stretto.live.fleet import WorkerSpec
-
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -19,17 +13,19 @@ import numpy as np
 from stretto.backends.model import Array, TensorSpec
 from stretto.backends.source import ModelSource
 from stretto.core.application import Application, Variant
+from stretto.core.conditions import Conditions
 from stretto.core.deployment import Deployment
 from stretto.core.plan import Plan
 from stretto.core.profile import LatencyProfile
-from stretto.core.view import View
 from stretto.core.worker import workers
 from stretto.live.crew import Factory
 from stretto.live.engine import Engine
+from stretto.live.fleet import WorkerSpec
 from stretto.live.generation import Served, served
 from stretto.live.requests import Request
 from stretto.live.shelf import ModelSpec
 from stretto.live.threads import ThreadExecutor
+from stretto.planning.session import InForce, Session
 from stretto.repository.read import read_repository
 from tests.live.scripted import MS, plan_for
 

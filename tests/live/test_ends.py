@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import asyncio
 import shutil
 import time
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from stretto.core.outcome import Outcome
-from stretto.dispatch.dispatcher import Dispatcher
 from stretto.live.executors import executor_factory
 from stretto.live.requests import Request
 from stretto.live.service import Service, ServiceOptions

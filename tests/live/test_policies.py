@@ -16,7 +16,7 @@ from stretto.core.errors import StrettoError
 from stretto.live import policies as module
 from stretto.live.policies import PolicyMaker
 from stretto.live.service import Service, ServiceOptions
-from stretto.planners.ramsis.store import save_libraries
+from stretto.planners.parts.store import save_libraries
 from stretto.planners.shared_queue.planner import SharedQueue
 from tests.live.real import until, within
 from tests.live.test_service import ask, built, service_of
@@ -136,7 +136,7 @@ def test_the_default_planner_takes_up_what_is_made(built: Built) -> None:
             assert isinstance(planner, SharedQueue) and service.maker is not None
             assert service.engine.generation.in_force.plan.planner == "shared_queue"
             assert (await ask(service)).outcome is not None  # served at once, by the table that stands in
-            await asked_until(service, lambda: bool(planner.policies()))
+            await asked_until(service, lambda: bool(planner.in_force()))
             assert service.maker.made > 0 and (await ask(service)).answers is not None
 
     within(120, work)
@@ -150,14 +150,14 @@ def test_stored_policies_are_refused_where_they_do_not_match(built: Built, tmp_p
         async with service_of(built.root, planner_options={"queries": 1000, "slack_steps": 20}) as service:
             planner = service.planner
             assert isinstance(planner, SharedQueue)
-            await asked_until(service, lambda: bool(planner.policies()))
+            await asked_until(service, lambda: bool(planner.in_force()))
             save_libraries(path, [one for one in planner._libraries.values() if one.policies])
 
     async def serve(**options: Any) -> None:
         async with service_of(built.root, policies=path, **options) as service:
             assert service.engine.generation.in_force.plan.planner == "shared_queue"
             planner = service.planner
-            assert isinstance(planner, SharedQueue) and planner.policies()  # from the first plan on
+            assert isinstance(planner, SharedQueue) and planner.in_force()  # from the first plan on
 
     within(120, store)
     within(60, lambda: serve(planner_options={"queries": 1000, "slack_steps": 20}))

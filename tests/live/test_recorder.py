@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from stretto.live.policies import PolicyMaker
-
-from stretto.core.view import View, WaitingQuery
-
-from stretto.core.client import Clients
-
-from dataclasses import replace
-
 import json
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from stretto.core import journal
+from stretto.core.client import Clients
 from stretto.core.errors import PlanError, StrettoError
 from stretto.core.outcome import Outcome
 from stretto.core.plan import Accumulate, Deferred, Fixed, MostAccurate, Plan, Route, RouteRule
+from stretto.core.view import View, WaitingQuery
 from stretto.dispatch.dispatcher import Dispatcher
+from stretto.live.policies import PolicyMaker
 from stretto.live.recorder import Journal, recording
 from stretto.live.replan import Replanner
 from stretto.planners.priced import Priced

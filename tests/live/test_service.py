@@ -17,7 +17,6 @@ from stretto.core.errors import StrettoError
 from stretto.core.outcome import Outcome
 from stretto.core.plan import Plan
 from stretto.core.view import View
-from stretto.dispatch.dispatcher import Dispatcher
 from stretto.live.crew import Factory
 from stretto.live.generation import NoSuchVariant
 from stretto.live.requests import Request

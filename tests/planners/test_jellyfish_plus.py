@@ -14,7 +14,7 @@ from stretto.planners.jellyfish_plus import JellyfishPlus, average_throughput
 from stretto.sim.arrivals import Load
 from stretto.sim.processes import Poisson
 from stretto.sim.simulator import simulate
-from tests.planners.ramsis.tasks import image_deployment, needs_measurements, small_deployment
+from tests.planners.parts.tasks import image_deployment, needs_measurements, small_deployment
 
 
 def test_throughput_is_the_average_over_the_batches_within_half_the_slo() -> None:

@@ -15,7 +15,7 @@ from stretto.planners.model_switching import ModelSwitching, Responses, measure_
 from stretto.sim.arrivals import Load
 from stretto.sim.processes import Poisson
 from stretto.sim.simulator import simulate
-from tests.planners.ramsis.tasks import image_deployment, needs_measurements, small_deployment
+from tests.planners.parts.tasks import image_deployment, needs_measurements, small_deployment
 
 SLO_NS = 60e6
 

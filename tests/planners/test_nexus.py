@@ -56,8 +56,7 @@ def test_a_lane_is_one_worker_at_the_planned_batch() -> None:
     assert [lane.workers for lane in plan.lanes] == [(worker,) for worker in range(8)]
     for lane in plan.lanes:
         assert (lane.order, lane.late) == (Order.FIRST_COME, Late.DROP_WHEN_DISPATCHED)
-        assert lane.release == Eager(7)  # Symphony table 4, no coordination
-        assert lane.release.floor_rates == (0.0,) * 7
+        assert lane.release == Eager(7, floor_rates=(0.0,) * 7)  # Symphony table 4, no coordination
     assert (plan.routes[0].rule, plan.routes[0].lanes) == (RouteRule.ROUND_ROBIN, tuple(range(8)))
 
 

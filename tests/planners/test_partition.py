@@ -19,13 +19,12 @@ from stretto.planners.partition import (
     Partition,
     PartitionProblem,
     evaluate,
-    expected_work,
     keeps_limits,
     partition_problem,
     random_partition,
     solve_partition,
-    split_workers,
 )
+from stretto.planners.parts.sharing import expected_work, workers_of_groups
 
 
 def problem(
@@ -211,7 +210,7 @@ def test_workers_are_split_by_work(data: st.DataObject) -> None:
     assignment = data.draw(st.lists(st.integers(0, subclusters - 1), min_size=1, max_size=20))
     work = [data.draw(st.floats(0, 50)) for _ in assignment]
     count = data.draw(st.integers(subclusters, 40))
-    parts = split_workers(assignment, work, subclusters, range(100, 100 + count))
+    parts = workers_of_groups(assignment, work, subclusters, range(100, 100 + count))
     assert sorted(worker for part in parts for worker in part) == list(range(100, 100 + count))
     loads = np.bincount(assignment, weights=work, minlength=subclusters)
     for number, part in enumerate(parts):
@@ -223,11 +222,11 @@ def test_workers_are_split_by_work(data: st.DataObject) -> None:
 
 
 def test_each_subcluster_gets_its_share_of_every_kind() -> None:
-    parts = split_workers([0, 1], [2.0, 1.0], 2, range(12))
+    parts = workers_of_groups([0, 1], [2.0, 1.0], 2, range(12))
     assert [len([w for w in part if w < 6]) for part in parts] == [4, 2]
     assert [len(part) for part in parts] == [8, 4]
     with pytest.raises(StrettoError, match="only 1 workers"):
-        split_workers([0, 1], [2.0, 1.0], 2, [0])
+        workers_of_groups([0, 1], [2.0, 1.0], 2, [0])
 
 
 def test_from_a_view() -> None:
@@ -244,7 +243,7 @@ def test_from_a_view() -> None:
     work = expected_work(deployment, (0, 1), asked.rates)
     assert work == pytest.approx([100 * 0.002, 300 * 0.002])  # batches of four in 8 ms
     found = solve_partition(asked)
-    parts = split_workers(found.assignment, work, 2, range(4))
+    parts = workers_of_groups(found.assignment, work, 2, range(4))
     assert len(parts[found.assignment[1]]) == 3
 
 

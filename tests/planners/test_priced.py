@@ -17,20 +17,18 @@ from stretto.core.profile import NS_PER_MS, LatencyProfile
 from stretto.core.view import Planner, View
 from stretto.core.worker import Worker, workers
 from stretto.dispatch.dispatcher import Dispatcher
-from stretto.planners.priced import LEAST_QUEUED, SLACKS, Pace, Priced, frontier, price_table, worker_shares
+from stretto.planners.parts.fronts import as_profiled, frontier
+from stretto.planners.parts.sharing import time_shares
+from stretto.planners.priced import LEAST_QUEUED, SLACKS, Priced, price_table
 from stretto.planning.readings import view_of
 from stretto.repository.read import read_repository
 from stretto.sim.arrivals import Load
 from stretto.sim.processes import TwoLevel
 from stretto.sim.simulator import simulate
-from tests.planners.ramsis.tasks import small_deployment
+from tests.planners.parts.tasks import small_deployment
 
 RATES = (0.0, 20.0, 90.0, 300.0, 3000.0)
 BURSTS = TwoLevel(0.3, 2.4, 2.0, 1.0)
-
-
-def as_profiled(deployment: Deployment) -> Pace:
-    return Pace(deployment, ((1.0,) * len(deployment.kinds),) * len(deployment.variants))
 
 
 def lane_of(deployment: Deployment, rate: float) -> Lane:
@@ -202,11 +200,11 @@ def test_worker_time_goes_where_it_brings_most() -> None:
 
     deployment = Deployment((application("little", 0.05), application("much", 0.4)), workers(2))
     pace = as_profiled(deployment)
-    little, much = worker_shares(pace, [300.0, 300.0])
+    little, much = time_shares(pace, [300.0, 300.0])
     assert little + much == pytest.approx(1) and much > 2 * little
-    even = worker_shares(pace, [1e-3, 1e-3])
+    even = time_shares(pace, [1e-3, 1e-3])
     assert sum(even) == pytest.approx(1) and min(even) > 0
-    crowded = worker_shares(pace, [9000.0, 3000.0])
+    crowded = time_shares(pace, [9000.0, 3000.0])
     assert crowded == pytest.approx([0.75, 0.25])
     result = simulate(deployment, Priced(), Load(BURSTS, 500), seconds=10, replan_s=0.1).summary
     shares = {app.name: {v.name: v.share for v in app.variants} for app in result.applications}

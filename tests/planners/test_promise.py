@@ -8,13 +8,15 @@ from stretto.core.errors import StrettoError
 from stretto.core.plan import Plan
 from stretto.core.view import View
 from stretto.core.worker import workers
-from stretto.planners.promise import Policy, PolicyPlanner, promise_of
+from stretto.planners.parts.policy import Policy
+from stretto.planners.parts.task import task_of
+from stretto.planners.promise import PolicyPlanner, promise_of
 from stretto.planners.ramsis.options import Options
 from stretto.planners.ramsis.planner import Ramsis
 from stretto.planners.ramsis.policy import make_policy
-from stretto.planners.ramsis.task import task_of
 from stretto.planners.shared_queue.planner import SharedQueue
-from tests.planners.ramsis.tasks import small_deployment
+from stretto.sim.trial import simulated_trial
+from tests.planners.parts.tasks import small_deployment
 
 STEPS = 20
 
@@ -45,7 +47,11 @@ def test_a_planner_without_a_policy_for_it_is_told() -> None:
         def __call__(self, view: View) -> Plan:
             return Ramsis(slack_steps=STEPS)(view)
 
-        def policies(self) -> dict[tuple[str, str], Policy]:
+        uses_stored = False
+        options = Options()
+        make = staticmethod(make_policy)
+
+        def in_force(self) -> dict[tuple[str, str], Policy]:
             return {}
 
     assert isinstance(Silent(), PolicyPlanner)
@@ -56,6 +62,6 @@ def test_a_planner_without_a_policy_for_it_is_told() -> None:
 def test_what_comes_beyond_the_most_that_can_be_answered_is_a_violation() -> None:
     deployment = small_deployment(3)
     capacity = task_of(deployment, 0).capacity()
-    planner = SharedQueue(slack_steps=STEPS, queries=2000, prior=0.0)
+    planner = SharedQueue(slack_steps=STEPS, queries=2000, prior=0.0, trial=simulated_trial)
     promise = promise_of(planner, deployment, 10 * capacity)
     assert promise.violation >= 0.89

@@ -11,7 +11,8 @@ from stretto.core.plan import Deferred, Eager, Late, Order, WorkerChoice
 from stretto.core.profile import NS_PER_MS, LatencyProfile, Quantile
 from stretto.core.view import View
 from stretto.core.worker import Worker, workers
-from stretto.planners.symphony import Symphony, floor_rates
+from stretto.planners.parts.floors import floor_rates
+from stretto.planners.symphony import Symphony
 
 RESNET = LatencyProfile.linear(1.053, 5.072)
 

@@ -9,15 +9,16 @@ from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.plan import Fixed, by_application
 from stretto.core.view import View
-from stretto.planners.jellyfish_plus import central_lane
 from stretto.planners.model_switching import ModelSwitching, largest_throughput
+from stretto.planners.parts.central import central_lane
+from stretto.planners.ports import Ports
 from stretto.planners.registry import planner_entry
 from stretto.sim.arrivals import Load
 from stretto.sim.processes import Poisson
 from stretto.sim.responses import LOAD_STEP, load_grid, measured_responses
 from stretto.sim.service import Lognormal
 from stretto.sim.simulator import simulate
-from tests.planners.ramsis.tasks import small_deployment
+from tests.planners.parts.tasks import small_deployment
 from tests.planners.ramsis.test_planner import two_applications
 
 
@@ -45,7 +46,7 @@ def test_what_comes_out_is_what_the_planner_takes() -> None:
     heard: list[float] = []
     responses = measured_responses(deployment, progress=heard.append)
     assert heard == sorted(heard) and heard[-1] == 1.0
-    planner = planner_entry("model_switching").make({}, responses=responses)
+    planner = planner_entry("model_switching").make({}, ports=Ports(responses=responses))
     assert isinstance(planner, ModelSwitching)
     chosen = []
     for load in (1.0, 60.0, 150.0, 400.0, 10_000.0):

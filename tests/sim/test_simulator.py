@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from stretto.cli.scenario.read import delayed
 from stretto.core.application import Application, Variant
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
@@ -49,7 +50,7 @@ from tests.sim.handmade import Handmade, always, linear
 
 PLANNERS: dict[str, Planner] = {
     "symphony": Symphony(),
-    "symphony, delayed": planner_entry("symphony").make(control_ns=NS_PER_MS, data_ns=NS_PER_MS // 10),
+    "symphony, delayed": delayed(planner_entry("symphony").make(), NS_PER_MS, NS_PER_MS // 10),
     "symphony, batch aware": Symphony(batch_aware=True),
     "work conserving": Symphony(deferred=False),
     "clockwork": Clockwork(),

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from stretto.cli.scenario.deployment import QUANTILES, read_deployment
 from stretto.cli.scenario.load import read_load
@@ -13,14 +11,14 @@ from stretto.config.fields import Fields, parse_fields, read_fields, suggestion
 from stretto.core.application import check_name
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
+from stretto.core.plan import Delays
 from stretto.core.profile import MAX_LATENCY_MS, NS_PER_MS, Quantile
-from stretto.core.view import Planner
+from stretto.planners.ports import Ports
 from stretto.planners.registry import ENTRIES, NAMES, OptionValue, planner_entry
+from stretto.planning.served import served_session
+from stretto.planning.session import Session
 from stretto.sim.arrivals import Client, Clients, Load, Source
 from stretto.sim.service import Deterministic, Empirical, Lognormal, Service
-
-if TYPE_CHECKING:
-    from stretto.planners.model_switching import Responses
 
 MAX_SECONDS = 86_400.0 * 7
 MAX_SEED = 2**63 - 1
@@ -35,7 +33,7 @@ class PlannerChoice:
     name: str = "symphony"
     options: dict[str, OptionValue] = field(default_factory=dict)
     variants: dict[str, str] = field(default_factory=dict)
-    replan_s: float | None = None
+    replan_s: float | None = None  # None: as often as it is made for
 
 
 @dataclass(frozen=True)
@@ -47,29 +45,29 @@ class Scenario:
     source: Source
     service: Service = field(default_factory=Deterministic)
     planner: PlannerChoice = field(default_factory=PlannerChoice)
-    control_ns: int = 0
-    data_ns: int = 0
+    delays: Delays = field(default_factory=Delays)
     seed: int = 1
     seconds: float = 30.0
     warmup_seconds: float = 0.0
     correction: float = 0.0  # step with which measured latency corrects the profile
 
     def __post_init__(self) -> None:
-        replan_s = self.planner.replan_s
+        replan_s = self.planner.replan_s or planner_entry(self.planner.name).replan_s
         if replan_s is not None and self.seconds / replan_s > MAX_REPLANS:
             raise StrettoError(f"planning each {replan_s:g} s is more than {MAX_REPLANS} times in {self.seconds:g} s")
 
-    def make_planner(self, responses: Mapping[str, Responses] | None = None) -> Planner:
-        """`responses` are for a planner that goes by them."""
-        choice, delays = self.planner, (self.control_ns, self.data_ns)
-        return planner_entry(choice.name).make(choice.options, choice.variants, *delays, responses)
+    def session(self, ports: Ports | None = None) -> Session:
+        """The planner as a server would have it; `ports` are for one that takes them."""
+        choice = self.planner
+        return served_session(
+            choice.name, choice.options, variants=choice.variants, ports=ports, period_s=choice.replan_s
+        )
 
     def with_planner(self, name: str) -> Scenario:
         """The same under another planner. Options stay with the planner that they were written for."""
         if name == self.planner.name:
             return self
-        replan_s = planner_entry(name).replan_s
-        return replace(self, planner=PlannerChoice(name, {}, self.planner.variants, replan_s))
+        return replace(self, planner=PlannerChoice(name, {}, self.planner.variants))
 
     def at_rate(self, rate: float) -> Scenario:
         """The same at another mean rate (queries/s); clients keep their shares of it."""
@@ -112,19 +110,22 @@ def _scenario(top: Fields, default_name: str) -> Scenario:
     with top.at("load"):
         source.expected_rates(deployment, seconds)
     service, correction = _service(top)
-    control_ns, data_ns = _network(top)
+    delays = _network(top)
     top.done()
     with top.at("planner"):
         times = (seed, seconds, warmup_seconds)
-        return Scenario(name, deployment, source, service, choice, control_ns, data_ns, *times, correction)
+        return Scenario(name, deployment, source, service, choice, delays, *times, correction)
 
 
 def _planner(top: Fields) -> tuple[PlannerChoice, Quantile]:
     part = top.part("planner")
     if part is None:
         return PlannerChoice(), Quantile.P95
-    name = part.choice("name", NAMES)
-    entry = planner_entry(name)
+    name = part.text("name")
+    if ":" not in name:
+        part.choice("name", NAMES)
+    with part.at("name"):
+        entry = planner_entry(name)
     quantile = Quantile[part.choice("quantile", QUANTILES, "p95").upper()]
     replan_s = part.optional_number("replan_seconds", 0.001, MAX_SECONDS)
     options: dict[str, OptionValue] = {}
@@ -141,7 +142,7 @@ def _planner(top: Fields) -> tuple[PlannerChoice, Quantile]:
     named = part.part("variants")
     variants = {} if named is None else {application: named.text(application) for application in named.table}
     part.done([option.name for other in ENTRIES for option in other.options])
-    return PlannerChoice(name, options, variants, entry.replan_s if replan_s is None else replan_s), quantile
+    return PlannerChoice(name, options, variants, replan_s), quantile
 
 
 def _check_variants(top: Fields, choice: PlannerChoice, deployment: Deployment) -> None:
@@ -183,11 +184,11 @@ def _service(top: Fields) -> tuple[Service, float]:
     return service, correction
 
 
-def _network(top: Fields) -> tuple[int, int]:
+def _network(top: Fields) -> Delays:
     part = top.part("network")
     if part is None:
-        return 0, 0
-    control_ms = part.number("control_ms", 0, MAX_LATENCY_MS, 0.0)
-    data_ms = part.number("data_ms", 0, MAX_LATENCY_MS, 0.0)
+        return Delays()
+    names = ("control_ms", "data_ms", "timer_ms")
+    values = [round(part.number(name, 0, MAX_LATENCY_MS, 0.0) * NS_PER_MS) for name in names]
     part.done()
-    return round(control_ms * NS_PER_MS), round(data_ms * NS_PER_MS)
+    return Delays(control_ns=values[0], data_ns=values[1], timer_ns=values[2])

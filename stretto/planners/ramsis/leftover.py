@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.core.compiled import compiled
-from stretto.planners.ramsis.laws import largest_count, probabilities
+from stretto.planners.parts.laws import largest_count, probabilities
 from stretto.planners.ramsis.states import Rows, Space
 from stretto.planners.ramsis.streams import Stream
 from stretto.planners.ramsis.transitions import Chunk, count_windows, phase_weights

@@ -9,12 +9,12 @@ from numpy.typing import NDArray
 
 from stretto.core.compiled import compiled
 from stretto.core.errors import StrettoError
+from stretto.planners.parts.task import Task
 from stretto.planners.ramsis.decision_process import DecisionProcess
 from stretto.planners.ramsis.leftover import partial_batches
 from stretto.planners.ramsis.options import Objective, Options
 from stretto.planners.ramsis.states import Rows, Space, rows_of, space_of
 from stretto.planners.ramsis.streams import streams_of
-from stretto.planners.ramsis.task import Task
 from stretto.planners.ramsis.transitions import Chunk, whole_batches
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 from stretto.core.errors import StrettoError
-from stretto.planners.ramsis.laws import Law, Poisson
+from stretto.planners.parts.laws import Law, Poisson
 
 MAX_SLACK_STEPS = 10_000
 MAX_QUEUE = 512

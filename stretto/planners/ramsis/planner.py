@@ -8,35 +8,35 @@ differ: each kind has its own policy, for the same load and the same number of w
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from stretto.core.deployment import Deployment
 from stretto.core.plan import Eager, Lane, Late, Order, Plan, Route, RouteRule
 from stretto.core.view import View
-from stretto.planners.ramsis.laws import Gamma, Law, Poisson
-from stretto.planners.ramsis.library import Library
-from stretto.planners.ramsis.monitor import RATE_WINDOW_NS, lane_name, measured_load
+from stretto.planners.parts.laws import law_of_shape
+from stretto.planners.parts.policies import Policies
+from stretto.planners.parts.policy import Policy
+from stretto.planners.parts.rates import RATE_WINDOW_NS
+from stretto.planners.parts.sharing import workers_of_applications
+from stretto.planners.parts.store import Stored
+from stretto.planners.parts.task import Task
+from stretto.planners.ports import MakePolicy, PolicyPort
 from stretto.planners.ramsis.options import Balancing, Batching, LateRule, Objective, Options, Pruning
-from stretto.planners.ramsis.policy import Policy, make_policy
-from stretto.planners.ramsis.sharing import shared_out
-from stretto.planners.ramsis.store import Stored, matching
-from stretto.planners.ramsis.task import Task, task_of
+from stretto.planners.ramsis.policy import make_policy
 
 RUNG = 1.05  # policies made on demand are for loads this factor apart
 HIGHEST = 1.25  # of what the workers can answer: beyond, all policies are the same
 UNKNOWN_LOAD = 0.5  # of what the workers can answer, until a load is known
-
-Request = Callable[[Task, Options, float], None]
 
 
 @dataclass(eq=False)
 class Ramsis:
     """A planner that remembers its policies.
 
-    `stored` policies are used where there are any; they must match. A policy that is missing is asked for through
-    `request`, and the nearest one serves until `add` brings it; without `request` it is computed on the spot.
-    `workers` says how many an application gets; otherwise they are shared out by the expected work.
+    `stored` policies are used where there are any; they must match. A policy that is missing is asked for at the port
+    `policies`, and the nearest one serves until it is there; without that port it is computed on the spot. `workers`
+    says how many an application gets; otherwise they are dealt by the expected work.
     """
 
     slack_steps: int = 100
@@ -49,17 +49,17 @@ class Ramsis:
     gamma_shape: float = 1.0
     workers: Mapping[str, int] = field(default_factory=dict)
     stored: Sequence[Stored] = ()
-    request: Request | None = None
-    _libraries: dict[tuple[str, str, int], Library] = field(default_factory=dict, init=False)
-    _asked: set[tuple[str, str, int, float]] = field(default_factory=set, init=False)
-    _deployment: Deployment | None = field(default=None, init=False)
-    _shares: tuple[tuple[int, ...], ...] = field(default=(), init=False)
-    _last: _Last | None = field(default=None, init=False)
+    policies: PolicyPort | None = None
+    _policies: Policies = field(init=False, repr=False)
+    _crews: tuple[Deployment, tuple[tuple[int, ...], ...]] | None = field(default=None, init=False, repr=False)
+    _last: _Last | None = field(default=None, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._policies = Policies(self.options, make_policy, self.policies, self.stored)
 
     @property
     def options(self) -> Options:
         """How policies are computed."""
-        law: Law = Poisson() if self.gamma_shape == 1 else Gamma(self.gamma_shape)
         return Options(
             slack_steps=self.slack_steps,
             max_queue=self.max_queue,
@@ -68,115 +68,91 @@ class Ramsis:
             balancing=Balancing.SHORTEST if self.shortest else Balancing.ROUND_ROBIN,
             objective=Objective.DECISION if self.per_decision else Objective.QUERY,
             pruning=Pruning.EVERY_BATCH if self.every_batch else Pruning.ONE_QUERY,
-            law=law,
+            law=law_of_shape(self.gamma_shape),
         )
 
-    @staticmethod
-    def make(task: Task, options: Options, load: float) -> Policy:
-        """What `request` stands for."""
-        return make_policy(task, options, load)
+    @property
+    def make(self) -> MakePolicy:
+        """How one is computed, for a library of them."""
+        return make_policy
 
-    def add(self, task: Task, policy: Policy) -> None:
-        """A policy that was asked for has been made; one for another deployment than that in use is not taken."""
-        key = (task.application, task.kind, task.workers)
-        library = self._libraries.get(key)
-        if library is not None and library.task.described() == task.described():
-            self._libraries[key] = library.added(policy)
+    @property
+    def uses_stored(self) -> bool:
+        """Whether any of the stored policies is for what was planned."""
+        return self._policies.uses_stored
 
-    def missed(self, task: Task, load: float) -> None:
-        """A policy that was asked for could not be made; it may be asked for again."""
-        key = (task.application, task.kind, task.workers)
-        self._asked.discard((*key, load))
-
-    def policies(self) -> dict[tuple[str, str], Policy]:
+    def in_force(self) -> dict[tuple[str, str], Policy]:
         """The policies in force, by application and worker kind."""
         if self._last is None:
             return {}
-        return {(name, kind): policy for (name, kind, _), policy in self._last.chosen.items()}
+        names = [application.name for application in self._last.deployment.applications]
+        return {(names[number], kind): policy for (number, kind), policy in self._last.chosen.items()}
 
     def __call__(self, view: View) -> Plan:
         deployment = view.deployment
-        if deployment is not self._deployment:
-            self._deployment, self._last = deployment, None
-            self._shares = shared_out(deployment, view.rates, self.workers)
-            self._libraries.clear()
-            self._asked.clear()
-        served = self._served(view)
-        chosen = {}
-        for number, own in enumerate(served):
-            for kind in dict.fromkeys(deployment.workers[worker].kind for worker in own):
-                task = task_of(deployment, number, kind, len(own))
-                key = (task.application, kind, len(own))
-                if key not in self._libraries:
-                    self._libraries[key] = self._library(task, is_whole=own == self._shares[number])
-                chosen[key] = self._policy(key, measured_load(view, number))
+        self._policies.collect()
+        if self._crews is None or self._crews[0] is not deployment:
+            self._crews = (deployment, workers_of_applications(deployment, view.rates, self.workers))
+        chosen: dict[tuple[int, str], Policy] = {}
+        crews = []
+        for number, whole in enumerate(self._crews[1]):
+            # A policy is for as many workers as queries are dealt to: those that are there.
+            crew = tuple(worker for worker in whole if view.alive[worker]) or whole
+            crews.append(crew)
+            load = None if view.rates is None else float(view.rates[number])
+            for kind in dict.fromkeys(deployment.workers[worker].kind for worker in crew):
+                task = self._policies.task(deployment, number, kind, len(crew))
+                chosen[number, kind] = self._policy(task, load, must_match=crew == whole)
         last = self._last
-        same = last is not None and last.served == served and all(chosen[k] is last.chosen.get(k) for k in chosen)
-        if last is None or not same:
-            last = self._last = _Last(served, chosen, self._plan(deployment, served, chosen))
+        if last is None or (last.deployment, last.crews, last.chosen) != (deployment, tuple(crews), chosen):
+            plan = self._plan(deployment, crews, chosen)
+            last = self._last = _Last(deployment, tuple(crews), chosen, plan)
         return last.plan
 
-    def _served(self, view: View) -> tuple[tuple[int, ...], ...]:
-        """The workers of each application that are there: a policy is for as many as queries are dealt to."""
-        return tuple(tuple(worker for worker in own if view.alive[worker]) or own for own in self._shares)
-
-    def _library(self, task: Task, is_whole: bool) -> Library:
-        """What is stored for a task. With workers lost there is nothing stored, and that is no mistake."""
-        if not self.stored or not is_whole:
-            return Library(task, self.options)
-        return matching(self.stored, task, self.options)
-
-    def _policy(self, key: tuple[str, str, int], load: float | None) -> Policy:
+    def _policy(self, task: Task, load: float | None, *, must_match: bool) -> Policy:
         """The policy of the lowest load that covers this one; a missing one is made or asked for."""
-        library = self._libraries[key]
-        capacity = library.task.capacity()
+        library = self._policies.library(task, must_match=must_match)
+        capacity = task.capacity()
         wanted = min(UNKNOWN_LOAD * capacity if load is None else max(load, 1e-3 * capacity), HIGHEST * capacity)
-        found = library.covering(wanted)
-        if found is not None and (wanted <= library.complete_to or found.load <= wanted * RUNG):
-            return found
-        # A stated load is taken as it is; measured ones waver, and share a rung.
-        exact = not library.policies
-        rung = wanted if exact else RUNG ** math.ceil(math.log(wanted, RUNG) - 1e-9)
-        if self.request is not None and library.policies:
-            if (*key, rung) not in self._asked:
-                self._asked.add((*key, rung))
-                self.request(library.task, self.options, rung)
-            return found or library.policies[-1]
-        made = self.make(library.task, self.options, rung)
-        self._libraries[key] = library.added(made)
-        return made
+        covering = library.covering(wanted)
+        if covering is not None and (wanted <= library.complete_to or covering.load <= wanted * RUNG):
+            return covering
+        if not library.policies:  # a stated load is taken as it is; measured ones waver, and share a rung
+            return self._policies.made(task, wanted)
+        rung = RUNG ** math.ceil(math.log(wanted, RUNG) - 1e-9)
+        if self.policies is None:
+            return self._policies.made(task, rung)
+        self._policies.ask(task, rung)
+        return covering or library.policies[-1]
 
     def _plan(
-        self,
-        deployment: Deployment,
-        served: tuple[tuple[int, ...], ...],
-        chosen: Mapping[tuple[str, str, int], Policy],
+        self, deployment: Deployment, crews: Sequence[tuple[int, ...]], chosen: Mapping[tuple[int, str], Policy]
     ) -> Plan:
-        options = self.options
-        rule = RouteRule.SHORTEST if options.balancing is Balancing.SHORTEST else RouteRule.ROUND_ROBIN
+        rule = RouteRule.SHORTEST if self.shortest else RouteRule.ROUND_ROBIN
         lanes: list[Lane] = []
         routes: list[Route] = []
-        for number, (application, own) in enumerate(zip(deployment.applications, served, strict=True)):
+        for number, crew in enumerate(crews):
+            application = deployment.applications[number].name
             tasks = {
-                kind: self._libraries[name, kind, count].task
-                for name, kind, count in chosen
-                if name == application.name
+                kind: self._policies.task(deployment, number, kind, len(crew))
+                for owner, kind in chosen
+                if owner == number
             }
             tables = {
-                kind: chosen[application.name, kind, len(own)].table(_numbers(deployment, number, task), kind)
+                kind: chosen[number, kind].table(task.numbers_in(deployment, number), kind)
                 for kind, task in tasks.items()
             }
-            routes.append(Route(rule, tuple(range(len(lanes), len(lanes) + len(own)))))
-            for worker in own:
+            routes.append(Route(rule, tuple(range(len(lanes), len(lanes) + len(crew)))))
+            for worker in crew:
                 name, kind = deployment.workers[worker].name, deployment.workers[worker].kind
                 lanes.append(
                     Lane(
-                        name=lane_name(application.name, name),
+                        name=f"{application}/{name}",
                         workers=(worker,),
                         select=tables[kind],
                         order=Order.EARLIEST_DEADLINE,
                         release=Eager(tasks[kind].max_batch),
-                        late=Late.DROP_WHEN_DISPATCHED if options.late is LateRule.DROP else Late.KEEP,
+                        late=Late.DROP_WHEN_DISPATCHED if self.drop else Late.KEEP,
                     )
                 )
         return Plan(tuple(lanes), tuple(routes), rate_window_ns=RATE_WINDOW_NS, planner="ramsis")
@@ -186,12 +162,7 @@ class Ramsis:
 class _Last:
     """What was planned last, and from what."""
 
-    served: tuple[tuple[int, ...], ...]
-    chosen: Mapping[tuple[str, str, int], Policy]
+    deployment: Deployment
+    crews: tuple[tuple[int, ...], ...]
+    chosen: Mapping[tuple[int, str], Policy]
     plan: Plan
-
-
-def _numbers(deployment: Deployment, application: int, task: Task) -> list[int]:
-    """The deployment's numbers of a task's variants."""
-    by_name = {deployment.variants[number].name: number for number in deployment.variants_of(application)}
-    return [by_name[name] for name in task.variants]

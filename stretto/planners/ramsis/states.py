@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from stretto.planners.parts.task import Task
 from stretto.planners.ramsis.options import Batching, LateRule, Options
-from stretto.planners.ramsis.task import Task
 
 
 @dataclass(frozen=True, eq=False)

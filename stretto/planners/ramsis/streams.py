@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.planners.ramsis.laws import Law
+from stretto.planners.parts.laws import Law
+from stretto.planners.parts.task import Task
 from stretto.planners.ramsis.options import Balancing, Options
-from stretto.planners.ramsis.task import Task
 
 SHORT_QUEUE = 2  # appendix I.1: up to here a worker gets its average share
 

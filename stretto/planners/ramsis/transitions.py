@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.core.compiled import compiled
-from stretto.planners.ramsis.laws import probabilities
+from stretto.planners.parts.laws import probabilities
 from stretto.planners.ramsis.states import Rows, Space
 from stretto.planners.ramsis.streams import Stream
 

@@ -15,7 +15,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.planners.ramsis.policy import Policy
+from stretto.planners.parts.policy import Policy
 
 DEVIATIONS = 2.0
 

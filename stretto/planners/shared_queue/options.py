@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from stretto.core.errors import StrettoError
-from stretto.planners.ramsis.laws import Law, Poisson
+from stretto.planners.parts.laws import Law, Poisson
 
 MAX_SLACK_STEPS = 2_000
 MAX_QUEUE = 512

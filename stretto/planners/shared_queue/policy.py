@@ -9,109 +9,130 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.planners.ramsis.policy import Policy
-from stretto.planners.ramsis.task import Task, undominated
-from stretto.planners.shared_queue.evaluate import Seen, Trial, evaluate, trial_of
+from stretto.core.deployment import Deployment
+from stretto.core.errors import StrettoError
+from stretto.core.plan import Eager, Lane, Late, Order, Table, by_application
+from stretto.planners.parts.fronts import undominated
+from stretto.planners.parts.policy import Expectation, Policy
+from stretto.planners.parts.task import Task
+from stretto.planners.ports import Seen, Trial, TrialConditions
 from stretto.planners.shared_queue.line import LOST
 from stretto.planners.shared_queue.options import Options
 from stretto.planners.shared_queue.process import process_of
 from stretto.planners.shared_queue.solve import Solution, solve
 
-MOST_MARGIN = 0.32  # of load
+MOST_RISE = 0.32  # of load
 LEAST_SLOS = 20  # that a trial spans
 MOST_QUERIES = 1_000_000
 HOPEFUL = 0.97  # of what the workers can answer: beyond, no rise of load keeps the promise
-MARGIN_STEPS = 3  # bisections
-IMPATIENCE = (
-    0.0005  # of accuracy: without it a policy may as well wait until the last moment when there is little to do
-)
+RISE_STEPS = 3  # bisections
+ERRORS = 2.0  # standard errors between what was seen and what is promised
+NONE_SEEN = 3.0  # of n queries: with 95% confidence fewer than 3/n are late where none was
+# Of accuracy: without it a policy may as well wait until the last moment when there is little to do.
+IMPATIENCE = 0.0005
 
 
 @dataclass(frozen=True, eq=False)
-class _Tried:
-    """A table for a margin, and what it did."""
+class _Candidate:
+    """The table for a rise of load, in places of the tried task's variants, and what it did."""
 
-    margin: float
+    rise: float
     solution: Solution
     variant: NDArray[np.int32]
     batch: NDArray[np.int32]
     seen: Seen
 
-    def keeps(self, options: Options) -> bool:
+    def keeps(self, max_late: float) -> bool:
         """Whether as few are late as may be, surely."""
-        return self.seen.expectation().late <= options.max_late
+        return expectation_of(self.seen).late <= max_late
 
 
-def make_policy(task: Task, options: Options, load: float, workers: float | None = None) -> Policy:
-    """The policy for a load in queries/s. `workers`: the part of the pool that is this application's, if not all."""
-    kept = undominated(task)
-    part = float(task.workers if workers is None else workers)
-    own = replace(task.only(kept), workers=max(1, round(part)))
-    within_slo = load * task.slo_ns / 1e9
-    queries = min(max(options.queries, math.ceil(LEAST_SLOS * within_slo)), max(MOST_QUERIES, options.queries))
-    trial = trial_of(options.law, load, queries, options.noise, options.seed)
-
-    def tried(margin: float, near: Solution | None = None) -> _Tried:
-        return _try(own, kept, options, load, margin, part, trial, near)
-
-    best = first = tried(0.0)
-    hopeful = load < HOPEFUL * own.capacity()
-    if not first.keeps(options) and hopeful:
-        low, high = 0.0, MOST_MARGIN
-        found = [first, tried(high, first.solution)]
-        for _ in range(MARGIN_STEPS if found[-1].keeps(options) else 1):
-            middle = tried((low + high) / 2, found[-1].solution)
-            found.append(middle)
-            if middle.keeps(options):
-                high = middle.margin
-            else:
-                low = middle.margin
-        kept_promise = [one for one in found if one.keeps(options)]
-        best = max(kept_promise or found, key=lambda one: one.seen.correct)
-    slack_ns = (np.arange(options.slack_steps + 1) * _step_ns(task, options)).astype(np.int64)
-    expected = best.seen.expectation()
-    lost = max(0.0, 1.0 - own.capacity() / load)  # whatever is done; a trial may be too short to show it
+def make_policy(task: Task, options: Options, load: float, *, trial: Trial | None) -> Policy:
+    """The policy for a load in queries/s over the task's workers."""
+    if trial is None:
+        raise StrettoError("a policy of the shared queue is chosen by trial, and there is nothing to try it with")
+    considered = undominated(task)
+    attempt = _Attempt(task.only(considered), options, load, trial)
+    first = attempt.at(0.0)
+    candidates = [first]
+    if not first.keeps(options.max_late) and load < HOPEFUL * task.capacity():
+        low, high = 0.0, MOST_RISE
+        candidates.append(attempt.at(high, first.solution))
+        for _ in range(RISE_STEPS if candidates[-1].keeps(options.max_late) else 1):
+            middle = attempt.at((low + high) / 2, candidates[-1].solution)
+            candidates.append(middle)
+            low, high = (low, middle.rise) if middle.keeps(options.max_late) else (middle.rise, high)
+    kept = [candidate for candidate in candidates if candidate.keeps(options.max_late)]
+    best = max(kept or candidates, key=lambda candidate: candidate.seen.correct)
+    slack_ns = (np.arange(options.slack_steps + 1) * attempt.step_ns).astype(np.int64)
+    expected = expectation_of(best.seen)
+    lost = max(0.0, 1.0 - task.capacity() / load)  # whatever is done; a trial may be too short to show it
     if expected.late < lost:
         expected = replace(expected, late=lost, correct=expected.accuracy * (1.0 - lost))
-    return Policy(load, slack_ns, best.variant, best.batch, expected)
+    places = np.asarray(considered, np.int32)
+    variant = np.where(best.variant < 0, best.variant, places[best.variant]).astype(np.int32)
+    return Policy(load, slack_ns, variant, best.batch, expected)
 
 
-def _step_ns(task: Task, options: Options) -> int:
-    return max(1, task.slo_ns // options.slack_steps)
+def expectation_of(seen: Seen) -> Expectation:
+    """Bounds: two standard errors to the worse side."""
+    accuracy = max(0.0, seen.accuracy - ERRORS * seen.accuracy_error)
+    late = min(1.0, seen.late + max(ERRORS * seen.late_error, NONE_SEEN / seen.queries))
+    return Expectation(accuracy, late, accuracy * (1.0 - late), 0.0)
 
 
-def _try(
-    own: Task,
-    kept: list[int],
-    options: Options,
-    load: float,
-    margin: float,
-    workers: float,
-    trial: Trial,
-    near: Solution | None,
-) -> _Tried:
-    raised, steps = load * (1.0 + margin), options.slack_steps
-    process = process_of(
-        own,
-        options.law,
-        raised,
-        workers,
-        steps,
-        noise=options.noise,
-        margin=options.margin,
-        impatience=IMPATIENCE,
-        queue_load=load,
-    )
-    solution = solve(process, options.tolerance, near)
-    variant, batch = table_of(own, solution, process.variant, process.batch)
-    seen = evaluate(own, variant, batch, _step_ns(own, options), trial)
-    places = np.asarray(kept, np.int32)
-    named = np.where(variant < 0, variant, places[variant]).astype(np.int32)
-    return _Tried(margin, solution, named, batch, seen)
+@dataclass(frozen=True, eq=False)
+class _Attempt:
+    """Solves for a load that is risen somewhat, and tries what comes out at the load itself."""
+
+    task: Task  # with the variants to choose from
+    options: Options
+    load: float
+    trial: Trial
+
+    @cached_property
+    def deployment(self) -> Deployment:
+        return self.task.deployment()
+
+    @property
+    def step_ns(self) -> int:
+        return max(1, self.task.slo_ns // self.options.slack_steps)
+
+    @property
+    def conditions(self) -> TrialConditions:
+        options, within_slo = self.options, self.load * self.task.slo_ns / 1e9
+        queries = min(max(options.queries, math.ceil(LEAST_SLOS * within_slo)), max(MOST_QUERIES, options.queries))
+        return TrialConditions(self.load, options.law, options.noise, queries, options.seed)
+
+    def at(self, rise: float, near: Solution | None = None) -> _Candidate:
+        """`near` is the solution for another rise, to start from."""
+        options = self.options
+        process = process_of(
+            self.task,
+            options.law,
+            self.load * (1.0 + rise),
+            float(self.task.workers),
+            options.slack_steps,
+            noise=options.noise,
+            margin=options.margin,
+            impatience=IMPATIENCE,
+            queue_load=self.load,
+        )
+        solution = solve(process, options.tolerance, near)
+        variant, batch = table_of(self.task, solution, process.variant, process.batch)
+        plan = by_application((trial_lane(self.task, Table(self.step_ns, variant, batch)),))
+        return _Candidate(rise, solution, variant, batch, self.trial(self.deployment, plan, self.conditions))
+
+
+def trial_lane(task: Task, table: Table) -> Lane:
+    """The lane that follows a table on all of the task's workers."""
+    crew = tuple(range(task.workers))
+    return Lane(task.application, crew, table, Order.EARLIEST_DEADLINE, Eager(), Late.DROP_WHEN_INFEASIBLE)
 
 
 def table_of(

@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.core.errors import StrettoError
-from stretto.planners.ramsis.laws import Law, largest_count, probabilities
-from stretto.planners.ramsis.task import Task
+from stretto.planners.parts.laws import Law, largest_count, probabilities
+from stretto.planners.parts.task import Task
 from stretto.planners.shared_queue.options import MAX_QUEUE
 
 LEAST_QUEUE = 48

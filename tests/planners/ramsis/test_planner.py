@@ -13,18 +13,19 @@ from stretto.core.plan import Eager, Late, Order, RouteRule, Table
 from stretto.core.profile import NS_PER_MS, NS_PER_S, LatencyProfile
 from stretto.core.view import View
 from stretto.core.worker import workers
-from stretto.planners.ramsis.library import make_library
-from stretto.planners.ramsis.monitor import measured_load
+from stretto.planners.parts.library import make_library
+from stretto.planners.parts.rates import rates_of
+from stretto.planners.parts.sharing import workers_of_applications
+from stretto.planners.parts.store import Stored, description
+from stretto.planners.parts.task import Task, task_of
 from stretto.planners.ramsis.options import Options
 from stretto.planners.ramsis.planner import Ramsis
 from stretto.planners.ramsis.policy import make_policy
-from stretto.planners.ramsis.sharing import shared_out
-from stretto.planners.ramsis.store import Stored, description
-from stretto.planners.ramsis.task import Task, task_of
 from stretto.sim.arrivals import Load
 from stretto.sim.processes import Poisson
 from stretto.sim.simulator import simulate
-from tests.planners.ramsis.tasks import small_deployment
+from tests.planners.parts.port import HandPort
+from tests.planners.parts.tasks import small_deployment
 
 STEPS = 20
 
@@ -39,13 +40,13 @@ def two_applications(kinds: bool = False) -> Deployment:
 def at_load(planner: Ramsis, deployment: Deployment, load: float) -> float:
     """The load of the policy that is in force when this load was measured."""
     planner(View(deployment, NS_PER_S, np.array([load])))
-    (policy,) = planner.policies().values()
+    (policy,) = planner.in_force().values()
     return policy.load
 
 
 def stored_for(task: Task, low: float, high: float) -> Stored:
     options = Options(slack_steps=STEPS)
-    library = make_library(task, options, low, high, largest_gap=0.05)
+    library = make_library(task, options, make_policy, low, high, largest_gap=0.05)
     return Stored("policies.npz", description(task, options), task.variants, library.complete_to, library.policies)
 
 
@@ -69,9 +70,9 @@ def test_one_lane_per_worker(shortest: bool, drop: bool) -> None:
 def test_the_load_is_what_the_view_says() -> None:
     deployment = two_applications()
     view = View(deployment, NS_PER_S, np.array([22.0, 7.0]), (99.0, 98.0))
-    assert [measured_load(view, number) for number in (0, 1)] == [22.0, 7.0]
-    assert measured_load(View(deployment, expected_rates=(99.0, 98.0)), 0) == 99.0
-    assert measured_load(View(deployment), 0) is None
+    assert rates_of(view, 5.0).tolist() == [22.0, 7.0]
+    assert rates_of(View(deployment, expected_rates=(99.0, 98.0)), 5.0).tolist() == [99.0, 98.0]
+    assert rates_of(View(deployment), 5.0).tolist() == [5.0, 5.0]
 
 
 def test_a_stated_load_has_its_own_policy_and_the_same_load_the_same_plan() -> None:
@@ -79,7 +80,7 @@ def test_a_stated_load_has_its_own_policy_and_the_same_load_the_same_plan() -> N
     planner = Ramsis(slack_steps=STEPS)
     plan = planner(View(deployment, expected_rates=(61.0,)))
     assert planner(View(deployment, expected_rates=(61.0,))) is plan
-    assert [policy.load for policy in planner.policies().values()] == [61.0]
+    assert [policy.load for policy in planner.in_force().values()] == [61.0]
 
 
 def test_policies_on_demand_cover_the_measured_load_closely() -> None:
@@ -105,20 +106,16 @@ def test_stored_policies_are_used_and_must_match() -> None:
 def test_a_missing_policy_is_asked_for_once_and_used_when_it_comes() -> None:
     deployment = small_deployment(3)
     task = task_of(deployment, 0)
-    asked: list[float] = []
-    planner = Ramsis(
-        slack_steps=STEPS,
-        stored=(stored_for(task, 20.0, 100.0),),
-        request=lambda task, options, load: asked.append(load),
-    )
+    port = HandPort()
+    planner = Ramsis(slack_steps=STEPS, stored=(stored_for(task, 20.0, 100.0),), policies=port)
     assert at_load(planner, deployment, 130.0) == 100.0  # the nearest there is
     assert at_load(planner, deployment, 130.5) == 100.0
-    (load,) = asked
+    (load,) = port.loads
     assert 130.5 <= load <= 130.5 * 1.06
-    planner.add(task, make_policy(task, planner.options, load))
+    port.deliver(task, load, make_policy(task, planner.options, load))
     assert at_load(planner, deployment, 130.0) == load
     assert at_load(planner, deployment, 101.0) == load  # above the stored ones: the gap is not said to be small
-    assert len(asked) == 2
+    assert len(port.asked) == 2
 
 
 def test_with_a_worker_lost_the_policy_is_for_those_that_are_left() -> None:
@@ -130,7 +127,7 @@ def test_with_a_worker_lost_the_policy_is_for_those_that_are_left() -> None:
     plan = planner(replace(whole, alive=np.array([True, False, True])))
     check_plan(plan, deployment)
     assert [lane.workers for lane in plan.lanes] == [(0,), (2,)]
-    (policy,) = planner.policies().values()
+    (policy,) = planner.in_force().values()
     expected = make_policy(task_of(deployment, 0, workers=2), planner.options, policy.load)
     assert policy.load == pytest.approx(60.0)
     assert (policy.variant == expected.variant).all()
@@ -150,17 +147,17 @@ def test_each_application_has_its_own_workers_and_policy() -> None:
     for lane in plan.lanes:
         assert isinstance(lane.select, Table)
         assert lane.select.kind == deployment.workers[lane.workers[0]].kind
-    assert set(planner.policies()) == {("app", "default"), ("second", "default"), ("second", "lame")}
+    assert set(planner.in_force()) == {("app", "default"), ("second", "default"), ("second", "lame")}
     result = simulate(deployment, Ramsis(slack_steps=STEPS), Load(Poisson(), 80.0), seconds=20).summary
     assert all(application.bad_rate < 0.05 for application in result.applications)
 
 
 def test_workers_are_shared_out_by_work() -> None:
     deployment = two_applications()
-    even = shared_out(deployment, np.array([50.0, 50.0]))
+    even = workers_of_applications(deployment, [50.0, 50.0], {})
     assert sorted(worker for own in even for worker in own) == [0, 1, 2, 3]
-    assert [len(own) for own in shared_out(deployment, np.array([1e-6, 100.0]))] == [1, 3]
-    assert [len(own) for own in shared_out(deployment, None, {"app": 3, "second": 1})] == [3, 1]
+    assert [len(own) for own in workers_of_applications(deployment, np.array([1e-6, 100.0]), {})] == [1, 3]
+    assert [len(own) for own in workers_of_applications(deployment, None, {"app": 3, "second": 1})] == [3, 1]
     for counts, sentence in (
         ({"app": 1}, "for every application"),
         ({"app": 4, "second": 4}, "at most 4"),
@@ -168,6 +165,6 @@ def test_workers_are_shared_out_by_work() -> None:
         ({"other": 1}, "'other'"),
     ):
         with pytest.raises(StrettoError, match=sentence):
-            shared_out(deployment, None, counts)
+            workers_of_applications(deployment, None, counts)
     with pytest.raises(StrettoError, match="at least as many workers"):
-        shared_out(replace(deployment, workers=workers(1)), None)
+        workers_of_applications(replace(deployment, workers=workers(1)), None, {})

@@ -4,16 +4,17 @@ import numpy as np
 import pytest
 
 from stretto.core.plan import Table
-from stretto.planners.ramsis.laws import Gamma
+from stretto.planners.parts.laws import Gamma
+from stretto.planners.parts.policy import Policy
+from stretto.planners.parts.task import task_of
 from stretto.planners.ramsis.options import Batching, LateRule, Objective, Options
 from stretto.planners.ramsis.planner import Ramsis
-from stretto.planners.ramsis.policy import Policy, make_policy
-from stretto.planners.ramsis.task import task_of
+from stretto.planners.ramsis.policy import make_policy
 from stretto.sim.arrivals import Load
 from stretto.sim.processes import Gamma as GammaGaps
 from stretto.sim.processes import Poisson, Process
 from stretto.sim.simulator import simulate
-from tests.planners.ramsis.tasks import image_deployment, needs_measurements, small_deployment, small_task
+from tests.planners.parts.tasks import image_deployment, needs_measurements, small_deployment, small_task
 
 
 def column(table: Table, slack_ns: int) -> int:
@@ -97,7 +98,7 @@ def test_promises_hold_in_simulation(process: Process, planner: Ramsis, count: i
     deployment = small_deployment(count)
     load = use * task_of(deployment, 0).capacity()
     runs = [simulate(deployment, planner, Load(process, load), seconds=60, seed=seed).summary for seed in (1, 2, 3, 4)]
-    (policy,) = planner.policies().values()
+    (policy,) = planner.in_force().values()
     assert isinstance(policy, Policy)
     promised = policy.expectation
     for seen, bound, sign in (
@@ -125,7 +126,7 @@ def test_the_gamma_law_matches_bursts_better_than_poisson() -> None:
     for shape in (1.0, 0.2):
         planner = Ramsis(slack_steps=40, gamma_shape=shape)
         seen = simulate(deployment, planner, source, seconds=120).summary.bad_rate
-        (policy,) = planner.policies().values()
+        (policy,) = planner.in_force().values()
         late[shape] = (seen, policy.expectation.late)
     assert late[1.0][0] > late[1.0][1]
     assert late[0.2][0] <= late[0.2][1]
@@ -140,7 +141,7 @@ def test_the_image_task_reaches_the_published_accuracy(load: float, aim: float) 
     found = simulate(image_deployment(), planner, Load(Poisson(), load), seconds=30).summary
     assert found.accuracy >= aim
     assert found.bad_rate <= 0.001
-    (policy,) = planner.policies().values()
+    (policy,) = planner.in_force().values()
     assert found.accuracy >= policy.expectation.accuracy
 
 

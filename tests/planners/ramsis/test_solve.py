@@ -11,7 +11,7 @@ from stretto.planners.ramsis.decision_process import DecisionProcess
 from stretto.planners.ramsis.model import model_of
 from stretto.planners.ramsis.options import Batching, LateRule, Objective, Options
 from stretto.planners.ramsis.solve import policy_iteration, stationary, value_iteration
-from tests.planners.ramsis.tasks import small_task
+from tests.planners.parts.tasks import small_task
 
 
 def random_process(seed: int, states: int, most: int) -> DecisionProcess:

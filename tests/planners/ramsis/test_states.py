@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from stretto.core.errors import StrettoError
+from stretto.planners.parts.fronts import pareto_front, undominated
+from stretto.planners.parts.task import task_of
 from stretto.planners.ramsis.options import Batching, LateRule, Options
 from stretto.planners.ramsis.states import Rows, rows_of, space_of
-from stretto.planners.ramsis.task import pareto_front, task_of, undominated
-from tests.planners.ramsis.tasks import image_deployment, needs_measurements, small_deployment, small_task
+from tests.planners.parts.tasks import image_deployment, needs_measurements, small_deployment, small_task
 
 MS = 1_000_000
 OPTIONS = Options(slack_steps=6, max_queue=8)

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stretto.planners.ramsis.laws import Gamma, Law, Poisson
+from stretto.planners.parts.laws import Gamma, Law, Poisson
 from stretto.planners.ramsis.model import Model, model_of
 from stretto.planners.ramsis.options import Balancing, Batching, LateRule, Options
 from stretto.planners.ramsis.streams import streams_of
-from tests.planners.ramsis.tasks import dense, small_task
+from tests.planners.parts.tasks import dense, small_task
 
 MS = 1_000_000
 RATE = 180.0  # three workers with 60 queries/s each

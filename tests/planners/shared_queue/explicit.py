@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.optimize import linprog
 from scipy.sparse import coo_array, vstack
 
-from stretto.planners.ramsis.task import Task
+from stretto.planners.parts.task import Task
 from stretto.planners.shared_queue.process import WAIT, Process
 
 LOST = -1

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from stretto.core.profile import NS_PER_MS
-from stretto.planners.ramsis.policy import Expectation, Policy
+from stretto.planners.parts.policy import Expectation, Policy
 from stretto.planners.shared_queue.belief import believed, likely_load
 
 SLO_NS = 100 * NS_PER_MS

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from stretto.planners.ramsis.laws import Gamma, Law, Poisson
+from stretto.planners.parts.laws import Gamma, Law, Poisson
 from stretto.planners.shared_queue import process as process_module
 from stretto.planners.shared_queue.line import solve_line
 from stretto.planners.shared_queue.process import process_of
-from tests.planners.ramsis.tasks import small_task
+from tests.planners.parts.tasks import small_task
 from tests.planners.shared_queue.explicit import line, random_task
 
 

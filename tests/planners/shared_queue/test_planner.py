@@ -15,23 +15,29 @@ from stretto.core.plan import Eager, Fixed, Lane, Late, Order, Plan, RouteRule, 
 from stretto.core.profile import NS_PER_MS, NS_PER_S, LatencyProfile
 from stretto.core.view import View
 from stretto.core.worker import workers
+from stretto.planners.parts.library import Library, make_library
+from stretto.planners.parts.store import load_libraries, matching, save_libraries
+from stretto.planners.parts.task import Task, task_of
 from stretto.planners.priced import Priced
-from stretto.planners.ramsis.library import Library, make_library
-from stretto.planners.ramsis.store import load_libraries, matching, save_libraries
-from stretto.planners.ramsis.task import Task, task_of
 from stretto.planners.shared_queue import process as process_module
-from stretto.planners.shared_queue.options import Options
 from stretto.planners.shared_queue.planner import RUNG, SharedQueue
 from stretto.sim.arrivals import Load
 from stretto.sim.processes import Poisson, TwoLevel
 from stretto.sim.simulator import simulate
-from tests.planners.ramsis.tasks import small_deployment
+from stretto.sim.trial import simulated_trial
+from tests.planners.parts.port import HandPort
+from tests.planners.parts.tasks import small_deployment
 
 QUICK: dict[str, Any] = {"slack_steps": 20, "queries": 2_000, "noise": 0.0, "margin": 0.0}
 
 
 def shared(prior: float = 0.0, **options: Any) -> SharedQueue:
-    return SharedQueue(prior=prior, **{**QUICK, **options})
+    return SharedQueue(prior=prior, trial=simulated_trial, **{**QUICK, **options})
+
+
+def deliver(port: HandPort, planner: SharedQueue, task: Task, load: float) -> None:
+    """Make what was asked for."""
+    port.deliver(task, load, planner.make(task, planner.options, load))
 
 
 def measured(deployment: Deployment, rates: list[float], ratio: float | None = None) -> View:
@@ -50,7 +56,7 @@ def at_load(planner: SharedQueue, deployment: Deployment, load: float, ratio: fl
 
 
 def in_force(planner: SharedQueue) -> float:
-    (policy,) = planner.policies().values()
+    (policy,) = planner.in_force().values()
     return policy.load
 
 
@@ -99,7 +105,7 @@ def test_several_applications_share_the_workers() -> None:
     assert [lane.name for lane in plan.lanes] == ["app", "second", "third"]
     assert all(lane.workers == (0, 1, 2, 3) for lane in plan.lanes)
     assert [type(lane.select) for lane in plan.lanes] == [Table, Table, Fixed]
-    assert set(planner.policies()) == {("app", "default"), ("second", "default")}
+    assert set(planner.in_force()) == {("app", "default"), ("second", "default")}
     result = simulate(deployment, shared(), Load(Poisson(), 150.0), seconds=30, seed=3).summary
     assert all(application.bad_rate < 0.02 for application in result.applications)
     theirs = simulate(deployment, Priced(), Load(Poisson(), 150.0), seconds=30, seed=3).summary
@@ -113,7 +119,7 @@ def test_a_part_of_the_pool_follows_the_load() -> None:
     for others in (1.0, 200.0, 600.0):
         planner = shared()
         planner(View(deployment, expected_rates=(100.0, others, 1.0)))
-        used.append(planner.policies()["app", "default"].expectation.accuracy)
+        used.append(planner.in_force()["app", "default"].expectation.accuracy)
     assert used == sorted(used, reverse=True) and used[0] > used[-1] + 0.02
 
 
@@ -122,7 +128,7 @@ def test_only_single_variants_leave_nothing_to_solve() -> None:
     planner = shared()
     plan = planner(View(deployment, expected_rates=(10.0,)))
     check_plan(plan, deployment)
-    assert isinstance(plan.lanes[0].select, Fixed) and planner.policies() == {}
+    assert isinstance(plan.lanes[0].select, Fixed) and planner.in_force() == {}
 
 
 def test_several_kinds_of_workers_have_a_table_each() -> None:
@@ -135,7 +141,7 @@ def test_several_kinds_of_workers_have_a_table_each() -> None:
     assert isinstance(first.select, Table) and first.select.kind == "default"
     assert isinstance(second.select, Tables)
     assert [table.kind for table in second.select.tables] == ["default", "lame"]
-    assert set(planner.policies()) == {("app", "default"), ("second", "default"), ("second", "lame")}
+    assert set(planner.in_force()) == {("app", "default"), ("second", "default"), ("second", "lame")}
     result = simulate(deployment, planner, Load(Poisson(), 150.0), seconds=20).summary
     assert all(application.bad_rate < 0.02 for application in result.applications)
 
@@ -175,52 +181,53 @@ def test_the_same_load_is_the_same_plan() -> None:
 
 def test_a_missing_policy_is_asked_for_once_and_the_default_serves_meanwhile() -> None:
     deployment = small_deployment(3)
-    asked: list[tuple[Task, Options, float]] = []
-    planner = shared(request=lambda task, options, load: asked.append((task, options, load)))
+    port = HandPort()
+    planner = shared(policies=port)
     plan = at_load(planner, deployment, 200.0)
     priced = Priced()(measured(deployment, [200.0]))
     assert (only_table(plan).variant == only_table(priced).variant).all()
-    assert planner.policies() == {}
+    assert planner.in_force() == {}
     at_load(planner, deployment, 201.0)
-    ((task, options, load),) = asked
-    assert 201.0 <= load <= 201.0 * RUNG and options == planner.options
-    planner.add(task, planner.make(task, options, load))
+    ((task, load),) = port.asked
+    assert 201.0 <= load <= 201.0 * RUNG
+    deliver(port, planner, task, load)
     after = at_load(planner, deployment, 200.0)
     assert in_force(planner) == load
-    assert only_table(after).variant.shape[1] == 21 and len(asked) == 1
+    assert only_table(after).variant.shape[1] == 21 and len(port.asked) == 1
 
 
 def test_the_next_higher_policy_serves_until_the_own_one_comes() -> None:
     deployment = small_deployment(3)
-    asked: list[float] = []
-    planner = shared(request=lambda task, options, load: asked.append(load))
+    port = HandPort()
+    planner = shared(policies=port)
     task = task_of(deployment, 0)
     at_load(planner, deployment, 400.0)
-    (high,) = asked
-    planner.add(task, planner.make(task, planner.options, high))
+    (high,) = port.loads
+    deliver(port, planner, task, high)
     at_load(planner, deployment, 100.0)
-    assert not planner.policies()  # for four times the load: too much
+    assert not planner.in_force()  # for four times the load: too much
     at_load(planner, deployment, 320.0)
     assert in_force(planner) == high
-    planner.add(task, planner.make(task, planner.options, asked[-1]))
+    deliver(port, planner, task, port.loads[-1])
     at_load(planner, deployment, 320.0)
-    assert len(asked) == 3 and in_force(planner) == asked[-1] < high
+    assert len(port.asked) == 3 and in_force(planner) == port.loads[-1] < high
 
 
 def test_a_burst_asks_for_what_is_above_and_serves_once_all_of_it_is_there() -> None:
     deployment = small_deployment(3)
-    asked: list[float] = []
-    planner = shared(prior=20.0, request=lambda task, options, load: asked.append(load))
+    port = HandPort()
+    planner = shared(prior=20.0, policies=port)
     task = task_of(deployment, 0)
     at_load(planner, deployment, 100.0)
+    asked = port.loads
     assert len(asked) > 2 and asked == sorted(asked) and asked[-1] > 3 * asked[0]
     for load in asked[:-1]:
-        planner.add(task, planner.make(task, planner.options, load))
+        deliver(port, planner, task, load)
         at_load(planner, deployment, 100.0)
-        assert not planner.policies()  # half a ladder is worse than the table that stands in
-    planner.add(task, planner.make(task, planner.options, asked[-1]))
+        assert not planner.in_force()  # half a ladder is worse than the table that stands in
+    deliver(port, planner, task, asked[-1])
     mixed = only_table(at_load(planner, deployment, 100.0))
-    alone = planner._libraries[task.application, task.kind, task.workers].covering(asked[0])
+    alone = planner._policies.library(task).covering(asked[0])
     assert alone is not None and in_force(planner) == alone.load
     own = alone.table(range(len(task.variants)), task.kind)
     rows = len(own.variant)
@@ -232,7 +239,7 @@ def library() -> Library:
     task, options = task_of(small_deployment(3), 0), SharedQueue(**QUICK).options
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(process_module, "LEAST_QUEUE", 6)  # so that tables differ in length
-        made = make_library(task, options, 100.0, 600.0, largest_gap=0.1, make=SharedQueue.make)
+        made = make_library(task, options, shared().make, 100.0, 600.0, largest_gap=0.1)
     for policy in made.policies:
         policy.variant[3, 15] = -1  # these policies never wait by themselves
     return made
@@ -256,15 +263,13 @@ def test_stored_policies_there_and_back(library: Library, tmp_path: Path) -> Non
 def test_stored_policies_are_used(library: Library, tmp_path: Path) -> None:
     path = tmp_path / "policies.npz"
     save_libraries(path, [library])
-
-    def refuse(task: Task, options: Options, load: float) -> None:
-        raise AssertionError("there is one stored")
-
-    planner = shared(stored=load_libraries(path), request=refuse)
+    port = HandPort()
+    planner = shared(stored=load_libraries(path), policies=port)
     loads = [policy.load for policy in library.policies]
     for load in (50.0, 100.0, 333.0, 599.0):
         at_load(planner, small_deployment(3), load)
         assert in_force(planner) == min(known for known in loads if known >= load)
+    assert not port.asked and planner.uses_stored
 
 
 def test_stored_policies_for_something_else_are_refused(library: Library, tmp_path: Path) -> None:
@@ -293,14 +298,14 @@ def test_with_a_worker_lost_the_policy_is_for_those_that_are_left(library: Libra
     deployment = small_deployment(3)
     planner = shared(stored=load_libraries(path))
     at_load(planner, deployment, 200.0)
-    whole = planner.policies()["app", "default"]
+    whole = planner.in_force()["app", "default"]
     plan = planner(replace(measured(deployment, [200.0]), alive=np.array([True, False, True])))
     check_plan(plan, deployment)
-    left = planner.policies()["app", "default"]
+    left = planner.in_force()["app", "default"]
     assert left.load >= 200.0 and left.expectation.accuracy < whole.expectation.accuracy
     assert plan.lanes[0].workers == (0, 1, 2)  # the dispatcher knows who is alive
     at_load(planner, deployment, 200.0)
-    assert planner.policies()["app", "default"] is whole
+    assert planner.in_force()["app", "default"] is whole
 
 
 def test_slower_workers_are_a_higher_load_with_less_slack() -> None:
@@ -334,13 +339,13 @@ def lane_named(plan: Plan, name: str) -> Lane:
 
 def test_while_one_kind_is_missing_the_whole_lane_is_the_default_one() -> None:
     deployment = several(kinds=True)
-    asked: list[tuple[Task, Options, float]] = []
-    planner = shared(request=lambda task, options, load: asked.append((task, options, load)))
+    port = HandPort()
+    planner = shared(policies=port)
     view = View(deployment, expected_rates=(100.0, 100.0, 50.0))
     planner(view)
-    for task, options, load in asked:
+    for task, load in port.asked:
         if task.kind == "default":
-            planner.add(task, planner.make(task, options, load))
+            deliver(port, planner, task, load)
     plan = planner(view)
     check_plan(plan, deployment)
     theirs = Priced()(view)
@@ -355,14 +360,26 @@ def test_a_policy_of_another_deployment_is_not_taken() -> None:
     old, new = small_deployment(3), small_deployment(3)
     changed = replace(new.applications[0], slo_ns=new.applications[0].slo_ns * 2)
     new = replace(new, applications=(changed,))
-    asked: list[float] = []
-    planner = shared(request=lambda task, options, load: asked.append(load))
+    port = HandPort()
+    planner = shared(policies=port)
     at_load(planner, old, 100.0)
-    late = planner.make(task_of(old, 0), planner.options, asked[0])
     at_load(planner, new, 100.0)
-    planner.add(task_of(old, 0), late)
+    deliver(port, planner, task_of(old, 0), port.loads[0])
     at_load(planner, new, 100.0)
-    assert not planner.policies()
-    planner.missed(task_of(new, 0), asked[-1])
+    assert not planner.in_force()
+    port.deliver(task_of(new, 0), port.loads[-1], None)
     at_load(planner, new, 100.0)
-    assert asked[-1] == asked[-2], "what could not be made is asked for again"
+    assert port.loads[-1] == port.loads[-2], "what could not be made is asked for again"
+    at_load(planner, small_deployment(3), 100.0)
+    assert in_force(planner) == port.loads[0], "the same task in another deployment has its policies still"
+    assert len(port.asked) == 3
+
+
+def test_without_a_trial_the_table_that_stands_in_serves() -> None:
+    deployment = small_deployment(3)
+    planner = SharedQueue(**QUICK)
+    plan = at_load(planner, deployment, 200.0)
+    assert (only_table(plan).variant == only_table(Priced()(measured(deployment, [200.0]))).variant).all()
+    assert planner.in_force() == {}
+    with pytest.raises(StrettoError, match="chosen by trial"):
+        planner.make(task_of(deployment, 0), planner.options, 100.0)

@@ -13,10 +13,10 @@ from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.plan import Eager, Lane, Late, Order, Plan, by_application
 from stretto.core.view import Planner
-from stretto.planners.ramsis.laws import Gamma
+from stretto.planners.parts.laws import Gamma
+from stretto.planners.parts.policy import Policy
+from stretto.planners.parts.task import Task, task_of
 from stretto.planners.ramsis.planner import Ramsis
-from stretto.planners.ramsis.policy import Policy
-from stretto.planners.ramsis.task import Task, task_of
 from stretto.planners.shared_queue.options import Options
 from stretto.planners.shared_queue.policy import make_policy
 from stretto.sim.arrivals import Load
@@ -25,7 +25,8 @@ from stretto.sim.processes import Poisson, Process
 from stretto.sim.results import Summary
 from stretto.sim.service import Lognormal, Service
 from stretto.sim.simulator import simulate
-from tests.planners.ramsis.tasks import image_deployment, needs_measurements, small_deployment
+from stretto.sim.trial import simulated_trial
+from tests.planners.parts.tasks import image_deployment, needs_measurements, small_deployment
 from tests.sim.handmade import always
 
 SEEDS = (101, 102, 103, 104)
@@ -79,7 +80,7 @@ def test_what_is_promised_is_observed(use: float, workers: int) -> None:
     deployment = small_deployment(workers)
     task = task_of(deployment, 0)
     load = use * task.capacity()
-    policy = make_policy(task, Options(**QUICK), load)
+    policy = make_policy(task, Options(**QUICK), load, trial=simulated_trial)
     assert_holds(policy, runs(deployment, always(plan_of(deployment, policy)), load))
 
 
@@ -88,8 +89,8 @@ def test_with_noise(use: float) -> None:
     deployment = small_deployment(4)
     task = task_of(deployment, 0)
     load = use * task.capacity()
-    noisy = make_policy(task, Options(noise=0.15, **QUICK), load)
-    plain = make_policy(task, Options(**QUICK), load)
+    noisy = make_policy(task, Options(noise=0.15, **QUICK), load, trial=simulated_trial)
+    plain = make_policy(task, Options(**QUICK), load, trial=simulated_trial)
     service = Lognormal(0.15)
     found = runs(deployment, always(plan_of(deployment, noisy)), load, service=service)
     assert_holds(noisy, found)
@@ -102,11 +103,11 @@ def test_with_gamma_gaps(use: float) -> None:
     deployment = small_deployment(4)
     task = task_of(deployment, 0)
     load = use * task.capacity()
-    bursty = make_policy(task, Options(law=Gamma(0.25), **QUICK), load)
+    bursty = make_policy(task, Options(law=Gamma(0.25), **QUICK), load, trial=simulated_trial)
     process = GammaGaps(0.25)
     found = runs(deployment, always(plan_of(deployment, bursty)), load, process)
     assert_holds(bursty, found)
-    plain = make_policy(task, Options(**QUICK), load)
+    plain = make_policy(task, Options(**QUICK), load, trial=simulated_trial)
     careless = runs(deployment, always(plan_of(deployment, plain)), load, process)
     assert fmean(run.correct_on_time for run in found) > fmean(run.correct_on_time for run in careless)
 
@@ -116,7 +117,7 @@ def test_the_margin_is_chosen_to_keep_what_is_asked() -> None:
     task = task_of(deployment, 0)
     load = 0.6 * task.capacity()
     asked = (0.9, 0.003, 0.001)
-    made = [make_policy(task, Options(slack_steps=40, max_late=late), load) for late in asked]
+    made = [make_policy(task, Options(slack_steps=40, max_late=late), load, trial=simulated_trial) for late in asked]
     seen = [
         [run.bad_rate for run in runs(deployment, always(plan_of(deployment, policy)), load, seeds=range(101, 113))]
         for policy in made
@@ -132,7 +133,7 @@ def test_where_nothing_keeps_it_the_most_right_answers_are_given() -> None:
     deployment = small_deployment(2)
     task = task_of(deployment, 0)
     load = 1.2 * task.capacity()
-    policy = make_policy(task, Options(**QUICK), load)
+    policy = make_policy(task, Options(**QUICK), load, trial=simulated_trial)
     assert policy.expectation.late > 0.1  # it says so
     ours, theirs = runs(deployment, always(plan_of(deployment, policy)), load), runs(deployment, Ramsis(), load)
     assert fmean(run.correct_on_time for run in ours) > 2 * fmean(run.correct_on_time for run in theirs)
@@ -140,7 +141,7 @@ def test_where_nothing_keeps_it_the_most_right_answers_are_given() -> None:
 
 def test_little_load_is_answered_by_the_best_and_at_once() -> None:
     task = task_of(small_deployment(), 0)
-    policy = make_policy(task, Options(**QUICK), 0.02 * task.capacity())
+    policy = make_policy(task, Options(**QUICK), 0.02 * task.capacity(), trial=simulated_trial)
     assert policy.variant[1, -1] == 2
     assert policy.expectation.accuracy == pytest.approx(0.9, abs=0.003)
     (run,) = runs(small_deployment(), always(plan_of(small_deployment(), policy)), 5.0, seeds=(1,))
@@ -154,8 +155,8 @@ def reordered(task: Task) -> Task:
 def test_pruned_variants_keep_their_place() -> None:
     task = task_of(small_deployment(), 0)
     load = 0.5 * task.capacity()
-    ours = make_policy(task, Options(**QUICK), load)
-    theirs = make_policy(reordered(task), Options(**QUICK), load)
+    ours = make_policy(task, Options(**QUICK), load, trial=simulated_trial)
+    theirs = make_policy(reordered(task), Options(**QUICK), load, trial=simulated_trial)
     named = np.where(theirs.variant < 0, -1, np.array([3, 2, 0, 1])[theirs.variant])
     assert (named == ours.variant).all() and (theirs.batch == ours.batch).all()
     assert 3 not in ours.variant
@@ -163,7 +164,7 @@ def test_pruned_variants_keep_their_place() -> None:
 
 def test_the_table_is_one_that_the_dispatcher_can_follow() -> None:
     task = task_of(small_deployment(), 0)
-    policy = make_policy(task, Options(**QUICK), 0.6 * task.capacity())
+    policy = make_policy(task, Options(**QUICK), 0.6 * task.capacity(), trial=simulated_trial)
     assert policy.variant.shape == policy.batch.shape == (len(policy.variant), 41)
     assert (policy.slack_ns == 1_500_000 * np.arange(41)).all()
     assert (policy.batch >= 1).all()
@@ -177,19 +178,10 @@ def test_the_table_is_one_that_the_dispatcher_can_follow() -> None:
 
 def test_a_margin_of_slack_is_kept() -> None:
     task = task_of(small_deployment(), 0)
-    policy = make_policy(task, Options(margin=0.3, **QUICK), 0.4 * task.capacity())
+    policy = make_policy(task, Options(margin=0.3, **QUICK), 0.4 * task.capacity(), trial=simulated_trial)
     runs_ = (policy.variant >= 0) & (policy.slack_ns[None, :] * 0.7 >= task.latency_ns[0, 1])
     latency = task.latency_ns[policy.variant, policy.batch]
     assert (latency <= 0.7 * policy.slack_ns[None, :] + 1)[1:][runs_[1:]].all()
-
-
-def test_a_part_of_the_pool() -> None:
-    """Half the pool for a load is as good as a pool of half the size."""
-    whole, half = task_of(small_deployment(6), 0), task_of(small_deployment(3), 0)
-    load = 0.5 * half.capacity()
-    part = make_policy(whole, Options(**QUICK), load, workers=3.0)
-    alone = make_policy(half, Options(**QUICK), load)
-    assert (part.variant == alone.variant).all() and part.expectation == alone.expectation
 
 
 @pytest.mark.parametrize(
@@ -232,7 +224,7 @@ def test_every_option_is_in_the_description() -> None:
 @needs_measurements
 def test_four_workers_beat_ramsis_on_the_image_task() -> None:
     deployment = image_deployment(4)
-    policy = make_policy(task_of(deployment, 0), Options(), 2000 / 15)
+    policy = make_policy(task_of(deployment, 0), Options(), 2000 / 15, trial=simulated_trial)
     ours = runs(deployment, always(plan_of(deployment, policy)), 2000 / 15)
     theirs = runs(deployment, Ramsis(), 2000 / 15)
     assert fmean(run.accuracy for run in ours) > fmean(run.accuracy for run in theirs) + 0.005

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stretto.planners.ramsis.laws import Gamma, Law, Poisson
-from stretto.planners.ramsis.task import Task
+from stretto.planners.parts.laws import Gamma, Law, Poisson
+from stretto.planners.parts.task import Task
 from stretto.planners.shared_queue import process as process_module
 from stretto.planners.shared_queue.options import MAX_QUEUE
 from stretto.planners.shared_queue.process import WAIT, arrivals_of, in_time, process_of
 from stretto.planners.shared_queue.sweeps import in_time_of
-from tests.planners.ramsis.tasks import small_task
+from tests.planners.parts.tasks import small_task
 from tests.planners.shared_queue.explicit import in_time_at
 
 LAWS = (Poisson(), Gamma(0.5), Gamma(0.1))

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from stretto.planners.ramsis.laws import Gamma, Law, Poisson
+from stretto.planners.parts.laws import Gamma, Law, Poisson
 from stretto.planners.shared_queue import process as process_module
 from stretto.planners.shared_queue.process import Process, process_of
 from stretto.planners.shared_queue.solve import MAX_SWEEPS, Solution, solve
-from tests.planners.ramsis.tasks import small_task
+from tests.planners.parts.tasks import small_task
 from tests.planners.shared_queue.explicit import random_task, whole
 
 TOLERANCE = 1e-6

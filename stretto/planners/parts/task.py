@@ -5,12 +5,16 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from stretto.core.application import Application, Variant
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
+from stretto.core.profile import LatencyProfile, Quantile
+from stretto.core.worker import workers as equal_workers
 
 MAX_WORKERS = 4096
 
@@ -71,6 +75,26 @@ class Task:
             latency_ns=self.latency_ns[index],
         )
 
+    def numbers_in(self, deployment: Deployment, application: int) -> list[int]:
+        """The deployment's numbers of the task's variants."""
+        by_name = {deployment.variants[number].name: number for number in deployment.variants_of(application)}
+        return [by_name[name] for name in self.variants]
+
+    def deployment(self) -> Deployment:
+        """The task as a deployment of its own: one application on equal workers whose latencies are exactly these."""
+        variants = []
+        for name, accuracy, row in zip(self.variants, self.accuracy.tolist(), self.latency_ns, strict=True):
+            largest = int(np.flatnonzero(row)[-1])
+            profile = LatencyProfile(np.tile(row[: largest + 1], (len(Quantile), 1)), self.kind)
+            variants.append(Variant(name, accuracy, (profile,)))
+        application = Application(self.application, self.slo_ns, tuple(variants))
+        return Deployment((application,), equal_workers(self.workers, self.kind))
+
+    @cached_property
+    def key(self) -> tuple[str, ...]:
+        """Tasks of equal keys have equal policies, whatever deployment they come from."""
+        return tuple(self.described().values())
+
     def described(self) -> dict[str, str]:
         """What a file of policies says of it; equal descriptions give equal policies."""
         digest = hashlib.sha256()
@@ -86,31 +110,15 @@ class Task:
         }
 
 
-def pareto_front(task: Task) -> list[int]:
-    """Section 4.3.3: the variants that no other beats in accuracy and in the latency of one query, fastest first."""
-    front: list[int] = []
-    best = -np.inf
-    for m in np.lexsort((-task.accuracy, task.latency_ns[:, 1])):
-        if task.accuracy[m] > best:
-            front.append(int(m))
-            best = float(task.accuracy[m])
-    return front
-
-
-def undominated(task: Task) -> list[int]:
-    """The variants that no other beats in accuracy and at every batch size that both take within the SLO."""
-    within = np.where((task.latency_ns > 0) & (task.latency_ns <= task.slo_ns), task.latency_ns, np.inf)[:, 1:]
-    kept: list[int] = []
-    # The most accurate first, so that whatever beats a variant comes before it; equals keep the first.
-    for m in np.lexsort((within[:, 0], -task.accuracy)):
-        if np.isfinite(within[m, 0]) and not any((within[other] <= within[m]).all() for other in kept):
-            kept.append(int(m))
-    return kept[::-1]
+def kinds_for(deployment: Deployment, application: int) -> tuple[str, ...]:
+    """The kinds of worker that can run any of the application's variants."""
+    variants = deployment.applications[application].variants
+    return tuple(kind for kind in deployment.kinds if any(variant.profile_on(kind) for variant in variants))
 
 
 def task_of(deployment: Deployment, application: int, kind: str | None = None, workers: int | None = None) -> Task:
-    """The task of an application on a kind of worker (the first where none is named), dealt to `workers` (all)."""
-    wanted = deployment.kinds[0] if kind is None else kind
+    """The task on a kind of worker (the first that can serve it where none is named), dealt to `workers` (all)."""
+    wanted = kinds_for(deployment, application)[0] if kind is None else kind
     served = deployment.applications[application]
     able = [variant for variant in served.variants if variant.profile_on(wanted) is not None]
     profiles = [profile for variant in able if (profile := variant.profile_on(wanted)) is not None]

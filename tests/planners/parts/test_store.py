@@ -9,19 +9,20 @@ import numpy as np
 import pytest
 
 from stretto.core.errors import StrettoError
-from stretto.planners.ramsis.laws import Gamma
-from stretto.planners.ramsis.library import Library, make_library
+from stretto.planners.parts.laws import Gamma
+from stretto.planners.parts.library import Library, make_library
+from stretto.planners.parts.store import load_libraries, matching, save_libraries
+from stretto.planners.parts.task import Task
 from stretto.planners.ramsis.options import Options
-from stretto.planners.ramsis.store import load_libraries, matching, save_libraries
-from stretto.planners.ramsis.task import Task
-from tests.planners.ramsis.tasks import small_task
+from stretto.planners.ramsis.policy import make_policy
+from tests.planners.parts.tasks import small_task
 
 OPTIONS = Options(slack_steps=20)
 
 
 @pytest.fixture(scope="module")
 def library() -> Library:
-    return make_library(small_task(), OPTIONS, 20.0, 100.0, largest_gap=0.05)
+    return make_library(small_task(), OPTIONS, make_policy, 20.0, 100.0, largest_gap=0.05)
 
 
 def test_there_and_back(library: Library, tmp_path: Path) -> None:

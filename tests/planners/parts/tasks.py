@@ -12,7 +12,7 @@ from stretto.core.application import Application, Variant
 from stretto.core.deployment import Deployment
 from stretto.core.profile import NS_PER_MS, LatencyProfile
 from stretto.core.worker import workers
-from stretto.planners.ramsis.task import Task, task_of
+from stretto.planners.parts.task import Task, task_of
 
 SHARED = Path(__file__).resolve().parents[4] / "shared" / "data" / "ramsis_image.csv"
 needs_measurements = pytest.mark.skipif(

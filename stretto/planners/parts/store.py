@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 
 from stretto.core.errors import StrettoError
 from stretto.core.profile import MAX_BATCH_LIMIT
-from stretto.planners.ramsis.library import Library, Recipe
-from stretto.planners.ramsis.policy import Expectation, Policy
-from stretto.planners.ramsis.task import Task
+from stretto.planners.parts.library import Library, Recipe
+from stretto.planners.parts.policy import Expectation, Policy
+from stretto.planners.parts.task import Task
 
 FORMAT = 1
 MAX_BYTES = 1 << 30
@@ -108,10 +108,10 @@ def _check_size(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> None:
 def matching(stored: Sequence[Stored], task: Task, options: Recipe) -> Library:
     """The stored library for a task, or a sentence about what differs."""
     wanted = description(task, options)
-    for one in stored:
-        if one.described == wanted:
-            return Library(task, options, one.policies, one.complete_to)
-    nearest = max(stored, key=lambda one: _alike(one.described, wanted), default=None)
+    for library in stored:
+        if library.described == wanted:
+            return Library(task, options, library.policies, library.complete_to)
+    nearest = max(stored, key=lambda library: _alike(library.described, wanted), default=None)
     if nearest is None:
         raise StrettoError(f"there are no stored policies for application {task.application}")
     what = next(what for what in wanted if nearest.described.get(what) != wanted[what])
@@ -144,7 +144,7 @@ def _stored(name: str, number: int, told: Any, arrays: Any) -> Stored:
     load, slack = arrays[f"{number}.load"], arrays[f"{number}.slack_ns"]
     variant, batch = arrays[f"{number}.variant"], arrays[f"{number}.batch"]
     figures = arrays[f"{number}.expectation"]
-    variants = tuple(str(one) for one in told["variants"])
+    variants = tuple(str(variant) for variant in told["variants"])
     numbers = np.concatenate([load.ravel(), figures.ravel(), [float(told["complete to"])]])
     sound = (
         all(array.dtype.kind in "iu" for array in (slack, variant, batch))

@@ -1,16 +1,12 @@
-"""What a planner with one variant per application starts from: which variant, on which workers, at which rates."""
+"""What a planner with one variant per application starts from: which variant, on which workers."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-import numpy as np
-from numpy.typing import NDArray
-
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.profile import LatencyProfile
-from stretto.core.view import View
 
 
 def choose_variants(deployment: Deployment, named: Mapping[str, str] | None = None) -> tuple[int, ...]:
@@ -61,8 +57,8 @@ def _default(deployment: Deployment, application: int) -> int:
 
 
 def _profiles(deployment: Deployment, variant: int) -> list[LatencyProfile]:
-    found = (deployment.variants[variant].profile_on(kind) for kind in deployment.kinds)
-    return [profile for profile in found if profile is not None]
+    profiles = (deployment.variants[variant].profile_on(kind) for kind in deployment.kinds)
+    return [profile for profile in profiles if profile is not None]
 
 
 def serving_workers(deployment: Deployment, variant: int) -> tuple[int, ...]:
@@ -80,11 +76,3 @@ def serving_profiles(deployment: Deployment, variant: int) -> tuple[LatencyProfi
     """The variant's profile on each kind of its serving workers."""
     kinds = dict.fromkeys(deployment.workers[worker].kind for worker in serving_workers(deployment, variant))
     return tuple(deployment.profile(variant, kind) for kind in kinds)
-
-
-def known_rates(view: View) -> NDArray[np.float64]:
-    """Queries/s by application; one each where the view knows none, or nothing came."""
-    rates = view.rates
-    if rates is None or not rates.sum() > 0:
-        return np.ones(len(view.deployment.applications))
-    return rates

@@ -1,4 +1,4 @@
-"""Policies for a range of loads, close enough together that the next higher one may stand in (section 6)."""
+"""Policies for a range of loads, close enough together that the next higher one may stand in (RAMSIS section 6)."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Protocol
 
 from stretto.core.errors import StrettoError
-from stretto.planners.ramsis.policy import Policy, make_policy
-from stretto.planners.ramsis.task import Task
+from stretto.planners.parts.policy import Policy
+from stretto.planners.parts.task import Task
+from stretto.planners.ports import MakePolicy
 
 Solve = Callable[[float], Policy]
 Map = Callable[[Solve, Iterable[float]], Iterable[Policy]]  # `map`, or that of an executor of processes
@@ -41,7 +42,7 @@ class Library:
     complete_to: float = 0.0
 
     def covering(self, load: float) -> Policy | None:
-        """The policy of the lowest load that is at least `load` (section 3.2.2); None where there is none."""
+        """The policy of the lowest load that is at least `load` (RAMSIS section 3.2.2); None where there is none."""
         place = bisect_left(self.policies, load, key=lambda policy: policy.load)
         return self.policies[place] if place < len(self.policies) else None
 
@@ -54,10 +55,10 @@ class Library:
 def make_library(
     task: Task,
     options: Recipe,
+    make: MakePolicy,
     low: float | None = None,
     high: float | None = None,
     *,
-    make: Callable[[Task, Any, float], Policy] = make_policy,
     largest_gap: float = LARGEST_GAP,
     run: Map = map,
     progress: Progress | None = None,

@@ -8,10 +8,11 @@ from multiprocessing import get_context
 import pytest
 
 from stretto.core.errors import StrettoError
-from stretto.planners.ramsis.library import Library, make_library
+from stretto.planners.parts.library import Library, make_library
+from stretto.planners.parts.policy import Policy
 from stretto.planners.ramsis.options import Options
-from stretto.planners.ramsis.policy import Policy, make_policy
-from tests.planners.ramsis.tasks import small_task
+from stretto.planners.ramsis.policy import make_policy
+from tests.planners.parts.tasks import small_task
 
 OPTIONS = Options(slack_steps=20)
 
@@ -20,7 +21,7 @@ def test_neighbours_are_less_than_a_point_apart() -> None:
     task = small_task()
     told: list[tuple[int, int]] = []
     library = make_library(
-        task, OPTIONS, 10.0, task.capacity(), progress=lambda done, total: told.append((done, total))
+        task, OPTIONS, make_policy, 10.0, task.capacity(), progress=lambda done, total: told.append((done, total))
     )
     loads = [policy.load for policy in library.policies]
     assert library.complete_to == task.capacity()
@@ -40,10 +41,10 @@ def test_how_it_is_computed_makes_no_difference() -> None:
     def backwards(solve: Callable[[float], Policy], loads: Iterable[float]) -> Iterable[Policy]:
         return [solve(load) for load in reversed(list(loads))]
 
-    plain = make_library(task, OPTIONS, 20.0, 100.0, largest_gap=0.05)
-    other = make_library(task, OPTIONS, 20.0, 100.0, largest_gap=0.05, run=backwards)
+    plain = make_library(task, OPTIONS, make_policy, 20.0, 100.0, largest_gap=0.05)
+    other = make_library(task, OPTIONS, make_policy, 20.0, 100.0, largest_gap=0.05, run=backwards)
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as executor:
-        third = make_library(task, OPTIONS, 20.0, 100.0, largest_gap=0.05, run=executor.map)
+        third = make_library(task, OPTIONS, make_policy, 20.0, 100.0, largest_gap=0.05, run=executor.map)
     for library in (other, third):
         assert [policy.load for policy in library.policies] == [policy.load for policy in plain.policies]
         for ours, theirs in zip(plain.policies, library.policies, strict=True):
@@ -67,4 +68,4 @@ def test_the_lowest_load_that_covers() -> None:
 
 def test_loads_out_of_order_are_refused() -> None:
     with pytest.raises(StrettoError, match="rise from above zero"):
-        make_library(small_task(), OPTIONS, 50.0, 20.0)
+        make_library(small_task(), OPTIONS, make_policy, 50.0, 20.0)

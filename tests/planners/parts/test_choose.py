@@ -9,7 +9,8 @@ from stretto.core.errors import StrettoError
 from stretto.core.profile import NS_PER_MS, LatencyProfile
 from stretto.core.view import View
 from stretto.core.worker import workers
-from stretto.planners.choose import choose_variants, known_rates, serving_profiles, serving_workers
+from stretto.planners.parts.choose import choose_variants, serving_profiles, serving_workers
+from stretto.planners.parts.rates import rates_of
 
 
 def variant(name: str, accuracy: float, first_ms: float, kind: str = "default") -> Variant:
@@ -76,6 +77,6 @@ def test_a_variant_that_no_worker_runs_is_not_chosen() -> None:
 
 def test_unknown_rates_are_equal() -> None:
     made = deployment(variant("quick", 0.6, 5))
-    np.testing.assert_array_equal(known_rates(View(made)), [1, 1])
-    np.testing.assert_array_equal(known_rates(View(made, expected_rates=(0, 0))), [1, 1])
-    np.testing.assert_array_equal(known_rates(View(made, expected_rates=(0, 7))), [0, 7])
+    np.testing.assert_array_equal(rates_of(View(made), 1.0), [1, 1])
+    np.testing.assert_array_equal(rates_of(View(made, expected_rates=(0, 0)), 1.0), [1, 1])
+    np.testing.assert_array_equal(rates_of(View(made, expected_rates=(0, 7)), 1.0), [0, 7])

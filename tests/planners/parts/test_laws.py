@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stretto.core.errors import StrettoError
-from stretto.planners.ramsis.laws import Gamma, Law, Poisson, largest_count, law_named, probabilities
+from stretto.planners.parts.laws import Gamma, Law, Poisson, largest_count, law_of_shape, probabilities
 
 laws = st.one_of(st.just(Poisson()), st.floats(0.05, 0.99).map(Gamma))
 
@@ -40,11 +40,7 @@ def test_gamma_of_shape_one_is_poisson() -> None:
     assert probabilities(Gamma(1.0), 50, mean) == pytest.approx(probabilities(Poisson(), 50, mean))
 
 
-def test_names_lead_back_and_wrong_ones_are_refused() -> None:
-    for law in (Poisson(), Gamma(0.37)):
-        assert law_named(law.name) == law
-    for name in ("gamma", "gamma:x", "pareto"):
-        with pytest.raises(StrettoError, match="no arrival law"):
-            law_named(name)
+def test_a_shape_of_one_is_poisson_and_smoother_arrivals_are_refused() -> None:
+    assert (law_of_shape(1), law_of_shape(0.37)) == (Poisson(), Gamma(0.37))
     with pytest.raises(StrettoError, match="no arrivals with independent increments are smoother"):
         Gamma(2.0)

@@ -1,4 +1,4 @@
-"""Arrival laws with independent stationary increments: PF(k, T) of section 3.1.1, the chance of k arrivals in a time T.
+"""Arrival laws with independent stationary increments: the chance of k arrivals in a time T (RAMSIS section 3.1.1).
 
 A law is asked by the expected count λT. Among counting processes only compound Poisson ones have independent stationary
 increments. The gamma law is therefore a Poisson process whose intensity is itself a gamma process: counts are negative
@@ -53,8 +53,8 @@ class Poisson:
 
     def log_probability(self, counts: NDArray[np.int64], mean: NDArray[np.float64]) -> NDArray[np.float64]:
         with np.errstate(divide="ignore", invalid="ignore"):
-            found = counts * np.log(mean) - mean - gammaln(counts + 1.0)
-        return np.where(np.asarray(mean) > 0, found, np.where(counts == 0, 0.0, -np.inf))
+            log = counts * np.log(mean) - mean - gammaln(counts + 1.0)
+        return np.where(np.asarray(mean) > 0, log, np.where(counts == 0, 0.0, -np.inf))
 
 
 @dataclass(frozen=True)
@@ -83,27 +83,19 @@ class Gamma:
             return Poisson().log_probability(counts, mean)
         with np.errstate(divide="ignore", invalid="ignore"):
             order = mean * (self.shape / (1 - self.shape))
-            found = (
+            log = (
                 gammaln(counts + order)
                 - gammaln(order)
                 - gammaln(counts + 1.0)
                 + order * np.log(self.shape)
                 + counts * np.log1p(-self.shape)
             )
-        return np.where(np.asarray(mean) > 0, found, np.where(counts == 0, 0.0, -np.inf))
+        return np.where(np.asarray(mean) > 0, log, np.where(counts == 0, 0.0, -np.inf))
 
 
-def law_named(name: str) -> Law:
-    """The law that a file names."""
-    if name == "poisson":
-        return Poisson()
-    kind, _, shape = name.partition(":")
-    try:
-        if kind == "gamma":
-            return Gamma(float(shape))
-    except ValueError:
-        pass
-    raise StrettoError(f"there is no arrival law {name[:40]!r}; there are poisson and gamma:SHAPE")
+def law_of_shape(shape: float) -> Law:
+    """Gamma, or Poisson where the shape is one."""
+    return Poisson() if shape == 1 else Gamma(shape)
 
 
 def probabilities(law: Law, counts: int, mean: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -1,0 +1,1 @@
+"""What several planners share: one form of each idea. Planners import from here, never from each other."""

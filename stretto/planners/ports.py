@@ -1,0 +1,106 @@
+"""What a planner may be given from outside: policies made elsewhere, a simulated trial, measured response latencies.
+
+A planner declares in the registry which of these it takes, and gets them when it is made. Without one it does without:
+policies are made on the spot, and what cannot be tried or was not measured is not planned with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    from stretto.core.deployment import Deployment
+    from stretto.core.plan import Plan
+    from stretto.planners.model_switching import Responses
+    from stretto.planners.parts.laws import Law
+    from stretto.planners.parts.policy import Policy
+    from stretto.planners.parts.store import Stored
+    from stretto.planners.parts.task import Task
+
+# Called in another process as make(task, options, load): a function of a module, or a functools.partial of one.
+MakePolicy = Callable[["Task", Any, float], "Policy"]
+
+
+@dataclass(frozen=True, eq=False)
+class MadePolicy:
+    """A policy that was asked for; None: it could not be made, and may be asked for again."""
+
+    task: Task
+    load: float
+    policy: Policy | None
+
+
+class PolicyPort(Protocol):
+    """Has policies made elsewhere. A planner calls it from the thread that it plans in."""
+
+    def ask(self, task: Task, options: Any, load: float, make: MakePolicy) -> None:
+        """Have a policy made; returns at once."""
+        ...
+
+    def collect(self) -> Sequence[MadePolicy]:
+        """What was made, or could not be, since the last call."""
+        ...
+
+
+@dataclass(frozen=True)
+class TrialConditions:
+    """What a plan is tried under: arrivals of a law at a load, service times around the profile's, and for how long.
+
+    The same seed gives the same arrivals and the same noise, batch by batch, so that plans are compared on equal terms.
+    """
+
+    load: float  # queries/s
+    law: Law
+    noise: float = 0.0  # coefficient of variation of service times: lognormal, of mean one
+    queries: int = 50_000
+    seed: int = 1
+    blocks: int = 20  # that standard errors are computed from
+    warm_up: float = 0.05  # share of the queries that are not counted
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a trial showed: means over all queries but the first ones, with standard errors from blocks of them."""
+
+    accuracy: float  # per answer on time
+    late: float  # share of queries without an answer on time
+    accuracy_error: float
+    late_error: float
+    queries: int
+
+    @property
+    def correct(self) -> float:
+        """Share of queries answered right and on time."""
+        return self.accuracy * (1.0 - self.late)
+
+
+class Trial(Protocol):
+    """A plan followed under virtual time, for a deployment of one application."""
+
+    def __call__(self, deployment: Deployment, plan: Plan, conditions: TrialConditions) -> Seen: ...
+
+
+class MeasureResponses(Protocol):
+    """Response latencies of each variant at many loads, by application; `rates` share the workers out."""
+
+    def __call__(self, deployment: Deployment, rates: Sequence[float] | None) -> Mapping[str, Responses]: ...
+
+
+@dataclass(frozen=True)
+class Ports:
+    """All that there is; a planner is given the ones that its entry names."""
+
+    policies: PolicyPort | None = None
+    stored: Sequence[Stored] = ()  # libraries of policies from a file
+    trial: Trial | None = None
+    responses: MeasureResponses | None = None
+
+
+@runtime_checkable
+class LooksAtEvidence(Protocol):
+    """A planner to whom evidence of a query's class may make a difference."""
+
+    @property
+    def looks_at_evidence(self) -> bool: ...

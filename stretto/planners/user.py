@@ -1,0 +1,99 @@
+"""A planner of the user's own, named as MODULE:ATTRIBUTE; modules in the current folder are found.
+
+The attribute is the planner itself, a callable from a View to a Plan; or a class or function without required
+parameters, which is called for one. The planner may have an attribute `replan_s`: how often it is asked, in seconds.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import sys
+from typing import Any
+
+from stretto.core.errors import StrettoError
+from stretto.core.plan import Plan
+from stretto.core.view import Planner, View
+from stretto.planners.ports import LooksAtEvidence
+
+LEAST_REPLAN_S = 0.001
+
+
+class UserPlanner:
+    """Passes views on, and sees to it that plans come back."""
+
+    def __init__(self, reference: str) -> None:
+        self.reference = reference
+        self._planner = _made(reference)
+        self.replan_s = self._replan_s()
+
+    @property
+    def looks_at_evidence(self) -> bool:
+        return isinstance(self._planner, LooksAtEvidence) and self._planner.looks_at_evidence
+
+    def __call__(self, view: View) -> Plan:
+        plan: object = self._planner(view)
+        if not isinstance(plan, Plan):
+            raise StrettoError(f"planner {self.reference} returned {_kind(plan)} and no Plan")
+        return plan
+
+    def _replan_s(self) -> float | None:
+        value = getattr(self._planner, "replan_s", None)
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int | float) or not value >= LEAST_REPLAN_S:
+            raise StrettoError(
+                f"replan_s of planner {self.reference} is how often it is asked, {LEAST_REPLAN_S:g} s at least, or None"
+            )
+        return float(value)
+
+
+def _made(reference: str) -> Planner:
+    target = _found(reference)
+    if not callable(target):
+        raise StrettoError(f"{reference} is {_kind(target)}, which cannot be called; a planner is called with a View")
+    if inspect.isclass(target) and not _needs_nothing(target):
+        raise StrettoError(f"class {reference} needs arguments; name a function that makes the planner")
+    planner: Any = target() if _needs_nothing(target) else target
+    if not callable(planner):
+        raise StrettoError(
+            f"{reference} gave {_kind(planner)}, which cannot be called; a planner is called with a View"
+        )
+    return planner  # type: ignore[no-any-return]
+
+
+def _found(reference: str) -> Any:
+    """What the reference names."""
+    name, _, attribute = reference.partition(":")
+    if not name or not attribute:
+        raise StrettoError(f"a planner of your own is named as MODULE:ATTRIBUTE, not {reference[:80]!r}")
+    folder = os.getcwd()
+    if folder not in sys.path and "" not in sys.path:
+        sys.path.insert(0, folder)
+    try:
+        found: Any = importlib.import_module(name)
+    except Exception as error:  # whatever the user's own module raises
+        if isinstance(error, ModuleNotFoundError) and error.name and (name + ".").startswith(error.name + "."):
+            raise StrettoError(f"there is no module {error.name[:80]!r}, here or installed, for a planner") from None
+        raise StrettoError(f"module {name[:80]!r} cannot be imported: {error}") from error
+    for part in attribute.split("."):
+        if not hasattr(found, part):
+            raise StrettoError(f"module {name[:80]!r} has no {attribute[:80]!r}")
+        found = getattr(found, part)
+    return found
+
+
+def _needs_nothing(function: Any) -> bool:
+    """Whether it can be called without arguments, and so makes a planner rather than being one."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    by_force = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return all(p.default is not p.empty or p.kind in by_force for p in parameters)
+
+
+def _kind(value: object) -> str:
+    name = type(value).__name__
+    return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"

@@ -225,5 +225,5 @@ def test_rates_by_application_come_from_the_common_lanes(stage: Staging) -> None
         made.request(application="a", slack_ms=0.5)
         made.request(application="b", pinned="good", slack_ms=0.5)
         made.wait(20)
-    rates = made.engine.generation.rates(made.loop.now_ns)
-    assert rates["a"] == pytest.approx(50, rel=0.2) and rates["b"] == 0.0
+    rates = made.engine.generation.dispatcher.telemetry(made.loop.now_ns).rates
+    assert rates[0] == pytest.approx(50, rel=0.2) and rates[1] == 0.0

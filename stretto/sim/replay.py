@@ -105,7 +105,7 @@ def _apply(kind: str, which: int, rest: list[Any], ones: dict[int, _One], number
     now_ns = rest[0]
     if kind == journal.MADE:
         dispatcher = Dispatcher(from_plain(rest[2]), from_plain(rest[3]), correction=rest[1], now_ns=now_ns)
-        ones[which] = _One(dispatcher)
+        ones[which] = _One(dispatcher, [decision_as_list(decision) for decision in dispatcher.decisions()])
         return
     one = ones[which]
     dispatcher = one.dispatcher

@@ -42,7 +42,7 @@ def experienced(plan: Plan | None = None) -> Dispatcher:
 
 
 def heir(deployment: Deployment, correction: float = 0.5, window_ns: int = 1000, **dogs: Any) -> Dispatcher:
-    rules = {"adaptive_cap": AdaptiveCap(10**6), "release": Eager(8)} | dogs
+    rules: dict[str, Any] = {"adaptive_cap": AdaptiveCap(10**6), "release": Eager(8)} | dogs
     lanes = tuple(
         lane(f"{each.name}s", select=Fixed(number), **(rules if each.name == "dog" else {}))
         for number, each in enumerate(deployment.applications)

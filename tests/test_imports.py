@@ -135,6 +135,20 @@ def test_sim_and_live_do_not_know_each_other() -> None:
             assert not any(name.startswith(f"stretto.{other}") for name in imported(parsed(path))), path.name
 
 
+READS_MEMORY = ("dispatch", "sim/simulator.py", "sim/loop.py")  # the dispatcher itself, and the loop compiled with it
+
+
+def test_nobody_else_reads_the_dispatchers_memory() -> None:
+    """Its arrays move when a plan or the fleet changes; others read what `Dispatcher` shows."""
+    for path in sorted(PACKAGE.rglob("*.py")):
+        place = path.relative_to(PACKAGE).as_posix()
+        if not place.startswith(READS_MEMORY):
+            tree = parsed(path)
+            reads = [dotted(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
+            assert not any(name.endswith("dispatcher.memory") for name in reads), f"{place} reads dispatcher.memory"
+            assert not any(name.endswith("layout.Memory") for name in imported(tree)), f"{place} lays memory out"
+
+
 @pytest.mark.parametrize(
     ("source", "found"),
     [

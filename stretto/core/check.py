@@ -163,19 +163,19 @@ def _check_route(route: Route, application: str, lanes: int) -> None:
     where = f"the route of application {application}"
     if not route.lanes:
         raise PlanError(f"{where} leads to no lane")
-    if not all(0 <= lane < lanes for lane in (*route.lanes, *route.demands)):
+    if min(*route.lanes, *route.demands, 0) < 0 or max(*route.lanes, *route.demands, 0) >= lanes:
         raise PlanError(f"{where} names a lane outside 0 … {lanes - 1}")
     if route.rule is RouteRule.BY_APPLICATION and len(route.lanes) != 1:
         raise PlanError(f"{where} is by application and needs exactly one lane")
     if route.rule is RouteRule.WEIGHTED:
         if len(route.weights) != len(route.lanes):
             raise PlanError(f"{where} needs one weight per lane")
-        if not all(math.isfinite(w) and w >= 0 for w in route.weights) or sum(route.weights) <= 0:
+        if not all(map(math.isfinite, route.weights)) or min(route.weights) < 0 or max(route.weights) <= 0:
             raise PlanError(f"{where} needs weights that are not negative and not all zero")
     if route.rule in (RouteRule.BY_CLIENT, RouteRule.BY_CLASS):
         if not route.targets:
             raise PlanError(f"{where} needs a target per client or class")
-        if not all(0 <= position < len(route.lanes) for position in route.targets):
+        if min(route.targets) < 0 or max(route.targets) >= len(route.lanes):
             raise PlanError(f"{where} has a target outside its {len(route.lanes)} lanes")
 
 

@@ -20,6 +20,7 @@ from stretto.dispatch.queue import NONE, collect_waiting
 from stretto.dispatch.records import RATE_BUCKETS, Status
 
 DEALING = (RouteRule.ROUND_ROBIN, RouteRule.SHORTEST, RouteRule.WEIGHTED)  # routes that know no right lane for a query
+MOST_SPREAD = 8  # sorting is quicker where fewer than one in so many queries of a span of numbers still waits
 
 Numbers = NDArray[np.int64]
 
@@ -33,7 +34,13 @@ def slots_by_lane(memory: Memory) -> Numbers:
 
 def oldest_first(memory: Memory, slots: Numbers) -> Numbers:
     """The slots in the order in which their queries came."""
-    return slots[np.argsort(memory["queries"]["sequence"][slots])]
+    sequence = memory["queries"]["sequence"][slots]
+    first, last = (int(sequence.min()), int(sequence.max())) if len(slots) else (0, 0)
+    if last - first >= MOST_SPREAD * len(slots):
+        return slots[np.argsort(sequence)]
+    by_age = np.full(last - first + 1, NONE)  # numbers are nearly dense, so that each slot can be put in its place
+    by_age[sequence - first] = slots
+    return by_age[by_age != NONE]
 
 
 def slots_of(memory: Memory, tickets: Numbers) -> Numbers:
@@ -101,6 +108,8 @@ def staying_lanes(memory: Memory, slots: Numbers, before: Plan, after: Plan) -> 
         if route.rule in DEALING
         for number in route.lanes
     ]
+    if not doors:
+        return np.full(len(slots), NONE)
     lane = by_lane[queries["lane"][slots]]
     may_stay = (lane != NONE) & (queries["demand"][slots] < 0)
     may_stay &= np.isin(queries["application"][slots] * count + lane, np.array(doors, dtype=np.int64))

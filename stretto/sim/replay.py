@@ -164,7 +164,8 @@ class _Replayer:
     def _make(self, which: int, rest: list[Any], number: int) -> None:
         now_ns, correction, deployment = rest[0], rest[1], from_plain(rest[2])
         dispatcher = Dispatcher(deployment, from_plain(rest[3]), correction=correction, now_ns=now_ns)
-        served = self.served[which] = _Served(dispatcher, self._first(deployment, from_plain(rest[4])))
+        decided = [decision_as_list(decision) for decision in dispatcher.decisions()]
+        served = self.served[which] = _Served(dispatcher, self._first(deployment, from_plain(rest[4])), decided)
         if served.in_force is not None:
             self._compare_plan(served, rest[3], number)
 

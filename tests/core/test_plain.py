@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
+from stretto.core.estimates import Estimates
 from stretto.core.plain import from_plain, to_plain
 from stretto.core.plan import Fixed, Lane, Late, Plan, Route, RouteRule, Table, by_application
 from stretto.core.profile import Quantile
@@ -149,3 +150,15 @@ def test_tables_keep_their_cells() -> None:
     np.testing.assert_array_equal(made.select.variant, cells)
     np.testing.assert_array_equal(made.select.batch, cells[::-1])
     assert made.select.variant.dtype == np.int32
+    assert made.select.variants == (0, 1, 2, 3, 4, 5)
+    np.testing.assert_array_equal(made.select.cells["batch"], cells[::-1].ravel())
+
+
+def test_estimates_keep_every_array() -> None:
+    counts, shares = np.arange(8, dtype=np.int64).reshape(2, 4), np.array([0.5, np.inf])
+    arrays = {"counting": counts, "arrivals": counts, "profiled": counts, "runs": counts}
+    shares_by_name = {"rates": shares, "caps": shares, "ratio": shares, "written": shares}
+    wrote = Estimates(7, ("a",), ("b",), variants=("a/v",), kinds=("k",), **arrays, **shares_by_name)
+    made = through_json(wrote)
+    for field in fields(Estimates):
+        np.testing.assert_array_equal(getattr(made, field.name), getattr(wrote, field.name))

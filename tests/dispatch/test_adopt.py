@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+
+import numpy as np
 import pytest
 
 from stretto.core.application import Application
@@ -18,15 +21,17 @@ from stretto.core.plan import (
     Plan,
     Route,
     RouteRule,
+    Table,
     Work,
     Worklist,
     by_application,
 )
 from stretto.core.worker import workers
-from stretto.dispatch.dispatcher import Dispatcher
+from stretto.dispatch.dispatcher import Dispatcher, Run
 from tests.dispatch import promises
 from tests.dispatch.books import Stage
 from tests.dispatch.driver import Driver
+from tests.dispatch.models import MODELS, cells
 from tests.dispatch.small import FAR, GATHER, deployed, driver, lane, planned, variant
 
 
@@ -154,6 +159,82 @@ def test_a_worklist_that_mixes_up_applications_is_refused() -> None:
     made.cancel(ticket)
     made.adopt(Plan((window,), routes))  # it has gone, and the number says nothing any more
     assert made.batches() == []
+
+
+def test_tables_are_read_where_the_planner_made_them() -> None:
+    """Nothing of the size of a table is copied or looked through, so a large one is adopted as fast as a small one."""
+    table, other = cells([[0, 0], [0, 0]]), cells([[0, -1], [0, -1]])
+    made = Dispatcher(deployed(), planned(lane(select=table)))
+    assert made.memory["tables"]["cells_at"].tolist() == [table.cells.ctypes.data]
+    made.adopt(0, planned(lane(select=other)))
+    assert made.memory["tables"]["cells_at"].tolist() == [other.cells.ctypes.data]
+    assert not other.cells.flags.writeable
+    with pytest.raises(ValueError, match="read-only"):
+        other.cells["variant"] = 0
+
+
+def test_a_table_lives_as_long_as_its_plan_is_followed() -> None:
+    """The dispatcher holds the cells, so that a planner may forget its plan."""
+    made = Dispatcher(deployed(*MODELS), planned(lane(select=cells([[0] * 400] * 300))))
+    made.adopt(0, planned(lane(select=cells([[2] * 400] * 300))))
+    made.plan = planned(lane())  # nobody else refers to the table now
+    gc.collect()
+    rubbish = [np.full((300, 400), 9, dtype=np.int64) for _ in range(40)]
+    made.submit(0, 0, FAR)
+    (run,) = made.decisions()
+    assert isinstance(run, Run) and run.variant == 2 and len(rubbish) == 40
+
+
+def test_what_is_written_into_an_array_later_does_not_reach_the_table() -> None:
+    variant_numbers = np.zeros((2, 1), dtype=np.int32)
+    table = Table(10, variant_numbers, np.zeros_like(variant_numbers))
+    variant_numbers[:] = 1
+    made = driver(lane(select=table), on=deployed(*MODELS))
+    made.query(500)
+    assert made.batches() == [(0, 0, [0])]
+
+
+def test_age_is_told_whether_nearly_all_or_hardly_any_of_a_span_of_queries_wait() -> None:
+    made = driver(lane("all"))
+    made.leave(0)  # so that all of them wait
+    tickets = [made.query(5000 - number) for number in range(60)]
+    assert [query.ticket for query in made.dispatcher.waiting()] == tickets
+    for ticket in tickets[1:-1]:
+        made.cancel(ticket)
+    assert [query.ticket for query in made.dispatcher.waiting()] == [tickets[0], tickets[-1]]
+    made.cancel(tickets[0])
+    made.cancel(tickets[-1])
+    assert made.dispatcher.waiting() == ()
+
+
+@pytest.mark.parametrize("rule", [RouteRule.SHORTEST, RouteRule.ROUND_ROBIN])
+def test_queries_dealt_anew_go_by_age_whatever_order_they_stood_in(rule: RouteRule) -> None:
+    """The lane had them by deadline, the youngest first; the routes see the oldest first."""
+    made = driver(lane("all", release=GATHER))
+    tickets = [made.query(500 - number) for number in range(6)]
+    lanes = tuple(lane(f"lane-{number}", release=GATHER) for number in range(3))
+    made.adopt(planned(*lanes, rule=rule))
+    assert [made.lane_number(ticket) for ticket in tickets] == [0, 1, 2, 0, 1, 2]
+    assert made.lengths() == [2, 2, 2]
+
+
+def test_of_two_works_that_name_a_query_the_last_has_it() -> None:
+    made = driver(lane("all", (0, 1), release=GATHER))
+    tickets = [made.query(500) for _ in range(3)]
+    works = (Work(0, 0, (tickets[0], tickets[1])), Work(1, 0, (tickets[1], tickets[2], 2**40, -7)))
+    made.adopt(planned(lane("window", (0, 1), select=Worklist(works))))
+    assert made.batches() == [(0, 0, [0]), (1, 0, [1, 2])]
+
+
+def test_a_query_that_a_worklist_named_is_free_for_the_next() -> None:
+    made = driver(lane("all", release=GATHER), on=deployed(crew=2))
+    first, second = made.query(500), made.query(500)
+    made.leave(1)
+    made.adopt(planned(lane("window", (0, 1), select=Worklist((Work(1, 0, (first, second)),)))))
+    made.adopt(planned(lane("window", (0, 1), select=Worklist((Work(0, 0, (second,)),)))))
+    assert made.batches() == [(0, 0, [1])]
+    made.at(12).finish(0)
+    assert made.book[first].stage is Stage.WAITING
 
 
 def test_adopting_again_and_again_loses_nothing() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,14 @@ from hypothesis import strategies as st
 from stretto.core import journal
 from stretto.core.errors import StrettoError
 from stretto.core.outcome import Outcome
-from stretto.core.plan import Eager, Late, Worklist, by_application
+from stretto.core.plan import Eager, Late, Route, RouteRule, Worklist, by_application
+from stretto.core.worker import Worker, workers
+from stretto.dispatch.dispatcher import Dispatcher, Run
+from stretto.live.engine import MakeDispatcher
 from stretto.live.recorder import recording
 from stretto.sim import replay as module
 from stretto.sim.replay import replay
-from tests.dispatch.small import deployed, lane, straight, variant
+from tests.dispatch.small import deployed, lane, planned, straight, variant
 
 
 @pytest.fixture
@@ -42,7 +46,34 @@ def log(tmp_path: Path) -> Path:
         waiting = dispatcher.submit(201, 0, 900)
         dispatcher.adopt(202, by_application((lane(select=Worklist((), (waiting,)), crew=(0, 1)),)))
         dispatcher.decisions()
+        grow(dispatcher)
+        succeed(make, dispatcher)
     return path
+
+
+def grow(dispatcher: Dispatcher) -> None:
+    """A third worker of another kind, a plan of two lanes that has it, and all queries to the second lane."""
+    both = replace(variant(), profiles=(straight(2, 10), straight(1, 3, kind="quick")))
+    dispatcher.enlarge(203, deployed(both, crew=(*workers(2), Worker("quick-0", "quick"))))
+    dispatcher.worker_joined(204, 2)
+    lanes = (lane("first", (0, 1)), lane("second", (2,)))
+    dispatcher.adopt(205, planned(*lanes, rule=RouteRule.WEIGHTED, weights=(1.0, 0.0)))
+    dispatcher.reroute(206, (Route(RouteRule.WEIGHTED, (0, 1), weights=(0.0, 1.0)),))
+    dispatcher.submit(207, 0, 900)
+    dispatcher.decisions()
+
+
+def succeed(make: MakeDispatcher, dispatcher: Dispatcher) -> None:
+    """The dispatcher of another deployment, which goes by the latency that the first one measured."""
+    dispatcher.reroute(208, (Route(RouteRule.BY_APPLICATION, (0,)),))
+    dispatcher.submit(208, 0, 900)
+    (run,) = dispatcher.decisions()
+    assert isinstance(run, Run)
+    dispatcher.finished(248, run.worker)  # 40 ns where 12 were expected
+    later = make(deployed(variant()), by_application((lane(),)), correction=0.1, now_ns=249)
+    later.inherit(250, dispatcher.estimates())
+    later.submit(251, 0, 900)
+    later.decisions()
 
 
 def changed(log: Path, kind: str, change: Any) -> Path:
@@ -60,9 +91,19 @@ def test_a_log_of_every_kind_of_event_is_replayed(log: Path) -> None:
     shares: list[float] = []
     result = replay(log, shares.append)
     assert result.is_identical and result.differences == []
-    assert (result.dispatchers, result.submitted, result.span_ns) == (1, 7, 197)
-    assert result.decisions > 3 and result.events == 17
-    assert sum(result.outcomes.values()) <= 6 and result.outcomes["dropped_cancelled"] == 1
+    assert (result.dispatchers, result.submitted, result.span_ns) == (2, 10, 246)
+    assert result.decisions > 5 and result.events == 28
+    assert sum(result.outcomes.values()) <= 8 and result.outcomes["dropped_cancelled"] == 1
+
+
+def test_what_a_dispatcher_decides_when_it_is_made_is_compared_too(tmp_path: Path) -> None:
+    """Regression: a load that the first plan's placement asks for was missed where no event came before it was read."""
+    on = deployed(variant(memory=1, load_ns=3), crew=(Worker("w", memory_bytes=1, resident=()),))
+    with recording(tmp_path / "events.jsonl") as make:
+        dispatcher = make(on, by_application((lane(),), placement=((0,),)))
+        assert len(dispatcher.decisions()) == 1
+        dispatcher.finished(3, 0)
+    assert replay(tmp_path / "events.jsonl").is_identical
 
 
 def swap_tickets(line: list[Any]) -> None:
@@ -81,6 +122,8 @@ def later(line: list[Any]) -> None:
         (journal.SUBMIT, lambda line: line.__setitem__(4, 9), "ticket"),
         (journal.LEFT, lambda line: line.__setitem__(3, 0), "decided"),
         (journal.CANCEL, lambda line: line.__setitem__(4, int(Outcome.FAILED)), "decided"),
+        (journal.REROUTE, lambda line: line[3][0].__setitem__("weights", [1.0, 0.0]), "decided"),
+        (journal.INHERIT, lambda line: line[3].__setitem__("variants", ["app/other"]), "decided"),
     ],
 )
 def test_a_tampered_log_is_different(log: Path, kind: str, change: Any, words: str) -> None:
@@ -145,6 +188,11 @@ def write(path: Path, *lines: Any) -> Path:
         (["adopt", 0, 1, 7], "is no event"),
         (["adopt", 0, 1, {"type": "Plan", "lanes": [], "routes": []}], "a plan needs between 1"),
         (["adopt", 0, 1, {"type": "Spy"}], "no plan or deployment that Stretto wrote"),
+        (["reroute", 0, 1], "IndexError"),
+        (["reroute", 0, 1, []], "has 0 routes for 1 applications"),
+        (["reroute", 0, 1, [7]], "AttributeError"),
+        (["enlarge", 0, 1, 7], "AttributeError"),
+        (["inherit", 0, 1, {"type": "Plan", "lanes": [], "routes": []}], "AttributeError"),
         (["made", 1, 0, 0.0, 3, 4], "is no event"),
         (["made", 1, 0, "x", 3, 4], "is no event"),
     ],

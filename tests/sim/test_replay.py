@@ -12,16 +12,28 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from stretto.core import journal
+from stretto.core.conditions import Conditions, Demand
+from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.outcome import Outcome
-from stretto.core.plan import Eager, Late, Route, RouteRule, Worklist, by_application
+from stretto.core.plan import Delays, Eager, Late, Plan, Route, RouteRule, Worklist, by_application
+from stretto.core.profile import NS_PER_MS
 from stretto.core.worker import Worker, workers
 from stretto.dispatch.dispatcher import Dispatcher, Run
-from stretto.live.engine import MakeDispatcher
-from stretto.live.recorder import recording
+from stretto.live.recorder import Journal, recording
+from stretto.planning.served import served_session
+from stretto.planning.session import InForce
 from stretto.sim import replay as module
 from stretto.sim.replay import replay
 from tests.dispatch.small import deployed, lane, planned, straight, variant
+from tests.planners.parts.tasks import small_deployment
+
+PLANNING = {journal.SESSION, journal.PLANNED, journal.UNDER}
+
+
+def made(into: Journal, deployment: Deployment, plan: Plan, *, correction: float = 0.0, now_ns: int = 0) -> Dispatcher:
+    """A recorded dispatcher of a plan that nobody planned."""
+    return into.dispatcher(InForce(deployment, plan, plan, Conditions()), correction=correction, now_ns=now_ns)
 
 
 @pytest.fixture
@@ -30,7 +42,7 @@ def log(tmp_path: Path) -> Path:
     path = tmp_path / "events.jsonl"
     plan = by_application((lane(late=Late.DROP_WHEN_INFEASIBLE, crew=(0, 1)),))
     with recording(path) as make:
-        dispatcher = make(deployed(variant(profile=straight(2, 10)), crew=2), plan, correction=0.1, now_ns=5)
+        dispatcher = made(make, deployed(variant(profile=straight(2, 10)), crew=2), plan, correction=0.1, now_ns=5)
         tickets = [dispatcher.submit(10 + n, 0, 100 + n, -1, n, -1, 0, -1, n == 3) for n in range(6)]
         dispatcher.decisions()
         dispatcher.cancel(17, tickets[-1])
@@ -63,14 +75,14 @@ def grow(dispatcher: Dispatcher) -> None:
     dispatcher.decisions()
 
 
-def succeed(make: MakeDispatcher, dispatcher: Dispatcher) -> None:
+def succeed(make: Journal, dispatcher: Dispatcher) -> None:
     """The dispatcher of another deployment, which goes by the latency that the first one measured."""
     dispatcher.reroute(208, (Route(RouteRule.BY_APPLICATION, (0,)),))
     dispatcher.submit(208, 0, 900)
     (run,) = dispatcher.decisions()
     assert isinstance(run, Run)
     dispatcher.finished(248, run.worker)  # 40 ns where 12 were expected
-    later = make(deployed(variant()), by_application((lane(),)), correction=0.1, now_ns=249)
+    later = made(make, deployed(variant()), by_application((lane(),)), correction=0.1, now_ns=249)
     later.inherit(250, dispatcher.estimates())
     later.submit(251, 0, 900)
     later.decisions()
@@ -87,7 +99,7 @@ def changed(log: Path, kind: str, change: Any) -> Path:
 
 def test_a_log_of_every_kind_of_event_is_replayed(log: Path) -> None:
     kinds = {json.loads(text)[0] for text in log.read_text().splitlines()[1:]}
-    assert kinds == set(journal.EVENTS)
+    assert kinds == set(journal.EVENTS) - PLANNING
     shares: list[float] = []
     result = replay(log, shares.append)
     assert result.is_identical and result.differences == []
@@ -100,10 +112,62 @@ def test_what_a_dispatcher_decides_when_it_is_made_is_compared_too(tmp_path: Pat
     """Regression: a load that the first plan's placement asks for was missed where no event came before it was read."""
     on = deployed(variant(memory=1, load_ns=3), crew=(Worker("w", memory_bytes=1, resident=()),))
     with recording(tmp_path / "events.jsonl") as make:
-        dispatcher = make(on, by_application((lane(),), placement=((0,),)))
+        dispatcher = made(make, on, by_application((lane(),), placement=((0,),)))
         assert len(dispatcher.decisions()) == 1
         dispatcher.finished(3, 0)
     assert replay(tmp_path / "events.jsonl").is_identical
+
+
+@pytest.fixture
+def planned_log(tmp_path: Path) -> Path:
+    """A dispatcher under the session that serves, whose plans follow the load, its delays and a demand."""
+    path = tmp_path / "events.jsonl"
+    deployment = small_deployment(2)
+    with recording(path) as into:
+        session = served_session("priced")
+        into.began("priced", {}, False)
+        in_force = session.first(deployment, 5, Conditions(delays=Delays(control_ns=100)))
+        dispatcher = into.dispatcher(in_force, correction=0.1, now_ns=5)
+        for number in range(400):
+            now_ns = 10 + number * 4 * NS_PER_MS
+            dispatcher.submit(now_ns, 0, now_ns + 100 * NS_PER_MS)
+            for decision in dispatcher.decisions():
+                if isinstance(decision, Run):
+                    dispatcher.finished(now_ns, decision.worker, True, 3 * NS_PER_MS)
+            conditions = in_force.conditions
+            if number == 200:
+                conditions = replace(conditions, demands=(Demand(0, (1,)),))
+                in_force = session.under(in_force, conditions)
+                into.under(now_ns, dispatcher, conditions)
+                dispatcher.adopt(now_ns, in_force.plan)
+            if number % 25 == 24:
+                telemetry = dispatcher.telemetry(now_ns)
+                in_force = session.next(in_force, telemetry, conditions)
+                into.planned(dispatcher, telemetry, in_force, None, ())
+                if in_force.plan is not dispatcher.plan:
+                    dispatcher.adopt(now_ns, in_force.plan)
+    return path
+
+
+def test_every_plan_is_made_again_and_compared(planned_log: Path) -> None:
+    kinds = {json.loads(text)[0] for text in planned_log.read_text().splitlines()[1:]}
+    assert kinds >= PLANNING
+    result = replay(planned_log)
+    assert result.is_identical, result.differences
+    assert result.plans >= 17
+
+
+@pytest.mark.parametrize(
+    ("kind", "change"),
+    [
+        (journal.SESSION, lambda line: line.__setitem__(2, {"margin": 0.1})),
+        (journal.UNDER, lambda line: line[3].__setitem__("demands", [])),
+        (journal.PLANNED, lambda line: line[4]["delays"].__setitem__("control_ns", 7)),
+    ],
+)
+def test_a_plan_that_comes_out_differently_is_told(planned_log: Path, kind: str, change: Any) -> None:
+    result = replay(changed(planned_log, kind, change))
+    assert not result.is_identical and "plan" in result.differences[0]
 
 
 def swap_tickets(line: list[Any]) -> None:

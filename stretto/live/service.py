@@ -34,8 +34,10 @@ from stretto.live.recorder import Journal
 from stretto.live.replan import Replanner
 from stretto.live.watched import signature
 from stretto.live.witness import Evidence, Witness
+from stretto.planners.data_aware import DataAware
 from stretto.planners.parts.store import load_libraries
 from stretto.planners.ports import Ports
+from stretto.planners.promise import PolicyPlanner
 from stretto.planning.served import DEFAULT_PLANNER, served_session
 from stretto.planning.session import InForce
 from stretto.repository.application import ApplicationFiles
@@ -152,6 +154,7 @@ class Service:
         ready = await asyncio.to_thread(self.offer.served, self._read)
         conditions = Conditions(delays=delays.delays)
         first = await asyncio.to_thread(self.session.first, ready.deployment, time.monotonic_ns(), conditions)
+        self._tell_unused()
         self.engine = Engine(
             ready,
             self.session,
@@ -306,6 +309,13 @@ class Service:
         view = View(ready.deployment, now_ns, np.array(rates), alive=telemetry.worker_alive, delays=delays)
         conditions = Conditions(delays=delays)
         return await asyncio.to_thread(self.session.first, ready.deployment, now_ns, conditions, view=view)
+
+    def _tell_unused(self) -> None:
+        """A file of policies that nothing here can use is a mistake, though a server can do without."""
+        planner = self.session.planner
+        planner = planner.planner if isinstance(planner, DataAware) else planner
+        if self.options.policies is not None and isinstance(planner, PolicyPlanner) and not planner.uses_stored:
+            log.warning("%s: none of these policies is for what is served here", self.options.policies.name)
 
     async def _witness_all(self, ready: Served) -> None:
         """Load the evidence of what will be served. An application that has none is told of, and served without."""

@@ -25,49 +25,62 @@ from tests.repository.build import KIND, Built
 __all__ = ["built"]
 
 
-class Planner:
-    """What the maker sees of a planner; policies are what `make` says."""
+def make(task: Any, options: Any, load: float) -> Any:
+    """What stands for a policy: who made it, at which priority, for which load."""
+    if load == 13:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if load < 0:
+        raise StrettoError("no policy for such a load")
+    return (os.getpid(), os.nice(0), load)
 
-    stored: tuple[Any, ...] = ()
-    request: Any = None
 
-    def __init__(self) -> None:
-        self.added: list[tuple[str, Any]] = []
-        self.not_made: list[float] = []
+class Asker:
+    """A planner's side of the port."""
 
-    def add(self, task: Any, policy: Any) -> None:
-        self.added.append((task, policy))
+    def __init__(self, maker: PolicyMaker) -> None:
+        self.maker = maker
+        self._added: list[Any] = []
+        self._not_made: list[float] = []
 
-    def missed(self, task: Any, load: float) -> None:
-        self.not_made.append(load)
+    def request(self, load: float) -> None:
+        self.maker.ask(Task(), None, load, make)  # type: ignore[arg-type]
 
-    @staticmethod
-    def make(task: Any, options: Any, load: float) -> Any:
-        if load == 13:
-            os.kill(os.getpid(), signal.SIGKILL)
-        if load < 0:
-            raise StrettoError("no policy for such a load")
-        return (os.getpid(), os.nice(0), load)
+    def collect(self) -> None:
+        for made in self.maker.collect():
+            if made.policy is None:
+                self._not_made.append(made.load)
+            else:
+                self._added.append(made.policy)
+
+    @property
+    def added(self) -> list[Any]:
+        self.collect()
+        return self._added
+
+    @property
+    def not_made(self) -> list[float]:
+        self.collect()
+        return self._not_made
 
 
 class Task:
-    application = "app"
+    application, kind, workers = "app", "default", 1
 
 
 def test_the_load_asked_for_last_is_made_first_with_low_priority() -> None:
     async def work() -> None:
-        planner = Planner()
-        maker = PolicyMaker(asyncio.get_running_loop(), planner)
+        maker = PolicyMaker(asyncio.get_running_loop())
+        planner = Asker(maker)
         for load in (1.0, 2.0, 3.0):
-            planner.request(Task(), None, load)
+            planner.request(load)
         await until(lambda: len(planner.added) == 3)
-        made = [policy for _, policy in planner.added]
+        made = planner.added
         assert [load for _, _, load in made][1:] == [3.0, 2.0]  # the first one began before the others were asked for
         assert len({pid for pid, _, _ in made}) == 1 and made[0][0] != os.getpid() and made[0][1] >= module.NICENESS
         assert (maker.made, maker.waiting) == (3, 0)
         maker.close()
         await until(lambda: not alive(made[0][0]))
-        planner.request(Task(), None, 5.0)  # too late, and no harm
+        planner.request(5.0)  # too late, and no harm
         assert maker.waiting == 0
 
     within(60, work)
@@ -82,18 +95,18 @@ def alive(pid: int) -> bool:
 
 def test_one_that_cannot_be_made_is_told_once_and_others_follow(caplog: pytest.LogCaptureFixture) -> None:
     async def work() -> None:
-        planner = Planner()
-        maker = PolicyMaker(asyncio.get_running_loop(), planner)
-        planner.request(Task(), None, -1.0)
+        maker = PolicyMaker(asyncio.get_running_loop())
+        planner = Asker(maker)
+        planner.request(-1.0)
         await until(lambda: planner.not_made == [-1.0])
-        planner.request(Task(), None, 13.0)  # its process is lost
+        planner.request(13.0)  # its process is lost
         await until(lambda: planner.not_made == [-1.0, 13.0])
-        planner.request(Task(), None, 4.0)
+        planner.request(4.0)
         await until(lambda: len(planner.added) == 1)
-        os.kill(planner.added[0][1][0], signal.SIGKILL)  # while it has nothing to do
-        await until(lambda: not alive(planner.added[0][1][0]))
+        os.kill(planner.added[0][0], signal.SIGKILL)  # while it has nothing to do
+        await until(lambda: not alive(planner.added[0][0]))
         while len(planner.added) < 2:  # the first time it may not be known yet; a planner asks again
-            planner.request(Task(), None, 5.0)
+            planner.request(5.0)
             await until(lambda: len(planner.added) == 2 or 5.0 in planner.not_made)
             planner.not_made.clear()
         maker.close()
@@ -108,12 +121,12 @@ def test_an_idle_process_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "IDLE_S", 0.01)
 
     async def work() -> None:
-        planner = Planner()
-        maker = PolicyMaker(asyncio.get_running_loop(), planner)
-        planner.request(Task(), None, 1.0)
+        maker = PolicyMaker(asyncio.get_running_loop())
+        planner = Asker(maker)
+        planner.request(1.0)
         await until(lambda: len(planner.added) == 1)
-        await until(lambda: not alive(planner.added[0][1][0]))
-        planner.request(Task(), None, 2.0)  # starts another
+        await until(lambda: not alive(planner.added[0][0]))
+        planner.request(2.0)  # starts another
         await until(lambda: len(planner.added) == 2)
         maker.close()
 
@@ -132,7 +145,7 @@ def test_the_default_planner_takes_up_what_is_made(built: Built) -> None:
 
     async def work() -> None:
         async with service_of(built.root, planner_options={"queries": 1000, "slack_steps": 20}) as service:
-            planner = service.planner
+            planner = service.session.planner
             assert isinstance(planner, SharedQueue) and service.maker is not None
             assert service.engine.generation.in_force.plan.planner == "shared_queue"
             assert (await ask(service)).outcome is not None  # served at once, by the table that stands in
@@ -148,15 +161,15 @@ def test_stored_policies_are_refused_where_they_do_not_match(built: Built, tmp_p
 
     async def store() -> None:
         async with service_of(built.root, planner_options={"queries": 1000, "slack_steps": 20}) as service:
-            planner = service.planner
+            planner = service.session.planner
             assert isinstance(planner, SharedQueue)
             await asked_until(service, lambda: bool(planner.in_force()))
-            save_libraries(path, [one for one in planner._libraries.values() if one.policies])
+            save_libraries(path, [library for library in planner._policies._libraries.values() if library.policies])
 
     async def serve(**options: Any) -> None:
         async with service_of(built.root, policies=path, **options) as service:
             assert service.engine.generation.in_force.plan.planner == "shared_queue"
-            planner = service.planner
+            planner = service.session.planner
             assert isinstance(planner, SharedQueue) and planner.in_force()  # from the first plan on
 
     within(120, store)

@@ -84,6 +84,8 @@ _BATCH_AWARE = Option("batch_aware", "flag", "false", "give up a head whose slac
 _WHEN_GATHERED = Option("when_gathered", "flag", "false", "start also once βλ queries are gathered (section 4.3 (a))")
 _SUB_CLUSTERS = Option("sub_clusters", "integer", "1", "split applications and workers into so many parts", 1, 1000)
 
+_AHEAD = Option("ahead_ms", "number", "5", "how long before a worker is free its next batch is sent", 0, 1000)
+
 _DATA_AWARE = Option("data_aware", "flag", "", "expect accuracy from the evidence of each query's class")
 _SHORT_CIRCUIT = Option("short_circuit", "flag", "", "answer from evidence where that is worth more")
 _CAUTION_IS = "share that late answers lose in planning, if evidence does nearly as well"
@@ -149,13 +151,18 @@ ENTRIES = (
     ),
     Entry(
         "clockwork",
-        "earliest deadline first, eager, the next batch sent shortly before a worker is free",
+        "as published: the batch that must start soonest, whatever its size, sent shortly before a worker is free",
         "stretto.planners.clockwork",
         "Clockwork",
-        (
-            Option("ahead_ms", "number", "5", "how long before a worker is free its next batch is sent", 0, 1000),
-            Option("powers_of_two", "flag", "false", "batch sizes 1, 2, 4, … only, as published"),
-        ),
+        (_AHEAD, Option("margin_ms", "number", "5", "how long before its deadline a batch is to end", 0, 1000)),
+    ),
+    Entry(
+        "clockwork_filling",
+        "clockwork with batches filled as far as the head's deadline allows, beyond what was published",
+        "stretto.planners.clockwork",
+        "Clockwork",
+        (_AHEAD, Option("powers_of_two", "flag", "false", "batch sizes 1, 2, 4, … only")),
+        {"filling": True},
     ),
     Entry(
         "nexus",

@@ -18,36 +18,51 @@ from stretto.live.policies import PolicyMaker
 from stretto.live.service import Service, ServiceOptions
 from stretto.planners.parts.store import save_libraries
 from stretto.planners.shared_queue.planner import SharedQueue
+from stretto.sim.trial import simulated_trial
 from tests.live.real import until, within
 from tests.live.test_service import ask, built, service_of
 from tests.repository.build import KIND, Built
 
 __all__ = ["built"]
+QUICK = {"queries": 1000, "slack_steps": 20}
 
 
-class Planner:
-    """What the maker sees of a planner; policies are what `make` says."""
+def make(task: Any, options: Any, load: float) -> Any:
+    """Policies are what this says."""
+    if load == 13:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if load < 0:
+        raise StrettoError("no policy for such a load")
+    return (os.getpid(), os.nice(0), load)
 
-    stored: tuple[Any, ...] = ()
-    request: Any = None
 
-    def __init__(self) -> None:
-        self.added: list[tuple[str, Any]] = []
-        self.not_made: list[float] = []
+class Asker:
+    """What a planner does with the port."""
 
-    def add(self, task: Any, policy: Any) -> None:
-        self.added.append((task, policy))
+    def __init__(self, maker: PolicyMaker) -> None:
+        self.maker = maker
+        self._made: list[Any] = []
+        self._not_made: list[float] = []
 
-    def missed(self, task: Any, load: float) -> None:
-        self.not_made.append(load)
+    def ask(self, load: float) -> None:
+        self.maker.ask(Task(), None, load, make)  # type: ignore[arg-type]
 
-    @staticmethod
-    def make(task: Any, options: Any, load: float) -> Any:
-        if load == 13:
-            os.kill(os.getpid(), signal.SIGKILL)
-        if load < 0:
-            raise StrettoError("no policy for such a load")
-        return (os.getpid(), os.nice(0), load)
+    def _collect(self) -> None:
+        for made in self.maker.collect():
+            if made.policy is None:
+                self._not_made.append(made.load)
+            else:
+                self._made.append(made.policy)
+
+    @property
+    def made(self) -> list[Any]:
+        self._collect()
+        return self._made
+
+    @property
+    def not_made(self) -> list[float]:
+        self._collect()
+        return self._not_made
 
 
 class Task:
@@ -56,19 +71,34 @@ class Task:
 
 def test_the_load_asked_for_last_is_made_first_with_low_priority() -> None:
     async def work() -> None:
-        planner = Planner()
-        maker = PolicyMaker(asyncio.get_running_loop(), planner)
+        maker = PolicyMaker(asyncio.get_running_loop())
+        planner = Asker(maker)
         for load in (1.0, 2.0, 3.0):
-            planner.request(Task(), None, load)
-        await until(lambda: len(planner.added) == 3)
-        made = [policy for _, policy in planner.added]
+            planner.ask(load)
+        await until(lambda: len(planner.made) == 3)
+        made = planner.made
         assert [load for _, _, load in made][1:] == [3.0, 2.0]  # the first one began before the others were asked for
         assert len({pid for pid, _, _ in made}) == 1 and made[0][0] != os.getpid() and made[0][1] >= module.NICENESS
-        assert (maker.made, maker.waiting) == (3, 0)
+        assert (maker.made, maker.waiting) == (3, 0) and not maker.collect()
         maker.close()
         await until(lambda: not alive(made[0][0]))
-        planner.request(Task(), None, 5.0)  # too late, and no harm
+        planner.ask(5.0)  # too late, and no harm
         assert maker.waiting == 0
+
+    within(60, work)
+
+
+def test_what_is_forgotten_may_be_asked_for_again() -> None:
+    async def work() -> None:
+        maker = PolicyMaker(asyncio.get_running_loop())
+        planner = Asker(maker)
+        for load in (1.0, 2.0, 3.0):
+            planner.ask(load)
+        await until(lambda: maker.waiting == 3)
+        maker.forget()
+        assert planner.not_made == [2.0, 3.0]  # the first one is being made
+        await until(lambda: len(planner.made) == 1)
+        maker.close()
 
     within(60, work)
 
@@ -82,19 +112,20 @@ def alive(pid: int) -> bool:
 
 def test_one_that_cannot_be_made_is_told_once_and_others_follow(caplog: pytest.LogCaptureFixture) -> None:
     async def work() -> None:
-        planner = Planner()
-        maker = PolicyMaker(asyncio.get_running_loop(), planner)
-        planner.request(Task(), None, -1.0)
+        maker = PolicyMaker(asyncio.get_running_loop())
+        planner = Asker(maker)
+        planner.ask(-1.0)
         await until(lambda: planner.not_made == [-1.0])
-        planner.request(Task(), None, 13.0)  # its process is lost
+        planner.ask(13.0)  # its process is lost
         await until(lambda: planner.not_made == [-1.0, 13.0])
-        planner.request(Task(), None, 4.0)
-        await until(lambda: len(planner.added) == 1)
-        os.kill(planner.added[0][1][0], signal.SIGKILL)  # while it has nothing to do
-        await until(lambda: not alive(planner.added[0][1][0]))
-        while len(planner.added) < 2:  # the first time it may not be known yet; a planner asks again
-            planner.request(Task(), None, 5.0)
-            await until(lambda: len(planner.added) == 2 or 5.0 in planner.not_made)
+        planner.ask(4.0)
+        await until(lambda: len(planner.made) == 1)
+        pid = planner.made[0][0]
+        os.kill(pid, signal.SIGKILL)  # while it has nothing to do
+        await until(lambda: not alive(pid))
+        while len(planner.made) < 2:  # the first time it may not be known yet; a planner asks again
+            planner.ask(5.0)
+            await until(lambda: len(planner.made) == 2 or 5.0 in planner.not_made)
             planner.not_made.clear()
         maker.close()
 
@@ -108,13 +139,13 @@ def test_an_idle_process_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "IDLE_S", 0.01)
 
     async def work() -> None:
-        planner = Planner()
-        maker = PolicyMaker(asyncio.get_running_loop(), planner)
-        planner.request(Task(), None, 1.0)
-        await until(lambda: len(planner.added) == 1)
-        await until(lambda: not alive(planner.added[0][1][0]))
-        planner.request(Task(), None, 2.0)  # starts another
-        await until(lambda: len(planner.added) == 2)
+        maker = PolicyMaker(asyncio.get_running_loop())
+        planner = Asker(maker)
+        planner.ask(1.0)
+        await until(lambda: len(planner.made) == 1)
+        await until(lambda: not alive(planner.made[0][0]))
+        planner.ask(2.0)  # starts another
+        await until(lambda: len(planner.made) == 2)
         maker.close()
 
     within(60, work)
@@ -131,7 +162,7 @@ def test_the_default_planner_takes_up_what_is_made(built: Built) -> None:
     built.add("better")
 
     async def work() -> None:
-        async with service_of(built.root, planner_options={"queries": 1000, "slack_steps": 20}) as service:
+        async with service_of(built.root, trial=simulated_trial, planner_options=QUICK) as service:
             planner = service.planner
             assert isinstance(planner, SharedQueue) and service.maker is not None
             assert service.engine.generation.plan.planner == "shared_queue"
@@ -147,11 +178,11 @@ def test_stored_policies_are_refused_where_they_do_not_match(built: Built, tmp_p
     path = tmp_path / "policies.npz"
 
     async def store() -> None:
-        async with service_of(built.root, planner_options={"queries": 1000, "slack_steps": 20}) as service:
+        async with service_of(built.root, trial=simulated_trial, planner_options=QUICK) as service:
             planner = service.planner
             assert isinstance(planner, SharedQueue)
             await asked_until(service, lambda: bool(planner.in_force()))
-            save_libraries(path, [one for one in planner._libraries.values() if one.policies])
+            save_libraries(path, [library for library in planner._policies._libraries.values() if library.policies])
 
     async def serve(**options: Any) -> None:
         async with service_of(built.root, policies=path, **options) as service:
@@ -160,9 +191,9 @@ def test_stored_policies_are_refused_where_they_do_not_match(built: Built, tmp_p
             assert isinstance(planner, SharedQueue) and planner.in_force()  # from the first plan on
 
     within(120, store)
-    within(60, lambda: serve(planner_options={"queries": 1000, "slack_steps": 20}))
+    within(60, lambda: serve(planner_options=QUICK))
     with pytest.raises(StrettoError, match=r"policies\.npz: these policies are for slack steps 20, not 30"):
-        within(60, lambda: serve(planner_options={"queries": 1000, "slack_steps": 30}))
+        within(60, lambda: serve(planner_options=QUICK | {"slack_steps": 30}))
     with pytest.raises(StrettoError, match="follows no policies"):
         within(60, lambda: serve(planner="priced"))
     with pytest.raises(StrettoError, match=r"nowhere\.npz: cannot be read"):

@@ -28,6 +28,7 @@ PLANNERS = {
     "symphony, when gathered": Symphony(when_gathered=True),
     "symphony, work-conserving": Symphony(deferred=False),
     "clockwork": Clockwork(),
+    "clockwork, filling batches": Clockwork(filling=True),
     "nexus": Nexus(),
 }
 

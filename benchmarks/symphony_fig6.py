@@ -37,12 +37,13 @@ PLANNERS = {
     GATHERED: (Symphony(when_gathered=True), 0.7),
     OURS: (Symphony(when_gathered=False, batch_aware=True), 0.75),
     "symphony, work-conserving": (Symphony(deferred=False), 0.7),
-    "clockwork": (Clockwork(), 0.65),
+    "clockwork": (Clockwork(), 0.3),
+    "clockwork, filling batches": (Clockwork(filling=True), 0.65),
     "nexus": (Nexus(), 0.15),
     "clipper": (Clipper(), 0.4),
     "fixed delay": (FixedDelay(), 0.5),
 }
-BASELINES = ("clockwork", "nexus", "clipper", "fixed delay")
+BASELINES = ("clockwork", "clockwork, filling batches", "nexus", "clipper", "fixed delay")
 PRINTED, UNCUT = "printed", "uncut"
 SLOS = {PRINTED: tuple(PLANNERS), UNCUT: ("symphony", "nexus")}
 CLUSTERS = {"1080Ti": "symphony_1080ti", "A100": "symphony_a100"}

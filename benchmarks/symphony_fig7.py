@@ -32,7 +32,8 @@ OURS = "symphony + batch-aware"
 PLANNERS = {
     "symphony": (Symphony(when_gathered=False), 0.7),
     OURS: (Symphony(when_gathered=False, batch_aware=True), 0.7),
-    "clockwork": (Clockwork(), 0.6),
+    "clockwork": (Clockwork(), 0.3),
+    "clockwork_filling": (Clockwork(filling=True), 0.6),
     "nexus": (Nexus(), 0.2),
 }
 POPULARITIES = {"even": Even(), "Zipf 0.9": Zipf(0.9)}

@@ -16,9 +16,9 @@ from stretto.core.errors import StrettoError
 if TYPE_CHECKING:
     from stretto.cli.output import Progress
     from stretto.cli.subject import Choice, Subject
-    from stretto.planners.capacity import Capacity, Requirement
     from stretto.planners.promise import Promise
     from stretto.report.capacity import Point
+    from stretto.sim.capacity import Capacity, Requirement
 
 SEEDS = (1, 2, 3)
 CURVE = 10  # numbers of workers that a plot shows at least
@@ -59,9 +59,9 @@ def capacity(
       stretto capacity zoo:fashion --load 20000 --min-accuracy 0.9 --slo-ms 5
       stretto capacity latencies.csv --slo-ms 150 --load 2000 --min-accuracy 0.75 --plot capacity.png
     """
-    from stretto.planners.capacity import Requirement, least_workers, workers_needed
     from stretto.planners.parts.task import task_of
     from stretto.planners.promise import promise_of
+    from stretto.sim.capacity import Requirement, least_workers, workers_needed
 
     check_plot(plot)
     about.check_load(load)

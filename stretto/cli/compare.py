@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -42,6 +42,7 @@ WORDS = {
     "symphony": "Symphony (deferred)",
     "symphony_eager": "Symphony, eager twin",
     "clockwork": "Clockwork",
+    "clockwork_filling": "Clockwork, filling batches",
     "nexus": "Nexus",
     "clipper": "Clipper",
     "fixed_delay": "fixed delay",
@@ -50,9 +51,17 @@ LOADS = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2)  # of the comparison's rate
 
 Seconds = Annotated[float, typer.Option(metavar="S", min=0.1, max=3600, help="Simulated seconds of each run.")]
 ComparePlot = Annotated[Path, typer.Option(metavar="FILE", help="Where the plot goes (.png, .svg or .pdf).")]
+OneMore = Annotated[
+    str | None, typer.Option(metavar="NAME", help="One more: see stretto planners, or MODULE:FUNCTION.")
+]
 
 
-def compare(seconds: Seconds = 20.0, plot: ComparePlot = Path("stretto_demo.png"), as_json: Json = False) -> None:
+def compare(
+    seconds: Seconds = 20.0,
+    planner: OneMore = None,
+    plot: ComparePlot = Path("stretto_demo.png"),
+    as_json: Json = False,
+) -> None:
     """Compare the batching systems on a bursty load, in simulation.
 
     Ten applications on 24 workers, from half of the load that they can carry to more: a table, a plot, what was gained.
@@ -61,20 +70,24 @@ def compare(seconds: Seconds = 20.0, plot: ComparePlot = Path("stretto_demo.png"
     Examples:
       stretto compare
       stretto compare --seconds 5 --plot compare.svg
+      stretto compare --planner my_planners:my_planner
     """
     from stretto.cli.scenario.read import parse_scenario
     from stretto.report import plots
 
     check_plot(plot)
-    runs = len(WORDS) * len(LOADS)
+    words = WORDS if planner is None else {planner: planner} | WORDS
+    runs = len(words) * len(LOADS)
     typer.echo(f"{runs} runs; the first time, about a minute goes into compiling the dispatcher …", err=True)
     scenario = parse_scenario(HEAD + "".join(MODEL.format(model) for model in MODELS), "compare")
     scenario = replace(scenario, seconds=seconds)
     rate = round(sum(scenario.source.expected_rates(scenario.deployment, seconds)), 6)
+    for name in words:
+        scenario.with_planner(name)  # a wrong name is told before anything runs
     with progress_bar("simulating") as progress:
-        curves = run_all(scenario, rate, progress)
+        curves = run_all(scenario, list(words), rate, progress)
     at_rate = {name: dict(points)[rate] for name, points in curves.items()}
-    plots.save(plots.rate_figure(curves, rate, scenario.name, WORDS), plot)
+    plots.save(plots.rate_figure(curves, rate, scenario.name, words), plot)
     if as_json:
         print_json(
             {
@@ -89,15 +102,17 @@ def compare(seconds: Seconds = 20.0, plot: ComparePlot = Path("stretto_demo.png"
     from stretto.report.tables import comparison_table
 
     title = f"{scenario.name}, {rate:,.0f} queries/s, {seconds:g} s, seed {scenario.seed}"
-    print_tables(comparison_table(at_rate, title, WORDS))
+    print_tables(comparison_table(at_rate, title, words))
     typer.echo(f"plot: {plot}")
-    typer.echo(gains(at_rate))
+    typer.echo(gains({name: at_rate[name] for name in WORDS}))
 
 
-def run_all(scenario: Scenario, rate: float, progress: Progress | None) -> dict[str, list[tuple[float, Summary]]]:
+def run_all(
+    scenario: Scenario, names: Sequence[str], rate: float, progress: Progress | None
+) -> dict[str, list[tuple[float, Summary]]]:
     """Every planner at every load, on the same arrivals."""
-    curves: dict[str, list[tuple[float, Summary]]] = {name: [] for name in WORDS}
-    steps = [(name, load) for name in WORDS for load in LOADS]
+    curves: dict[str, list[tuple[float, Summary]]] = {name: [] for name in names}
+    steps = [(name, load) for name in names for load in LOADS]
     for number, (name, load) in enumerate(steps):
         point = scenario.with_planner(name).at_rate(rate * load)
         curves[name].append((rate * load, run_scenario(point).summary))

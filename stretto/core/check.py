@@ -14,9 +14,11 @@ from stretto.core.plan import (
     Lane,
     Late,
     MostAccurate,
+    Order,
     Plan,
     Route,
     RouteRule,
+    Strategies,
     Table,
     Tables,
     Worklist,
@@ -66,7 +68,7 @@ def check_routes(
 def selected_variants(lane: Lane) -> tuple[int, ...]:
     """Every variant that the lane may run."""
     match lane.select:
-        case Fixed(variant):
+        case Fixed(variant) | Strategies(variant, _):
             return (variant,)
         case ByLoad(_, variants) | MostAccurate(variants):
             return variants
@@ -122,6 +124,12 @@ def _check_select(lane: Lane, deployment: Deployment) -> None:
         raise PlanError(f"{where} selects among no variants")
     if isinstance(select, Worklist) and isinstance(lane.release, Deferred):
         raise PlanError(f"{where} follows a worklist, which starts in order; it cannot be deferred")
+    if isinstance(select, Strategies):
+        drops = lane.late in (Late.DROP_WHEN_DISPATCHED, Late.DROP_WHEN_INFEASIBLE)
+        if lane.order is not Order.EARLIEST_DEADLINE or not drops or isinstance(lane.release, Deferred | Accumulate):
+            raise PlanError(f"{where} selects by strategies; it must be eager, go by deadlines and drop late queries")
+        if select.margin_ns < 0:
+            raise PlanError(f"{where} has a negative margin")
     if isinstance(select, Tables) and not select.tables:
         raise PlanError(f"{where} selects by table and has none")
     for table in (select,) if isinstance(select, Table) else select.tables if isinstance(select, Tables) else ():

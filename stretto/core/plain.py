@@ -17,7 +17,17 @@ TYPES: dict[str, Any] = {
     kind.__name__: kind
     for kind in (
         *(application.Application, application.Variant, deployment.Deployment, worker.Worker, profile.LatencyProfile),
-        *(plan.Fixed, plan.ByLoad, plan.MostAccurate, plan.Table, plan.Tables, plan.Work, plan.Worklist),
+        *(plan.Fixed, plan.ByLoad, plan.MostAccurate, plan.Table, plan.Tables, plan.Strategies),
+        *(plan.Work, plan.Worklist),
+            plan.Fixed,
+            plan.ByLoad,
+            plan.MostAccurate,
+            plan.Table,
+            plan.Tables,
+            plan.Strategies,
+            plan.Work,
+            plan.Worklist,
+        ),
         *(conditions.Conditions, conditions.Demand, telemetry.Telemetry, view.WaitingQuery, estimates.Estimates),
         *(plan.Eager, plan.Accumulate, plan.Deferred, plan.AdaptiveCap, plan.Delays, plan.Lane, plan.Route, plan.Plan),
     )

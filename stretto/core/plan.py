@@ -2,7 +2,7 @@
 
     route    by application · round robin · shortest lane · weighted random · by client · by class
     order    first come · earliest deadline · priority
-    select   Fixed · ByLoad · MostAccurate · Table · Worklist
+    select   Fixed · ByLoad · MostAccurate · Table · Strategies · Worklist
     release  Eager · Accumulate · Deferred
     late     keep · drop when dispatched · drop when infeasible · refuse at the door
 
@@ -51,6 +51,7 @@ class SelectRule(IntEnum):
     MOST_ACCURATE = 2
     TABLE = 3
     WORKLIST = 4
+    STRATEGIES = 5
 
 
 class ReleaseRule(IntEnum):
@@ -163,6 +164,18 @@ class Tables:
 
 
 @dataclass(frozen=True)
+class Strategies:
+    """One variant, in the batch whose latest start is earliest, whatever its size (Clockwork).
+
+    For each size b there is one strategy: the first query that a batch of b would still answer `margin_ns` before its
+    deadline, with the b − 1 behind it. Queries before it are given up. Needs earliest deadline first, and dropping.
+    """
+
+    variant: int
+    margin_ns: int = 0
+
+
+@dataclass(frozen=True)
 class Work:
     """One pre-formed batch: these queries, on this variant, on this worker."""
 
@@ -182,7 +195,7 @@ class Worklist:
     answers: tuple[int, ...] = ()
 
 
-Select = Fixed | ByLoad | MostAccurate | Table | Tables | Worklist
+Select = Fixed | ByLoad | MostAccurate | Table | Tables | Strategies | Worklist
 
 
 @dataclass(frozen=True)

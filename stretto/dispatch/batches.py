@@ -6,8 +6,9 @@ from typing import Any
 
 from stretto.core.compiled import compiled
 from stretto.core.outcome import Outcome
+from stretto.core.plan import SelectRule
 from stretto.dispatch.correction import adapt_cap, measure
-from stretto.dispatch.late import drop_infeasible, give_up_heads
+from stretto.dispatch.late import drop_infeasible, give_up_before, give_up_heads
 from stretto.dispatch.ledger import count_outcome, decide, drop_waiting, free_slot, lateness_reason, name_ticket
 from stretto.dispatch.pool import could_hold, holds, load, make_room, set_idle
 from stretto.dispatch.queue import NONE, ORDER, dequeue, first_in
@@ -110,6 +111,8 @@ def commit(s: Any, lane_index: int, worker_index: int, now_ns: int) -> bool:
     row = variant * s.kinds + worker.kind
     if not holds(s, worker_index, variant) and not (lane.may_load and make_room(s, worker_index, variant)):
         return False
+    if lane.select == SelectRule.STRATEGIES:
+        give_up_before(s, lane_index, row, now_ns, ready_ns(s, worker_index, variant, now_ns))
     if lane.floor_count > 0:
         size = give_up_heads(s, lane_index, row, size, now_ns, ready_ns(s, worker_index, variant, now_ns))
         if size == 0:

@@ -34,7 +34,7 @@ from stretto.dispatch.rates import count_arrival, lane_meter, rate_at, uncount_a
 from stretto.dispatch.records import NEVER, Status, batches, int64s, lanes, queries, routes, workers
 from stretto.dispatch.routes import lane_alive, route_query
 from stretto.dispatch.select import drops_late
-from stretto.dispatch.turns import due, refresh, serve
+from stretto.dispatch.turns import due, expect_worker, refresh, serve
 
 
 class Event(IntEnum):
@@ -182,7 +182,10 @@ def finished(state: Any, now_ns: int, worker_index: int, ok: bool, took_ns: int)
     s.now_ns = max(s.now_ns, now_ns)
     if workers(s)[worker_index].depth > 0:
         finish_batch(s, worker_index, s.now_ns, ok, took_ns)
-        serve(s, worker_index, s.now_ns)
+        if workers(s)[worker_index].depth > 0:
+            expect_worker(s, worker_index, s.now_ns)
+        else:
+            serve(s, worker_index, s.now_ns)
     due(s, s.now_ns)
 
 

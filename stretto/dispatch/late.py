@@ -12,7 +12,7 @@ from stretto.dispatch.queue import DEADLINE, NONE, ORDER, first_in, has_deadline
 from stretto.dispatch.rates import lane_meter
 from stretto.dispatch.records import NEVER, float64s, int64s, lanes, meters, queries, workers
 from stretto.dispatch.release import delay_ns
-from stretto.dispatch.select import batch_limit, fitting, latency_ns
+from stretto.dispatch.select import batch_limit, fitting, latency_ns, strategy
 
 
 @compiled
@@ -76,6 +76,14 @@ def give_up_heads(s: Any, lane_index: int, row: int, size: int, now_ns: int, rea
         drop_waiting(s, in_the_way(s, lane_index, size), Outcome.DROPPED_OVERLOAD.value)
         size = fitting(s, lane_index, row, min(lane.length, batch_limit(s, lane, row)), now_ns, ready)
     return size
+
+
+@compiled
+def give_up_before(s: Any, lane_index: int, row: int, now_ns: int, ready: int) -> None:
+    """Strategies: drop the heads that stand before the batch that is about to start."""
+    _, heads, _ = strategy(s, lane_index, row, now_ns, ready)
+    for _ in range(heads):
+        drop_waiting(s, first_in(s, lane_index, ORDER), Outcome.DROPPED_OVERLOAD.value)
 
 
 @compiled

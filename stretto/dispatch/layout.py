@@ -22,6 +22,7 @@ from stretto.core.plan import (
     Route,
     RouteRule,
     SelectRule,
+    Strategies,
     Table,
     Tables,
     Worklist,
@@ -38,6 +39,7 @@ SELECT_RULES: dict[type, SelectRule] = {
     Table: SelectRule.TABLE,
     Tables: SelectRule.TABLE,
     Worklist: SelectRule.WORKLIST,
+    Strategies: SelectRule.STRATEGIES,
 }
 RELEASE_RULES: dict[type, ReleaseRule] = {
     Eager: ReleaseRule.EAGER,
@@ -230,6 +232,8 @@ def _lane_record(lane: Lane, deployment: Deployment, parts: dict[str, list[Any]]
     if cap is not None:
         record["cap_target_ns"], record["cap_step"] = cap.target_ns, cap.step
         record["cap_backoff"], record["cap"] = cap.backoff, cap.start
+    if isinstance(lane.select, Strategies):
+        record["margin_ns"] = lane.select.margin_ns
     variants = selected_variants(lane)
     rates = lane.select.rates if isinstance(lane.select, ByLoad) else (np.inf,) * len(variants)
     works = lane.select.works if isinstance(lane.select, Worklist) else ()

@@ -122,6 +122,7 @@ LANE = np.dtype(
         # rules, from the plan
         ("order", "i8"),
         ("select", "i8"),
+        ("margin_ns", "i8"),  # of strategies: batches end so much before their deadline
         ("release", "i8"),
         ("late", "i8"),
         ("worker_choice", "i8"),

@@ -13,7 +13,7 @@ from stretto.core.plan import ReleaseRule, SelectRule
 from stretto.dispatch.queue import ORDER, first_in
 from stretto.dispatch.rates import lane_meter
 from stretto.dispatch.records import NEVER, lanes, meters, queries, rows
-from stretto.dispatch.select import WAIT, batch_limit, latency_ns, select, table_changes_ns
+from stretto.dispatch.select import WAIT, batch_limit, latency_ns, ready_ns, select, strategy, table_changes_ns
 
 
 @compiled
@@ -66,6 +66,8 @@ def candidate(s: Any, lane_index: int, kind: int, worker: int, now_ns: int) -> t
         return variant, 0, now_ns, lane.head_ns - latency_ns(s, row, 1)
     limit = batch_limit(s, lane, row)
     rank = lane.head_ns - latency_ns(s, row, min(size + 1, rows(s)[row].max_batch))
+    if lane.select == SelectRule.STRATEGIES:
+        _, _, rank = strategy(s, lane_index, row, now_ns, ready_ns(s, worker, variant, now_ns))
     if lane.release == ReleaseRule.DEFERRED:
         return variant, size, deferred_ns(s, lane_index, row, size, limit, now_ns), rank
     if lane.release == ReleaseRule.ACCUMULATE:

@@ -183,6 +183,30 @@ def from_table(s: Any, lane_index: int, kind: int, worker: int, now_ns: int) -> 
 
 
 @compiled
+def strategy(s: Any, lane_index: int, row: int, now_ns: int, ready: int) -> tuple[int, int, int]:
+    """(size, heads to give up, latest start) of the batch that must start soonest; size 0: none is possible any more.
+
+    Larger batches begin at later queries, so one walk along the queue finds the first query of every size.
+    """
+    lane = lanes(s)[lane_index]
+    limit = min(lane.length, batch_limit(s, lane, row))
+    slot = first_in(s, lane_index, ORDER)
+    passed, chosen, given_up = 0, 0, 0
+    latest = NEVER
+    for size in range(1, limit + 1):
+        end = finish_ns(s, lane, row, size, now_ns, ready) + lane.margin_ns
+        while slot != NONE and queries(s)[slot].deadline_ns < end:
+            slot = next_in(s, ORDER, slot)
+            passed += 1
+        if lane.length - passed < size:
+            break
+        start = queries(s)[slot].deadline_ns - lane.margin_ns - latency_ns(s, row, size)
+        if start < latest:
+            chosen, given_up, latest = size, passed, start
+    return chosen, given_up, latest
+
+
+@compiled
 def table_changes_ns(s: Any, lane_index: int, kind: int, now_ns: int) -> int:
     """When the head's slack falls into the next column, after a WAIT cell; earlier by what a timer may be late."""
     table = tables(s)[lane_index * s.kinds + kind]
@@ -205,6 +229,12 @@ def select(s: Any, lane_index: int, kind: int, worker: int, now_ns: int) -> tupl
         variant = by_load(s, lane_index, kind)
     elif lane.select == SelectRule.MOST_ACCURATE:
         variant = most_accurate(s, lane_index, kind, worker, now_ns)
+    elif lane.select == SelectRule.STRATEGIES:
+        variant = choices(s)[lane.choice_first].variant
+        row = variant * s.kinds + kind
+        if rows(s)[row].max_batch == 0:
+            return WAIT, 0
+        return variant, strategy(s, lane_index, row, now_ns, ready_ns(s, worker, variant, now_ns))[0]
     else:
         return WAIT, 0
     if variant == WAIT:

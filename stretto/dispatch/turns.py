@@ -164,6 +164,18 @@ def serve(s: Any, worker_index: int, now_ns: int) -> None:
 
 
 @compiled
+def expect_worker(s: Any, worker_index: int, now_ns: int) -> None:
+    """A worker began the batch that it was given ahead: lanes that wait for any worker look at it before that ends."""
+    worker = workers(s)[worker_index]
+    for position in range(worker.lane_first, worker.lane_first + worker.lane_count):
+        lane_index = int64s(s.worker_lanes_at, s.worker_lanes_count)[position]
+        lane = lanes(s)[lane_index]
+        ahead_ns = max(lane.control_ns + lane.data_ns, lane.ahead_ns)
+        if ahead_ns > 0 and lane.length > 0 and lane.release_ns <= now_ns:
+            set_timer(s, lane_index, min(timer_of(s, lane_index), max(worker.free_ns - ahead_ns, now_ns)))
+
+
+@compiled
 def start_load(s: Any, worker_index: int, now_ns: int) -> bool:
     """Load the next variant that the placement wants here; the worker is taken until it is done."""
     worker = workers(s)[worker_index]

@@ -29,6 +29,7 @@ from stretto.core.plan import (
     Route,
     RouteRule,
     Select,
+    Strategies,
     Table,
     Tables,
     Work,
@@ -259,6 +260,8 @@ def _real_select(select: Select, seen: Disguise) -> Select:
             return Fixed(real(variant))
         case ByLoad(rates, variants):
             return ByLoad(rates, tuple(real(variant) for variant in variants))
+        case Strategies(variant, margin_ns):
+            return Strategies(real(variant), margin_ns)
         case MostAccurate(variants):
             return MostAccurate(tuple(real(variant) for variant in variants))
         case Table():

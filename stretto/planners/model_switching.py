@@ -1,29 +1,25 @@
 """ModelSwitching (Zhang et al., HotCloud 2020; RAMSIS section 7): the most accurate variant whose p99 response holds.
 
-The 99th percentile of the response latency is measured offline, per variant and load, on the same central queue. A
-planner knows no simulator: whoever has one passes it to `measure_responses`, and gives what comes out to the planner.
+The 99th percentile of the response latency is measured offline, per variant and load, on the same central queue, by
+whoever has a simulator (`stretto.sim.responses`).
 """
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.plan import Plan, by_application
-from stretto.core.view import Planner, View
-from stretto.planners.parts.central import central_lane, throughputs, usable_variants
-from stretto.planners.parts.fronts import pareto_front
+from stretto.core.view import View
+from stretto.planners.parts.central import central_lane
 from stretto.planners.parts.rates import RATE_WINDOW_NS, rates_of
 from stretto.planners.parts.sharing import workers_of_applications
 from stretto.planners.parts.task import Task, task_of
 from stretto.planners.ports import MeasureResponses
-
-Measure = Callable[[Deployment, Planner, float], float]  # p99 response in ns at a load (queries/s)
-HOPELESS = 2.0  # times the SLO: from such a load on, a variant is measured no further
 
 
 @dataclass(frozen=True)
@@ -56,7 +52,7 @@ class ModelSwitching:
     def __call__(self, view: View) -> Plan:
         deployment = view.deployment
         shares = workers_of_applications(deployment, view.expected_rates, self.workers)
-        tasks = [_task(deployment, number, workers) for number, workers in enumerate(shares)]
+        tasks = [measured_task(deployment, number, workers) for number, workers in enumerate(shares)]
         if any(not self._is_measured(task) for task in tasks):
             if self.responses is None:
                 raise StrettoError(
@@ -87,69 +83,6 @@ class ModelSwitching:
         return measured is not None and dict(measured.described) == task.described()
 
 
-@dataclass(frozen=True)
-class _Always:
-    """The central queue with one variant, as it is measured."""
-
-    variant: int
-
-    def __call__(self, view: View) -> Plan:
-        every = tuple(range(len(view.deployment.workers)))
-        return by_application((central_lane(view.deployment, 0, every, self.variant),), planner="model_switching")
-
-
-def measure_responses(
-    deployment: Deployment,
-    loads: Sequence[float],
-    measure: Measure,
-    *,
-    rates: Sequence[float] | None = None,
-    workers: Mapping[str, int] | None = None,
-    progress: Callable[[int, int], None] | None = None,
-) -> dict[str, Responses]:
-    """p99 response per application, variant (on the Pareto front) and load, each on the workers of its application."""
-    rising = tuple(sorted(set(loads)))
-    if not rising or not 0 < rising[0] <= rising[-1] < math.inf:
-        raise StrettoError("response latencies are measured at loads above zero")
-    responses: dict[str, Responses] = {}
-    done, total = 0, 0
-    jobs: list[tuple[int, Deployment, Task, list[int]]] = []
-    for number, crew in enumerate(workers_of_applications(deployment, rates, workers or {})):
-        alone = alone_on(deployment, number, crew)
-        task = _task(deployment, number, crew)
-        front = {task.variants[place] for place in pareto_front(task)}
-        usable = usable_variants(alone, 0, tuple(range(len(crew))))
-        chosen = [variant for variant in usable if alone.variants[variant].name in front] or usable
-        jobs.append((number, alone, task, chosen))
-        total += len(chosen)
-    for number, alone, task, chosen in jobs:
-        slo_ns = deployment.applications[number].slo_ns
-        p99: dict[str, tuple[float, ...]] = {}
-        for variant in chosen:
-            measured: list[float] = []
-            most = largest_throughput(alone, variant)
-            for load in rising:
-                hopeless = load >= most or (bool(measured) and measured[-1] > HOPELESS * slo_ns)
-                measured.append(math.inf if hopeless else measure(alone, _Always(variant), load))
-            p99[alone.variants[variant].name] = tuple(measured)
-            done += 1
-            if progress is not None:
-                progress(done, total)
-        responses[deployment.applications[number].name] = Responses(rising, p99, task.described())
-    return responses
-
-
-def alone_on(deployment: Deployment, application: int, workers: tuple[int, ...]) -> Deployment:
-    """One application on its own workers, as it is measured."""
-    return Deployment(
-        (deployment.applications[application],), tuple(deployment.workers[w] for w in workers), deployment.quantile
-    )
-
-
-def largest_throughput(deployment: Deployment, variant: int) -> float:
-    """Queries/s that all workers answer with their best batch under the cap; at more, queues grow for ever."""
-    return sum(float(throughputs(deployment, variant, worker.kind).max()) for worker in deployment.workers)
-
-
-def _task(deployment: Deployment, application: int, workers: tuple[int, ...]) -> Task:
+def measured_task(deployment: Deployment, application: int, workers: tuple[int, ...]) -> Task:
+    """What responses depend on: the application on its workers, by the kind of the first."""
     return task_of(deployment, application, deployment.workers[workers[0]].kind, len(workers))

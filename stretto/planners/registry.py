@@ -84,13 +84,24 @@ _BATCH_AWARE = Option("batch_aware", "flag", "false", "give up a head whose slac
 _WHEN_GATHERED = Option("when_gathered", "flag", "false", "start also once βλ queries are gathered (section 4.3 (a))")
 _SUB_CLUSTERS = Option("sub_clusters", "integer", "1", "split applications and workers into so many parts", 1, 1000)
 
+_AHEAD = Option("ahead_ms", "number", "5", "how long before a worker is free its next batch is sent", 0, 1000)
+
 _DATA_AWARE = Option("data_aware", "flag", "", "expect accuracy from the evidence of each query's class")
 _SHORT_CIRCUIT = Option("short_circuit", "flag", "", "answer from evidence where that is worth more")
-_CAUTION_IS = "share that late answers lose in planning, if evidence does nearly as well"
-_CAUTION = Option("caution", "number", "0.9 (grouped: 0)", _CAUTION_IS, 0, 1)
 _WINDOW_OPTIONS = tuple(replace(option, default="false") for option in (_DATA_AWARE, _SHORT_CIRCUIT))
-_EXACT_GROUPS = Option("exact_groups", "integer", "6", "up to so many groups the schedule is the best one", 0, 12)
-_MAX_GROUP = Option("max_group", "integer", "a worker's even share", "the largest group; 0: the default", 0, 4096)
+_CAUTION = "share that late answers lose in planning, if evidence does nearly as well"
+_GROUP_OPTIONS = (
+    Option("exact_groups", "integer", "6", "up to so many groups the schedule is the best one", 0, 12),
+    Option("max_group", "integer", "a worker's even share", "the largest group; 0: the default", 0, 4096),
+    Option("caution", "number", "0.9 (grouped: 0)", _CAUTION, 0, 1),
+)
+
+
+def _window(name: str, what: str, factory: str, *options: Option) -> Entry:
+    """A planner that schedules what waits, window by window."""
+    module = "stretto.planners.sneakpeek.planner"
+    return Entry(name, what, module, factory, options, replan_s=0.1, chooses_variants=True, by_windows=True)
+
 
 ENTRIES = (
     Entry(
@@ -149,13 +160,18 @@ ENTRIES = (
     ),
     Entry(
         "clockwork",
-        "earliest deadline first, eager, the next batch sent shortly before a worker is free",
+        "as published: the batch that must start soonest, whatever its size, sent shortly before a worker is free",
         "stretto.planners.clockwork",
         "Clockwork",
-        (
-            Option("ahead_ms", "number", "5", "how long before a worker is free its next batch is sent", 0, 1000),
-            Option("powers_of_two", "flag", "false", "batch sizes 1, 2, 4, … only, as published"),
-        ),
+        (_AHEAD, Option("margin_ms", "number", "5", "how long before its deadline a batch is to end", 0, 1000)),
+    ),
+    Entry(
+        "clockwork_filling",
+        "clockwork with batches filled as far as the head's deadline allows, beyond what was published",
+        "stretto.planners.clockwork",
+        "Clockwork",
+        (_AHEAD, Option("powers_of_two", "flag", "false", "batch sizes 1, 2, 4, … only")),
+        {"filling": True},
     ),
     Entry(
         "nexus",
@@ -224,62 +240,39 @@ ENTRIES = (
         chooses_variants=True,
         ports=("responses",),
     ),
-    Entry(
+    _window(
         "sneakpeek",
         "each window scheduled in groups by application and class, by evidence of each query's class",
-        "stretto.planners.sneakpeek.planner",
         "SneakPeek",
-        (
-            replace(_DATA_AWARE, default="true"),
-            replace(_SHORT_CIRCUIT, default="true"),
-            Option("split_classes", "flag", "true", "groups by application and estimated class, not application alone"),
-            _EXACT_GROUPS,
-            _MAX_GROUP,
-            _CAUTION,
-        ),
-        replan_s=0.1,
-        chooses_variants=True,
-        by_windows=True,
+        replace(_DATA_AWARE, default="true"),
+        replace(_SHORT_CIRCUIT, default="true"),
+        Option("split_classes", "flag", "true", "groups by application and estimated class, not application alone"),
+        *_GROUP_OPTIONS,
     ),
-    Entry(
+    _window(
         "grouped",
         "each window scheduled in groups by application (SneakPeek without evidence)",
-        "stretto.planners.sneakpeek.planner",
         "grouped",
-        (*_WINDOW_OPTIONS, _EXACT_GROUPS, _MAX_GROUP, _CAUTION),
-        replan_s=0.1,
-        chooses_variants=True,
-        by_windows=True,
+        *_WINDOW_OPTIONS,
+        *_GROUP_OPTIONS,
     ),
-    Entry(
+    _window(
         "lo_priority",
         "each window's queries by priority, each on the variant that is worth most then",
-        "stretto.planners.sneakpeek.planner",
         "lo_priority",
-        _WINDOW_OPTIONS,
-        replan_s=0.1,
-        chooses_variants=True,
-        by_windows=True,
+        *_WINDOW_OPTIONS,
     ),
-    Entry(
+    _window(
         "lo_edf",
         "each window's queries by deadline, each on the variant that is worth most then",
-        "stretto.planners.sneakpeek.planner",
         "lo_edf",
-        _WINDOW_OPTIONS,
-        replan_s=0.1,
-        chooses_variants=True,
-        by_windows=True,
+        *_WINDOW_OPTIONS,
     ),
-    Entry(
+    _window(
         "max_acc_edf",
         "each window's queries by deadline, each on the most accurate variant",
-        "stretto.planners.sneakpeek.planner",
         "max_acc_edf",
-        _WINDOW_OPTIONS,
-        replan_s=0.1,
-        chooses_variants=True,
-        by_windows=True,
+        *_WINDOW_OPTIONS,
     ),
 )
 

@@ -28,6 +28,7 @@ PLANNER_COLOURS = {
     "symphony": "#2a9d8f",
     "symphony_eager": "#8ab17d",
     "clockwork": "#e76f51",
+    "clockwork_filling": "#f4a261",
     "nexus": "#6d597a",
     "clipper": "#c98d2b",
     "fixed_delay": "#457b9d",

@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from statistics import median
 
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
-from stretto.core.view import Planner
-from stretto.planners.model_switching import Responses, alone_on, largest_throughput, measure_responses
-from stretto.planners.parts.central import usable_variants
+from stretto.core.plan import Plan, by_application
+from stretto.core.view import Planner, View
+from stretto.planners.model_switching import Responses, measured_task
+from stretto.planners.parts.central import central_lane, throughputs, usable_variants
+from stretto.planners.parts.fronts import pareto_front
 from stretto.planners.parts.sharing import workers_of_applications
+from stretto.planners.parts.task import Task
 from stretto.sim.arrivals import Load
 from stretto.sim.processes import Poisson
 from stretto.sim.service import Service
@@ -26,6 +30,9 @@ SHORTEST_S, LONGEST_S = 5.0, 600.0
 LOAD_STEP = 1.1  # from one load to the next
 LOWEST_LOAD = 0.02  # of what the fastest variant answers
 MAX_LOADS = 400
+HOPELESS = 2.0  # times the SLO: from such a load on, a variant is measured no further
+
+Measure = Callable[[Deployment, Planner, float], float]  # p99 response in ns at a load (queries/s)
 
 
 def measured_responses(
@@ -77,3 +84,67 @@ def load_grid(
         most.append(max(largest_throughput(alone, variant) for variant in usable))
     count = min(MAX_LOADS, 1 + math.ceil(math.log(max(most) / (LOWEST_LOAD * min(most)), LOAD_STEP)))
     return tuple(max(most) / LOAD_STEP**step for step in reversed(range(count)))
+
+
+@dataclass(frozen=True)
+class _Always:
+    """The central queue with one variant, as it is measured."""
+
+    variant: int
+
+    def __call__(self, view: View) -> Plan:
+        every = tuple(range(len(view.deployment.workers)))
+        return by_application((central_lane(view.deployment, 0, every, self.variant),), planner="model_switching")
+
+
+def measure_responses(
+    deployment: Deployment,
+    loads: Sequence[float],
+    measure: Measure,
+    *,
+    rates: Sequence[float] | None = None,
+    workers: Mapping[str, int] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> dict[str, Responses]:
+    """p99 response per application, variant (on the Pareto front) and load, each on the workers of its application."""
+    rising = tuple(sorted(set(loads)))
+    if not rising or not 0 < rising[0] <= rising[-1] < math.inf:
+        raise StrettoError("response latencies are measured at loads above zero")
+    responses: dict[str, Responses] = {}
+    done, total = 0, 0
+    jobs: list[tuple[int, Deployment, Task, list[int]]] = []
+    for number, crew in enumerate(workers_of_applications(deployment, rates, workers or {})):
+        alone = alone_on(deployment, number, crew)
+        task = measured_task(deployment, number, crew)
+        front = {task.variants[place] for place in pareto_front(task)}
+        usable = usable_variants(alone, 0, tuple(range(len(crew))))
+        chosen = [variant for variant in usable if alone.variants[variant].name in front] or usable
+        jobs.append((number, alone, task, chosen))
+        total += len(chosen)
+    for number, alone, task, chosen in jobs:
+        slo_ns = deployment.applications[number].slo_ns
+        p99: dict[str, tuple[float, ...]] = {}
+        for variant in chosen:
+            measured: list[float] = []
+            most = largest_throughput(alone, variant)
+            for load in rising:
+                hopeless = load >= most or (bool(measured) and measured[-1] > HOPELESS * slo_ns)
+                measured.append(math.inf if hopeless else measure(alone, _Always(variant), load))
+            p99[alone.variants[variant].name] = tuple(measured)
+            done += 1
+            if progress is not None:
+                progress(done, total)
+        responses[deployment.applications[number].name] = Responses(rising, p99, task.described())
+    return responses
+
+
+def alone_on(deployment: Deployment, application: int, workers: tuple[int, ...]) -> Deployment:
+    """One application on its own workers, as it is measured."""
+    return Deployment(
+        (deployment.applications[application],), tuple(deployment.workers[w] for w in workers), deployment.quantile
+    )
+
+
+def largest_throughput(deployment: Deployment, variant: int) -> float:
+    """Queries/s that all workers answer with their best batch under the cap; at more, queues grow for ever."""
+    return sum(float(throughputs(deployment, variant, worker.kind).max()) for worker in deployment.workers)

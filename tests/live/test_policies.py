@@ -23,6 +23,7 @@ from tests.live.test_service import ask, built, service_of
 from tests.repository.build import KIND, Built
 
 __all__ = ["built"]
+QUICK = {"queries": 1000, "slack_steps": 20}
 
 
 def make(task: Any, options: Any, load: float) -> Any:
@@ -77,11 +78,26 @@ def test_the_load_asked_for_last_is_made_first_with_low_priority() -> None:
         made = planner.added
         assert [load for _, _, load in made][1:] == [3.0, 2.0]  # the first one began before the others were asked for
         assert len({pid for pid, _, _ in made}) == 1 and made[0][0] != os.getpid() and made[0][1] >= module.NICENESS
-        assert (maker.made, maker.waiting) == (3, 0)
+        assert (maker.made, maker.waiting) == (3, 0) and not maker.collect()
         maker.close()
         await until(lambda: not alive(made[0][0]))
         planner.request(5.0)  # too late, and no harm
         assert maker.waiting == 0
+
+    within(60, work)
+
+
+def test_what_is_forgotten_may_be_asked_for_again() -> None:
+    async def work() -> None:
+        maker = PolicyMaker(asyncio.get_running_loop())
+        planner = Asker(maker)
+        for load in (1.0, 2.0, 3.0):
+            planner.ask(load)
+        await until(lambda: maker.waiting == 3)
+        maker.forget()
+        assert planner.not_made == [2.0, 3.0]  # the first one is being made
+        await until(lambda: len(planner.made) == 1)
+        maker.close()
 
     within(60, work)
 
@@ -173,9 +189,9 @@ def test_stored_policies_are_refused_where_they_do_not_match(built: Built, tmp_p
             assert isinstance(planner, SharedQueue) and planner.in_force()  # from the first plan on
 
     within(120, store)
-    within(60, lambda: serve(planner_options={"queries": 1000, "slack_steps": 20}))
+    within(60, lambda: serve(planner_options=QUICK))
     with pytest.raises(StrettoError, match=r"policies\.npz: these policies are for slack steps 20, not 30"):
-        within(60, lambda: serve(planner_options={"queries": 1000, "slack_steps": 30}))
+        within(60, lambda: serve(planner_options=QUICK | {"slack_steps": 30}))
     with pytest.raises(StrettoError, match="follows no policies"):
         within(60, lambda: serve(planner="priced"))
     with pytest.raises(StrettoError, match=r"nowhere\.npz: cannot be read"):

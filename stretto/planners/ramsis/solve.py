@@ -1,10 +1,8 @@
-"""Two solvers of a decision process, for the long-run average of reward over length. They must agree.
+"""The solver of a decision process, for the long-run average of reward over length: policy iteration.
 
-Value iteration stops when its bounds on the best average are closer than the tolerance, so the policy returned is at
-most that far from the best. Between two sweeps over all actions it follows the present policy for a while, which moves
-values and gain at a fraction of the cost (modified policy iteration, Puterman 1994, section 8.7). Policy iteration
-solves the evaluation equations of each policy, and ends by the same bounds. It is the one in use: near the largest load
-value iteration takes a hundred times as long.
+It solves the evaluation equations of each policy, and stops when its bounds on the best average are closer than the
+tolerance, so the policy returned is at most that far from the best. Value iteration, which the tests hold it against,
+takes a hundred times as long near the largest load.
 """
 
 from __future__ import annotations
@@ -17,11 +15,10 @@ from scipy.sparse import identity
 from scipy.sparse.linalg import LinearOperator, gmres, splu
 
 from stretto.core.errors import StrettoError
-from stretto.planners.ramsis.decision_process import DecisionProcess, advance, evaluate, improve
+from stretto.planners.ramsis.decision_process import DecisionProcess, improve
 
-FOLLOWED = 32  # sweeps with the present policy between two over all actions
-MAX_SWEEPS = 20_000
 MAX_POLICIES = 200
+MAX_SWEEPS = 20_000
 KRYLOV_TOLERANCE = 1e-12
 STATIONARY = 1e-11
 
@@ -37,33 +34,6 @@ class Solution:
     share: NDArray[np.float64]
     value: NDArray[np.float64]
     sweeps: int
-
-
-def value_iteration(process: DecisionProcess, tolerance: float, start: int = 0, followed: int = FOLLOWED) -> Solution:
-    """`start` is a state that every policy comes back to; values are relative to it."""
-    p = process
-    value, spare = np.zeros(p.states), np.zeros(p.states)
-    share, after = np.zeros(p.states), np.zeros(p.states)
-    share[start] = 1.0
-    policy = p.first[:-1].copy()
-    gain = 0.0
-    for sweep in range(1, MAX_SWEEPS + 1):
-        low, high = improve(p.first, p.begin, p.target, p.probability, p.reward, p.length, gain, value, spare, policy)
-        if high - low <= tolerance:
-            final = stationary(p, policy, start, share)
-            return Solution(policy, _gain(p, policy, final), gain + low, gain + high, final, spare, sweep)
-        value, spare = spare, value
-        for _ in range(followed):
-            advance(p.begin, p.target, p.probability, policy, share, after)
-            share, after = after, share
-        gain = _gain(p, policy, share)
-        for _ in range(followed):
-            evaluate(p.begin, p.target, p.probability, p.reward, p.length, gain, policy, value, spare)
-            value, spare = spare, value
-        value -= value[start]
-    raise StrettoError(
-        f"no policy was found within {MAX_SWEEPS} sweeps to a tolerance of {tolerance:g}; raise the tolerance"
-    )
 
 
 def policy_iteration(process: DecisionProcess, tolerance: float, start: int = 0) -> Solution:

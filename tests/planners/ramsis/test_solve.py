@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from stretto.planners.ramsis.decision_process import DecisionProcess
 from stretto.planners.ramsis.model import model_of
 from stretto.planners.ramsis.options import Batching, LateRule, Objective, Options
-from stretto.planners.ramsis.solve import policy_iteration, stationary, value_iteration
+from stretto.planners.ramsis.solve import policy_iteration, stationary
 from tests.planners.parts.tasks import small_task
+from tests.planners.ramsis.value_iteration import value_iteration
 
 
 def random_process(seed: int, states: int, most: int) -> DecisionProcess:

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from stretto.core.errors import StrettoError
 from stretto.core.plan import Table
-from stretto.planners.capacity import Requirement, least_workers, workers_needed
 from stretto.planners.parts.task import task_of
 from stretto.planners.promise import Promise, promise_of
 from stretto.planners.ramsis.planner import Ramsis
+from stretto.sim.capacity import Requirement, least_workers, workers_needed
 from tests.planners.parts.tasks import small_deployment, small_task
 
 TABLE = Table(1, np.zeros((2, 1), np.int32), np.zeros((2, 1), np.int32))

@@ -10,6 +10,7 @@ from stretto.cli.scenario.load import ALL_KEYS, KINDS
 from stretto.cli.scenario.read import Scenario, parse_scenario, read_scenario
 from stretto.config.fields import ConfigError
 from stretto.core.errors import StrettoError
+from stretto.core.plan import Delays
 from stretto.core.profile import NS_PER_MS, Quantile
 from stretto.planners.registry import ENTRIES, NAMES
 from stretto.sim.arrivals import Clients, Load, Zipf
@@ -160,8 +161,8 @@ def test_service_and_network() -> None:
         (0.9, 1.1)
     )
     assert parse_scenario(GOOD + '[service]\nquantile = "p99"\n').service == Deterministic(Quantile.P99)
-    networked = parse_scenario(GOOD + "[network]\ncontrol_ms = 0.05\ndata_ms = 0.01\n")
-    assert (networked.control_ns, networked.data_ns) == (50_000, 10_000)
+    networked = parse_scenario(GOOD + "[network]\ncontrol_ms = 0.05\ndata_ms = 0.01\ntimer_ms = 2\n")
+    assert networked.delays == Delays(control_ns=50_000, data_ns=10_000, timer_ns=2_000_000)
 
 
 def test_rate_and_planner_can_be_changed() -> None:

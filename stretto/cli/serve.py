@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from stretto.api.server import Listeners
     from stretto.cli.serve_config import ServeConfig
     from stretto.live.service import Service
+
+TELL_AFTER_S = 4.0  # of compiling
 
 Repo = Annotated[str, typer.Argument(metavar="REPO", help="A folder, zoo or zoo:APP; see docs/repository.md.")]
 Host = Annotated[str, typer.Option(metavar="ADDRESS", help="Where inference listens.")]
@@ -172,6 +175,7 @@ class StartConsole:
         self._bar: Any = None
         self._task: Any = None
         self._is_told = False
+        self._began_s = time.monotonic()
 
     def listening(self, listeners: Listeners) -> None:
         """The addresses are real also where ports were left open."""
@@ -188,7 +192,7 @@ class StartConsole:
         """A bar on a terminal; elsewhere one line, where there is something to wait for."""
         if sys.stderr.isatty():
             self._show(step, share)
-        elif step == "compiling" and share > 0 and not self._is_told:
+        elif step == "compiling" and not self._is_told and time.monotonic() - self._began_s > TELL_AFTER_S:
             self._is_told = True
             typer.echo("compiling the dispatcher, which the first start on a machine needs; see stretto warm", err=True)
 

@@ -17,12 +17,12 @@ HANDOFF_WEIGHT = 0.05  # of the newest batch in the running mean
 HANDOFF_MARGIN = 1.5
 REMEMBERED = 512  # batches whose lateness is looked at
 LATE_SHARE = 0.005  # of batches may end later than the timers allow for
-LATE_MARGIN = 1.25
+LATE_MARGIN = 1.5
 FEWEST = 32  # batches, before what they tell is believed
 
-LEAST = Delays(control_ns=200_000, timer_ns=500_000)
+LEAST = Delays(control_ns=200_000, timer_ns=1_000_000)
 MOST = Delays(control_ns=10_000_000, timer_ns=25_000_000)
-FIRST_TIMER_NS = 3_000_000  # before anything was measured
+FIRST_TIMER_NS = 4_000_000  # before anything was measured
 
 
 class DelayMeter:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stretto.core.plan import Delays
-from stretto.live.delays import FEWEST, FIRST_TIMER_NS, LEAST, MOST, REMEMBERED, STEP, DelayMeter, stepped
+from stretto.live.delays import FEWEST, FIRST_TIMER_NS, LATE_MARGIN, LEAST, MOST, REMEMBERED, STEP, DelayMeter, stepped
 
 MS = 1_000_000
 
@@ -29,7 +29,7 @@ def test_timers_allow_for_the_latest_batches() -> None:
     meter = DelayMeter()
     for number in range(REMEMBERED):
         meter.ended(0, 6 * MS if number % 100 == 0 else -MS)
-    assert 6 * MS * 1.25 <= meter.delays.timer_ns <= 6 * MS * 1.25 * STEP
+    assert 6 * MS * LATE_MARGIN <= meter.delays.timer_ns <= 6 * MS * LATE_MARGIN * STEP
     for _ in range(REMEMBERED):
         meter.ended(0, -MS)
     assert meter.delays.timer_ns == LEAST.timer_ns

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from stretto.planners.parts.compiled import compiled
 
+from stretto.core.compiled import compiled
 from stretto.planners.ramsis.decision_process import DecisionProcess, improve
 from stretto.planners.ramsis.solve import Solution, stationary
 

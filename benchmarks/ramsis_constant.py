@@ -22,7 +22,7 @@ from ramsis_table2 import image_deployment
 from stretto.core.deployment import Deployment
 from stretto.core.view import Planner
 from stretto.planners.jellyfish_plus import JellyfishPlus
-from stretto.planners.model_switching import ModelSwitching
+from stretto.planners.model_switching import ModelSwitching, already_measured
 from stretto.planners.parts.policy import Expectation
 from stretto.planners.ramsis.planner import Ramsis
 from stretto.sim.arrivals import Load
@@ -114,7 +114,9 @@ def main() -> None:
         few = image_deployment(WORKERS, slo_ms, THREE)
         for load in LOADS:
             jobs.append(("ramsis", slo_ms, WORKERS, load, Ramsis(), deployment))
-            jobs.append(("model_switching", slo_ms, WORKERS, load, ModelSwitching(responses), deployment))
+            jobs.append(
+                ("model_switching", slo_ms, WORKERS, load, ModelSwitching(already_measured(responses)), deployment)
+            )
             jobs.append(("jellyfish+", slo_ms, WORKERS, load, JellyfishPlus(), deployment))
             jobs.append(("fig 12: ramsis, 3 models", slo_ms, WORKERS, load, Ramsis(), few))
             jobs.append(("fig 12: jellyfish+, 3 models", slo_ms, WORKERS, load, JellyfishPlus(), few))

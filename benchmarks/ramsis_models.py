@@ -20,7 +20,7 @@ from stretto.core.deployment import Deployment
 from stretto.core.profile import LatencyProfile, Quantile
 from stretto.core.view import Planner
 from stretto.core.worker import workers
-from stretto.planners.model_switching import ModelSwitching
+from stretto.planners.model_switching import ModelSwitching, already_measured
 from stretto.planners.parts.fronts import pareto_front
 from stretto.planners.parts.task import Task, task_of
 from stretto.planners.ramsis.planner import Ramsis
@@ -69,7 +69,9 @@ def main() -> None:
     few = task.only(pareto_front(task))
     deployments = {len(one.variants): deployment_of(one) for one in (few, many_variants(task))}
     assert tuple(deployments) == COUNTS
-    switching = {count: ModelSwitching(measured_responses(one, LOADS)) for count, one in deployments.items()}
+    switching = {
+        count: ModelSwitching(already_measured(measured_responses(one, LOADS))) for count, one in deployments.items()
+    }
     seen: dict[tuple[str, int, int], Seen] = {}
     jobs = [(count, load) for count in COUNTS for load in LOADS]
     for count, load in bench.steps(jobs, len(jobs), "loads"):

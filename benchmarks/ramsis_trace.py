@@ -29,6 +29,7 @@ from harness import Benchmark
 from ramsis_table2 import MEASUREMENTS, image_deployment
 
 from stretto.core.deployment import Deployment
+from stretto.planners.model_switching import already_measured
 from stretto.planners.parts.task import task_of
 from stretto.planners.ports import Ports
 from stretto.planners.registry import NAMES, planner_entry
@@ -125,7 +126,7 @@ def observe(system: str, deployment: Deployment, trace: RateTrace, seed: int) ->
             continue
         if "responses" in entry.ports:
             responses = measured_responses(deployment, RESPONSE_LOADS, service=service, seconds=RESPONSE_SECONDS)
-            planner = entry.make(options, ports=Ports(responses=responses))
+            planner = entry.make(options, ports=Ports(responses=already_measured(responses)))
         run = simulate(
             deployment, planner, Load(trace), seconds=SECONDS, seed=seed, service=service, replan_s=entry.replan_s
         ).summary

@@ -27,7 +27,7 @@ ARROWS = {
     "backends": {"core", "config", "repository"},
     "evidence": {"core", "backends", "config", "repository"},
     "profiling": {"core", "backends", "config", "evidence", "repository"},
-    "api": {"core", "config", "dispatch", "repository", "live"},
+    "api": {"core", "config", "dispatch", "repository", "live", "sim"},  # sim: the ports that planners are given
     "client": {"core"},
     "report": {"client", "core", "sim", "profiling", "repository"},
 }

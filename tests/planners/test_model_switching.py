@@ -11,7 +11,7 @@ from stretto.core.errors import StrettoError
 from stretto.core.plan import Eager, Fixed, Late, Order, RouteRule
 from stretto.core.view import Planner, View
 from stretto.core.worker import workers
-from stretto.planners.model_switching import ModelSwitching, Responses
+from stretto.planners.model_switching import ModelSwitching, Responses, already_measured
 from stretto.sim.arrivals import Load
 from stretto.sim.processes import Poisson
 from stretto.sim.responses import measure_responses
@@ -42,7 +42,7 @@ def chosen(planner: ModelSwitching, deployment: Deployment, load: float) -> int:
 
 def test_the_most_accurate_variant_that_holds_at_the_load() -> None:
     deployment = small_deployment(3)
-    planner = ModelSwitching(measure_responses(deployment, [50, 60, 100, 120, 200], by_table))
+    planner = ModelSwitching(already_measured(measure_responses(deployment, [50, 60, 100, 120, 200], by_table)))
     assert [chosen(planner, deployment, load) for load in (10, 60, 61, 119, 121, 200)] == [2, 2, 1, 1, 0, 0]
     assert chosen(planner, deployment, 1000) == 0  # beyond what was measured: the fastest
     plan = planner(View(deployment, expected_rates=(60.0,)))
@@ -68,11 +68,13 @@ def test_hopeless_loads_are_not_measured() -> None:
 
 def test_other_measurements_are_refused() -> None:
     deployment = small_deployment(3)
-    with pytest.raises(StrettoError, match="no response latencies were measured for application app"):
+    with pytest.raises(StrettoError, match="nothing here measures them"):
         ModelSwitching()(View(deployment))
+    with pytest.raises(StrettoError, match="no response latencies were measured for application app"):
+        ModelSwitching(already_measured({}))(View(deployment))
     measured = measure_responses(deployment, [50], by_table)
     with pytest.raises(StrettoError, match="were measured for another workers"):
-        ModelSwitching(measured)(View(replace(deployment, workers=workers(4))))
+        ModelSwitching(already_measured(measured))(View(replace(deployment, workers=workers(4))))
     assert isinstance(measured["app"], Responses)
 
 
@@ -80,6 +82,6 @@ def test_other_measurements_are_refused() -> None:
 def test_the_image_task_reads_as_published() -> None:
     """60 workers, 150 ms: mobilenet at 1200, 2000 and 2800 queries/s."""
     deployment = image_deployment()
-    planner = ModelSwitching(measure_responses(deployment, [1200, 2000, 2800], simulated))
+    planner = ModelSwitching(already_measured(measure_responses(deployment, [1200, 2000, 2800], simulated)))
     for load in (1200, 2000, 2800):
         assert deployment.variants[chosen(planner, deployment, load)].name == "mobilenet_v3_large"

@@ -15,6 +15,7 @@ from stretto.core.plan import Plan
 from stretto.core.profile import NS_PER_MS, LatencyProfile
 from stretto.core.view import View
 from stretto.core.worker import workers
+from stretto.planners.model_switching import already_measured
 from stretto.planners.ports import LooksAtEvidence, Ports
 from stretto.planners.promise import PolicyPlanner
 from stretto.planners.registry import ENTRIES, Entry, planner_entry
@@ -47,7 +48,7 @@ def test_unequal_workers_are_planned_for(entry: Entry, counts: tuple[int, int]) 
     deployment = fleet(*counts)
     responses = None
     if "responses" in entry.ports:
-        responses = measured_responses(deployment, (20.0, 100.0), rates=RATES, seconds=0.5)
+        responses = already_measured(measured_responses(deployment, (20.0, 100.0), rates=RATES, seconds=0.5))
     options = {option.name: QUICK[option.name] for option in entry.options if option.name in QUICK}
     planner = entry.make(options, ports=Ports(trial=simulated_trial, responses=responses))
     plan = planner(View(deployment, expected_rates=RATES))
@@ -61,7 +62,7 @@ def test_unequal_workers_are_planned_for(entry: Entry, counts: tuple[int, int]) 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
 def test_an_entry_gets_the_ports_that_it_names(entry: Entry) -> None:
-    ports = Ports(policies=HandPort(), trial=simulated_trial, responses={})
+    ports = Ports(policies=HandPort(), trial=simulated_trial, responses=already_measured({}))
     planner = entry.make(ports=ports)
     assert all(vars(planner)[name] is vars(ports)[name] for name in entry.ports)
     assert isinstance(planner, PolicyPlanner) == ("policies" in entry.ports)

@@ -9,7 +9,7 @@ from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.plan import Fixed, by_application
 from stretto.core.view import View
-from stretto.planners.model_switching import ModelSwitching
+from stretto.planners.model_switching import ModelSwitching, already_measured
 from stretto.planners.parts.central import central_lane
 from stretto.planners.ports import Ports
 from stretto.planners.registry import planner_entry
@@ -46,7 +46,7 @@ def test_what_comes_out_is_what_the_planner_takes() -> None:
     heard: list[float] = []
     responses = measured_responses(deployment, progress=heard.append)
     assert heard == sorted(heard) and heard[-1] == 1.0
-    planner = planner_entry("model_switching").make({}, ports=Ports(responses=responses))
+    planner = planner_entry("model_switching").make({}, ports=Ports(responses=already_measured(responses)))
     assert isinstance(planner, ModelSwitching)
     chosen = []
     for load in (1.0, 60.0, 150.0, 400.0, 10_000.0):
@@ -78,10 +78,10 @@ def test_the_grid_reaches_the_fastest_variant_of_every_application() -> None:
 def test_workers_are_shared_out_as_when_it_plans() -> None:
     deployment, rates = two_applications(), (1.0, 100.0)
     responses = measured_responses(deployment, [5.0], rates=rates, seconds=2)
-    plan = ModelSwitching(responses)(View(deployment, expected_rates=rates))
+    plan = ModelSwitching(already_measured(responses))(View(deployment, expected_rates=rates))
     assert {worker for lane in plan.lanes for worker in lane.workers} == {0, 1, 2, 3}
     with pytest.raises(StrettoError, match="were measured for another workers"):
-        ModelSwitching(responses)(View(deployment, expected_rates=(1000.0, 1.0)))
+        ModelSwitching(already_measured(responses))(View(deployment, expected_rates=(1000.0, 1.0)))
 
 
 def test_noise_is_part_of_what_is_measured() -> None:

@@ -11,10 +11,10 @@ from stretto.core.compiled import compiled
 from stretto.core.plan import LaneChoice
 from stretto.dispatch.batches import commit
 from stretto.dispatch.late import drop_infeasible, infeasible_from_ns
-from stretto.dispatch.pool import find_early, find_idle, load, make_room, set_idle
+from stretto.dispatch.pool import find_early, find_idle, kind_entry, load, make_room, set_idle
 from stretto.dispatch.queue import NONE
 from stretto.dispatch.records import IN_FLIGHT, NEVER, batches, int64s, lane_kinds, lanes, resident, rows, workers
-from stretto.dispatch.release import candidate
+from stretto.dispatch.release import candidate, delay_ns
 from stretto.dispatch.select import WAIT
 from stretto.dispatch.timers import first_timer, set_timer, timer_of
 from stretto.dispatch.worklist import take_work
@@ -170,9 +170,11 @@ def expect_worker(s: Any, worker_index: int, now_ns: int) -> None:
     for position in range(worker.lane_first, worker.lane_first + worker.lane_count):
         lane_index = int64s(s.worker_lanes_at, s.worker_lanes_count)[position]
         lane = lanes(s)[lane_index]
-        ahead_ns = max(lane.control_ns + lane.data_ns, lane.ahead_ns)
-        if ahead_ns > 0 and lane.length > 0 and lane.release_ns <= now_ns:
-            set_timer(s, lane_index, min(timer_of(s, lane_index), max(worker.free_ns - ahead_ns, now_ns)))
+        is_told_early = lane.control_ns + lane.data_ns + lane.ahead_ns > 0
+        if is_told_early and lane.length > 0 and lane.release_ns <= now_ns:
+            size = lane_kinds(s)[kind_entry(s, lane, worker.kind)].size
+            grant_ns = worker.free_ns - max(delay_ns(lane, size), lane.ahead_ns)
+            set_timer(s, lane_index, min(timer_of(s, lane_index), max(grant_ns, now_ns)))
 
 
 @compiled

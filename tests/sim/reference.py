@@ -119,6 +119,8 @@ class Reference:
                 self.in_flight[worker].pop(0)
                 if not self.in_flight[worker]:
                     self.look_for_work(worker)
+                else:
+                    self.expect(worker)
             elif arrival == self.now:
                 self.arrive(self.requests.pop(0))
             self.ring_what_is_due()
@@ -172,6 +174,12 @@ class Reference:
             elif lane.start_at > self.now:
                 lane.alarm = min(lane.alarm, lane.start_at)
         return False
+
+    def expect(self, worker: int) -> None:
+        """A worker began the batch that it was granted early: those who wait look at it before that one ends."""
+        for lane in self.lanes:
+            if lane.model.control + lane.model.data > 0 and lane.waiting and lane.start_at <= self.now:
+                lane.alarm = min(lane.alarm, max(self.now, self.free_at(worker) - lane.model.delay(lane.size)))
 
     # -- a lane's candidate -------------------------------------------------------------------------------------------
 

@@ -27,8 +27,8 @@ def rehearse_bounds() -> None:
 
 def are_within(array: Array, low: float, high: float) -> bool:
     """False also where a value is not a number."""
-    if array.dtype == np.float32 and array.flags.c_contiguous and array.flags.aligned:
+    if array.dtype == np.float32 and array.flags.c_contiguous:
         values = array.reshape(-1)  # a view of its own
-        values.flags.writeable = False  # one's own arrays and lent ones are of one type, and compiled once
+        values.setflags(write=False, align=False)  # one's own arrays and those lent by a request's body are of one type
         return bool(_within(values, low, high))
     return bool(array.min() >= low and array.max() <= high)

@@ -124,18 +124,23 @@ class Table:
     kind: str | None = None
     cells: NDArray[np.void] = field(init=False, repr=False)  # variant and batch of each cell side by side, row by row
     variants: tuple[int, ...] = field(init=False, repr=False)  # that its cells name
+    has_waits: bool = field(init=False, repr=False)  # some of its cells wait
     fault: str = field(init=False, repr=False)  # why nobody could follow it, as the end of a sentence; else empty
 
     def __post_init__(self) -> None:
         fault = _fault_of_table(self)
         cells = np.empty(0 if fault else self.variant.size, dtype=CELL)
         variants: tuple[int, ...] = ()
+        has_waits = False
         if not fault:
             cells["variant"], cells["batch"] = self.variant.ravel(), self.batch.ravel()
-            variants = tuple(int(variant) for variant in np.unique(self.variant) if variant >= 0)
+            used = np.flatnonzero(np.bincount(self.variant.ravel() + 1))  # shifted, because -1 waits
+            variants = tuple((used[used > 0] - 1).tolist())
+            has_waits = bool(used[0] == 0)
         cells.flags.writeable = False
         object.__setattr__(self, "cells", cells)
         object.__setattr__(self, "variants", variants)
+        object.__setattr__(self, "has_waits", has_waits)
         object.__setattr__(self, "fault", fault)
 
 

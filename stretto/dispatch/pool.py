@@ -153,7 +153,7 @@ def find_early(s: Any, lane_index: int) -> tuple[int, int]:
     if chosen == NONE:
         return NONE, NEVER
     size = lane_kinds(s)[kind_entry(s, lane, workers(s)[chosen].kind)].size
-    return chosen, chosen_ns - max(delay_ns(lane, size), lane.ahead_ns) - lane.timer_ns
+    return chosen, chosen_ns - max(delay_ns(lane, size), lane.ahead_ns)
 
 
 @compiled

@@ -1,7 +1,7 @@
 """How long batches are on their way and how late they end, measured while serving, for the plans to come.
 
-A plan reckons with these, or a batch that should start at the last moment would end behind it. They are told in steps,
-so that a plan changes only when a delay really did.
+A plan reckons with these, or a batch that should start at the last moment would end behind it. They are told in steps
+and go down only when they are well below, so that a plan changes only when a delay really did.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections import deque
 from stretto.core.plan import Delays
 
 STEP = 1.25  # delays within this factor are the same
+WELL_BELOW = 0.5  # of what was told last
 SMALLEST_NS = 50_000
 HANDOFF_WEIGHT = 0.05  # of the newest batch in the running mean
 HANDOFF_MARGIN = 1.5
@@ -32,6 +33,7 @@ class DelayMeter:
         self._least, self._most = least, most
         self._handoff_ns = float(least.control_ns)
         self._overruns_ns: deque[int] = deque(maxlen=REMEMBERED)
+        self._told = Delays()
 
     def handed_over(self, took_ns: int) -> None:
         """How long a batch was on its way, to a worker that had nothing else and back."""
@@ -49,10 +51,16 @@ class DelayMeter:
         if len(self._overruns_ns) >= FEWEST:
             latest = sorted(self._overruns_ns)
             timer_ns = stepped(LATE_MARGIN * latest[math.ceil((1 - LATE_SHARE) * len(latest)) - 1])
-        return Delays(
-            control_ns=min(max(control_ns, self._least.control_ns), self._most.control_ns),
-            timer_ns=min(max(timer_ns, self._least.timer_ns), self._most.timer_ns),
+        told, least, most = self._told, self._least, self._most
+        self._told = Delays(
+            control_ns=_held(told.control_ns, min(max(control_ns, least.control_ns), most.control_ns)),
+            timer_ns=_held(told.timer_ns, min(max(timer_ns, least.timer_ns), most.timer_ns)),
         )
+        return self._told
+
+
+def _held(told_ns: int, measured_ns: int) -> int:
+    return told_ns if WELL_BELOW * told_ns < measured_ns < told_ns else measured_ns
 
 
 def stepped(value_ns: float) -> int:

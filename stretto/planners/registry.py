@@ -113,7 +113,7 @@ ENTRIES = (
             Option("slack_steps", "integer", "100", "slacks told apart", 10, 2_000),
             Option("max_late", "number", "0.001", "share of queries that may miss their deadline", 1e-6, 0.5),
             Option("noise", "number", "0.1", "coefficient of variation of service times", 0, 1),
-            Option("margin", "number", "0.5", "share of the slack that no batch may use", 0, 0.9),
+            Option("margin", "number", "0.1", "share of the slack that no batch may use", 0, 0.9),
             Option("gamma_shape", "number", "1", "of bursty arrivals; 1: Poisson", 0.001, 1),
             Option("prior", "number", "3", "queries that the measured load is worth; 0: bursts unseen", 0, 1e6),
             Option("queries", "integer", "50000", "that a policy is tried on", 1_000, 100_000_000),

@@ -17,7 +17,20 @@ from numpy.typing import NDArray
 from stretto.core.check import selected_variants
 from stretto.core.conditions import Conditions, Demand
 from stretto.core.deployment import Deployment
-from stretto.core.plan import Deferred, Delays, Eager, Fixed, Lane, Late, MostAccurate, Order, Plan, Worklist
+from stretto.core.plan import (
+    Deferred,
+    Delays,
+    Eager,
+    Fixed,
+    Lane,
+    Late,
+    MostAccurate,
+    Order,
+    Plan,
+    Table,
+    Tables,
+    Worklist,
+)
 from stretto.planners.parts.floors import single_variant_lane
 
 DOOR_SHARE = 0.5  # of what could be answered in time: a full queue is waited through, and none should end at the brink
@@ -88,19 +101,24 @@ def with_delays(plan: Plan, delays: Delays) -> Plan:
     """Every lane reckons with these at least, and with its planner's own where those are longer."""
     if delays == Delays():
         return plan
-    lanes = tuple(
-        replace(
-            lane,
-            delays=Delays(
-                max(lane.delays.control_ns, delays.control_ns),
-                max(lane.delays.data_ns, delays.data_ns),
-                max(lane.delays.ahead_ns, delays.ahead_ns),
-                max(lane.delays.timer_ns, delays.timer_ns),
-            ),
-        )
-        for lane in plan.lanes
+    return replace(plan, lanes=tuple(replace(lane, delays=_longer(lane, delays)) for lane in plan.lanes))
+
+
+def _longer(lane: Lane, delays: Delays) -> Delays:
+    """How late a timer may ring concerns only lanes whose batches a timer starts."""
+    planned = lane.delays
+    return Delays(
+        max(planned.control_ns, delays.control_ns),
+        max(planned.data_ns, delays.data_ns),
+        max(planned.ahead_ns, delays.ahead_ns),
+        max(planned.timer_ns, delays.timer_ns if _waits_for_timer(lane) else 0),
     )
-    return replace(plan, lanes=lanes)
+
+
+def _waits_for_timer(lane: Lane) -> bool:
+    select = lane.select
+    tables = (select,) if isinstance(select, Table) else select.tables if isinstance(select, Tables) else ()
+    return not isinstance(lane.release, Eager) or any(table.has_waits for table in tables)
 
 
 def with_doors(plan: Plan, deployment: Deployment, latency_ratio: NDArray[np.float64] | None = None) -> Plan:
@@ -114,7 +132,7 @@ def with_doors(plan: Plan, deployment: Deployment, latency_ratio: NDArray[np.flo
         for lane in (*route.lanes, *route.demands):
             applications.setdefault(lane, []).append(number)
     rows = (len(deployment.variants), len(deployment.kinds))
-    ratios = np.ones(rows) if latency_ratio is None else stepped(latency_ratio)
+    ratios = np.ones(rows) if latency_ratio is None else latency_ratio
     lanes = tuple(
         replace(lane, capacity=min(lane.capacity, _door(lane, applications.get(number, []), deployment, ratios)))
         for number, lane in enumerate(plan.lanes)
@@ -122,8 +140,10 @@ def with_doors(plan: Plan, deployment: Deployment, latency_ratio: NDArray[np.flo
     return replace(plan, lanes=lanes)
 
 
-def stepped(latency_ratio: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Rounded to steps, so that doors do not move with every batch."""
+def stepped(latency_ratio: NDArray[np.float64], before: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
+    """Rounded to steps, so that doors do not move with every batch; as `before` where none is a step away from that."""
+    if before is not None and (np.abs(np.log(latency_ratio / before)) < math.log(RATIO_STEP)).all():
+        return before
     steps: NDArray[np.float64] = np.rint(np.log(latency_ratio) / math.log(RATIO_STEP))
     return RATIO_STEP**steps
 

@@ -120,8 +120,7 @@ class Session:
         """The same planner's plan under other conditions; the planner is not asked."""
         if conditions == current.conditions:
             return current
-        plan = complete(current.made, current.deployment, conditions, current.latency_ratio, has_doors=self.has_doors)
-        return replace(current, plan=plan, conditions=conditions)
+        return self._complete(replace(current, conditions=conditions), current.plan)
 
     def _made(self, view: View) -> Plan:
         with self._lock:
@@ -131,14 +130,20 @@ class Session:
         return made
 
     def _completed(self, wanted: InForce, view: View, current: InForce | None = None) -> InForce:
-        ratio = stepped(view.latency_ratio)
+        before = None if current is None else current.latency_ratio
+        wanted = replace(wanted, latency_ratio=stepped(view.latency_ratio, before))
         is_same = (
             current is not None
             and wanted.made is current.made
             and wanted.conditions == current.conditions
-            and (not self.has_doors or np.array_equal(ratio, current.latency_ratio))  # type: ignore[arg-type]
+            and (not self.has_doors or wanted.latency_ratio is before)
         )
         if is_same and current is not None:
-            return replace(wanted, plan=current.plan, latency_ratio=current.latency_ratio)
+            return replace(wanted, plan=current.plan)
+        return self._complete(wanted, None if current is None else current.plan)
+
+    def _complete(self, wanted: InForce, before: Plan | None) -> InForce:
+        """With the plan before, the very object, where the new one says the same."""
+        ratio = wanted.latency_ratio
         plan = complete(wanted.made, wanted.deployment, wanted.conditions, ratio, has_doors=self.has_doors)
-        return replace(wanted, plan=plan, latency_ratio=ratio)
+        return replace(wanted, plan=before if before is not None and plan == before else plan)

@@ -62,7 +62,7 @@ class SharedQueue:
     slack_steps: int = 100
     max_late: float = 0.001
     noise: float = 0.1
-    margin: float = 0.5
+    margin: float = 0.1
     gamma_shape: float = 1.0
     queries: int = 50_000
     prior: float = 3.0  # queries that the measured load is worth against what the queue shows; 0: it is all there is

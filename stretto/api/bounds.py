@@ -1,23 +1,22 @@
 """Whether all values of a tensor lie between two bounds. Compiled: numpy's two reductions would cost as much as the
-dispatcher does.
+dispatcher does. The compiler is loaded with the first call, so that listeners can open before it.
 """
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from stretto.api.messages import Array
-from stretto.core.compiled import compiled
 
 
-@compiled
-def _within(values: Any, low: float, high: float) -> bool:
-    inside = True
-    for value in values:
-        inside &= (value >= low) & (value <= high)  # false for what is not a number
-    return inside
+@cache
+def _compiled_within() -> Any:
+    from stretto.api.within import within
+
+    return within
 
 
 def rehearse_bounds() -> None:
@@ -30,5 +29,5 @@ def are_within(array: Array, low: float, high: float) -> bool:
     if array.dtype == np.float32 and array.flags.c_contiguous:
         values = array.reshape(-1)  # a view of its own
         values.setflags(write=False, align=False)  # one's own arrays and those lent by a request's body are of one type
-        return bool(_within(values, low, high))
+        return bool(_compiled_within()(values, low, high))
     return bool(array.min() >= low and array.max() <= high)

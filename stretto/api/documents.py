@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stretto import __version__
 from stretto.api.datatypes import DATATYPE_OF
 from stretto.core.snapshot import Distribution, Snapshot, VariantState
-from stretto.live.service import Service
-from stretto.repository.application import ApplicationFiles
-from stretto.repository.variant import VariantFiles
+
+if TYPE_CHECKING:
+    from stretto.live.service import Service
+    from stretto.repository.application import ApplicationFiles
+    from stretto.repository.variant import VariantFiles
 
 SERVER_NAME = "stretto"
 EXTENSIONS = (

@@ -9,7 +9,7 @@ import json
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,12 +24,13 @@ from stretto.core.errors import StrettoError
 from stretto.core.outcome import Outcome
 from stretto.core.profile import NS_PER_MS
 from stretto.core.snapshot import Snapshot
-from stretto.live.generation import NoSuchVariant
-from stretto.live.requests import Request
-from stretto.live.service import Service, State
-from stretto.live.snapshots import snapshot
-from stretto.repository.application import ApplicationFiles
+from stretto.live.requests import NoSuchVariant, Request
+from stretto.live.state import State
 from stretto.repository.problems import RepositoryError
+
+if TYPE_CHECKING:
+    from stretto.live.service import Service
+    from stretto.repository.application import ApplicationFiles
 
 log = logging.getLogger("stretto.api")
 
@@ -86,6 +87,8 @@ class Plane:
         return self._progress if self._service is None else 1.0
 
     def snapshot(self) -> Snapshot:
+        from stretto.live.snapshots import snapshot
+
         return snapshot(self.service)
 
     def _not_ready(self) -> ApiError:

@@ -11,18 +11,16 @@ import signal
 import sys
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
-from stretto.api.bounds import rehearse_bounds
 from stretto.api.plane import Plane
 from stretto.api.server import Listen, Listeners
 from stretto.api.tracing import tracer_of
-from stretto.live.executors import executor_factory
-from stretto.live.recorder import Journal
-from stretto.live.rehearsal import rehearse
-from stretto.live.service import Service, ServiceOptions
-from stretto.repository.read import read_repository
-from stretto.sim.ports import simulator_ports
+from stretto.live.options import ServiceOptions
+
+if TYPE_CHECKING:
+    from stretto.live.service import Service
 
 log = logging.getLogger("stretto.api")
 
@@ -42,6 +40,7 @@ class ServeOptions:
     listen: Listen = field(default_factory=Listen)
     drain_s: float = 30.0
     traces: bool = False  # OpenTelemetry spans
+    record: Path | None = None  # where every event goes, for stretto replay
 
 
 class Console(Protocol):
@@ -54,7 +53,7 @@ class Console(Protocol):
     def serving(self, service: Service, listeners: Listeners) -> None: ...
 
 
-async def serve(options: ServeOptions, console: Console, journal: Journal) -> bool:
+async def serve(options: ServeOptions, console: Console) -> bool:
     """Until SIGTERM or SIGINT; a second signal ends it at once. True: every query that was taken in had its end.
 
     Listeners open first, so that a balancer sees at once that the server lives and is not ready yet.
@@ -69,6 +68,7 @@ async def serve(options: ServeOptions, console: Console, journal: Journal) -> bo
             asyncio.get_running_loop().add_signal_handler(number, stop.signalled)
     service: Service | None = None
     patience_s, is_clean = STOP_S, True
+    stack = contextlib.ExitStack()  # closed last
     try:
         await listeners.start()
         console.listening(listeners)
@@ -77,7 +77,7 @@ async def serve(options: ServeOptions, console: Console, journal: Journal) -> bo
             plane.starts(step, share)
             console.progress(step, share)
 
-        service = await stop.unless_asked(_begun(options.service, journal, progress))
+        service = await stop.unless_asked(_begun(options, progress, stack))
         if service is None:
             return True
         stop.service = service
@@ -94,26 +94,41 @@ async def serve(options: ServeOptions, console: Console, journal: Journal) -> bo
         await listeners.stop()
         if service is not None:
             await service.stop(patience_s)
+        stack.close()
     return is_clean
 
 
-async def _begun(options: ServiceOptions, journal: Journal, progress: Callable[[str, float], None]) -> Service:
+async def _begun(options: ServeOptions, progress: Callable[[str, float], None], stack: contextlib.ExitStack) -> Service:
     """Compiled code loaded, or made on the first start of all; then the repository read, planned for and started."""
     loop = asyncio.get_running_loop()
 
     def compile_all() -> None:
+        """Here also what takes long to import; the loop answers meanwhile."""
+        from stretto.api.bounds import rehearse_bounds
+        from stretto.live.rehearsal import rehearse
+
         def told(share: float) -> None:
             loop.call_soon_threadsafe(progress, COMPILING, COMPILED * share)
 
         rehearse(told)
         rehearse_bounds()
+        import stretto.live.service
+        import stretto.sim.ports  # noqa: F401
 
     progress(COMPILING, 0.0)
     await asyncio.to_thread(compile_all)
+    from stretto.live.executors import executor_factory
+    from stretto.live.recorder import recording
+    from stretto.live.service import Service
+    from stretto.repository.read import read_repository
+    from stretto.sim.ports import simulator_ports
+
     progress("reading the repository", COMPILED)
-    repository = await asyncio.to_thread(read_repository, options.repository)
+    asked = options.service
+    repository = await asyncio.to_thread(read_repository, asked.repository)
     progress("planning", READ)
-    service = Service(options, repository, executor_factory(options.executor), journal, simulator_ports())
+    journal = stack.enter_context(recording(options.record))
+    service = Service(asked, repository, executor_factory(asked.executor), journal, simulator_ports())
     await service.start()
     # What is there by now stays: the collector need not look at it again, nor run for every few requests.
     gc.collect()
@@ -153,12 +168,12 @@ class _Stop:
             os._exit(1)  # whatever else would wait for something
 
 
-def run(options: ServeOptions, console: Console, journal: Journal) -> bool:
+def run(options: ServeOptions, console: Console) -> bool:
     """`serve` in an event loop of its own, uvloop's where it is there."""
     sys.setswitchinterval(SWITCH_S)
     try:
         import uvloop
     except ImportError:
-        return asyncio.run(serve(options, console, journal))
+        return asyncio.run(serve(options, console))
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(serve(options, console, journal))
+        return runner.run(serve(options, console))

@@ -98,7 +98,6 @@ def serve(
     from stretto.api.logs import set_up_logs
     from stretto.api.run import run
     from stretto.cli.serve_config import read_serve_config
-    from stretto.live.recorder import recording
 
     said = read_serve_config(config)
     values = dict(ctx.params)
@@ -114,9 +113,7 @@ def serve(
         sizes = ("body_bytes", "inflated_bytes")
         said = replace(said, limits={name: value for name, value in said.limits.items() if name not in sizes})
     set_up_logs(values["log_format"], values["log_level"])
-    with recording(values["record"]) as journal:
-        is_clean = run(serve_options(values, said), StartConsole(), journal)
-    if not is_clean:
+    if not run(serve_options(values, said), StartConsole()):
         raise typer.Exit(1)
 
 
@@ -127,7 +124,7 @@ def serve_options(values: dict[str, Any], said: ServeConfig) -> ServeOptions:
     from stretto.api.server import Listen
     from stretto.cli.inputs import token_in
     from stretto.core.worker import UNLIMITED_MEMORY
-    from stretto.live.service import ServiceOptions
+    from stretto.live.options import ServiceOptions
 
     memory_mb = values["worker_memory_mb"]
     service = ServiceOptions(
@@ -154,7 +151,7 @@ def serve_options(values: dict[str, Any], said: ServeConfig) -> ServeOptions:
         limits=Limits(**{"body_bytes": body_bytes, "inflated_bytes": body_bytes, **said.limits}),
         **{name: _port(values[name]) for name in ports},
     )
-    return ServeOptions(service, listen, values["drain_s"], values["traces"])
+    return ServeOptions(service, listen, values["drain_s"], values["traces"], values["record"])
 
 
 def _text(path: Path | None) -> str | None:

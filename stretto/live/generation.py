@@ -21,7 +21,7 @@ from stretto.dispatch.dispatcher import Dispatcher
 from stretto.dispatch.layout import first_residents
 from stretto.live.fleet import WorkerSpec, slot_specs
 from stretto.live.recorder import Journal
-from stretto.live.requests import Query, Request
+from stretto.live.requests import NoSuchVariant, Query, Request
 from stretto.live.shelf import ModelSpec
 from stretto.planning.session import InForce, Session
 from stretto.repository.application import ApplicationFiles
@@ -77,10 +77,6 @@ def _spec(
         tuple(gives.shape),
         max(profile.max_batch for profile in variant.profiles),
     )
-
-
-class NoSuchVariant(Exception):
-    """A demand that no variant of the application can meet."""
 
 
 class Generation:

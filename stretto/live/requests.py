@@ -11,6 +11,10 @@ from stretto.backends.model import Array
 from stretto.core.outcome import Outcome
 
 
+class NoSuchVariant(Exception):
+    """A demand that no variant of the application can meet."""
+
+
 class Query:
     """One row of a request, as the dispatcher knows it."""
 

@@ -9,10 +9,8 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from enum import Enum
-from pathlib import Path
+from collections.abc import Coroutine, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,25 +18,25 @@ import numpy as np
 from stretto.core.client import Clients
 from stretto.core.conditions import Conditions
 from stretto.core.errors import StrettoError
-from stretto.core.profile import Quantile
 from stretto.core.view import View
-from stretto.core.worker import UNLIMITED_MEMORY
 from stretto.live.crew import Factory
 from stretto.live.delays import DelayMeter
 from stretto.live.engine import Engine
-from stretto.live.fleet import WorkerSpec, read_worker
+from stretto.live.fleet import read_worker
 from stretto.live.generation import Served
 from stretto.live.offer import Offer
+from stretto.live.options import ServiceOptions
 from stretto.live.policies import PolicyMaker
 from stretto.live.recorder import Journal
 from stretto.live.replan import Replanner
+from stretto.live.state import State
 from stretto.live.watched import signature
 from stretto.live.witness import Evidence, Witness
 from stretto.planners.data_aware import DataAware
 from stretto.planners.parts.store import load_libraries
 from stretto.planners.ports import Ports
 from stretto.planners.promise import PolicyPlanner
-from stretto.planning.served import DEFAULT_PLANNER, served_session
+from stretto.planning.served import served_session
 from stretto.planning.session import InForce
 from stretto.repository.application import ApplicationFiles
 from stretto.repository.read import read_repository
@@ -46,64 +44,8 @@ from stretto.repository.repository import Repository
 
 log = logging.getLogger("stretto.live")
 
-EXECUTORS = ("thread", "process")
 DRAIN_STEP_S = 0.01
 FINISH_S = 60.0  # at most, for what waits for an application that goes
-
-
-class State(Enum):
-    """Of the service as a whole."""
-
-    STARTING = "starting"
-    SERVING = "serving"
-    DRAINING = "draining"
-    STOPPED = "stopped"
-
-
-@dataclass(frozen=True)
-class ServiceOptions:
-    """How a repository is served. `worker` lists unequal workers; without it, there are `workers` equal ones on
-    `device` (0: one for each core but one, which is left for the sockets).
-    """
-
-    repository: str
-    workers: int = 0
-    worker: tuple[str, ...] = ()
-    executor: str = "thread"
-    threads: int = 1
-    device: str = "cpu"
-    kind: str | None = None
-    quantile: Quantile = Quantile.MEAN
-    worker_memory_bytes: int = UNLIMITED_MEMORY
-    planner: str = DEFAULT_PLANNER
-    planner_options: Mapping[str, bool | int | float] = field(default_factory=dict)
-    data_aware: bool = False  # accuracies by class for a planner that does not look at evidence itself
-    policies: Path | None = None  # a file of stretto plan --out, for a planner that follows policies
-    only: tuple[str, ...] = ()  # variants to serve, as NAME or APPLICATION/NAME; none: all
-    replan_s: float | None = None  # how often the planner is asked; None: as often as it is made for
-    hang_s: float = 10.0
-    reload_s: float = 2.0  # how often the repository is looked at; 0: only when told
-    correction: float = 0.02
-
-    def __post_init__(self) -> None:
-        if self.executor not in EXECUTORS:
-            raise StrettoError(f"there is no executor {self.executor[:40]!r}; there are {', '.join(EXECUTORS)}")
-        if not self.hang_s > 0 or not self.reload_s >= 0:
-            raise StrettoError("hang_s must be above 0, and reload_s must not be negative")
-        if self.worker and self.workers:
-            raise StrettoError("give either workers, a number, or worker, a list; not both")
-        self.fleet()  # refused here where it cannot be
-
-    def fleet(self) -> tuple[WorkerSpec, ...]:
-        """The workers as they are told."""
-        memory_bytes = self.worker_memory_bytes
-        if self.worker:
-            return tuple(read_worker(text, memory_bytes) for text in self.worker)
-        return (WorkerSpec(self.device, self.workers, self.threads, self.kind, memory_bytes),)
-
-    @property
-    def worker_count(self) -> int:
-        return sum(spec.workers for spec in self.fleet())
 
 
 class Service:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from stretto.planners.ports import Ports
 
 NS_PER_MS = 1_000_000
+DEFAULT_PLANNER = "shared_queue"  # of a server
 OptionValue = bool | int | float
 
 

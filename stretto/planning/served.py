@@ -9,10 +9,9 @@ from collections.abc import Mapping
 from stretto.core.errors import StrettoError
 from stretto.planners.data_aware import DataAware
 from stretto.planners.ports import LooksAtEvidence, Ports
-from stretto.planners.registry import OptionValue, planner_entry
+from stretto.planners.registry import DEFAULT_PLANNER, OptionValue, planner_entry
 from stretto.planning.session import Rhythm, Session
 
-DEFAULT_PLANNER = "shared_queue"
 LEAST_PERIOD_S, LONGEST_PERIOD_S = 0.001, 7 * 86_400.0
 
 

@@ -18,6 +18,7 @@ from stretto.core.plain import from_plain, to_plain
 from stretto.core.plan import Plan
 from stretto.core.view import View
 from stretto.dispatch.dispatcher import Dispatcher, decision_as_list
+from stretto.planners.parts.task import Task
 from stretto.planners.ports import MadePolicy, MakePolicy
 from stretto.planning.served import served_session
 from stretto.planning.session import InForce, Session
@@ -64,14 +65,11 @@ class ReplayedPolicies:
     """A PolicyPort whose policies come when the log says that they came; they are made anew here."""
 
     def __init__(self) -> None:
-        self._asked: dict[tuple[str, str, int, float], Callable[[], MadePolicy]] = {}
+        self._asked: dict[tuple[str, str, int, float], tuple[Task, Any, MakePolicy]] = {}
         self._arrived: list[MadePolicy] = []
 
-    def ask(self, task: Any, options: Any, load: float, make: MakePolicy) -> None:
-        def made() -> MadePolicy:
-            return MadePolicy(task, load, make(task, options, load))
-
-        self._asked[task.application, task.kind, task.workers, load] = made
+    def ask(self, task: Task, options: Any, load: float, make: MakePolicy) -> None:
+        self._asked[task.application, task.kind, task.workers, load] = (task, options, make)
 
     def collect(self) -> Sequence[MadePolicy]:
         arrived, self._arrived = self._arrived, []
@@ -80,19 +78,9 @@ class ReplayedPolicies:
     def arrive(self, named: Sequence[Sequence[Any]]) -> None:
         """What the live planner collected. One that was not asked for here shows as a plan that differs."""
         for application, kind, workers, load, was_made in named:
-            make = self._asked.get((application, kind, workers, load))
-            if make is not None:
-                made = make() if was_made else None
-                self._arrived.append(made or MadePolicy(_Named(application, kind, workers), load, None))  # type: ignore[arg-type]
-
-
-@dataclass(frozen=True)
-class _Named:
-    """As much of a task as says which one it was."""
-
-    application: str
-    kind: str
-    workers: int
+            if (application, kind, workers, load) in self._asked:
+                task, options, make = self._asked[application, kind, workers, load]
+                self._arrived.append(MadePolicy(task, load, make(task, options, load) if was_made else None))
 
 
 class _Replayer:

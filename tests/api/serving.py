@@ -24,8 +24,9 @@ from stretto.api.limits import Limits
 from stretto.api.plane import Plane
 from stretto.api.server import Listen, Listeners
 from stretto.live.executor import Job, Listener
+from stretto.live.options import ServiceOptions
 from stretto.live.rehearsal import rehearse
-from stretto.live.service import Service, ServiceOptions
+from stretto.live.service import Service
 from stretto.live.threads import ThreadExecutor
 from stretto.repository.read import read_repository, zoo_folder
 

@@ -15,7 +15,7 @@ from stretto.api.limits import Limits
 from stretto.api.messages import InferRequest, InferResponse, InputTensor, WantedOutput
 from stretto.api.plane import Plane, checked_input, checked_outputs, classified
 from stretto.live.requests import Request
-from stretto.live.service import State
+from stretto.live.state import State
 from stretto.repository.application import ApplicationFiles
 from stretto.repository.read import read_repository
 from tests.api.serving import Running, images

@@ -14,8 +14,9 @@ import numpy as np
 
 from stretto.core.outcome import Outcome
 from stretto.live.executors import executor_factory
+from stretto.live.options import ServiceOptions
 from stretto.live.requests import Request
-from stretto.live.service import Service, ServiceOptions
+from stretto.live.service import Service
 from stretto.repository.read import read_repository, zoo_folder
 
 PATIENCE_S = 60.0

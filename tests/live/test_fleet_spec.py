@@ -6,7 +6,7 @@ import pytest
 
 from stretto.core.errors import StrettoError
 from stretto.live.fleet import WorkerSpec, deployed_workers, read_worker, slot_specs
-from stretto.live.service import ServiceOptions
+from stretto.live.options import ServiceOptions
 from stretto.repository.read import read_repository
 
 

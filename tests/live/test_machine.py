@@ -14,7 +14,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from stretto.core.outcome import Outcome
 from stretto.core.plan import Accumulate, Deferred, Eager, Fixed, Late, MostAccurate, Plan
-from stretto.live.generation import NoSuchVariant, Served
+from stretto.live.generation import Served
+from stretto.live.requests import NoSuchVariant
 from tests.live.scripted import MS, Stage, plan_for, serving_apps, variant
 
 EXAMPLES = int(os.environ.get("STRETTO_FUZZ", "25"))

@@ -14,8 +14,9 @@ import pytest
 
 from stretto.core.errors import StrettoError
 from stretto.live import policies as module
+from stretto.live.options import ServiceOptions
 from stretto.live.policies import PolicyMaker
-from stretto.live.service import Service, ServiceOptions
+from stretto.live.service import Service
 from stretto.planners.parts.store import save_libraries
 from stretto.planners.shared_queue.planner import SharedQueue
 from tests.live.real import until, within

@@ -18,9 +18,10 @@ from stretto.core.outcome import Outcome
 from stretto.core.plan import Plan
 from stretto.core.view import View
 from stretto.live.crew import Factory
-from stretto.live.generation import NoSuchVariant
-from stretto.live.requests import Request
-from stretto.live.service import Service, ServiceOptions, State
+from stretto.live.options import ServiceOptions
+from stretto.live.requests import NoSuchVariant, Request
+from stretto.live.service import Service
+from stretto.live.state import State
 from stretto.live.threads import ThreadExecutor
 from stretto.live.watched import signature
 from stretto.repository.read import read_repository, zoo_folder

@@ -1,0 +1,61 @@
+"""How a repository is served: what `stretto serve` and its configuration file say. Loads nothing that serves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from stretto.core.errors import StrettoError
+from stretto.core.profile import Quantile
+from stretto.core.worker import UNLIMITED_MEMORY
+from stretto.live.fleet import WorkerSpec, read_worker
+from stretto.planners.registry import DEFAULT_PLANNER
+
+EXECUTORS = ("thread", "process")
+
+
+@dataclass(frozen=True)
+class ServiceOptions:
+    """How a repository is served. `worker` lists unequal workers; without it, there are `workers` equal ones on
+    `device` (0: one for each core but one, which is left for the sockets).
+    """
+
+    repository: str
+    workers: int = 0
+    worker: tuple[str, ...] = ()
+    executor: str = "thread"
+    threads: int = 1
+    device: str = "cpu"
+    kind: str | None = None
+    quantile: Quantile = Quantile.MEAN
+    worker_memory_bytes: int = UNLIMITED_MEMORY
+    planner: str = DEFAULT_PLANNER
+    planner_options: Mapping[str, bool | int | float] = field(default_factory=dict)
+    data_aware: bool = False  # accuracies by class for a planner that does not look at evidence itself
+    policies: Path | None = None  # a file of stretto plan --out, for a planner that follows policies
+    only: tuple[str, ...] = ()  # variants to serve, as NAME or APPLICATION/NAME; none: all
+    replan_s: float | None = None  # how often the planner is asked; None: as often as it is made for
+    hang_s: float = 10.0
+    reload_s: float = 2.0  # how often the repository is looked at; 0: only when told
+    correction: float = 0.02
+
+    def __post_init__(self) -> None:
+        if self.executor not in EXECUTORS:
+            raise StrettoError(f"there is no executor {self.executor[:40]!r}; there are {', '.join(EXECUTORS)}")
+        if not self.hang_s > 0 or not self.reload_s >= 0:
+            raise StrettoError("hang_s must be above 0, and reload_s must not be negative")
+        if self.worker and self.workers:
+            raise StrettoError("give either workers, a number, or worker, a list; not both")
+        self.fleet()  # refused here where it cannot be
+
+    def fleet(self) -> tuple[WorkerSpec, ...]:
+        """The workers as they are told."""
+        memory_bytes = self.worker_memory_bytes
+        if self.worker:
+            return tuple(read_worker(text, memory_bytes) for text in self.worker)
+        return (WorkerSpec(self.device, self.workers, self.threads, self.kind, memory_bytes),)
+
+    @property
+    def worker_count(self) -> int:
+        return sum(spec.workers for spec in self.fleet())

@@ -1,0 +1,14 @@
+"""Where a service is in its life. A file of its own, because whoever only asks need not load what serves."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class State(Enum):
+    """Of the service as a whole."""
+
+    STARTING = "starting"
+    SERVING = "serving"
+    DRAINING = "draining"
+    STOPPED = "stopped"

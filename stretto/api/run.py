@@ -112,8 +112,6 @@ async def _begun(options: ServeOptions, progress: Callable[[str, float], None], 
 
         rehearse(told)
         rehearse_bounds()
-        import stretto.live.service
-        import stretto.sim.ports  # noqa: F401
 
     progress(COMPILING, 0.0)
     await asyncio.to_thread(compile_all)

@@ -10,12 +10,15 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from stretto.backends.source import DEVICES, MAX_THREADS
 from stretto.core.errors import StrettoError
 from stretto.core.fleet import numbered
 from stretto.core.worker import UNLIMITED_MEMORY, Worker
-from stretto.repository.repository import Repository
+
+if TYPE_CHECKING:
+    from stretto.repository.repository import Repository
 
 MAX_WORKERS = 1024
 

@@ -13,7 +13,6 @@ from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import gammaln
 
 from stretto.core.errors import StrettoError
 
@@ -52,6 +51,8 @@ class Poisson:
         return 1.0
 
     def log_probability(self, counts: NDArray[np.int64], mean: NDArray[np.float64]) -> NDArray[np.float64]:
+        from scipy.special import gammaln  # here, because a server that solves nothing need not load it
+
         with np.errstate(divide="ignore", invalid="ignore"):
             log = counts * np.log(mean) - mean - gammaln(counts + 1.0)
         return np.where(np.asarray(mean) > 0, log, np.where(counts == 0, 0.0, -np.inf))
@@ -79,6 +80,8 @@ class Gamma:
         return 1.0 / self.shape
 
     def log_probability(self, counts: NDArray[np.int64], mean: NDArray[np.float64]) -> NDArray[np.float64]:
+        from scipy.special import gammaln  # here, because a server that solves nothing need not load it
+
         if self.shape >= NEARLY_POISSON:
             return Poisson().log_probability(counts, mean)
         with np.errstate(divide="ignore", invalid="ignore"):

@@ -154,7 +154,7 @@ class Plane:
 
     async def add_workers(self, worker: Any) -> None:
         """Further workers, written as for `stretto serve --worker`."""
-        if not isinstance(worker, str) or not worker:
+        if not isinstance(worker, str) or not 0 < len(worker) <= 200:
             raise bad_request('say which workers: {"worker": "cpu*2"}')
         try:
             await self.service.add_workers(worker)

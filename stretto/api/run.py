@@ -21,11 +21,13 @@ from stretto.live.options import ServiceOptions
 
 if TYPE_CHECKING:
     from stretto.live.service import Service
+    from stretto.repository.repository import Repository
 
 log = logging.getLogger("stretto.api")
 
 COMPILING = "compiling"
-COMPILED, READ = 0.8, 0.9  # of the start
+READING = "reading the repository"
+COMPILED = 0.9  # of the start
 INSIST_S = 1.0
 STOP_S = 10.0  # for workers to end by themselves
 GC_THRESHOLD = 20_000
@@ -52,6 +54,9 @@ class Console(Protocol):
 
     def serving(self, service: Service, listeners: Listeners) -> None: ...
 
+    def started(self) -> None:
+        """The start is over, one way or the other."""
+
 
 async def serve(options: ServeOptions, console: Console) -> bool:
     """Until SIGTERM or SIGINT; a second signal ends it at once. True: every query that was taken in had its end.
@@ -77,7 +82,10 @@ async def serve(options: ServeOptions, console: Console) -> bool:
             plane.starts(step, share)
             console.progress(step, share)
 
-        service = await stop.unless_asked(_begun(options, progress, stack))
+        try:
+            service = await stop.unless_asked(_begun(options, progress, stack))
+        finally:
+            console.started()
         if service is None:
             return True
         stop.service = service
@@ -113,26 +121,35 @@ async def _begun(options: ServeOptions, progress: Callable[[str, float], None], 
         rehearse(told)
         rehearse_bounds()
 
+    progress(READING, 0.0)
+    asked = options.service
+    repository = await asyncio.to_thread(_repository, asked.repository)
     progress(COMPILING, 0.0)
     await asyncio.to_thread(compile_all)
     from stretto.live.executors import executor_factory
     from stretto.live.recorder import recording
     from stretto.live.service import Service
-    from stretto.repository.read import read_repository
     from stretto.sim.ports import simulator_ports
 
-    progress("reading the repository", COMPILED)
-    asked = options.service
-    repository = await asyncio.to_thread(read_repository, asked.repository)
-    progress("planning", READ)
+    progress("planning", COMPILED)
     journal = stack.enter_context(recording(options.record))
     service = Service(asked, repository, executor_factory(asked.executor), journal, simulator_ports())
-    await service.start()
+    try:
+        await service.start()
+    except BaseException:
+        service.maker.close()
+        raise
     # What is there by now stays: the collector need not look at it again, nor run for every few requests.
     gc.collect()
     gc.freeze()
     gc.set_threshold(GC_THRESHOLD, 20, 50)
     return service
+
+
+def _repository(reference: str) -> Repository:
+    from stretto.repository.read import read_repository
+
+    return read_repository(reference)
 
 
 class _Stop:

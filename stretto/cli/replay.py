@@ -1,4 +1,4 @@
-"""`stretto replay`: the event log of a live server through the simulator's dispatcher, decisions compared."""
+"""`stretto replay`: the event log of a live server through the simulator; every decision and plan is compared."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ def replay(
     file: Annotated[Path, typer.Argument(metavar="EVENTS.jsonl", help="Written by stretto serve --record.")],
     as_json: Json = False,
 ) -> None:
-    """Replay what a server recorded, and compare every decision.
+    """Replay what a server recorded, and compare every decision and every plan.
 
-    Each event goes into a fresh dispatcher at the time it had. Exit code 1 where a decision differs.
+    Each event goes into a fresh dispatcher at the time it had, and what the planner saw into a fresh planner. Exit code
+    1 where anything differs.
 
     \b
     Examples:
@@ -33,6 +34,7 @@ def replay(
             {
                 "events": result.events,
                 "decisions": result.decisions,
+                "plans": result.plans,
                 "dispatchers": result.dispatchers,
                 "submitted": result.submitted,
                 "seconds": result.span_ns / 1e9,
@@ -44,7 +46,9 @@ def replay(
     else:
         ended = ", ".join(f"{count} {name}" for name, count in result.outcomes.items() if count)
         typer.echo(f"{result.events} events over {result.span_ns / 1e9:.1f} s, {result.submitted} queries: {ended}")
-        typer.echo(f"{result.decisions} decisions, {result.difference_count} of them different")
+        typer.echo(
+            f"{result.decisions} decisions and {result.plans} plans, {result.difference_count} of them different"
+        )
         for text in result.differences:
             typer.echo(f"  {text}")
     if not result.is_identical:

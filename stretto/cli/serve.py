@@ -194,12 +194,14 @@ class StartConsole:
             typer.echo("compiling the dispatcher, which the first start on a machine needs; see stretto warm", err=True)
 
     def serving(self, service: Service, listeners: Listeners) -> None:
-        if self._bar is not None:
-            self._bar.stop()
         for warning in service.offer.warnings:
             typer.echo(f"warning: {warning}", err=True)
         names = ", ".join(service.files)
         typer.echo(f"serving {names} with {service.options.worker_count} worker(s)", err=True)
+
+    def started(self) -> None:
+        if self._bar is not None:
+            self._bar.stop()
 
     def _show(self, step: str, share: float) -> None:
         if self._bar is None:

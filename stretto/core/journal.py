@@ -3,7 +3,7 @@ JSON list a line.
 
     ["stretto events", 3]
     ["session", planner, options, data_aware]              who plans
-    ["made", g, now_ns, correction, deployment, plan, [view_ns, rates, alive, conditions]]
+    ["made", g, now_ns, correction, deployment, plan, [view_ns, rates, alive, conditions, policies]]
                                                            a dispatcher; g numbers those of one log. Its first plan was
                                                            made from this view (rates and alive may be null)
     ["submit", g, now_ns, [application, deadline_ns, tag, client, class, priority, demand, more], ticket]

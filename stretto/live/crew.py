@@ -62,16 +62,15 @@ class Crew:
         self._members = [_Member(factory(worker, self._loop, self)) for worker in range(count)]
         self._pauses: dict[int, asyncio.TimerHandle] = {}
 
-    def start(self) -> None:
-        for worker in range(len(self._members)):
+    def start(self, first: int = 0) -> None:
+        """Those from this number on."""
+        for worker in range(first, len(self._members)):
             self._start(worker)
 
     def add(self, count: int) -> None:
-        """Further workers, which start at once."""
+        """Further workers; they are started when the engine knows them."""
         first = len(self._members)
         self._members += [_Member(self._factory(first + n, self._loop, self)) for n in range(count)]
-        for worker in range(first, first + count):
-            self._start(worker)
 
     def _start(self, worker: int) -> None:
         self._pauses.pop(worker, None)

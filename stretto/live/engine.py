@@ -62,6 +62,7 @@ class Engine:
         self.meters = Meters()
         self.books = Books()
         # Variants that cannot be loaded; true where a generation without them will follow.
+        self.on_fleet: Callable[[], None] = lambda: None  # a worker joined or left
         self.on_broken: Callable[[dict[str, str]], bool] = lambda broken: False
         self.witness: Witness | None = None  # where a planner looks at evidence
         self._correction = correction
@@ -257,6 +258,7 @@ class Engine:
             return  # it joins the generation that follows, where nothing is broken
         self.generation.dispatcher.worker_joined(self.clock(), worker)
         self._act(self.generation)
+        self.on_fleet()
 
     def left(self, worker: int, reason: str, jobs: Sequence[Job]) -> None:
         """Queries that were lost with a worker are tried again, or end."""
@@ -281,6 +283,7 @@ class Engine:
             generation.dispatcher.worker_left(now_ns, worker)
             self._act(generation)
         self._forget_old()
+        self.on_fleet()
 
     def ended(self, job: Job, report: Report) -> None:
         """A batch is done: the worker goes on first, then its queries are answered."""
@@ -324,7 +327,8 @@ class Engine:
         """A new plan for this generation, or the one in force under the delays as they are now; forgotten where a
         later generation serves by now.
         """
-        if generation is self.generation:
+        is_stale = in_force is not None and in_force.deployment is not generation.deployment
+        if generation is self.generation and not is_stale:
             conditions = generation.conditions(self.delays.delays)
             generation.follow(self.clock(), in_force or generation.in_force, conditions)
             self._act(generation)
@@ -355,11 +359,12 @@ class Engine:
         """The same applications on more workers: nothing that was measured is lost. The new ones join when they are
         ready, and serve from the next plan on.
         """
-        generation, now_ns = self.generation, self.clock()
-        generation.enlarge(now_ns, served)
-        first, self._worker_count = self._worker_count, len(served.deployment.workers)
-        self.crew.add(self._worker_count - first)
-        self._act(generation)
+        first, count = self._worker_count, len(served.deployment.workers)
+        self.crew.add(count - first)
+        self.generation.enlarge(self.clock(), served)
+        self._worker_count = count
+        self.crew.start(first)
+        self._act(self.generation)
 
     def replace(self, served: Served, in_force: InForce) -> None:
         """Serve a new deployment from now on. Waiting queries move; batches on their way end where they began."""

@@ -16,6 +16,7 @@ from stretto.backends.source import DEVICES, MAX_THREADS
 from stretto.core.errors import StrettoError
 from stretto.core.fleet import numbered
 from stretto.core.worker import UNLIMITED_MEMORY, Worker
+from stretto.repository.machine import accelerators
 
 if TYPE_CHECKING:
     from stretto.repository.repository import Repository
@@ -34,8 +35,8 @@ class WorkerSpec:
     memory_bytes: int = UNLIMITED_MEMORY
 
     def __post_init__(self) -> None:
-        name, _, number = self.device.partition(":")
-        if name not in DEVICES or (number and not number.isdigit()):
+        name, colon, number = self.device.partition(":")
+        if name not in DEVICES or (colon and (name == "cpu" or not _is_count(number))):
             raise StrettoError(f"there is no device {self.device[:40]!r}; there are {', '.join(DEVICES)} (as cuda:0)")
         if not 0 <= self.count <= MAX_WORKERS:
             raise StrettoError(f"workers is {self.count}; it must be from 1 to {MAX_WORKERS}, or 0 for the default")
@@ -59,15 +60,21 @@ def read_worker(text: str, memory_bytes: int = UNLIMITED_MEMORY) -> WorkerSpec:
         values[name.strip()] = value.strip()
     numbers = {"count": count if star else "1", "threads": values.get("threads", "1")}
     for name, value in numbers.items():
-        if not value.isdigit() or not int(value):
+        if not _is_count(value) or not int(value):
             raise StrettoError(f"worker {text[:60]!r}: {name} is {value[:20]!r}; write a whole number, as in cpu*2")
     return WorkerSpec(device.strip(), int(numbers["count"]), int(numbers["threads"]), values.get("kind"), memory_bytes)
+
+
+def _is_count(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 4
 
 
 def deployed_workers(fleet: Sequence[WorkerSpec], repository: Repository) -> tuple[Worker, ...]:
     """The slots of a fleet, in order, each of the kind whose profiles decide there."""
     workers: tuple[Worker, ...] = ()
     for spec in fleet:
+        if spec.device.startswith("cuda") and spec.kind is None and not accelerators():
+            raise StrettoError(f"there is no GPU on this machine for a worker on {spec.device}")
         kind = repository.kind_for(spec.device, spec.kind)
         workers += numbered(workers, kind, spec.workers, spec.memory_bytes)
     if not 1 <= len(workers) <= MAX_WORKERS:

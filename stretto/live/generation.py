@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from stretto.backends.of_variant import model_source
 from stretto.core.conditions import Conditions, Demand
 from stretto.core.deployment import Deployment
-from stretto.core.errors import PlanError
+from stretto.core.errors import PlanError, StrettoError
 from stretto.core.outcome import Outcome
 from stretto.core.plan import Delays
 from stretto.dispatch.dispatcher import Dispatcher
@@ -23,7 +23,7 @@ from stretto.live.fleet import WorkerSpec, slot_specs
 from stretto.live.recorder import Journal
 from stretto.live.requests import NoSuchVariant, Query, Request
 from stretto.live.shelf import ModelSpec
-from stretto.planning.session import InForce, Session
+from stretto.planning.session import InForce, Session, on_larger_fleet
 from stretto.repository.application import ApplicationFiles
 
 MAX_DEMANDS = 64  # lanes for demands, of one application
@@ -55,6 +55,12 @@ def served(deployment: Deployment, files: Mapping[str, ApplicationFiles], fleet:
         for device in dict.fromkeys((spec.threads, spec.device) for spec in slots)
     }
     by_slot = tuple(by_device[spec.threads, spec.device] for spec in slots)
+    for worker, slot in zip(deployment.workers, slots, strict=True):
+        for number, variant in enumerate(deployment.variants):
+            is_onnx = by_slot[0][number].source.backend == "onnx"
+            if slot.device != "cpu" and is_onnx and variant.profile_on(worker.kind) is not None:
+                label = deployment.variant_label(number)
+                raise StrettoError(f"{label} is an ONNX model, which runs on workers on cpu only, not on {slot.device}")
     ordered = tuple(files[application.name] for application in deployment.applications)
     return Served(deployment, ordered, by_slot[0], by_slot if len(by_device) > 1 else ())
 
@@ -113,8 +119,12 @@ class Generation:
         wanted = self._session.under(in_force, conditions)
         if wanted is not in_force:
             self._journal.under(now_ns, self.dispatcher, conditions)
-        if wanted.plan is not self.dispatcher.plan:
-            self.dispatcher.adopt(now_ns, wanted.plan)
+        try:
+            if wanted.plan is not self.dispatcher.plan:
+                self.dispatcher.adopt(now_ns, wanted.plan)
+        except PlanError:
+            self._journal.under(now_ns, self.dispatcher, self.in_force.conditions)
+            raise
         self.in_force = wanted
 
     def conditions(self, delays: Delays) -> Conditions:
@@ -156,7 +166,7 @@ class Generation:
         """The same applications on more workers."""
         self.dispatcher.enlarge(now_ns, served.deployment)
         self.served, self.deployment = served, served.deployment
-        self.in_force = replace(self.in_force, deployment=served.deployment)
+        self.in_force = on_larger_fleet(self.in_force, served.deployment, self.dispatcher.plan)
         self._first_memory = first_residents(served.deployment)
 
     def first_models(self, worker: int) -> Sequence[ModelSpec]:

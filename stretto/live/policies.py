@@ -144,7 +144,7 @@ class PolicyMaker:
                 self._deliver(order, done.result())
                 self.made += 1
                 self._is_failing = False
-        except (StrettoError, BrokenProcessPool, ArithmeticError, ValueError, MemoryError, OSError) as error:
+        except Exception as error:  # whatever it is, others are made after it
             if not self._is_failing:
                 log.warning("a policy for %s could not be made (%s); others serve", order.task.application, error)
             self._is_failing = True

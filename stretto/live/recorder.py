@@ -30,12 +30,21 @@ Write = Callable[[list[Any]], None]
 class RecordedDispatcher(Dispatcher):
     """Does what it is told and writes it down; what is refused is not written."""
 
-    def __init__(self, write: Write, number: int, in_force: InForce, *, correction: float, now_ns: int) -> None:
+    def __init__(
+        self,
+        write: Write,
+        number: int,
+        in_force: InForce,
+        policies: list[list[Any]],
+        *,
+        correction: float,
+        now_ns: int,
+    ) -> None:
         super().__init__(in_force.deployment, in_force.plan, correction=correction, now_ns=now_ns)
         self._write = write
         self.number = number
         view = in_force.first_view
-        seen = None if view is None else [view.now_ns, view.rates, view.alive, in_force.conditions]
+        seen = None if view is None else [view.now_ns, view.rates, view.alive, in_force.conditions, policies]
         plain = [to_plain(in_force.deployment), to_plain(in_force.plan), to_plain(seen)]
         write([journal.MADE, number, now_ns, correction, *plain])
 
@@ -111,6 +120,7 @@ class Journal:
         self._write = write
         self._made = 0
         self._last_plan: Plan | None = None
+        self.collected: Callable[[], list[list[Any]]] = list  # names of policies that the planner was given since
 
     def began(self, planner: str, options: Mapping[str, bool | int | float], data_aware: bool) -> None:
         """Who plans."""
@@ -121,7 +131,8 @@ class Journal:
         if self._write is None:
             return Dispatcher(in_force.deployment, in_force.plan, correction=correction, now_ns=now_ns)
         self._made += 1
-        return RecordedDispatcher(self._write, self._made - 1, in_force, correction=correction, now_ns=now_ns)
+        number, policies = self._made - 1, self.collected()
+        return RecordedDispatcher(self._write, number, in_force, policies, correction=correction, now_ns=now_ns)
 
     def planned(
         self,
@@ -129,16 +140,13 @@ class Journal:
         telemetry: Telemetry,
         in_force: InForce,
         waiting: Sequence[WaitingQuery] | None,
-        policies: Sequence[Sequence[Any]],
     ) -> None:
-        """The planner was asked, with this. `waiting` is what it saw of the queue, where it looked; `policies` names
-        those that were made for it meanwhile.
-        """
+        """The planner was asked, with this. `waiting` is what it saw of the queue, where it looked."""
         if self._write is not None and isinstance(dispatcher, RecordedDispatcher):
             plan = None if in_force.plan is self._last_plan else to_plain(in_force.plan)
             self._last_plan = in_force.plan
             seen = None if waiting is None else to_plain(list(waiting))
-            given = [to_plain(telemetry), to_plain(in_force.conditions), seen, list(policies), plan]
+            given = [to_plain(telemetry), to_plain(in_force.conditions), seen, self.collected(), plan]
             self._write([journal.PLANNED, dispatcher.number, telemetry.now_ns, *given])
 
     def under(self, now_ns: int, dispatcher: Dispatcher, conditions: Conditions) -> None:

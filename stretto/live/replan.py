@@ -14,7 +14,6 @@ from stretto.core.errors import StrettoError
 from stretto.core.view import WaitingQuery
 from stretto.live.engine import Engine
 from stretto.live.generation import Generation
-from stretto.live.policies import PolicyMaker
 
 log = logging.getLogger("stretto.live")
 
@@ -24,11 +23,12 @@ COMPLETE_S = 0.25  # how often measured delays are brought into the plan
 class Replanner:
     """For the life of the server, whatever the generation. `period_s` 0: the planner is asked no more."""
 
-    def __init__(self, engine: Engine, period_s: float, policies: PolicyMaker, clients: Clients):
+    def __init__(self, engine: Engine, period_s: float, clients: Clients):
         self._engine = engine
         self._clients = clients.all
-        self._policies = policies
         self.period_s = period_s
+        self.turn = asyncio.Lock()  # held while a plan is made and adopted, and by whoever changes what is planned for
+        self._is_due = False
         self._task: asyncio.Task[None] | None = None
         self._is_failing = False
 
@@ -47,14 +47,32 @@ class Replanner:
             if self.period_s:
                 pause_s = min(pause_s, max(asked_s + self.period_s - loop.time(), 0.001))
             await asyncio.sleep(pause_s)
-            if (self.period_s and loop.time() >= asked_s + self.period_s) or self._is_failing:
-                asked_s = loop.time()
+            is_time = self.period_s and loop.time() >= asked_s + self.period_s
+            if is_time or self._is_failing or self._is_due:
+                asked_s, self._is_due = loop.time(), False
                 await self.replan()
             else:
-                self._engine.adopt(self._engine.generation)
+                self._complete()
+
+    def hurry(self) -> None:
+        """The fleet changed: a planner that follows the load is asked at the next look, whatever its period."""
+        self._is_due = self.period_s > 0
+
+    def _complete(self) -> None:
+        """The plan in force under the delays measured now."""
+        try:
+            self._engine.adopt(self._engine.generation)
+        except StrettoError as error:
+            if not self._is_failing:
+                log.warning("the plan in force cannot be completed, and is planned anew: %s", error)
+            self._is_failing = True
 
     async def replan(self) -> None:
-        """Once; a planner that fails is told of, and the plan in force stays until it is asked again."""
+        """Once; a failing planner is logged, and the plan in force stays until it is asked again."""
+        async with self.turn:
+            await self._replan()
+
+    async def _replan(self) -> None:
         engine, generation = self._engine, self._engine.generation
         telemetry = generation.dispatcher.telemetry(engine.clock())
         conditions = generation.conditions(engine.delays.delays)
@@ -68,7 +86,7 @@ class Replanner:
                 clients=self._clients,
                 waiting=queue.read,
             )
-            engine.journal.planned(generation.dispatcher, telemetry, planned, queue.seen, self._policies.collected())
+            engine.journal.planned(generation.dispatcher, telemetry, planned, queue.seen)
             engine.adopt(generation, planned)
             self._is_failing = False
         except StrettoError as error:

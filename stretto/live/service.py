@@ -81,6 +81,7 @@ class Service:
             period_s=options.replan_s,
         )
         self._journal = journal or Journal()
+        self._journal.collected = self.maker.collected
         self._factory = factory
         self._read = repository
         self._signature = signature(repository)
@@ -111,7 +112,8 @@ class Service:
         if self.session.looks_at_evidence:
             self.engine.witness = Witness(self.engine.loop, self.engine.classified)
         period_s = self.session.rhythm.period_for(ready.deployment)
-        self._replanner = Replanner(self.engine, period_s, self.maker, self.clients)
+        self._replanner = Replanner(self.engine, period_s, self.clients)
+        self.engine.on_fleet = self._replanner.hurry
         await self._witness_all(ready)
         self.files = {files.name: files for files in ready.files}
         self.engine.start()
@@ -195,15 +197,18 @@ class Service:
         with its rates, measured latencies and policies.
         """
         async with self._changing:
+            if self.state is not State.SERVING:
+                raise StrettoError("the server is starting or going down; workers can be added while it serves")
             more = read_worker(worker, self.options.worker_memory_bytes)
             before, self.offer.fleet = self.offer.fleet, (*self.offer.fleet, more)
             try:
                 ready = await asyncio.to_thread(self.offer.served, self._read)
-                self.engine.enlarge(ready)
+                async with self._replanner.turn:
+                    self.engine.enlarge(ready)
             except BaseException:
                 self.offer.fleet = before
                 raise
-            await self._replanner.replan()
+        await self._replanner.replan()
 
     async def _finish(self, applications: set[str]) -> None:
         """Wait until nothing is left for these; at most until the last deadline among it, and never for ever."""
@@ -231,13 +236,14 @@ class Service:
         if gone:
             self.files = {name: files for name, files in self.files.items() if name not in gone}
             await self._finish(gone)
-        in_force = await self._planned(ready)
         await self._witness_all(ready)
-        self.files = {files.name: files for files in ready.files}
-        self._read = repository
-        self.maker.forget()
-        self._replanner.period_s = self.session.rhythm.period_for(ready.deployment)
-        self.engine.replace(ready, in_force)
+        async with self._replanner.turn:
+            self.maker.forget()
+            in_force = await self._planned(ready)
+            self.files = {files.name: files for files in ready.files}
+            self._read = repository
+            self._replanner.period_s = self.session.rhythm.period_for(ready.deployment)
+            self.engine.replace(ready, in_force)
 
     async def _planned(self, ready: Served) -> InForce:
         """The first plan for a new deployment: load and workers do not change because the repository did."""

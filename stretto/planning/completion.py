@@ -142,7 +142,8 @@ def with_doors(plan: Plan, deployment: Deployment, latency_ratio: NDArray[np.flo
 
 def stepped(latency_ratio: NDArray[np.float64], before: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
     """Rounded to steps, so that doors do not move with every batch; as `before` where none is a step away from that."""
-    if before is not None and (np.abs(np.log(latency_ratio / before)) < math.log(RATIO_STEP)).all():
+    is_like = before is not None and before.shape == latency_ratio.shape
+    if before is not None and is_like and (np.abs(np.log(latency_ratio / before)) < math.log(RATIO_STEP)).all():
         return before
     steps: NDArray[np.float64] = np.rint(np.log(latency_ratio) / math.log(RATIO_STEP))
     return RATIO_STEP**steps

@@ -38,6 +38,14 @@ class InForce:
     last_reading: Telemetry | None = None  # of the planner's last look
 
 
+def on_larger_fleet(in_force: InForce, deployment: Deployment, plan: Plan) -> InForce:
+    """The same plans for the same deployment with further workers, which neither knows; `plan` as the dispatcher has it
+    now. What was measured by worker or kind has another shape from here on, so the next view starts afresh.
+    """
+    made = replace(in_force.made, placement=plan.placement)
+    return replace(in_force, deployment=deployment, made=made, plan=plan, latency_ratio=None, last_reading=None)
+
+
 WINDOW_SHARE = 1 / 3  # of the shortest SLO
 LEAST_PERIOD_S = 0.002
 

@@ -21,7 +21,7 @@ from stretto.dispatch.dispatcher import Dispatcher, decision_as_list
 from stretto.planners.parts.task import Task
 from stretto.planners.ports import MadePolicy, MakePolicy
 from stretto.planning.served import served_session
-from stretto.planning.session import InForce, Session
+from stretto.planning.session import InForce, Session, on_larger_fleet
 from stretto.sim.ports import simulator_ports
 
 MAX_LINE = 64_000_000
@@ -129,7 +129,7 @@ class _Replayer:
             deployment = from_plain(rest[1])
             dispatcher.enlarge(now_ns, deployment)
             if served.in_force is not None:
-                served.in_force = replace(served.in_force, deployment=deployment)
+                served.in_force = on_larger_fleet(served.in_force, deployment, dispatcher.plan)
         elif kind == journal.INHERIT:
             dispatcher.inherit(now_ns, from_plain(rest[1]))
         elif kind == journal.PLANNED:
@@ -160,7 +160,8 @@ class _Replayer:
     def _first(self, deployment: Deployment, seen: Any) -> InForce | None:
         if self.session is None or seen is None:
             return None
-        now_ns, rates, alive, conditions = seen
+        now_ns, rates, alive, conditions, policies = seen
+        self.policies.arrive(policies)
         view = View(deployment, now_ns, rates, alive=alive, delays=conditions.delays)
         return self.session.first(deployment, now_ns, conditions, view=view)
 
@@ -178,7 +179,7 @@ class _Replayer:
             self._compare_plan(served, plan, number)
         else:
             self.result.plans += 1
-            if served.in_force.plan is not self._last_plan:
+            if to_plain(served.in_force.plan) != to_plain(self._last_plan):
                 self.result.differ(f"line {number}: another plan here, the same as before live")
         self._last_plan = served.in_force.plan
 

@@ -22,7 +22,10 @@ def test_devices_counts_threads_and_kinds() -> None:
     [
         ("tpu", "there is no device 'tpu'"),
         ("cuda:x", "there is no device 'cuda:x'"),
+        ("cpu:0", "there is no device 'cpu:0'"),
         ("cpu*none", "count is 'none'"),
+        ("cpu*²", "count is '²'"),
+        ("cpu*" + "1" * 5000, "count is '1111"),
         ("cpu*0", "count is '0'"),
         ("cpu*2000", "workers is 2000"),
         ("cpu,cores=2", "'cores=2' is not threads=N or kind=NAME"),

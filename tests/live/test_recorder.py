@@ -17,7 +17,6 @@ from stretto.core.outcome import Outcome
 from stretto.core.plan import Accumulate, Deferred, Fixed, MostAccurate, Plan, Route, RouteRule
 from stretto.core.view import View, WaitingQuery
 from stretto.dispatch.dispatcher import Dispatcher
-from stretto.live.policies import PolicyMaker
 from stretto.live.recorder import Journal, recording
 from stretto.live.replan import Replanner
 from stretto.planners.priced import Priced
@@ -93,7 +92,7 @@ def test_real_workers_real_models_and_a_real_planner(tmp_path: Path) -> None:
     async def work(journal: Journal) -> None:
         async with really_serving(served, journal=journal, correction=0.02) as engine:
             engine.session.planner = Priced()
-            replanner = Replanner(engine, 0.1, PolicyMaker(engine.loop), Clients())
+            replanner = Replanner(engine, 0.1, Clients())
             for number in range(30):
                 sent = [asked(engine, images[n : n + 1], "mnist", 40 + 20 * n) for n in range(number % 7)]
                 if number % 5 == 0:
@@ -137,7 +136,7 @@ def test_without_a_file_nothing_is_written(stage: Staging, tmp_path: Path) -> No
 
 def replanner_of(made: Stage, planner: Callable[[View], Plan]) -> Replanner:
     made.engine.session.planner = planner
-    return Replanner(made.engine, 1.0, PolicyMaker(made.loop), Clients())
+    return Replanner(made.engine, 1.0, Clients())
 
 
 def test_a_planner_that_fails_leaves_the_plan_in_force(stage: Staging, caplog: pytest.LogCaptureFixture) -> None:

@@ -363,6 +363,33 @@ def test_options_that_make_no_sense(options: dict[str, Any], words: str) -> None
         ServiceOptions("zoo", **options)
 
 
+@pytest.mark.parametrize("planner", ["shared_queue", "nexus", "ramsis", "symphony"])
+def test_workers_are_added_while_serving(built: Built, planner: str) -> None:
+    """Regression: readings of the smaller fleet did not fit the larger one, and planning stopped for good."""
+
+    async def work() -> None:
+        async with service_of(built.root, workers=2, planner=planner, replan_s=0.02) as service:
+            for _ in range(10):
+                await ask(service, slack_ms=300)
+            rate = service.engine.generation.dispatcher.telemetry(service.engine.clock()).rates[0]
+            await service.add_workers(f"cpu*2,kind={KIND}")
+            await until(lambda: service.engine.crew.ready_count == 4)
+            generation = service.engine.generation
+            await until(lambda: any({2, 3} & set(lane.workers) for lane in generation.dispatcher.plan.lanes))
+            reading = generation.dispatcher.telemetry(service.engine.clock())
+            assert reading.worker_alive.tolist() == [True] * 4 and len(service.engine.generations()) == 1
+            assert 0 < reading.rates[0] <= rate
+            assert all([(await ask(service, slack_ms=300)).answers is not None for _ in range(20)])
+            assert not service._replanner._is_failing
+            with pytest.raises(StrettoError, match="there is no device 'tpu'"):
+                await service.add_workers("tpu")
+            assert len(service.engine.generation.deployment.workers) == 4
+            await service.load("rows")  # a new generation on the larger fleet
+            assert (await ask(service, slack_ms=300)).answers is not None
+
+    within(60, work)
+
+
 def test_workers_by_default_are_the_cores_but_one() -> None:
     assert ServiceOptions("zoo").worker_count >= 1
     assert replace(ServiceOptions("zoo"), workers=3).worker_count == 3

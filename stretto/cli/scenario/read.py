@@ -16,7 +16,7 @@ from stretto.core.profile import MAX_LATENCY_MS, NS_PER_MS, Quantile
 from stretto.planners.ports import Ports
 from stretto.planners.registry import ENTRIES, NAMES, OptionValue, planner_entry
 from stretto.planning.served import served_session
-from stretto.planning.session import Session
+from stretto.planning.session import Rhythm, Session
 from stretto.sim.arrivals import Client, Clients, Load, Source
 from stretto.sim.service import Deterministic, Empirical, Lognormal, Service
 
@@ -52,7 +52,9 @@ class Scenario:
     correction: float = 0.0  # step with which measured latency corrects the profile
 
     def __post_init__(self) -> None:
-        replan_s = self.planner.replan_s or planner_entry(self.planner.name).replan_s
+        entry = planner_entry(self.planner.name)
+        usual = Rhythm(entry.replan_s or 0.0, entry.by_windows).period_for(self.deployment)
+        replan_s = self.planner.replan_s or usual or None
         if replan_s is not None and self.seconds / replan_s > MAX_REPLANS:
             raise StrettoError(f"planning each {replan_s:g} s is more than {MAX_REPLANS} times in {self.seconds:g} s")
 

@@ -102,7 +102,7 @@ class Ramsis:
             load = None if view.rates is None else float(view.rates[number])
             for kind in dict.fromkeys(deployment.workers[worker].kind for worker in crew):
                 task = self._policies.task(deployment, number, kind, len(crew))
-                chosen[number, kind] = self._policy(task, load, must_match=crew == whole)
+                chosen[number, kind] = self._policy(task, load, must_match=crew == whole and self._last is None)
         last = self._last
         if last is None or (last.deployment, last.crews, last.chosen) != (deployment, tuple(crews), chosen):
             plan = self._plan(deployment, crews, chosen)

@@ -119,7 +119,9 @@ class SharedQueue:
         for number, application in enumerate(deployment.applications):
             if len(application.variants) > 1:
                 for task in self._tasks(view, number, shares[number]):
-                    chosen[number, task.kind] = self._believed(task, loads[number], must_match=is_whole)
+                    chosen[number, task.kind] = self._believed(
+                        task, loads[number], must_match=is_whole and self._last is None
+                    )
         fallback = self._fallback(view)  # asked each time: it follows the load too
         missing = None if all(policy is not None for policy in chosen.values()) else fallback
         last = self._last

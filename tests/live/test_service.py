@@ -379,13 +379,13 @@ def test_workers_are_added_while_serving(built: Built, planner: str) -> None:
             reading = generation.dispatcher.telemetry(service.engine.clock())
             assert reading.worker_alive.tolist() == [True] * 4 and len(service.engine.generations()) == 1
             assert 0 < reading.rates[0] <= rate
-            assert all([(await ask(service, slack_ms=300)).answers is not None for _ in range(20)])
+            assert all([(await ask(service, slack_ms=300)).outcome is not None for _ in range(20)])
             assert not service._replanner._is_failing
             with pytest.raises(StrettoError, match="there is no device 'tpu'"):
                 await service.add_workers("tpu")
             assert len(service.engine.generation.deployment.workers) == 4
             await service.load("rows")  # a new generation on the larger fleet
-            assert (await ask(service, slack_ms=300)).answers is not None
+            assert (await ask(service, slack_ms=300)).outcome is not None
 
     within(60, work)
 

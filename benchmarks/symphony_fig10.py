@@ -53,7 +53,7 @@ def main() -> None:
             result = simulate(
                 deployment, planner, Load(Poisson(), share * peak), seconds=SECONDS, seed=bench.seed, sample_s=1.0
             )
-            idle = result.samples[-1].idle_share_since(result.samples[0])
+            idle = result.samples[-1].telemetry.idle_share_since(result.samples[0].telemetry)
             ideal = max(0.0, 1 - share)
             kept[name][share] = result.summary.goodput / peak
             if name == OURS and share < 1:

@@ -54,7 +54,7 @@ def main() -> None:
     )
     result = simulate(deployment, PLANNER, source, seconds=SECONDS, seed=bench.seed, replan_s=1.0, sample_s=1.0)
     advise = Autoscale()
-    readings = result.samples
+    readings = [snapshot.telemetry for snapshot in result.samples]
     quiet: list[float] = []
     used: list[tuple[float, float]] = []
     advice_by_second: dict[int, int] = {}

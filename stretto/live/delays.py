@@ -23,7 +23,7 @@ FEWEST = 32  # batches, before what they tell is believed
 
 LEAST = Delays(control_ns=200_000, timer_ns=1_000_000)
 MOST = Delays(control_ns=10_000_000, timer_ns=25_000_000)
-FIRST_TIMER_NS = 4_000_000  # before anything was measured
+FIRST_TIMER_NS = 8_000_000  # before anything was measured
 
 
 class DelayMeter:

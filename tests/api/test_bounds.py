@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stretto.api.bounds import _within, are_within, rehearse_bounds
+from stretto.api.bounds import are_within, rehearse_bounds
+from stretto.api.within import within
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16, np.int32, np.uint8, np.bool_])
@@ -39,8 +40,8 @@ def test_arrays_of_every_layout() -> None:
 
 def test_a_request_finds_it_compiled() -> None:
     rehearse_bounds()
-    known = len(_within.signatures)
+    known = len(within.signatures)
     for array in (np.zeros((2, 3), np.float32), np.frombuffer(bytes(24), np.float32).reshape(2, 3)):
         are_within(array, 0.0, 1.0)
         are_within(array, -np.inf, np.inf)
-    assert len(_within.signatures) == known
+    assert len(within.signatures) == known

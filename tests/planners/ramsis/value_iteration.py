@@ -17,6 +17,10 @@ FOLLOWED = 32  # sweeps with the present policy between two over all actions
 MAX_SWEEPS = 20_000
 
 
+class NoConvergence(Exception):
+    """Not within the most sweeps."""
+
+
 def value_iteration(process: DecisionProcess, tolerance: float, start: int = 0, followed: int = FOLLOWED) -> Solution:
     """`start` is a state that every policy comes back to; values are relative to it."""
     p = process
@@ -39,7 +43,7 @@ def value_iteration(process: DecisionProcess, tolerance: float, start: int = 0, 
             evaluate(p.begin, p.target, p.probability, p.reward, p.length, gain, policy, value, spare)
             value, spare = spare, value
         value -= value[start]
-    raise AssertionError(f"no policy was found within {MAX_SWEEPS} sweeps to a tolerance of {tolerance:g}")
+    raise NoConvergence(f"no policy was found within {MAX_SWEEPS} sweeps to a tolerance of {tolerance:g}")
 
 
 @compiled

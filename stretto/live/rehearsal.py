@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
 from numba.core.event import Listener, install_listener
@@ -12,7 +13,7 @@ from numba.core.event import Listener, install_listener
 from stretto.core.application import Application, Variant
 from stretto.core.compiled import CompiledFunction, Part
 from stretto.core.deployment import Deployment
-from stretto.core.plan import Eager, Fixed, Lane, Late, by_application
+from stretto.core.plan import Eager, Fixed, Lane, Late, Plan, Route, RouteRule, by_application
 from stretto.core.profile import NS_PER_MS, LatencyProfile
 from stretto.core.worker import workers
 from stretto.dispatch.dispatcher import Dispatcher
@@ -49,7 +50,10 @@ def _call_every_event() -> None:
     dispatcher.finished(4, 0, True, 1)
     dispatcher.worker_left(5, 0)
     dispatcher.worker_joined(6, 0)
-    dispatcher.adopt(7, by_application((lane,)))
+    lanes = (lane, replace(lane, name="b"))
+    weighted = Route(RouteRule.WEIGHTED, (0, 1), (0.5, 0.5))
+    dispatcher.adopt(7, Plan(lanes, (weighted,)))
+    dispatcher.reroute(8, (weighted,))
     dispatcher.advance(8)
     dispatcher.telemetry(9)
     dispatcher.wake_at_ns()

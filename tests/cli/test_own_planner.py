@@ -84,7 +84,7 @@ def refused(*arguments: str) -> str:
 
 
 def test_simulate_by_file_and_by_option(folder: Path) -> None:
-    assert read_scenario(folder / "mine.toml").planner.replan_s == 0.5
+    assert read_scenario(folder / "mine.toml").session().rhythm.period_s == 0.5
     (run,) = json.loads(output("simulate", "mine.toml", "--json"))["runs"].values()
     assert run["planner"] == "mine" and run["bad_rate"] < 0.01
     both = json.loads(output("simulate", "mine.toml", "--compare", "own_planner:my_planner,symphony", "--json"))["runs"]
@@ -112,7 +112,7 @@ def test_serve_by_option_and_by_file(folder: Path) -> None:
 
     async def work() -> None:
         async with service_of(built.root, planner="own_planner:my_planner") as service:
-            assert service.engine.generation.plan.planner == "mine" and service.is_ready()
+            assert service.engine.generation.in_force.plan.planner == "mine" and service.is_ready()
 
     within(60, work)
 

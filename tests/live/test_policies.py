@@ -93,11 +93,11 @@ def test_what_is_forgotten_may_be_asked_for_again() -> None:
         maker = PolicyMaker(asyncio.get_running_loop())
         planner = Asker(maker)
         for load in (1.0, 2.0, 3.0):
-            planner.ask(load)
+            planner.request(load)
         await until(lambda: maker.waiting == 3)
         maker.forget()
         assert planner.not_made == [2.0, 3.0]  # the first one is being made
-        await until(lambda: len(planner.made) == 1)
+        await until(lambda: len(planner.added) == 1)
         maker.close()
 
     within(60, work)

@@ -184,6 +184,8 @@ def changes_under_traffic(bench: Benchmark) -> None:
                 took_s = time.perf_counter() - began
             lost = unaccounted(server)
             errors = [line for line in server.lines if "failed" in line or "Traceback" in line]
+    for text in (*failed, *errors)[:5]:  # so that whoever reruns this sees why
+        bench.console.print(text)
     sent = sum(map(len, results))
     bench.row(part="changes", calls=CHANGES, failed=len(failed), seconds=took_s, requests=sent, lost=lost)
     bench.claim(

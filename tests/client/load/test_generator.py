@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import threading
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -147,6 +148,15 @@ def test_loads_that_cannot_begin(server: Server) -> None:
             run_load(LoadSpec("rows", QUERIES, url=f"http://127.0.0.1:{unused.getsockname()[1]}", rate=10))
 
 
+@pytest.fixture
+def _listens_to_ctrl_c() -> Iterator[None]:
+    """As from a terminal: a shell without job control starts what it puts in the background with the signal ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("_listens_to_ctrl_c")
 def test_ctrl_c_keeps_what_was_measured(server: Server) -> None:
     def interrupt(state: LoadProgress) -> None:
         if state.ended > 10:

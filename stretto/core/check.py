@@ -60,8 +60,9 @@ def check_routes(
     for application, route in zip(deployment.applications, routes, strict=True):
         _check_route(route, application.name, len(lanes))
     for number, route in enumerate(routes):
-        seen = {*before[number].lanes, *before[number].demands} if before else set()
-        for lane_number in {*route.lanes, *route.demands} - seen:
+        if before and route.leads_as(before[number]):
+            continue
+        for lane_number in {*route.lanes, *route.demands}:
             _check_serves(lanes[lane_number], number, deployment)
 
 

@@ -298,6 +298,15 @@ class Route:
     targets: tuple[int, ...] = ()
     demands: tuple[int, ...] = ()
 
+    def leads_as(self, other: Route) -> bool:
+        """Whether nothing but the weights differs."""
+        return (self.rule, self.lanes, self.targets, self.demands) == (
+            other.rule,
+            other.lanes,
+            other.targets,
+            other.demands,
+        )
+
 
 @dataclass(frozen=True)
 class Plan:

@@ -27,6 +27,7 @@ from stretto.dispatch.layout import (
     lay_out_plan,
     lay_out_routes,
     lay_out_slots,
+    lay_out_weights,
 )
 from stretto.dispatch.records import NEVER, DecisionKind
 
@@ -130,7 +131,8 @@ class Dispatcher:
         """
         check_routes(routes, self.plan.lanes, self.deployment, self.plan.routes)
         self._empty_buffer()
-        lay_out_routes(self.memory, routes)
+        lay_out = lay_out_weights if all(map(Route.leads_as, routes, self.plan.routes)) else lay_out_routes
+        lay_out(self.memory, routes)
         self.plan = replace(self.plan, routes=routes)
         events.report(self._state, TIME_PASSED, now_ns, 0, 0, 0)
 

@@ -297,16 +297,21 @@ def lay_out_routes(memory: Memory, plan_routes: tuple[Route, ...]) -> None:
         records.append((route.rule, *numbers, *demands, cursor % len(route.lanes)))
         lanes.extend(route.lanes)
         targets.extend((*route.targets, *route.demands))
-    alias = np.zeros(len(lanes), dtype=DTYPES["alias"])
-    for route, record in zip(plan_routes, records, strict=True):
-        if route.rule is RouteRule.WEIGHTED:
-            shares = as_shares(np.array(route.weights, dtype=np.float64))
-            entries = alias[record[1] : record[1] + len(shares)]
-            entries["keep"], entries["other"] = alias_table(shares)
     memory.put("routes", np.array(records, dtype=DTYPES["routes"]))
     memory.put("route_lanes", np.array(lanes, dtype=np.int64))
     memory.put("route_targets", np.array(targets, dtype=np.int64))
-    memory.put("alias", alias)
+    memory.put("alias", np.zeros(len(lanes), dtype=DTYPES["alias"]))
+    lay_out_weights(memory, plan_routes)
+
+
+def lay_out_weights(memory: Memory, plan_routes: tuple[Route, ...]) -> None:
+    """The weights alone, of routes that are laid out."""
+    keep, other, first = memory["alias"]["keep"], memory["alias"]["other"], 0
+    for route in plan_routes:
+        end = first + len(route.lanes)
+        if route.rule is RouteRule.WEIGHTED:
+            keep[first:end], other[first:end] = alias_table(as_shares(np.array(route.weights, dtype=np.float64)))
+        first = end
 
 
 def _lay_out_placement(memory: Memory, deployment: Deployment, placement: tuple[tuple[int, ...], ...]) -> None:

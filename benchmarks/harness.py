@@ -22,6 +22,7 @@ from rich.table import Table as RichTable
 
 from stretto.core.application import Application, Variant
 from stretto.core.deployment import Deployment
+from stretto.core.plan import Delays
 from stretto.core.profile import NS_PER_MS, LatencyProfile
 from stretto.core.published import PublishedModel
 from stretto.core.view import Planner
@@ -138,10 +139,11 @@ def goodput(
     seeds: Sequence[int],
     seconds: float,
     tolerance: float = 0.005,
+    delays: Delays | None = None,
 ) -> float:
     """The highest rate that holds, as in sim.goodput."""
 
     def run(rate: float, seed: int) -> Summary:
-        return simulate(deployment, planner, source(rate), seconds=seconds, seed=seed).summary
+        return simulate(deployment, planner, source(rate), seconds=seconds, seed=seed, delays=delays).summary
 
     return find_goodput(run, guess=guess, seeds=seeds, tolerance=tolerance).rate

@@ -13,6 +13,7 @@ import itertools
 
 from harness import Benchmark, goodput, like
 
+from stretto.core.plan import Delays
 from stretto.core.profile import NS_PER_MS
 from stretto.core.published import published_model
 from stretto.planners.symphony import Symphony
@@ -51,13 +52,9 @@ def main() -> None:
             guess = 0.75 * fluid_goodput(deployment, [1.0] * APPLICATIONS)
         rate = goodput(
             deployment,
-            Symphony(
-                when_gathered=False,
-                batch_aware=RULES[rule],
-                control_ns=round(control_ms * NS_PER_MS),
-                data_ns=round(data_ms * NS_PER_MS),
-            ),
+            Symphony(when_gathered=False, batch_aware=RULES[rule]),
             lambda r: Load(Poisson(), r),
+            delays=Delays(control_ns=round(control_ms * NS_PER_MS), data_ns=round(data_ms * NS_PER_MS)),
             guess=guess,
             seeds=SEEDS,
             seconds=SECONDS,

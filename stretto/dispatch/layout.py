@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ from stretto.core.plan import (
     Worklist,
 )
 from stretto.core.profile import Quantile
+from stretto.core.worker import Worker
 from stretto.dispatch.alias import alias_table, as_shares
 from stretto.dispatch.queue import LISTS
 from stretto.dispatch.records import DTYPES, IN_FLIGHT, LANE, LEVELS, NEVER, OUTCOMES, RATE_BUCKETS, STATE
@@ -120,17 +122,24 @@ def fill_worker_memory(memory: Memory, deployment: Deployment, worker: int) -> N
     """The variants that a worker holds when it appears: those it names, or as many as fit in order of their number."""
     entries = memory["resident"][worker * len(deployment.variants) : (worker + 1) * len(deployment.variants)]
     entries["loaded"] = 0
-    entries["loaded"][list(_first_residents(deployment, worker))] = 1
+    entries["loaded"][list(first_residents(deployment)[worker])] = 1
     _count_loads_wanted(memory, worker, entries)
 
 
+@lru_cache(maxsize=8)
 def first_residents(deployment: Deployment) -> tuple[tuple[int, ...], ...]:
-    """By worker, the variants that it holds when it appears."""
-    return tuple(_first_residents(deployment, worker) for worker in range(len(deployment.workers)))
+    """By worker, the variants that it holds when it appears. Workers that are alike hold the same."""
+    by_likeness: dict[tuple[Any, ...], tuple[int, ...]] = {}
+    residents = []
+    for owner in deployment.workers:
+        likeness = (owner.kind, owner.memory_bytes, owner.resident)
+        if likeness not in by_likeness:
+            by_likeness[likeness] = _residents_of(deployment, owner)
+        residents.append(by_likeness[likeness])
+    return tuple(residents)
 
 
-def _first_residents(deployment: Deployment, worker: int) -> tuple[int, ...]:
-    owner = deployment.workers[worker]
+def _residents_of(deployment: Deployment, owner: Worker) -> tuple[int, ...]:
     residents: list[int] = []
     held = peak = 0
     for number, variant in enumerate(deployment.variants):

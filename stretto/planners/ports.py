@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 if TYPE_CHECKING:
     from stretto.core.deployment import Deployment
     from stretto.core.plan import Plan
+    from stretto.planners.candidates import Candidate
     from stretto.planners.model_switching import Responses
     from stretto.planners.parts.laws import Law
     from stretto.planners.parts.policy import Policy
@@ -89,6 +90,47 @@ class MeasureResponses(Protocol):
 
 
 @dataclass(frozen=True)
+class Promise:
+    """What a candidate is expected to give: means over trials, with standard errors."""
+
+    correct: float  # share of queries answered right and on time
+    late: float  # share without an answer on time
+    correct_error: float = 0.0
+    late_error: float = 0.0
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The best candidate for a load, and by how much it won (with the standard error of that) over the next one."""
+
+    rates: tuple[float, ...]
+    candidate: Candidate
+    promise: Promise
+    runner_up: Candidate
+    ahead: float = 0.0
+    ahead_error: float = 0.0
+    tried: int = 0
+    cpu_s: float = 0.0
+    plan_cpu_s: float = 0.0  # of that, for making plans
+
+
+class JudgePort(Protocol):
+    """Has candidates judged, here or elsewhere. A planner calls it from the thread that it plans in."""
+
+    def ask(self, deployment: Deployment, rates: tuple[float, ...]) -> None:
+        """Have the candidates for these rates judged."""
+        ...
+
+    def collect(self, deployment: Deployment) -> Sequence[Verdict]:
+        """What was judged of this deployment since the last call."""
+        ...
+
+    def broken(self, verdict: Verdict, late: float) -> None:
+        """A promise was not kept: so many queries had no answer on time."""
+        ...
+
+
+@dataclass(frozen=True)
 class Ports:
     """All that there is; a planner is given the ones that its entry names."""
 
@@ -96,6 +138,7 @@ class Ports:
     stored: Sequence[Stored] = ()  # libraries of policies from a file
     trial: Trial | None = None
     responses: MeasureResponses | None = None
+    judge: JudgePort | None = None
 
 
 @runtime_checkable

@@ -32,6 +32,8 @@ class Option:
     what: str
     low: float = 0
     high: float = 0
+    tries: tuple[OptionValue, ...] = ()  # values that are worth trying
+    rough: OptionValue | None = None  # makes plans quicker, and is near enough to compare them by at first
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,7 @@ class Entry:
     chooses_variants: bool = False  # among all of an application, so that none can be named
     by_windows: bool = False  # queries wait for the next plan, so SLOs bound how long that may take
     ports: tuple[str, ...] = ()  # which of the Ports it takes, by name
+    tried: Literal["", "always", "with one variant each", "where it may gain"] = ""  # as a candidate, by the judge
 
     def make(
         self,
@@ -106,22 +109,35 @@ def _window(name: str, what: str, factory: str, *options: Option) -> Entry:
 
 ENTRIES = (
     Entry(
+        "judged",
+        "at every load the candidate that did best in simulation under the conditions that were measured",
+        "stretto.planners.judged",
+        "Judged",
+        replan_s=0.1,
+        chooses_variants=True,
+        ports=("judge", "policies"),
+    ),
+    Entry(
         "shared_queue",
         "one queue for all workers; model and batch from a semi-Markov decision process, with what it expects",
         "stretto.planners.shared_queue.planner",
         "SharedQueue",
         (
-            Option("slack_steps", "integer", "100", "slacks told apart", 10, 2_000),
+            Option("slack_steps", "integer", "50", "slacks told apart", 10, 2_000),
             Option("max_late", "number", "0.001", "share of queries that may miss their deadline", 1e-6, 0.5),
-            Option("noise", "number", "0.1", "coefficient of variation of service times", 0, 1),
-            Option("margin", "number", "0.1", "share of the slack that no batch may use", 0, 0.9),
+            Option("noise", "number", "0.1", "coefficient of variation of service times", 0, 1, (0.0, 0.1, 0.2, 0.3)),
+            Option("margin", "number", "0.1", "share of the slack that no batch may use", 0, 0.9, (0.0, 0.2)),
+            Option("caution", "number", "by trial", "times the load; 0: by trial", 0, 10, (0.93, 1.0, 1.06)),
             Option("gamma_shape", "number", "1", "of bursty arrivals; 1: Poisson", 0.001, 1),
-            Option("prior", "number", "3", "queries that the measured load is worth; 0: bursts unseen", 0, 1e6),
+            Option(
+                "prior", "number", "3", "queries that the measured load is worth; 0: bursts unseen", 0, 1e6, rough=0.0
+            ),
             Option("queries", "integer", "50000", "that a policy is tried on", 1_000, 100_000_000),
         ),
         replan_s=0.1,
         chooses_variants=True,
         ports=("policies", "stored", "trial"),
+        tried="always",
     ),
     Entry(
         "priced",
@@ -129,11 +145,14 @@ ENTRIES = (
         "stretto.planners.priced",
         "Priced",
         (
-            Option("caution", "number", "1.05", "times the load, so that worker time is dearer", 0.1, 100),
-            Option("margin", "number", "0.5", "share of the slack kept for what the profile does not know", 0, 0.9),
+            Option("caution", "number", "1.05", "times the load: worker time is dearer", 0.1, 100, (0.9, 1.05, 1.2)),
+            Option(
+                "margin", "number", "0.5", "share of the slack kept for what no profile knows", 0, 0.9, (0.0, 0.2, 0.5)
+            ),
         ),
         replan_s=0.1,
         chooses_variants=True,
+        tried="always",
     ),
     Entry(
         "symphony",
@@ -142,6 +161,7 @@ ENTRIES = (
         "Symphony",
         (_BATCH_AWARE, _WHEN_GATHERED, _SUB_CLUSTERS),
         {"deferred": True},
+        tried="with one variant each",
     ),
     Entry(
         "symphony_batch_aware",
@@ -150,6 +170,7 @@ ENTRIES = (
         "Symphony",
         (_WHEN_GATHERED, _SUB_CLUSTERS),
         {"deferred": True, "batch_aware": True},
+        tried="always",
     ),
     Entry(
         "symphony_eager",
@@ -173,6 +194,7 @@ ENTRIES = (
         "Clockwork",
         (_AHEAD, Option("powers_of_two", "flag", "false", "batch sizes 1, 2, 4, … only")),
         {"filling": True},
+        tried="with one variant each",
     ),
     Entry(
         "nexus",
@@ -204,6 +226,7 @@ ENTRIES = (
             ),
             Option("delay_share", "number", "0.25", "the delay as a share of the SLO", 0, 1),
         ),
+        tried="with one variant each",
     ),
     Entry(
         "ramsis",
@@ -223,6 +246,7 @@ ENTRIES = (
         replan_s=0.5,
         chooses_variants=True,
         ports=("policies", "stored"),
+        tried="where it may gain",
     ),
     Entry(
         "jellyfish_plus",
@@ -231,6 +255,7 @@ ENTRIES = (
         "JellyfishPlus",
         replan_s=0.5,
         chooses_variants=True,
+        tried="always",
     ),
     Entry(
         "model_switching",

@@ -8,7 +8,7 @@ from stretto.core.errors import StrettoError
 from stretto.planners.parts.laws import Law, Poisson
 
 MAX_SLACK_STEPS = 2_000
-MAX_QUEUE = 512
+MAX_QUEUE = 4096
 
 
 @dataclass(frozen=True)
@@ -16,15 +16,15 @@ class Options:
     """`max_late` is the share of queries that may miss their deadline; the safety margin is chosen to keep it.
 
     `noise` is the coefficient of variation of service times, as a lognormal factor of the profile's latency. `margin`
-    is a share of the slack that no batch may use, for what is not in the profile at all. `seed` and `queries` belong to
-    the evaluation on K workers that the rise of load is chosen by and the expectation comes from.
+    is a share of the slack that no batch may use, for what is not in the profile at all. `caution` is what the load is
+    multiplied by; where it is 0 it is chosen by trial, to which `seed` and `queries` belong.
     """
 
     slack_steps: int = 150
     max_late: float = 0.0005
     noise: float = 0.0
     margin: float = 0.0
-    tolerance: float = 1e-5  # of accuracy, in the value of a policy
+    caution: float = 0.0
     queries: int = 200_000
     seed: int = 1
     law: Law = field(default_factory=Poisson)
@@ -38,8 +38,8 @@ class Options:
             raise StrettoError(f"the noise of service times is between 0 and 1 of their mean, not {self.noise}")
         if not 0 <= self.margin < 1:
             raise StrettoError(f"the margin is a share of the slack from 0 to below 1, not {self.margin}")
-        if not 1e-9 <= self.tolerance <= 0.01:
-            raise StrettoError(f"the tolerance of a policy is between 1e-9 and 0.01, not {self.tolerance}")
+        if self.caution != 0 and not 0.1 <= self.caution <= 10:
+            raise StrettoError(f"the load is multiplied by a caution of 0.1 to 10, or 0: by trial, not {self.caution}")
         if not 1_000 <= self.queries <= 100_000_000:
             raise StrettoError(f"a policy is tried on 1,000 to 100,000,000 queries, not {self.queries}")
 
@@ -51,7 +51,7 @@ class Options:
             "late at most": repr(self.max_late),
             "noise": repr(self.noise),
             "margin": repr(self.margin),
-            "tolerance": repr(self.tolerance),
+            "caution": repr(self.caution),
             "tried on": f"{self.queries} queries, seed {self.seed}",
             "arrivals": self.law.name,
         }

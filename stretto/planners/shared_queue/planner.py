@@ -59,10 +59,11 @@ class SharedQueue:
     real workers, which are never quite on time; for exact ones there is nothing to fear: noise and margin 0.
     """
 
-    slack_steps: int = 100
+    slack_steps: int = 50
     max_late: float = 0.001
     noise: float = 0.1
     margin: float = 0.1
+    caution: float = 0.0
     gamma_shape: float = 1.0
     queries: int = 50_000
     prior: float = 3.0  # queries that the measured load is worth against what the queue shows; 0: it is all there is
@@ -86,6 +87,7 @@ class SharedQueue:
             max_late=self.max_late,
             noise=self.noise,
             margin=self.margin,
+            caution=self.caution,
             queries=self.queries,
             law=law_of_shape(self.gamma_shape),
         )
@@ -94,6 +96,10 @@ class SharedQueue:
     def make(self) -> MakePolicy:
         """How one is computed, for a library of them."""
         return partial(make_policy, trial=self.trial)
+
+    @property
+    def _can_make(self) -> bool:
+        return self.trial is not None or self.caution > 0
 
     @property
     def uses_stored(self) -> bool:
@@ -192,10 +198,10 @@ class SharedQueue:
         if covering is not None and (wanted <= library.complete_to or covering.load <= least * RUNG * (1 + 1e-9)):
             return covering
         rung = RUNG ** math.ceil(math.log(least, RUNG) - 1e-9)
-        if self.trial is not None and self.policies is None:
+        if self._can_make and self.policies is None:
             # A stated load is taken as it is; measured ones waver, and share a rung.
             return self._policies.made(task, rung if library.policies else wanted)
-        if self.trial is not None and load > 0:  # what nobody asks for can wait
+        if self._can_make and load > 0:  # what nobody asks for can wait
             self._policies.ask(task, rung)
         return covering if covering is not None and covering.load <= wanted * STAND_IN else None
 

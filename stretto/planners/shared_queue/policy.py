@@ -21,7 +21,7 @@ from stretto.planners.parts.fronts import undominated
 from stretto.planners.parts.policy import Expectation, Policy
 from stretto.planners.parts.task import Task
 from stretto.planners.ports import Seen, Trial, TrialConditions
-from stretto.planners.shared_queue.line import LOST
+from stretto.planners.shared_queue.line import GIVE_UP
 from stretto.planners.shared_queue.options import Options
 from stretto.planners.shared_queue.process import process_of
 from stretto.planners.shared_queue.solve import Solution, solve
@@ -54,6 +54,8 @@ class _Candidate:
 
 def make_policy(task: Task, options: Options, load: float, *, trial: Trial | None) -> Policy:
     """The policy for a load in queries/s over the task's workers."""
+    if options.caution > 0:
+        return _solved(task, options, load)
     if trial is None:
         raise StrettoError("a policy of the shared queue is chosen by trial, and there is nothing to try it with")
     considered = undominated(task)
@@ -62,14 +64,14 @@ def make_policy(task: Task, options: Options, load: float, *, trial: Trial | Non
     candidates = [first]
     if not first.keeps(options.max_late) and load < HOPEFUL * task.capacity():
         low, high = 0.0, MOST_RISE
-        candidates.append(attempt.at(high, first.solution))
+        candidates.append(attempt.at(high))
         for _ in range(RISE_STEPS if candidates[-1].keeps(options.max_late) else 1):
-            middle = attempt.at((low + high) / 2, candidates[-1].solution)
+            middle = attempt.at((low + high) / 2)
             candidates.append(middle)
             low, high = (low, middle.rise) if middle.keeps(options.max_late) else (middle.rise, high)
     kept = [candidate for candidate in candidates if candidate.keeps(options.max_late)]
     best = max(kept or candidates, key=lambda candidate: candidate.seen.correct)
-    slack_ns = (np.arange(options.slack_steps + 1) * attempt.step_ns).astype(np.int64)
+    slack_ns = (np.arange(options.slack_steps + 1) * _step_ns(task, options)).astype(np.int64)
     expected = expectation_of(best.seen)
     lost = max(0.0, 1.0 - task.capacity() / load)  # whatever is done; a trial may be too short to show it
     if expected.late < lost:
@@ -77,6 +79,40 @@ def make_policy(task: Task, options: Options, load: float, *, trial: Trial | Non
     places = np.asarray(considered, np.int32)
     variant = np.where(best.variant < 0, best.variant, places[best.variant]).astype(np.int32)
     return Policy(load, slack_ns, variant, best.batch, expected)
+
+
+def _solved(task: Task, options: Options, load: float) -> Policy:
+    """Without a trial: who asks for a caution has tried it, or will. Expected is what the process gains."""
+    considered = undominated(task)
+    solution, variant, batch = _table(task.only(considered), options, load, options.caution)
+    places = np.asarray(considered, np.int32)
+    slack_ns = (np.arange(options.slack_steps + 1) * _step_ns(task, options)).astype(np.int64)
+    gained = solution.gain / (load * options.caution * task.slo_ns / 1e9 / options.slack_steps)
+    expected = Expectation(gained, 0.0, gained, 0.0)
+    return Policy(load, slack_ns, np.where(variant < 0, variant, places[variant]).astype(np.int32), batch, expected)
+
+
+def _step_ns(task: Task, options: Options) -> int:
+    return max(1, task.slo_ns // options.slack_steps)
+
+
+def _table(
+    task: Task, options: Options, load: float, caution: float
+) -> tuple[Solution, NDArray[np.int32], NDArray[np.int32]]:
+    """Solved for a load that is taken for `caution` times as much."""
+    process = process_of(
+        task,
+        options.law,
+        load * caution,
+        float(task.workers),
+        options.slack_steps,
+        noise=options.noise,
+        margin=options.margin,
+        impatience=IMPATIENCE,
+        queue_load=load,
+    )
+    solution = solve(process)
+    return solution, *table_of(task, solution, process.variant, process.batch)
 
 
 def expectation_of(seen: Seen) -> Expectation:
@@ -100,32 +136,15 @@ class _Attempt:
         return self.task.deployment()
 
     @property
-    def step_ns(self) -> int:
-        return max(1, self.task.slo_ns // self.options.slack_steps)
-
-    @property
     def conditions(self) -> TrialConditions:
         options, within_slo = self.options, self.load * self.task.slo_ns / 1e9
         queries = min(max(options.queries, math.ceil(LEAST_SLOS * within_slo)), max(MOST_QUERIES, options.queries))
         return TrialConditions(self.load, options.law, options.noise, queries, options.seed)
 
-    def at(self, rise: float, near: Solution | None = None) -> _Candidate:
-        """`near` is the solution for another rise, to start from."""
-        options = self.options
-        process = process_of(
-            self.task,
-            options.law,
-            self.load * (1.0 + rise),
-            float(self.task.workers),
-            options.slack_steps,
-            noise=options.noise,
-            margin=options.margin,
-            impatience=IMPATIENCE,
-            queue_load=self.load,
-        )
-        solution = solve(process, options.tolerance, near)
-        variant, batch = table_of(self.task, solution, process.variant, process.batch)
-        plan = by_application((trial_lane(self.task, Table(self.step_ns, variant, batch)),))
+    def at(self, rise: float) -> _Candidate:
+        solution, variant, batch = _table(self.task, self.options, self.load, 1.0 + rise)
+        table = Table(_step_ns(self.task, self.options), variant, batch)
+        plan = by_application((trial_lane(self.task, table),))
         return _Candidate(rise, solution, variant, batch, self.trial(self.deployment, plan, self.conditions))
 
 
@@ -141,7 +160,7 @@ def table_of(
     """By queued and slack: the variant's place (-1: wait) and the batch. What is lost goes to the fastest, at once."""
     action = solution.action.copy()
     action[0] = action[1]
-    lost = action == LOST
+    lost = action == GIVE_UP
     variant = np.where(lost, task.fastest(1), variants[action])
     batch = np.where(lost, task.max_batch, np.maximum(batches[action], 1))
     return np.ascontiguousarray(variant, dtype=np.int32), np.ascontiguousarray(batch, dtype=np.int32)

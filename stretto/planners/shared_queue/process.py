@@ -30,6 +30,7 @@ FAST_ENOUGH = 1e-3  # a chance of being in time below this is none
 SURE = 0.9999  # and one above this is certainty
 UNLIKELY = 1e-7
 MOST_ARRIVALS = 1e7
+MEMORY = 1000.0  # SLOs
 COUNT_STEP = 0.5  # of a standard deviation
 WAIT = -1
 
@@ -49,6 +50,7 @@ class Process:
     on_time: NDArray[np.float64]  # [action, column]: the chance that a query of this slack is in time
     joining: NDArray[np.int64]  # [action, place]: how many may come meanwhile, -1 behind the last
     chance: NDArray[np.float64]  # [action, place]: and with what chance
+    lasting: NDArray[np.float64]  # by action: what of the queue's worth counts after it
     running: NDArray[np.float64]  # by action: what the time in its batch costs the queries that it takes
     holding: float  # what a step of waiting costs a query
     least: int  # the first column from which a single query can be answered
@@ -56,8 +58,8 @@ class Process:
     @property
     def actions(self) -> tuple[object, ...]:
         """As the compiled loops take them."""
-        fields = (self.batch, self.blocks, self.accuracy, self.on_time, self.joining, self.chance, self.running)
-        return (*fields, self.holding)
+        fields = (self.batch, self.blocks, self.accuracy, self.on_time, self.joining, self.chance)
+        return (*fields, self.lasting, self.running, self.holding)
 
 
 def process_of(
@@ -70,12 +72,15 @@ def process_of(
     *,
     margin: float = 0.0,
     impatience: float = 0.0,
+    memory: float = MEMORY,
     queue_load: float | None = None,
 ) -> Process:
     """`workers` may be a fraction of the pool. `queue_load`: the longest queue told apart is that for this load.
 
     `margin` is a share of the slack that no batch may use. `impatience` is what an answer at the end of the SLO is
-    worth less than one at once: of actions that are as good otherwise, the quicker one is taken.
+    worth less than one at once: of actions that are as good otherwise, the quicker one is taken. What is decided counts
+    for `memory` SLOs, then the queue is as if it were new: a load does not last for ever, and where a policy lets a
+    long queue grow without end its values would be without end too.
     """
     step_s = task.slo_ns / 1e9 / steps
     rate = load * step_s
@@ -96,7 +101,8 @@ def process_of(
     least = int(np.argmax(possible)) if possible.any() else steps
     return Process(
         steps, max_queue, rate, variant.astype(np.int64), batch.astype(np.int64), latency, blocks, accuracy,
-        on_time, joining, chance, impatience / steps * batch * latency, impatience / steps, least,
+        on_time, joining, chance, np.exp(-blocks / (memory * steps)),
+        impatience / steps * batch * latency, impatience / steps, least,
     )  # fmt: skip
 
 

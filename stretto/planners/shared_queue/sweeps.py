@@ -23,32 +23,26 @@ def in_time_of(n: Any, slack: Any, b: Any, steps: Any, on_time: Any) -> Any:
     if b == 1:
         return first
     age = steps - slack
-    own = steps - age * (1.0 - 0.5 * (b - 1) / n)
-    low = min(int(own), steps - 1)
-    middle = on_time[low] + (own - low) * (on_time[low + 1] - on_time[low])
-    own = steps - age * (1.0 - (b - 1) / n)
-    low = min(int(own), steps - 1)
-    last = on_time[low] + (own - low) * (on_time[low + 1] - on_time[low])
+    later = steps - age * (1.0 - 0.5 * (b - 1) / n)
+    low = min(int(later), steps - 1)
+    middle = on_time[low] + (later - low) * (on_time[low + 1] - on_time[low])
+    later = steps - age * (1.0 - (b - 1) / n)
+    low = min(int(later), steps - 1)
+    last = on_time[low] + (later - low) * (on_time[low + 1] - on_time[low])
     return first + last + (b - 2) * (first + 4.0 * middle + last) / 6.0
 
 
 @compiled
-def choose(
-    h: Any,
-    gain: Any,
-    rate: Any,
-    least: Any,
-    slack: Any,
-    chosen: Any,
-    by_pace: Any,
-    actions: Any,
-) -> None:
+def choose(h: Any, gain: Any, rate: Any, least: Any, slack: Any, chosen: Any, by_pace: Any, actions: Any) -> None:
     """The best action for each n; `by_pace`: that which takes most queries per time."""
-    batch, blocks, accuracy, on_time, joining, chances, running, holding = actions
+    batch, blocks, accuracy, on_time, joining, chances, lasting, running, holding = actions
     steps = on_time.shape[1] - 1
     most = len(h) - 1
     for n in range(1, most + 1):
         best = -1e300
+        chosen[n] = -1
+        if not by_pace:
+            best = h[n - 1] if n > 1 else h[1] - gain / rate  # the head is given up
         for a in range(len(batch)):
             b = batch[a]
             if b > n or (b > 0 and on_time[a, int(slack[n])] <= 1e-3) or (b == 0 and slack[n] < least + 1.0):
@@ -66,33 +60,33 @@ def choose(
                     if n - b + k == 0:
                         value += chances[a, place] * (h[1] - gain / rate)
                     else:
-                        value += chances[a, place] * h[min(n - b + k, most)]
+                        value += chances[a, place] * lasting[a] * h[min(n - b + k, most)]
             if value > best + 1e-12:
                 best = value
                 chosen[n] = a
-        if best <= -1e299:
-            chosen[n] = -1
 
 
 @compiled
-def transitions(
-    rate: Any,
-    slack: Any,
-    chosen: Any,
-    actions: Any,
-) -> Any:
-    """P, reward and time of a policy. A lost head goes in no time; an empty pool waits for the next query."""
-    batch, blocks, accuracy, on_time, joining, chances, running, holding = actions
+def transitions(rate: Any, slack: Any, chosen: Any, actions: Any, down: Any, up: Any) -> Any:
+    """(I − P) of a policy for n ≥ 2 in diagonals, its row of n = 1, reward and time.
+
+    What leads to n = 1 ends there. A head that is given up goes in no time; an empty pool waits for the next query.
+    """
+    batch, blocks, accuracy, on_time, joining, chances, lasting, running, holding = actions
     steps = on_time.shape[1] - 1
     most = len(chosen) - 1
-    matrix = np.zeros((most + 1, most + 1))
+    bands = np.zeros((down + up + 1, most - 1))
+    bands[up] = 1.0
+    to_one = np.zeros(most + 1)
     reward = np.zeros(most + 1)
     time = np.zeros(most + 1)
     for n in range(1, most + 1):
         a = chosen[n]
         if a < 0:
-            matrix[n, max(n - 1, 1)] = 1.0
-            time[n] = 1.0 / rate if n == 1 else 0.0
+            if n == 1:
+                time[n] = 1.0 / rate
+            elif n > 2:
+                bands[up + 1, n - 3] -= 1.0
             continue
         b = batch[a]
         time[n] = blocks[a]
@@ -106,84 +100,44 @@ def transitions(
             to = n - b + k
             if to == 0:
                 time[n] += chances[a, place] / rate
-                to = 1
-            matrix[n, min(to, most)] += chances[a, place]
-    return matrix, reward, time
+            elif to > 1:
+                to = min(to, most)
+                if n == 1:
+                    to_one[to] += lasting[a] * chances[a, place]
+                else:
+                    bands[up + n - to, to - 2] -= lasting[a] * chances[a, place]
+    return bands, to_one, reward, time
 
 
 @compiled
-def improve(
-    h: Any,
-    action: Any,
-    gain: Any,
-    rate: Any,
-    least: Any,
-    actions: Any,
-) -> Any:
-    """One sweep over all actions: h becomes its best value over that of (1, all slack), which is returned."""
-    batch, blocks, accuracy, on_time, joining, chances, running, holding = actions
-    rows, columns = h.shape
+def look_ahead(h: Any, gain: Any, rate: Any, least: Any, actions: Any, action: Any) -> None:
+    """The best action by queued and slack, where what follows is worth what the line says."""
+    batch, blocks, accuracy, on_time, joining, chances, lasting, running, holding = actions
+    rows, columns = action.shape
     steps = columns - 1
     most = rows - 1
-    empty = h[1, steps] - gain / rate
-    best = np.full((rows, columns), -1e300)
-    ahead = np.empty((rows, columns))
+    best = np.empty((rows, columns))
+    for n in range(1, rows):
+        best[n] = h[n - 1] if n > 1 else h[1] - gain / rate
+        action[n] = -1
     for a in range(len(batch)):
         b = batch[a]
-        tau = blocks[a]
-        # ahead[r, j]: r are left, so many join them; the slack has not gone down yet
-        for r in range(1, rows - b):
-            for j in range(columns):
-                ahead[r, j] = 0.0
-            for place in range(joining.shape[1]):
-                if joining[a, place] < 0:
-                    break
-                chance = chances[a, place]
-                after = h[min(r + joining[a, place], most)]
-                for j in range(columns):
-                    ahead[r, j] += chance * after[j]
-        none_left = 0.0
-        for place in range(joining.shape[1]):
-            k = joining[a, place]
-            if k < 0:
-                break
-            if k == 0:
-                none_left += chances[a, place] * empty
-                continue
-            slack = max(steps - tau * k / (k + 1.0), 0.0)
-            low = min(int(slack), steps - 1)
-            after = h[min(k, most)]
-            none_left += chances[a, place] * (after[low] + (slack - low) * (after[low + 1] - after[low]))
         for n in range(max(b, 1), rows):
-            left = n - b
+            after = -(gain + holding * (n - b)) * blocks[a] - running[a]
+            for place in range(joining.shape[1]):
+                k = joining[a, place]
+                if k < 0:
+                    break
+                if n - b + k > 0:
+                    after += chances[a, place] * lasting[a] * h[min(n - b + k, most)]
+                else:
+                    after += chances[a, place] * (h[1] - gain / rate)
             for j in range(least + 1 if b == 0 else least, columns):
                 if b > 0 and on_time[a, j] <= 1e-3:
                     continue
-                if left == 0:
-                    value = none_left
-                else:
-                    slack = max(steps - (steps - j) * (left / n) - tau, 0.0)
-                    low = min(int(slack), steps - 1)
-                    value = ahead[left, low] + (slack - low) * (ahead[left, low + 1] - ahead[left, low])
-                value -= (gain + holding * left) * tau + running[a]
+                value = after
                 if b > 0:
                     value += accuracy[a] * in_time_of(n, float(j), b, steps, on_time[a])
-                if value > best[n, j]:
+                if value > best[n, j] + 1e-12:
                     best[n, j] = value
                     action[n, j] = a
-    for n in range(1, rows):
-        for j in range(columns):
-            if best[n, j] <= -1e299:
-                action[n, j] = -1
-                if n == 1:
-                    best[n, j] = empty
-                else:
-                    slack = steps - (steps - j) * ((n - 1.0) / n)
-                    low = min(int(slack), steps - 1)
-                    best[n, j] = best[n - 1, low] + (slack - low) * (best[n - 1, low + 1] - best[n - 1, low])
-    reference = best[1, steps]
-    rise = reference - h[1, steps]
-    for n in range(1, rows):
-        for j in range(columns):
-            h[n, j] = best[n, j] - reference
-    return rise

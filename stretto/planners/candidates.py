@@ -1,0 +1,88 @@
+"""Candidates: what might be served. Any planner with any options, and every fixed variant.
+
+Each planner says in the registry whether it is worth trying, and which values of its options are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import product
+
+from stretto.core.deployment import Deployment
+from stretto.core.view import Planner
+from stretto.planners.ports import Ports
+from stretto.planners.registry import ENTRIES, Entry, OptionValue, planner_entry
+
+MOST_VARIANTS = 12  # of an application that are tried alone
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A planner with options, by name; `variants` by application where it is to have one variant for each."""
+
+    planner: str
+    options: tuple[tuple[str, OptionValue], ...] = ()
+    variants: tuple[tuple[str, str], ...] = ()
+
+    def make(self, ports: Ports | None = None) -> Planner:
+        """A planner of its own, with nothing remembered."""
+        return planner_entry(self.planner).make(dict(self.options), dict(self.variants), ports)
+
+    @property
+    def rough(self) -> Candidate:
+        """The same with what makes its plans quicker."""
+        rough = ((option.name, option.rough) for option in planner_entry(self.planner).options)
+        return replace(self, options=(*self.options, *((name, value) for name, value in rough if value is not None)))
+
+    def with_option(self, name: str, value: OptionValue) -> Candidate:
+        return replace(self, options=tuple((key, value if key == name else other) for key, other in self.options))
+
+    def __str__(self) -> str:
+        words = [f"{name} {value:g}" for name, value in self.options]
+        words += [variant for _, variant in self.variants]
+        return f"{self.planner} ({', '.join(words)})" if words else self.planner
+
+
+def candidates_for(deployment: Deployment, *, dear: bool = False) -> tuple[Candidate, ...]:
+    """All that is worth trying for a deployment; `dear`: those whose plans take long to make, and only those."""
+    has_choice = any(len(application.variants) > 1 for application in deployment.applications)
+    tried = ("where it may gain",) if dear else ("always",) if has_choice else ("always", "with one variant each")
+    found: list[Candidate] = []
+    for entry in ENTRIES:
+        if entry.tried in tried and (has_choice or not entry.chooses_variants):
+            alone = list(_alone(deployment)) if has_choice and not entry.chooses_variants else [()]
+            found += [Candidate(entry.name, options, variants) for options in _options(entry) for variants in alone]
+    return tuple(found)
+
+
+def _options(entry: Entry) -> Iterator[tuple[tuple[str, OptionValue], ...]]:
+    tried = [option for option in entry.options if option.tries]
+    for values in product(*(option.tries for option in tried)):
+        yield tuple((option.name, value) for option, value in zip(tried, values, strict=True))
+
+
+def _alone(deployment: Deployment) -> Iterator[tuple[tuple[str, str], ...]]:
+    """One variant for each application, of like rank: from the least accurate of all to the most accurate."""
+    ladders = [
+        sorted(application.variants, key=lambda variant: variant.accuracy)[-MOST_VARIANTS:]
+        for application in deployment.applications
+    ]
+    longest = max(map(len, ladders))
+    for rank in range(longest):
+        yield tuple(
+            (application.name, ladder[rank * len(ladder) // longest].name)
+            for application, ladder in zip(deployment.applications, ladders, strict=True)
+        )
+
+
+def neighbours(candidate: Candidate) -> tuple[Candidate, ...]:
+    """The same planner with one of its options halfway to the next value that is tried."""
+    tries = {option.name: option.tries for option in planner_entry(candidate.planner).options if option.tries}
+    found = []
+    for name, value in candidate.options:
+        others = sorted(tries[name])
+        below = max((other for other in others if other < value), default=None)
+        above = min((other for other in others if other > value), default=None)
+        found += [candidate.with_option(name, (value + other) / 2) for other in (below, above) if other is not None]
+    return tuple(found)

@@ -1,0 +1,178 @@
+"""The judge: candidates tried in the simulator, on the same arrivals, under measured conditions; the best one wins.
+
+Successive halving: all candidates on a short stretch, the better ones on a longer one, the best few on several. The
+winner is refined: its neighbours among the options are tried too. What is promised comes from the last round, whose
+seeds no earlier round has used.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+from typing import Protocol
+
+from stretto.core.conditions import Conditions
+from stretto.core.deployment import Deployment
+from stretto.core.errors import StrettoError
+from stretto.core.plan import Delays, Plan
+from stretto.planners.candidates import Candidate, candidates_for, neighbours
+from stretto.planners.ports import Promise, Verdict
+from stretto.planning.session import Session
+from stretto.sim.arrivals import Source
+from stretto.sim.bounds import fluid_accuracy
+from stretto.sim.service import Service
+from stretto.sim.simulator import MAX_SECONDS, simulate
+
+LATE_PRICE = 0.2  # of accuracy, for each share of queries that is not answered on time beyond what may be
+MOST_LATE = 0.005
+LEAST_SLOS = 25  # that a trial spans
+WARM_SLOS = 3
+FIRST_QUERIES, SECOND_QUERIES, LAST_QUERIES = 4_000, 16_000, 24_000
+SECOND, LAST = 12, 4  # candidates in those rounds
+SATISFIED = 0.003  # of accuracy, below the bound
+LAST_SEEDS = 6
+HIGHER = 1.06  # a plan serves until the load has risen by so much
+HIGHER_WEIGHT = 0.25
+
+
+class Conditional(Protocol):
+    """What candidates are tried under: a Setting, or a scenario."""
+
+    @property
+    def delays(self) -> Delays: ...
+
+    def source(self, factor: float) -> Source:
+        """Arrivals of the setting's shape at so many times its rates."""
+        ...
+
+    def service(self) -> Service: ...
+
+
+@dataclass(frozen=True)
+class _Score:
+    value: float
+    correct: float
+    late: float
+
+
+class _Court:
+    """One case: a deployment at one load."""
+
+    def __init__(self, deployment: Deployment, setting: Conditional, factor: float, rates: tuple[float, ...]):
+        self.deployment, self.setting, self.factor, self.rates = deployment, setting, factor, rates
+        self.longest_s = max(application.slo_ns for application in deployment.applications) / 1e9
+        self._plans: dict[Candidate, Plan | None] = {}
+        self.plan_cpu_s = 0.0
+        self.is_rough = True
+        self.tried = 0
+
+    def plan(self, candidate: Candidate) -> Plan | None:
+        """What the candidate would have served at this load; None where it cannot plan for it."""
+        if candidate not in self._plans:
+            began = time.process_time()
+            try:
+                session = Session((candidate.rough if self.is_rough else candidate).make())
+                conditions = Conditions(delays=self.setting.delays)
+                self._plans[candidate] = session.first(self.deployment, 0, conditions, expected_rates=self.rates).plan
+            except StrettoError:
+                self._plans[candidate] = None
+            self.plan_cpu_s += time.process_time() - began
+        return self._plans[candidate]
+
+    def whole(self) -> None:
+        """From now on plans are as they would be served."""
+        self.tried += len(self._plans)
+        self.is_rough = False
+        self._plans.clear()
+
+    def score(self, candidate: Candidate, queries: int, seed: int, factor: float = 1.0) -> _Score:
+        plan = self.plan(candidate)
+        if plan is None:
+            return _Score(-math.inf, 0.0, 1.0)
+        rate = max(sum(self.rates), 1e-9)
+        seconds = min(max(queries / rate, LEAST_SLOS * self.longest_s), 0.9 * MAX_SECONDS)
+        summary = simulate(
+            self.deployment,
+            lambda view: plan,
+            self.setting.source(self.factor * factor),
+            seconds=seconds,
+            warmup_s=min(WARM_SLOS * self.longest_s, 0.2 * seconds),
+            seed=seed,
+            service=self.setting.service(),
+            expected_rates=self.rates,
+        ).summary
+        late = 1.0 - summary.on_time_rate
+        value = summary.correct_on_time - LATE_PRICE * max(0.0, late - MOST_LATE)
+        return _Score(value, summary.correct_on_time, late)
+
+    def may_gain(self, candidate: Candidate) -> bool:
+        """Whether the best that is known leaves anything to be had below the fluid bound."""
+        bound = fluid_accuracy(self.deployment, self.rates).correct_share
+        return self.score(candidate, SECOND_QUERIES, 0).correct < bound - SATISFIED
+
+    def ranked(self, candidates: Sequence[Candidate], queries: int, seed: int) -> list[Candidate]:
+        """The best first; who cannot plan is left out."""
+
+        def value(candidate: Candidate) -> float:
+            at_load = self.score(candidate, queries, seed).value
+            if at_load == -math.inf:
+                return at_load
+            above = self.score(candidate, max(queries // 2, 1), seed, HIGHER).value
+            return (1 - HIGHER_WEIGHT) * at_load + HIGHER_WEIGHT * above
+
+        values = {candidate: value(candidate) for candidate in dict.fromkeys(candidates)}
+        able = [candidate for candidate in values if values[candidate] > -math.inf]
+        return sorted(able, key=lambda candidate: -values[candidate])
+
+
+def judge(
+    deployment: Deployment,
+    setting: Conditional,
+    rates: tuple[float, ...],
+    *,
+    factor: float = 1.0,
+    candidates: Sequence[Candidate] | None = None,
+    seed: int = 1,
+    progress: Callable[[float], None] | None = None,
+) -> Verdict:
+    """The best candidate for these rates, which are `factor` times the setting's."""
+    began = time.process_time()
+    case = _Court(deployment, setting, factor, rates)
+    tell = progress or (lambda share: None)
+    entered = candidates_for(deployment) if candidates is None else tuple(candidates)
+    better = case.ranked(entered, FIRST_QUERIES, seed)[:SECOND]
+    tell(0.4)
+    best = case.ranked(better, SECOND_QUERIES, seed + 1)[:LAST]
+    tell(0.6)
+    close = [near for candidate in best[:2] for near in neighbours(candidate)]
+    case.whole()
+    if candidates is None and (not best or case.may_gain(best[0])):
+        close += candidates_for(deployment, dear=True)
+    best = case.ranked([*best, *close], SECOND_QUERIES, seed + 2)[:LAST]
+    if not best:
+        raise StrettoError("no candidate can plan for these applications at this load")
+    tell(0.8)
+    scores = {
+        candidate: [case.score(candidate, LAST_QUERIES, seed + 3 + number) for number in range(LAST_SEEDS)]
+        for candidate in best
+    }
+    final = sorted(best, key=lambda candidate: -fmean(score.value for score in scores[candidate]))
+    winner, runner_up = final[0], final[min(1, len(final) - 1)]
+    ahead = [a.value - b.value for a, b in zip(scores[winner], scores[runner_up], strict=True)]
+    correct, late = ([getattr(score, name) for score in scores[winner]] for name in ("correct", "late"))
+    root = math.sqrt(LAST_SEEDS)
+    tell(1.0)
+    return Verdict(
+        rates,
+        winner,
+        Promise(fmean(correct), fmean(late), stdev(correct) / root, stdev(late) / root),
+        runner_up,
+        fmean(ahead),
+        stdev(ahead) / root,
+        case.tried + len(case._plans),
+        time.process_time() - began,
+        case.plan_cpu_s,
+    )

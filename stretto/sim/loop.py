@@ -35,6 +35,7 @@ from stretto.dispatch.records import (
     workers,
 )
 from stretto.sim.arrivals import ARRIVAL
+from stretto.sim.residuals import BUCKETS as BATCH_BUCKETS
 from stretto.sim.service import Draw
 from stretto.sim.tally import BUCKETS, TALLIES, bucket_of
 
@@ -68,7 +69,7 @@ RECORD = np.dtype(
     align=True,
 )
 
-_ARRAYS = ("arrivals", "records", "heap", "place", "finish", "service", "parameters", *TALLIES)
+_ARRAYS = ("arrivals", "records", "heap", "place", "finish", "service", "parameters", "laws", *TALLIES)
 
 SIMULATION = np.dtype(
     [(f"{name}_at", "u8") for name in _ARRAYS]
@@ -122,6 +123,17 @@ def between_quantiles(m: Any, first: int, size: int) -> float:
 
 
 @compiled
+def measured_ratio(m: Any, first: int, count: int) -> float:
+    """Inverse of the sorted sample's distribution, linear between its values; its mean is the sample's."""
+    ratios = float64s(m.parameters_at, m.parameters_count)
+    place = min(max(uniform(m) * count - 0.5, 0.0), float(count - 1))
+    below = min(int(place), count - 1)
+    above = min(below + 1, count - 1)
+    low = ratios[first + below]
+    return low + (ratios[first + above] - low) * (place - below)
+
+
+@compiled
 def service_ns(m: Any, row: int, size: int) -> int:
     first = row * QUANTILES * m.stride
     if m.draw == Draw.QUANTILES:
@@ -129,6 +141,13 @@ def service_ns(m: Any, row: int, size: int) -> int:
     base = int64s(m.service_at, m.service_count)[first + m.base * m.stride + size]
     if m.draw == Draw.NONE:
         return base
+    if m.draw == Draw.MEASURED:
+        bucket = math.frexp(float(size))[1] - 1  # the whole part of the binary logarithm
+        law = 2 * (row * BATCH_BUCKETS + bucket)
+        laws = int64s(m.laws_at, m.laws_count)
+        if laws[law + 1] == 0:
+            return max(1, int(between_quantiles(m, first, size)))
+        return max(1, int(base * measured_ratio(m, laws[law], laws[law + 1])))
     parameters = float64s(m.parameters_at, m.parameters_count)
     if m.draw == Draw.LOGNORMAL:
         sigma = parameters[0]

@@ -2,8 +2,9 @@
 
 A residual is the time of one run over the profile's mean for its batch. Runs are kept apart by variant, kind of worker
 and bucket of batch sizes (1, 2–3, 4–7, …), because small batches spread more than large ones. A bucket with few runs
-borrows all runs of its variant on that kind; a variant that was never run borrows those of its kind, so that nobody
-looks fast only because nobody tried it; where nothing ran at all, the profile's own quantiles are drawn.
+borrows all runs of its variant on that kind; a variant with few runs borrows all runs on its kind, so that nobody looks
+fast because nobody tried it, or slow because its one run was its first; where nothing ran at all, the profile's own
+quantiles are drawn.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from stretto.core.errors import StrettoError
 from stretto.core.profile import MAX_BATCH_LIMIT
 
 BUCKETS = MAX_BATCH_LIMIT.bit_length()
-FEWEST = 30  # runs of a bucket that speak for themselves
+FEWEST = 30  # runs that speak for themselves
 MOST_POOLED = 4096  # runs that a pool keeps, evenly chosen
 RATIOS = (1e-4, 1e4)
 
@@ -73,8 +74,8 @@ class Measured:
     def laid_out(self, deployment: Deployment) -> tuple[NDArray[np.int64], Floats]:
         """(laws, ratios) for the compiled loop: laws[row, bucket] = (first, count) into the ratios; count 0: none."""
         by_kind: dict[str, list[Floats]] = {}
-        for (_, kind), residuals in self.residuals.items():
-            by_kind.setdefault(kind, []).append(residuals.pooled)
+        for (_, kind), measured in self.residuals.items():
+            by_kind.setdefault(kind, []).append(measured.pooled)
         borrowed = {kind: pool(samples) for kind, samples in by_kind.items()}
         laws = np.zeros((len(deployment.variants) * len(deployment.kinds), BUCKETS, 2), dtype=np.int64)
         parts: list[Floats] = []
@@ -82,9 +83,10 @@ class Measured:
         filled = 0
         for variant in range(len(deployment.variants)):
             for place, kind in enumerate(deployment.kinds):
-                residuals_here = self.residuals.get((deployment.variant_label(variant), kind))
+                residuals = self.residuals.get((deployment.variant_label(variant), kind))
+                speaks = residuals is not None and residuals.runs >= FEWEST
                 for bucket in range(BUCKETS):
-                    sample = borrowed.get(kind) if residuals_here is None else residuals_here.of_bucket(bucket)
+                    sample = residuals.of_bucket(bucket) if residuals and speaks else borrowed.get(kind)
                     if sample is None:
                         continue
                     if id(sample) not in places:

@@ -172,9 +172,12 @@ def test_one_measured_run_is_always_repeated_and_seeds_are_kept() -> None:
     assert service_times_ns(law, 50, seed=4).tolist() != service_times_ns(law, 50, seed=5).tolist()
 
 
-def test_a_variant_that_never_ran_borrows_from_its_kind_else_from_its_profile() -> None:
+def test_a_variant_that_hardly_ran_borrows_from_its_kind_else_from_its_profile() -> None:
     other = Measured({("b/other", "default"): Residuals({0: np.array([2.0])})})
     assert service_times_ns(other, 3).tolist() == [8 * NS_PER_MS] * 3
+    busy = Residuals({0: np.full(5000, 2.0)})
+    hardly_ran = Measured({("a/only", "default"): Residuals({0: np.array([40.0])}), ("b/other", "default"): busy})
+    assert np.median(service_times_ns(hardly_ran, 20)) == 8 * NS_PER_MS
     elsewhere = Measured({("a/only", "large"): Residuals({0: np.array([2.0])})})
     assert service_times_ns(elsewhere, 50).tolist() == service_times_ns(Empirical(), 50).tolist()
 

@@ -1,0 +1,1 @@
+"""Settings: measured conditions, enough to simulate them. Imports core, planners, planning and sim only."""

@@ -32,7 +32,7 @@ class Ring:
 
     def __init__(self, most: int, width: int = 1, code: str = "q") -> None:
         self.count = 0  # that ever came
-        self._most, self._width, self._code = most, width, code
+        self._most, self._width = most, width
         self._values = array(code)
 
     def add(self, *row: float) -> None:
@@ -40,7 +40,9 @@ class Ring:
             self._values.extend(row)  # type: ignore[arg-type]
         else:
             at = self.count % self._most * self._width
-            self._values[at : at + self._width] = array(self._code, row)  # type: ignore[arg-type]
+            for value in row:
+                self._values[at] = value  # type: ignore[call-overload]
+                at += 1
         self.count += 1
 
     @property

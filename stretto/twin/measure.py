@@ -93,8 +93,10 @@ def setting_from_scenario(
     drawn_s = min(seconds, SCENARIO_QUERIES / max(sum(rates), 1e-9))
     queries: list[list[NDArray[np.void]]] = [[] for _ in deployment.applications]
     for chunk in source.chunks(deployment, drawn_s, seed):
-        for number, parts in enumerate(queries):
-            parts.append(chunk[chunk["application"] == number])
+        by_application = chunk[np.argsort(chunk["application"], kind="stable")]
+        ends = np.searchsorted(by_application["application"], np.arange(len(queries)), side="right")
+        for parts, part in zip(queries, np.split(by_application, ends[:-1]), strict=True):
+            parts.append(part)
     span_ns = round(drawn_s * 1e9)
     arrivals = {
         application.name: _stretch_of_queries(np.concatenate(parts), span_ns) if parts else ArrivalStretch(0.0)

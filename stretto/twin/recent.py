@@ -16,6 +16,7 @@ from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.plan import Delays
 from stretto.core.profile import Quantile
+from stretto.sim.arrivals import MAX_DEADLINE_NS
 from stretto.sim.residuals import RATIOS, Residuals, bucket_of_batch
 from stretto.twin.setting import Setting
 from stretto.twin.stretch import MOST_CLASSES, MOST_REQUESTS, REQUEST, SHORTEST_SPAN_NS, ArrivalStretch
@@ -88,7 +89,7 @@ class Recent:
             if len(self._applications) >= MOST_NAMES:
                 return
             heard = self._applications[application] = _Application(self._most_requests)
-        heard.requests.add(now_ns, max(0, slack_ns), rows, client, priority)
+        heard.requests.add(now_ns, min(max(0, slack_ns), MAX_DEADLINE_NS), rows, client, priority)
         heard.queries += rows
 
     def classified(self, application: str, query_class: int) -> None:

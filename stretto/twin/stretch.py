@@ -99,7 +99,7 @@ def counts_in_windows(
 ) -> NDArray[np.float64]:
     """Queries in each whole window; what is left at the end is not counted."""
     windows = span_ns // window_ns
-    if windows > 100_000_000:
+    if windows > 10_000_000:
         raise StrettoError("the stretch is too long to be counted in windows so short")
     place = offsets_ns // window_ns
     inside = place < windows

@@ -67,9 +67,14 @@ class Residuals:
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """A service law: run times as measured, by (application/variant, kind of worker)."""
+    """A service law: run times as measured, by (application/variant, kind of worker).
+
+    `handoffs_ns` are times that batches took to an idle worker and back, less the delays that plans reckon with; below
+    zero where it was faster. Empty: just those delays.
+    """
 
     residuals: Mapping[tuple[str, str], Residuals]
+    handoffs_ns: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
 
     def laid_out(self, deployment: Deployment) -> tuple[NDArray[np.int64], Floats]:
         """(laws, ratios) for the compiled loop: laws[row, bucket] = (first, count) into the ratios; count 0: none."""

@@ -66,6 +66,7 @@ class ServiceArrays:
     base: int  # which quantile of the table a NONE, LOGNORMAL, RATIOS or MEASURED draw starts from
     parameters: NDArray[np.float64]
     laws: NDArray[np.int64] = field(default_factory=lambda: np.zeros(1, np.int64))  # MEASURED: Measured.laid_out
+    handoffs_ns: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))  # Measured.handoffs_ns
 
 
 def service_arrays(service: Service, deployment: Deployment, stride: int) -> ServiceArrays:
@@ -86,6 +87,6 @@ def service_arrays(service: Service, deployment: Deployment, stride: int) -> Ser
             return ServiceArrays(Draw.RATIOS, table, Quantile.MEAN, np.array(ratios))
         case Measured():
             laws, measured = service.laid_out(deployment)
-            return ServiceArrays(Draw.MEASURED, table, Quantile.MEAN, measured, laws)
+            return ServiceArrays(Draw.MEASURED, table, Quantile.MEAN, measured, laws, service.handoffs_ns)
         case Empirical():
             return ServiceArrays(Draw.QUANTILES, table, Quantile.MEAN, np.zeros(1))

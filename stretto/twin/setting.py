@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from stretto.core.errors import StrettoError
 from stretto.core.plan import Delays
 from stretto.sim.arrivals import Source
-from stretto.sim.residuals import Measured, Residuals
+from stretto.sim.residuals import FEWEST, Measured, Residuals
 from stretto.sim.service import Empirical, Service
 from stretto.twin.resample import Resampled
 from stretto.twin.stretch import ArrivalStretch
@@ -50,5 +50,10 @@ class Setting:
         return Resampled(self.arrivals, load_factor, seed)
 
     def service(self) -> Service:
-        """Run times like those measured; between the profiles' quantiles where nothing was."""
-        return Measured(self.residuals) if self.residuals else Empirical()
+        """Run times and handoffs like those measured, for a simulation with these delays; run times between the
+        profiles' quantiles where nothing was.
+        """
+        if not self.residuals:
+            return Empirical()
+        has_handoffs = len(self.handoff_ns) >= FEWEST
+        return Measured(self.residuals, self.handoff_ns - self.delays.control_ns if has_handoffs else no_times())

@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 from stretto.core.application import Application, Variant
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
-from stretto.core.plan import Eager, Fixed, Lane, by_application
+from stretto.core.plan import Delays, Eager, Fixed, Lane, by_application
 from stretto.core.profile import NS_PER_MS, NS_PER_S, LatencyProfile, Quantile
 from stretto.core.worker import Worker, workers
 from stretto.sim.arrivals import Load
 from stretto.sim.processes import Uniform
 from stretto.sim.residuals import BUCKETS, Measured, Residuals, batches_of_bucket, bucket_of_batch
 from stretto.sim.service import Deterministic, Draw, Empirical, Lognormal, Service, service_arrays
-from stretto.sim.simulator import simulate
+from stretto.sim.simulator import Simulation, simulate
 from tests.sim.handmade import Handmade, always
 
 POINTS = {
@@ -180,6 +180,26 @@ def test_a_variant_that_hardly_ran_borrows_from_its_kind_else_from_its_profile()
     assert np.median(service_times_ns(hardly_ran, 20)) == 8 * NS_PER_MS
     elsewhere = Measured({("a/only", "large"): Residuals({0: np.array([2.0])})})
     assert service_times_ns(elsewhere, 50).tolist() == service_times_ns(Empirical(), 50).tolist()
+
+
+def test_handoffs_are_drawn_for_idle_workers_only_and_are_no_part_of_the_run() -> None:
+    """The run time that corrects the profile is the worker's own, as it is live."""
+    plan = by_application((Lane("a", (0,), Fixed(0), release=Eager(1), delays=Delays(control_ns=NS_PER_MS)),))
+    law = Measured({("a/only", "default"): Residuals({0: np.ones(40)})}, np.array([-900_000, 500_000, 2_000_000]))
+    arrivals = [(0, second * NS_PER_S + behind, (second + 1) * NS_PER_S) for second in range(900) for behind in (0, 1)]
+    run = Simulation(
+        DEPLOYMENT, always(plan), Handmade(arrivals), seconds=900.0, service=law, record=True, correction=0.1
+    )
+    run.run_to(1000 * NS_PER_S)
+    queries = run.result().queries
+    assert queries is not None
+    took_ns = queries["end_ns"] - queries["arrival_ns"] // NS_PER_S * NS_PER_S
+    first, second = took_ns[::2], took_ns[1::2]
+    drawn, counts = np.unique(first - 5 * NS_PER_MS, return_counts=True)
+    assert drawn.tolist() == [-900_000, 500_000, 2_000_000] and counts.min() > 250
+    assert (second - first).min() == 4 * NS_PER_MS and (second - first).max() <= 5 * NS_PER_MS  # it waits at the worker
+    ratio = run.dispatcher.latency_ratio()[0, 0]
+    assert ratio == pytest.approx(4 / 6, rel=0.12)  # to the p95 of 6 ms that decisions rest on
 
 
 def test_every_batch_size_finds_its_bucket() -> None:

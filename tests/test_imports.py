@@ -21,6 +21,7 @@ ARROWS = {
     "planners": {"core"},
     "planning": {"core", "planners"},
     "sim": {"core", "dispatch", "planners", "planning"},
+    "twin": {"core", "planners", "planning", "sim"},
     "live": {"core", "dispatch", "planners", "planning", "backends", "config", "evidence", "repository"},
     "config": {"core"},
     "repository": {"core", "config"},
@@ -29,7 +30,7 @@ ARROWS = {
     "profiling": {"core", "backends", "config", "evidence", "repository"},
     "api": {"core", "config", "dispatch", "repository", "live", "sim"},  # sim: the ports that planners are given
     "client": {"core"},
-    "report": {"client", "core", "sim", "profiling", "repository"},
+    "report": {"client", "core", "sim", "twin", "profiling", "repository"},
 }
 
 

@@ -21,6 +21,7 @@ from stretto.live.crew import Clock, Crew, Factory
 from stretto.live.delays import DelayMeter
 from stretto.live.executor import Job, Report
 from stretto.live.generation import Generation, Served
+from stretto.live.judging import Twin
 from stretto.live.meters import Meters
 from stretto.live.recorder import Journal
 from stretto.live.requests import NoSuchVariant, Query, Request, rows_of
@@ -65,6 +66,7 @@ class Engine:
         self.on_fleet: Callable[[], None] = lambda: None  # a worker joined or left
         self.on_broken: Callable[[dict[str, str]], bool] = lambda broken: False
         self.witness: Witness | None = None  # where a planner looks at evidence
+        self.twin: Twin | None = None  # where a planner has candidates judged
         self._correction = correction
         self.journal = journal or Journal()
         self._alarm = Alarm(self.loop, self._rang)
@@ -127,6 +129,9 @@ class Engine:
         application = generation.numbers[request.application]
         demand = generation.demand_of(now_ns, application, request)
         request.arrival_ns = now_ns
+        if self.twin is not None:
+            slack_ns, client, priority = request.deadline_ns, request.client, request.priority
+            self.twin.arrived(now_ns, request.application, request.rows, slack_ns, client, priority)
         request.deadline_ns += now_ns
         dispatcher = generation.dispatcher
         last = request.queries[-1]
@@ -299,9 +304,16 @@ class Engine:
                 dispatcher.cancel(now_ns, query.ticket, Outcome.FAILED)
         run_ns = max(0, report.ended_ns - report.started_ns)
         dispatcher.finished(now_ns, job.worker, report.answers is not None, run_ns)
+        handoff_ns = now_ns - job.decided_ns - run_ns
         self.delays.ended(job.expected_ns, now_ns)
         if job.was_alone:
-            self.delays.handed_over(now_ns - job.decided_ns - run_ns)
+            self.delays.handed_over(handoff_ns)
+        if self.twin is not None and report.answers is not None:
+            kind = generation.deployment.workers[job.worker].kind
+            self.twin.ran(generation.deployment, job.variant, kind, job.count, run_ns)
+            self.twin.ended(now_ns - job.expected_ns)
+            if job.was_alone:
+                self.twin.handed_over(handoff_ns)
         if generation is not self.generation and not self.crew.is_busy(job.worker):
             self.generation.dispatcher.worker_joined(now_ns, job.worker)
             self._act(self.generation)

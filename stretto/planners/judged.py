@@ -11,14 +11,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from stretto.core.deployment import Deployment
 from stretto.core.outcome import Outcome
 from stretto.core.plan import Plan
+from stretto.core.verdict import Candidate, Verdict
 from stretto.core.view import Planner, View
-from stretto.planners.candidates import Candidate
+from stretto.planners.candidates import make
 from stretto.planners.parts.rates import rates_of
-from stretto.planners.ports import JudgePort, PolicyPort, Ports, Verdict
+from stretto.planners.parts.task import Task
+from stretto.planners.ports import JudgePort, MadePolicy, MakePolicy, PolicyPort, Ports
 
 START = Candidate("shared_queue", (("noise", 0.2), ("margin", 0.1), ("caution", 1.0)))
 RUNG = 1.12  # loads of one application that are judged apart
@@ -39,12 +42,16 @@ class Judged:
     judge: JudgePort | None = None
     policies: PolicyPort | None = None
     start: Candidate = START
+    _desk: _Desk = field(init=False, repr=False)
     _deployment: Deployment | None = field(default=None, init=False, repr=False)
     _verdicts: dict[Rungs, Verdict] = field(default_factory=dict, init=False, repr=False)
     _asked: set[Rungs] = field(default_factory=set, init=False, repr=False)
     _planners: dict[Candidate, Planner] = field(default_factory=dict, init=False, repr=False)
     _rungs: Rungs = field(default=(), init=False, repr=False)
     _seen: tuple[Rungs, int, int] = field(default=((), 0, 0), init=False, repr=False)  # rung, queries, late ones
+
+    def __post_init__(self) -> None:
+        self._desk = _Desk(self.policies)
 
     def __call__(self, view: View) -> Plan:
         if view.deployment is not self._deployment:
@@ -97,7 +104,8 @@ class Judged:
         if candidate not in self._planners:
             if len(self._planners) >= MOST_PLANNERS:
                 del self._planners[next(iter(self._planners))]
-            self._planners[candidate] = candidate.make(Ports(policies=self.policies))
+            port = None if self.policies is None else self._desk.port()
+            self._planners[candidate] = make(candidate, Ports(policies=port))
         return self._planners[candidate]
 
     def _hold_to_promise(self, view: View) -> None:
@@ -121,3 +129,37 @@ class Judged:
                 verdict, candidate=verdict.runner_up, runner_up=verdict.candidate, promise=promise
             )
             self._asked.discard(self._rungs)
+
+
+class _Desk:
+    """One port for several planners: each is given the policies that it asked for, known by their options."""
+
+    def __init__(self, port: PolicyPort | None) -> None:
+        self._port = port
+        self._made: dict[Any, list[MadePolicy]] = {}
+
+    def port(self) -> PolicyPort:
+        return _Counter(self)
+
+    def ask(self, task: Task, options: Any, load: float, make: MakePolicy) -> None:
+        assert self._port is not None
+        self._made.setdefault(options, [])
+        self._port.ask(task, options, load, make)
+
+    def take(self, options: Any) -> list[MadePolicy]:
+        for made in () if self._port is None else self._port.collect():
+            self._made.setdefault(made.options, []).append(made)
+        return self._made.pop(options, [])
+
+
+class _Counter:
+    def __init__(self, desk: _Desk) -> None:
+        self._desk = desk
+        self._options: set[Any] = set()
+
+    def ask(self, task: Task, options: Any, load: float, make: MakePolicy) -> None:
+        self._options.add(options)
+        self._desk.ask(task, options, load, make)
+
+    def collect(self) -> list[MadePolicy]:
+        return [made for options in self._options for made in self._desk.take(options)]

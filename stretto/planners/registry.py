@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
 from stretto.core.errors import StrettoError
+from stretto.core.verdict import OptionValue
 
 if TYPE_CHECKING:
     from stretto.core.view import Planner
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
 NS_PER_MS = 1_000_000
 DEFAULT_PLANNER = "shared_queue"  # of a server
-OptionValue = bool | int | float
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
-from stretto.core.plan import Delays, Eager, Lane, Late, Order, Plan, Route, RouteRule, Table
+from stretto.core.plan import Eager, Lane, Late, Order, Plan, Route, RouteRule, Table
 from stretto.core.profile import NS_PER_S, LatencyProfile, Quantile
 from stretto.core.view import View
 from stretto.core.worker import Worker
@@ -246,13 +246,16 @@ def _plan(view: View, problem: Problem, solution: Solution, placed: dict[int, in
     deployment = view.deployment
     sharing = np.bincount(list(placed.values()), minlength=len(problem.holdings))
     lanes: list[Lane] = []
+    tables: dict[int, Table] = {}  # by holding
     shares: list[list[tuple[int, float]]] = [[] for _ in deployment.applications]  # by application: lane and queries/s
     placement: list[tuple[int, ...]] = [()] * len(deployment.workers)
     for worker, chosen in sorted(placed.items()):
         holding = problem.holdings[chosen]
         placement[worker] = (holding.variant,)
         shares[holding.application].append((len(lanes), float(solution.flows[chosen] / sharing[chosen])))
-        lanes.append(_lane(deployment, worker, holding, view.delays))
+        if chosen not in tables:
+            tables[chosen] = _table(view, holding, deployment.workers[worker].kind)
+        lanes.append(_lane(deployment, worker, holding, tables[chosen]))
     routes = []
     for by_lane in shares:
         total = sum(rate for _, rate in by_lane)
@@ -267,20 +270,24 @@ def _plan(view: View, problem: Problem, solution: Solution, placed: dict[int, in
     )
 
 
-def _lane(deployment: Deployment, worker: int, holding: Holding, delays: Delays) -> Lane:
-    kind, name = deployment.workers[worker].kind, deployment.workers[worker].name
-    profile = deployment.profile(holding.variant, kind)
-    sizes = [size for size in SIZES if size <= holding.batch]
-    needs_ns = [profile.latency_ns(size, deployment.quantile) + delays.of_batch_ns(size) for size in sizes]
+def _lane(deployment: Deployment, worker: int, holding: Holding, table: Table) -> Lane:
     return Lane(
-        name=f"{deployment.variant_label(holding.variant)}@{name}",
+        name=f"{deployment.variant_label(holding.variant)}@{deployment.workers[worker].name}",
         workers=(worker,),
-        select=batching_table(holding.variant, sizes, needs_ns),
+        select=table,
         order=Order.FIRST_COME,
         release=Eager(holding.batch),
         late=Late.DROP_WHEN_DISPATCHED,
         may_load=False,
     )
+
+
+def _table(view: View, holding: Holding, kind: str) -> Table:
+    """Read at the quantile by which the dispatcher tells what is in time, with what passes around a run."""
+    profile, quantile = view.deployment.profile(holding.variant, kind), view.deployment.quantile
+    sizes = [size for size in SIZES if size <= holding.batch]
+    needs_ns = [profile.latency_ns(size, quantile) + view.delays.of_batch_ns(size) for size in sizes]
+    return batching_table(holding.variant, sizes, needs_ns)
 
 
 def batching_table(variant: int, sizes: Sequence[int], needs_ns: Sequence[int]) -> Table:

@@ -249,6 +249,23 @@ ENTRIES = (
         tried="where it may gain",
     ),
     Entry(
+        "proteus",
+        "an integer program places one variant on each worker and routes by shares, for the demand of past windows",
+        "stretto.planners.proteus",
+        "Proteus",
+        (Option("headroom", "number", "1.05", "times the demand that workers are planned for", 0.2, 10),),
+        replan_s=10.0,
+        chooses_variants=True,
+    ),
+    Entry(
+        "slackfit",
+        "the variant and batch whose latency is nearest below the slack of the most urgent query",
+        "stretto.planners.slackfit",
+        "SlackFit",
+        (Option("buckets", "integer", "32", "into which latencies within the SLO are divided", 1, 4096),),
+        chooses_variants=True,
+    ),
+    Entry(
         "jellyfish_plus",
         "the most accurate variant whose throughput covers the load, as RAMSIS compares itself with",
         "stretto.planners.jellyfish_plus",

@@ -256,6 +256,7 @@ ENTRIES = (
         (Option("headroom", "number", "1.05", "times the demand that workers are planned for", 0.2, 10),),
         replan_s=10.0,
         chooses_variants=True,
+        tried="always",
     ),
     Entry(
         "slackfit",
@@ -264,6 +265,7 @@ ENTRIES = (
         "SlackFit",
         (Option("buckets", "integer", "32", "into which latencies within the SLO are divided", 1, 4096),),
         chooses_variants=True,
+        tried="always",
     ),
     Entry(
         "jellyfish_plus",

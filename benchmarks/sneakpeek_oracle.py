@@ -1,4 +1,4 @@
-"""The exact solution of equation 3 for a few requests: what the other schedules are measured by.
+"""The exact solution of SneakPeek's equation 3 for a few requests: what the other schedules are measured by.
 
 Every order, every variant for each request, every batch of neighbours, every worker. It is the exact search with each
 request as its own group; tests compare that search with plain enumeration.

@@ -69,12 +69,7 @@ class Session:
     """`has_doors` False follows a planner's lanes as they are: published systems have no doors."""
 
     def __init__(
-        self,
-        planner: Planner,
-        *,
-        has_doors: bool = True,
-        rhythm: Rhythm | None = None,
-        looks_at_evidence: bool = False,
+        self, planner: Planner, *, has_doors: bool = True, rhythm: Rhythm | None = None, looks_at_evidence: bool = False
     ) -> None:
         self.planner = planner
         self.has_doors = has_doors

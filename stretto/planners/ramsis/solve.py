@@ -85,10 +85,7 @@ def evaluated(
 
 
 def stationary(
-    process: DecisionProcess,
-    policy: NDArray[np.int64],
-    start: int = 0,
-    guess: NDArray[np.float64] | None = None,
+    process: DecisionProcess, policy: NDArray[np.int64], start: int = 0, guess: NDArray[np.float64] | None = None
 ) -> NDArray[np.float64]:
     """Where the chain of a policy stays in the long run (section 5.1).
 

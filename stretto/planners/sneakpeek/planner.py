@@ -53,12 +53,7 @@ class SneakPeek:
             assert self._idle is not None
             return self._idle
         window = window_of(
-            self._known[1],
-            view.now_ns,
-            queries,
-            view,
-            data_aware=self.data_aware,
-            short_circuit=self.short_circuit,
+            self._known[1], view.now_ns, queries, view, data_aware=self.data_aware, short_circuit=self.short_circuit
         )
         found = schedule(window, self.options())
         tickets = [query.ticket for query in queries]

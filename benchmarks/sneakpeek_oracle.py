@@ -23,7 +23,7 @@ def optimal(window: Window) -> Schedule:
         raise StrettoError(f"an exact schedule is for 1 to {MOST_REQUESTS} requests, not {len(window)}")
     groups = [np.array([place]) for place in range(len(window))]
     evidence = evidence_worth(window)
-    batch_of, worker, variant, worth, is_best = find_best(problem_of(window, groups, evidence), -1.0, ROOM)
+    *found, is_best = find_best(problem_of(window, groups, evidence), -1.0, ROOM)
     if not is_best:
         raise StrettoError("the exact schedule of this window takes too much memory; give fewer requests")
-    return as_schedule(window, groups, batch_of, worker, variant, [], worth, is_best)
+    return as_schedule(window, groups, found, [], is_best)

@@ -20,21 +20,7 @@ from numpy.typing import NDArray
 from stretto.core.application import Application
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
-from stretto.core.plan import (
-    ByLoad,
-    Fixed,
-    Lane,
-    MostAccurate,
-    Plan,
-    Route,
-    RouteRule,
-    Select,
-    Strategies,
-    Table,
-    Tables,
-    Work,
-    Worklist,
-)
+from stretto.core.plan import Fixed, Lane, Plan, Route, RouteRule, renumbered
 from stretto.core.view import Planner, View, WaitingQuery
 
 MOST_CLASSES = 512
@@ -220,7 +206,7 @@ def real_plan(plan: Plan, deployment: Deployment, seen: Disguise) -> Plan:
                 f"planner {plan.planner or 'without a name'} deals the queries of {name} to {len(route.lanes)} lanes;"
                 " only one with a single lane for each application can be made data-aware"
             )
-    lanes = tuple(replace(lane, select=_real_select(lane.select, seen)) for lane in plan.lanes)
+    lanes = tuple(replace(lane, select=renumbered(lane.select, seen.variant.tolist())) for lane in plan.lanes)
     routes = []
     for number in range(len(deployment.applications)):
         start, kind_of = int(seen.first[number]), seen.kind_of[number]
@@ -249,31 +235,3 @@ def _shared(lane: int, used: list[int], lanes: tuple[Lane, ...]) -> int:
         if isinstance(select, Fixed) and lanes[other].select == select:
             return other
     return lane
-
-
-def _real_select(select: Select, seen: Disguise) -> Select:
-    def real(variant: int) -> int:
-        return int(seen.variant[variant])
-
-    match select:
-        case Fixed(variant):
-            return Fixed(real(variant))
-        case ByLoad(rates, variants):
-            return ByLoad(rates, tuple(real(variant) for variant in variants))
-        case Strategies(variant, margin_ns):
-            return Strategies(real(variant), margin_ns)
-        case MostAccurate(variants):
-            return MostAccurate(tuple(real(variant) for variant in variants))
-        case Table():
-            return _real_table(select, seen)
-        case Tables(tables):
-            return Tables(tuple(_real_table(table, seen) for table in tables))
-        case Worklist(works, answers):
-            return Worklist(tuple(Work(work.worker, real(work.variant), work.tickets) for work in works), answers)
-
-
-def _real_table(table: Table, seen: Disguise) -> Table:
-    numbers = np.append(seen.variant, -1).astype(np.int32)  # -1, to wait, stays
-    variant: NDArray[np.int32] = numbers[table.variant]
-    variant.setflags(write=False)
-    return replace(table, variant=variant)

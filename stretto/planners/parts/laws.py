@@ -9,7 +9,7 @@ variance of counts over long times and less over short ones.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,13 +42,8 @@ class Law(Protocol):
 class Poisson:
     """Independent arrivals."""
 
-    @property
-    def name(self) -> str:
-        return "poisson"
-
-    @property
-    def dispersion(self) -> float:
-        return 1.0
+    name: ClassVar[str] = "poisson"
+    dispersion: ClassVar[float] = 1.0
 
     def log_probability(self, counts: NDArray[np.int64], mean: NDArray[np.float64]) -> NDArray[np.float64]:
         from scipy.special import gammaln  # here, because a server that solves nothing need not load it

@@ -10,14 +10,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.core.compiled import compiled
 from stretto.core.errors import StrettoError
 from stretto.planners.parts.fronts import pareto_front, undominated
 from stretto.planners.parts.policy import Expectation, Policy
 from stretto.planners.parts.task import Task
 from stretto.planners.ramsis.leftover import partial_batches
 from stretto.planners.ramsis.options import Options
-from stretto.planners.ramsis.solve import DecisionProcess, Solution, policy_iteration
+from stretto.planners.ramsis.solve import DecisionProcess, Solution, entries_of, policy_iteration
 from stretto.planners.ramsis.states import Rows, Space, rows_of, space_of
 from stretto.planners.ramsis.streams import streams_of
 from stretto.planners.ramsis.transitions import Chunk, whole_batches
@@ -99,7 +98,8 @@ def model_of(task: Task, load: float, options: Options) -> Model:
     target = np.empty(begin[-1], dtype=np.int32)
     probability = np.empty(begin[-1])
     for chunk in chunks:
-        _place(begin, chunk.rows, chunk.counts, chunk.target, chunk.probability, target, probability)
+        _, places = entries_of(chunk.rows, begin)
+        target[places], probability[places] = chunk.target, chunk.probability
     reward, length = _rewards(task, rows, empty, options.per_decision)
     process = DecisionProcess(rows.first(space.size), begin, target, probability, reward, length)
     return Model(space, rows, process, empty)
@@ -114,23 +114,3 @@ def _rewards(
         return earned * rows.batch, rows.batch.astype(np.float64)
     # Waiting at an empty queue is a decision epoch of its own, with reward zero; it follows with the chance `empty`.
     return earned, 1.0 + empty
-
-
-@compiled
-def _place(
-    begin: NDArray[np.int64],
-    rows: NDArray[np.int64],
-    counts: NDArray[np.int64],
-    target: NDArray[np.int32],
-    probability: NDArray[np.float64],
-    all_targets: NDArray[np.int32],
-    all_probabilities: NDArray[np.float64],
-) -> None:
-    """Copy a chunk's entries to where their rows begin."""
-    read = 0
-    for i in range(len(rows)):
-        write = begin[rows[i]]
-        for k in range(counts[i]):
-            all_targets[write + k] = target[read + k]
-            all_probabilities[write + k] = probability[read + k]
-        read += counts[i]

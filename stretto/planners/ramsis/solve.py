@@ -48,10 +48,15 @@ class DecisionProcess:
 
     def chain(self, policy: NDArray[np.int64]) -> Any:
         """The transition matrix of a policy (a row number per state), as a sparse matrix."""
-        counts = self.begin[policy + 1] - self.begin[policy]
-        begin = np.concatenate([[0], np.cumsum(counts)])
-        taken = np.arange(begin[-1]) + np.repeat(self.begin[policy] - begin[:-1], counts)
+        begin, taken = entries_of(policy, self.begin)
         return csr_matrix((self.probability[taken], self.target[taken], begin), shape=(self.states, self.states))
+
+
+def entries_of(rows: NDArray[np.int64], begin: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Where the entries of each of these rows begin if only these rows are kept, and where all of them are now."""
+    counts = begin[rows + 1] - begin[rows]
+    kept = np.concatenate([[0], np.cumsum(counts)])
+    return kept, np.arange(kept[-1]) + np.repeat(begin[rows] - kept[:-1], counts)
 
 
 @compiled

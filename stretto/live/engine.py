@@ -19,12 +19,12 @@ from stretto.live.answers import answer_batch, answer_by_evidence
 from stretto.live.books import Books
 from stretto.live.crew import Clock, Crew, Factory
 from stretto.live.delays import DelayMeter
-from stretto.live.executor import Job, Report
+from stretto.live.executor import Job
 from stretto.live.generation import Generation, Served
 from stretto.live.meters import Meters
 from stretto.live.recorder import Journal
 from stretto.live.requests import NoSuchVariant, Query, Request, rows_of
-from stretto.live.shelf import NO_ANSWER, ModelSpec
+from stretto.live.shelf import NO_ANSWER, ModelSpec, Report
 from stretto.live.witness import Witness, class_of
 from stretto.planning.session import InForce, Session
 

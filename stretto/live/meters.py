@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 
-from stretto.live.executor import Report
+from stretto.live.shelf import Report
 
 # Upper edges in seconds; what is beyond the last is counted in one more bucket.
 EDGES_S = (

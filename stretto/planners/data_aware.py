@@ -122,17 +122,10 @@ def disguise(deployment: Deployment, kinds: int) -> Disguise:
                 shown.append(replace(application, name=f"{application.name[:100]}:kind-{kind}", variants=variants))
         owner += [number] * (len(shown) - first[-1])
         variant += numbers * (len(shown) - first[-1])
-    names = {deployment.applications[number].name: number for number in range(len(first))}
-    workers = tuple(
-        replace(worker, resident=_residents(worker.resident, names, shown, owner)) for worker in deployment.workers
-    )
-    return Disguise(
-        Deployment(tuple(shown), workers, deployment.quantile),
-        np.array(owner),
-        np.array(variant),
-        np.array(first),
-        tuple(kind_of),
-    )
+    pairs = [(deployment.applications[number].name, each.name) for number, each in zip(owner, shown, strict=True)]
+    workers = tuple(replace(worker, resident=_residents(worker.resident, pairs)) for worker in deployment.workers)
+    seen = Deployment(tuple(shown), workers, deployment.quantile)
+    return Disguise(seen, np.array(owner), np.array(variant), np.array(first), tuple(kind_of))
 
 
 def _recall(application: Application) -> NDArray[np.float64] | None:
@@ -143,18 +136,12 @@ def _recall(application: Application) -> NDArray[np.float64] | None:
     return np.array([model.recall for model in application.variants])
 
 
-def _residents(
-    resident: tuple[str, ...] | None, names: dict[str, int], shown: list[Application], owner: list[int]
-) -> tuple[str, ...] | None:
+def _residents(resident: tuple[str, ...] | None, pairs: list[tuple[str, str]]) -> tuple[str, ...] | None:
+    """`pairs` are names of applications, the real one and the one shown."""
     if resident is None:
         return None
     labels = [label.split("/", 1) for label in resident]
-    return tuple(
-        f"{application.name}/{variant}"
-        for name, variant in labels
-        for application, number in zip(shown, owner, strict=True)
-        if number == names[name]
-    )
+    return tuple(f"{shown}/{variant}" for name, variant in labels for real, shown in pairs if real == name)
 
 
 def alike(recall: NDArray[np.float64], kinds: int) -> NDArray[np.int64]:

@@ -110,12 +110,10 @@ def pack(
     shared: list[Node] = []
     for residue_node in sorted(residues, key=lambda node: -node.occupancy):
         merged = [_merge(sessions, memory_bytes, node, residue_node) for node in shared]
-        fitting = [(node.occupancy, place) for place, node in enumerate(merged) if node is not None]
+        fitting = {place: node for place, node in enumerate(merged) if node is not None}
         if fitting:
-            place = max(fitting, key=lambda pair: pair[0])[1]
-            best = merged[place]
-            assert best is not None
-            shared[place] = best
+            place, fullest = max(fitting.items(), key=lambda pair: pair[1].occupancy)
+            shared[place] = fullest
         else:
             shared.append(residue_node)
             if limit is not None and len(nodes) + len(shared) > limit:

@@ -81,13 +81,8 @@ class Gamma:
             return Poisson().log_probability(counts, mean)
         with np.errstate(divide="ignore", invalid="ignore"):
             order = mean * (self.shape / (1 - self.shape))
-            log = (
-                gammaln(counts + order)
-                - gammaln(order)
-                - gammaln(counts + 1.0)
-                + order * np.log(self.shape)
-                + counts * np.log1p(-self.shape)
-            )
+            log = gammaln(counts + order) - gammaln(order) - gammaln(counts + 1.0)
+            log = log + order * np.log(self.shape) + counts * np.log1p(-self.shape)
         return np.where(np.asarray(mean) > 0, log, np.where(counts == 0, 0.0, -np.inf))
 
 

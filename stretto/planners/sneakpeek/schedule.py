@@ -64,7 +64,7 @@ def schedule(window: Window, options: Options) -> Schedule:
     lost = [place for place in range(len(window)) if not can_run[place] and evidence[place] >= 0]
     if not places:
         return Schedule(answers=tuple(lost), worth=float(evidence[lost].sum()))
-    most = _largest_group(window, options, len(places))
+    most = options.max_group if options.max_group > 0 else -(-len(places) // len(window.worker))
     groups = _groups(window, options, places, most)
     problem = problem_of(window, groups, evidence, options.caution)
     order = ordered(groups, urgency_of)
@@ -132,13 +132,6 @@ def late_share(window: Window, caution: float, late: bool | NDArray[np.bool_] = 
     nearly = window.evidence_accuracy >= NEARLY * best
     share: NDArray[np.float64] = np.where(nearly & late, 1.0 - caution, 1.0)
     return share
-
-
-def _largest_group(window: Window, options: Options, requests: int) -> int:
-    if options.max_group > 0:
-        return options.max_group
-    workers = len(window.worker)
-    return requests if workers == 1 else -(-requests // workers)
 
 
 def as_schedule(window: Window, groups: list[Group], found: Any, lost: list[int], is_best: bool) -> Schedule:

@@ -13,7 +13,8 @@ Lanes, applications, workers and variants are named by their number in the deplo
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from itertools import pairwise
 
@@ -212,6 +213,27 @@ class Worklist:
 
 
 Select = Fixed | ByLoad | MostAccurate | Table | Tables | Strategies | Worklist
+
+
+def renumbered(select: Select, numbers: Sequence[int]) -> Select:
+    """The same choice where variant v has the number `numbers[v]`."""
+    match select:
+        case Fixed(variant) | Strategies(variant, _):
+            return replace(select, variant=numbers[variant])
+        case ByLoad(_, variants) | MostAccurate(variants):
+            return replace(select, variants=tuple(numbers[variant] for variant in variants))
+        case Table():
+            return _renumbered_table(select, numbers)
+        case Tables(tables):
+            return Tables(tuple(_renumbered_table(table, numbers) for table in tables))
+        case Worklist(works, _):
+            return replace(select, works=tuple(replace(work, variant=numbers[work.variant]) for work in works))
+
+
+def _renumbered_table(table: Table, numbers: Sequence[int]) -> Table:
+    variant = np.array([*numbers, -1], dtype=np.int32)[table.variant]  # -1, to wait, stays
+    variant.flags.writeable = False
+    return replace(table, variant=variant)
 
 
 @dataclass(frozen=True)

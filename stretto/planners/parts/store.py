@@ -49,14 +49,9 @@ def save_libraries(path: Path, libraries: Sequence[Library]) -> None:
     for number, library in enumerate(libraries):
         if not library.policies:
             raise StrettoError(f"there are no policies for application {library.task.application} to store")
-        heads.append(
-            {
-                "for": description(library.task, library.options),
-                "variants": library.task.variants,
-                "complete to": library.complete_to,
-            }
-        )
-        policies = library.policies
+        task, policies = library.task, library.policies
+        described = description(task, library.options)
+        heads.append({"for": described, "variants": task.variants, "complete to": library.complete_to})
         arrays[f"{number}.load"] = np.array([policy.load for policy in policies])
         arrays[f"{number}.slack_ns"] = policies[0].slack_ns
         arrays[f"{number}.variant"] = _stacked([policy.variant for policy in policies])

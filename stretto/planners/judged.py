@@ -13,6 +13,9 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from stretto.core.deployment import Deployment
 from stretto.core.outcome import Outcome
 from stretto.core.plan import Plan
@@ -28,6 +31,7 @@ RUNG = 1.12  # loads of one application that are judged apart
 RUNG_OF_SEVERAL = 1.4  # of each of several applications
 LEAST_RATE = 1.0
 STAY = 0.6  # of a rung: so far from its middle a load must be before another rung counts
+SLOW_S = 2.0  # a change of the load counts when it has lasted; the candidate itself follows it at once
 ENOUGH = 2_000  # queries that a promise is held against
 BROKEN_LATE = 0.02  # more than promised
 MOST_PLANNERS = 24
@@ -48,6 +52,8 @@ class Judged:
     _asked: set[Rungs] = field(default_factory=set, init=False, repr=False)
     _planners: dict[Candidate, Planner] = field(default_factory=dict, init=False, repr=False)
     _rungs: Rungs = field(default=(), init=False, repr=False)
+    _rates: NDArray[np.float64] | None = field(default=None, init=False, repr=False)  # a slow mean
+    _looked_ns: int = field(default=0, init=False, repr=False)
     _seen: tuple[Rungs, int, int] = field(default=((), 0, 0), init=False, repr=False)  # rung, queries, late ones
 
     def __post_init__(self) -> None:
@@ -58,12 +64,13 @@ class Judged:
             self._deployment = view.deployment
             for memory in (self._verdicts, self._asked, self._planners):
                 memory.clear()
-            self._rungs = ()
+            self._rungs, self._rates = (), None
         self._collect(view.deployment)
-        self._rungs = self._rungs_for(view)
-        if self.judge is not None and self._rungs not in self._asked and rates_of(view, 0.0).sum() > 0:
+        rates = self._slow_rates(view)
+        self._rungs = self._rungs_for(rates)
+        if self.judge is not None and self._rungs not in self._asked and rates.sum() > 0:
             self._asked.add(self._rungs)
-            self.judge.ask(view.deployment, self._rates(self._rungs))
+            self.judge.ask(view.deployment, tuple(np.maximum(rates, LEAST_RATE).tolist()))
             self._collect(view.deployment)  # it may have been judged on the spot
         self._hold_to_promise(view)
         verdict = self.in_force()
@@ -90,12 +97,20 @@ class Judged:
     def _height(self, rate: float) -> float:
         return math.log(max(rate, LEAST_RATE)) / math.log(self._rung)
 
-    def _rates(self, rungs: Rungs) -> tuple[float, ...]:
-        return tuple(float(self._rung**step) for step in rungs)
+    def _slow_rates(self, view: View) -> NDArray[np.float64]:
+        """λ as a mean over the last seconds; at once where there was none."""
+        rates, before = rates_of(view, 0.0), self._rates
+        if before is None or before.sum() <= 0:
+            self._rates = rates.copy()
+        else:
+            weight = 1.0 - math.exp(-(view.now_ns - self._looked_ns) / 1e9 / SLOW_S)
+            self._rates = before + weight * (rates - before)
+        self._looked_ns = view.now_ns
+        return self._rates
 
-    def _rungs_for(self, view: View) -> Rungs:
+    def _rungs_for(self, rates: NDArray[np.float64]) -> Rungs:
         """The nearest rungs; the ones before as long as the load is near enough to them."""
-        heights = [self._height(rate) for rate in rates_of(view, 0.0).tolist()]
+        heights = [self._height(rate) for rate in rates.tolist()]
         if self._rungs and all(abs(height - step) <= STAY for height, step in zip(heights, self._rungs, strict=True)):
             return self._rungs
         return tuple(round(height) for height in heights)

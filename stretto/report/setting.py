@@ -45,9 +45,7 @@ def setting_tables(setting: Setting, title: str) -> list[Table]:
             ]
             for (label, kind), residuals in setting.residuals.items()
         }
-        tables.append(
-            figures_table("run time over the profile's mean", "variant", ("sample", "p50", "p95", "p99"), runs)
-        )
+        tables.append(figures_table("run time over the profile's", "variant", ("sample", "p50", "p95", "p99"), runs))
     around = {figure: [value] for figure, value in _surroundings(setting).items()}
     tables.append(figures_table("around them", "figure", ("value",), around))
     return tables
@@ -211,7 +209,7 @@ def draw_dispersion(axes: Any, stretches: Mapping[str, ArrivalStretch]) -> None:
 
 
 def draw_residuals(axes: Any, setting: Setting) -> None:
-    """The share of runs within each multiple of the profile's mean; the most used variants."""
+    """The share of runs within each multiple of the profile's latency; the most used variants."""
     used = sorted(setting.residuals.items(), key=lambda pair: -pair[1].runs)[:MOST_LINES]
     highest, lowest = 1.1, 0.9
     kinds = {kind for (_, kind), _ in used}
@@ -233,7 +231,7 @@ def draw_residuals(axes: Any, setting: Setting) -> None:
     else:
         axes.set_xlim(max(0.0, lowest - 0.08 * (highest - lowest)), highest + 0.05 * (highest - lowest))
     axes.set_ylim(0, 101)
-    axes.set(title="run times", xlabel="run time over the profile's mean", ylabel="% of runs within")
+    axes.set(title="run times", xlabel="run time over the profile's", ylabel="% of runs within")
     if used:
         axes.legend(loc="lower right", frameon=True, facecolor="white", framealpha=0.85, edgecolor="none", fontsize=9)
 

@@ -75,7 +75,8 @@ def setting_from_telemetry(
             profile = deployment.variants[variant].profile_on(where[1])
             if where not in residuals and profile is not None:
                 # The correction follows the quantile that decisions rest on; the whole profile is moved with it.
-                residuals[where] = profiled_residuals(profile, float(telemetry.latency_ratio[variant, place]))
+                ratio = float(telemetry.latency_ratio[variant, place])
+                residuals[where] = profiled_residuals(profile, deployment.quantile, ratio)
     networks = dict(heard.networks)
     for client in clients:
         if client.network.bytes_per_s is not None and client.slot not in networks:
@@ -149,17 +150,22 @@ def _stated_law(service: Service, profile: LatencyProfile, quantile: Quantile) -
             normal = NormalDist()
             points = np.array([normal.inv_cdf((point + 0.5) / LAW_POINTS) for point in range(LAW_POINTS)])
             ratios = np.exp(sigma * points)
-            return Residuals({0: ratios / ratios.mean()})
+            return _around_mean(profile, quantile, ratios / ratios.mean())
         case Empirical(ratios) if ratios:
-            return Residuals({0: np.array(ratios)})
+            return _around_mean(profile, quantile, np.array(ratios))
         case Deterministic(stated):
             row = profile.table_ns[quantile if stated is None else stated].astype(np.float64)
-            return Residuals(_by_bucket(profile, lambda batch: np.array([row[batch]])))
+            return Residuals(_by_bucket(profile, quantile, lambda batch: np.array([row[batch]])))
         case _:
-            return profiled_residuals(profile)
+            return profiled_residuals(profile, quantile)
 
 
-def profiled_residuals(profile: LatencyProfile, scale: float = 1.0) -> Residuals:
+def _around_mean(profile: LatencyProfile, quantile: Quantile, ratios: Floats) -> Residuals:
+    """A law that is stated as ratios to the profile's mean."""
+    return Residuals(_by_bucket(profile, quantile, lambda batch: ratios * profile.latency_ns(batch, Quantile.MEAN)))
+
+
+def profiled_residuals(profile: LatencyProfile, quantile: Quantile, scale: float = 1.0) -> Residuals:
     """The spread that a profile itself states, as the simulator draws it between p50, p95 and p99; `scale` times."""
     table = profile.table_ns.astype(np.float64) * scale
     chance = (np.arange(LAW_POINTS) + 0.5) / LAW_POINTS
@@ -169,17 +175,18 @@ def profiled_residuals(profile: LatencyProfile, scale: float = 1.0) -> Residuals
         least = max(0.5 * p50, 2.0 * p50 - p95)
         return np.interp(chance, (0.0, 0.5, 0.95, 0.99, 1.0), (least, p50, p95, p99, p99 + (p99 - p95) / 4))
 
-    return Residuals(_by_bucket(profile, drawn))
+    return Residuals(_by_bucket(profile, quantile, drawn))
 
 
-def _by_bucket(profile: LatencyProfile, times_ns: Callable[[int], Floats]) -> dict[int, Floats]:
-    """Ratios to the mean of the profile; the smallest, middle and largest batch stand for their bucket."""
+def _by_bucket(profile: LatencyProfile, quantile: Quantile, times_ns: Callable[[int], Floats]) -> dict[int, Floats]:
+    """Ratios to what decisions rest on; the smallest, middle and largest batch stand for their bucket."""
     samples = {}
     for bucket in range(BUCKETS):
         low, high = batches_of_bucket(bucket)
         high = min(high, profile.max_batch)
         if low <= high:
-            parts = [times_ns(b) / profile.latency_ns(b, Quantile.MEAN) for b in sorted({low, (low + high) // 2, high})]
+            batches = sorted({low, (low + high) // 2, high})
+            parts = [times_ns(batch) / profile.latency_ns(batch, quantile) for batch in batches]
             sample = np.concatenate(parts)
             samples[bucket] = np.repeat(sample, -(-30 // len(sample)))  # enough to speak for itself
     return samples

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.plan import Delays
-from stretto.core.profile import Quantile
 from stretto.sim.arrivals import MAX_DEADLINE_NS
 from stretto.sim.residuals import RATIOS, Residuals, bucket_of_batch
 from stretto.twin.setting import Setting
@@ -99,7 +98,7 @@ class Recent:
             heard.classes.add(query_class)
 
     def ran(self, variant: str, kind: str, batch: int, took_ns: int, profiled_ns: int) -> None:
-        """A batch of application/variant ran on a kind of worker; `profiled_ns` is the profile's mean for it."""
+        """A batch of application/variant ran on a kind of worker; `profiled_ns` is the profile's latency for it."""
         if took_ns <= 0 or profiled_ns <= 0 or batch < 1:
             return
         buckets = self._runs.get((variant, kind))
@@ -187,9 +186,9 @@ class Recent:
         return tuple((known * counts / counts.sum()).tolist())
 
 
-def profiled_mean_ns(deployment: Deployment, variant: int, kind: str, batch: int) -> int:
+def profiled_latency_ns(deployment: Deployment, variant: int, kind: str, batch: int) -> int:
     """What residuals are ratios to; 0 where the profile does not say."""
     profile = deployment.variants[variant].profile_on(kind)
     if profile is None or not 1 <= batch <= profile.max_batch:
         return 0
-    return profile.latency_ns(batch, Quantile.MEAN)
+    return profile.latency_ns(batch, deployment.quantile)

@@ -13,7 +13,7 @@ from stretto.core.plan import Delays, Fixed, Lane, by_application
 from stretto.core.profile import NS_PER_MS, NS_PER_S
 from stretto.dispatch.dispatcher import Dispatcher, Run
 from stretto.twin.measure import setting_from_telemetry
-from stretto.twin.recent import Recent, Ring, profiled_mean_ns
+from stretto.twin.recent import Recent, Ring, profiled_latency_ns
 from tests.twin.made import deployment, poisson
 
 ON = deployment("a", "b")
@@ -73,11 +73,11 @@ def test_a_stretch_goes_back_no_further_than_it_may() -> None:
 def test_runs_are_kept_by_variant_kind_and_bucket_and_forgotten_with_their_variant() -> None:
     recent = Recent(0)
     for batch, ratio in ((1, 1.5), (2, 1.1), (3, 1.2), (16, 1.0)):
-        profiled_ns = profiled_mean_ns(ON, 0, "default", batch)
+        profiled_ns = profiled_latency_ns(ON, 0, "default", batch)
         assert profiled_ns == round((1 + 0.1 * batch) * NS_PER_MS)
         recent.ran("a/v", "default", batch, round(ratio * profiled_ns), profiled_ns)
     recent.ran("a/v", "default", 1, -1, 1000)  # not measured
-    recent.ran("a/v", "default", 17, 1000, profiled_mean_ns(ON, 0, "default", 17))  # not profiled
+    recent.ran("a/v", "default", 17, 1000, profiled_latency_ns(ON, 0, "default", 17))  # not profiled
     recent.ran("gone/v", "default", 1, 1000, 1000)
     residuals = recent.setting(NS_PER_S, ON, present=THERE).residuals
     assert list(residuals) == [("a/v", "default")]

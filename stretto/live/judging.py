@@ -22,6 +22,7 @@ from stretto.live.aside import Aside
 
 log = logging.getLogger("stretto.live")
 
+WAIT_S = 1.0  # until there is more to go by
 CHECK_S = 10.0  # between two looks whether the conditions have drifted
 MOST_CASES = 32  # that wait; the oldest gives way
 
@@ -48,6 +49,11 @@ class Case(Protocol):
     """Measured conditions. `judged` goes to another process."""
 
     def judged(self, rates: Rates) -> Verdict: ...
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether so much was seen that a verdict would hold for a while."""
+        ...
 
     def is_like(self, other: Any) -> bool:
         """Whether what was judged under the other conditions still holds."""
@@ -76,7 +82,7 @@ class Judging:
         self._cases: dict[Rates, tuple[Deployment, Case]] = {}  # that verdicts are for
         self._last: Rates | None = None  # that were asked for
         self._check: asyncio.TimerHandle | None = None
-        self._is_failing = False
+        self._is_failing = self._is_closed = False
 
     @property
     def waiting(self) -> int:
@@ -115,6 +121,7 @@ class Judging:
         self.twin.serves(self._measured()[0])
 
     def close(self) -> None:
+        self._is_closed = True
         if self._check is not None:
             self._check.cancel()
         self._aside.close()
@@ -125,9 +132,16 @@ class Judging:
             return
         self._last = rates
         case = self.twin.case(deployment, telemetry, delays)
+        if not case.is_enough:
+            self._loop.call_later(WAIT_S, self._again, deployment, rates)
+            return
         self._aside.order(partial(case.judged, rates), partial(self._judged, deployment, rates, case))
         if self._check is None:
             self._check = self._loop.call_later(CHECK_S, self._look)
+
+    def _again(self, deployment: Deployment, rates: Rates) -> None:
+        if not self._is_closed and rates == self._last:
+            self._judge(deployment, rates)
 
     def _judged(self, deployment: Deployment, rates: Rates, case: Case, verdict: Any) -> None:
         if isinstance(verdict, Exception):

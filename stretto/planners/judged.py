@@ -24,7 +24,7 @@ from stretto.core.view import Planner, View
 from stretto.planners.candidates import make
 from stretto.planners.parts.rates import rates_of
 from stretto.planners.parts.task import Task
-from stretto.planners.ports import JudgePort, MadePolicy, MakePolicy, PolicyPort, Ports
+from stretto.planners.ports import JudgePort, MadePolicy, MakePolicy, PolicyPort, Ports, Prepares
 
 START = Candidate("shared_queue", (("noise", 0.2), ("margin", 0.1), ("caution", 1.0)))
 RUNG = 1.12  # loads of one application that are judged apart
@@ -51,6 +51,7 @@ class Judged:
     _verdicts: dict[Rungs, Verdict] = field(default_factory=dict, init=False, repr=False)
     _asked: set[Rungs] = field(default_factory=set, init=False, repr=False)
     _planners: dict[Candidate, Planner] = field(default_factory=dict, init=False, repr=False)
+    _served: Candidate | None = field(default=None, init=False, repr=False)
     _rungs: Rungs = field(default=(), init=False, repr=False)
     _rates: NDArray[np.float64] | None = field(default=None, init=False, repr=False)  # a slow mean
     _looked_ns: int = field(default=0, init=False, repr=False)
@@ -74,7 +75,16 @@ class Judged:
             self._collect(view.deployment)  # it may have been judged on the spot
         self._hold_to_promise(view)
         verdict = self.in_force()
-        return self._planner(self.start if verdict is None else verdict.candidate)(view)
+        return self._plan(view, self.start if verdict is None else verdict.candidate)
+
+    def _plan(self, view: View, wanted: Candidate) -> Plan:
+        """By the candidate that is wanted; by the one before until the wanted one has what it needs."""
+        planner, before = self._planner(wanted), self._served
+        plan = planner(view)
+        if before in (None, wanted) or before not in self._planners or _is_prepared(planner):
+            self._served = wanted
+            return plan
+        return self._planners[before](view)
 
     def in_force(self) -> Verdict | None:
         """The verdict that is followed: that of the rung, else of the nearest."""
@@ -144,6 +154,10 @@ class Judged:
                 verdict, candidate=verdict.runner_up, runner_up=verdict.candidate, promise=promise
             )
             self._asked.discard(self._rungs)
+
+
+def _is_prepared(planner: Planner) -> bool:
+    return not isinstance(planner, Prepares) or planner.is_prepared
 
 
 class _Desk:

@@ -129,6 +129,16 @@ class Ports:
 
 
 @runtime_checkable
+class Prepares(Protocol):
+    """A planner that may wait for policies, and has others serve meanwhile."""
+
+    @property
+    def is_prepared(self) -> bool:
+        """Whether its last plan is what it wants to serve."""
+        ...
+
+
+@runtime_checkable
 class LooksAtEvidence(Protocol):
     """A planner to whom evidence of a query's class may make a difference."""
 

@@ -22,6 +22,7 @@ LONGEST_NS = 120 * 10**9  # that a stretch of arrivals goes back
 DRIFT = 1.3  # a figure that differs by this factor makes conditions unlike
 LEAST_DELAY_NS = 200_000  # what is below it need not be told apart
 ENOUGH_RUNS = 100
+ENOUGH_NS = 4 * 10**9
 
 
 class LiveTwin:
@@ -56,6 +57,14 @@ class Case:
 
     def judged(self, rates: tuple[float, ...]) -> Verdict:
         return judge_setting(self.deployment, self.setting, rates)
+
+    @property
+    def is_enough(self) -> bool:
+        """Some seconds of a load, and batches that ran under it."""
+        stretches = self.setting.arrivals.values()
+        runs = sum(len(runs) for residuals in self.setting.residuals.values() for runs in residuals.by_bucket.values())
+        span_ns = max((stretch.span_ns for stretch in stretches), default=0)
+        return runs >= ENOUGH_RUNS and span_ns >= ENOUGH_NS
 
     def is_like(self, other: Case) -> bool:
         """Whether all that a verdict rests on is about the same."""

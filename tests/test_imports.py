@@ -28,7 +28,8 @@ ARROWS = {
     "backends": {"core", "config", "repository"},
     "evidence": {"core", "backends", "config", "repository"},
     "profiling": {"core", "backends", "config", "evidence", "repository"},
-    "api": {"core", "config", "dispatch", "repository", "live", "sim"},  # sim: the ports that planners are given
+    # sim and twin: the ports that planners are given, and which of them a planner takes
+    "api": {"core", "config", "dispatch", "planners", "repository", "live", "sim", "twin"},
     "client": {"core"},
     "report": {"client", "core", "sim", "twin", "profiling", "repository"},
 }

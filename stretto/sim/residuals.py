@@ -1,10 +1,10 @@
 """Residuals: how far measured run times were from the profile, and the service law that draws from them.
 
-A residual is the time of one run over what the profile says for its batch, at the quantile that decisions rest on. Runs are kept apart by variant, kind of worker
-and bucket of batch sizes (1, 2–3, 4–7, …), because small batches spread more than large ones. A bucket with few runs
-borrows all runs of its variant on that kind; a variant with few runs borrows all runs on its kind, so that nobody looks
-fast because nobody tried it, or slow because its one run was its first; where nothing ran at all, the profile's own
-quantiles are drawn.
+A residual is the time of one run over what the profile says for its batch, at the quantile that decisions rest on. Runs
+are kept apart by variant, kind of worker and bucket of batch sizes (1, 2–3, 4–7, …), because small batches spread more
+than large ones. A bucket with few runs borrows all runs of its variant on that kind; a variant with few runs borrows
+all runs on its kind, so that nobody looks fast because nobody tried it, or slow because its one run was its first;
+where nothing ran at all, the profile's own quantiles are drawn.
 """
 
 from __future__ import annotations

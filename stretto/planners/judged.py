@@ -52,6 +52,7 @@ class Judged:
             for memory in (self._verdicts, self._asked, self._planners):
                 memory.clear()
             self._rungs = ()
+            self._seen = ((), 0, 0)
         self._collect(view.deployment)
         self._rungs = self._rungs_for(view)
         if self.judge is not None and self._rungs not in self._asked and rates_of(view, 0.0).sum() > 0:

@@ -66,7 +66,7 @@ def neighbours(candidate: Candidate) -> tuple[Candidate, ...]:
     tries = {option.name: option.tries for option in planner_entry(candidate.planner).options if option.tries}
     found = []
     for name, value in candidate.options:
-        others = sorted(tries[name])
+        others = sorted(tries.get(name, ()))
         below = max((other for other in others if other < value), default=None)
         above = min((other for other in others if other > value), default=None)
         found += [candidate.with_option(name, (value + other) / 2) for other in (below, above) if other is not None]

@@ -66,6 +66,7 @@ class Judged:
             for memory in (self._verdicts, self._asked, self._planners):
                 memory.clear()
             self._rungs, self._rates = (), None
+            self._seen = ((), 0, 0)
         self._collect(view.deployment)
         rates = self._slow_rates(view)
         self._rungs = self._rungs_for(rates)

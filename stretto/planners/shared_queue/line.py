@@ -18,6 +18,7 @@ from stretto.planners.shared_queue.process import Process
 from stretto.planners.shared_queue.sweeps import choose, transitions
 
 MAX_ROUNDS = 50
+SETTLED = 1e-7  # of the largest value
 GIVE_UP = -1  # in place of an action's number: the head is dropped
 
 
@@ -37,10 +38,12 @@ def solve_line(process: Process) -> Line:
     choose(np.zeros(p.max_queue + 1), 0.0, p.rate, p.least, slack, chosen, True, p.actions)
     values, gain = _followed(p, slack, chosen)
     for _ in range(MAX_ROUNDS):
-        before, gain_before = chosen.copy(), gain
+        before, values_before = chosen.copy(), values
         choose(values, gain, p.rate, p.least, slack, chosen, False, p.actions)
         values, gain = _followed(p, slack, chosen)
-        if (before == chosen).all() or abs(gain - gain_before) <= 1e-12 * gain:
+        # Not by the gain: a round may improve only queues that the policy never comes to, of use for the next round.
+        change = np.abs(values - values_before).max()
+        if (before == chosen).all() or change <= SETTLED * max(1.0, np.abs(values).max()):
             break
     if not np.isfinite(values).all() or not 0 <= gain <= p.rate * p.accuracy.max() * (1 + 1e-6):
         raise StrettoError("the policy for this load could not be solved; the load may be far beyond the workers")
@@ -53,7 +56,7 @@ def _followed(p: Process, slack: NDArray[np.float64], chosen: NDArray[np.int64])
     With x and y the accuracy and the time that are gathered until n = 1 is next come to, h = x − g·y.
     """
     down = int(max(p.batch[chosen[chosen >= 0]].max(initial=1), 1))
-    up = int(p.joining.max(initial=1))
+    up = min(int(p.joining.max(initial=1)), max(p.max_queue - 2, 1))
     bands, to_one, reward, time = transitions(p.rate, slack, chosen, p.actions, down, up)
     try:
         gathered = solve_banded((down, up), bands, np.stack([reward[2:], time[2:]], axis=1), overwrite_ab=True)

@@ -24,11 +24,11 @@ from stretto.planners.shared_queue.options import Options
 from stretto.planners.shared_queue.process import process_of
 from stretto.planners.shared_queue.solve import Solution, solve
 
-MOST_RISE = 0.32  # of load
+MOST_RISE = 0.64  # of load
 LEAST_SLOS = 20  # that a trial spans
 MOST_QUERIES = 1_000_000
 HOPEFUL = 0.97  # of what the workers can answer: beyond, no rise of load keeps the promise
-RISE_STEPS = 3  # bisections
+RISE_STEPS = 4  # bisections
 ERRORS = 2.0  # standard errors between what was seen and what is promised
 NONE_SEEN = 3.0  # of n queries: with 95% confidence fewer than 3/n are late where none was
 # Of accuracy: without it a policy may as well wait until the last moment when there is little to do.

@@ -34,15 +34,22 @@ def in_time_of(n: Any, slack: Any, b: Any, steps: Any, on_time: Any) -> Any:
 
 @compiled
 def choose(h: Any, gain: Any, rate: Any, least: Any, slack: Any, chosen: Any, by_pace: Any, actions: Any) -> None:
-    """The best action for each n; `by_pace`: that which takes most queries per time."""
+    """The best action for each n; `by_pace`: that which takes most queries per time.
+
+    Giving the head up takes no time, so it is worth what the best action for n − 1 is: with the value from before, a
+    change for one n would reach the next only in the next round.
+    """
     batch, blocks, accuracy, on_time, joining, chances, lasting, running, holding = actions
     steps = on_time.shape[1] - 1
     most = len(h) - 1
+    best = -1e300
     for n in range(1, most + 1):
-        best = -1e300
         chosen[n] = -1
-        if not by_pace:
-            best = h[n - 1] if n > 1 else h[1] - gain / rate  # the head is given up
+        if by_pace:
+            best = -1e300
+        elif n == 1:
+            best = h[1] - gain / rate
+        # else it is that of n - 1: the head is given up
         for a in range(len(batch)):
             b = batch[a]
             if b > n or (b > 0 and on_time[a, int(slack[n])] <= 1e-3) or (b == 0 and slack[n] < least + 1.0):
@@ -141,3 +148,75 @@ def look_ahead(h: Any, gain: Any, rate: Any, least: Any, actions: Any, action: A
                 if value > best[n, j] + 1e-12:
                     best[n, j] = value
                     action[n, j] = a
+
+
+@compiled
+def sweep(h: Any, action: Any, gain: Any, rate: Any, least: Any, actions: Any) -> None:
+    """One step of looking ahead where what follows is worth what `h` says by queued and slack, which is renewed.
+
+    Values are over that of one query with all of its slack; they are interpolated between slacks.
+    """
+    batch, blocks, accuracy, on_time, joining, chances, lasting, running, holding = actions
+    rows, columns = h.shape
+    steps = columns - 1
+    most = rows - 1
+    empty = h[1, steps] - gain / rate
+    best = np.empty((rows, columns))
+    ahead = np.empty((rows, columns))
+    for n in range(1, rows):
+        for j in range(columns):
+            action[n, j] = -1
+            if n == 1:
+                best[n, j] = empty
+            else:
+                slack = steps - (steps - j) * ((n - 1.0) / n)
+                low = min(int(slack), steps - 1)
+                best[n, j] = h[n - 1, low] + (slack - low) * (h[n - 1, low + 1] - h[n - 1, low])
+    for a in range(len(batch)):
+        b = batch[a]
+        tau = blocks[a]
+        # ahead[r, j]: r are left, so many join them; the slack has not gone down yet
+        for r in range(1, rows - b):
+            for j in range(columns):
+                ahead[r, j] = 0.0
+            for place in range(joining.shape[1]):
+                if joining[a, place] < 0:
+                    break
+                chance = chances[a, place] * lasting[a]
+                after = h[min(r + joining[a, place], most)]
+                for j in range(columns):
+                    ahead[r, j] += chance * after[j]
+        none_left = 0.0
+        for place in range(joining.shape[1]):
+            k = joining[a, place]
+            if k < 0:
+                break
+            if k == 0:
+                none_left += chances[a, place] * empty
+                continue
+            slack = max(steps - tau * k / (k + 1.0), 0.0)
+            low = min(int(slack), steps - 1)
+            after = h[min(k, most)]
+            between = after[low] + (slack - low) * (after[low + 1] - after[low])
+            none_left += chances[a, place] * lasting[a] * between
+        for n in range(max(b, 1), rows):
+            left = n - b
+            for j in range(least + 1 if b == 0 else least, columns):
+                if b > 0 and on_time[a, j] <= 1e-3:
+                    continue
+                if left == 0:
+                    value = none_left
+                else:
+                    slack = max(steps - (steps - j) * (left / n) - tau, 0.0)
+                    low = min(int(slack), steps - 1)
+                    value = ahead[left, low] + (slack - low) * (ahead[left, low + 1] - ahead[left, low])
+                value -= (gain + holding * left) * tau + running[a]
+                if b > 0:
+                    value += accuracy[a] * in_time_of(n, float(j), b, steps, on_time[a])
+                if value > best[n, j] + 1e-12:
+                    best[n, j] = value
+                    action[n, j] = a
+    reference = best[1, steps]
+    for n in range(1, rows):
+        for j in range(columns):
+            h[n, j] = best[n, j] - reference

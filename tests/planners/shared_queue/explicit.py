@@ -1,6 +1,7 @@
 """The decision processes of the shared queue written out in full, state by state, and solved by a linear programme.
 
-Slow and plain on purpose: it follows the words of process.py and line.py and shares none of their code.
+Slow and plain on purpose: it follows the words of process.py and line.py and shares none of their code. In every state
+the head may be given up: n − 1 are left, in no time; the last one is followed by the next query to come.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from scipy.sparse import coo_array, vstack
 from stretto.planners.parts.task import Task
 from stretto.planners.shared_queue.process import WAIT, Process
 
-LOST = -1
+GIVE_UP = -1
 POSSIBLE = 1e-3  # a smaller chance of being in time is none
 
 
@@ -125,8 +126,14 @@ def arrivals(p: Process, action: int) -> list[tuple[int, float]]:
     return [(int(k), float(c)) for k, c in zip(p.joining[action], p.chance[action], strict=True) if k >= 0]
 
 
+def remembered(p: Process, action: int, leads_to: list[tuple[int, float]], new: int) -> list[tuple[int, float]]:
+    """With the chance that the action's time has used the memory up, the queue is as if `new`, in no more time."""
+    lasting = float(p.lasting[action])
+    return [*((to, chance * lasting) for to, chance in leads_to), (new, 1.0 - lasting)]
+
+
 def whole(p: Process) -> Explicit:
-    """States (n, slack column), numbered n by n."""
+    """States (n, slack column), numbered n by n. As if new: one query, with all of its slack."""
     columns = p.steps + 1
 
     def at(queued: int, slack: float) -> list[tuple[int, float]]:
@@ -155,10 +162,9 @@ def whole(p: Process) -> Explicit:
                     leads_to += [(place, chance * part) for place, part in to]
                 idle = sum(chance for k, chance in arrivals(p, a) if left + k == 0) / p.rate
                 reward = float(p.accuracy[a]) * answered_in_time(p, a, n, j) - patience(p, a, left)
-                builder.choice(state, a, reward, time + idle, leads_to)
-            if not able:
-                to = at(n - 1, p.steps - age * (n - 1) / n) if n > 1 else at(1, p.steps)
-                builder.choice(state, LOST, 0.0, 0.0 if n > 1 else 1.0 / p.rate, to)
+                builder.choice(state, a, reward, time + idle, remembered(p, a, leads_to, p.steps))
+            to = at(n - 1, p.steps - age * (n - 1) / n) if n > 1 else at(1, p.steps)
+            builder.choice(state, GIVE_UP, 0.0, 0.0 if n > 1 else 1.0 / p.rate, to)
     return builder.built(p.max_queue * columns)
 
 
@@ -173,9 +179,8 @@ def line(p: Process) -> Explicit:
             leads_to = [(min(max(left + k, 1), p.max_queue) - 1, chance) for k, chance in arrivals(p, a)]
             idle = sum(chance for k, chance in arrivals(p, a) if left + k == 0) / p.rate
             reward = float(p.accuracy[a]) * answered_in_time(p, a, n, slack) - patience(p, a, left)
-            builder.choice(n - 1, a, reward, float(p.blocks[a]) + idle, leads_to)
-        if not able:
-            builder.choice(n - 1, LOST, 0.0, 0.0 if n > 1 else 1.0 / p.rate, [(max(n - 2, 0), 1.0)])
+            builder.choice(n - 1, a, reward, float(p.blocks[a]) + idle, remembered(p, a, leads_to, 0))
+        builder.choice(n - 1, GIVE_UP, 0.0, 0.0 if n > 1 else 1.0 / p.rate, [(max(n - 2, 0), 1.0)])
     return builder.built(p.max_queue)
 
 

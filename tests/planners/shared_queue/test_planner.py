@@ -320,18 +320,24 @@ def test_slower_workers_are_a_higher_load_with_less_slack() -> None:
     assert faster.slack_step_ns < as_profiled.slack_step_ns
 
 
-def test_a_burst_that_the_measured_load_lags_behind() -> None:
-    """What the queue shows is believed at once; by the measured load alone far more is lost."""
+@pytest.mark.parametrize("peak", [0.85, 1.1])
+def test_a_burst_that_the_measured_load_lags_behind(peak: float) -> None:
+    """Within capacity the table for the load from before the burst keeps up, for it takes a long queue for an old one.
+    Beyond it, what the queue shows is believed at once; by the measured load alone far more is lost.
+    """
     deployment = small_deployment(12)
     capacity = task_of(deployment, 0).capacity()
     low = 0.1 * capacity
-    source = Load(TwoLevel(low, 0.85 * capacity, 1.0, 0.3))
+    source = Load(TwoLevel(low, peak * capacity, 1.0, 0.3))
     lost = {}
     for prior in (0.0, 10.0):
         planner = shared(prior)
         run = simulate(deployment, planner, source, seconds=10, seed=2, replan_s=0.1, expected_rates=(low,)).summary
         lost[prior] = run.bad_rate
-    assert lost[10.0] < 0.01 and lost[0.0] > 3 * lost[10.0] + 0.005
+    if peak < 1:
+        assert max(lost.values()) < 0.01
+    else:
+        assert lost[10.0] < lost[0.0] - 0.03
 
 
 def lane_named(plan: Plan, name: str) -> Lane:

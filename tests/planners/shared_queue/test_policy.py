@@ -89,7 +89,7 @@ def test_with_noise(use: float) -> None:
     deployment = small_deployment(4)
     task = task_of(deployment, 0)
     load = use * task.capacity()
-    noisy = make_policy(task, Options(noise=0.15, **QUICK), load, trial=simulated_trial)
+    noisy = make_policy(task, Options(slack_steps=40, noise=0.15), load, trial=simulated_trial)  # late ones are rare
     plain = make_policy(task, Options(**QUICK), load, trial=simulated_trial)
     service = Lognormal(0.15)
     found = runs(deployment, always(plan_of(deployment, noisy)), load, service=service)
@@ -109,7 +109,10 @@ def test_with_gamma_gaps(use: float) -> None:
     assert_holds(bursty, found)
     plain = make_policy(task, Options(**QUICK), load, trial=simulated_trial)
     careless = runs(deployment, always(plan_of(deployment, plain)), load, process)
-    assert fmean(run.correct_on_time for run in found) > fmean(run.correct_on_time for run in careless)
+    if fmean(run.bad_rate for run in careless) < Options().max_late:
+        assert fmean(run.correct_on_time for run in found) > fmean(run.correct_on_time for run in careless)
+    else:  # it keeps what is asked, and that has its price
+        assert fmean(run.bad_rate for run in found) < 0.5 * fmean(run.bad_rate for run in careless)
 
 
 def test_the_margin_is_chosen_to_keep_what_is_asked() -> None:
@@ -122,7 +125,7 @@ def test_the_margin_is_chosen_to_keep_what_is_asked() -> None:
         [run.bad_rate for run in runs(deployment, always(plan_of(deployment, policy)), load, seeds=range(101, 113))]
         for policy in made
     ]
-    assert fmean(seen[0]) > 0.004  # without a margin
+    assert fmean(seen[0]) > 0.003  # without a margin
     for limit, late in zip(asked, seen, strict=True):
         assert fmean(late) < limit + 2 * stdev(late) / math.sqrt(len(late))
     accuracy = [policy.expectation.accuracy for policy in made]
@@ -170,18 +173,24 @@ def test_the_table_is_one_that_the_dispatcher_can_follow() -> None:
     assert (policy.batch >= 1).all()
     lost = policy.slack_ns < task.latency_ns[0, 1]
     assert (policy.variant[:, lost] == 0).all()  # as far as they are not dropped: the fastest, at once
+    assert (policy.batch[:, lost] == task.max_batch).all()
+    given_up = (policy.variant == 0) & (policy.batch == task.max_batch)  # the dispatcher takes as many as fit
     for queued in range(1, len(policy.variant)):
-        for column in np.flatnonzero(~lost):
+        for column in np.flatnonzero(~lost & ~given_up[queued]):
             chosen, size = policy.variant[queued, column], policy.batch[queued, column]
             assert chosen < 0 or task.latency_ns[chosen, size] <= policy.slack_ns[column] + 1
+    assert not given_up[1:4, 12:].any()  # a few queries with 18 ms or more of slack are all answered
 
 
 def test_a_margin_of_slack_is_kept() -> None:
     task = task_of(small_deployment(), 0)
     policy = make_policy(task, Options(margin=0.3, **QUICK), 0.4 * task.capacity(), trial=simulated_trial)
-    runs_ = (policy.variant >= 0) & (policy.slack_ns[None, :] * 0.7 >= task.latency_ns[0, 1])
+    given_up = (policy.variant == 0) & (policy.batch == task.max_batch)  # nothing to keep a margin for
+    chosen = (policy.variant >= 0) & ~given_up
     latency = task.latency_ns[policy.variant, policy.batch]
-    assert (latency <= 0.7 * policy.slack_ns[None, :] + 1)[1:][runs_[1:]].all()
+    assert (latency <= 0.7 * policy.slack_ns[None, :] + 1)[1:][chosen[1:]].all()
+    assert given_up[1:, policy.slack_ns * 0.7 < task.latency_ns[0, 1]].all()
+    assert not given_up[1, policy.slack_ns * 0.7 >= task.latency_ns[0, 1]].any()
 
 
 @pytest.mark.parametrize(
@@ -196,7 +205,8 @@ def test_a_margin_of_slack_is_kept() -> None:
         ({"noise": 1.5}, "noise of service times"),
         ({"margin": 1.0}, "share of the slack"),
         ({"margin": float("nan")}, "share of the slack"),
-        ({"tolerance": 0.0}, "tolerance of a policy"),
+        ({"caution": 0.05}, "caution of 0.1 to 10, or 0: by trial, not 0.05"),
+        ({"caution": float("nan")}, "caution of 0.1 to 10"),
         ({"queries": 10}, "1,000 to 100,000,000 queries, not 10"),
         ({"queries": 10**12}, "1,000 to 100,000,000 queries"),
     ],
@@ -206,13 +216,27 @@ def test_options_that_make_no_sense_are_refused(wrong: dict[str, Any], sentence:
         Options(**wrong)
 
 
+def test_with_a_caution_it_is_solved_for_so_much_more_load_and_not_tried() -> None:
+    task = task_of(small_deployment(), 0)
+    load = 0.4 * task.capacity()
+    usual, careful = (make_policy(task, Options(caution=caution, **QUICK), load, trial=None) for caution in (1.0, 1.3))
+    assert usual.load == careful.load == load
+    assert careful.expectation.accuracy < usual.expectation.accuracy <= 0.9
+    deployment = small_deployment()
+    seen = [runs(deployment, always(plan_of(deployment, policy)), load) for policy in (usual, careful)]
+    assert fmean(run.accuracy for run in seen[1]) < fmean(run.accuracy for run in seen[0])
+    assert fmean(run.bad_rate for run in seen[1]) <= fmean(run.bad_rate for run in seen[0])
+    with pytest.raises(StrettoError, match="chosen by trial"):
+        make_policy(task, Options(**QUICK), load, trial=None)
+
+
 def test_every_option_is_in_the_description() -> None:
     others = [
         Options(slack_steps=100),
         Options(max_late=0.01),
         Options(noise=0.1),
         Options(margin=0.1),
-        Options(tolerance=1e-4),
+        Options(caution=1.1),
         Options(queries=1_000),
         Options(seed=2),
         Options(law=Gamma(0.5)),

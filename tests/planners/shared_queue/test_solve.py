@@ -5,17 +5,22 @@ import pytest
 from numpy.typing import NDArray
 
 from stretto.planners.parts.laws import Gamma, Law, Poisson
+from stretto.planners.parts.task import Task
 from stretto.planners.shared_queue import process as process_module
+from stretto.planners.shared_queue import solve as solve_module
+from stretto.planners.shared_queue.line import GIVE_UP, solve_line
 from stretto.planners.shared_queue.process import Process, process_of
-from stretto.planners.shared_queue.solve import MAX_SWEEPS, Solution, solve
+from stretto.planners.shared_queue.solve import Solution, solve
 from tests.planners.parts.tasks import small_task
 from tests.planners.shared_queue.explicit import random_task, whole
 
-TOLERANCE = 1e-6
-NEAR = 1e-5  # of accuracy per query
+# Of accuracy per query. Over these cases and 80 more random ones: 0.0011 at most, 0.0001 in all but four.
+NEAR = 0.0015
+# With one step of looking ahead from the line's values, where 25 to 50 queries come within an SLO: 0.0095 at most.
+NEAR_AT_ONCE = 0.01
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def short_queues(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process_module, "LEAST_QUEUE", 10)
     monkeypatch.setattr(process_module, "QUEUE_SHARE", 0.25)
@@ -26,68 +31,119 @@ def followed(solution: Solution) -> NDArray[np.int64]:
     return solution.action[1:].ravel()
 
 
-def compare(process: Process) -> None:
-    """Near saturation the gain settles slowly; the policy is the best one long before."""
+def compare(process: Process, near: float = NEAR) -> None:
     explicit = whole(process)
     best = explicit.best_gain() / process.rate
-    solution = solve(process, TOLERANCE)
-    gained = explicit.gain_of(followed(solution)) / process.rate
-    assert best - NEAR <= gained <= best + 1e-7
-    settled = abs(solution.drift) <= TOLERANCE
-    assert settled == (solution.sweeps < MAX_SWEEPS)
-    assert solution.gain / process.rate == pytest.approx(best, abs=NEAR if settled else 50 * abs(solution.drift))
+    gained = explicit.gain_of(followed(solve(process))) / process.rate
+    assert best - near <= gained <= best + 1e-7
 
 
+@pytest.mark.usefixtures("short_queues")
 @pytest.mark.parametrize("use", [0.15, 0.5, 0.8])
 @pytest.mark.parametrize(("law", "noise"), [(Poisson(), 0.0), (Gamma(0.5), 0.0), (Poisson(), 0.15)])
-def test_the_gain_is_that_of_the_linear_programme(use: float, law: Law, noise: float) -> None:
+def test_the_gain_is_nearly_that_of_the_linear_programme(use: float, law: Law, noise: float) -> None:
     task = small_task()
     compare(process_of(task, law, use * task.capacity(), task.workers, 12, noise=noise))
 
 
+def random_process(seed: int, random: np.random.Generator, workers: int) -> Process:
+    task = random_task(seed, workers)
+    load = float(random.uniform(0.1, 0.9)) * task.capacity()
+    noise, margin, impatience = random.choice([0.0, 0.1]), random.choice([0.0, 0.2]), random.choice([0.0, 0.02])
+    steps = int(random.integers(10, 14))
+    return process_of(task, Poisson(), load, task.workers, steps, noise=noise, margin=margin, impatience=impatience)
+
+
+@pytest.mark.usefixtures("short_queues")
 def test_random_tasks() -> None:
     random = np.random.default_rng(11)
     for seed in range(8):
-        task = random_task(seed, int(random.integers(1, 7)))
-        load = float(random.uniform(0.1, 0.9)) * task.capacity()
-        noise, margin, impatience = random.choice([0.0, 0.1]), random.choice([0.0, 0.2]), random.choice([0.0, 0.02])
-        steps = int(random.integers(10, 14))
-        compare(
-            process_of(task, Poisson(), load, task.workers, steps, noise=noise, margin=margin, impatience=impatience)
-        )
+        compare(random_process(seed, random, int(random.integers(1, 4))))
 
 
-def test_a_start_close_by_gives_the_same() -> None:
+@pytest.mark.usefixtures("short_queues")
+def test_where_many_queries_come_one_look_ahead_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(solve_module, "FEW", 0)
+    random = np.random.default_rng(12)
+    processes = [random_process(seed, random, int(random.integers(2, 6))) for seed in range(20, 35)]
+    many = [process for process in processes if 25 < process.rate * process.steps < 50]
+    assert len(many) >= 4
+    for process in many:
+        compare(process, NEAR_AT_ONCE)
+
+
+@pytest.mark.usefixtures("short_queues")
+def test_one_worker_and_few_queries() -> None:
+    """Regression: with a single step of looking ahead 0.061 and 0.031 of accuracy were lost here."""
+    for seed, use, margin in ((6, 0.54, 0.2), (16, 0.35, 0.0)):
+        task = random_task(seed, 1)
+        compare(process_of(task, Poisson(), use * task.capacity(), 1, 12, margin=margin))
+
+
+@pytest.mark.parametrize("few", [0, 48])
+def test_actions_are_of_the_process(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(solve_module, "FEW", few)
     task = small_task()
-    load = 0.5 * task.capacity()
-    first = solve(process_of(task, Poisson(), load, 3, 12), TOLERANCE)
-    raised = process_of(task, Poisson(), 1.1 * load, 3, 12, queue_load=load)
-    warm, cold = solve(raised, TOLERANCE, first), solve(raised, TOLERANCE)
-    assert warm.gain == pytest.approx(cold.gain, rel=1e-4)
-    explicit = whole(raised)
-    assert explicit.gain_of(followed(warm)) == pytest.approx(explicit.best_gain(), rel=1e-4)
-
-
-def test_values_and_actions_are_of_the_process() -> None:
-    task = small_task()
-    p = process_of(task, Poisson(), 0.5 * task.capacity(), 3, 12)
-    solution = solve(p, TOLERANCE)
-    assert solution.action.shape == solution.values.shape == (p.max_queue + 1, p.steps + 1)
-    assert solution.values[1, p.steps] == 0.0
+    p = process_of(task, Poisson(), 0.5 * task.capacity(), 3, 12, noise=0.1)
+    action = solve(p).action
+    assert action.shape == (p.max_queue + 1, p.steps + 1)
     for n in range(1, p.max_queue + 1):
-        assert (solution.action[n, : p.least] < 0).all() and (solution.action[n, p.least :] >= 0).all()
-        taken = solution.action[n, p.least :]
-        assert (p.batch[taken] <= n).all()
-        assert (p.on_time[taken, np.arange(p.least, p.steps + 1)][taken > 0] > 0).all()
+        assert (action[n, : p.least] == GIVE_UP).all(), "whom no variant can answer in time"
+        for column in range(p.least, p.steps + 1):
+            taken = action[n, column]
+            assert taken == GIVE_UP or p.batch[taken] <= n
+            assert taken <= 0 or p.on_time[taken, column] > 1e-3
+            assert taken != 0 or column > p.least, "a head that can wait no longer"
+    assert (action[1:4, p.steps] >= 0).all(), "of a few new queries none is given up"
 
 
+def test_both_ways_of_looking_ahead_agree_on_the_first_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    task = small_task()
+    p = process_of(task, Gamma(0.5), 0.6 * task.capacity(), 3, 30, noise=0.1, impatience=0.01)
+    monkeypatch.setattr(solve_module, "SWEEPS", 1)
+    swept = solve(p)
+    monkeypatch.setattr(solve_module, "FEW", 0)
+    assert (solve(p).action == swept.action).all()
+
+
+@pytest.mark.usefixtures("short_queues")
 def test_waiting_is_worth_something() -> None:
     """With one query there and plenty of slack, an accurate variant that likes company waits for it."""
     latency = np.array([[0, *(30.0 + 0.2 * b for b in range(1, 9))]]) * 1e6
-    task = small_task(1).only([0])
-    task = type(task)("app", "default", 200_000_000, 1, ("one",), np.array([0.9]), latency.astype(np.int64))
+    task = Task("app", "default", 200_000_000, 1, ("one",), np.array([0.9]), latency.astype(np.int64))
     p = process_of(task, Poisson(), 120.0, 1, 20)
-    solution = solve(p, TOLERANCE)
+    solution = solve(p)
     assert solution.action[1, p.steps] == 0
     assert (solution.action[1, : p.steps // 4] != 0).all()
     compare(p)
+
+
+@pytest.mark.parametrize("law", [Poisson(), Gamma(0.25)])
+@pytest.mark.parametrize("use", [1.5, 5.0, 20.0])
+def test_far_beyond_capacity_values_stay_finite(use: float, law: Law) -> None:
+    task = small_task()
+    p = process_of(task, law, use * task.capacity(), task.workers, 50)
+    line = solve_line(p)
+    assert np.isfinite(line.values).all()
+    answered = min(1.0, 1.1 / use)  # a little more than the capacity: what ends in time may have begun before
+    assert 0 < line.gain / p.rate <= answered * task.accuracy.max()
+    assert (solve(p).action[1, p.steps] >= 0).all()
+
+
+def test_variants_that_gain_eightfold_by_batching() -> None:
+    """Regression: here values grew without end, at a quarter of the capacity."""
+    sizes = np.arange(33)
+    single = np.array([11.0, 25.0, 50.0, 90.0, 137.0])
+    growth = (32 / 8 - 1) / 31  # 32 take four times as long as one: eight times the throughput
+    latency = np.where(sizes > 0, single[:, None] * (1 + growth * (sizes - 1)), 0.0)
+    accuracy = np.array([0.6, 0.68, 0.74, 0.79, 0.82])
+    names = tuple(f"v{m}" for m in range(5))
+    task = Task("app", "default", 300_000_000, 20, names, accuracy, np.rint(1e6 * latency).astype(np.int64))
+    assert task.latency_ns[0, 32] == pytest.approx(45e6, rel=0.03) and task.capacity() == pytest.approx(
+        14_000, rel=0.05
+    )
+    p = process_of(task, Poisson(), 3_500.0, 20, 50)
+    line = solve_line(p)
+    assert np.isfinite(line.values).all() and np.abs(line.values).max() <= p.max_queue
+    assert 0.7 < line.gain / p.rate <= accuracy.max()
+    assert (solve(p).action[1:, p.steps] >= 0).mean() > 0.9

@@ -1,0 +1,119 @@
+"""Candidates: what is tried, by the registry's word; and what is near to one."""
+
+from dataclasses import replace
+
+import pytest
+
+from stretto.core.application import Application, Variant
+from stretto.core.check import check_plan
+from stretto.core.deployment import Deployment
+from stretto.core.errors import StrettoError
+from stretto.core.profile import NS_PER_MS, LatencyProfile
+from stretto.core.view import View
+from stretto.core.worker import workers
+from stretto.planners import candidates as candidates_module
+from stretto.planners.candidates import Candidate, candidates_for, neighbours
+from stretto.planners.registry import ENTRIES, planner_entry
+from stretto.planners.shared_queue.planner import SharedQueue
+from tests.planners.parts.tasks import small_deployment
+
+
+def application(name: str, variants: int) -> Application:
+    """Variants in no order of accuracy: the more accurate, the slower."""
+    places = [(3 * place + 1) % variants if variants % 3 else place for place in range(variants)]
+    made = [Variant(f"v{at}", 0.5 + 0.04 * at, (LatencyProfile.linear(1.0 + at, 3.0 + at, 8),)) for at in places]
+    return Application(name, 100 * NS_PER_MS, tuple(made))
+
+
+def of_planner(found: tuple[Candidate, ...], name: str) -> list[Candidate]:
+    return [candidate for candidate in found if candidate.planner == name]
+
+
+def test_every_product_of_what_is_worth_trying_once() -> None:
+    found = candidates_for(small_deployment())
+    assert len(set(found)) == len(found)
+    tried = {option.name: option.tries for option in planner_entry("shared_queue").options if option.tries}
+    count = 1
+    for values in tried.values():
+        count *= len(values)
+    shared = of_planner(found, "shared_queue")
+    assert len(shared) == count > 1
+    for candidate in shared:
+        assert [name for name, _ in candidate.options] == list(tried)
+        assert all(value in tried[name] for name, value in candidate.options)
+
+
+def test_only_planners_that_are_to_be_tried() -> None:
+    tried = {entry.name: entry.tried for entry in ENTRIES}
+    with_choice, without = (
+        candidates_for(small_deployment()),
+        candidates_for(Deployment((application("a", 1),), workers(2))),
+    )
+    assert {tried[candidate.planner] for candidate in with_choice} == {"always"}
+    assert {candidate.planner for candidate in with_choice} == {
+        name for name, when in tried.items() if when == "always"
+    }
+    assert {tried[candidate.planner] for candidate in without} == {"always", "with one variant each"}
+    assert all(not planner_entry(candidate.planner).chooses_variants for candidate in without), "nothing to choose"
+    assert all(candidate.variants == () for candidate in without)
+
+
+def test_dear_ones_apart() -> None:
+    dear = candidates_for(small_deployment(), dear=True)
+    assert {planner_entry(candidate.planner).tried for candidate in dear} == {"where it may gain"}
+    assert not set(dear) & set(candidates_for(small_deployment()))
+    assert candidates_for(Deployment((application("a", 1),), workers(2)), dear=True) == ()
+
+
+def test_fixed_variants_are_of_like_rank_in_every_application() -> None:
+    deployment = Deployment((application("a", 5), application("b", 2), application("c", 1)), workers(2))
+    alone = [dict(candidate.variants) for candidate in of_planner(candidates_for(deployment), "symphony_batch_aware")]
+    assert [chosen["a"] for chosen in alone] == ["v0", "v1", "v2", "v3", "v4"]
+    assert [chosen["b"] for chosen in alone] == ["v0", "v0", "v0", "v1", "v1"]
+    assert {chosen["c"] for chosen in alone} == {"v0"}
+
+
+def test_of_many_variants_the_most_accurate_are_tried_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(candidates_module, "MOST_VARIANTS", 3)
+    alone = of_planner(candidates_for(Deployment((application("a", 5),), workers(2))), "symphony_batch_aware")
+    assert [candidate.variants for candidate in alone] == [(("a", name),) for name in ("v2", "v3", "v4")]
+
+
+def test_neighbours_are_halfway_to_the_next_value_one_option_at_a_time() -> None:
+    candidate = Candidate("priced", (("caution", 1.05), ("margin", 0.5)))
+    near = neighbours(candidate)
+    assert [tuple(round(value, 6) for _, value in other.options) for other in near] == [
+        (0.975, 0.5),
+        (1.125, 0.5),
+        (1.05, 0.35),
+    ]
+    assert neighbours(Candidate("jellyfish_plus")) == ()
+    between = neighbours(near[0])  # of what is no value to be tried itself: towards those around it
+    assert [round(dict(other.options)["caution"], 6) for other in between[:2]] == [0.9375, 1.0125]
+    assert neighbours(Candidate("shared_queue", (("slack_steps", 20),))) == (), "an option with nothing to try stays"
+
+
+def test_rough_ones_are_quicker_and_otherwise_the_same() -> None:
+    candidate = Candidate("shared_queue", (("noise", 0.2), ("margin", 0.0), ("caution", 1.0)))
+    rough, whole = candidate.rough.make(), candidate.make()
+    assert isinstance(rough, SharedQueue) and isinstance(whole, SharedQueue)
+    assert rough.prior == 0.0 < whole.prior and rough.options == whole.options
+    assert Candidate("priced").rough == Candidate("priced")
+
+
+def test_a_candidate_is_made_anew_each_time_and_plans() -> None:
+    deployment = small_deployment()
+    for candidate in (*candidates_for(deployment)[::7], Candidate("symphony", variants=(("app", "middle"),))):
+        planner = candidate.make()
+        assert planner is not candidate.make()
+        check_plan(planner(View(deployment, expected_rates=(100.0,))), deployment)
+    with pytest.raises(StrettoError, match="there is no planner 'none'"):
+        Candidate("none").make()
+
+
+def test_its_name_says_all_of_it() -> None:
+    candidate = Candidate("priced", (("caution", 1.05), ("margin", 0.5)))
+    assert str(candidate) == "priced (caution 1.05, margin 0.5)"
+    assert str(replace(candidate, options=(), variants=(("app", "fast"),))) == "priced (fast)"
+    assert str(Candidate("jellyfish_plus")) == "jellyfish_plus"
+    assert str(candidate.with_option("margin", 0.2)) == "priced (caution 1.05, margin 0.2)"

@@ -1,0 +1,220 @@
+"""The planner that follows verdicts: which one is in force at a load, and promises that are not kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pytest
+
+from stretto.core.check import check_plan
+from stretto.core.deployment import Deployment
+from stretto.core.outcome import Outcome
+from stretto.core.plan import Plan
+from stretto.core.profile import NS_PER_S
+from stretto.core.view import View
+from stretto.planners.candidates import Candidate
+from stretto.planners.judged import ENOUGH, MOST_PLANNERS, RUNG, RUNG_OF_SEVERAL, START, Judged
+from stretto.planners.ports import Verdict
+from stretto.sim.arrivals import Load
+from stretto.sim.processes import Poisson
+from stretto.sim.simulator import simulate
+from stretto.twin.judge import judge
+from tests.planners.parts.tasks import small_deployment
+from tests.twin.settings import Steady, two_kinds
+
+CANDIDATES = (
+    Candidate("priced", (("caution", 0.9), ("margin", 0.0))),
+    Candidate("priced", (("caution", 1.2), ("margin", 0.5))),
+    Candidate("jellyfish_plus"),
+)
+
+
+@dataclass
+class OnTheSpot:
+    """Judges when it is asked; `is_busy`: not before it is told to."""
+
+    candidates: Sequence[Candidate] = CANDIDATES
+    is_busy: bool = False
+    asked: list[tuple[float, ...]] = field(default_factory=list)
+    waiting: list[tuple[Deployment, tuple[float, ...]]] = field(default_factory=list)
+    broken_ones: list[tuple[Verdict, float]] = field(default_factory=list)
+
+    def ask(self, deployment: Deployment, rates: tuple[float, ...]) -> None:
+        self.asked.append(rates)
+        self.waiting.append((deployment, rates))
+
+    def collect(self, deployment: Deployment) -> Sequence[Verdict]:
+        if self.is_busy:
+            return ()
+        waiting, self.waiting = self.waiting, []
+        return [
+            judge(deployment, Steady(rates), rates, candidates=self.candidates)
+            for whose, rates in waiting
+            if whose is deployment
+        ]
+
+    def broken(self, verdict: Verdict, late: float) -> None:
+        self.broken_ones.append((verdict, late))
+
+
+def at_load(planner: Judged, deployment: Deployment, *rates: float, on_time: int = 0, late: int = 0) -> Plan:
+    """A second has passed, this load was seen, and so many queries ended."""
+    view = View(deployment, NS_PER_S, np.array(rates))
+    ended = view.ended.copy()
+    ended[0, Outcome.ON_TIME] = on_time
+    ended[0, Outcome.LATE] = late
+    plan = planner(replace(view, ended=ended))
+    check_plan(plan, deployment)
+    return plan
+
+
+def test_without_a_judge_the_start_candidate_serves() -> None:
+    deployment = small_deployment(3)
+    planner = Judged()
+    plan = at_load(planner, deployment, 100.0)
+    assert planner.in_force() is None
+    assert plan.planner == START.planner
+    assert at_load(Judged(start=Candidate("jellyfish_plus")), deployment, 100.0).planner == "jellyfish+"
+
+
+def test_the_start_candidate_serves_until_there_is_a_verdict() -> None:
+    deployment, port = small_deployment(3), OnTheSpot(is_busy=True)
+    planner = Judged(judge=port)
+    assert at_load(planner, deployment, 100.0).planner == START.planner
+    assert at_load(planner, deployment, 100.0).planner == START.planner
+    assert len(port.asked) == 1, "a rung is asked for once"
+    port.is_busy = False
+    assert at_load(planner, deployment, 100.0).planner != START.planner
+    verdict = planner.in_force()
+    assert verdict is not None and verdict.candidate.planner in {candidate.planner for candidate in CANDIDATES}
+
+
+def test_nothing_is_asked_while_nothing_comes() -> None:
+    port = OnTheSpot()
+    planner = Judged(judge=port)
+    assert at_load(planner, small_deployment(3), 0.0).planner == START.planner
+    assert not port.asked
+
+
+def test_the_nearest_verdict_serves_until_the_right_one_is_there() -> None:
+    deployment, port = small_deployment(3), OnTheSpot(candidates=CANDIDATES[:1])
+    planner = Judged(judge=port)
+    for load in (50.0, 500.0):
+        at_load(planner, deployment, load)
+    low, high = port.asked
+    port.is_busy = True
+    for load, nearest in ((100.0, low), (400.0, high), (1.0, low), (1e5, high)):
+        at_load(planner, deployment, load)
+        verdict = planner.in_force()
+        assert verdict is not None and verdict.rates == nearest
+    port.is_busy = False
+    at_load(planner, deployment, 100.0)
+    verdict = planner.in_force()
+    assert verdict is not None and verdict.rates[0] == pytest.approx(100.0, rel=RUNG / 2 - 0.5 + 0.01)
+
+
+def test_rungs_are_near_the_load_and_left_only_when_it_is_well_beyond() -> None:
+    deployment, port = small_deployment(3), OnTheSpot(candidates=CANDIDATES[:1])
+    planner = Judged(judge=port)
+    at_load(planner, deployment, 100.0)
+    (rung,) = port.asked[0]
+    assert rung / RUNG**0.5 <= 100.0 <= rung * RUNG**0.5
+    for steps in (0.55, -0.55, 0.0, 0.59):  # half a rung and a little more
+        at_load(planner, deployment, rung * RUNG**steps)
+    assert port.asked == [(rung,)]
+    at_load(planner, deployment, rung * RUNG**0.65)
+    assert port.asked[1:] == [(pytest.approx(rung * RUNG),)]
+    at_load(planner, deployment, rung * RUNG**0.45)
+    assert len(port.asked) == 2, "on the way back it stays as well"
+    verdict = planner.in_force()
+    assert verdict is not None and verdict.rates == port.asked[1]
+
+
+def test_several_applications_are_told_apart_each_by_its_own_load() -> None:
+    deployment, port = two_kinds(), OnTheSpot(candidates=CANDIDATES[:1], is_busy=True)
+    planner = Judged(judge=port)
+    at_load(planner, deployment, 300.0, 100.0)
+    at_load(planner, deployment, 300.0, 100.0 * RUNG_OF_SEVERAL**1.2)
+    (first, second), (same, other) = port.asked
+    assert same == first and other > second
+    assert first == pytest.approx(300.0, rel=RUNG_OF_SEVERAL**0.5 - 1 + 0.01)
+    assert second == pytest.approx(100.0, rel=RUNG_OF_SEVERAL**0.5 - 1 + 0.01)
+
+
+def test_another_deployment_begins_anew() -> None:
+    port = OnTheSpot()
+    planner = Judged(judge=port)
+    at_load(planner, small_deployment(3), 100.0)
+    port.is_busy = True
+    at_load(planner, small_deployment(4), 100.0)
+    assert planner.in_force() is None and len(port.asked) == 2
+
+
+def test_a_promise_that_is_not_kept_is_told_and_the_runner_up_serves() -> None:
+    deployment, port = small_deployment(3), OnTheSpot()
+    planner = Judged(judge=port)
+    at_load(planner, deployment, 100.0)
+    before = planner.in_force()
+    assert before is not None and before.candidate != before.runner_up and before.promise.late < 0.01
+    at_load(planner, deployment, 100.0, on_time=ENOUGH // 2, late=ENOUGH // 4)
+    assert not port.broken_ones and planner.in_force() == before, "too few to say so"
+    port.is_busy = True
+    at_load(planner, deployment, 100.0, on_time=ENOUGH // 2, late=ENOUGH // 4)
+    ((verdict, late),) = port.broken_ones
+    assert verdict == before and late == pytest.approx(1 / 3)
+    after = planner.in_force()
+    assert after is not None and (after.candidate, after.runner_up) == (before.runner_up, before.candidate)
+    assert after.promise.late == pytest.approx(1 / 3), "no more is expected of it"
+    at_load(planner, deployment, 100.0)
+    assert len(port.asked) == 2 and port.asked[0] == port.asked[1], "the rung is judged anew"
+    assert planner.in_force() == after
+    port.is_busy = False
+    at_load(planner, deployment, 100.0)
+    assert planner.in_force() is not None and planner.in_force() != after
+
+
+def test_a_promise_that_is_kept_stands() -> None:
+    deployment, port = small_deployment(3), OnTheSpot()
+    planner = Judged(judge=port)
+    at_load(planner, deployment, 100.0)
+    verdict = planner.in_force()
+    assert verdict is not None
+    late = round((verdict.promise.late + 0.01) * ENOUGH)
+    for _ in range(3):
+        at_load(planner, deployment, 100.0, on_time=ENOUGH - late, late=late)
+    assert not port.broken_ones and planner.in_force() == verdict and len(port.asked) == 1
+
+
+def test_what_was_late_at_another_load_does_not_count() -> None:
+    deployment, port = small_deployment(3), OnTheSpot(candidates=CANDIDATES[:2])
+    planner = Judged(judge=port)
+    at_load(planner, deployment, 100.0)
+    at_load(planner, deployment, 100.0, late=ENOUGH - 1)
+    at_load(planner, deployment, 300.0, on_time=1)
+    at_load(planner, deployment, 100.0, on_time=ENOUGH - 1)
+    assert not port.broken_ones
+
+
+def test_candidates_keep_their_planner_up_to_a_bound() -> None:
+    deployment = small_deployment(3)
+    planner = Judged()
+    at_load(planner, deployment, 100.0)
+    kept = planner._planners[START]
+    at_load(planner, deployment, 101.0)
+    assert planner._planners[START] is kept
+    for number in range(MOST_PLANNERS + 3):
+        planner._planner(Candidate("priced", (("caution", 1.0 + number / 100),)))
+    assert len(planner._planners) == MOST_PLANNERS and START not in planner._planners
+
+
+def test_it_follows_a_load_that_changes() -> None:
+    """As a planner in a simulation: what was judged best is served, and few queries are lost on the way."""
+    deployment, port = small_deployment(3), OnTheSpot()
+    planner = Judged(judge=port)
+    run = simulate(
+        deployment, planner, Load(Poisson(), 200.0), seconds=20, seed=5, replan_s=0.1, expected_rates=(200.0,)
+    ).summary
+    assert run.on_time_rate > 0.97 and run.accuracy > 0.7
+    assert 1 <= len(port.asked) <= 8 and not port.broken_ones

@@ -29,8 +29,10 @@ from stretto.planners.parts.task import Task, kinds_for, task_of
 from stretto.planners.shared_queue.belief import believed
 
 RUNG = 1.08  # loads and parts of a kind within this factor share a policy
-BURST_RUNG = RUNG**6  # loads that a burst may bring are told apart by this factor
+BURST_STEPS = 8  # loads that a burst may bring are told apart by so many rungs
 MOST_BURST = 6.0  # times the load
+SHARES_S = 3.0  # parts of the kinds follow the load within such a time
+SURELY = 4.0  # deviations of what is counted in a window: a load that has changed by more is followed at once
 SLOW_RUNG = 1.05
 LEAST_SLOW, MOST_SLOW = 0.7, 4.0
 MOST_PRESSURE = 1.5
@@ -58,33 +60,60 @@ class Joint:
     _tables: dict[tuple[int, int, Steps, Steps], tuple[Table, ...]] = field(
         default_factory=dict, init=False, repr=False
     )
-    _plans: dict[tuple[Steps, Steps, Steps], Plan] = field(default_factory=dict, init=False, repr=False)
+    _plans: dict[tuple[Steps, Steps, Steps, Steps], Plan] = field(default_factory=dict, init=False, repr=False)
+    _shares: dict[tuple[Steps, Steps, Steps], NDArray[np.float64]] = field(default_factory=dict, init=False, repr=False)
+    _tasks: tuple[tuple[Steps, Steps], list[dict[int, Task]]] | None = field(default=None, init=False, repr=False)
     _pressure: float = field(default=1.0, init=False, repr=False)
+    _smooth: NDArray[np.float64] | None = field(default=None, init=False, repr=False)
+    _smooth_ns: int = field(default=0, init=False, repr=False)
 
     def __call__(self, view: View) -> Plan:
         deployment = view.deployment
-        if deployment is not self._deployment or len(self._policies) > MOST_KEPT:
-            self._deployment = deployment
-            for remembered in (self._policies, self._tables, self._plans):
+        if deployment is not self._deployment or len(self._policies) + len(self._plans) > MOST_KEPT:
+            self._deployment, self._tasks = deployment, None
+            for remembered in (self._policies, self._tables, self._plans, self._shares):
                 remembered.clear()
         self._pressure = min(pressure_of(view, self._pressure), MOST_PRESSURE)
-        rates = tuple(_step(max(rate, 1e-3), RUNG) for rate in rates_of(view, 0.0).tolist())
+        measured = np.maximum(rates_of(view, 0.0), 1e-3)
+        smooth = tuple(_step(rate, RUNG) for rate in self._smoothed(view.now_ns, measured).tolist())
+        rates = tuple(_step_of_load(rate) for rate in measured.tolist())
         kind_of = [deployment.kinds.index(deployment.workers[worker].kind) for worker in view.present]
         counts = tuple(np.bincount(kind_of, minlength=len(deployment.kinds)).tolist())
         slow = tuple(_step(ratio * self._pressure, SLOW_RUNG) for ratio in _slow_downs(view))
-        if (rates, counts, slow) not in self._plans:
-            self._plans[rates, counts, slow] = self._plan(deployment, rates, counts, slow)
-        return self._plans[rates, counts, slow]
+        key = (rates, smooth, counts, slow)
+        if key not in self._plans:
+            self._plans[key] = self._plan(deployment, *key)
+        return self._plans[key]
 
-    def _plan(self, deployment: Deployment, rates: Steps, counts: Steps, slow: Steps) -> Plan:
-        loads = [RUNG**step for step in rates]
-        tasks = [_tasks(deployment, number, counts, slow) for number in range(len(rates))]
-        shares = shares_of_kinds(tasks, [self.caution * load for load in loads], counts)
+    def _smoothed(self, now_ns: int, measured: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The loads that the kinds are shared out by: a moving average, but a clear change counts at once."""
+        if self._smooth is None or len(self._smooth) != len(measured):
+            self._smooth = measured.copy()
+        window_s = RATE_WINDOW_NS / 1e9
+        part = 1.0 - math.exp(-max(now_ns - self._smooth_ns, 0) / 1e9 / SHARES_S)
+        moved = self._smooth + part * (measured - self._smooth)
+        is_clear = np.abs(measured - self._smooth) * window_s > SURELY * np.sqrt(self._smooth * window_s + 1.0)
+        self._smooth, self._smooth_ns = np.where(is_clear, measured, moved), now_ns
+        return self._smooth
+
+    def _plan(self, deployment: Deployment, rates: Steps, smooth: Steps, counts: Steps, slow: Steps) -> Plan:
+        tasks = self._tasks_for(deployment, counts, slow)
+        if (smooth, counts, slow) not in self._shares:
+            steady = [self.caution * RUNG**step for step in smooth]
+            self._shares[smooth, counts, slow] = shares_of_kinds(tasks, steady, counts)
+        shares = self._shares[smooth, counts, slow]
         lanes = tuple(
-            self._lane(deployment, number, loads[number], tasks[number], shares[number], slow)
+            self._lane(deployment, number, RUNG ** rates[number], tasks[number], shares[number], slow)
             for number in range(len(rates))
         )
         return by_application(lanes, rate_window_ns=RATE_WINDOW_NS, planner="joint")
+
+    def _tasks_for(self, deployment: Deployment, counts: Steps, slow: Steps) -> list[dict[int, Task]]:
+        """By application and kind; remembered, because most plans differ in loads alone."""
+        if self._tasks is None or self._tasks[0] != (counts, slow):
+            every = [_tasks(deployment, number, counts, slow) for number in range(len(deployment.applications))]
+            self._tasks = ((counts, slow), every)
+        return self._tasks[1]
 
     def _lane(
         self,
@@ -124,11 +153,10 @@ class Joint:
         if key not in self._tables:
             loads = [rung]
             if self.prior > 0:
-                every = round(math.log(BURST_RUNG, RUNG))
-                above = (rung // every + 1) * every  # the same loads for all, so that they are made once
-                while RUNG**above < min(most, MOST_BURST * RUNG**rung) * BURST_RUNG:
+                above = (rung // BURST_STEPS + 1) * BURST_STEPS  # the same loads for all, so that they are made once
+                while RUNG ** (above - BURST_STEPS) < min(most, MOST_BURST * RUNG**rung):
                     loads.append(above)
-                    above += every
+                    above += BURST_STEPS
             rising = [self._policies_for(number, step, tasks, names, parts, slow) for step in loads]
             tables = []
             for place, task in enumerate(tasks):
@@ -210,3 +238,10 @@ def _slow_downs(view: View) -> list[float]:
 def _step(value: float, rung: float) -> int:
     """The nearest power of `rung`."""
     return round(math.log(value, rung))
+
+
+def _step_of_load(rate: float) -> int:
+    """The power of RUNG for a measured load: the fewer queries a window counts, the fewer loads are told apart."""
+    deviation = 0.5 / math.sqrt(max(rate * RATE_WINDOW_NS / 1e9, 1.0))
+    coarse = 1 << max(0, round(math.log2(math.log1p(deviation) / math.log(RUNG))))
+    return coarse * round(_step(rate, RUNG) / coarse)

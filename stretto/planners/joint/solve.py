@@ -16,6 +16,7 @@ from stretto.core.errors import StrettoError
 from stretto.planners.joint.process import Process
 from stretto.planners.joint.sweeps import (
     GIVES_UP,
+    WAITS,
     choose,
     line_rewards,
     look_ahead,
@@ -79,8 +80,9 @@ def tables_of(process: Process, line: Line) -> list[NDArray[np.int64]]:
     """By kind: the action by queued and slack column; WAITS and GIVES_UP are no actions."""
     p = process
     shape = (p.max_queue + 1, p.steps + 1)
-    plans = np.empty((len(p.workers), *shape), np.int64)
-    standing_plans(line.values, line.chosen, plans, p, line.gain)
+    plans = np.full((len(p.workers), *shape), WAITS, np.int64)
+    if len(p.workers) > 1:  # else there are no others to reckon with
+        standing_plans(line.values, line.chosen, plans, p, line.gain)
     tables = []
     for kind in range(len(p.workers)):
         action = np.full(shape, GIVES_UP, np.int64)

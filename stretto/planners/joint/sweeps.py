@@ -29,12 +29,15 @@ def most_joining(mean: Any) -> Any:
 
 @compiled
 def chances_of(mean: Any, chances: Any) -> Any:
-    """Of 0, 1, … Poisson arrivals, into `chances`; returns how many of them matter."""
+    """Of 0, 1, … Poisson arrivals, into `chances`; returns how many of them matter. More than it holds are its last."""
     most = min(most_joining(mean), len(chances) - 1)
     log_mean = math.log(max(mean, 1e-300))
-    low = max(0, int(mean - 6.0 * math.sqrt(mean) - 1.0))
+    low = min(max(0, int(mean - 6.0 * math.sqrt(mean) - 1.0)), most)
     for k in range(low):
         chances[k] = 0.0
+    if low == most:
+        chances[most] = 1.0
+        return most + 1
     chance = math.exp(low * log_mean - mean - math.lgamma(low + 1.0))
     total = 0.0
     last = most

@@ -14,6 +14,9 @@ from numpy.typing import NDArray
 
 from stretto.planners.parts.task import Task
 
+SOONER = (
+    0.01  # of accuracy: what an answer at once is worth more than one at the end of the SLO, where all else is equal
+)
 GIVEN_ALL = 0.1  # of the least work that an application could have on a kind: who has no part in the mix may still help
 
 
@@ -23,7 +26,7 @@ def shares_of_kinds(
     """[application, kind] in workers; `tasks` by application and kind, `workers` by kind."""
     from scipy.optimize import linprog  # here, because a server that plans otherwise need not load it
 
-    owner, used, seconds, accuracy = [], [], [], []
+    owner, used, seconds, worth = [], [], [], []
     least = np.zeros((len(rates), len(workers)))
     for application, by_kind in enumerate(tasks):
         for kind, task in by_kind.items():
@@ -32,13 +35,13 @@ def shares_of_kinds(
                 owner.append(application)
                 used.append(kind)
                 seconds.append(float(times[m]))
-                accuracy.append(float(task.accuracy[m]))
+                worth.append(float(task.accuracy[m]) - SOONER * float(task.latency_ns[m, 1]) / task.slo_ns)
             if np.isfinite(times).any():
                 least[application, kind] = rates[application] * times.min()
     of_kind = np.equal.outer(np.arange(len(workers)), used) * np.array(seconds)
     of_application = np.equal.outer(np.arange(len(rates)), owner).astype(np.float64)
     solved = linprog(
-        -np.array(accuracy),
+        -np.array(worth),
         A_ub=np.vstack([of_kind, of_application]),
         b_ub=np.concatenate([np.asarray(workers, np.float64), np.asarray(rates, np.float64)]),
         method="highs",

@@ -28,10 +28,11 @@ from stretto.planners.parts.rates import RATE_WINDOW_NS, pressure_of, rates_of
 from stretto.planners.parts.task import Task, kinds_for, task_of
 from stretto.planners.shared_queue.belief import believed
 
-RUNG = 1.08  # loads and parts of a kind within this factor share a policy
+RUNG = 1.08  # loads within this factor share a policy
+PART_RUNG = 1.2  # and parts of a kind within this one
 BURST_STEPS = 8  # loads that a burst may bring are told apart by so many rungs
 MOST_BURST = 6.0  # times the load
-SHARES_S = 3.0  # parts of the kinds follow the load within such a time
+SHARES_S = 10.0  # parts of the kinds follow the load within such a time
 SURELY = 4.0  # deviations of what is counted in a window: a load that has changed by more is followed at once
 SLOW_RUNG = 1.05
 LEAST_SLOW, MOST_SLOW = 0.7, 4.0
@@ -75,7 +76,7 @@ class Joint:
                 remembered.clear()
         self._pressure = min(pressure_of(view, self._pressure), MOST_PRESSURE)
         measured = np.maximum(rates_of(view, 0.0), 1e-3)
-        smooth = tuple(_step(rate, RUNG) for rate in self._smoothed(view.now_ns, measured).tolist())
+        smooth = tuple(_step(rate, PART_RUNG) for rate in self._smoothed(view.now_ns, measured).tolist())
         rates = tuple(_step_of_load(rate) for rate in measured.tolist())
         kind_of = [deployment.kinds.index(deployment.workers[worker].kind) for worker in view.present]
         counts = tuple(np.bincount(kind_of, minlength=len(deployment.kinds)).tolist())
@@ -99,7 +100,7 @@ class Joint:
     def _plan(self, deployment: Deployment, rates: Steps, smooth: Steps, counts: Steps, slow: Steps) -> Plan:
         tasks = self._tasks_for(deployment, counts, slow)
         if (smooth, counts, slow) not in self._shares:
-            steady = [self.caution * RUNG**step for step in smooth]
+            steady = [self.caution * PART_RUNG**step for step in smooth]
             self._shares[smooth, counts, slow] = shares_of_kinds(tasks, steady, counts)
         shares = self._shares[smooth, counts, slow]
         lanes = tuple(
@@ -126,7 +127,7 @@ class Joint:
     ) -> Lane:
         kinds = [kind for kind in tasks if shares[kind] >= NEARLY_NOTHING] or [max(tasks, key=lambda k: shares[k])]
         kinds.sort(key=lambda kind: _rank(tasks[kind]))
-        parts = tuple(_step(max(float(shares[kind]), NEARLY_NOTHING), RUNG) for kind in kinds)
+        parts = tuple(_step(max(float(shares[kind]), NEARLY_NOTHING), PART_RUNG) for kind in kinds)
         served = [tasks[kind] for kind in kinds]
         tables = self._tables_for(deployment, number, load, served, parts, tuple(slow[kind] for kind in kinds))
         return Lane(
@@ -144,7 +145,7 @@ class Joint:
     def _tables_for(
         self, deployment: Deployment, number: int, load: float, tasks: list[Task], parts: Steps, slow: Steps
     ) -> tuple[Table, ...]:
-        workers = [RUNG**part for part in parts]
+        workers = [PART_RUNG**part for part in parts]
         names = tuple(deployment.kinds.index(task.kind) for task in tasks)
         most = HIGHEST * sum(_pace(task) * count for task, count in zip(tasks, workers, strict=True))
         quiet = QUIET * sum(_best_pace(task) * count for task, count in zip(tasks, workers, strict=True))
@@ -170,7 +171,7 @@ class Joint:
     ) -> tuple[Policy, ...]:
         key = (number, rung, (*names, *parts), slow)
         if key not in self._policies:
-            self._policies[key] = self._solved(tasks, [RUNG**part for part in parts], RUNG**rung)
+            self._policies[key] = self._solved(tasks, [PART_RUNG**part for part in parts], RUNG**rung)
         return self._policies[key]
 
     def _solved(self, tasks: list[Task], workers: list[float], load: float) -> tuple[Policy, ...]:

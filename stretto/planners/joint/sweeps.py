@@ -133,7 +133,7 @@ def together(
     """What all kinds change to at once, where the state is to be worth more than `least_value`.
 
     The state is worth (Σ pace·worth − gain) / Σ pace. That is above v if Σ pace·(worth − v) is above the gain, in which
-    every kind has a term of its own; what joins meanwhile is taken as it is now.
+    every kind has a term of its own. What joins meanwhile is taken as it is now, and is no merit of an action.
     """
     first, batch, pace, rate = process.first, process.batch, process.pace, process.rate
     holding, memory = process.holding, process.memory
@@ -143,6 +143,7 @@ def together(
             total += pace[a]
     time = 1.0 / total if total > 0.0 else 1.0
     count = chances_of(rate * time, chances)
+    stays = least_value + expected(h, n, time, gain, rate, memory, chances, count) - h[n]
     for kind in range(len(kept)):
         best = 0.0
         kept[kind] = WAITS
@@ -151,7 +152,7 @@ def together(
             if rewards[n, a] > -1e299:
                 left = n - batch[a]
                 after = expected(h, left, time, gain, rate, memory, chances, count) - holding * left * time
-                term = pace[a] * (rewards[n, a] + after - least_value)
+                term = pace[a] * (rewards[n, a] + after - stays)
                 if term > best:
                     best = term
                     kept[kind] = a
@@ -296,13 +297,14 @@ def standing_plans(h: Any, chosen: Any, plans: Any, process: Any, gain: Any) -> 
                 total += pace[a]
         step = 1.0 / total if total > 0.0 else 0.0
         count = chances_of(rate * step, chances)
+        stays = expected(h, n, step, gain, rate, memory, chances, count)  # what joins is no merit of an action
         for kind in range(kinds):
             best = np.zeros(columns)
             plans[kind, n] = WAITS
             for a in range(first[kind], first[kind + 1]):
                 if batch[a] > n:
                     continue
-                after = expected(h, n - batch[a], step, gain, rate, memory, chances, count) - h[n]
+                after = expected(h, n - batch[a], step, gain, rate, memory, chances, count) - stays
                 after -= holding * (n - batch[a]) * step
                 for j in range(least[kind], columns):
                     if on_time[a, j] > POSSIBLE:

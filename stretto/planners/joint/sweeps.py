@@ -48,6 +48,9 @@ def chances_of(mean: Any, chances: Any) -> Any:
             last = k
             break
         chance *= mean / (k + 1.0)
+    if last == len(chances) - 1:
+        chances[last] += max(0.0, 1.0 - total)
+        return last + 1
     for k in range(low, last + 1):
         chances[k] /= total
     return last + 1
@@ -224,13 +227,17 @@ def choose(h: Any, gain: Any, slack: Any, rewards: Any, chosen: Any, process: An
                     kept[:] = other
                     brings[:] = 0.0
             other[:] = kept
-            together(n, other, other_brings, max(best, given_up), h, gain, rewards, process, chances)
-            if other.max() >= 0:
+            for _ in range(ROUNDS):
+                together(n, other, other_brings, max(best, given_up), h, gain, rewards, process, chances)
+                if other.max() < 0:
+                    break
                 value = value_of(n, other, other_brings, h, gain, process, chances)
-                if value > best + BETTER:
-                    best = value
-                    kept[:] = other
-                    brings[:] = other_brings
+                value = in_turn(n, other, other_brings, value, may_wait, h, gain, rewards, process, chances)
+                if value <= best + BETTER:
+                    break
+                best = value
+                kept[:] = other
+                brings[:] = other_brings
         best = in_turn(n, kept, brings, best, may_wait, h, gain, rewards, process, chances)
         if best > given_up + BETTER:
             chosen[n] = kept

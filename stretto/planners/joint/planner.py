@@ -67,6 +67,7 @@ class Joint:
     _pressure: float = field(default=1.0, init=False, repr=False)
     _smooth: NDArray[np.float64] | None = field(default=None, init=False, repr=False)
     _smooth_ns: int = field(default=0, init=False, repr=False)
+    _steps: Steps = field(default=(), init=False, repr=False)
 
     def __call__(self, view: View) -> Plan:
         deployment = view.deployment
@@ -76,7 +77,7 @@ class Joint:
                 remembered.clear()
         self._pressure = min(pressure_of(view, self._pressure), MOST_PRESSURE)
         measured = np.maximum(rates_of(view, 0.0), 1e-3)
-        smooth = tuple(_step(rate, PART_RUNG) for rate in self._smoothed(view.now_ns, measured).tolist())
+        smooth = self._steady_steps(self._smoothed(view.now_ns, measured))
         rates = tuple(_step_of_load(rate) for rate in measured.tolist())
         kind_of = [deployment.kinds.index(deployment.workers[worker].kind) for worker in view.present]
         counts = tuple(np.bincount(kind_of, minlength=len(deployment.kinds)).tolist())
@@ -96,6 +97,14 @@ class Joint:
         is_clear = np.abs(measured - self._smooth) * window_s > SURELY * np.sqrt(self._smooth * window_s + 1.0)
         self._smooth, self._smooth_ns = np.where(is_clear, measured, moved), now_ns
         return self._smooth
+
+    def _steady_steps(self, smooth: NDArray[np.float64]) -> Steps:
+        """The steps of smoothed loads; one that has moved by less than a whole step stays."""
+        places = np.log(smooth) / math.log(PART_RUNG)
+        before = np.array(self._steps) if len(self._steps) == len(places) else np.full(len(places), np.inf)
+        moved = np.abs(places - before) >= 1.0
+        self._steps = tuple(int(step) for step in np.where(moved, np.rint(places), before))
+        return self._steps
 
     def _plan(self, deployment: Deployment, rates: Steps, smooth: Steps, counts: Steps, slow: Steps) -> Plan:
         tasks = self._tasks_for(deployment, counts, slow)

@@ -39,8 +39,8 @@ BEFORE_LINES = 10_100
 ON_TIME = 0.99
 # Systems and parts that are no part of the planning path, by the folder or file they stand in.
 LATER = (
-    *("planners/proteus", "planners/slackfit", "planners/joint", "planners/judged", "planners/candidates"),
-    "live/judging",
+    *("planners/proteus", "planners/slackfit", "planners/joint", "planners/parts/fluid"),
+    *("planners/judged", "planners/candidates", "live/judging"),
 )
 
 

@@ -31,7 +31,9 @@ def when_quiet(measure: Callable[[], Measured], tries: int = TRIES) -> tuple[Mea
     how many tries there were.
     """
     best: tuple[Measured, float] | None = None
-    for attempt in range(1, tries + 1):
+    count = 0
+    while count < tries:
+        count += 1
         began, before = time.perf_counter(), stolen_s()
         result = measure()
         share = (stolen_s() - before) / (time.perf_counter() - began)
@@ -40,4 +42,4 @@ def when_quiet(measure: Callable[[], Measured], tries: int = TRIES) -> tuple[Mea
         if share <= QUIET:
             break
     assert best is not None
-    return *best, attempt
+    return *best, count

@@ -34,7 +34,6 @@ from stretto.live.policies import PolicyMaker
 from stretto.live.recorder import Journal
 from stretto.live.replan import Replanner
 from stretto.live.state import State
-from stretto.live.watched import signature
 from stretto.live.witness import Evidence, Witness
 from stretto.planners.data_aware import DataAware
 from stretto.planners.parts.store import load_libraries
@@ -45,6 +44,7 @@ from stretto.planning.session import InForce
 from stretto.repository.application import ApplicationFiles
 from stretto.repository.read import read_repository
 from stretto.repository.repository import Repository
+from stretto.repository.signature import signature
 
 log = logging.getLogger("stretto.live")
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from stretto.backends.adapt import Adapter
 from stretto.backends.failure import run_batch
 from stretto.backends.model import Array, BackendError, BatchFailure, Model
 from stretto.backends.source import ModelSource, load_model
-from stretto.live.adapt import Adapter
 
 NO_ANSWER = "the model could not answer this query"
 NOT_LOADED = "the model is not loaded"

@@ -42,8 +42,7 @@ class Entry:
 
     name: str
     what: str
-    module: str
-    factory: str
+    where: str  # MODULE:FACTORY, within stretto.planners
     options: tuple[Option, ...] = ()
     preset: Mapping[str, Any] = field(default_factory=dict)
     replan_s: float | None = None
@@ -79,9 +78,15 @@ class Entry:
             fields["variants"] = dict(variants)
         if ports is not None:
             fields |= {name: getattr(ports, name) for name in self.ports}
-        planner: Planner = getattr(import_module(self.module), self.factory)(**fields)
+        module, _, factory = self.where.partition(":")
+        planner: Planner = getattr(import_module(f"stretto.planners.{module}"), factory)(**fields)
         return planner
 
+
+_SLACKS = Option("slack_steps", "integer", "50", "slacks told apart", 10, 2_000)
+_MARGIN = Option("margin", "number", "0.1", "share of the slack that no batch may use", 0, 0.9, (0.0, 0.2))
+_WORTH = "queries that the measured load is worth; 0: bursts unseen"
+_PRIOR = Option("prior", "number", "3", _WORTH, 0, 1e6, rough=0.0)
 
 _BATCH_AWARE = Option("batch_aware", "flag", "false", "give up a head whose slack would force a much smaller batch")
 
@@ -103,80 +108,60 @@ _GROUP_OPTIONS = (
 
 def _window(name: str, what: str, factory: str, *options: Option) -> Entry:
     """A planner that schedules what waits, window by window."""
-    module = "stretto.planners.sneakpeek.planner"
-    return Entry(name, what, module, factory, options, replan_s=0.1, chooses_variants=True, by_windows=True)
+    where = f"sneakpeek.planner:{factory}"
+    return Entry(name, what, where, options, replan_s=0.1, chooses_variants=True, by_windows=True)
+
+
+def _following(name: str, what: str, where: str, *options: Option, replan_s: float | None = 0.1, **rest: Any) -> Entry:
+    """A planner that chooses among all variants, and follows the load."""
+    return Entry(name, what, where, options, replan_s=replan_s, chooses_variants=True, **rest)
 
 
 ENTRIES = (
-    Entry(
+    _following(
         "judged",
         "at every load the candidate that did best in simulation under the conditions that were measured",
-        "stretto.planners.judged",
-        "Judged",
-        replan_s=0.1,
-        chooses_variants=True,
+        "judged:Judged",
         ports=("judge", "policies"),
     ),
-    Entry(
+    _following(
         "shared_queue",
         "one queue for all workers; model and batch from a semi-Markov decision process, with what it expects",
-        "stretto.planners.shared_queue.planner",
-        "SharedQueue",
-        (
-            Option("slack_steps", "integer", "50", "slacks told apart", 10, 2_000),
-            Option("max_late", "number", "0.001", "share of queries that may miss their deadline", 1e-6, 0.5),
-            Option("noise", "number", "0.1", "coefficient of variation of service times", 0, 1, (0.0, 0.1, 0.2, 0.3)),
-            Option("margin", "number", "0.1", "share of the slack that no batch may use", 0, 0.9, (0.0, 0.2)),
-            Option("caution", "number", "by trial", "times the load; 0: by trial", 0, 10, (0.93, 1.0, 1.06)),
-            Option("gamma_shape", "number", "1", "of bursty arrivals; 1: Poisson", 0.001, 1),
-            Option(
-                "prior", "number", "3", "queries that the measured load is worth; 0: bursts unseen", 0, 1e6, rough=0.0
-            ),
-            Option("queries", "integer", "50000", "that a policy is tried on", 1_000, 100_000_000),
-        ),
-        replan_s=0.1,
-        chooses_variants=True,
+        "shared_queue.planner:SharedQueue",
+        _SLACKS,
+        Option("max_late", "number", "0.001", "share of queries that may miss their deadline", 1e-6, 0.5),
+        Option("noise", "number", "0.1", "coefficient of variation of service times", 0, 1, (0.0, 0.1, 0.2, 0.3)),
+        _MARGIN,
+        Option("caution", "number", "by trial", "times the load; 0: by trial", 0, 10, (0.93, 1.0, 1.06)),
+        Option("gamma_shape", "number", "1", "of bursty arrivals; 1: Poisson", 0.001, 1),
+        _PRIOR,
+        Option("queries", "integer", "50000", "that a policy is tried on", 1000, 100_000_000),
         ports=("policies", "stored", "trial"),
         tried="always",
     ),
-    Entry(
+    _following(
         "joint",
         "unequal workers as one process: each kind has its own table, and may leave queries for another kind",
-        "stretto.planners.joint.planner",
-        "Joint",
-        (
-            Option("slack_steps", "integer", "50", "slacks told apart", 10, 2_000),
-            Option("noise", "number", "0.1", "coefficient of variation of service times", 0, 1, (0.0, 0.1, 0.2)),
-            Option("margin", "number", "0.1", "share of the slack that no batch may use", 0, 0.9, (0.0, 0.2)),
-            Option("caution", "number", "1", "times the load", 0.1, 10, (0.93, 1.0, 1.06)),
-            Option(
-                "prior", "number", "3", "queries that the measured load is worth; 0: bursts unseen", 0, 1e6, rough=0.0
-            ),
-        ),
-        replan_s=0.1,
-        chooses_variants=True,
+        "joint.planner:Joint",
+        _SLACKS,
+        Option("noise", "number", "0.1", "coefficient of variation of service times", 0, 1, (0.0, 0.1, 0.2)),
+        _MARGIN,
+        Option("caution", "number", "1", "times the load", 0.1, 10, (0.93, 1.0, 1.06)),
+        _PRIOR,
         tried="always",
     ),
-    Entry(
+    _following(
         "priced",
         "the most accurate variant that fits the slack, at a price of worker time that follows the load",
-        "stretto.planners.priced",
-        "Priced",
-        (
-            Option("caution", "number", "1.05", "times the load: worker time is dearer", 0.1, 100, (0.9, 1.05, 1.2)),
-            Option(
-                "margin", "number", "0.5", "share of the slack kept for what no profile knows", 0, 0.9, (0.0, 0.2, 0.5)
-            ),
-        ),
-        replan_s=0.1,
-        chooses_variants=True,
+        "priced:Priced",
+        Option("caution", "number", "1.05", "times the load: worker time is dearer", 0.1, 100, (0.9, 1.05, 1.2)),
+        Option("margin", "number", "0.5", "share of the slack kept for what no profile knows", 0, 0.9, (0.0, 0.2, 0.5)),
         tried="always",
     ),
     Entry(
         "symphony",
         "deferred batches: as late as the deadline allows, earliest deadline first",
-        "stretto.planners.symphony",
-        "Symphony",
+        "symphony:Symphony",
         (_BATCH_AWARE, _WHEN_GATHERED, _SUB_CLUSTERS),
         {"deferred": True},
         tried="with one variant each",
@@ -184,8 +169,7 @@ ENTRIES = (
     Entry(
         "symphony_batch_aware",
         "symphony with batch-aware pruning, beyond the paper",
-        "stretto.planners.symphony",
-        "Symphony",
+        "symphony:Symphony",
         (_WHEN_GATHERED, _SUB_CLUSTERS),
         {"deferred": True, "batch_aware": True},
         tried="always",
@@ -193,23 +177,20 @@ ENTRIES = (
     Entry(
         "symphony_eager",
         "the work-conserving twin: the same, but a batch starts as soon as a worker is free",
-        "stretto.planners.symphony",
-        "Symphony",
+        "symphony:Symphony",
         (_BATCH_AWARE, _SUB_CLUSTERS),
         {"deferred": False},
     ),
     Entry(
         "clockwork",
         "as published: the batch that must start soonest, whatever its size, sent shortly before a worker is free",
-        "stretto.planners.clockwork",
-        "Clockwork",
+        "clockwork:Clockwork",
         (_AHEAD, Option("margin_ms", "number", "5", "how long before its deadline a batch is to end", 0, 1000)),
     ),
     Entry(
         "clockwork_filling",
         "clockwork with batches filled as far as the head's deadline allows, beyond what was published",
-        "stretto.planners.clockwork",
-        "Clockwork",
+        "clockwork:Clockwork",
         (_AHEAD, Option("powers_of_two", "flag", "false", "batch sizes 1, 2, 4, … only")),
         {"filling": True},
         tried="with one variant each",
@@ -217,15 +198,13 @@ ENTRIES = (
     Entry(
         "nexus",
         "load packed onto workers each epoch, queries dealt to them by the packed shares",
-        "stretto.planners.nexus",
-        "Nexus",
+        "nexus:Nexus",
         replan_s=30.0,
     ),
     Entry(
         "clipper",
         "first come, eager, nothing dropped; the batch cap grows by steps and backs off",
-        "stretto.planners.clipper",
-        "Clipper",
+        "clipper:Clipper",
         (
             Option("step", "number", "1", "added to the cap by each batch within the SLO", 0.001, 4096),
             Option("backoff", "number", "0.9", "times the cap after a batch beyond the SLO", 0.01, 0.999),
@@ -234,73 +213,61 @@ ENTRIES = (
     Entry(
         "fixed_delay",
         "waits for a preferred batch, but never longer than a fixed delay",
-        "stretto.planners.fixed_delay",
-        "FixedDelay",
+        "fixed_delay:FixedDelay",
         (
             Option("preferred_batch", "integer", "max_batch", "start once so many are gathered", 1, 4096),
             Option("max_batch", "integer", "what fits in half the SLO", "the largest batch", 1, 4096),
             Option(
-                "delay_ms", "number", "delay_share of the SLO", "start once the head has waited so long", 0, 3_600_000
+                "delay_ms", "number", "delay_share of the SLO", "start once the head has waited so long", 0, 3600000
             ),
             Option("delay_share", "number", "0.25", "the delay as a share of the SLO", 0, 1),
         ),
         tried="with one variant each",
     ),
-    Entry(
+    _following(
         "ramsis",
         "model selection from a Markov decision process per worker, with the accuracy and lateness it promises",
-        "stretto.planners.ramsis.planner",
-        "Ramsis",
-        (
-            Option("slack_steps", "integer", "100", "slacks told apart; 0: by the variants' latencies", 0, 10_000),
-            Option("max_queue", "integer", "32", "the longest queue of a worker told apart", 1, 512),
-            Option("variable", "flag", "false", "choose the batch too, not always all that wait"),
-            Option("drop", "flag", "false", "queries may be dropped (section 4.3.1)"),
-            Option("shortest", "flag", "false", "queries go to the shortest queue (appendix I), not in turn"),
-            Option("per_decision", "flag", "false", "reward a decision, as printed, not a query"),
-            Option("every_batch", "flag", "false", "keep variants that are best at some batch, not only at one query"),
-            Option("gamma_shape", "number", "1", "of bursty arrivals; 1: Poisson", 0.001, 1),
-        ),
+        "ramsis.planner:Ramsis",
+        Option("slack_steps", "integer", "100", "slacks told apart; 0: by the variants' latencies", 0, 10000),
+        Option("max_queue", "integer", "32", "the longest queue of a worker told apart", 1, 512),
+        Option("variable", "flag", "false", "choose the batch too, not always all that wait"),
+        Option("drop", "flag", "false", "queries may be dropped (section 4.3.1)"),
+        Option("shortest", "flag", "false", "queries go to the shortest queue (appendix I), not in turn"),
+        Option("per_decision", "flag", "false", "reward a decision, as printed, not a query"),
+        Option("every_batch", "flag", "false", "keep variants that are best at some batch, not only at one query"),
+        Option("gamma_shape", "number", "1", "of bursty arrivals; 1: Poisson", 0.001, 1),
         replan_s=0.5,
-        chooses_variants=True,
         ports=("policies", "stored"),
         tried="where it may gain",
     ),
-    Entry(
+    _following(
         "proteus",
         "an integer program places one variant on each worker and routes by shares, for the demand of past windows",
-        "stretto.planners.proteus",
-        "Proteus",
-        (Option("headroom", "number", "1.05", "times the demand that workers are planned for", 0.2, 10),),
+        "proteus:Proteus",
+        Option("headroom", "number", "1.05", "times the demand that workers are planned for", 0.2, 10),
         replan_s=10.0,
-        chooses_variants=True,
         tried="always",
     ),
-    Entry(
+    _following(
         "slackfit",
         "the variant and batch whose latency is nearest below the slack of the most urgent query",
-        "stretto.planners.slackfit",
-        "SlackFit",
-        (Option("buckets", "integer", "32", "into which latencies within the SLO are divided", 1, 4096),),
-        chooses_variants=True,
+        "slackfit:SlackFit",
+        Option("buckets", "integer", "32", "into which latencies within the SLO are divided", 1, 4096),
+        replan_s=None,
         tried="always",
     ),
-    Entry(
+    _following(
         "jellyfish_plus",
         "the most accurate variant whose throughput covers the load, as RAMSIS compares itself with",
-        "stretto.planners.jellyfish_plus",
-        "JellyfishPlus",
+        "jellyfish_plus:JellyfishPlus",
         replan_s=0.5,
-        chooses_variants=True,
         tried="always",
     ),
-    Entry(
+    _following(
         "model_switching",
         "the most accurate variant whose p99 response, measured by simulation first, is within the SLO at the load",
-        "stretto.planners.model_switching",
-        "ModelSwitching",
+        "model_switching:ModelSwitching",
         replan_s=0.5,
-        chooses_variants=True,
         ports=("responses",),
     ),
     _window(
@@ -360,8 +327,7 @@ def user_entry(reference: str) -> Entry:
     return Entry(
         reference,
         "a planner of the user's own",
-        "stretto.planners.user",
-        "UserPlanner",
+        "user:UserPlanner",
         preset={"reference": reference},
         replan_s=planner.replan_s,
         chooses_variants=True,

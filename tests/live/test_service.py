@@ -23,8 +23,8 @@ from stretto.live.requests import NoSuchVariant, Request
 from stretto.live.service import Service
 from stretto.live.state import State
 from stretto.live.threads import ThreadExecutor
-from stretto.live.watched import signature
 from stretto.repository.read import read_repository, zoo_folder
+from stretto.repository.signature import signature
 from stretto.sim.ports import simulator_ports
 from tests.live.real import Awaited, asked, conserved, sample, until, within
 from tests.repository.build import APP, KIND, Built, build

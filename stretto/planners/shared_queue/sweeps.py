@@ -117,40 +117,6 @@ def transitions(rate: Any, slack: Any, chosen: Any, actions: Any, down: Any, up:
 
 
 @compiled
-def look_ahead(h: Any, gain: Any, rate: Any, least: Any, actions: Any, action: Any) -> None:
-    """The best action by queued and slack, where what follows is worth what the line says."""
-    batch, blocks, accuracy, on_time, joining, chances, lasting, running, holding = actions
-    rows, columns = action.shape
-    steps = columns - 1
-    most = rows - 1
-    best = np.empty((rows, columns))
-    for n in range(1, rows):
-        best[n] = h[n - 1] if n > 1 else h[1] - gain / rate
-        action[n] = -1
-    for a in range(len(batch)):
-        b = batch[a]
-        for n in range(max(b, 1), rows):
-            after = -(gain + holding * (n - b)) * blocks[a] - running[a]
-            for place in range(joining.shape[1]):
-                k = joining[a, place]
-                if k < 0:
-                    break
-                if n - b + k > 0:
-                    after += chances[a, place] * lasting[a] * h[min(n - b + k, most)]
-                else:
-                    after += chances[a, place] * (h[1] - gain / rate)
-            for j in range(least + 1 if b == 0 else least, columns):
-                if b > 0 and on_time[a, j] <= 1e-3:
-                    continue
-                value = after
-                if b > 0:
-                    value += accuracy[a] * in_time_of(n, float(j), b, steps, on_time[a])
-                if value > best[n, j] + 1e-12:
-                    best[n, j] = value
-                    action[n, j] = a
-
-
-@compiled
 def sweep(h: Any, action: Any, gain: Any, rate: Any, least: Any, actions: Any) -> None:
     """One step of looking ahead where what follows is worth what `h` says by queued and slack, which is renewed.
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stretto.backends.adapt import Adapter, area_weights
 from stretto.backends.model import BackendError
-from stretto.live.adapt import Adapter, area_weights
 from stretto.repository.read import read_repository
 
 

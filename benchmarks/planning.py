@@ -19,6 +19,7 @@ from pathlib import Path
 from benchmarks.adopt_speed import adopt_ms, reroute_ms
 from benchmarks.fleets import LIVE_KINDS, UNEQUAL, fleet_row, live_two_kinds
 from benchmarks.harness import Benchmark
+from benchmarks.quiet import when_quiet
 from stretto.cli.queries import zoo_sample
 from stretto.cli.started import Started, started_server
 from stretto.client.load import LoadOutcome, LoadResult, LoadSpec, run_load
@@ -36,6 +37,11 @@ REQUEST_S = 0.4e-3  # what a request costs around its run, on the core that the 
 CHANGES = 1000
 BEFORE_LINES = 10_100
 ON_TIME = 0.99
+# Systems and parts that are no part of the planning path, by the folder or file they stand in.
+LATER = (
+    *("planners/proteus", "planners/slackfit", "planners/joint", "planners/judged", "planners/candidates"),
+    "live/judging",
+)
 
 
 def main() -> None:
@@ -113,19 +119,31 @@ def adoption(bench: Benchmark) -> None:
 
 
 def every_planner(bench: Benchmark) -> None:
+    """A run during which the host took time away is measured again; see benchmarks/quiet.py."""
     rates = third_of_capacity()
-    worst = 1.0
     for planner in bench.steps(NAMES, len(NAMES), "planners"):
-        with started_server(["zoo", "--planner", planner, "--workers", WORKERS, "--log-level", "error"]) as server:
-            results = run_all([
-                load_spec(server, name, seconds=SECONDS, kind="poisson", rate=rate, seed=bench.seed)
-                for name, rate in rates.items()
-            ])  # fmt: skip
+
+        def measure(planner: str = planner) -> list[LoadResult]:
+            arguments = ["zoo", "--planner", planner, "--workers", WORKERS, "--log-level", "error"]
+            with started_server(arguments) as server:
+                return run_all([
+                    load_spec(server, name, seconds=SECONDS, kind="poisson", rate=rate, seed=bench.seed)
+                    for name, rate in rates.items()
+                ])  # fmt: skip
+
+        results, stolen, tries = when_quiet(measure)
         asked = sum(map(len, results))
         on_time = sum(int((result.outcome == LoadOutcome.ON_TIME).sum()) for result in results) / asked
         right = sum(int(result.correct_on_time.sum()) for result in results) / asked
-        worst = min(worst, on_time)
-        bench.row(part="live", planner=planner, requests=asked, on_time=on_time, correct_on_time=right)
+        bench.row(
+            part="live",
+            planner=planner,
+            requests=asked,
+            on_time=on_time,
+            correct_on_time=right,
+            stolen_of_a_core=stolen,
+            tries=tries,
+        )
         bench.claim(
             f"{planner}, served live on the zoo at a third of capacity, {SECONDS:g} s",
             paper="",
@@ -264,14 +282,16 @@ def unequal_fleets(bench: Benchmark) -> None:
 
 
 def lines(bench: Benchmark) -> None:
-    counted = {
-        folder: sum(len(path.read_text().splitlines()) for path in sorted((ROOT / "stretto" / folder).rglob("*.py")))
-        for folder in ("planners", "live", "planning")
-    }
-    total = sum(counted.values())
+    """Without the systems that came after the planning path, which stand in LATER."""
+    counted = dict.fromkeys(("planners", "live", "planning", "later"), 0)
+    for folder in ("planners", "live", "planning"):
+        for path in sorted((ROOT / "stretto" / folder).rglob("*.py")):
+            is_later = path.relative_to(ROOT / "stretto").as_posix().startswith(LATER)
+            counted["later" if is_later else folder] += len(path.read_text().splitlines())
+    total = sum(counted.values()) - counted["later"]
     bench.row(part="lines", **counted)
     bench.claim(
-        "lines of planners + live + planning",
+        "lines of planners + live + planning, without the systems that came later",
         paper=BEFORE_LINES,
         target=f"< {BEFORE_LINES}",
         ours=float(total),

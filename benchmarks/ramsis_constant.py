@@ -22,13 +22,13 @@ from ramsis_table2 import image_deployment
 from stretto.core.deployment import Deployment
 from stretto.core.view import Planner
 from stretto.planners.jellyfish_plus import JellyfishPlus
-from stretto.planners.model_switching import ModelSwitching, already_measured
+from stretto.planners.model_switching import ModelSwitching
 from stretto.planners.parts.policy import Expectation
 from stretto.planners.ramsis.planner import Ramsis
 from stretto.sim.arrivals import Load
 from stretto.sim.bounds import fluid_accuracy
 from stretto.sim.processes import Poisson
-from stretto.sim.responses import measure_responses
+from stretto.sim.responses import already_measured, measure_responses
 from stretto.sim.simulator import simulate
 
 WORKERS = 60

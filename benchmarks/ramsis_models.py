@@ -20,14 +20,14 @@ from stretto.core.deployment import Deployment
 from stretto.core.profile import LatencyProfile, Quantile
 from stretto.core.view import Planner
 from stretto.core.worker import workers
-from stretto.planners.model_switching import ModelSwitching, already_measured
+from stretto.planners.model_switching import ModelSwitching
 from stretto.planners.parts.fronts import pareto_front
 from stretto.planners.parts.task import Task, task_of
 from stretto.planners.ramsis.planner import Ramsis
 from stretto.sim.arrivals import Load
 from stretto.sim.bounds import fluid_accuracy
 from stretto.sim.processes import Poisson
-from stretto.sim.responses import measured_responses
+from stretto.sim.responses import already_measured, measured_responses
 from stretto.sim.simulator import simulate
 
 WORKERS = 100

@@ -29,13 +29,12 @@ from harness import Benchmark
 from ramsis_table2 import MEASUREMENTS, image_deployment
 
 from stretto.core.deployment import Deployment
-from stretto.planners.model_switching import already_measured
 from stretto.planners.parts.task import task_of
 from stretto.planners.ports import Ports
 from stretto.planners.registry import NAMES, planner_entry
 from stretto.sim.arrivals import Load
 from stretto.sim.processes import Poisson
-from stretto.sim.responses import measured_responses
+from stretto.sim.responses import already_measured, measured_responses
 from stretto.sim.service import Deterministic, Empirical, Service
 from stretto.sim.simulator import simulate
 from stretto.sim.traces import RateTrace

@@ -20,6 +20,7 @@ from statistics import fmean
 import numpy as np
 import windows
 from harness import Benchmark
+from sneakpeek_oracle import optimal
 
 from stretto.core.application import Application, Penalty, Variant
 from stretto.core.deployment import Deployment
@@ -30,7 +31,6 @@ from stretto.planners.data_aware import DataAware
 from stretto.planners.priced import Priced
 from stretto.planners.sneakpeek.catalogue import catalogue_of
 from stretto.planners.sneakpeek.groups import form_groups, ordered, urgency
-from stretto.planners.sneakpeek.oracle import optimal
 from stretto.planners.sneakpeek.planner import SneakPeek
 from stretto.planners.sneakpeek.schedule import Options, evidence_worth, problem_of, schedule
 from stretto.planners.sneakpeek.search import find_best

@@ -17,11 +17,12 @@ from typing import Any
 import numpy as np
 from harness import Benchmark, goodput, like
 from numpy.typing import NDArray
+from partition_program import solve_partition
 
 from stretto.core.deployment import Deployment
 from stretto.core.published import published_model
 from stretto.core.view import View
-from stretto.planners.partition import partition_problem, solve_partition
+from stretto.planners.partition import partition_problem
 from stretto.planners.parts.choose import choose_variants
 from stretto.planners.parts.sharing import expected_work, workers_of_groups
 from stretto.planners.symphony import Symphony

@@ -11,12 +11,12 @@ from __future__ import annotations
 from itertools import pairwise
 
 import numpy as np
+from autoscale import Autoscale
 from harness import Benchmark, zoo
 
 from stretto.core.deployment import Deployment
 from stretto.core.outcome import Outcome
 from stretto.core.published import published_table
-from stretto.planners.autoscale import Autoscale
 from stretto.planners.symphony import Symphony
 from stretto.sim.arrivals import Client, Clients, Load, Weights
 from stretto.sim.bounds import fluid_goodput

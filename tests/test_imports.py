@@ -21,15 +21,17 @@ ARROWS = {
     "planners": {"core"},
     "planning": {"core", "planners"},
     "sim": {"core", "dispatch", "planners", "planning"},
+    "twin": {"core", "planners", "planning", "sim"},
     "live": {"core", "dispatch", "planners", "planning", "backends", "config", "evidence", "repository"},
     "config": {"core"},
     "repository": {"core", "config"},
     "backends": {"core", "config", "repository"},
     "evidence": {"core", "backends", "config", "repository"},
     "profiling": {"core", "backends", "config", "evidence", "repository"},
-    "api": {"core", "config", "dispatch", "repository", "live", "sim"},  # sim: the ports that planners are given
+    # sim and twin: the ports that planners are given, and which of them a planner takes
+    "api": {"core", "config", "dispatch", "planners", "repository", "live", "sim", "twin"},
     "client": {"core"},
-    "report": {"client", "core", "sim", "profiling", "repository"},
+    "report": {"client", "core", "sim", "twin", "profiling", "repository"},
 }
 
 

@@ -9,6 +9,7 @@ import logging
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +19,7 @@ from stretto.api.plane import Plane
 from stretto.api.server import Listen, Listeners
 from stretto.api.tracing import tracer_of
 from stretto.live.options import ServiceOptions
+from stretto.planners.registry import planner_entry
 
 if TYPE_CHECKING:
     from stretto.live.service import Service
@@ -133,11 +135,16 @@ async def _begun(options: ServeOptions, progress: Callable[[str, float], None], 
 
     progress("planning", COMPILED)
     journal = stack.enter_context(recording(options.record))
-    service = Service(asked, repository, executor_factory(asked.executor), journal, simulator_ports())
+    twin = None
+    if "judge" in planner_entry(asked.planner).ports:
+        from stretto.twin.live import LiveTwin
+
+        twin = LiveTwin(time.monotonic_ns())
+    service = Service(asked, repository, executor_factory(asked.executor), journal, simulator_ports(), twin)
     try:
         await service.start()
     except BaseException:
-        service.maker.close()
+        service.close_asides()
         raise
     # What is there by now stays: the collector need not look at it again, nor run for every few requests.
     gc.collect()

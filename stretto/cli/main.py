@@ -22,6 +22,7 @@ from stretto.cli.planners import planners
 from stretto.cli.profile import profile
 from stretto.cli.replay import replay
 from stretto.cli.serve import serve
+from stretto.cli.setting import setting
 from stretto.cli.simulate import simulate
 from stretto.cli.warm import warm
 from stretto.core.errors import StrettoError
@@ -87,6 +88,7 @@ for command in (
     compare,
     planners,
     replay,
+    setting,
     warm,
 ):
     app.command()(command)

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from stretto.core.deployment import Deployment
     from stretto.planners.model_switching import Responses
     from stretto.sim.results import Result
+    from stretto.twin.setting import Setting
 
+OTHER_SEED = 7919
 _measured: dict[tuple[Any, ...], dict[str, Responses]] = {}  # by deployment, shares of the load and service
 
 
@@ -25,9 +27,11 @@ def run_scenario(scenario: Scenario, *, record: bool = False, progress: Progress
     """
     from stretto.sim.ports import simulator_ports
     from stretto.sim.simulator import simulate
+    from stretto.twin.spot import SpotJudge
 
     rates = tuple(scenario.source.expected_rates(scenario.deployment, scenario.seconds))
-    session = scenario.session(replace(simulator_ports(), responses=partial(responses_of, scenario)))
+    judge = SpotJudge(partial(_setting_of, scenario))
+    session = scenario.session(replace(simulator_ports(), responses=partial(responses_of, scenario), judge=judge))
     return simulate(
         scenario.deployment,
         session,
@@ -42,6 +46,20 @@ def run_scenario(scenario: Scenario, *, record: bool = False, progress: Progress
         correction=scenario.correction,
         expected_rates=rates,
         progress=progress,
+    )
+
+
+def _setting_of(scenario: Scenario, deployment: Deployment) -> Setting:
+    """Candidates are judged under what the scenario states, on other seeds than the run's."""
+    from stretto.twin.measure import setting_from_scenario
+
+    return setting_from_scenario(
+        deployment,
+        scenario.source,
+        scenario.service,
+        scenario.delays,
+        seconds=scenario.seconds,
+        seed=scenario.seed + OTHER_SEED,
     )
 
 

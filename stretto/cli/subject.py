@@ -13,8 +13,8 @@ from stretto.core.errors import StrettoError
 if TYPE_CHECKING:
     from stretto.core.application import Application
     from stretto.core.deployment import Deployment
+    from stretto.core.verdict import OptionValue
     from stretto.planners.promise import PolicyPlanner
-    from stretto.planners.registry import OptionValue
     from stretto.sim.arrivals import Load
 
 POLICY_PLANNERS = ("shared_queue", "ramsis")  # the first that there is, and that knows the options, goes by default

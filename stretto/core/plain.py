@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from stretto.core import application, conditions, deployment, estimates, plan, profile, telemetry, view, worker
+from stretto.core import application, conditions, deployment, estimates, plan, profile, telemetry, verdict, view, worker
 from stretto.core.errors import StrettoError
 
 TYPES: dict[str, Any] = {
@@ -20,6 +20,7 @@ TYPES: dict[str, Any] = {
         *(plan.Fixed, plan.ByLoad, plan.MostAccurate, plan.Table, plan.Tables, plan.Strategies),
         *(plan.Work, plan.Worklist),
         *(conditions.Conditions, conditions.Demand, telemetry.Telemetry, view.WaitingQuery, estimates.Estimates),
+        *(verdict.Candidate, verdict.Promise, verdict.Verdict),
         *(plan.Eager, plan.Accumulate, plan.Deferred, plan.AdaptiveCap, plan.Delays, plan.Lane, plan.Route, plan.Plan),
     )
 }

@@ -13,8 +13,10 @@ Lanes, applications, workers and variants are named by their number in the deplo
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -113,6 +115,8 @@ class Table:
     """cell[n, slack // slack_step_ns] → variant (-1: wait) and batch (0: all queued). The last row and column hold on.
 
     `kind` is the kind of worker that the table speaks for; None speaks for every kind.
+    `edges_ns` makes columns of unequal width: the least slack of every column but the first, rising. The step is not
+    read then.
 
     What a dispatcher needs of a table is prepared when the table is made, by the planner and in its time: `cells` is a
     copy that nobody writes to, which the dispatcher reads in place; adopting a table costs nothing by its size.
@@ -122,7 +126,9 @@ class Table:
     variant: NDArray[np.int32]
     batch: NDArray[np.int32]
     kind: str | None = None
+    edges_ns: tuple[int, ...] = ()
     cells: NDArray[np.void] = field(init=False, repr=False)  # variant and batch of each cell side by side, row by row
+    edges: NDArray[np.int64] = field(init=False, repr=False)  # `edges_ns`, likewise
     variants: tuple[int, ...] = field(init=False, repr=False)  # that its cells name
     has_waits: bool = field(init=False, repr=False)  # some of its cells wait
     fault: str = field(init=False, repr=False)  # why nobody could follow it, as the end of a sentence; else empty
@@ -137,8 +143,10 @@ class Table:
             used = np.flatnonzero(np.bincount(self.variant.ravel() + 1))  # shifted, because -1 waits
             variants = tuple((used[used > 0] - 1).tolist())
             has_waits = bool(used[0] == 0)
-        cells.flags.writeable = False
+        edges = np.array(() if fault else self.edges_ns, dtype=np.int64)
+        cells.flags.writeable = edges.flags.writeable = False
         object.__setattr__(self, "cells", cells)
+        object.__setattr__(self, "edges", edges)
         object.__setattr__(self, "variants", variants)
         object.__setattr__(self, "has_waits", has_waits)
         object.__setattr__(self, "fault", fault)
@@ -150,6 +158,10 @@ def _fault_of_table(table: Table) -> str:
         return "needs variant and batch arrays of one shape (queued, slack)"
     if table.slack_step_ns <= 0:
         return "needs a slack step above zero"
+    if table.edges_ns and len(table.edges_ns) != variant.shape[1] - 1:
+        return f"has {len(table.edges_ns)} edges; {variant.shape[1]} columns have {variant.shape[1] - 1} between them"
+    if any(later <= earlier for earlier, later in pairwise((0, *table.edges_ns))):
+        return "needs edges that rise from above zero"
     if variant.min() < -1:
         return f"names variant {variant.min()}; -1 waits, others count from 0"
     if variant.max() < 0:
@@ -201,6 +213,27 @@ class Worklist:
 
 
 Select = Fixed | ByLoad | MostAccurate | Table | Tables | Strategies | Worklist
+
+
+def renumbered(select: Select, numbers: Sequence[int]) -> Select:
+    """The same choice where variant v has the number `numbers[v]`."""
+    match select:
+        case Fixed(variant) | Strategies(variant, _):
+            return replace(select, variant=numbers[variant])
+        case ByLoad(_, variants) | MostAccurate(variants):
+            return replace(select, variants=tuple(numbers[variant] for variant in variants))
+        case Table():
+            return _renumbered_table(select, numbers)
+        case Tables(tables):
+            return Tables(tuple(_renumbered_table(table, numbers) for table in tables))
+        case Worklist(works, _):
+            return replace(select, works=tuple(replace(work, variant=numbers[work.variant]) for work in works))
+
+
+def _renumbered_table(table: Table, numbers: Sequence[int]) -> Table:
+    variant = np.array([*numbers, -1], dtype=np.int32)[table.variant]  # -1, to wait, stays
+    variant.flags.writeable = False
+    return replace(table, variant=variant)
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,7 @@ class Memory:
     def __init__(self) -> None:
         self.state: NDArray[Any] = np.zeros(1, dtype=STATE)
         self.arrays: dict[str, NDArray[Any]] = {}
-        self.cells: list[NDArray[Any]] = []  # of the plan's tables, whose addresses stand in `tables`
+        self.cells: list[NDArray[Any]] = []  # and edges of the plan's tables, whose addresses stand in `tables`
 
     def put(self, name: str, array: NDArray[Any]) -> None:
         """Install an array under a name; the one before is released."""
@@ -279,14 +279,15 @@ def _lay_out_crews(memory: Memory, plan: Plan) -> None:
 
 
 def lay_out_tables(memory: Memory, deployment: Deployment, plan: Plan) -> None:
-    """Where the cells of each lane's table stand, by kind of worker."""
+    """Where the cells and edges of each lane's table stand, by kind of worker."""
     records = np.zeros((len(plan.lanes), len(deployment.kinds)), dtype=DTYPES["tables"])
     cells: list[NDArray[Any]] = []
     for number, lane in enumerate(plan.lanes):
         select = lane.select
         for table in (select,) if isinstance(select, Table) else select.tables if isinstance(select, Tables) else ():
-            cells.append(table.cells)
-            entry = (table.cells.ctypes.data, *table.variant.shape, table.slack_step_ns)
+            cells.extend((table.cells, table.edges))
+            edges = (table.edges.ctypes.data, table.edges.size)
+            entry = (table.cells.ctypes.data, *table.variant.shape, table.slack_step_ns, *edges)
             for kind, name in enumerate(deployment.kinds):
                 if table.kind is None or table.kind == name:
                     records[number, kind] = entry

@@ -242,8 +242,18 @@ ROUTE = np.dtype(
 )
 ALIAS = np.dtype([("keep", "f8"), ("other", "i8")], align=True)  # Walker's alias table, one entry per route lane
 CHOICE = np.dtype([("rate", "f8"), ("variant", "i8")], align=True)
-# By lane and kind. The cells are those of the plan's Table, read in place; `layout.Memory` keeps them alive.
-TABLE = np.dtype([("cells_at", "u8"), ("queued", "i8"), ("slacks", "i8"), ("step_ns", "i8")], align=True)
+# By lane and kind. Cells and edges are those of the plan's Table, read in place; `layout.Memory` keeps them alive.
+TABLE = np.dtype(
+    [
+        ("cells_at", "u8"),
+        ("queued", "i8"),
+        ("slacks", "i8"),
+        ("step_ns", "i8"),
+        ("edges_at", "u8"),
+        ("edges_count", "i8"),  # 0: columns of `step_ns`
+    ],
+    align=True,
+)
 WORK = np.dtype(
     [("worker", "i8"), ("variant", "i8"), ("ticket_first", "i8"), ("ticket_count", "i8"), ("done", "i8")], align=True
 )

@@ -154,15 +154,39 @@ def fastest(s: Any, lane: Any, kind: int) -> int:
 
 
 @compiled
+def column_of(table: Any, slack: int) -> int:
+    """The column that a slack falls into."""
+    if table.edges_count == 0:
+        return min(max(slack, 0) // table.step_ns, table.slacks - 1)
+    edges = int64s(table.edges_at, table.edges_count)
+    low, high = as_int64(0), table.edges_count
+    while low < high:
+        middle = (low + high) >> 1
+        if edges[middle] <= slack:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@compiled
+def least_slack_ns(table: Any, column: int) -> int:
+    """The smallest slack of a column."""
+    if table.edges_count == 0 or column == 0:
+        return column * table.step_ns
+    return int64s(table.edges_at, table.edges_count)[column - 1]
+
+
+@compiled
 def from_table(s: Any, lane_index: int, kind: int, worker: int, now_ns: int) -> tuple[int, int]:
     """The cell for (queued, slack of the head)."""
     lane = lanes(s)[lane_index]
     table = tables(s)[lane_index * s.kinds + kind]
     slack = queries(s)[first_in(s, lane_index, ORDER)].deadline_ns - now_ns
     queued = min(lane.length, table.queued - 1)
-    column = min(max(slack, 0) // table.step_ns, table.slacks - 1)
+    column = column_of(table, slack)
     # What would start while a timer may still be late starts now: when the timer rings it could be too late for it.
-    least = min(max(slack - lane.timer_ns, 0) // table.step_ns, table.slacks - 1)
+    least = column_of(table, slack - lane.timer_ns)
     while column > least and cells(table)[queued * table.slacks + column].variant == WAIT:
         column -= 1
     cell = cells(table)[queued * table.slacks + column]
@@ -211,8 +235,7 @@ def table_changes_ns(s: Any, lane_index: int, kind: int, now_ns: int) -> int:
     """When the head's slack falls into the next column, after a WAIT cell; earlier by what a timer may be late."""
     table = tables(s)[lane_index * s.kinds + kind]
     deadline = queries(s)[first_in(s, lane_index, ORDER)].deadline_ns - lanes(s)[lane_index].timer_ns
-    column = min(max(deadline - now_ns, 0) // table.step_ns, table.slacks - 1)
-    return deadline - column * table.step_ns + 1
+    return deadline - least_slack_ns(table, column_of(table, deadline - now_ns)) + 1
 
 
 @compiled

@@ -6,9 +6,10 @@ import numpy as np
 
 from stretto.backends.model import Array
 from stretto.core.outcome import Outcome
-from stretto.live.executor import Job, Report
+from stretto.live.executor import Job
 from stretto.live.generation import Generation
 from stretto.live.meters import Meters
+from stretto.live.shelf import Report
 
 EVIDENCE = "evidence"  # stands where the variant's name would
 

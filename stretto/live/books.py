@@ -15,19 +15,15 @@ class Books:
     """Keeps the counts of generations that are gone, and adds those that are not."""
 
     def __init__(self) -> None:
-        self._submitted: dict[str, int] = {}
-        self._outcomes: dict[str, NDArray[np.int64]] = {}
+        self._closed: dict[str, tuple[int, NDArray[np.int64]]] = {}
 
     def close(self, generation: Generation) -> None:
         """The generation is idle and will be forgotten."""
-        submitted, outcomes = generation.counts()
-        for name, number in generation.numbers.items():
-            self._submitted[name] = self._submitted.get(name, 0) + int(submitted[number])
-            self._outcomes[name] = self._outcomes.get(name, np.zeros(OUTCOME_COUNT, np.int64)) + outcomes[number]
+        self._closed = self.totals((generation,))
 
     def totals(self, open_ones: Iterable[Generation]) -> dict[str, tuple[int, NDArray[np.int64]]]:
         """(submitted, outcomes) by application, with the generations that are still open."""
-        totals = {name: (count, self._outcomes[name].copy()) for name, count in self._submitted.items()}
+        totals = dict(self._closed)
         for generation in open_ones:
             submitted, outcomes = generation.counts()
             for name, number in generation.numbers.items():

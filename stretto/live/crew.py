@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from stretto.live.executor import Executor, Job, Listener, Report
-from stretto.live.shelf import ModelSpec
+from stretto.live.executor import Executor, Job, Listener
+from stretto.live.shelf import ModelSpec, Report
 
 log = logging.getLogger("stretto.live")
 

@@ -14,17 +14,18 @@ from collections.abc import Callable, Sequence
 from stretto.alarm import Alarm
 from stretto.core.conditions import Conditions
 from stretto.core.outcome import Outcome
-from stretto.dispatch.dispatcher import Answer, Dispatcher, Drop, Load, Run
+from stretto.dispatch.dispatcher import Answer, Drop, Load, Run
 from stretto.live.answers import answer_batch, answer_by_evidence
 from stretto.live.books import Books
 from stretto.live.crew import Clock, Crew, Factory
 from stretto.live.delays import DelayMeter
-from stretto.live.executor import Job, Report
+from stretto.live.executor import Job
 from stretto.live.generation import Generation, Served
+from stretto.live.judging import Twin
 from stretto.live.meters import Meters
 from stretto.live.recorder import Journal
 from stretto.live.requests import NoSuchVariant, Query, Request, rows_of
-from stretto.live.shelf import NO_ANSWER, ModelSpec
+from stretto.live.shelf import NO_ANSWER, ModelSpec, Report
 from stretto.live.witness import Witness, class_of
 from stretto.planning.session import InForce, Session
 
@@ -65,6 +66,7 @@ class Engine:
         self.on_fleet: Callable[[], None] = lambda: None  # a worker joined or left
         self.on_broken: Callable[[dict[str, str]], bool] = lambda broken: False
         self.witness: Witness | None = None  # where a planner looks at evidence
+        self.twin: Twin | None = None  # where a planner has candidates judged
         self._correction = correction
         self.journal = journal or Journal()
         self._alarm = Alarm(self.loop, self._rang)
@@ -127,11 +129,13 @@ class Engine:
         application = generation.numbers[request.application]
         demand = generation.demand_of(now_ns, application, request)
         request.arrival_ns = now_ns
+        if self.twin is not None:
+            slack_ns, client, priority = request.deadline_ns, request.client, request.priority
+            self.twin.arrived(now_ns, request.application, request.rows, slack_ns, client, priority)
         request.deadline_ns += now_ns
-        dispatcher = generation.dispatcher
         last = request.queries[-1]
         for query in request.queries:
-            self._enter(query, generation, dispatcher, now_ns, application, demand, query is not last)
+            self._enter(query, generation, now_ns, application, demand, query is not last)
         self._act(generation)
         if self.witness is not None and request.outcome is None:
             self.witness.ask(request)
@@ -150,26 +154,13 @@ class Engine:
 
     @staticmethod
     def _enter(
-        query: Query,
-        generation: Generation,
-        dispatcher: Dispatcher,
-        now_ns: int,
-        application: int,
-        demand: int,
-        more: bool = False,
+        query: Query, generation: Generation, now_ns: int, application: int, demand: int, more: bool = False
     ) -> None:
         request = query.request
         query.generation = generation
-        query.ticket = ticket = dispatcher.submit(
-            now_ns,
-            application,
-            request.deadline_ns,
-            -1,
-            request.client,
-            -1 if query.theta is None else class_of(query.theta),
-            request.priority,
-            demand,
-            more,
+        query_class = -1 if query.theta is None else class_of(query.theta)
+        query.ticket = ticket = generation.dispatcher.submit(
+            now_ns, application, request.deadline_ns, -1, request.client, query_class, request.priority, demand, more
         )
         generation.queries[ticket] = query
 
@@ -222,18 +213,8 @@ class Engine:
         queries = [generation.queries[ticket] for ticket in run.tickets]
         spec = generation.served.specs[run.variant]
         now_ns = self.clock()
-        job = Job(
-            run.worker,
-            run.variant,
-            spec.key,
-            rows_of(queries),
-            len(queries),
-            queries,
-            generation,
-            now_ns,
-            max(run.expected_ns, now_ns),
-        )
-        self.crew.run(job)
+        parts, count, expected_ns = rows_of(queries), len(queries), max(run.expected_ns, now_ns)
+        self.crew.run(Job(run.worker, run.variant, spec.key, parts, count, queries, generation, now_ns, expected_ns))
 
     def _drop(self, generation: Generation, ticket: int, reason: Outcome) -> None:
         query = generation.queries.pop(ticket, None)
@@ -299,9 +280,16 @@ class Engine:
                 dispatcher.cancel(now_ns, query.ticket, Outcome.FAILED)
         run_ns = max(0, report.ended_ns - report.started_ns)
         dispatcher.finished(now_ns, job.worker, report.answers is not None, run_ns)
+        handoff_ns = now_ns - job.decided_ns - run_ns
         self.delays.ended(job.expected_ns, now_ns)
         if job.was_alone:
-            self.delays.handed_over(now_ns - job.decided_ns - run_ns)
+            self.delays.handed_over(handoff_ns)
+        if self.twin is not None and report.answers is not None:
+            kind = generation.deployment.workers[job.worker].kind
+            self.twin.ran(generation.deployment, job.variant, kind, job.count, run_ns)
+            self.twin.ended(now_ns - job.expected_ns)
+            if job.was_alone:
+                self.twin.handed_over(handoff_ns)
         if generation is not self.generation and not self.crew.is_busy(job.worker):
             self.generation.dispatcher.worker_joined(now_ns, job.worker)
             self._act(self.generation)
@@ -406,7 +394,7 @@ class Engine:
             del old.queries[query.ticket]
             old.dispatcher.cancel(now_ns, query.ticket)
             old.moved[old.numbers[request.application]] += 1
-            self._enter(query, new, new.dispatcher, now_ns, application, demand, more=True)
+            self._enter(query, new, now_ns, application, demand, more=True)
         new.dispatcher.advance(now_ns)
         self._act(old)
         self._act(new)

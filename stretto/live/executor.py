@@ -7,11 +7,11 @@ that it is lost. Everything it tells comes on the event loop's thread.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from stretto.backends.model import Array
-from stretto.live.shelf import ModelSpec
+from stretto.live.shelf import ModelSpec, Report
 
 
 @dataclass(eq=False, slots=True)
@@ -28,16 +28,6 @@ class Job:
     decided_ns: int
     expected_ns: int
     was_alone: bool = True  # when it was given to the worker, nothing else ran there
-
-
-@dataclass(slots=True)
-class Report:
-    """How a job ended, in the worker's own measure. `answers` is None where none of its queries has one."""
-
-    answers: Array | None
-    failures: dict[int, str] = field(default_factory=dict)
-    started_ns: int = 0
-    ended_ns: int = 0
 
 
 class Listener(Protocol):

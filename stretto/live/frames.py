@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import IntEnum
 from pathlib import Path
 from typing import Any
@@ -82,41 +82,21 @@ def failures_in(text: bytes) -> dict[int, str]:
 
 
 def spec_as_text(spec: ModelSpec) -> bytes:
-    source = spec.source
-    content: dict[str, Any] = {
-        "key": spec.key,
-        "source": {
-            "backend": source.backend,
-            "file": None if source.file is None else str(source.file),
-            "code": source.code,
-            "threads": source.threads,
-            "device": source.device,
-            "precision": source.precision,
-            "inputs": [[each.name, each.dtype, list(each.shape)] for each in source.inputs],
-            "outputs": [[each.name, each.dtype, list(each.shape)] for each in source.outputs],
-        },
-        "input": [spec.input, spec.input_dtype, list(spec.input_shape)],
-        "output": [spec.output, spec.output_dtype, list(spec.output_shape)],
-        "max_batch": spec.max_batch,
-    }
-    return json.dumps(content).encode()
+    """Every field by its name, tensors and the model's source too."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, Path):
+            return str(value)
+        return {each.name: getattr(value, each.name) for each in fields(value) if each.init}
+
+    return json.dumps(spec, default=plain).encode()
 
 
 def spec_from_text(text: bytes) -> ModelSpec:
     content = json.loads(text)
-    source = dict(content["source"])
+    source = content["source"]
     source["file"] = None if source["file"] is None else Path(source["file"])
     for what in ("inputs", "outputs"):
-        source[what] = tuple(TensorSpec(name, dtype, tuple(shape)) for name, dtype, shape in source[what])
-    (name, dtype, shape), (out_name, out_dtype, out_shape) = content["input"], content["output"]
-    return ModelSpec(
-        content["key"],
-        ModelSource(**source),
-        name,
-        dtype,
-        tuple(shape),
-        out_name,
-        out_dtype,
-        tuple(out_shape),
-        content["max_batch"],
-    )
+        source[what] = tuple(TensorSpec(**each | {"shape": tuple(each["shape"])}) for each in source[what])
+    shapes = {what: tuple(content[what]) for what in ("input_shape", "output_shape")}
+    return ModelSpec(**content | shapes | {"source": ModelSource(**source)})

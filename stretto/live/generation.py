@@ -71,18 +71,10 @@ def _spec(
     variant = deployment.variants[number]
     application = files[deployment.applications[deployment.application_of[number]].name]
     folder = application.variant(variant.name)
-    takes, gives = application.input, application.output
-    return ModelSpec(
-        f"{application.name}/{variant.name}@{folder.model_sha256()[:16]}",
-        model_source(application, folder, threads, device),
-        takes.name,
-        takes.dtype,
-        tuple(takes.shape),
-        gives.name,
-        gives.dtype,
-        tuple(gives.shape),
-        max(profile.max_batch for profile in variant.profiles),
-    )
+    key = f"{application.name}/{variant.name}@{folder.model_sha256()[:16]}"
+    source = model_source(application, folder, threads, device)
+    takes, gives = ((each.name, each.dtype, tuple(each.shape)) for each in (application.input, application.output))
+    return ModelSpec(key, source, *takes, *gives, max(profile.max_batch for profile in variant.profiles))
 
 
 class Generation:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 
-from stretto.live.executor import Report
+from stretto.live.shelf import Report
 
 # Upper edges in seconds; what is beyond the last is counted in one more bucket.
 EDGES_S = (
@@ -57,15 +57,15 @@ class Meters:
     """By (application, variant) and by application and stage."""
 
     def __init__(self) -> None:
-        self.variants: dict[tuple[str, str], VariantMeter] = {}
-        self.stages: dict[str, tuple[Histogram, Histogram, Histogram, Histogram]] = {}
-        self.batch_sizes: dict[str, Histogram] = {}
+        self.variants: defaultdict[tuple[str, str], VariantMeter] = defaultdict(VariantMeter)
+        self.stages: defaultdict[str, tuple[Histogram, Histogram, Histogram, Histogram]] = defaultdict(
+            lambda: (Histogram(), Histogram(), Histogram(), Histogram(SLACK_EDGES_NS))
+        )
+        self.batch_sizes: defaultdict[str, Histogram] = defaultdict(lambda: Histogram(BATCH_EDGES))
         self.short_circuited: Counter[str] = Counter()  # queries answered by their evidence, by application
 
     def batch(self, label: tuple[str, str], count: int, report: Report) -> None:
-        meter = self.variants.get(label)
-        if meter is None:
-            meter = self.variants[label] = VariantMeter()
+        meter = self.variants[label]
         run_ns = report.ended_ns - report.started_ns
         failed = len(report.failures)
         meter.batches += 1
@@ -77,17 +77,12 @@ class Meters:
         meter.busy_ns += run_ns
         meter.by_size[count] += 1
         meter.run_by_size[count] += run_ns
-        sizes = self.batch_sizes.get(label[0])
-        if sizes is None:
-            sizes = self.batch_sizes[label[0]] = Histogram(BATCH_EDGES)
-        sizes.add(count)
+        self.batch_sizes[label[0]].add(count)
 
     def query(self, application: str, queue_ns: int, run_ns: int, total_ns: int, slack_ns: int) -> None:
         """One answered query."""
-        stages = self.stages.get(application)
-        if stages is None:
-            stages = self.stages[application] = (Histogram(), Histogram(), Histogram(), Histogram(SLACK_EDGES_NS))
-        queue, run, total, slack = stages  # written out: this runs for every query, and calls of `add` cost more
+        # Written out: this runs for every query, and calls of `add` cost more.
+        queue, run, total, slack = self.stages[application]
         queue.counts[bisect_left(EDGES_NS, queue_ns)] += 1
         queue.sum += queue_ns
         run.counts[bisect_left(EDGES_NS, run_ns)] += 1

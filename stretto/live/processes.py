@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 
 from stretto.core.errors import StrettoError
 from stretto.live.arena import SLOTS, Arena, slot_bytes
-from stretto.live.executor import Job, Listener, Report
+from stretto.live.executor import Job, Listener
 from stretto.live.frames import Frame, FrameReader, Kind, failures_in, spec_as_text
-from stretto.live.shelf import NOT_LOADED, ModelSpec
+from stretto.live.shelf import NOT_LOADED, ModelSpec, Report, failed
 
 log = logging.getLogger("stretto.live")
 
@@ -91,8 +91,7 @@ class ProcessExecutor:
     def run(self, job: Job) -> None:
         spec = self._specs.get(job.key)
         if spec is None:
-            report = Report(None, dict.fromkeys(range(job.count), NOT_LOADED))
-            self._loop.call_soon(self._listener.job_ended, job, report)
+            self._loop.call_soon(self._listener.job_ended, job, failed(job.count, NOT_LOADED))
             return
         if self._arena is None or slot_bytes((spec,)) > self._arena.slot_size:
             self.kill()  # there was no memory left to share; the job is lost with the process

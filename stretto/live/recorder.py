@@ -31,14 +31,7 @@ class RecordedDispatcher(Dispatcher):
     """Does what it is told and writes it down; what is refused is not written."""
 
     def __init__(
-        self,
-        write: Write,
-        number: int,
-        in_force: InForce,
-        policies: list[list[Any]],
-        *,
-        correction: float,
-        now_ns: int,
+        self, write: Write, number: int, in_force: InForce, policies: list[list[Any]], *, correction: float, now_ns: int
     ) -> None:
         super().__init__(in_force.deployment, in_force.plan, correction=correction, now_ns=now_ns)
         self._write = write
@@ -135,11 +128,7 @@ class Journal:
         return RecordedDispatcher(self._write, number, in_force, policies, correction=correction, now_ns=now_ns)
 
     def planned(
-        self,
-        dispatcher: Dispatcher,
-        telemetry: Telemetry,
-        in_force: InForce,
-        waiting: Sequence[WaitingQuery] | None,
+        self, dispatcher: Dispatcher, telemetry: Telemetry, in_force: InForce, waiting: Sequence[WaitingQuery] | None
     ) -> None:
         """The planner was asked, with this. `waiting` is what it saw of the queue, where it looked."""
         if self._write is not None and isinstance(dispatcher, RecordedDispatcher):

@@ -89,12 +89,10 @@ class Replanner:
             engine.journal.planned(generation.dispatcher, telemetry, planned, queue.seen)
             engine.adopt(generation, planned)
             self._is_failing = False
-        except StrettoError as error:
-            if not self._is_failing:
+        except Exception as error:  # a planner's bug must not end the planning
+            if not self._is_failing and isinstance(error, StrettoError):
                 log.warning("the planner made no plan, and the one in force stays: %s", error)
-            self._is_failing = True
-        except Exception:  # a planner's bug must not end the planning
-            if not self._is_failing:
+            elif not self._is_failing:
                 log.exception("the planner failed, and the plan in force stays")
             self._is_failing = True
 

@@ -17,13 +17,17 @@ import numpy as np
 
 from stretto.core.client import Clients
 from stretto.core.conditions import Conditions
+from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
+from stretto.core.plan import Delays
+from stretto.core.telemetry import Telemetry
 from stretto.core.view import View
 from stretto.live.crew import Factory
 from stretto.live.delays import DelayMeter
 from stretto.live.engine import Engine
 from stretto.live.fleet import read_worker
 from stretto.live.generation import Served
+from stretto.live.judging import Judging, Twin
 from stretto.live.offer import Offer
 from stretto.live.options import ServiceOptions
 from stretto.live.policies import PolicyMaker
@@ -58,7 +62,9 @@ class Service:
         factory: Factory,
         journal: Journal | None = None,
         simulator: Ports | None = None,
+        twin: Twin | None = None,
     ) -> None:
+        """`simulator` is what planners are given of it; `twin` judges candidates for those that ask."""
         self.options = options
         self.state = State.STARTING
         self.files: dict[str, ApplicationFiles] = {}  # of what is served
@@ -69,19 +75,21 @@ class Service:
         self._repair: asyncio.Task[None] | None = None  # on the way to a generation without what is broken
         loop = asyncio.get_running_loop()
         self.maker = PolicyMaker(loop)
+        self.judging = None if twin is None else Judging(loop, twin, self._measured)
         self.session = served_session(
             options.planner,
             options.planner_options,
             ports=replace(
                 simulator or Ports(),
                 policies=self.maker,
+                judge=self.judging,
                 stored=() if options.policies is None else load_libraries(options.policies),
             ),
             data_aware=options.data_aware,
             period_s=options.replan_s,
         )
         self._journal = journal or Journal()
-        self._journal.collected = self.maker.collected
+        self._journal.collected = self._collected
         self._factory = factory
         self._read = repository
         self._signature = signature(repository)
@@ -109,6 +117,7 @@ class Service:
             journal=journal,
         )
         self.engine.on_broken = self._found_broken
+        self.engine.twin = None if self.judging is None else self.judging.twin
         if self.session.looks_at_evidence:
             self.engine.witness = Witness(self.engine.loop, self.engine.classified)
         period_s = self.session.rhythm.period_for(ready.deployment)
@@ -156,10 +165,25 @@ class Service:
     async def stop(self, patience_s: float = 10.0) -> None:
         self.state = State.STOPPED
         self._replanner.stop()
-        self.maker.close()
+        self.close_asides()
         for task in list(self._tasks):
             task.cancel()
         await self.engine.stop(patience_s)
+
+    def close_asides(self) -> None:
+        """The processes that work beside the serving end."""
+        self.maker.close()
+        if self.judging is not None:
+            self.judging.close()
+
+    def _measured(self) -> tuple[Deployment, Telemetry, Delays]:
+        """As of now, for the judge."""
+        engine, generation = self.engine, self.engine.generation
+        return generation.deployment, generation.dispatcher.telemetry(engine.clock()), engine.delays.delays
+
+    def _collected(self) -> list[Any]:
+        """What the planner was given from outside since the last call, for the journal."""
+        return self.maker.collected() + ([] if self.judging is None else self.judging.collected())
 
     # -- changes -----------------------------------------------------------------------------------------------------
 
@@ -244,6 +268,8 @@ class Service:
             self._read = repository
             self._replanner.period_s = self.session.rhythm.period_for(ready.deployment)
             self.engine.replace(ready, in_force)
+            if self.judging is not None:
+                self.judging.forget()
 
     async def _planned(self, ready: Served) -> InForce:
         """The first plan for a new deployment: load and workers do not change because the repository did."""

@@ -5,7 +5,7 @@ A query that its model fails on is found and left out, so that the rest of its b
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,12 +44,17 @@ class ModelSpec:
         return int(np.dtype(self.output_dtype).itemsize * np.prod(self.output_shape, dtype=np.int64))
 
 
-@dataclass
-class Answered:
-    """`answers` row by row, the caller's own; `failures` by position, whose rows mean nothing."""
+@dataclass(slots=True)
+class Report:
+    """How a batch ended. `answers` row by row, the caller's own; None where none of its queries has one.
+
+    `failures` are by position, and their rows mean nothing. Times are in the worker's own measure, and set by it.
+    """
 
     answers: Array | None
     failures: dict[int, str] = field(default_factory=dict)
+    started_ns: int = 0
+    ended_ns: int = 0
 
 
 @dataclass
@@ -65,12 +70,6 @@ class Shelf:
 
     def __init__(self) -> None:
         self._held: dict[str, _Held] = {}
-
-    def __contains__(self, key: str) -> bool:
-        return key in self._held
-
-    def keys(self) -> Iterable[str]:
-        return self._held.keys()
 
     def load(self, spec: ModelSpec) -> None:
         """BackendError where it cannot be; a key that is there already is left as it is."""
@@ -97,15 +96,15 @@ class Shelf:
         for key in list(self._held):
             self.unload(key)
 
-    def run(self, key: str, parts: Sequence[Array]) -> Answered:
+    def run(self, key: str, parts: Sequence[Array]) -> Report:
         """Answers to the queries in `parts`, each an array of one or more rows."""
         held = self._held.get(key)
-        if held is None:
-            return Answered(None, _all_failed(sum(map(len, parts)), NOT_LOADED))
         count = sum(map(len, parts))
+        if held is None:
+            return failed(count, NOT_LOADED)
         rows = held.fixed or count
         if count > rows:
-            return Answered(None, _all_failed(count, f"the model takes batches of exactly {held.fixed}"))
+            return failed(count, f"the model takes batches of exactly {held.fixed}")
         gathered = held.model.buffers(rows)
         into = gathered[held.spec.input]
         place = 0
@@ -116,13 +115,13 @@ class Shelf:
             into[place:] = 0
         try:
             outputs = run_batch(held.model, gathered)
-            return Answered(np.array(outputs[held.spec.output][:count]))
+            return Report(np.array(outputs[held.spec.output][:count]))
         except BatchFailure as failure:
             return self._without(held, into[:count].copy(), failure)
         except BackendError as error:
-            return Answered(None, _all_failed(count, str(error)))
+            return failed(count, str(error))
 
-    def _without(self, held: _Held, rows: Array, failure: BatchFailure) -> Answered:
+    def _without(self, held: _Held, rows: Array, failure: BatchFailure) -> Report:
         """The queries at fault are taken out one by one until the rest is answered."""
         count = len(rows)
         left = list(range(count))
@@ -130,7 +129,7 @@ class Shelf:
         while failure.position is not None and held.fixed is None:
             failures[left.pop(failure.position)] = failure.reason
             if not left:
-                return Answered(None, failures)
+                return Report(None, failures)
             try:
                 output: Any = run_batch(held.model, {held.spec.input: np.ascontiguousarray(rows[left])})
             except BatchFailure as again:
@@ -139,11 +138,10 @@ class Shelf:
             some = output[held.spec.output]
             answers = np.zeros((count, *some.shape[1:]), some.dtype)
             answers[left] = some
-            return Answered(answers, failures)
-        for position in left:
-            failures[position] = failure.reason
-        return Answered(None, failures)
+            return Report(answers, failures)
+        return Report(None, failures | dict.fromkeys(left, failure.reason))
 
 
-def _all_failed(count: int, reason: str) -> dict[int, str]:
-    return dict.fromkeys(range(count), reason)
+def failed(count: int, reason: str) -> Report:
+    """None of so many queries has an answer, for one reason."""
+    return Report(None, dict.fromkeys(range(count), reason))

@@ -57,10 +57,9 @@ def _applications(service: Service, served: tuple[ApplicationState, ...]) -> tup
 def _variants(meters: Meters, served: tuple[VariantState, ...]) -> tuple[VariantState, ...]:
     """Those served now, and those that ran before."""
     states = {(state.application, state.name): state for state in served}
-    labels = sorted({*states, *meters.variants})
     return tuple(
         _counted(states.get(label) or VariantState(*label), meters.variants.get(label) or VariantMeter())
-        for label in labels
+        for label in sorted({*states, *meters.variants})
     )
 
 

@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable, Sequence
 
 from stretto.core.errors import StrettoError
-from stretto.live.executor import Job, Listener, Report
-from stretto.live.shelf import NO_ANSWER, ModelSpec, Shelf
+from stretto.live.executor import Job, Listener
+from stretto.live.shelf import NO_ANSWER, ModelSpec, Shelf, failed
 
 log = logging.getLogger("stretto.live")
 
@@ -72,11 +72,10 @@ class ThreadExecutor:
     def _run(self, job: Job) -> None:
         started_ns = time.monotonic_ns()
         try:
-            answered = self._shelf.run(job.key, job.parts)
-            report = Report(answered.answers, answered.failures)
+            report = self._shelf.run(job.key, job.parts)
         except Exception:  # whatever a model's own code raises must not end the worker
             log.exception("a batch of %s failed", job.key)
-            report = Report(None, dict.fromkeys(range(job.count), NO_ANSWER))
+            report = failed(job.count, NO_ANSWER)
         report.started_ns, report.ended_ns = started_ns, time.monotonic_ns()
         self._tell(self._listener.job_ended, job, report)
 

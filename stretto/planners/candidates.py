@@ -6,42 +6,27 @@ Each planner says in the registry whether it is worth trying, and which values o
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 
 from stretto.core.deployment import Deployment
+from stretto.core.verdict import Candidate, OptionValue
 from stretto.core.view import Planner
 from stretto.planners.ports import Ports
-from stretto.planners.registry import ENTRIES, Entry, OptionValue, planner_entry
+from stretto.planners.registry import ENTRIES, Entry, planner_entry
 
 MOST_VARIANTS = 12  # of an application that are tried alone
 
 
-@dataclass(frozen=True)
-class Candidate:
-    """A planner with options, by name; `variants` by application where it is to have one variant for each."""
+def make(candidate: Candidate, ports: Ports | None = None) -> Planner:
+    """A planner of its own, with nothing remembered."""
+    return planner_entry(candidate.planner).make(dict(candidate.options), dict(candidate.variants), ports)
 
-    planner: str
-    options: tuple[tuple[str, OptionValue], ...] = ()
-    variants: tuple[tuple[str, str], ...] = ()
 
-    def make(self, ports: Ports | None = None) -> Planner:
-        """A planner of its own, with nothing remembered."""
-        return planner_entry(self.planner).make(dict(self.options), dict(self.variants), ports)
-
-    @property
-    def rough(self) -> Candidate:
-        """The same with what makes its plans quicker."""
-        rough = ((option.name, option.rough) for option in planner_entry(self.planner).options)
-        return replace(self, options=(*self.options, *((name, value) for name, value in rough if value is not None)))
-
-    def with_option(self, name: str, value: OptionValue) -> Candidate:
-        return replace(self, options=tuple((key, value if key == name else other) for key, other in self.options))
-
-    def __str__(self) -> str:
-        words = [f"{name} {value:g}" for name, value in self.options]
-        words += [variant for _, variant in self.variants]
-        return f"{self.planner} ({', '.join(words)})" if words else self.planner
+def rough(candidate: Candidate) -> Candidate:
+    """The same with what makes its plans quicker."""
+    options = ((option.name, option.rough) for option in planner_entry(candidate.planner).options)
+    return replace(candidate, options=candidate.options + tuple((n, v) for n, v in options if v is not None))
 
 
 def candidates_for(deployment: Deployment, *, dear: bool = False) -> tuple[Candidate, ...]:

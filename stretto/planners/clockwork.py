@@ -32,7 +32,7 @@ from stretto.core.plan import (
     Tables,
     by_application,
 )
-from stretto.core.profile import NS_PER_MS, LatencyProfile
+from stretto.core.profile import NS_PER_MS
 from stretto.core.view import View
 from stretto.planners.parts.choose import choose_variants, serving_profiles, serving_workers
 
@@ -78,17 +78,14 @@ class Clockwork:
 
 
 def _power_tables(deployment: Deployment, variant: int) -> Tables:
-    slo_ns = deployment.applications[deployment.application_of[variant]].slo_ns
-    step_ns = max(1, slo_ns // SLACK_STEPS)
-    profiles = serving_profiles(deployment, variant)
-    return Tables(tuple(_power_table(deployment, variant, profile, step_ns) for profile in profiles))
-
-
-def _power_table(deployment: Deployment, variant: int, profile: LatencyProfile, step_ns: int) -> Table:
-    """The largest power of two that is queued and that the head's slack, rounded down to a step, lets in."""
+    """By kind: the largest power of two that is queued and that the head's slack, rounded down to a step, lets in."""
+    step_ns = max(1, deployment.applications[deployment.application_of[variant]].slo_ns // SLACK_STEPS)
     slacks = step_ns * np.arange(SLACK_STEPS + 1)
-    fitting = np.searchsorted(profile.table_ns[deployment.quantile], slacks, side="right") - 1
-    queued = np.arange(max(1, int(fitting[-1])) + 1)
-    sizes = np.maximum(1, np.minimum(queued[:, None], fitting[None, :]))
-    batch = (1 << np.log2(sizes).astype(np.int32)).astype(np.int32)
-    return Table(step_ns, np.full(batch.shape, variant, dtype=np.int32), batch, profile.kind)
+    tables = []
+    for profile in serving_profiles(deployment, variant):
+        fitting = np.searchsorted(profile.table_ns[deployment.quantile], slacks, side="right") - 1
+        queued = np.arange(max(1, int(fitting[-1])) + 1)
+        sizes = np.maximum(1, np.minimum(queued[:, None], fitting[None, :]))
+        batch = (1 << np.log2(sizes).astype(np.int32)).astype(np.int32)
+        tables.append(Table(step_ns, np.full(batch.shape, variant, dtype=np.int32), batch, profile.kind))
+    return Tables(tuple(tables))

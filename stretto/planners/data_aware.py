@@ -20,21 +20,7 @@ from numpy.typing import NDArray
 from stretto.core.application import Application
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
-from stretto.core.plan import (
-    ByLoad,
-    Fixed,
-    Lane,
-    MostAccurate,
-    Plan,
-    Route,
-    RouteRule,
-    Select,
-    Strategies,
-    Table,
-    Tables,
-    Work,
-    Worklist,
-)
+from stretto.core.plan import Fixed, Lane, Plan, Route, RouteRule, renumbered
 from stretto.core.view import Planner, View, WaitingQuery
 
 MOST_CLASSES = 512
@@ -136,17 +122,10 @@ def disguise(deployment: Deployment, kinds: int) -> Disguise:
                 shown.append(replace(application, name=f"{application.name[:100]}:kind-{kind}", variants=variants))
         owner += [number] * (len(shown) - first[-1])
         variant += numbers * (len(shown) - first[-1])
-    names = {deployment.applications[number].name: number for number in range(len(first))}
-    workers = tuple(
-        replace(worker, resident=_residents(worker.resident, names, shown, owner)) for worker in deployment.workers
-    )
-    return Disguise(
-        Deployment(tuple(shown), workers, deployment.quantile),
-        np.array(owner),
-        np.array(variant),
-        np.array(first),
-        tuple(kind_of),
-    )
+    pairs = [(deployment.applications[number].name, each.name) for number, each in zip(owner, shown, strict=True)]
+    workers = tuple(replace(worker, resident=_residents(worker.resident, pairs)) for worker in deployment.workers)
+    seen = Deployment(tuple(shown), workers, deployment.quantile)
+    return Disguise(seen, np.array(owner), np.array(variant), np.array(first), tuple(kind_of))
 
 
 def _recall(application: Application) -> NDArray[np.float64] | None:
@@ -157,18 +136,12 @@ def _recall(application: Application) -> NDArray[np.float64] | None:
     return np.array([model.recall for model in application.variants])
 
 
-def _residents(
-    resident: tuple[str, ...] | None, names: dict[str, int], shown: list[Application], owner: list[int]
-) -> tuple[str, ...] | None:
+def _residents(resident: tuple[str, ...] | None, pairs: list[tuple[str, str]]) -> tuple[str, ...] | None:
+    """`pairs` are names of applications, the real one and the one shown."""
     if resident is None:
         return None
     labels = [label.split("/", 1) for label in resident]
-    return tuple(
-        f"{application.name}/{variant}"
-        for name, variant in labels
-        for application, number in zip(shown, owner, strict=True)
-        if number == names[name]
-    )
+    return tuple(f"{shown}/{variant}" for name, variant in labels for real, shown in pairs if real == name)
 
 
 def alike(recall: NDArray[np.float64], kinds: int) -> NDArray[np.int64]:
@@ -220,7 +193,7 @@ def real_plan(plan: Plan, deployment: Deployment, seen: Disguise) -> Plan:
                 f"planner {plan.planner or 'without a name'} deals the queries of {name} to {len(route.lanes)} lanes;"
                 " only one with a single lane for each application can be made data-aware"
             )
-    lanes = tuple(replace(lane, select=_real_select(lane.select, seen)) for lane in plan.lanes)
+    lanes = tuple(replace(lane, select=renumbered(lane.select, seen.variant.tolist())) for lane in plan.lanes)
     routes = []
     for number in range(len(deployment.applications)):
         start, kind_of = int(seen.first[number]), seen.kind_of[number]
@@ -249,31 +222,3 @@ def _shared(lane: int, used: list[int], lanes: tuple[Lane, ...]) -> int:
         if isinstance(select, Fixed) and lanes[other].select == select:
             return other
     return lane
-
-
-def _real_select(select: Select, seen: Disguise) -> Select:
-    def real(variant: int) -> int:
-        return int(seen.variant[variant])
-
-    match select:
-        case Fixed(variant):
-            return Fixed(real(variant))
-        case ByLoad(rates, variants):
-            return ByLoad(rates, tuple(real(variant) for variant in variants))
-        case Strategies(variant, margin_ns):
-            return Strategies(real(variant), margin_ns)
-        case MostAccurate(variants):
-            return MostAccurate(tuple(real(variant) for variant in variants))
-        case Table():
-            return _real_table(select, seen)
-        case Tables(tables):
-            return Tables(tuple(_real_table(table, seen) for table in tables))
-        case Worklist(works, answers):
-            return Worklist(tuple(Work(work.worker, real(work.variant), work.tickets) for work in works), answers)
-
-
-def _real_table(table: Table, seen: Disguise) -> Table:
-    numbers = np.append(seen.variant, -1).astype(np.int32)  # -1, to wait, stays
-    variant: NDArray[np.int32] = numbers[table.variant]
-    variant.setflags(write=False)
-    return replace(table, variant=variant)

@@ -33,9 +33,8 @@ class FixedDelay:
         if not 0 <= self.delay_share <= 1:
             raise StrettoError(f"the delay is a share of the SLO between 0 and 1, not {self.delay_share}")
         lanes = []
-        for application, variant in zip(
-            deployment.applications, choose_variants(deployment, self.variants), strict=True
-        ):
+        chosen = choose_variants(deployment, self.variants)
+        for application, variant in zip(deployment.applications, chosen, strict=True):
             profiles = serving_profiles(deployment, variant)
             half_ns = application.slo_ns // 2
             largest = min(profile.largest_batch_within(half_ns, deployment.quantile) for profile in profiles)

@@ -11,20 +11,27 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from stretto.core.deployment import Deployment
 from stretto.core.outcome import Outcome
 from stretto.core.plan import Plan
+from stretto.core.verdict import Candidate, Verdict
 from stretto.core.view import Planner, View
-from stretto.planners.candidates import Candidate
+from stretto.planners.candidates import make
 from stretto.planners.parts.rates import rates_of
-from stretto.planners.ports import JudgePort, PolicyPort, Ports, Verdict
+from stretto.planners.parts.task import Task
+from stretto.planners.ports import JudgePort, MadePolicy, MakePolicy, PolicyPort, Ports, Prepares
 
 START = Candidate("shared_queue", (("noise", 0.2), ("margin", 0.1), ("caution", 1.0)))
 RUNG = 1.12  # loads of one application that are judged apart
 RUNG_OF_SEVERAL = 1.4  # of each of several applications
 LEAST_RATE = 1.0
 STAY = 0.6  # of a rung: so far from its middle a load must be before another rung counts
+SLOW_S = 2.0  # a change of the load counts when it has lasted; the candidate itself follows it at once
 ENOUGH = 2_000  # queries that a promise is held against
 BROKEN_LATE = 0.02  # more than promised
 MOST_PLANNERS = 24
@@ -39,29 +46,46 @@ class Judged:
     judge: JudgePort | None = None
     policies: PolicyPort | None = None
     start: Candidate = START
+    _desk: _Desk = field(init=False, repr=False)
     _deployment: Deployment | None = field(default=None, init=False, repr=False)
     _verdicts: dict[Rungs, Verdict] = field(default_factory=dict, init=False, repr=False)
     _asked: set[Rungs] = field(default_factory=set, init=False, repr=False)
     _planners: dict[Candidate, Planner] = field(default_factory=dict, init=False, repr=False)
+    _served: Candidate | None = field(default=None, init=False, repr=False)
     _rungs: Rungs = field(default=(), init=False, repr=False)
+    _rates: NDArray[np.float64] | None = field(default=None, init=False, repr=False)  # a slow mean
+    _looked_ns: int = field(default=0, init=False, repr=False)
     _seen: tuple[Rungs, int, int] = field(default=((), 0, 0), init=False, repr=False)  # rung, queries, late ones
+
+    def __post_init__(self) -> None:
+        self._desk = _Desk(self.policies)
 
     def __call__(self, view: View) -> Plan:
         if view.deployment is not self._deployment:
             self._deployment = view.deployment
             for memory in (self._verdicts, self._asked, self._planners):
                 memory.clear()
-            self._rungs = ()
+            self._rungs, self._rates = (), None
             self._seen = ((), 0, 0)
         self._collect(view.deployment)
-        self._rungs = self._rungs_for(view)
-        if self.judge is not None and self._rungs not in self._asked and rates_of(view, 0.0).sum() > 0:
+        rates = self._slow_rates(view)
+        self._rungs = self._rungs_for(rates)
+        if self.judge is not None and self._rungs not in self._asked and rates.sum() > 0:
             self._asked.add(self._rungs)
-            self.judge.ask(view.deployment, self._rates(self._rungs))
+            self.judge.ask(view.deployment, tuple(np.maximum(rates, LEAST_RATE).tolist()))
             self._collect(view.deployment)  # it may have been judged on the spot
         self._hold_to_promise(view)
         verdict = self.in_force()
-        return self._planner(self.start if verdict is None else verdict.candidate)(view)
+        return self._plan(view, self.start if verdict is None else verdict.candidate)
+
+    def _plan(self, view: View, wanted: Candidate) -> Plan:
+        """By the candidate that is wanted; by the one before until the wanted one has what it needs."""
+        planner, before = self._planner(wanted), self._served
+        plan = planner(view)
+        if before in (None, wanted) or before not in self._planners or _is_prepared(planner):
+            self._served = wanted
+            return plan
+        return self._planners[before](view)
 
     def in_force(self) -> Verdict | None:
         """The verdict that is followed: that of the rung, else of the nearest."""
@@ -84,12 +108,20 @@ class Judged:
     def _height(self, rate: float) -> float:
         return math.log(max(rate, LEAST_RATE)) / math.log(self._rung)
 
-    def _rates(self, rungs: Rungs) -> tuple[float, ...]:
-        return tuple(float(self._rung**step) for step in rungs)
+    def _slow_rates(self, view: View) -> NDArray[np.float64]:
+        """λ as a mean over the last seconds; at once where there was none."""
+        rates, before = rates_of(view, 0.0), self._rates
+        if before is None or before.sum() <= 0:
+            self._rates = rates.copy()
+        else:
+            weight = 1.0 - math.exp(-(view.now_ns - self._looked_ns) / 1e9 / SLOW_S)
+            self._rates = before + weight * (rates - before)
+        self._looked_ns = view.now_ns
+        return self._rates
 
-    def _rungs_for(self, view: View) -> Rungs:
+    def _rungs_for(self, rates: NDArray[np.float64]) -> Rungs:
         """The nearest rungs; the ones before as long as the load is near enough to them."""
-        heights = [self._height(rate) for rate in rates_of(view, 0.0).tolist()]
+        heights = [self._height(rate) for rate in rates.tolist()]
         if self._rungs and all(abs(height - step) <= STAY for height, step in zip(heights, self._rungs, strict=True)):
             return self._rungs
         return tuple(round(height) for height in heights)
@@ -98,7 +130,8 @@ class Judged:
         if candidate not in self._planners:
             if len(self._planners) >= MOST_PLANNERS:
                 del self._planners[next(iter(self._planners))]
-            self._planners[candidate] = candidate.make(Ports(policies=self.policies))
+            port = None if self.policies is None else self._desk.port()
+            self._planners[candidate] = make(candidate, Ports(policies=port))
         return self._planners[candidate]
 
     def _hold_to_promise(self, view: View) -> None:
@@ -122,3 +155,41 @@ class Judged:
                 verdict, candidate=verdict.runner_up, runner_up=verdict.candidate, promise=promise
             )
             self._asked.discard(self._rungs)
+
+
+def _is_prepared(planner: Planner) -> bool:
+    return not isinstance(planner, Prepares) or planner.is_prepared
+
+
+class _Desk:
+    """One port for several planners: each is given the policies that it asked for, known by their options."""
+
+    def __init__(self, port: PolicyPort | None) -> None:
+        self._port = port
+        self._made: dict[Any, list[MadePolicy]] = {}
+
+    def port(self) -> PolicyPort:
+        return _Counter(self)
+
+    def ask(self, task: Task, options: Any, load: float, make: MakePolicy) -> None:
+        assert self._port is not None
+        self._made.setdefault(options, [])
+        self._port.ask(task, options, load, make)
+
+    def take(self, options: Any) -> list[MadePolicy]:
+        for made in () if self._port is None else self._port.collect():
+            self._made.setdefault(made.options, []).append(made)
+        return self._made.pop(options, [])
+
+
+class _Counter:
+    def __init__(self, desk: _Desk) -> None:
+        self._desk = desk
+        self._options: set[Any] = set()
+
+    def ask(self, task: Task, options: Any, load: float, make: MakePolicy) -> None:
+        self._options.add(options)
+        self._desk.ask(task, options, load, make)
+
+    def collect(self) -> list[MadePolicy]:
+        return [made for options in self._options for made in self._desk.take(options)]

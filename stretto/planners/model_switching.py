@@ -39,11 +39,6 @@ class Responses:
         return self.p99_ns[variant][place] if place < len(self.loads) else math.inf
 
 
-def already_measured(responses: Mapping[str, Responses]) -> MeasureResponses:
-    """For whoever has them: nothing is measured when they are asked for."""
-    return lambda deployment, rates: responses
-
-
 @dataclass
 class ModelSwitching:
     """`responses` measures what it goes by, once for each deployment. `workers` says how many an application gets; else

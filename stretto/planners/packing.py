@@ -59,13 +59,6 @@ def saturated_batch(session: Session) -> int:
     return max(1, int(np.searchsorted(latency, session.slo_ns // 2, side="right")) - 1)
 
 
-def pack(sessions: Sequence[Session], memory_bytes: int, scale: float = 1.0) -> tuple[Node, ...]:
-    """The nodes that serve `scale` times every session's rate; as many as that takes (Nexus algorithm 1)."""
-    nodes = _pack(sessions, memory_bytes, scale, limit=None)
-    assert nodes is not None
-    return nodes
-
-
 def pack_workers(sessions: Sequence[Session], memory_bytes: int, workers: int) -> tuple[Node, ...]:
     """Exactly one node per worker: the packing at the largest scale of the rates that fits.
 
@@ -76,15 +69,15 @@ def pack_workers(sessions: Sequence[Session], memory_bytes: int, workers: int) -
     # below a scale at which one succeeds. At the least scale every session has under one query per cycle.
     high = workers / sum(_work(session) for session in sessions)
     least = 0.5 / max(session.rate * session.slo_ns / NS_PER_S for session in sessions)
-    low, best = high, _pack(sessions, memory_bytes, high, workers)
+    low, best = high, pack(sessions, memory_bytes, high, workers)
     while best is None and low > least:
         low, high = max(low * STEP, least), low
-        best = _pack(sessions, memory_bytes, low, workers)
+        best = pack(sessions, memory_bytes, low, workers)
     if best is None:
         return _take_turns(sessions, memory_bytes, workers)
     for _ in range(BISECTIONS):
         middle = (low + high) / 2
-        packed = _pack(sessions, memory_bytes, middle, workers)
+        packed = pack(sessions, memory_bytes, middle, workers)
         low, high, best = (low, middle, best) if packed is None else (middle, high, packed)
     return _spread(best, workers)
 
@@ -95,8 +88,10 @@ def _work(session: Session) -> float:
     return session.rate * int(session.latency_ns[batch]) / batch / NS_PER_S
 
 
-def _pack(sessions: Sequence[Session], memory_bytes: int, scale: float, limit: int | None) -> tuple[Node, ...] | None:
-    """None where more than `limit` nodes would be needed."""
+def pack(
+    sessions: Sequence[Session], memory_bytes: int, scale: float = 1.0, limit: int | None = None
+) -> tuple[Node, ...] | None:
+    """The nodes that serve `scale` times every session's rate (Nexus algorithm 1); None: it takes more than `limit`."""
     nodes: list[Node] = []
     residues: list[Node] = []
     for number, session in enumerate(sessions):
@@ -115,12 +110,10 @@ def _pack(sessions: Sequence[Session], memory_bytes: int, scale: float, limit: i
     shared: list[Node] = []
     for residue_node in sorted(residues, key=lambda node: -node.occupancy):
         merged = [_merge(sessions, memory_bytes, node, residue_node) for node in shared]
-        fitting = [(node.occupancy, place) for place, node in enumerate(merged) if node is not None]
+        fitting = {place: node for place, node in enumerate(merged) if node is not None}
         if fitting:
-            place = max(fitting, key=lambda pair: pair[0])[1]
-            best = merged[place]
-            assert best is not None
-            shared[place] = best
+            place, fullest = max(fitting.items(), key=lambda pair: pair[1].occupancy)
+            shared[place] = fullest
         else:
             shared.append(residue_node)
             if limit is not None and len(nodes) + len(shared) > limit:

@@ -6,6 +6,7 @@ policies are made on the spot, and what cannot be tried or was not measured is n
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 if TYPE_CHECKING:
     from stretto.core.deployment import Deployment
     from stretto.core.plan import Plan
-    from stretto.planners.candidates import Candidate
+    from stretto.core.verdict import Verdict
     from stretto.planners.model_switching import Responses
     from stretto.planners.parts.laws import Law
     from stretto.planners.parts.policy import Policy
@@ -31,6 +32,17 @@ class MadePolicy:
     task: Task
     load: float
     policy: Policy | None
+    options: Any = None  # that it was asked for with
+
+    def named(self) -> list[Any]:
+        """What a journal says of it: enough to know it by among those that were asked for."""
+        return [*policy_name(self.task, self.options, self.load), self.policy is not None]
+
+
+def policy_name(task: Task, options: Any, load: float) -> tuple[str, str, int, float, str]:
+    """Application, kind, workers, load, and what stands for its options."""
+    recipe = "" if options is None else hashlib.sha256(repr(options.described()).encode()).hexdigest()[:12]
+    return task.application, task.kind, task.workers, load, recipe
 
 
 class PolicyPort(Protocol):
@@ -89,31 +101,6 @@ class MeasureResponses(Protocol):
     def __call__(self, deployment: Deployment, rates: Sequence[float] | None) -> Mapping[str, Responses]: ...
 
 
-@dataclass(frozen=True)
-class Promise:
-    """What a candidate is expected to give: means over trials, with standard errors."""
-
-    correct: float  # share of queries answered right and on time
-    late: float  # share without an answer on time
-    correct_error: float = 0.0
-    late_error: float = 0.0
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """The best candidate for a load, and by how much it won (with the standard error of that) over the next one."""
-
-    rates: tuple[float, ...]
-    candidate: Candidate
-    promise: Promise
-    runner_up: Candidate
-    ahead: float = 0.0
-    ahead_error: float = 0.0
-    tried: int = 0
-    cpu_s: float = 0.0
-    plan_cpu_s: float = 0.0  # of that, for making plans
-
-
 class JudgePort(Protocol):
     """Has candidates judged, here or elsewhere. A planner calls it from the thread that it plans in."""
 
@@ -139,6 +126,16 @@ class Ports:
     trial: Trial | None = None
     responses: MeasureResponses | None = None
     judge: JudgePort | None = None
+
+
+@runtime_checkable
+class Prepares(Protocol):
+    """A planner that may wait for policies, and has others serve meanwhile."""
+
+    @property
+    def is_prepared(self) -> bool:
+        """Whether its last plan is what it wants to serve."""
+        ...
 
 
 @runtime_checkable

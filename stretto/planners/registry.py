@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
 from stretto.core.errors import StrettoError
+from stretto.core.verdict import OptionValue
 
 if TYPE_CHECKING:
     from stretto.core.view import Planner
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
 NS_PER_MS = 1_000_000
 DEFAULT_PLANNER = "shared_queue"  # of a server
-OptionValue = bool | int | float
 
 
 @dataclass(frozen=True)
@@ -247,6 +247,25 @@ ENTRIES = (
         chooses_variants=True,
         ports=("policies", "stored"),
         tried="where it may gain",
+    ),
+    Entry(
+        "proteus",
+        "an integer program places one variant on each worker and routes by shares, for the demand of past windows",
+        "stretto.planners.proteus",
+        "Proteus",
+        (Option("headroom", "number", "1.05", "times the demand that workers are planned for", 0.2, 10),),
+        replan_s=10.0,
+        chooses_variants=True,
+        tried="always",
+    ),
+    Entry(
+        "slackfit",
+        "the variant and batch whose latency is nearest below the slack of the most urgent query",
+        "stretto.planners.slackfit",
+        "SlackFit",
+        (Option("buckets", "integer", "32", "into which latencies within the SLO are divided", 1, 4096),),
+        chooses_variants=True,
+        tried="always",
     ),
     Entry(
         "jellyfish_plus",

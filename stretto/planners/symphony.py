@@ -59,7 +59,7 @@ class Symphony:
         able = [serving_workers(view.deployment, variant) for variant in chosen]
         if self.sub_clusters == 1:
             return able
-        assignment = greedy_partition(partition_problem(view, chosen, self.sub_clusters)).assignment
+        assignment = greedy_partition(partition_problem(view, chosen, self.sub_clusters))
         parts = workers_of_groups(assignment, work, self.sub_clusters, range(len(view.deployment.workers)))
         crews = [tuple(sorted(set(parts[assignment[number]]) & set(able[number]))) for number in range(len(chosen))]
         return [crew or able[number] for number, crew in enumerate(crews)]

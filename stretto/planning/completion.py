@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import astuple, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -106,13 +106,8 @@ def with_delays(plan: Plan, delays: Delays) -> Plan:
 
 def _longer(lane: Lane, delays: Delays) -> Delays:
     """How late a timer may ring concerns only lanes whose batches a timer starts."""
-    planned = lane.delays
-    return Delays(
-        max(planned.control_ns, delays.control_ns),
-        max(planned.data_ns, delays.data_ns),
-        max(planned.ahead_ns, delays.ahead_ns),
-        max(planned.timer_ns, delays.timer_ns if _waits_for_timer(lane) else 0),
-    )
+    concerned = delays if _waits_for_timer(lane) else replace(delays, timer_ns=0)
+    return Delays(*map(max, astuple(lane.delays), astuple(concerned)))
 
 
 def _waits_for_timer(lane: Lane) -> bool:

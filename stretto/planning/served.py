@@ -7,9 +7,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from stretto.core.errors import StrettoError
+from stretto.core.verdict import OptionValue
 from stretto.planners.data_aware import DataAware
 from stretto.planners.ports import LooksAtEvidence, Ports
-from stretto.planners.registry import DEFAULT_PLANNER, OptionValue, planner_entry
+from stretto.planners.registry import DEFAULT_PLANNER, planner_entry
 from stretto.planning.session import Rhythm, Session
 
 LEAST_PERIOD_S, LONGEST_PERIOD_S = 0.001, 7 * 86_400.0

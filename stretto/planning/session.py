@@ -69,12 +69,7 @@ class Session:
     """`has_doors` False follows a planner's lanes as they are: published systems have no doors."""
 
     def __init__(
-        self,
-        planner: Planner,
-        *,
-        has_doors: bool = True,
-        rhythm: Rhythm | None = None,
-        looks_at_evidence: bool = False,
+        self, planner: Planner, *, has_doors: bool = True, rhythm: Rhythm | None = None, looks_at_evidence: bool = False
     ) -> None:
         self.planner = planner
         self.has_doors = has_doors
@@ -140,13 +135,12 @@ class Session:
     def _completed(self, wanted: InForce, view: View, current: InForce | None = None) -> InForce:
         before = None if current is None else current.latency_ratio
         wanted = replace(wanted, latency_ratio=stepped(view.latency_ratio, before))
-        is_same = (
+        if (
             current is not None
             and wanted.made is current.made
             and wanted.conditions == current.conditions
             and (not self.has_doors or wanted.latency_ratio is before)
-        )
-        if is_same and current is not None:
+        ):
             return replace(wanted, plan=current.plan)
         return self._complete(wanted, None if current is None else current.plan)
 

@@ -55,6 +55,15 @@ class FluidBound:
     mix: tuple[MixRow, ...]
 
 
+@dataclass(frozen=True)
+class FluidAverage:
+    """Over a load that changes: no schedule has a higher `correct_share`; the other two are of that mix."""
+
+    accuracy: float
+    correct_share: float
+    answered_share: float
+
+
 def staggered(profile: LatencyProfile, slo_ns: int, workers: int, quantile: Quantile = Quantile.P95) -> Ideal:
     """Equation 2: N workers start l(b)/N apart, so a query waits l(b)/N at most: (1 + 1/N)·l(b) ≤ SLO."""
     return _steady(profile, slo_ns * workers // (workers + 1), workers, quantile)
@@ -127,6 +136,29 @@ def fluid_accuracy(
     correct = float(accuracy @ rate)
     mix, use = _mix(deployment, columns, rate)
     return FluidBound(correct / answered if answered else 0.0, correct / total, answered / total, use, mix)
+
+
+def fluid_over_time(
+    deployment: Deployment,
+    counts: NDArray[np.int64],
+    window_s: float,
+    quantile: Quantile | None = None,
+) -> FluidAverage:
+    """The mix of each window by itself; `counts` are its arrivals by window and application.
+
+    What arrives in a window is answered on time before the longest SLO after its end is over, so each window is given
+    the workers for that much longer. That makes it a bound, whatever a schedule carries over from window to window.
+    """
+    if not window_s > 0 or counts.ndim != 2 or counts.sum() == 0:
+        raise StrettoError("a bound over time needs windows of more than zero seconds, and arrivals in them")
+    span_s = window_s + max(application.slo_ns for application in deployment.applications) / NS_PER_S
+    answered = correct = 0.0
+    for arrivals in counts:
+        bound = fluid_accuracy(deployment, arrivals / span_s, quantile)
+        answered += bound.answered_share * float(arrivals.sum())
+        correct += bound.correct_share * float(arrivals.sum())
+    total = float(counts.sum())
+    return FluidAverage(correct / answered if answered else 0.0, correct / total, answered / total)
 
 
 def fluid_goodput(

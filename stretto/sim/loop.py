@@ -35,6 +35,7 @@ from stretto.dispatch.records import (
     workers,
 )
 from stretto.sim.arrivals import ARRIVAL
+from stretto.sim.residuals import BUCKETS as BATCH_BUCKETS
 from stretto.sim.service import Draw
 from stretto.sim.tally import BUCKETS, TALLIES, bucket_of
 
@@ -68,7 +69,10 @@ RECORD = np.dtype(
     align=True,
 )
 
-_ARRAYS = ("arrivals", "records", "heap", "place", "finish", "service", "parameters", *TALLIES)
+_ARRAYS = (
+    *("arrivals", "records", "heap", "place", "finish", "took", "service", "parameters", "laws", "handoffs"),
+    *TALLIES,
+)
 
 SIMULATION = np.dtype(
     [(f"{name}_at", "u8") for name in _ARRAYS]
@@ -122,6 +126,17 @@ def between_quantiles(m: Any, first: int, size: int) -> float:
 
 
 @compiled
+def measured_ratio(m: Any, first: int, count: int) -> float:
+    """Inverse of the sorted sample's distribution, linear between its values; its mean is the sample's."""
+    ratios = float64s(m.parameters_at, m.parameters_count)
+    place = min(max(uniform(m) * count - 0.5, 0.0), float(count - 1))
+    below = min(int(place), count - 1)
+    above = min(below + 1, count - 1)
+    low = ratios[first + below]
+    return low + (ratios[first + above] - low) * (place - below)
+
+
+@compiled
 def service_ns(m: Any, row: int, size: int) -> int:
     first = row * QUANTILES * m.stride
     if m.draw == Draw.QUANTILES:
@@ -129,6 +144,13 @@ def service_ns(m: Any, row: int, size: int) -> int:
     base = int64s(m.service_at, m.service_count)[first + m.base * m.stride + size]
     if m.draw == Draw.NONE:
         return base
+    if m.draw == Draw.MEASURED:
+        bucket = math.frexp(float(size))[1] - 1  # the whole part of the binary logarithm
+        law = 2 * (row * BATCH_BUCKETS + bucket)
+        laws = int64s(m.laws_at, m.laws_count)
+        if laws[law + 1] == 0:
+            return max(1, int(between_quantiles(m, first, size)))
+        return max(1, int(base * measured_ratio(m, laws[law], laws[law + 1])))
     parameters = float64s(m.parameters_at, m.parameters_count)
     if m.draw == Draw.LOGNORMAL:
         sigma = parameters[0]
@@ -138,7 +160,14 @@ def service_ns(m: Any, row: int, size: int) -> int:
 
 
 @compiled
-def schedule(m: Any, s: Any, worker_index: int) -> None:
+def handoff_ns(m: Any) -> int:
+    """What the way to an idle worker and back takes beyond the delays that plans reckon with; may be below zero."""
+    handoffs = int64s(m.handoffs_at, m.handoffs_count)
+    return handoffs[min(int(uniform(m) * m.handoffs_count), m.handoffs_count - 1)]
+
+
+@compiled
+def schedule(m: Any, s: Any, worker_index: int, was_idle: bool) -> None:
     """If the worker has a batch to run that has no end yet, draw its end."""
     finish = int64s(m.finish_at, m.finish_count)
     worker = workers(s)[worker_index]
@@ -147,7 +176,12 @@ def schedule(m: Any, s: Any, worker_index: int) -> None:
     batch = batches(s)[worker_index * IN_FLIGHT + worker.front]
     end = batch.expected_ns
     if batch.count > 0:
-        end = batch.start_ns + service_ns(m, batch.variant * s.kinds + worker.kind, batch.count)
+        run_ns = service_ns(m, batch.variant * s.kinds + worker.kind, batch.count)
+        end = batch.start_ns + run_ns
+        if m.handoffs_count > 0:
+            int64s(m.took_at, m.took_count)[worker_index] = run_ns
+            if was_idle:  # a batch that waits at its worker starts there without asking anybody
+                end = max(m.now_ns, end + handoff_ns(m))
     move_key(int64s(m.heap_at, m.heap_count), int64s(m.place_at, m.place_count), finish, worker_index, end)
 
 
@@ -190,6 +224,7 @@ def tally_batch(m: Any, s: Any, worker_index: int, now_ns: int) -> None:
     if batch.start_ns >= m.warmup_ns:
         sizes = int64s(m.batch_histogram_at, m.batch_histogram_count)
         sizes[batch.variant * m.stride + batch.count] += 1
+    start_ns = min(batch.start_ns, now_ns)  # a handoff may be faster than planned
     slot = batch.first
     while slot != NONE:
         query = queries(s)[slot]
@@ -199,10 +234,10 @@ def tally_batch(m: Any, s: Any, worker_index: int, now_ns: int) -> None:
                 counts[query.application * OUTCOMES + outcome] += 1
                 variant_counts[batch.variant * 2 + outcome] += 1
                 latencies[query.application * BUCKETS + bucket_of(now_ns - query.arrival_ns)] += 1
-                queueings[query.application * BUCKETS + bucket_of(batch.start_ns - query.arrival_ns)] += 1
+                queueings[query.application * BUCKETS + bucket_of(start_ns - query.arrival_ns)] += 1
             if m.recording:
                 record = records_of(m)[query.tag]
-                record.start_ns = batch.start_ns
+                record.start_ns = start_ns
                 record.end_ns = now_ns
                 record.variant = batch.variant
                 record.worker = worker_index
@@ -221,7 +256,7 @@ def settle(m: Any, s: Any, now_ns: int) -> None:
         elif decision.kind == DecisionKind.ANSWER:
             tally_answer(m, decision, now_ns)
         elif decision.kind != DecisionKind.UNLOAD:
-            schedule(m, s, decision.worker)
+            schedule(m, s, decision.worker, True)
     s.decision_count = 0
     s.tickets_named = 0
 
@@ -251,8 +286,8 @@ def run_until(simulation: Any, state: Any, until_ns: int) -> int:
         if finish_ns == now_ns:
             tally_batch(m, s, worker_index, now_ns)
             move_key(heap, place, finish, worker_index, NEVER)
-            finished(state, now_ns, worker_index, True, -1)
-            schedule(m, s, worker_index)
+            finished(state, now_ns, worker_index, True, int64s(m.took_at, m.took_count)[worker_index])
+            schedule(m, s, worker_index, False)
         elif arrival_ns == now_ns:
             if s.free_slots == 0:
                 return Pause.SLOTS.value

@@ -16,10 +16,11 @@ from stretto.core.errors import StrettoError
 from stretto.core.outcome import Outcome
 from stretto.core.plain import from_plain, to_plain
 from stretto.core.plan import Plan
+from stretto.core.verdict import Verdict
 from stretto.core.view import View
 from stretto.dispatch.dispatcher import Dispatcher, decision_as_list
 from stretto.planners.parts.task import Task
-from stretto.planners.ports import MadePolicy, MakePolicy
+from stretto.planners.ports import MadePolicy, MakePolicy, policy_name
 from stretto.planning.served import served_session
 from stretto.planning.session import InForce, Session, on_larger_fleet
 from stretto.sim.ports import simulator_ports
@@ -65,22 +66,43 @@ class ReplayedPolicies:
     """A PolicyPort whose policies come when the log says that they came; they are made anew here."""
 
     def __init__(self) -> None:
-        self._asked: dict[tuple[str, str, int, float], tuple[Task, Any, MakePolicy]] = {}
+        self._asked: dict[tuple[Any, ...], tuple[Task, Any, MakePolicy]] = {}
         self._arrived: list[MadePolicy] = []
 
     def ask(self, task: Task, options: Any, load: float, make: MakePolicy) -> None:
-        self._asked[task.application, task.kind, task.workers, load] = (task, options, make)
+        self._asked[policy_name(task, options, load)] = (task, options, make)
 
     def collect(self) -> Sequence[MadePolicy]:
         arrived, self._arrived = self._arrived, []
         return arrived
 
-    def arrive(self, named: Sequence[Sequence[Any]]) -> None:
+    def arrive(self, *name: Any) -> None:
         """What the live planner collected. One that was not asked for here shows as a plan that differs."""
-        for application, kind, workers, load, was_made in named:
-            if (application, kind, workers, load) in self._asked:
-                task, options, make = self._asked[application, kind, workers, load]
-                self._arrived.append(MadePolicy(task, load, make(task, options, load) if was_made else None))
+        *named, was_made = name
+        if tuple(named) in self._asked:
+            task, options, make = self._asked[tuple(named)]
+            load = named[3]
+            self._arrived.append(MadePolicy(task, load, make(task, options, load) if was_made else None, options))
+
+
+class ReplayedVerdicts:
+    """A JudgePort whose verdicts come when the log says that they came, as they were."""
+
+    def __init__(self) -> None:
+        self._arrived: list[Verdict] = []
+
+    def ask(self, deployment: Deployment, rates: tuple[float, ...]) -> None:
+        pass
+
+    def broken(self, verdict: Verdict, late: float) -> None:
+        pass
+
+    def collect(self, deployment: Deployment) -> Sequence[Verdict]:
+        arrived, self._arrived = self._arrived, []
+        return arrived
+
+    def arrive(self, verdict: Verdict) -> None:
+        self._arrived.append(verdict)
 
 
 class _Replayer:
@@ -88,11 +110,11 @@ class _Replayer:
         self.result = result
         self.served: dict[int, _Served] = {}
         self.session: Session | None = None
-        self.policies = ReplayedPolicies()
+        self.policies, self.verdicts = ReplayedPolicies(), ReplayedVerdicts()
         self._last_plan: Plan | None = None  # that a line "planned" had
 
     def begin(self, planner: str, options: dict[str, Any], data_aware: bool) -> None:
-        ports = replace(simulator_ports(), policies=self.policies)
+        ports = replace(simulator_ports(), policies=self.policies, judge=self.verdicts)
         self.session = served_session(planner, options, ports=ports, data_aware=data_aware)
 
     def apply(self, kind: str, which: int, rest: list[Any], number: int) -> None:
@@ -157,11 +179,19 @@ class _Replayer:
         if served.in_force is not None:
             self._compare_plan(served, rest[3], number)
 
+    def _arrive(self, given: Sequence[Any]) -> None:
+        """Policies by name, and verdicts."""
+        for each in given:
+            if isinstance(each, list | tuple):
+                self.policies.arrive(*each)
+            else:
+                self.verdicts.arrive(each if isinstance(each, Verdict) else from_plain(each))
+
     def _first(self, deployment: Deployment, seen: Any) -> InForce | None:
         if self.session is None or seen is None:
             return None
         now_ns, rates, alive, conditions, policies = seen
-        self.policies.arrive(policies)
+        self._arrive(policies)
         view = View(deployment, now_ns, rates, alive=alive, delays=conditions.delays)
         return self.session.first(deployment, now_ns, conditions, view=view)
 
@@ -171,7 +201,7 @@ class _Replayer:
         if self.session is None or served.in_force is None:
             return
         seen = () if waiting is None else from_plain(waiting)
-        self.policies.arrive(policies)
+        self._arrive(policies)
         served.in_force = self.session.next(
             served.in_force, from_plain(telemetry), from_plain(conditions), waiting=lambda: seen
         )

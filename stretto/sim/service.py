@@ -1,8 +1,8 @@
-"""How long a simulated batch really takes: exactly as profiled, or drawn around it."""
+"""How long a simulated batch really takes: exactly as profiled, drawn around it, or drawn from what was measured."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
 
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.profile import Quantile
+from stretto.sim.residuals import Measured
 
 
 class Draw(IntEnum):
@@ -21,6 +22,7 @@ class Draw(IntEnum):
     LOGNORMAL = 1
     QUANTILES = 2
     RATIOS = 3
+    MEASURED = 4
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ class Empirical:
             raise StrettoError("every measured ratio must be above 0 and below 1000")
 
 
-Service = Deterministic | Lognormal | Empirical
+Service = Deterministic | Lognormal | Empirical | Measured
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,8 +63,10 @@ class ServiceArrays:
 
     draw: Draw
     table: NDArray[np.int64]
-    base: int  # which quantile of the table a NONE, LOGNORMAL or RATIOS draw starts from
+    base: int  # which quantile of the table a NONE, LOGNORMAL, RATIOS or MEASURED draw starts from
     parameters: NDArray[np.float64]
+    laws: NDArray[np.int64] = field(default_factory=lambda: np.zeros(1, np.int64))  # MEASURED: Measured.laid_out
+    handoffs_ns: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))  # Measured.handoffs_ns
 
 
 def service_arrays(service: Service, deployment: Deployment, stride: int) -> ServiceArrays:
@@ -81,5 +85,8 @@ def service_arrays(service: Service, deployment: Deployment, stride: int) -> Ser
             return ServiceArrays(Draw.LOGNORMAL, table, Quantile.MEAN, np.array([sigma]))
         case Empirical(ratios) if ratios:
             return ServiceArrays(Draw.RATIOS, table, Quantile.MEAN, np.array(ratios))
+        case Measured():
+            laws, measured = service.laid_out(deployment)
+            return ServiceArrays(Draw.MEASURED, table, deployment.quantile, measured, laws, service.handoffs_ns)
         case Empirical():
             return ServiceArrays(Draw.QUANTILES, table, Quantile.MEAN, np.zeros(1))

@@ -92,6 +92,9 @@ class Simulation:
         workers = len(deployment.workers)
         self._put("service", law.table)
         self._put("parameters", law.parameters)
+        self._put("laws", law.laws)
+        self._put("handoffs", law.handoffs_ns)
+        self._put("took", np.full(workers, -1, dtype=np.int64))  # unknown, but where handoffs are told from runs
         self._put("heap", np.arange(workers, dtype=np.int64))
         self._put("place", np.arange(workers, dtype=np.int64))
         self._put("finish", np.full(workers, NEVER, dtype=np.int64))

@@ -1,1 +1,1 @@
-"""Settings, candidates and the judge: planners tried in simulation under the conditions that were measured."""
+"""Settings: measured conditions, enough to simulate them. Imports core, planners, planning and sim only."""

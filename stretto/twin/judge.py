@@ -18,8 +18,8 @@ from stretto.core.conditions import Conditions
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.plan import Delays, Plan
-from stretto.planners.candidates import Candidate, candidates_for, neighbours
-from stretto.planners.ports import Promise, Verdict
+from stretto.core.verdict import Candidate, Promise, Verdict
+from stretto.planners.candidates import candidates_for, make, neighbours, rough
 from stretto.planning.session import Session
 from stretto.sim.arrivals import Source
 from stretto.sim.bounds import fluid_accuracy
@@ -74,7 +74,7 @@ class _Court:
         if candidate not in self._plans:
             began = time.process_time()
             try:
-                session = Session((candidate.rough if self.is_rough else candidate).make())
+                session = Session(make(rough(candidate) if self.is_rough else candidate))
                 conditions = Conditions(delays=self.setting.delays)
                 self._plans[candidate] = session.first(self.deployment, 0, conditions, expected_rates=self.rates).plan
             except StrettoError:

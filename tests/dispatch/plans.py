@@ -117,7 +117,9 @@ def tables(draw: st.DrawFn, among: list[int], kind: str | None) -> Table:
     cells = np.array([[draw(st.sampled_from([-1, *among])) for _ in range(slacks)] for _ in range(queued)])
     cells[:, 0] = np.where(cells[:, 0] < 0, among[0], cells[:, 0])
     batch = np.array([[draw(st.integers(0, 4)) for _ in range(slacks)] for _ in range(queued)])
-    return Table(draw(st.sampled_from([5, 13, 30])), cells.astype(np.int32), batch.astype(np.int32), kind)
+    some_edges = st.lists(st.integers(1, 90), min_size=slacks - 1, max_size=slacks - 1, unique=True)
+    edges = tuple(sorted(draw(some_edges))) if draw(st.booleans()) else ()
+    return Table(draw(st.sampled_from([5, 13, 30])), cells.astype(np.int32), batch.astype(np.int32), kind, edges)
 
 
 @st.composite

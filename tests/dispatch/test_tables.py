@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from stretto.core.plan import Deferred, Eager, Late, Table, Tables
 from stretto.core.worker import Worker
 from tests.dispatch.driver import Driver
@@ -40,6 +42,33 @@ def test_a_wait_cell_waits_until_the_slack_falls_into_the_next_column() -> None:
     assert (made.batches(), made.wake()) == ([], 31)
     made.at(31).advance()  # slack 19
     assert made.batches() == [(0, FAST, [0])]
+
+
+def test_edges_make_columns_of_unequal_width() -> None:
+    """Slack 0 … 29, 30 … 89, 90 and more; the step of 1 is not read."""
+    row = np.array([[FAST, MIDDLE, SLOW]], dtype=np.int32)
+    table = Table(1, row, np.zeros_like(row), edges_ns=(30, 90))
+    for slack, chosen in ((-3, FAST), (0, FAST), (29, FAST), (30, MIDDLE), (89, MIDDLE), (90, SLOW), (10**6, SLOW)):
+        made = with_table(table)
+        made.query(slack)
+        assert made.batches() == [(0, chosen, [0])], slack
+
+
+def test_a_wait_cell_between_edges_ends_at_the_very_moment() -> None:
+    row = np.array([[FAST, MIDDLE, -1]], dtype=np.int32)
+    table = Table(1, row, np.zeros_like(row), edges_ns=(30, 31))
+    made = with_table(table)
+    made.query(1000)
+    assert (made.batches(), made.wake()) == ([], 970)
+    made.at(969).advance()
+    assert made.batches() == []
+    made.at(970).advance()  # slack 30, the only one of its column
+    assert made.batches() == [(0, MIDDLE, [0])]
+    early = with_table(table, timer_ns=7)
+    early.query(1000)
+    assert early.wake() == 963
+    early.at(963).advance()
+    assert early.batches() == [(0, MIDDLE, [0])]
 
 
 def test_a_wait_cell_ends_when_enough_are_queued() -> None:

@@ -22,10 +22,10 @@ from stretto.core.profile import LatencyProfile
 from stretto.core.worker import workers
 from stretto.live.delays import DelayMeter
 from stretto.live.engine import Engine
-from stretto.live.executor import Job, Listener, Report
+from stretto.live.executor import Job, Listener
 from stretto.live.generation import Served
 from stretto.live.requests import Request
-from stretto.live.shelf import ModelSpec
+from stretto.live.shelf import ModelSpec, Report
 from stretto.planning.session import InForce, Session
 
 MS = 1_000_000

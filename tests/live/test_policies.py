@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from stretto.core.errors import StrettoError
-from stretto.live import policies as module
+from stretto.live import aside
 from stretto.live.options import ServiceOptions
 from stretto.live.policies import PolicyMaker
 from stretto.live.service import Service
@@ -78,7 +78,7 @@ def test_the_load_asked_for_last_is_made_first_with_low_priority() -> None:
         await until(lambda: len(planner.added) == 3)
         made = planner.added
         assert [load for _, _, load in made][1:] == [3.0, 2.0]  # the first one began before the others were asked for
-        assert len({pid for pid, _, _ in made}) == 1 and made[0][0] != os.getpid() and made[0][1] >= module.NICENESS
+        assert len({pid for pid, _, _ in made}) == 1 and made[0][0] != os.getpid() and made[0][1] >= aside.NICENESS
         assert (maker.made, maker.waiting) == (3, 0) and not maker.collect()
         maker.close()
         await until(lambda: not alive(made[0][0]))
@@ -135,7 +135,7 @@ def test_one_that_cannot_be_made_is_told_once_and_others_follow(caplog: pytest.L
 
 
 def test_an_idle_process_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "IDLE_S", 0.01)
+    monkeypatch.setattr(aside, "IDLE_S", 0.01)
 
     async def work() -> None:
         maker = PolicyMaker(asyncio.get_running_loop())

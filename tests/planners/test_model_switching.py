@@ -11,10 +11,10 @@ from stretto.core.errors import StrettoError
 from stretto.core.plan import Eager, Fixed, Late, Order, RouteRule
 from stretto.core.view import Planner, View
 from stretto.core.worker import workers
-from stretto.planners.model_switching import ModelSwitching, Responses, already_measured
+from stretto.planners.model_switching import ModelSwitching, Responses
 from stretto.sim.arrivals import Load
 from stretto.sim.processes import Poisson
-from stretto.sim.responses import measure_responses
+from stretto.sim.responses import already_measured, measure_responses
 from stretto.sim.simulator import simulate
 from tests.planners.parts.tasks import image_deployment, needs_measurements, small_deployment
 

@@ -15,13 +15,12 @@ from stretto.core.plan import Plan
 from stretto.core.profile import NS_PER_MS, LatencyProfile
 from stretto.core.view import View
 from stretto.core.worker import workers
-from stretto.planners.model_switching import already_measured
 from stretto.planners.ports import LooksAtEvidence, Ports
 from stretto.planners.promise import PolicyPlanner
 from stretto.planners.registry import ENTRIES, Entry, planner_entry
 from stretto.sim.arrivals import Load
 from stretto.sim.processes import Poisson
-from stretto.sim.responses import measured_responses
+from stretto.sim.responses import already_measured, measured_responses
 from stretto.sim.simulator import simulate
 from stretto.sim.trial import simulated_trial
 from tests.planners.parts.port import HandPort
@@ -65,8 +64,7 @@ def test_an_entry_gets_the_ports_that_it_names(entry: Entry) -> None:
     ports = Ports(policies=HandPort(), trial=simulated_trial, responses=already_measured({}))
     planner = entry.make(ports=ports)
     assert all(vars(planner)[name] is vars(ports)[name] for name in entry.ports)
-    follows_its_own = entry.name != "judged"  # whose candidates have the policies
-    assert isinstance(planner, PolicyPlanner) == ("policies" in entry.ports and follows_its_own)
+    assert isinstance(planner, PolicyPlanner) == ("stored" in entry.ports)
     looks = isinstance(planner, LooksAtEvidence) and planner.looks_at_evidence
     assert looks == (entry.name == "sneakpeek")
 

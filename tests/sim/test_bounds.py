@@ -12,7 +12,18 @@ from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.profile import NS_PER_MS, LatencyProfile, Quantile
 from stretto.core.worker import workers
-from stretto.sim.bounds import fluid_accuracy, fluid_goodput, staggered, staggered_goodput, uncoordinated
+from stretto.planners.slackfit import SlackFit
+from stretto.sim.arrivals import Load
+from stretto.sim.bounds import (
+    fluid_accuracy,
+    fluid_goodput,
+    fluid_over_time,
+    staggered,
+    staggered_goodput,
+    uncoordinated,
+)
+from stretto.sim.processes import Poisson
+from stretto.sim.simulator import simulate
 
 RAMSIS = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "ramsis_image.csv"
 EFFICIENT = (f"efficientnet_{size}" for size in ("b0", "b2", "b3", "b4", "v2_s", "v2_m", "v2_l"))
@@ -202,3 +213,59 @@ def test_bad_rates_are_refused(rates: list[float]) -> None:
         fluid_accuracy(deployment, rates)
     with pytest.raises(StrettoError):
         fluid_goodput(deployment, rates)
+
+
+def unequal_fleet() -> Deployment:
+    """Two applications on unequal workers: the accurate variant of the second runs on one kind only."""
+
+    def variant(name: str, accuracy: float, **alpha_ms: float) -> Variant:
+        profiles = tuple(LatencyProfile.linear(alpha, 2 * alpha, 16, kind) for kind, alpha in alpha_ms.items())
+        return Variant(name, accuracy, profiles)
+
+    first = (variant("quick", 0.6, fast=1.0, slow=3.0), variant("good", 0.9, fast=4.0, slow=12.0))
+    second = (variant("quick", 0.5, fast=1.0, slow=3.0), variant("good", 0.95, fast=5.0))
+    made = (Application("first", 100 * NS_PER_MS, first), Application("second", 60 * NS_PER_MS, second))
+    return Deployment(made, workers(2, "fast") + workers(3, "slow"))
+
+
+def test_a_steady_load_has_the_same_bound_over_time_but_for_what_windows_share() -> None:
+    deployment = unequal_fleet()
+    rates = np.array([400, 300])
+    steady = fluid_accuracy(deployment, rates)
+    shares = []
+    for window_s in (1, 10, 1000):
+        counts = np.tile(rates * window_s, (4, 1))
+        bound = fluid_over_time(deployment, counts, window_s)
+        longer = fluid_accuracy(deployment, rates * window_s / (window_s + 0.1))
+        assert bound.correct_share == pytest.approx(longer.correct_share)
+        assert bound.accuracy * bound.answered_share == pytest.approx(bound.correct_share)
+        shares.append(bound.correct_share)
+    assert shares[0] > shares[1] > shares[2] >= steady.correct_share
+    assert shares[2] == pytest.approx(steady.correct_share, abs=1e-3)
+
+
+def test_windows_are_weighed_by_their_queries_and_a_changing_load_has_less() -> None:
+    deployment = unequal_fleet()
+    counts = np.array([[100, 0], [9000, 6000], [0, 0]])
+    bound = fluid_over_time(deployment, counts, 10.0)
+    parts = [fluid_accuracy(deployment, row / 10.1) for row in counts[:2]]
+    correct = sum(part.correct_share * row.sum() for part, row in zip(parts, counts, strict=False))
+    assert bound.correct_share == pytest.approx(correct / counts.sum())
+    assert bound.correct_share < fluid_over_time(deployment, counts.sum(axis=0)[None], 30.0).correct_share
+
+
+def test_no_run_is_above_the_bound_over_time() -> None:
+    deployment = unequal_fleet()
+    source = Load(Poisson(), 900.0)
+    run = simulate(deployment, SlackFit(), source, seconds=12.0, record=True)
+    assert run.queries is not None
+    window = run.queries["arrival_ns"] // 2_000_000_000
+    counts = np.zeros((6, 2), np.int64)
+    np.add.at(counts, (window, run.queries["application"]), 1)
+    assert run.summary.correct_on_time <= fluid_over_time(deployment, counts, 2.0).correct_share
+
+
+@pytest.mark.parametrize(("counts", "window_s"), [(np.zeros((2, 2)), 1.0), (np.ones((2, 2)), 0.0), (np.ones(2), 1.0)])
+def test_a_bound_over_time_needs_windows_with_arrivals(counts: np.ndarray, window_s: float) -> None:
+    with pytest.raises(StrettoError, match="needs windows"):
+        fluid_over_time(unequal_fleet(), counts, window_s)

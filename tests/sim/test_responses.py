@@ -9,13 +9,13 @@ from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.plan import Fixed, by_application
 from stretto.core.view import View
-from stretto.planners.model_switching import ModelSwitching, already_measured
+from stretto.planners.model_switching import ModelSwitching
 from stretto.planners.parts.central import central_lane
 from stretto.planners.ports import Ports
 from stretto.planners.registry import planner_entry
 from stretto.sim.arrivals import Load
 from stretto.sim.processes import Poisson
-from stretto.sim.responses import LOAD_STEP, largest_throughput, load_grid, measured_responses
+from stretto.sim.responses import LOAD_STEP, already_measured, largest_throughput, load_grid, measured_responses
 from stretto.sim.service import Lognormal
 from stretto.sim.simulator import simulate
 from tests.planners.parts.tasks import small_deployment

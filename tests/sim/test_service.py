@@ -11,13 +11,14 @@ from numpy.typing import NDArray
 from stretto.core.application import Application, Variant
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
-from stretto.core.plan import Eager, Fixed, Lane, by_application
+from stretto.core.plan import Delays, Eager, Fixed, Lane, by_application
 from stretto.core.profile import NS_PER_MS, NS_PER_S, LatencyProfile, Quantile
 from stretto.core.worker import Worker, workers
 from stretto.sim.arrivals import Load
 from stretto.sim.processes import Uniform
+from stretto.sim.residuals import BUCKETS, Measured, Residuals, batches_of_bucket, bucket_of_batch
 from stretto.sim.service import Deterministic, Draw, Empirical, Lognormal, Service, service_arrays
-from stretto.sim.simulator import simulate
+from stretto.sim.simulator import Simulation, simulate
 from tests.sim.handmade import Handmade, always
 
 POINTS = {
@@ -146,3 +147,72 @@ def test_a_bad_variation_is_refused(cv: float) -> None:
 def test_a_bad_ratio_is_refused(ratio: float) -> None:
     with pytest.raises(StrettoError, match="ratio"):
         Empirical((1.0, ratio))
+
+
+def measured(*samples: tuple[int, NDArray[np.float64]]) -> Measured:
+    return Measured({("a/only", "default"): Residuals(dict(samples))})
+
+
+def test_measured_ratios_are_drawn_by_bucket_of_the_batch() -> None:
+    random = np.random.default_rng(3)
+    single, larger = random.lognormal(0.0, 0.3, 400), random.lognormal(0.5, 0.1, 400)
+    law = measured((0, single), (2, larger))
+    for batch, sample in ((1, single), (4, larger), (2, np.concatenate([single, larger]))):  # 2–3: nothing, so pooled
+        drawn = service_times_ns(law, 8_000, batch) / (POINTS[batch]["mean"] * NS_PER_MS)
+        assert drawn.mean() == pytest.approx(sample.mean(), rel=0.02)
+        wanted = np.quantile(sample, [0.05, 0.5, 0.95, 0.99])
+        assert np.quantile(drawn, [0.05, 0.5, 0.95, 0.99]) == pytest.approx(wanted, rel=0.04)
+        assert sample.min() * 0.9999 <= drawn.min() and drawn.max() <= sample.max() * 1.0001
+
+
+def test_one_measured_run_is_always_repeated_and_seeds_are_kept() -> None:
+    assert service_times_ns(measured((0, np.array([1.5]))), 5).tolist() == [6 * NS_PER_MS] * 5
+    law = measured((0, np.linspace(0.5, 2.0, 50)))
+    assert service_times_ns(law, 50, seed=4).tolist() == service_times_ns(law, 50, seed=4).tolist()
+    assert service_times_ns(law, 50, seed=4).tolist() != service_times_ns(law, 50, seed=5).tolist()
+
+
+def test_a_variant_that_hardly_ran_borrows_from_its_kind_else_from_its_profile() -> None:
+    other = Measured({("b/other", "default"): Residuals({0: np.array([2.0])})})
+    assert service_times_ns(other, 3).tolist() == [8 * NS_PER_MS] * 3
+    busy = Residuals({0: np.full(5000, 2.0)})
+    hardly_ran = Measured({("a/only", "default"): Residuals({0: np.array([40.0])}), ("b/other", "default"): busy})
+    assert np.median(service_times_ns(hardly_ran, 20)) == 8 * NS_PER_MS
+    elsewhere = Measured({("a/only", "large"): Residuals({0: np.array([2.0])})})
+    assert service_times_ns(elsewhere, 50).tolist() == service_times_ns(Empirical(), 50).tolist()
+
+
+def test_handoffs_are_drawn_for_idle_workers_only_and_are_no_part_of_the_run() -> None:
+    """The run time that corrects the profile is the worker's own, as it is live."""
+    plan = by_application((Lane("a", (0,), Fixed(0), release=Eager(1), delays=Delays(control_ns=NS_PER_MS)),))
+    law = Measured({("a/only", "default"): Residuals({0: np.ones(40)})}, np.array([-900_000, 500_000, 2_000_000]))
+    arrivals = [(0, second * NS_PER_S + behind, (second + 1) * NS_PER_S) for second in range(900) for behind in (0, 1)]
+    run = Simulation(
+        DEPLOYMENT, always(plan), Handmade(arrivals), seconds=900.0, service=law, record=True, correction=0.1
+    )
+    run.run_to(1000 * NS_PER_S)
+    queries = run.result().queries
+    assert queries is not None
+    took_ns = queries["end_ns"] - queries["arrival_ns"] // NS_PER_S * NS_PER_S
+    first, second = took_ns[::2], took_ns[1::2]
+    drawn, counts = np.unique(first - 5 * NS_PER_MS, return_counts=True)
+    assert drawn.tolist() == [-900_000, 500_000, 2_000_000] and counts.min() > 250
+    assert (second - first).min() == 4 * NS_PER_MS and (second - first).max() <= 5 * NS_PER_MS  # it waits at the worker
+    ratio = run.dispatcher.latency_ratio()[0, 0]
+    assert ratio == pytest.approx(4 / 6, rel=0.12)  # to the p95 of 6 ms that decisions rest on
+
+
+def test_every_batch_size_finds_its_bucket() -> None:
+    assert [bucket_of_batch(size) for size in (1, 2, 3, 4, 7, 8, 4096)] == [0, 1, 1, 2, 2, 3, BUCKETS - 1]
+    for size in range(1, 4097):
+        assert bucket_of_batch(size) == math.frexp(float(size))[1] - 1  # as the compiled loop finds it
+        low, high = batches_of_bucket(bucket_of_batch(size))
+        assert low <= size <= high
+
+
+@pytest.mark.parametrize("sample", [[], [0.0], [math.nan], [1e9], [-1.0]])
+def test_residuals_that_are_none_are_refused(sample: list[float]) -> None:
+    with pytest.raises(StrettoError, match="ratios between"):
+        Residuals({0: np.array(sample)})
+    with pytest.raises(StrettoError, match="at least one run"):
+        Residuals({})

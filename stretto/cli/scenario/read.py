@@ -13,8 +13,9 @@ from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.plan import Delays
 from stretto.core.profile import MAX_LATENCY_MS, NS_PER_MS, Quantile
+from stretto.core.verdict import OptionValue
 from stretto.planners.ports import Ports
-from stretto.planners.registry import ENTRIES, NAMES, OptionValue, planner_entry
+from stretto.planners.registry import ENTRIES, NAMES, planner_entry
 from stretto.planning.served import served_session
 from stretto.planning.session import Rhythm, Session
 from stretto.sim.arrivals import Client, Clients, Load, Source

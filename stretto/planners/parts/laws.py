@@ -9,7 +9,7 @@ variance of counts over long times and less over short ones.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,13 +42,8 @@ class Law(Protocol):
 class Poisson:
     """Independent arrivals."""
 
-    @property
-    def name(self) -> str:
-        return "poisson"
-
-    @property
-    def dispersion(self) -> float:
-        return 1.0
+    name: ClassVar[str] = "poisson"
+    dispersion: ClassVar[float] = 1.0
 
     def log_probability(self, counts: NDArray[np.int64], mean: NDArray[np.float64]) -> NDArray[np.float64]:
         from scipy.special import gammaln  # here, because a server that solves nothing need not load it
@@ -86,13 +81,8 @@ class Gamma:
             return Poisson().log_probability(counts, mean)
         with np.errstate(divide="ignore", invalid="ignore"):
             order = mean * (self.shape / (1 - self.shape))
-            log = (
-                gammaln(counts + order)
-                - gammaln(order)
-                - gammaln(counts + 1.0)
-                + order * np.log(self.shape)
-                + counts * np.log1p(-self.shape)
-            )
+            log = gammaln(counts + order) - gammaln(order) - gammaln(counts + 1.0)
+            log = log + order * np.log(self.shape) + counts * np.log1p(-self.shape)
         return np.where(np.asarray(mean) > 0, log, np.where(counts == 0, 0.0, -np.inf))
 
 

@@ -7,7 +7,6 @@ with the first thing that differs: following them would break their promises sil
 from __future__ import annotations
 
 import json
-import math
 import os
 import zipfile
 from collections.abc import Sequence
@@ -18,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.core.errors import StrettoError
+from stretto.core.npz import check_arrays
 from stretto.core.profile import MAX_BATCH_LIMIT
 from stretto.planners.parts.library import Library, Recipe
 from stretto.planners.parts.policy import Expectation, Policy
@@ -49,14 +49,9 @@ def save_libraries(path: Path, libraries: Sequence[Library]) -> None:
     for number, library in enumerate(libraries):
         if not library.policies:
             raise StrettoError(f"there are no policies for application {library.task.application} to store")
-        heads.append(
-            {
-                "for": description(library.task, library.options),
-                "variants": library.task.variants,
-                "complete to": library.complete_to,
-            }
-        )
-        policies = library.policies
+        task, policies = library.task, library.policies
+        described = description(task, library.options)
+        heads.append({"for": described, "variants": task.variants, "complete to": library.complete_to})
         arrays[f"{number}.load"] = np.array([policy.load for policy in policies])
         arrays[f"{number}.slack_ns"] = policies[0].slack_ns
         arrays[f"{number}.variant"] = _stacked([policy.variant for policy in policies])
@@ -78,9 +73,7 @@ def load_libraries(path: Path) -> tuple[Stored, ...]:
     name = os.path.basename(path)
     try:
         with zipfile.ZipFile(path) as archive:
-            for member in archive.infolist():
-                _check_size(archive, member)
-            if sum(member.file_size for member in archive.infolist()) > MAX_BYTES:
+            if not check_arrays(archive, MAX_BYTES):
                 raise StrettoError(f"{name}: too large for a file of policies")
         with np.load(path, allow_pickle=False) as arrays:
             head = json.loads(arrays["head"].tobytes().decode())
@@ -93,16 +86,6 @@ def load_libraries(path: Path) -> tuple[Stored, ...]:
         raise StrettoError(f"{name}: cannot be read ({error.strerror or 'not a file of policies'})") from None
     except Exception:  # zipfile, zlib, json and numpy raise a dozen kinds on files that are cut short or made up
         raise StrettoError(f"{name}: not a file of policies, or damaged") from None
-
-
-def _check_size(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> None:
-    """What an array's header asks for is what is there, so that no more memory is taken than the file has."""
-    with archive.open(member) as file:
-        version = np.lib.format.read_magic(file)
-        reads = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-        shape, _, dtype = reads[version](file)
-        if dtype.kind not in "iuf" or math.prod(shape) * dtype.itemsize != member.file_size - file.tell():
-            raise ValueError("the header does not tell what is there")
 
 
 def matching(stored: Sequence[Stored], task: Task, options: Recipe) -> Library:

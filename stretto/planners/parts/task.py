@@ -120,18 +120,17 @@ def task_of(deployment: Deployment, application: int, kind: str | None = None, w
     """The task on a kind of worker (the first that can serve it where none is named), dealt to `workers` (all)."""
     wanted = kinds_for(deployment, application)[0] if kind is None else kind
     served = deployment.applications[application]
-    able = [variant for variant in served.variants if variant.profile_on(wanted) is not None]
-    profiles = [profile for variant in able if (profile := variant.profile_on(wanted)) is not None]
-    largest = max((profile.max_batch for profile in profiles), default=1)
+    able = [(variant, profile) for variant in served.variants if (profile := variant.profile_on(wanted)) is not None]
+    largest = max((profile.max_batch for _, profile in able), default=1)
     latency = np.zeros((len(able), largest + 1), dtype=np.int64)
-    for row, profile in zip(latency, profiles, strict=True):
+    for row, (_, profile) in zip(latency, able, strict=True):
         row[: profile.max_batch + 1] = profile.table_ns[deployment.quantile]
     return Task(
         application=served.name,
         kind=wanted,
         slo_ns=served.slo_ns,
         workers=len(deployment.workers) if workers is None else workers,
-        variants=tuple(variant.name for variant in able),
-        accuracy=np.array([variant.accuracy for variant in able]),
+        variants=tuple(variant.name for variant, _ in able),
+        accuracy=np.array([variant.accuracy for variant, _ in able]),
         latency_ns=latency,
     )

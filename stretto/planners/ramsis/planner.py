@@ -22,7 +22,7 @@ from stretto.planners.parts.sharing import workers_of_applications
 from stretto.planners.parts.store import Stored
 from stretto.planners.parts.task import Task
 from stretto.planners.ports import MakePolicy, PolicyPort
-from stretto.planners.ramsis.options import Balancing, Batching, LateRule, Objective, Options, Pruning
+from stretto.planners.ramsis.options import Options
 from stretto.planners.ramsis.policy import make_policy
 
 RUNG = 1.05  # policies made on demand are for loads this factor apart
@@ -60,16 +60,8 @@ class Ramsis:
     @property
     def options(self) -> Options:
         """How policies are computed."""
-        return Options(
-            slack_steps=self.slack_steps,
-            max_queue=self.max_queue,
-            batching=Batching.VARIABLE if self.variable else Batching.MAXIMAL,
-            late=LateRule.DROP if self.drop else LateRule.SERVE,
-            balancing=Balancing.SHORTEST if self.shortest else Balancing.ROUND_ROBIN,
-            objective=Objective.DECISION if self.per_decision else Objective.QUERY,
-            pruning=Pruning.EVERY_BATCH if self.every_batch else Pruning.ONE_QUERY,
-            law=law_of_shape(self.gamma_shape),
-        )
+        flags = (self.variable, self.drop, self.shortest, self.per_decision, self.every_batch)
+        return Options(self.slack_steps, self.max_queue, *flags, law=law_of_shape(self.gamma_shape))
 
     @property
     def make(self) -> MakePolicy:

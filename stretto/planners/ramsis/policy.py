@@ -1,32 +1,33 @@
-"""The policy of one load: RAMSIS's decision process solved, and what the solution promises (section 5.1)."""
+"""The policy of one load: one worker's decision process, put together from states, actions and transitions, and solved;
+and what the solution promises (section 5.1).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
+from stretto.core.errors import StrettoError
 from stretto.planners.parts.fronts import pareto_front, undominated
 from stretto.planners.parts.policy import Expectation, Policy
 from stretto.planners.parts.task import Task
-from stretto.planners.ramsis.model import Model, model_of
-from stretto.planners.ramsis.options import Options, Pruning
-from stretto.planners.ramsis.solve import Solution, policy_iteration
+from stretto.planners.ramsis.leftover import partial_batches
+from stretto.planners.ramsis.options import Options
+from stretto.planners.ramsis.solve import DecisionProcess, Solution, entries_of, policy_iteration
+from stretto.planners.ramsis.states import Rows, Space, rows_of, space_of
+from stretto.planners.ramsis.streams import streams_of
+from stretto.planners.ramsis.transitions import Chunk, whole_batches
 
 
 def make_policy(task: Task, options: Options, load: float) -> Policy:
     """The best policy for a load (queries/s over all workers), to the tolerance of the options."""
-    kept = considered(task, options.pruning)
+    kept = undominated(task) if options.every_batch else pareto_front(task)
     model = model_of(task.only(kept), load, options)
     solution = policy_iteration(model.process, options.tolerance, model.space.after_empty)
     return policy_of(task.only(kept), model, solution, load, kept)
-
-
-def considered(task: Task, pruning: Pruning) -> list[int]:
-    """The places of the variants that a policy chooses from."""
-    if pruning is Pruning.NONE:
-        return list(range(len(task.variants)))
-    return pareto_front(task) if pruning is Pruning.ONE_QUERY else undominated(task)
 
 
 def policy_of(task: Task, model: Model, solution: Solution, load: float, kept: Sequence[int]) -> Policy:
@@ -64,3 +65,52 @@ def expectation_of(task: Task, model: Model, solution: Solution) -> Expectation:
         correct=float((weight * on_time) @ accuracy),
         full=float(solution.share[model.space.full]),
     )
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """`process` has the rows of `rows`, in their order; `empty` is the chance that a row empties the queue."""
+
+    space: Space
+    rows: Rows
+    process: DecisionProcess
+    empty: NDArray[np.float64]
+
+
+def model_of(task: Task, load: float, options: Options) -> Model:
+    """`task` holds the variants to choose from; `load` is that of all workers together (queries/s)."""
+    if not (np.isfinite(load) and load > 0):
+        raise StrettoError(f"a policy is for a load above zero, not {load}")
+    space = space_of(task, options)
+    rows = rows_of(task, space, options)
+    whole = rows.batch == rows.queued
+    chunks: list[Chunk] = []
+    for stream, lengths in streams_of(task, load, options):
+        fed = np.isin(rows.queued, lengths)
+        chunks += whole_batches(stream, space, rows, np.flatnonzero(fed & whole))
+        chunks += partial_batches(stream, space, rows, np.flatnonzero(fed & ~whole))
+    counts = np.zeros(len(rows.state), dtype=np.int64)
+    empty = np.zeros(len(rows.state))
+    for chunk in chunks:
+        counts[chunk.rows] = chunk.counts
+        empty[chunk.rows] = chunk.empty
+    begin = np.concatenate([[0], np.cumsum(counts)])
+    target = np.empty(begin[-1], dtype=np.int32)
+    probability = np.empty(begin[-1])
+    for chunk in chunks:
+        _, places = entries_of(chunk.rows, begin)
+        target[places], probability[places] = chunk.target, chunk.probability
+    reward, length = _rewards(task, rows, empty, options.per_decision)
+    process = DecisionProcess(rows.first(space.size), begin, target, probability, reward, length)
+    return Model(space, rows, process, empty)
+
+
+def _rewards(
+    task: Task, rows: Rows, empty: NDArray[np.float64], per_decision: bool
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Section 4.1: Accuracy · SLOSatisfied, for each query of the batch or for the decision as a whole."""
+    earned = np.where(rows.on_time, task.accuracy[rows.variant], 0.0)
+    if not per_decision:
+        return earned * rows.batch, rows.batch.astype(np.float64)
+    # Waiting at an empty queue is a decision epoch of its own, with reward zero; it follows with the chance `empty`.
+    return earned, 1.0 + empty

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.planners.parts.task import Task
-from stretto.planners.ramsis.options import Batching, LateRule, Options
+from stretto.planners.ramsis.options import Options
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,14 +94,14 @@ def rows_of(task: Task, space: Space, options: Options) -> Rows:
 def _feasible(task: Task, space: Space, options: Options, queued: int) -> list[NDArray[np.int64]]:
     """Rows that meet the head's deadline: (n, j, variant, batch, latency, 1)."""
     found = []
-    whole = options.batching is Batching.MAXIMAL and options.late is LateRule.SERVE
+    whole = not options.variable and not options.drop
     most = min(queued, task.max_batch)  # of a queue longer than any batch the rest stays
     for variant, latency in enumerate(task.latency_ns):
         sizes = [most] if whole else range(1, most + 1)
         starts = {b: int(np.searchsorted(space.slack_ns, latency[b])) for b in sizes if latency[b] > 0}
         for batch, start in starts.items():
             # Where a batch is cut to what fits, the next larger one takes over as soon as it fits too.
-            cut = options.batching is Batching.MAXIMAL and batch + 1 in starts
+            cut = not options.variable and batch + 1 in starts
             stop = starts[batch + 1] if cut else space.slacks
             found.append(_block(queued, np.arange(start, max(start, stop)), variant, batch, int(latency[batch]), 1))
     return found
@@ -109,9 +109,9 @@ def _feasible(task: Task, space: Space, options: Options, queued: int) -> list[N
 
 def _unavoidable(task: Task, space: Space, options: Options, queued: int) -> NDArray[np.int64]:
     """Rows of the states in which no action meets the head's deadline (section 4.3.1)."""
-    batch = 1 if options.late is LateRule.DROP else min(queued, task.max_batch)
-    latency = 0 if options.late is LateRule.DROP else int(task.latency_ns[task.fastest(batch), batch])
-    smallest = batch if options.batching is Batching.MAXIMAL else 1
+    batch = 1 if options.drop else min(queued, task.max_batch)
+    latency = 0 if options.drop else int(task.latency_ns[task.fastest(batch), batch])
+    smallest = 1 if options.variable else batch
     least = int(task.latency_ns[task.fastest(smallest), smallest])
     late = np.arange(np.searchsorted(space.slack_ns, least))
     return _block(queued, late, task.fastest(batch), batch, latency, 0)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from stretto.planners.parts.laws import Law
 from stretto.planners.parts.task import Task
-from stretto.planners.ramsis.options import Balancing, Options
+from stretto.planners.ramsis.options import Options
 
 SHORT_QUEUE = 2  # appendix I.1: up to here a worker gets its average share
 
@@ -30,7 +30,7 @@ class Stream:
 def streams_of(task: Task, load: float, options: Options) -> list[tuple[Stream, NDArray[np.int64]]]:
     """Each stream with the queue lengths (1 … N) at which it feeds the worker."""
     lengths = np.arange(1, options.max_queue + 1)
-    if options.balancing is Balancing.ROUND_ROBIN:
+    if not options.shortest:
         return [(Stream(task.workers, load, options.law), lengths)]
     share = load / task.workers
     rate = _service_rate(task, share)

@@ -106,6 +106,11 @@ class SharedQueue:
         """Whether any of the stored policies is for what was planned."""
         return self._policies.uses_stored
 
+    @property
+    def is_prepared(self) -> bool:
+        """Whether the last plan has all the policies that it wants."""
+        return self._last is not None and self._last.missing is None
+
     def in_force(self) -> dict[tuple[str, str], Policy]:
         """The policies in force, by application and worker kind."""
         if self._last is None:

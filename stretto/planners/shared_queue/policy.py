@@ -8,13 +8,11 @@ keeps it (the load is beyond what the workers can do), the one that answers most
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.plan import Eager, Lane, Late, Order, Table, by_application
 from stretto.planners.parts.fronts import undominated
@@ -37,71 +35,43 @@ NONE_SEEN = 3.0  # of n queries: with 95% confidence fewer than 3/n are late whe
 IMPATIENCE = 0.0005
 
 
-@dataclass(frozen=True, eq=False)
-class _Candidate:
-    """The table for a rise of load, in places of the tried task's variants, and what it did."""
-
-    rise: float
-    solution: Solution
-    variant: NDArray[np.int32]
-    batch: NDArray[np.int32]
-    seen: Seen
-
-    def keeps(self, max_late: float) -> bool:
-        """Whether as few are late as may be, surely."""
-        return expectation_of(self.seen).late <= max_late
-
-
 def make_policy(task: Task, options: Options, load: float, *, trial: Trial | None) -> Policy:
-    """The policy for a load in queries/s over the task's workers."""
+    """The policy for a load in queries/s over the task's workers. Who asks for a caution has tried it, or will."""
     if options.caution > 0:
-        return _solved(task, options, load)
+        return _solved(task, options, load, options.caution)
     if trial is None:
         raise StrettoError("a policy of the shared queue is chosen by trial, and there is nothing to try it with")
-    considered = undominated(task)
-    attempt = _Attempt(task.only(considered), options, load, trial)
-    first = attempt.at(0.0)
-    candidates = [first]
-    if not first.keeps(options.max_late) and load < HOPEFUL * task.capacity():
+    try_out, deployment, conditions = trial, task.deployment(), _conditions(task, options, load)
+
+    def tried(rise: float) -> Policy:
+        policy = _solved(task, options, load, 1.0 + rise)
+        plan = by_application((trial_lane(task, policy.table(range(len(task.variants)), task.kind)),))
+        return replace(policy, expectation=expectation_of(try_out(deployment, plan, conditions)))
+
+    def keeps(policy: Policy) -> bool:
+        return policy.expectation.late <= options.max_late
+
+    policies = [tried(0.0)]
+    if not keeps(policies[0]) and load < HOPEFUL * task.capacity():
         low, high = 0.0, MOST_RISE
-        candidates.append(attempt.at(high))
-        for _ in range(RISE_STEPS if candidates[-1].keeps(options.max_late) else 1):
-            middle = attempt.at((low + high) / 2)
-            candidates.append(middle)
-            low, high = (low, middle.rise) if middle.keeps(options.max_late) else (middle.rise, high)
-    kept = [candidate for candidate in candidates if candidate.keeps(options.max_late)]
-    best = max(kept or candidates, key=lambda candidate: candidate.seen.correct)
-    slack_ns = (np.arange(options.slack_steps + 1) * _step_ns(task, options)).astype(np.int64)
-    expected = expectation_of(best.seen)
+        policies.append(tried(high))
+        for _ in range(RISE_STEPS if keeps(policies[-1]) else 1):
+            middle = (low + high) / 2
+            policies.append(tried(middle))
+            low, high = (low, middle) if keeps(policies[-1]) else (middle, high)
+    best = max([policy for policy in policies if keeps(policy)] or policies, key=lambda each: each.expectation.correct)
+    expected = best.expectation
     lost = max(0.0, 1.0 - task.capacity() / load)  # whatever is done; a trial may be too short to show it
     if expected.late < lost:
         expected = replace(expected, late=lost, correct=expected.accuracy * (1.0 - lost))
-    places = np.asarray(considered, np.int32)
-    variant = np.where(best.variant < 0, best.variant, places[best.variant]).astype(np.int32)
-    return Policy(load, slack_ns, variant, best.batch, expected)
+    return replace(best, expectation=expected)
 
 
-def _solved(task: Task, options: Options, load: float) -> Policy:
-    """Without a trial: who asks for a caution has tried it, or will. Expected is what the process gains."""
+def _solved(task: Task, options: Options, load: float, caution: float) -> Policy:
+    """Solved for a load that is taken for `caution` times as much. Expected is what the process gains."""
     considered = undominated(task)
-    solution, variant, batch = _table(task.only(considered), options, load, options.caution)
-    places = np.asarray(considered, np.int32)
-    slack_ns = (np.arange(options.slack_steps + 1) * _step_ns(task, options)).astype(np.int64)
-    gained = solution.gain / (load * options.caution * task.slo_ns / 1e9 / options.slack_steps)
-    expected = Expectation(gained, 0.0, gained, 0.0)
-    return Policy(load, slack_ns, np.where(variant < 0, variant, places[variant]).astype(np.int32), batch, expected)
-
-
-def _step_ns(task: Task, options: Options) -> int:
-    return max(1, task.slo_ns // options.slack_steps)
-
-
-def _table(
-    task: Task, options: Options, load: float, caution: float
-) -> tuple[Solution, NDArray[np.int32], NDArray[np.int32]]:
-    """Solved for a load that is taken for `caution` times as much."""
     process = process_of(
-        task,
+        task.only(considered),
         options.law,
         load * caution,
         float(task.workers),
@@ -112,7 +82,11 @@ def _table(
         queue_load=load,
     )
     solution = solve(process)
-    return solution, *table_of(task, solution, process.variant, process.batch)
+    variant, batch = table_of(task.only(considered), solution, process.variant, process.batch)
+    variant = np.where(variant < 0, variant, np.asarray(considered)[variant]).astype(np.int32)
+    slack_ns = np.arange(options.slack_steps + 1) * max(1, task.slo_ns // options.slack_steps)
+    gained = solution.gain / process.rate
+    return Policy(load, slack_ns.astype(np.int64), variant, batch, Expectation(gained, 0.0, gained, 0.0))
 
 
 def expectation_of(seen: Seen) -> Expectation:
@@ -122,30 +96,10 @@ def expectation_of(seen: Seen) -> Expectation:
     return Expectation(accuracy, late, accuracy * (1.0 - late), 0.0)
 
 
-@dataclass(frozen=True, eq=False)
-class _Attempt:
-    """Solves for a load that is risen somewhat, and tries what comes out at the load itself."""
-
-    task: Task  # with the variants to choose from
-    options: Options
-    load: float
-    trial: Trial
-
-    @cached_property
-    def deployment(self) -> Deployment:
-        return self.task.deployment()
-
-    @property
-    def conditions(self) -> TrialConditions:
-        options, within_slo = self.options, self.load * self.task.slo_ns / 1e9
-        queries = min(max(options.queries, math.ceil(LEAST_SLOS * within_slo)), max(MOST_QUERIES, options.queries))
-        return TrialConditions(self.load, options.law, options.noise, queries, options.seed)
-
-    def at(self, rise: float) -> _Candidate:
-        solution, variant, batch = _table(self.task, self.options, self.load, 1.0 + rise)
-        table = Table(_step_ns(self.task, self.options), variant, batch)
-        plan = by_application((trial_lane(self.task, table),))
-        return _Candidate(rise, solution, variant, batch, self.trial(self.deployment, plan, self.conditions))
+def _conditions(task: Task, options: Options, load: float) -> TrialConditions:
+    within_slo = load * task.slo_ns / 1e9
+    queries = min(max(options.queries, math.ceil(LEAST_SLOS * within_slo)), max(MOST_QUERIES, options.queries))
+    return TrialConditions(load, options.law, options.noise, queries, options.seed)
 
 
 def trial_lane(task: Task, table: Table) -> Lane:

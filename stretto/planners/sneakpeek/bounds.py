@@ -7,15 +7,30 @@ worker time which all groups share was tried too, and dropped hardly any state m
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stretto.core.compiled import compiled
-from stretto.planners.sneakpeek.problem import Sets
 from stretto.planners.sneakpeek.timeline import answers_worth, group_worth, run_ns
 
 CELLS = 48
+
+
+class Sets(NamedTuple):
+    """What is known of sets of groups, and of groups, before the search."""
+
+    size: NDArray[np.int64]  # requests, by set
+    answered: NDArray[np.float64]  # worth of answering the set from evidence
+    same: NDArray[np.int64]  # by group: those of its application
+    in_time: NDArray[np.float64]  # [set of one application, variant of it] gain where it ends in time
+    soonest_ns: NDArray[np.int64]  # first deadline, by set of one application
+    took_ns: NDArray[np.int64]  # [worker, set of one application, variant of it] time of the run; -1: cannot
+    table: NDArray[np.float64]  # [worker, loaded or not, group, cell] the most of a group that is next
+    later: NDArray[np.float64]  # [worker, group] the most on a worker from this one on, or from evidence
+    origin_ns: int  # of the cells
+    step_ns: int
 
 
 @compiled

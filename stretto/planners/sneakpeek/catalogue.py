@@ -46,33 +46,23 @@ def catalogue_of(deployment: Deployment) -> Catalogue:
         memory[able, 0].sum() + memory[able, 1].max(initial=0) <= sites[place][1]
         for place, able in enumerate((most > 0).T)
     ]
+    from_evidence = [application.evidence_accuracy for application in applications]
+    labels = [deployment.variant_label(variant) for variant in range(len(deployment.variants))]
+    residents = [worker.resident for worker in deployment.workers]
     return Catalogue(
         first_variant=np.array(deployment.first_variant),
         variants=np.array([len(application.variants) for application in applications]),
         accuracy=accuracy,
         recall=tuple(_recall(deployment, number) for number in range(len(applications))),
         penalty=np.array([int(application.penalty) for application in applications]),
-        evidence_accuracy=np.array(
-            [
-                -1.0 if application.evidence_accuracy is None else application.evidence_accuracy
-                for application in applications
-            ]
-        ),
+        evidence_accuracy=np.array([-1.0 if accuracy is None else accuracy for accuracy in from_evidence]),
         latency_ns=latency_ns,
         most=most,
         load_ns=np.array([variant.load_ns for variant in deployment.variants]),
         site=site,
         site_kind=np.array([deployment.kinds.index(kind) for kind, _ in sites]),
         holds_all=np.array(fits)[site],
-        resident=np.array(
-            [
-                [
-                    worker.resident is None or deployment.variant_label(variant) in worker.resident
-                    for variant in range(len(deployment.variants))
-                ]
-                for worker in deployment.workers
-            ]
-        ),
+        resident=np.array([[held is None or label in held for label in labels] for held in residents]),
     )
 
 

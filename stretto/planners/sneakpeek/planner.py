@@ -33,8 +33,7 @@ class SneakPeek:
     max_group: int = 0
     caution: float = 0.9
     name: str = "sneakpeek"
-    _known: tuple[Deployment, Catalogue] | None = field(default=None, repr=False)
-    _idle: Plan | None = field(default=None, repr=False)
+    _known: tuple[Deployment, Catalogue, Plan] | None = field(default=None, repr=False)  # the plan: nothing waits
 
     @property
     def looks_at_evidence(self) -> bool:
@@ -45,31 +44,23 @@ class SneakPeek:
         """The same plan object while nothing waits."""
         deployment = view.deployment
         if self._known is None or self._known[0] is not deployment:
-            self._known = (deployment, catalogue_of(deployment))
-            self._idle = self._plan(deployment, Worklist())
-            self._warm_up()
+            self._known = (deployment, catalogue_of(deployment), self._plan(deployment, Worklist()))
+            self._warm_up(self._known[1])
+        _, catalogue, idle = self._known
         queries = [query for query in view.waiting() if query.demand < 0]
         if not queries or not view.alive.any():
-            assert self._idle is not None
-            return self._idle
+            return idle
         window = window_of(
-            self._known[1],
-            view.now_ns,
-            queries,
-            view,
-            data_aware=self.data_aware,
-            short_circuit=self.short_circuit,
+            catalogue, view.now_ns, queries, view, data_aware=self.data_aware, short_circuit=self.short_circuit
         )
         found = schedule(window, self.options())
         tickets = [query.ticket for query in queries]
         return self._plan(deployment, _worklist(found, tickets))
 
-    def _warm_up(self) -> None:
+    def _warm_up(self, catalogue: Catalogue) -> None:
         """Compile what is not compiled yet now, before the first query, and not while a window waits."""
-        assert self._known is not None
-        applications = range(len(self._known[0].applications))
-        queries = [WaitingQuery(place, owner, 0, 1, -1, -1, 0) for place, owner in enumerate(applications)]
-        schedule(window_of(self._known[1], 0, queries[:2]), self.options())
+        queries = [WaitingQuery(number, number, 0, 1, -1, -1, 0) for number in range(len(catalogue.variants))]
+        schedule(window_of(catalogue, 0, queries[:2]), self.options())
 
     def options(self) -> Options:
         """What the schedule of a window depends on."""

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stretto.core.plan import Order
 from stretto.planners.sneakpeek.groups import Group, bounded, fewer, form_groups, ordered, urgency
-from stretto.planners.sneakpeek.problem import Problem
 from stretto.planners.sneakpeek.search import find_best
-from stretto.planners.sneakpeek.timeline import answer_worths, locally_optimal
+from stretto.planners.sneakpeek.timeline import Problem, answer_worths, locally_optimal
 from stretto.planners.sneakpeek.window import Window
 
 MOST_GROUPS = 12  # that the exact search can be asked to take
@@ -30,9 +30,7 @@ class Options:
     split_classes: bool = True  # groups by application and estimated class (section 5.3.2)
     exact_groups: int = 6  # τ: up to so many groups the schedule is the best one
     max_group: int = 0  # largest group; 0: with several workers, one worker's even share of the window
-    caution: float = (
-        0.9  # share of its worth that a late answer loses in planning, where evidence answers nearly as well
-    )
+    caution: float = 0.9  # share that a late answer loses in planning, where evidence answers nearly as well
     trials: int = 1000  # changes tried to make a locally optimal schedule of groups better; 0: as published
     room: int = ROOM
 
@@ -66,20 +64,16 @@ def schedule(window: Window, options: Options) -> Schedule:
     lost = [place for place in range(len(window)) if not can_run[place] and evidence[place] >= 0]
     if not places:
         return Schedule(answers=tuple(lost), worth=float(evidence[lost].sum()))
-    most = _largest_group(window, options, len(places))
+    most = options.max_group if options.max_group > 0 else -(-len(places) // len(window.worker))
     groups = _groups(window, options, places, most)
     problem = problem_of(window, groups, evidence, options.caution)
     order = ordered(groups, urgency_of)
-    batch_of, worker, variant, worth = locally_optimal(
-        problem, order, options.max_accuracy, options.trials if options.grouped else 0
-    )
+    found = locally_optimal(problem, order, options.max_accuracy, options.trials if options.grouped else 0)
     is_best = False
     if options.grouped and not options.max_accuracy and len(groups) <= min(options.exact_groups, MOST_GROUPS):
-        found = find_best(problem, worth, options.room)
-        is_best = found[4]
-        if len(found[0]):
-            batch_of, worker, variant, worth = found[:4]
-    return as_schedule(window, groups, batch_of, worker, variant, lost, worth, is_best)
+        best = find_best(problem, found[3], options.room)
+        found, is_best = best[:4] if len(best[0]) else found, best[4]
+    return as_schedule(window, groups, found, lost, is_best)
 
 
 def _groups(window: Window, options: Options, places: list[int], most: int) -> list[Group]:
@@ -140,24 +134,12 @@ def late_share(window: Window, caution: float, late: bool | NDArray[np.bool_] = 
     return share
 
 
-def _largest_group(window: Window, options: Options, requests: int) -> int:
-    if options.max_group > 0:
-        return options.max_group
-    workers = len(window.worker)
-    return requests if workers == 1 else -(-requests // workers)
+def as_schedule(window: Window, groups: list[Group], found: Any, lost: list[int], is_best: bool) -> Schedule:
+    """The batches and answers of requests that belong to those of groups; `lost` are answered besides.
 
-
-def as_schedule(
-    window: Window,
-    groups: list[Group],
-    batch_of: NDArray[np.int64],
-    worker: NDArray[np.int64],
-    variant: NDArray[np.int64],
-    lost: list[int],
-    worth: float,
-    is_best: bool,
-) -> Schedule:
-    """The batches and answers of requests that belong to those of groups. `lost` are answered besides."""
+    `found` is what `locally_optimal` gives: batch of each group, worker and variant of each batch, worth.
+    """
+    batch_of, worker, variant, worth = found
     members: list[list[int]] = [[] for _ in range(len(worker))]
     answers = list(lost)
     for group, batch in zip(groups, batch_of.tolist(), strict=True):

@@ -9,14 +9,28 @@ known are dropped (`bounds`).
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stretto.core.compiled import compiled
 from stretto.planners.sneakpeek.bounds import CELLS, known_sets
-from stretto.planners.sneakpeek.problem import Nodes
 from stretto.planners.sneakpeek.timeline import ALIKE, kept_share
+
+
+class Nodes(NamedTuple):
+    """States of the search. A front is a list of nodes linked by `after`, rising in time and in worth."""
+
+    free_ns: NDArray[np.int64]
+    worth: NDArray[np.float64]
+    parent: NDArray[np.int64]
+    batch: NDArray[np.int64]  # the set of groups of the last batch; 0: none yet on this worker
+    variant: NDArray[np.int64]
+    worker: NDArray[np.int64]
+    after: NDArray[np.int64]
+    front: NDArray[np.int64]  # [set of groups placed, last variant] the first node
+    used: NDArray[np.int64]  # [1]
 
 
 @compiled

@@ -6,16 +6,37 @@ Groups of one application that follow each other on one variant may run as one b
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stretto.core.application import Penalty
 from stretto.core.compiled import compiled
-from stretto.planners.sneakpeek.problem import NO_ANSWER
 
 ALIKE = 1e-12  # worths closer than this are equal
+NO_ANSWER = -1e18  # worth of an answer that cannot be given
 STEP, LINEAR = int(Penalty.STEP), int(Penalty.LINEAR)
+
+
+class Problem(NamedTuple):
+    """Requests stand group by group: group g has those from first[g] to first[g + 1]. V variants in all, K kinds."""
+
+    deadline_ns: NDArray[np.int64]  # by request
+    length_ns: NDArray[np.int64]  # of the deadline, from the arrival; above zero
+    penalty: NDArray[np.int64]
+    accuracy: NDArray[np.float64]  # [request, variant of its application]
+    evidence: NDArray[np.float64]  # worth of an answer from evidence now, by request; NO_ANSWER: none
+    late_share: NDArray[np.float64]  # of its worth that counts in planning where the answer is late, by request
+    first: NDArray[np.int64]  # [groups + 1]
+    first_variant: NDArray[np.int64]  # by group
+    variants: NDArray[np.int64]  # how many, by group
+    latency_ns: NDArray[np.int64]  # [V, K, batch]
+    most: NDArray[np.int64]  # [V, K] the largest batch; 0: cannot run
+    load_ns: NDArray[np.int64]  # [worker, V] before a variant that the worker did not run last
+    first_load_ns: NDArray[np.int64]  # [worker, V] before the worker's first batch
+    kind: NDArray[np.int64]  # by worker
+    free_ns: NDArray[np.int64]  # by worker
 
 
 @compiled

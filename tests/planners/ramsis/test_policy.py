@@ -7,7 +7,7 @@ from stretto.core.plan import Table
 from stretto.planners.parts.laws import Gamma
 from stretto.planners.parts.policy import Policy
 from stretto.planners.parts.task import task_of
-from stretto.planners.ramsis.options import Batching, LateRule, Objective, Options
+from stretto.planners.ramsis.options import Options
 from stretto.planners.ramsis.planner import Ramsis
 from stretto.planners.ramsis.policy import make_policy
 from stretto.sim.arrivals import Load
@@ -70,7 +70,7 @@ def test_rewarding_queries_is_at_least_as_good_per_query() -> None:
     for use in (0.3, 0.5, 0.7):
         load = use * task.capacity()
         by_query = make_policy(task, Options(slack_steps=30), load).expectation
-        by_decision = make_policy(task, Options(slack_steps=30, objective=Objective.DECISION), load).expectation
+        by_decision = make_policy(task, Options(slack_steps=30, per_decision=True), load).expectation
         assert by_query.correct >= by_decision.correct - 1e-6
 
 
@@ -78,7 +78,7 @@ def test_more_freedom_never_hurts() -> None:
     task = small_task(4)
     load = 0.6 * task.capacity()
     maximal = make_policy(task, Options(slack_steps=30), load).expectation.correct
-    dropping = make_policy(task, Options(slack_steps=30, late=LateRule.DROP), load).expectation.correct
+    dropping = make_policy(task, Options(slack_steps=30, drop=True), load).expectation.correct
     assert dropping >= maximal - 1e-4
 
 
@@ -150,7 +150,7 @@ def test_variable_batches_bring_little() -> None:
     """Figure 11."""
     task = task_of(image_deployment(), 0)
     maximal, variable = (
-        make_policy(task, Options(batching=batching), 2000.0).expectation.correct for batching in Batching
+        make_policy(task, Options(variable=variable), 2000.0).expectation.correct for variable in (False, True)
     )
     assert maximal <= variable + 1e-4
     assert variable - maximal < 0.005

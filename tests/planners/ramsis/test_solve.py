@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stretto.planners.ramsis.decision_process import DecisionProcess
-from stretto.planners.ramsis.model import model_of
-from stretto.planners.ramsis.options import Batching, LateRule, Objective, Options
-from stretto.planners.ramsis.solve import policy_iteration, stationary
+from stretto.planners.ramsis.options import Options
+from stretto.planners.ramsis.policy import model_of
+from stretto.planners.ramsis.solve import DecisionProcess, policy_iteration, stationary
 from tests.planners.parts.tasks import small_task
 from tests.planners.ramsis.value_iteration import NoConvergence, value_iteration
 
@@ -54,14 +53,12 @@ def test_both_find_the_best_of_all_policies(seed: int, states: int) -> None:
         assert solution.low - 1e-9 <= best <= solution.high + 1e-9
 
 
-@pytest.mark.parametrize("objective", Objective)
-@pytest.mark.parametrize(("batching", "late"), [(0, 0), (1, 0), (0, 1)])
+@pytest.mark.parametrize("per_decision", [False, True])
+@pytest.mark.parametrize(("variable", "drop"), [(False, False), (True, False), (False, True)])
 @pytest.mark.parametrize("use", [0.3, 0.6, 0.85])
-def test_the_two_agree_on_a_worker(use: float, batching: int, late: int, objective: Objective) -> None:
+def test_the_two_agree_on_a_worker(use: float, variable: bool, drop: bool, per_decision: bool) -> None:
     task = small_task(4)
-    options = Options(
-        slack_steps=24, max_queue=12, batching=Batching(batching), late=LateRule(late), objective=objective
-    )
+    options = Options(slack_steps=24, max_queue=12, variable=variable, drop=drop, per_decision=per_decision)
     model = model_of(task, use * task.capacity(), options)
     start = model.space.after_empty
     by_value = value_iteration(model.process, 1e-8, start)

@@ -8,7 +8,7 @@ import pytest
 from stretto.core.errors import StrettoError
 from stretto.planners.parts.fronts import pareto_front, undominated
 from stretto.planners.parts.task import task_of
-from stretto.planners.ramsis.options import Batching, LateRule, Options
+from stretto.planners.ramsis.options import Options
 from stretto.planners.ramsis.states import Rows, rows_of, space_of
 from tests.planners.parts.tasks import image_deployment, needs_measurements, small_deployment, small_task
 
@@ -56,14 +56,14 @@ def test_maximal_batches_take_all_or_go_late() -> None:
 
 
 def test_variable_batches_take_any_number_that_fits() -> None:
-    options = replace(OPTIONS, batching=Batching.VARIABLE)
+    options = replace(OPTIONS, variable=True)
     rows = rows_of(small_task(), space_of(small_task(), options), options)
     assert actions(rows, 3, 2) == {(0, 1), (0, 2), (0, 3), (1, 1), (1, 2)}
     assert actions(rows, 3, 0) == {(0, 3)}
 
 
 def test_dropping_cuts_batches_and_gives_up_the_head() -> None:
-    options = replace(OPTIONS, late=LateRule.DROP)
+    options = replace(OPTIONS, drop=True)
     rows = rows_of(small_task(), space_of(small_task(), options), options)
     assert actions(rows, 8, 2) == {(0, 5), (1, 2)}
     assert actions(rows, 8, 6) == {(0, 8), (1, 8), (2, 4)}
@@ -72,11 +72,11 @@ def test_dropping_cuts_batches_and_gives_up_the_head() -> None:
     assert not rows.on_time[given_up].any()
 
 
-@pytest.mark.parametrize("late", LateRule)
-@pytest.mark.parametrize("batching", Batching)
+@pytest.mark.parametrize("drop", [False, True])
+@pytest.mark.parametrize("variable", [False, True])
 @pytest.mark.parametrize("steps", [0, 5, 30])
-def test_every_state_has_an_action_and_no_promise_is_broken(steps: int, batching: Batching, late: LateRule) -> None:
-    task, options = small_task(), Options(slack_steps=steps, max_queue=12, batching=batching, late=late)
+def test_every_state_has_an_action_and_no_promise_is_broken(steps: int, variable: bool, drop: bool) -> None:
+    task, options = small_task(), Options(slack_steps=steps, max_queue=12, variable=variable, drop=drop)
     space = space_of(task, options)
     rows = rows_of(task, space, options)
     assert (np.diff(rows.first(space.size)) > 0).all()

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stretto.planners.parts.laws import Gamma, Law, Poisson
-from stretto.planners.ramsis.model import Model, model_of
-from stretto.planners.ramsis.options import Balancing, Batching, LateRule, Options
+from stretto.planners.ramsis.options import Options
+from stretto.planners.ramsis.policy import Model, model_of
 from stretto.planners.ramsis.streams import streams_of
 from tests.planners.parts.tasks import dense, small_task
 
@@ -99,7 +99,7 @@ def monte_carlo(
 def test_probabilities_are_those_of_thrown_arrivals(
     count: int, queued: int, slack: int, variant: int, batch: int
 ) -> None:
-    task, options = small_task(count), Options(slack_steps=10, max_queue=8, batching=Batching.VARIABLE)
+    task, options = small_task(count), Options(slack_steps=10, max_queue=8, variable=True)
     model = model_of(task, RATE, options)
     expected = row_of(model, queued, slack, variant, batch)
     rng = np.random.default_rng(queued + 10 * batch)
@@ -116,16 +116,16 @@ def test_probabilities_are_those_of_thrown_arrivals(
     st.integers(1, 20),
     st.floats(0.05, 3.0),
     st.sampled_from([0, 7, 25]),
-    st.sampled_from(Batching),
-    st.sampled_from(LateRule),
-    st.sampled_from(Balancing),
+    st.booleans(),
+    st.booleans(),
+    st.booleans(),
     st.sampled_from([Poisson(), Gamma(0.3)]),
 )
 def test_every_row_sums_to_one(
-    count: int, use: float, steps: int, batching: Batching, late: LateRule, balancing: Balancing, law: Law
+    count: int, use: float, steps: int, variable: bool, drop: bool, shortest: bool, law: Law
 ) -> None:
     task = small_task(count)
-    options = Options(slack_steps=steps, max_queue=11, batching=batching, late=late, balancing=balancing, law=law)
+    options = Options(slack_steps=steps, max_queue=11, variable=variable, drop=drop, shortest=shortest, law=law)
     model = model_of(task, use * task.capacity(), options)
     process = model.process
     assert (process.probability > 0).all()
@@ -147,7 +147,7 @@ def test_a_head_that_is_already_late_has_no_slack_left() -> None:
 def test_shortest_queue_first_has_two_rates() -> None:
     """Appendix I.1: λ/K up to two queued, then (λ/Kμ)^K·μ."""
     task = small_task(4)
-    streams = streams_of(task, 160.0, Options(max_queue=8, balancing=Balancing.SHORTEST))
+    streams = streams_of(task, 160.0, Options(max_queue=8, shortest=True))
     (short, short_lengths), (long, long_lengths) = streams
     assert (short.phases, short.rate) == (1, 40.0)
     assert short_lengths.tolist() == [1, 2]

@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.core.compiled import compiled
-from stretto.planners.ramsis.decision_process import DecisionProcess, improve
-from stretto.planners.ramsis.solve import Solution, stationary
+from stretto.planners.ramsis.solve import DecisionProcess, Solution, improve, stationary
 
 FOLLOWED = 32  # sweeps with the present policy between two over all actions
 MAX_SWEEPS = 20_000
@@ -29,11 +28,11 @@ def value_iteration(process: DecisionProcess, tolerance: float, start: int = 0, 
     share[start] = 1.0
     policy = p.first[:-1].copy()
     gain = 0.0
-    for sweep in range(1, MAX_SWEEPS + 1):
+    for _ in range(MAX_SWEEPS):
         low, high = improve(p.first, p.begin, p.target, p.probability, p.reward, p.length, gain, value, spare, policy)
         if high - low <= tolerance:
-            final = stationary(p, policy, start, share)
-            return Solution(policy, _gain(p, policy, final), gain + low, gain + high, final, spare, sweep)
+            final = stationary(p, policy, start)
+            return Solution(policy, _gain(p, policy, final), gain + low, gain + high, final)
         value, spare = spare, value
         for _ in range(followed):
             advance(p.begin, p.target, p.probability, policy, share, after)

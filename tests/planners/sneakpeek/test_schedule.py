@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.sneakpeek_oracle import MOST_REQUESTS, optimal
 from stretto.core.application import Penalty
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.plan import Order
 from stretto.core.view import WaitingQuery
 from stretto.core.worker import Worker
-from stretto.planners.sneakpeek.oracle import MOST_REQUESTS, optimal
 from stretto.planners.sneakpeek.schedule import Options, Schedule, schedule
 from tests.planners.sneakpeek.cases import MEMORY, Enumeration, application, deployment, query, variant, window
 

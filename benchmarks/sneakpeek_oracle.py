@@ -1,4 +1,4 @@
-"""The exact solution of equation 3 for a few requests: what the other schedules are measured by.
+"""The exact solution of SneakPeek's equation 3 for a few requests: what the other schedules are measured by.
 
 Every order, every variant for each request, every batch of neighbours, every worker. It is the exact search with each
 request as its own group; tests compare that search with plain enumeration.
@@ -23,7 +23,7 @@ def optimal(window: Window) -> Schedule:
         raise StrettoError(f"an exact schedule is for 1 to {MOST_REQUESTS} requests, not {len(window)}")
     groups = [np.array([place]) for place in range(len(window))]
     evidence = evidence_worth(window)
-    batch_of, worker, variant, worth, is_best = find_best(problem_of(window, groups, evidence), -1.0, ROOM)
+    *found, is_best = find_best(problem_of(window, groups, evidence), -1.0, ROOM)
     if not is_best:
         raise StrettoError("the exact schedule of this window takes too much memory; give fewer requests")
-    return as_schedule(window, groups, batch_of, worker, variant, [], worth, is_best)
+    return as_schedule(window, groups, found, [], is_best)

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.autoscale import Advice, Autoscale
 from stretto.core.application import Application, Variant
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
@@ -12,7 +13,6 @@ from stretto.core.outcome import OUTCOME_COUNT, Outcome
 from stretto.core.profile import NS_PER_MS, LatencyProfile
 from stretto.core.view import View
 from stretto.core.worker import workers
-from stretto.planners.autoscale import Advice, Autoscale
 
 AS_PUBLISHED = Autoscale(hysteresis=0.0)
 

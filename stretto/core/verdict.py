@@ -1,0 +1,49 @@
+"""Candidates, promises and verdicts: what might be served, what it is expected to give, and what the judge found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+OptionValue = bool | int | float
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A planner with options, by name; `variants` by application where it is to have one variant for each."""
+
+    planner: str
+    options: tuple[tuple[str, OptionValue], ...] = ()
+    variants: tuple[tuple[str, str], ...] = ()
+
+    def with_option(self, name: str, value: OptionValue) -> Candidate:
+        return replace(self, options=tuple((key, value if key == name else other) for key, other in self.options))
+
+    def __str__(self) -> str:
+        words = [f"{name} {value:g}" for name, value in self.options]
+        words += [variant for _, variant in self.variants]
+        return f"{self.planner} ({', '.join(words)})" if words else self.planner
+
+
+@dataclass(frozen=True)
+class Promise:
+    """What a candidate is expected to give: means over trials, with standard errors."""
+
+    correct: float  # share of queries answered right and on time
+    late: float  # share without an answer on time
+    correct_error: float = 0.0
+    late_error: float = 0.0
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The best candidate for a load, and by how much it won (with the standard error of that) over the next one."""
+
+    rates: tuple[float, ...]
+    candidate: Candidate
+    promise: Promise
+    runner_up: Candidate
+    ahead: float = 0.0
+    ahead_error: float = 0.0
+    tried: int = 0
+    cpu_s: float = 0.0
+    plan_cpu_s: float = 0.0  # of that, for making plans

@@ -1,0 +1,127 @@
+"""Work beside the serving: in one process of low priority, one order at a time, the one that was given last first.
+
+A process of its own, because such work takes seconds of a core, and compiling what does it takes more, under the
+interpreter's lock. It ends when it has had nothing to do for a while; the next order starts another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import multiprocessing
+import os
+import signal
+import sys
+from collections.abc import Callable
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from typing import Any
+
+from stretto.core.errors import StrettoError
+
+IDLE_S = 30.0
+NICENESS = 15
+DEATH_SIGNAL = 1  # of prctl: what a child gets when its parent dies
+
+Work = Callable[[], Any]  # goes to the process: a functools.partial of a function of a module
+Done = Callable[[Any], None]  # what came of it, or the Exception; None: it was not begun
+Order = tuple[Work, Done]
+
+
+class Aside:
+    """All of it is called on the loop. At most `most` orders wait; the oldest gives way."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, most: int = 1_000):
+        self._loop, self._most = loop, most
+        self._orders: list[Order] = []  # the last one is next
+        self._pool: ProcessPoolExecutor | None = None
+        self._is_running = self._is_closed = False
+        self._idle: asyncio.TimerHandle | None = None
+
+    @property
+    def waiting(self) -> int:
+        """Orders that are not done."""
+        return len(self._orders) + self._is_running
+
+    def order(self, work: Work, done: Done) -> None:
+        if self._is_closed:
+            return
+        self._orders.append((work, done))
+        if len(self._orders) > self._most:
+            self._orders.pop(0)[1](None)
+        self._next()
+
+    def forget(self) -> None:
+        """Nobody wants what was not begun any more."""
+        orders, self._orders = self._orders, []
+        for _, done in orders:
+            done(None)
+
+    def close(self) -> None:
+        self._is_closed = True
+        self._orders.clear()
+        self._rest()
+
+    def _next(self) -> None:
+        if self._is_running or self._is_closed:
+            return
+        if self._idle is not None:
+            self._idle.cancel()
+            self._idle = None
+        if not self._orders:
+            if self._pool is not None:
+                self._idle = self._loop.call_later(IDLE_S, self._rest)
+            return
+        work, done = self._orders.pop()
+        self._is_running = True
+        self._begun(work).add_done_callback(lambda future: self._call(self._ended, done, future))
+
+    def _begun(self, work: Work) -> Future[Any]:
+        """In the process; one that died while it had nothing to do is replaced."""
+        for _ in range(2):
+            if self._pool is None:
+                self._pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _step_back)
+            try:
+                return self._pool.submit(work)
+            except BrokenProcessPool:
+                self._rest()
+        lost: Future[Any] = Future()
+        lost.set_exception(StrettoError("its process ended at once"))
+        return lost
+
+    def _call(self, *what: Any) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(*what)
+
+    def _ended(self, done: Done, future: Future[Any]) -> None:
+        self._is_running = False
+        if self._is_closed:
+            return
+        problem = None if future.cancelled() else future.exception()
+        if isinstance(problem, BrokenProcessPool):
+            self._rest()
+        done(None if future.cancelled() else problem or future.result())
+        self._next()
+
+    def _rest(self) -> None:
+        """End the process; what it computes is not waited for."""
+        pool, self._pool = self._pool, None
+        if self._idle is not None:
+            self._idle.cancel()
+            self._idle = None
+        if pool is not None:
+            processes = list((pool._processes or {}).values())
+            pool.shutdown(wait=False, cancel_futures=True)
+            for process in processes:
+                process.terminate()
+
+
+def _step_back() -> None:
+    """In the process, first of all: everything else goes before it, and it ends with the server whatever happens."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is for the server, which ends this one
+    os.nice(NICENESS)
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):
+            os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))  # niceness counts among one session's only
+        ctypes.CDLL(None).prctl(DEATH_SIGNAL, signal.SIGKILL)

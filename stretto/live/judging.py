@@ -1,0 +1,167 @@
+"""The judge beside the serving: verdicts are made in a process of low priority, under the conditions that are measured.
+
+What was measured is kept by the twin, which the engine tells of requests and batches as they come. A load that was
+judged is judged anew when the conditions have drifted from those that it was judged under.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Protocol
+
+from stretto.core.deployment import Deployment
+from stretto.core.plain import to_plain
+from stretto.core.plan import Delays
+from stretto.core.telemetry import Telemetry
+from stretto.core.verdict import Verdict
+from stretto.live.aside import Aside
+
+log = logging.getLogger("stretto.live")
+
+WAIT_S = 1.0  # until there is more to go by
+CHECK_S = 10.0  # between two looks whether the conditions have drifted
+MOST_CASES = 32  # that wait; the oldest gives way
+
+Rates = tuple[float, ...]
+
+
+class Twin(Protocol):
+    """What is told of requests and batches, and knows a judge. stretto.twin has one."""
+
+    def arrived(self, now_ns: int, application: str, rows: int, slack_ns: int, client: int, priority: int) -> None: ...
+
+    def ran(self, deployment: Deployment, variant: int, kind: str, batch: int, took_ns: int) -> None: ...
+
+    def handed_over(self, took_ns: int) -> None: ...
+
+    def ended(self, overrun_ns: int) -> None: ...
+
+    def serves(self, deployment: Deployment) -> None: ...
+
+    def case(self, deployment: Deployment, telemetry: Telemetry, delays: Delays) -> Case: ...
+
+
+class Case(Protocol):
+    """Measured conditions. `judged` goes to another process."""
+
+    def judged(self, rates: Rates) -> Verdict: ...
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether so much was seen that a verdict would hold for a while."""
+        ...
+
+    def is_like(self, other: Any) -> bool:
+        """Whether what was judged under the other conditions still holds."""
+        ...
+
+
+class Judging:
+    """A planner's JudgePort. `ask`, `collect` and `broken` may be called from any thread; the rest runs on the loop.
+
+    `measured` gives the deployment that is served, its telemetry and the delays as they are now.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        twin: Twin,
+        measured: Callable[[], tuple[Deployment, Telemetry, Delays]],
+    ):
+        self.twin = twin
+        self.made = 0
+        self._loop, self._measured = loop, measured
+        self._aside = Aside(loop, MOST_CASES)
+        self._lock = threading.Lock()
+        self._done: list[tuple[Deployment, Verdict]] = []
+        self._collected: list[Verdict] = []  # for the journal
+        self._cases: dict[Rates, tuple[Deployment, Case]] = {}  # that verdicts are for
+        self._last: Rates | None = None  # that were asked for
+        self._check: asyncio.TimerHandle | None = None
+        self._is_failing = self._is_closed = False
+
+    @property
+    def waiting(self) -> int:
+        return self._aside.waiting
+
+    def ask(self, deployment: Deployment, rates: Rates) -> None:
+        self._loop.call_soon_threadsafe(self._judge, deployment, rates)
+
+    def collect(self, deployment: Deployment) -> Sequence[Verdict]:
+        with self._lock:
+            found = [verdict for judged, verdict in self._done if judged is deployment]
+            self._done.clear()
+            self._collected += found
+        return found
+
+    def broken(self, verdict: Verdict, late: float) -> None:
+        log.warning(
+            "%s promised %.2f%% without an answer on time at %s queries/s, and had %.2f%%: it is judged anew",
+            verdict.candidate,
+            100 * verdict.promise.late,
+            ", ".join(f"{rate:.4g}" for rate in verdict.rates),
+            100 * late,
+        )
+
+    def collected(self) -> list[Any]:
+        """Of what was collected since the last call, for the journal."""
+        with self._lock:
+            collected, self._collected = self._collected, []
+        return [to_plain(verdict) for verdict in collected]
+
+    def forget(self) -> None:
+        """Another deployment is served."""
+        self._cases.clear()
+        self._last = None
+        self._aside.forget()
+        self.twin.serves(self._measured()[0])
+
+    def close(self) -> None:
+        self._is_closed = True
+        if self._check is not None:
+            self._check.cancel()
+        self._aside.close()
+
+    def _judge(self, deployment: Deployment, rates: Rates) -> None:
+        served, telemetry, delays = self._measured()
+        if served is not deployment:
+            return
+        self._last = rates
+        case = self.twin.case(deployment, telemetry, delays)
+        if not case.is_enough:
+            self._loop.call_later(WAIT_S, self._again, deployment, rates)
+            return
+        self._aside.order(partial(case.judged, rates), partial(self._judged, deployment, rates, case))
+        if self._check is None:
+            self._check = self._loop.call_later(CHECK_S, self._look)
+
+    def _again(self, deployment: Deployment, rates: Rates) -> None:
+        if not self._is_closed and rates == self._last:
+            self._judge(deployment, rates)
+
+    def _judged(self, deployment: Deployment, rates: Rates, case: Case, verdict: Any) -> None:
+        if isinstance(verdict, Exception):
+            if not self._is_failing:
+                log.warning("candidates could not be judged (%s); the plan in force stays", verdict)
+            self._is_failing = True
+        elif verdict is not None:
+            self._is_failing = False
+            self.made += 1
+            self._cases[rates] = (deployment, case)
+            log.info("judged for %s queries/s: %s", ", ".join(f"{rate:.4g}" for rate in rates), verdict.candidate)
+            with self._lock:
+                self._done.append((deployment, verdict))
+
+    def _look(self) -> None:
+        """Whether the load in force should be judged anew."""
+        self._check = self._loop.call_later(CHECK_S, self._look)
+        known = None if self._last is None else self._cases.get(self._last)
+        deployment, telemetry, delays = self._measured()
+        if known is None or known[0] is not deployment or self._last is None or self._aside.waiting:
+            return
+        if not known[1].is_like(self.twin.case(deployment, telemetry, delays)):
+            self._judge(deployment, self._last)

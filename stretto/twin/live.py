@@ -1,0 +1,103 @@
+"""The twin of a server: hears what comes and runs, and has candidates judged under it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from stretto.core.deployment import Deployment
+from stretto.core.plan import Delays
+from stretto.core.telemetry import Telemetry
+from stretto.core.verdict import Verdict
+from stretto.twin.judge import judge
+from stretto.twin.measure import setting_from_telemetry
+from stretto.twin.recent import Recent, profiled_latency_ns
+from stretto.twin.setting import Setting
+from stretto.twin.stretch import ArrivalStretch
+
+LONGEST_NS = 120 * 10**9  # that a stretch of arrivals goes back
+DRIFT = 1.3  # a figure that differs by this factor makes conditions unlike
+LEAST_DELAY_NS = 200_000  # what is below it need not be told apart
+ENOUGH_RUNS = 100
+ENOUGH_NS = 4 * 10**9
+
+
+class LiveTwin:
+    """Fed by an engine; known to it as its `Twin`."""
+
+    def __init__(self, now_ns: int) -> None:
+        self._recent = Recent(now_ns, longest_ns=LONGEST_NS)
+        self.arrived = self._recent.arrived
+        self.handed_over = self._recent.handed_over
+        self.ended = self._recent.ended
+        self.serves = self._recent.serves
+
+    def ran(self, deployment: Deployment, variant: int, kind: str, batch: int, took_ns: int) -> None:
+        profiled_ns = profiled_latency_ns(deployment, variant, kind, batch)
+        self._recent.ran(deployment.variant_label(variant), kind, batch, took_ns, profiled_ns)
+
+    def case(self, deployment: Deployment, telemetry: Telemetry, delays: Delays) -> Case:
+        setting = setting_from_telemetry(deployment, telemetry, self._recent, delays=delays)
+        alive = [
+            worker for worker, is_there in zip(deployment.workers, telemetry.worker_alive, strict=True) if is_there
+        ]
+        there = deployment if not alive else Deployment(deployment.applications, tuple(alive), deployment.quantile)
+        return Case(there, setting)
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """A setting, and the part of a deployment that is there."""
+
+    deployment: Deployment
+    setting: Setting
+
+    def judged(self, rates: tuple[float, ...]) -> Verdict:
+        return judge_setting(self.deployment, self.setting, rates)
+
+    @property
+    def is_enough(self) -> bool:
+        """Some seconds of a load, and batches that ran under it."""
+        stretches = self.setting.arrivals.values()
+        runs = sum(len(runs) for residuals in self.setting.residuals.values() for runs in residuals.by_bucket.values())
+        span_ns = max((stretch.span_ns for stretch in stretches), default=0)
+        return runs >= ENOUGH_RUNS and span_ns >= ENOUGH_NS
+
+    def is_like(self, other: Case) -> bool:
+        """Whether all that a verdict rests on is about the same."""
+        if len(self.deployment.workers) != len(other.deployment.workers):
+            return False
+        theirs = dict(_figures(other.setting))
+        return all(
+            name not in theirs or abs(math.log(value / theirs[name])) < math.log(DRIFT)
+            for name, value in _figures(self.setting)
+        )
+
+
+def judge_setting(deployment: Deployment, setting: Setting, rates: tuple[float, ...]) -> Verdict:
+    """At these rates; arrivals have the setting's shape, where anything came."""
+    measured = sum(setting.source().expected_rates(deployment, 1.0))
+    if measured <= 0:
+        names = (application.name for application in deployment.applications)
+        arrivals = {name: ArrivalStretch(rate) for name, rate in zip(names, rates, strict=True)}
+        setting, measured = replace(setting, arrivals=arrivals), sum(rates)
+    return judge(deployment, setting, rates, factor=sum(rates) / measured)
+
+
+def _figures(setting: Setting) -> Iterator[tuple[str, float]]:
+    """What is compared of two settings, each above zero."""
+    for name, stretch in setting.arrivals.items():
+        if len(stretch.requests):
+            yield f"rows of {name}", stretch.mean_rows()
+            for window, value in zip(("short", "middle", "long"), stretch.dispersion, strict=False):
+                yield f"{window} dispersion of {name}", max(value, 1.0)
+    for where, residuals in setting.residuals.items():
+        runs = np.concatenate(list(residuals.by_bucket.values()))
+        if len(runs) >= ENOUGH_RUNS:
+            yield f"median of {where}", float(np.median(runs))
+            yield f"p95 of {where}", float(np.quantile(runs, 0.95))
+    for field in ("control_ns", "data_ns", "timer_ns"):
+        yield field, max(getattr(setting.delays, field), LEAST_DELAY_NS)

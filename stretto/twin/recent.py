@@ -1,0 +1,194 @@
+"""What came and ran lately, in rings of bounded size: fed by a driver event by event, read as a Setting.
+
+Everything is known by name, so that it outlives a change of the deployment. Each event costs the same, however many
+came before. There is no clock here: times come in as arguments.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.core.deployment import Deployment
+from stretto.core.errors import StrettoError
+from stretto.core.plan import Delays
+from stretto.sim.arrivals import MAX_DEADLINE_NS
+from stretto.sim.residuals import RATIOS, Residuals, bucket_of_batch
+from stretto.twin.setting import Setting
+from stretto.twin.stretch import MOST_CLASSES, MOST_REQUESTS, REQUEST, SHORTEST_SPAN_NS, ArrivalStretch
+
+MOST_RUNS = 1024  # of a variant on a kind, by bucket of batch sizes
+MOST_DELAYS = 2048
+MOST_NAMES = 65_536  # applications, or variants and kinds
+MOST_CLIENTS = 65_536
+MOST_NETWORKS = 16  # samples of one client
+
+
+class Ring:
+    """The last `most` rows of `width` whole numbers (or floats, by `code`); memory grows as they come."""
+
+    def __init__(self, most: int, width: int = 1, code: str = "q") -> None:
+        self.count = 0  # that ever came
+        self._most, self._width = most, width
+        self._values = array(code)
+
+    def add(self, *row: float) -> None:
+        if self.count < self._most:
+            self._values.extend(row)  # type: ignore[arg-type]
+        else:
+            at = self.count % self._most * self._width
+            for value in row:
+                self._values[at] = value  # type: ignore[call-overload]
+                at += 1
+        self.count += 1
+
+    @property
+    def has_forgotten(self) -> bool:
+        return self.count > self._most
+
+    def rows(self) -> NDArray[np.generic]:
+        """[row, column], the oldest first."""
+        values = np.array(self._values).reshape(-1, self._width)
+        return np.roll(values, -(self.count % self._most), axis=0) if self.has_forgotten else values
+
+
+class _Application:
+    def __init__(self, requests: int) -> None:
+        self.requests = Ring(requests, 5)
+        self.classes = Ring(requests)
+        self.queries = 0  # that ever came
+
+
+class Recent:
+    """`began_ns` is when it began to listen. `longest_ns` bounds how far back a stretch of arrivals goes."""
+
+    def __init__(
+        self, began_ns: int, *, requests: int = MOST_REQUESTS, runs: int = MOST_RUNS, longest_ns: int | None = None
+    ) -> None:
+        if not (1 <= requests <= MOST_REQUESTS and 1 <= runs <= MOST_RUNS):
+            raise StrettoError(f"1 to {MOST_REQUESTS} requests and 1 to {MOST_RUNS} runs can be remembered")
+        self._began_ns = began_ns
+        self._most_requests, self._most_runs, self._longest_ns = requests, runs, longest_ns
+        self._applications: dict[str, _Application] = {}
+        self._runs: dict[tuple[str, str], dict[int, Ring]] = {}  # by application/variant and kind, then bucket
+        self._handoffs, self._overruns = Ring(MOST_DELAYS), Ring(MOST_DELAYS)
+        self._networks: dict[int, Ring] = {}
+
+    # -- what a driver tells ------------------------------------------------------------------------------------------
+
+    def arrived(
+        self, now_ns: int, application: str, rows: int, slack_ns: int, client: int = -1, priority: int = 0
+    ) -> None:
+        """A request came; `slack_ns` is from now to its deadline."""
+        heard = self._applications.get(application)
+        if heard is None:
+            if len(self._applications) >= MOST_NAMES:
+                return
+            heard = self._applications[application] = _Application(self._most_requests)
+        heard.requests.add(now_ns, min(max(0, slack_ns), MAX_DEADLINE_NS), rows, client, priority)
+        heard.queries += rows
+
+    def classified(self, application: str, query_class: int) -> None:
+        """The class of one query of an application became known."""
+        heard = self._applications.get(application)
+        if heard is not None and 0 <= query_class < MOST_CLASSES:
+            heard.classes.add(query_class)
+
+    def ran(self, variant: str, kind: str, batch: int, took_ns: int, profiled_ns: int) -> None:
+        """A batch of application/variant ran on a kind of worker; `profiled_ns` is the profile's latency for it."""
+        if took_ns <= 0 or profiled_ns <= 0 or batch < 1:
+            return
+        buckets = self._runs.get((variant, kind))
+        if buckets is None:
+            if len(self._runs) >= MOST_NAMES:
+                return
+            buckets = self._runs[variant, kind] = {}
+        bucket = bucket_of_batch(batch)
+        if bucket not in buckets:
+            buckets[bucket] = Ring(self._most_runs, code="d")
+        buckets[bucket].add(min(max(took_ns / profiled_ns, RATIOS[0]), RATIOS[1]))
+
+    def handed_over(self, took_ns: int) -> None:
+        """A batch was so long on its way to a worker that had nothing else, and back."""
+        self._handoffs.add(took_ns)
+
+    def ended(self, overrun_ns: int) -> None:
+        """A batch ended so much later (or sooner) than expected when it was decided."""
+        self._overruns.add(overrun_ns)
+
+    def network(self, client: int, mbit_per_s: float) -> None:
+        """The network to a client was measured."""
+        if client not in self._networks and len(self._networks) >= MOST_CLIENTS:
+            return
+        self._networks.setdefault(client, Ring(MOST_NETWORKS, code="d")).add(mbit_per_s)
+
+    def serves(self, deployment: Deployment) -> None:
+        """Another deployment is served: what it does not have is forgotten."""
+        names = {application.name for application in deployment.applications}
+        labels = {deployment.variant_label(variant) for variant in range(len(deployment.variants))}
+        self._applications = {name: heard for name, heard in self._applications.items() if name in names}
+        self._runs = {where: buckets for where, buckets in self._runs.items() if where[0] in labels}
+
+    # -- what is read -------------------------------------------------------------------------------------------------
+
+    def setting(
+        self, now_ns: int, deployment: Deployment, *, delays: Delays | None = None, present: Mapping[str, int]
+    ) -> Setting:
+        """All of it as of now, for the applications and variants of a deployment."""
+        labels = {deployment.variant_label(variant) for variant in range(len(deployment.variants))}
+        return Setting(
+            arrivals={each.name: self._stretch(now_ns, each.name) for each in deployment.applications},
+            residuals={
+                where: Residuals({bucket: ring.rows()[:, 0] for bucket, ring in buckets.items()})  # type: ignore[misc]
+                for where, buckets in sorted(self._runs.items())
+                if where[0] in labels
+            },
+            delays=delays or Delays(),
+            present=dict(present),
+            handoff_ns=self._handoffs.rows()[:, 0].astype(np.int64),
+            overrun_ns=self._overruns.rows()[:, 0].astype(np.int64),
+            networks={client: tuple(ring.rows()[:, 0].tolist()) for client, ring in sorted(self._networks.items())},
+        )
+
+    def has_arrivals(self, application: str) -> bool:
+        return application in self._applications
+
+    def _stretch(self, now_ns: int, application: str) -> ArrivalStretch:
+        """From when it began to listen until now; or from the oldest request that is remembered, which then only marks
+        the start.
+        """
+        heard = self._applications.get(application)
+        if heard is None:
+            return ArrivalStretch(0.0)
+        told = heard.requests.rows().astype(np.int64)
+        start_ns = self._began_ns
+        if heard.requests.has_forgotten:
+            start_ns, told = int(told[0, 0]), told[1:]
+        if self._longest_ns is not None and now_ns - start_ns > self._longest_ns:
+            start_ns = now_ns - self._longest_ns
+        told = told[(told[:, 0] >= start_ns) & (told[:, 0] <= now_ns)]
+        requests = np.zeros(len(told), dtype=REQUEST)
+        for place, name in enumerate(REQUEST.names or ()):
+            requests[name] = told[:, place]
+        requests["offset_ns"] -= start_ns
+        span_ns = max(now_ns - start_ns, int(requests["offset_ns"].max(initial=-1)) + 1, SHORTEST_SPAN_NS)
+        return ArrivalStretch.of(requests, span_ns, self._shares(heard))
+
+    @staticmethod
+    def _shares(heard: _Application) -> tuple[float, ...]:
+        if not heard.classes.count:
+            return ()
+        counts = np.bincount(heard.classes.rows()[:, 0].astype(np.int64))
+        known = min(1.0, heard.classes.count / max(heard.queries, 1))
+        return tuple((known * counts / counts.sum()).tolist())
+
+
+def profiled_latency_ns(deployment: Deployment, variant: int, kind: str, batch: int) -> int:
+    """What residuals are ratios to; 0 where the profile does not say."""
+    profile = deployment.variants[variant].profile_on(kind)
+    if profile is None or not 1 <= batch <= profile.max_batch:
+        return 0
+    return profile.latency_ns(batch, deployment.quantile)

@@ -1,0 +1,59 @@
+"""A setting: measured conditions, enough to simulate them. Plans are judged under it (docs/judging.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.core.errors import StrettoError
+from stretto.core.plan import Delays
+from stretto.sim.arrivals import Source
+from stretto.sim.residuals import FEWEST, Measured, Residuals
+from stretto.sim.service import Empirical, Service
+from stretto.twin.resample import Resampled
+from stretto.twin.stretch import ArrivalStretch
+
+
+def no_times() -> NDArray[np.int64]:
+    return np.zeros(0, np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """Arrivals by application and residuals by (application/variant, kind of worker). Samples are sorted."""
+
+    arrivals: Mapping[str, ArrivalStretch]
+    residuals: Mapping[tuple[str, str], Residuals] = field(default_factory=dict)
+    delays: Delays = field(default_factory=Delays)  # that plans reckon with
+    present: Mapping[str, int] = field(default_factory=dict)  # workers that are there, by kind
+    handoff_ns: NDArray[np.int64] = field(
+        default_factory=no_times
+    )  # of batches, on their way to an idle worker and back
+    overrun_ns: NDArray[np.int64] = field(default_factory=no_times)  # by how much batches ended later than expected
+    networks: Mapping[int, tuple[float, ...]] = field(default_factory=dict)  # Mbit/s as measured, by client
+
+    def __post_init__(self) -> None:
+        if any(count < 0 for count in self.present.values()):
+            raise StrettoError("a number of workers is not negative")
+        for name in ("handoff_ns", "overrun_ns"):
+            times = np.sort(np.asarray(getattr(self, name), dtype=np.int64))
+            times.setflags(write=False)
+            object.__setattr__(self, name, times)
+
+    def source(self, load_factor: float = 1.0, seed: int | None = None) -> Source:
+        """Arrivals like those measured, `load_factor` times as dense. The same seed gives the same arrivals, whatever
+        plan is tried; without one, the simulation's seed is taken.
+        """
+        return Resampled(self.arrivals, load_factor, seed)
+
+    def service(self) -> Service:
+        """Run times and handoffs like those measured, for a simulation with these delays; run times between the
+        profiles' quantiles where nothing was.
+        """
+        if not self.residuals:
+            return Empirical()
+        has_handoffs = len(self.handoff_ns) >= FEWEST
+        return Measured(self.residuals, self.handoff_ns - self.delays.control_ns if has_handoffs else no_times())

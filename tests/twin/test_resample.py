@@ -1,0 +1,115 @@
+"""Resampled arrivals against the stretch that they come from."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from stretto.core.errors import StrettoError
+from stretto.core.profile import NS_PER_MS, NS_PER_S
+from stretto.planners.symphony import Symphony
+from stretto.sim.simulator import simulate
+from stretto.twin.resample import Resampled, block_length_ns
+from stretto.twin.stretch import WINDOWS_NS, ArrivalStretch, dispersion
+from tests.twin.made import SLO_NS, bursty, deployment, poisson, requests_at, stretch, whole_setting
+
+ONE = deployment("a")
+
+
+def drawn(source: Resampled, seconds: float, seed: int = 1, on: tuple[str, ...] = ("a",)) -> NDArray[np.void]:
+    chunks = list(source.chunks(deployment(*on), seconds, seed))
+    queries = np.concatenate(chunks)
+    assert (np.diff(queries["time_ns"]) >= 0).all()
+    assert queries["time_ns"][0] >= 0 and queries["time_ns"][-1] < seconds * NS_PER_S
+    return queries
+
+
+def spread(queries: NDArray[np.void], seconds: float, window_ns: int) -> float:
+    rows = np.ones(len(queries), dtype=np.int32)
+    return dispersion(queries["time_ns"], rows, round(seconds * NS_PER_S), window_ns)
+
+
+@pytest.mark.parametrize("kind", ["poisson", "bursty"])
+@pytest.mark.parametrize("factor", [0.5, 1.0, 2.5])
+def test_rate_and_dispersion_are_kept_and_the_load_factor_scales(kind: str, factor: float) -> None:
+    recorded = stretch(kind)
+    seconds = 900.0 / factor
+    queries = drawn(Resampled({"a": recorded}, factor), seconds)
+    assert len(queries) / seconds == pytest.approx(recorded.rate * factor, rel=0.04)
+    for window_ns, wanted in zip(WINDOWS_NS, recorded.dispersion, strict=True):
+        assert spread(queries, seconds, round(window_ns / factor)) == pytest.approx(wanted, rel=0.12)
+    if kind == "bursty":
+        assert recorded.dispersion[1] > 2 * stretch("poisson").dispersion[1]
+
+
+def test_rows_come_together_and_deadlines_classes_and_rows_keep_their_shares() -> None:
+    recorded = stretch("bursty")
+    queries = drawn(Resampled({"a": recorded}), 300.0)
+    _, sizes = np.unique(queries["time_ns"], return_counts=True)
+    assert np.mean(sizes == 8) == pytest.approx(0.1, abs=0.01) and np.mean(sizes == 1) == pytest.approx(0.8, abs=0.02)
+    assert (queries["deadline_ns"] - queries["time_ns"] == 50 * NS_PER_MS).all()
+    shares = [np.mean(queries["query_class"] == number) for number in (0, 1, 2, -1)]
+    assert shares == pytest.approx([0.5, 0.2, 0.0, 0.3], abs=0.01)
+
+
+def test_the_same_seed_gives_the_same_arrivals_however_long_and_in_whatever_chunks() -> None:
+    source = Resampled({"a": stretch("bursty"), "b": ArrivalStretch(20.0, class_shares=(1.0,))})
+    on = deployment("a", "b")
+    short = np.concatenate(list(source.chunks(on, 40.0, 7)))
+    long = np.concatenate(list(source.chunks(on, 400.0, 7, rows=501)))
+    assert short.tobytes() == long[: len(short)].tobytes()
+    assert short.tobytes() != np.concatenate(list(source.chunks(on, 40.0, 8))).tobytes()
+    fixed = Resampled(source.stretches, seed=7)
+    assert np.concatenate(list(fixed.chunks(on, 40.0, 99))).tobytes() == short.tobytes()
+
+
+def test_peaks_of_applications_recorded_together_stay_together() -> None:
+    """Resampled one by one, they would meet by chance only, and a plan would look better than it is."""
+    times_ns = bursty(300, 60, 4)
+    one = ArrivalStretch.of(requests_at(times_ns), 60 * NS_PER_S)
+    queries = drawn(Resampled({"a": one, "b": one}), 120.0, on=("a", "b"))
+    counts = [
+        np.bincount(queries["time_ns"][queries["application"] == number] // (50 * NS_PER_MS), minlength=2400)
+        for number in (0, 1)
+    ]
+    assert counts[0].tolist() == counts[1].tolist()
+
+
+def test_where_nothing_was_recorded_the_rate_and_burstiness_are_drawn() -> None:
+    queries = drawn(Resampled({"a": ArrivalStretch(400.0)}, 2.0), 100.0)
+    assert len(queries) == pytest.approx(80_000, rel=0.02)
+    assert spread(queries, 100.0, 100 * NS_PER_MS) == pytest.approx(1.0, abs=0.15)
+    assert (queries["deadline_ns"] - queries["time_ns"] == SLO_NS).all()
+    queries = drawn(Resampled({"a": ArrivalStretch(400.0, (4.0, 4.0, 4.0))}), 200.0)
+    assert spread(queries, 200.0, NS_PER_S) == pytest.approx(4.0, rel=0.3)
+    few = ArrivalStretch.of(requests_at(poisson(2, 10, 1), 4), 10 * NS_PER_S)
+    queries = drawn(Resampled({"a": few}), 1000.0)
+    assert len(queries) / 1000 == pytest.approx(few.rate, rel=0.1)
+    assert (np.unique(queries["time_ns"], return_counts=True)[1] == 4).all()
+
+
+def test_blocks_hold_the_bursts_and_there_are_enough_of_them() -> None:
+    span_ns = 600 * NS_PER_S
+    one = np.ones(1, np.int32)
+    plain = poisson(20, 600, 1)
+    assert block_length_ns(plain, np.repeat(one, len(plain)), span_ns) == 4 * NS_PER_S
+    slow = np.concatenate([start * NS_PER_S + poisson(100, 10, start) for start in range(0, 600, 30)])
+    assert 20 * NS_PER_S <= block_length_ns(slow, np.repeat(one, len(slow)), span_ns) <= 60 * NS_PER_S
+
+
+def test_a_setting_can_be_simulated() -> None:
+    setting = whole_setting()
+    on = deployment("a", "b", "c")
+    result = simulate(
+        on, Symphony(), setting.source(0.5, seed=3), seconds=20.0, service=setting.service(), delays=setting.delays
+    )
+    assert result.summary.submitted == pytest.approx(20 * 0.5 * setting.arrivals["a"].rate, rel=0.3)
+
+
+def test_nothing_arrives_where_nothing_was_measured_and_unknown_applications_are_refused() -> None:
+    assert list(Resampled({"a": ArrivalStretch(0.0)}).chunks(ONE, 10.0, 1)) == []
+    with pytest.raises(StrettoError, match="application b, which is not deployed"):
+        Resampled({"b": ArrivalStretch(1.0)}).chunks(ONE, 10.0, 1)
+    with pytest.raises(StrettoError, match="load factor"):
+        Resampled({}, 0.0)

@@ -140,6 +140,24 @@ ENTRIES = (
         tried="always",
     ),
     Entry(
+        "joint",
+        "unequal workers as one process: each kind has its own table, and may leave queries for another kind",
+        "stretto.planners.joint.planner",
+        "Joint",
+        (
+            Option("slack_steps", "integer", "50", "slacks told apart", 10, 2_000),
+            Option("noise", "number", "0.1", "coefficient of variation of service times", 0, 1, (0.0, 0.1, 0.2)),
+            Option("margin", "number", "0.1", "share of the slack that no batch may use", 0, 0.9, (0.0, 0.2)),
+            Option("caution", "number", "1", "times the load", 0.1, 10, (0.93, 1.0, 1.06)),
+            Option(
+                "prior", "number", "3", "queries that the measured load is worth; 0: bursts unseen", 0, 1e6, rough=0.0
+            ),
+        ),
+        replan_s=0.1,
+        chooses_variants=True,
+        tried="always",
+    ),
+    Entry(
         "priced",
         "the most accurate variant that fits the slack, at a price of worker time that follows the load",
         "stretto.planners.priced",

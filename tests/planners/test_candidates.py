@@ -9,10 +9,11 @@ from stretto.core.check import check_plan
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.profile import NS_PER_MS, LatencyProfile
+from stretto.core.verdict import Candidate
 from stretto.core.view import View
 from stretto.core.worker import workers
 from stretto.planners import candidates as candidates_module
-from stretto.planners.candidates import Candidate, candidates_for, neighbours
+from stretto.planners.candidates import candidates_for, make, neighbours, rough
 from stretto.planners.registry import ENTRIES, planner_entry
 from stretto.planners.shared_queue.planner import SharedQueue
 from tests.planners.parts.tasks import small_deployment
@@ -95,20 +96,20 @@ def test_neighbours_are_halfway_to_the_next_value_one_option_at_a_time() -> None
 
 def test_rough_ones_are_quicker_and_otherwise_the_same() -> None:
     candidate = Candidate("shared_queue", (("noise", 0.2), ("margin", 0.0), ("caution", 1.0)))
-    rough, whole = candidate.rough.make(), candidate.make()
-    assert isinstance(rough, SharedQueue) and isinstance(whole, SharedQueue)
-    assert rough.prior == 0.0 < whole.prior and rough.options == whole.options
-    assert Candidate("priced").rough == Candidate("priced")
+    quick, whole = make(rough(candidate)), make(candidate)
+    assert isinstance(quick, SharedQueue) and isinstance(whole, SharedQueue)
+    assert quick.prior == 0.0 < whole.prior and quick.options == whole.options
+    assert rough(Candidate("priced")) == Candidate("priced")
 
 
 def test_a_candidate_is_made_anew_each_time_and_plans() -> None:
     deployment = small_deployment()
     for candidate in (*candidates_for(deployment)[::7], Candidate("symphony", variants=(("app", "middle"),))):
-        planner = candidate.make()
-        assert planner is not candidate.make()
+        planner = make(candidate)
+        assert planner is not make(candidate)
         check_plan(planner(View(deployment, expected_rates=(100.0,))), deployment)
     with pytest.raises(StrettoError, match="there is no planner 'none'"):
-        Candidate("none").make()
+        make(Candidate("none"))
 
 
 def test_its_name_says_all_of_it() -> None:

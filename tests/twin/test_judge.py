@@ -15,8 +15,8 @@ from stretto.core.conditions import Conditions
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.plan import Plan
-from stretto.planners.candidates import Candidate, candidates_for
-from stretto.planners.ports import Verdict
+from stretto.core.verdict import Candidate, Verdict
+from stretto.planners.candidates import candidates_for, make
 from stretto.planning.session import Session
 from stretto.sim.arrivals import Source
 from stretto.sim.results import Summary
@@ -38,7 +38,7 @@ FEW = (
 
 
 def plan_of(candidate: Candidate, deployment: Deployment, setting: Steady) -> Plan:
-    session = Session(candidate.make())
+    session = Session(make(candidate))
     return session.first(deployment, 0, Conditions(delays=setting.delays), expected_rates=setting.rates).plan
 
 

@@ -50,6 +50,7 @@ class Judged:
     _deployment: Deployment | None = field(default=None, init=False, repr=False)
     _verdicts: dict[Rungs, Verdict] = field(default_factory=dict, init=False, repr=False)
     _asked: set[Rungs] = field(default_factory=set, init=False, repr=False)
+    _asked_for: dict[tuple[float, ...], Rungs] = field(default_factory=dict, init=False, repr=False)  # by rates
     _planners: dict[Candidate, Planner] = field(default_factory=dict, init=False, repr=False)
     _served: Candidate | None = field(default=None, init=False, repr=False)
     _rungs: Rungs = field(default=(), init=False, repr=False)
@@ -63,7 +64,7 @@ class Judged:
     def __call__(self, view: View) -> Plan:
         if view.deployment is not self._deployment:
             self._deployment = view.deployment
-            for memory in (self._verdicts, self._asked, self._planners):
+            for memory in (self._verdicts, self._asked, self._asked_for, self._planners):
                 memory.clear()
             self._rungs, self._rates = (), None
             self._seen = ((), 0, 0)
@@ -71,8 +72,10 @@ class Judged:
         rates = self._slow_rates(view)
         self._rungs = self._rungs_for(rates)
         if self.judge is not None and self._rungs not in self._asked and rates.sum() > 0:
+            asked = tuple(np.maximum(rates, LEAST_RATE).tolist())
             self._asked.add(self._rungs)
-            self.judge.ask(view.deployment, tuple(np.maximum(rates, LEAST_RATE).tolist()))
+            self._asked_for[asked] = self._rungs
+            self.judge.ask(view.deployment, asked)
             self._collect(view.deployment)  # it may have been judged on the spot
         self._hold_to_promise(view)
         verdict = self.in_force()
@@ -98,7 +101,8 @@ class Judged:
 
     def _collect(self, deployment: Deployment) -> None:
         for verdict in () if self.judge is None else self.judge.collect(deployment):
-            self._verdicts[tuple(round(self._height(rate)) for rate in verdict.rates)] = verdict
+            near = tuple(round(self._height(rate)) for rate in verdict.rates)
+            self._verdicts[self._asked_for.get(verdict.rates, near)] = verdict
 
     @property
     def _rung(self) -> float:

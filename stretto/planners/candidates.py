@@ -30,9 +30,15 @@ def rough(candidate: Candidate) -> Candidate:
 
 
 def candidates_for(deployment: Deployment, *, dear: bool = False) -> tuple[Candidate, ...]:
-    """All that is worth trying for a deployment; `dear`: those whose plans take long to make, and only those."""
+    """All that is worth trying for a deployment; `dear`: those whose plans take long to make, and only those.
+
+    Some are for unequal workers or several applications, and some for applications of a single variant.
+    """
     has_choice = any(len(application.variants) > 1 for application in deployment.applications)
-    tried = ("where it may gain",) if dear else ("always",) if has_choice else ("always", "with one variant each")
+    is_unequal = len(deployment.kinds) > 1 or len(deployment.applications) > 1
+    tried = {"where it may gain"} if dear else {"always"}
+    if not dear:
+        tried |= ({"if unequal"} if is_unequal else set()) | (set() if has_choice else {"with one variant each"})
     found: list[Candidate] = []
     for entry in ENTRIES:
         if entry.tried in tried and (has_choice or not entry.chooses_variants):

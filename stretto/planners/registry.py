@@ -49,7 +49,9 @@ class Entry:
     chooses_variants: bool = False  # among all of an application, so that none can be named
     by_windows: bool = False  # queries wait for the next plan, so SLOs bound how long that may take
     ports: tuple[str, ...] = ()  # which of the Ports it takes, by name
-    tried: Literal["", "always", "with one variant each", "where it may gain"] = ""  # as a candidate, by the judge
+    tried: Literal["", "always", "if unequal", "with one variant each", "where it may gain"] = (
+        ""  # as a candidate, by the judge
+    )
 
     def make(
         self,
@@ -148,7 +150,7 @@ ENTRIES = (
         _MARGIN,
         Option("caution", "number", "1", "times the load", 0.1, 10, (0.93, 1.0, 1.06)),
         _PRIOR,
-        tried="always",
+        tried="if unequal",
     ),
     _following(
         "priced",
@@ -246,7 +248,7 @@ ENTRIES = (
         "proteus:Proteus",
         Option("headroom", "number", "1.05", "times the demand that workers are planned for", 0.2, 10),
         replan_s=10.0,
-        tried="always",
+        tried="if unequal",
     ),
     _following(
         "slackfit",

@@ -29,10 +29,10 @@ from stretto.planners.parts.task import Task, kinds_for, task_of
 from stretto.planners.shared_queue.belief import believed
 
 RUNG = 1.08  # loads within this factor share a policy
-PART_RUNG = 1.2  # and parts of a kind within this one
+PART_RUNG = 1.3  # and parts of a kind within this one
 BURST_STEPS = 8  # loads that a burst may bring are told apart by so many rungs
 MOST_BURST = 6.0  # times the load
-SHARES_S = 10.0  # parts of the kinds follow the load within such a time
+SHARES_S = 2.0  # parts of the kinds follow the load within such a time
 SURELY = 4.0  # deviations of what is counted in a window: a load that has changed by more is followed at once
 SLOW_RUNG = 1.05
 LEAST_SLOW, MOST_SLOW = 0.7, 4.0

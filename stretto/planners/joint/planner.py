@@ -43,6 +43,7 @@ NEARLY_NOTHING = 0.05  # of a worker: a kind of which an application has less do
 MOST_KEPT = 2_000
 
 Steps = tuple[int, ...]
+Parts = tuple[float, ...]  # of each kind of worker
 
 
 @dataclass(eq=False)
@@ -55,10 +56,10 @@ class Joint:
     caution: float = 1.0
     prior: float = 3.0
     _deployment: Deployment | None = field(default=None, init=False, repr=False)
-    _policies: dict[tuple[int, int, Steps, Steps], tuple[Policy, ...]] = field(
+    _policies: dict[tuple[int, int, Parts, Steps], tuple[Policy, ...]] = field(
         default_factory=dict, init=False, repr=False
     )
-    _tables: dict[tuple[int, int, Steps, Steps], tuple[Table, ...]] = field(
+    _tables: dict[tuple[int, int, Parts, Steps], tuple[Table, ...]] = field(
         default_factory=dict, init=False, repr=False
     )
     _plans: dict[tuple[Steps, Steps, Steps, Steps], Plan] = field(default_factory=dict, init=False, repr=False)
@@ -136,7 +137,9 @@ class Joint:
     ) -> Lane:
         kinds = [kind for kind in tasks if shares[kind] >= NEARLY_NOTHING] or [max(tasks, key=lambda k: shares[k])]
         kinds.sort(key=lambda kind: _rank(tasks[kind]))
-        parts = tuple(_step(max(float(shares[kind]), NEARLY_NOTHING), PART_RUNG) for kind in kinds)
+        parts = tuple(max(float(shares[kind]), NEARLY_NOTHING) for kind in kinds)
+        if len(deployment.applications) > 1:  # whose parts waver; one alone has all workers, to the last
+            parts = tuple(PART_RUNG ** _step(part, PART_RUNG) for part in parts)
         served = [tasks[kind] for kind in kinds]
         tables = self._tables_for(deployment, number, load, served, parts, tuple(slow[kind] for kind in kinds))
         return Lane(
@@ -152,12 +155,11 @@ class Joint:
         )
 
     def _tables_for(
-        self, deployment: Deployment, number: int, load: float, tasks: list[Task], parts: Steps, slow: Steps
+        self, deployment: Deployment, number: int, load: float, tasks: list[Task], parts: Parts, slow: Steps
     ) -> tuple[Table, ...]:
-        workers = [PART_RUNG**part for part in parts]
         names = tuple(deployment.kinds.index(task.kind) for task in tasks)
-        most = HIGHEST * sum(_pace(task) * count for task, count in zip(tasks, workers, strict=True))
-        quiet = QUIET * sum(_best_pace(task) * count for task, count in zip(tasks, workers, strict=True))
+        most = HIGHEST * sum(_pace(task) * count for task, count in zip(tasks, parts, strict=True))
+        quiet = QUIET * sum(_best_pace(task) * count for task, count in zip(tasks, parts, strict=True))
         rung = _step(min(max(load, quiet), most), RUNG)
         key = (number, rung, (*names, *parts), slow)
         if key not in self._tables:
@@ -176,11 +178,11 @@ class Joint:
         return self._tables[key]
 
     def _policies_for(
-        self, number: int, rung: int, tasks: list[Task], names: Steps, parts: Steps, slow: Steps
+        self, number: int, rung: int, tasks: list[Task], names: Steps, parts: Parts, slow: Steps
     ) -> tuple[Policy, ...]:
         key = (number, rung, (*names, *parts), slow)
         if key not in self._policies:
-            self._policies[key] = self._solved(tasks, [PART_RUNG**part for part in parts], RUNG**rung)
+            self._policies[key] = self._solved(tasks, list(parts), RUNG**rung)
         return self._policies[key]
 
     def _solved(self, tasks: list[Task], workers: list[float], load: float) -> tuple[Policy, ...]:

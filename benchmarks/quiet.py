@@ -15,6 +15,7 @@ Measured = TypeVar("Measured")
 
 QUIET = 0.01  # of a core: stolen by the host
 TRIES = 4
+LOOK_S = 2.0
 
 
 def stolen_s() -> float:
@@ -26,6 +27,16 @@ def stolen_s() -> float:
         return 0.0
 
 
+def wait_for_quiet(most_s: float = 90.0) -> None:
+    """Until the host takes nothing for a moment, or for so long at most."""
+    end = time.perf_counter() + most_s
+    while time.perf_counter() < end:
+        before = stolen_s()
+        time.sleep(LOOK_S)
+        if stolen_s() - before <= QUIET * LOOK_S:
+            return
+
+
 def when_quiet(measure: Callable[[], Measured], tries: int = TRIES) -> tuple[Measured, float, int]:
     """What was measured in the first try that was quiet, else in the quietest; its share of a core that was stolen; and
     how many tries there were.
@@ -34,6 +45,7 @@ def when_quiet(measure: Callable[[], Measured], tries: int = TRIES) -> tuple[Mea
     count = 0
     while count < tries:
         count += 1
+        wait_for_quiet()
         began, before = time.perf_counter(), stolen_s()
         result = measure()
         share = (stolen_s() - before) / (time.perf_counter() - began)

@@ -17,11 +17,9 @@ from typing import Protocol
 from stretto.core.conditions import Conditions
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
-from stretto.core.plan import Delays
+from stretto.core.plan import Delays, Plan
 from stretto.core.verdict import Candidate, Promise, Verdict
-from stretto.core.view import Planner
 from stretto.planners.candidates import candidates_for, make, neighbours, rough
-from stretto.planners.registry import planner_entry
 from stretto.planning.session import Session
 from stretto.sim.arrivals import Source
 from stretto.sim.bounds import fluid_accuracy
@@ -35,8 +33,7 @@ WARM_SLOS = 3
 FIRST_QUERIES, SECOND_QUERIES, LAST_QUERIES = 4_000, 16_000, 24_000
 SECOND, LAST = 12, 4  # candidates in those rounds
 SATISFIED = 0.003  # of accuracy, below the bound
-LAST_SEEDS = 5
-MOST_REPLANS = 80  # of a trial
+LAST_SEEDS = 6
 HIGHER = 1.12  # a plan serves until the load has risen by so much, and must not break there
 HIGHER_WEIGHT = 0.25
 
@@ -61,67 +58,50 @@ class _Score:
     late: float
 
 
-@dataclass(frozen=True)
-class _Followed:
-    """A plan that stays, or a session that is asked again each `replan_s`."""
-
-    planner: Planner | Session
-    replan_s: float | None
-
-
 class _Court:
     """One case: a deployment at one load."""
 
     def __init__(self, deployment: Deployment, setting: Conditional, factor: float, rates: tuple[float, ...]):
         self.deployment, self.setting, self.factor, self.rates = deployment, setting, factor, rates
         self.longest_s = max(application.slo_ns for application in deployment.applications) / 1e9
-        self._followed: dict[Candidate, _Followed | None] = {}
+        self._plans: dict[Candidate, Plan | None] = {}
         self.plan_cpu_s = 0.0
         self.is_rough = True
         self.tried = 0
 
-    def followed(self, candidate: Candidate) -> _Followed | None:
-        """What would be served at this load; None where the candidate cannot plan for it."""
-        if candidate not in self._followed:
+    def plan(self, candidate: Candidate) -> Plan | None:
+        """What the candidate would have served at this load; None where it cannot plan for it."""
+        if candidate not in self._plans:
             began = time.process_time()
-            self.tried += 1
             try:
-                self._followed[candidate] = self._planned(candidate)
+                session = Session(make(rough(candidate) if self.is_rough else candidate))
+                conditions = Conditions(delays=self.setting.delays)
+                self._plans[candidate] = session.first(self.deployment, 0, conditions, expected_rates=self.rates).plan
             except Exception:  # a StrettoError, or a bug of a planner: whatever it is, others can
-                self._followed[candidate] = None
+                self._plans[candidate] = None
             self.plan_cpu_s += time.process_time() - began
-        return self._followed[candidate]
-
-    def _planned(self, candidate: Candidate) -> _Followed:
-        session = Session(make(rough(candidate) if self.is_rough else candidate))
-        conditions = Conditions(delays=self.setting.delays)
-        plan = session.first(self.deployment, 0, conditions, expected_rates=self.rates).plan
-        replan_s = planner_entry(candidate.planner).replan_s
-        if self.is_rough or replan_s is None:
-            return _Followed(lambda view: plan, None)
-        return _Followed(session, replan_s)
+        return self._plans[candidate]
 
     def whole(self) -> None:
-        """From now on plans are as they would be served, and follow the load as it is measured."""
+        """From now on plans are as they would be served."""
+        self.tried += len(self._plans)
         self.is_rough = False
-        self._followed.clear()
+        self._plans.clear()
 
     def score(self, candidate: Candidate, queries: int, seed: int, factor: float = 1.0) -> _Score:
-        followed = self.followed(candidate)
-        if followed is None:
+        plan = self.plan(candidate)
+        if plan is None:
             return _Score(-math.inf, 0.0, 1.0)
         rate = max(sum(self.rates), 1e-9)
         seconds = min(max(queries / rate, LEAST_SLOS * self.longest_s), 0.9 * MAX_SECONDS)
         summary = simulate(
             self.deployment,
-            followed.planner,
+            lambda view: plan,
             self.setting.source(self.factor * factor),
             seconds=seconds,
             warmup_s=min(WARM_SLOS * self.longest_s, 0.2 * seconds),
             seed=seed,
             service=self.setting.service(),
-            delays=self.setting.delays,
-            replan_s=None if followed.replan_s is None else max(followed.replan_s, seconds / MOST_REPLANS),
             expected_rates=self.rates,
         ).summary
         late = 1.0 - summary.on_time_rate
@@ -192,7 +172,7 @@ def judge(
         runner_up,
         fmean(ahead),
         stdev(ahead) / root,
-        case.tried,
+        case.tried + len(case._plans),
         time.process_time() - began,
         case.plan_cpu_s,
     )

@@ -93,10 +93,10 @@ class Judging:
 
     def collect(self, deployment: Deployment) -> Sequence[Verdict]:
         with self._lock:
-            found = [verdict for judged, verdict in self._done if judged is deployment]
+            verdicts = [verdict for judged, verdict in self._done if judged is deployment]
             self._done.clear()
-            self._collected += found
-        return found
+            self._collected += verdicts
+        return verdicts
 
     def broken(self, verdict: Verdict, late: float) -> None:
         log.warning(

@@ -39,12 +39,14 @@ def candidates_for(deployment: Deployment, *, dear: bool = False) -> tuple[Candi
     tried = {"where it may gain"} if dear else {"always"}
     if not dear:
         tried |= ({"if unequal"} if is_unequal else set()) | (set() if has_choice else {"with one variant each"})
-    found: list[Candidate] = []
+    candidates: list[Candidate] = []
     for entry in ENTRIES:
         if entry.tried in tried and (has_choice or not entry.chooses_variants):
             alone = list(_alone(deployment)) if has_choice and not entry.chooses_variants else [()]
-            found += [Candidate(entry.name, options, variants) for options in _options(entry) for variants in alone]
-    return tuple(found)
+            candidates += [
+                Candidate(entry.name, options, variants) for options in _options(entry) for variants in alone
+            ]
+    return tuple(candidates)
 
 
 def _options(entry: Entry) -> Iterator[tuple[tuple[str, OptionValue], ...]]:
@@ -70,10 +72,10 @@ def _alone(deployment: Deployment) -> Iterator[tuple[tuple[str, str], ...]]:
 def neighbours(candidate: Candidate) -> tuple[Candidate, ...]:
     """The same planner with one of its options halfway to the next value that is tried."""
     tries = {option.name: option.tries for option in planner_entry(candidate.planner).options if option.tries}
-    found = []
+    near = []
     for name, value in candidate.options:
         others = sorted(tries.get(name, ()))
         below = max((other for other in others if other < value), default=None)
         above = min((other for other in others if other > value), default=None)
-        found += [candidate.with_option(name, (value + other) / 2) for other in (below, above) if other is not None]
-    return tuple(found)
+        near += [candidate.with_option(name, (value + other) / 2) for other in (below, above) if other is not None]
+    return tuple(near)

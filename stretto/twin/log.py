@@ -154,14 +154,14 @@ class LogListener:
             self._recent.classified(dispatcher.deployment.applications[application].name, query_class)
 
     def _decided(self, dispatcher: _Dispatcher, decisions: list[Any]) -> None:
-        for what, *told in decisions:
+        for what, *fields in decisions:
             if what == "run":
-                worker, variant, tickets, _, expected_ns = told
+                worker, variant, tickets, _, expected_ns = fields
                 self._given(dispatcher, worker, _whole(variant), tuple(tickets), _whole(expected_ns))
-            elif what == "load" and told[4] is True:
-                self._given(dispatcher, told[0], -1, (), 0)
+            elif what == "load" and fields[4] is True:
+                self._given(dispatcher, fields[0], -1, (), 0)
             elif what in ("drop", "answer"):
-                dispatcher.application_of.pop(told[0], None)
+                dispatcher.application_of.pop(fields[0], None)
 
     @staticmethod
     def _given(dispatcher: _Dispatcher, worker: Any, variant: int, tickets: tuple[int, ...], expected_ns: int) -> None:

@@ -163,16 +163,16 @@ class Recent:
         heard = self._applications.get(application)
         if heard is None:
             return ArrivalStretch(0.0)
-        told = heard.requests.rows().astype(np.int64)
+        rows = heard.requests.rows().astype(np.int64)
         start_ns = self._began_ns
         if heard.requests.has_forgotten:
-            start_ns, told = int(told[0, 0]), told[1:]
+            start_ns, rows = int(rows[0, 0]), rows[1:]
         if self._longest_ns is not None and now_ns - start_ns > self._longest_ns:
             start_ns = now_ns - self._longest_ns
-        told = told[(told[:, 0] >= start_ns) & (told[:, 0] <= now_ns)]
-        requests = np.zeros(len(told), dtype=REQUEST)
+        rows = rows[(rows[:, 0] >= start_ns) & (rows[:, 0] <= now_ns)]
+        requests = np.zeros(len(rows), dtype=REQUEST)
         for place, name in enumerate(REQUEST.names or ()):
-            requests[name] = told[:, place]
+            requests[name] = rows[:, place]
         requests["offset_ns"] -= start_ns
         span_ns = max(now_ns - start_ns, int(requests["offset_ns"].max(initial=-1)) + 1, SHORTEST_SPAN_NS)
         return ArrivalStretch.of(requests, span_ns, self._shares(heard))

@@ -85,11 +85,11 @@ class Resampled:
 
 def process_of(stretch: ArrivalStretch, load_factor: float) -> Process:
     """Poisson, or gamma gaps of the burstiness over the longest window that tells it; by requests, of one row each."""
-    told = [value for value in stretch.dispersion if math.isfinite(value) and value > 0]
+    measured = [value for value in stretch.dispersion if math.isfinite(value) and value > 0]
     rate = stretch.rate * load_factor
-    if not told or len(stretch.requests):  # a few requests tell their rows, but no burstiness
+    if not measured or len(stretch.requests):  # a few requests tell their rows, but no burstiness
         return Poisson(rate / stretch.mean_rows())
-    return Gamma(min(max(1.0 / told[-1], SHAPES[0]), SHAPES[1]), rate)
+    return Gamma(min(max(1.0 / measured[-1], SHAPES[0]), SHAPES[1]), rate)
 
 
 def block_length_ns(offsets_ns: NDArray[np.int64], rows: NDArray[np.int32], span_ns: int) -> int:

@@ -114,9 +114,9 @@ def _setting(head: Any, arrays: Any) -> Setting:
     if not len(head["applications"]) <= MOST_NAMES or not len(head["networks"]) <= MOST_CLIENTS:
         raise ValueError("more than a setting can hold")
     arrivals = {}
-    for number, told in enumerate(head["applications"]):
-        check_name("application", told["name"])
-        arrivals[told["name"]] = _stretch(told, number, arrays)
+    for number, stated in enumerate(head["applications"]):
+        check_name("application", stated["name"])
+        arrivals[stated["name"]] = _stretch(stated, number, arrays)
     present = {str(kind): _whole(count, MOST_WORKERS) for kind, count in head["present"].items()}
     for kind in present:
         check_name("worker kind", kind)
@@ -133,7 +133,7 @@ def _setting(head: Any, arrays: Any) -> Setting:
     )
 
 
-def _stretch(told: Any, number: int, arrays: Any) -> ArrivalStretch:
+def _stretch(stated: Any, number: int, arrays: Any) -> ArrivalStretch:
     columns = {field: _numbers(arrays[f"{number}.{field}"], "i", MOST_REQUESTS) for field in REQUEST.names or ()}
     requests = np.zeros(len(columns["offset_ns"]), dtype=REQUEST)
     for field, values in columns.items():
@@ -143,18 +143,18 @@ def _stretch(told: Any, number: int, arrays: Any) -> ArrivalStretch:
     if not ((requests["slack_ns"] >= -1) & (requests["slack_ns"] <= 2**61)).all():
         raise ValueError("a slack out of its range")
     return ArrivalStretch(
-        rate=float(told["rate"]),
-        dispersion=tuple(math.nan if value is None else float(value) for value in told["dispersion"]),
-        span_ns=_whole(told["span_ns"]),
+        rate=float(stated["rate"]),
+        dispersion=tuple(math.nan if value is None else float(value) for value in stated["dispersion"]),
+        span_ns=_whole(stated["span_ns"]),
         requests=requests,
-        class_shares=tuple(float(share) for share in told["class_shares"]),
+        class_shares=tuple(float(share) for share in stated["class_shares"]),
     )
 
 
-def _residuals(told: Any, ratios: NDArray[Any]) -> dict[tuple[str, str], Residuals]:
+def _residuals(stated: Any, ratios: NDArray[Any]) -> dict[tuple[str, str], Residuals]:
     by_bucket: dict[tuple[str, str], dict[int, NDArray[Any]]] = {}
     at = 0
-    for label, kind, bucket, count in told:
+    for label, kind, bucket, count in stated:
         for part in (*str(label).split("/", 1), kind):
             check_name("name", part)
         by_bucket.setdefault((label, kind), {})[_whole(bucket)] = ratios[at : at + _whole(count)]

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import LinAlgError, solve_banded
 
 from stretto.core.errors import StrettoError
 from stretto.planners.joint.process import Process
@@ -25,6 +24,7 @@ from stretto.planners.joint.sweeps import (
     standing_plans,
     transitions,
 )
+from stretto.planners.shared_queue.line import has_settled, values_and_gain
 
 MAX_ROUNDS = 50
 
@@ -49,10 +49,10 @@ def solve_line(process: Process) -> Line:
     quickest(rewards, chosen, p)
     values, gain = _followed(p, rewards, chosen)
     for _ in range(MAX_ROUNDS):
-        before, gain_before = chosen.copy(), gain
+        before, values_before = chosen.copy(), values
         choose(values, gain, slack, rewards, chosen, p)
         values, gain = _followed(p, rewards, chosen)
-        if (before == chosen).all() or abs(gain - gain_before) <= 1e-12 * gain:
+        if (before == chosen).all() or has_settled(values, values_before):
             break
     if not np.isfinite(values).all() or not 0 <= gain <= p.rate * p.accuracy.max() * (1 + 1e-6):
         raise StrettoError("the policy for this load could not be solved; the load may be far beyond the workers")
@@ -66,14 +66,7 @@ def _followed(p: Process, rewards: NDArray[np.float64], chosen: NDArray[np.int64
     longest = float(1.0 / pace[pace > 0].min(initial=1.0))
     up = min(int(most_joining(p.rate * max(longest, 1.0))), p.max_queue)
     bands, from_one, reward, time = transitions(rewards, chosen, p, down, up)
-    try:
-        gathered = solve_banded((down, up), bands, np.stack([reward[2:], time[2:]], axis=1), overwrite_ab=True)
-    except (LinAlgError, ValueError):
-        raise StrettoError("the policy for this load could not be solved: the queue would never end") from None
-    x = np.concatenate(([0.0, 0.0], gathered[:, 0]))
-    y = np.concatenate(([0.0, 0.0], gathered[:, 1]))
-    gain = float((reward[1] + from_one @ x) / (time[1] + from_one @ y))
-    return x - gain * y, gain
+    return values_and_gain(bands, from_one, reward, time, down, up)
 
 
 def tables_of(process: Process, line: Line) -> list[NDArray[np.int64]]:

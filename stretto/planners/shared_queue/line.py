@@ -19,6 +19,7 @@ from stretto.planners.shared_queue.sweeps import choose, transitions
 
 MAX_ROUNDS = 50
 SETTLED = 1e-7  # of the largest value
+Floats = NDArray[np.float64]
 GIVE_UP = -1  # in place of an action's number: the head is dropped
 
 
@@ -41,9 +42,7 @@ def solve_line(process: Process) -> Line:
         before, values_before = chosen.copy(), values
         choose(values, gain, p.rate, p.least, slack, chosen, False, p.actions)
         values, gain = _followed(p, slack, chosen)
-        # Not by the gain: a round may improve only queues that the policy never comes to, of use for the next round.
-        change = np.abs(values - values_before).max()
-        if (before == chosen).all() or change <= SETTLED * max(1.0, np.abs(values).max()):
+        if (before == chosen).all() or has_settled(values, values_before):
             break
     if not np.isfinite(values).all() or not 0 <= gain <= p.rate * p.accuracy.max() * (1 + 1e-6):
         raise StrettoError("the policy for this load could not be solved; the load may be far beyond the workers")
@@ -58,11 +57,23 @@ def _followed(p: Process, slack: NDArray[np.float64], chosen: NDArray[np.int64])
     down = int(max(p.batch[chosen[chosen >= 0]].max(initial=1), 1))
     up = min(int(p.joining.max(initial=1)), max(p.max_queue - 2, 1))
     bands, to_one, reward, time = transitions(p.rate, slack, chosen, p.actions, down, up)
+    return values_and_gain(bands, to_one, reward, time, down, up)
+
+
+def values_and_gain(
+    bands: Floats, from_one: Floats, reward: Floats, time: Floats, down: int, up: int
+) -> tuple[Floats, float]:
+    """Of a policy whose I − P for n ≥ 2 stands in `bands`, and whose row of n = 1 is `from_one`."""
     try:
         gathered = solve_banded((down, up), bands, np.stack([reward[2:], time[2:]], axis=1), overwrite_ab=True)
     except (LinAlgError, ValueError):
         raise StrettoError("the policy for this load could not be solved: the queue would never end") from None
     x = np.concatenate(([0.0, 0.0], gathered[:, 0]))
     y = np.concatenate(([0.0, 0.0], gathered[:, 1]))
-    gain = float((reward[1] + to_one @ x) / (time[1] + to_one @ y))
+    gain = float((reward[1] + from_one @ x) / (time[1] + from_one @ y))
     return x - gain * y, gain
+
+
+def has_settled(values: Floats, before: Floats) -> bool:
+    """Not by the gain: a round may improve only queues that the policy never comes to, of use for the next round."""
+    return bool(np.abs(values - before).max() <= SETTLED * max(1.0, np.abs(values).max()))

@@ -16,7 +16,7 @@ from stretto.core.application import check_name
 from stretto.core.errors import ProfileError, StrettoError
 from stretto.evidence.build import Built
 from stretto.evidence.index import import_faiss
-from stretto.profiling.accuracy import Evaluation, Labelled, evaluate, read_labelled
+from stretto.profiling.accuracy import BATCH, Evaluation, Labelled, evaluate, read_labelled
 from stretto.profiling.evidence import build_and_write, has_training_data
 from stretto.profiling.latency import BATCHES, Progress, check_batches
 from stretto.profiling.pareto import pareto_front
@@ -252,11 +252,15 @@ def _copied(repository: Repository, out: Path) -> Repository:
 
 
 def _allowed(batches: tuple[int, ...], application: ApplicationFiles, variant: VariantFiles) -> tuple[int, ...]:
-    largest = min(application.limits.max_batch, variant.max_batch or application.limits.max_batch)
+    largest = _largest_batch(application, variant)
     allowed = tuple(batch for batch in batches if batch <= largest)
     if not allowed:
         raise ProfileError(f"batches go up to {largest} here; measure some of those")
     return allowed
+
+
+def _largest_batch(application: ApplicationFiles, variant: VariantFiles) -> int:
+    return min(application.limits.max_batch, variant.max_batch or application.limits.max_batch)
 
 
 def _samples(application: ApplicationFiles, variant: VariantFiles) -> dict[str, Any] | None:
@@ -272,7 +276,14 @@ def _evaluated(
     model = load_model(source)
     try:
         is_probable = application.output.kind is OutputKind.PROBABILITIES
-        return evaluate(model, data, application.classes or None, progress=progress, gives_probabilities=is_probable)
+        return evaluate(
+            model,
+            data,
+            application.classes or None,
+            batch=min(BATCH, _largest_batch(application, variant)),
+            progress=progress,
+            gives_probabilities=is_probable,
+        )
     finally:
         model.unload()
 

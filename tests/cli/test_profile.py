@@ -220,3 +220,19 @@ def test_a_bare_model_gets_its_first_accuracy(built: Built, tmp_path: Path) -> N
     (built.variant("fast") / "metrics.json").unlink()
     printed(built.app, *QUICK, "--data", labelled(tmp_path / "test.npz"))
     assert read_repository(built.app).applications[0].variant("fast").has_accuracy
+
+
+def test_accuracy_is_measured_in_batches_that_the_variant_takes(
+    built: Built, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An exported program may be bound to its largest batch, and was run on batches of 32 for its accuracy."""
+    (tmp_path / "small_rows.py").write_text(
+        "import numpy as np\ndef classify(rows):\n    assert len(rows) <= 4\n"
+        "    return np.ones((len(rows), 3), np.float32) / 3\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    variant = built.variant("small")
+    variant.mkdir()
+    (variant / "variant.toml").write_text('backend = "callable"\ncode = "small_rows:classify"\nmax_batch = 4\n')
+    found = printed(built.app, *QUICK, "--variant", "small", "--data", labelled(tmp_path / "test.npz"))
+    assert found["applications"]["rows"]["variants"]["small"]["accuracy"] == pytest.approx(1 / 3)

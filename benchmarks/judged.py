@@ -1,4 +1,4 @@
-"""The judged default on grounds of others: image task of RAMSIS, in simulation as served, beside other planners.
+"""The judged default on grounds of others: image task of RAMSIS and a text task, simulated as served, beside others.
 
 The judge sees only what a server would: a stretch of 5 s, served by the start candidate on one seed, gives arrivals and
 run times; noise, wrong profiles, lumps and bursts are not told. What it chooses is tested on other seeds with the load
@@ -26,9 +26,13 @@ import numpy as np
 from harness import Benchmark
 from measured import measured_setting
 from numpy.typing import NDArray
-from ramsis_table2 import MEASUREMENTS, image_deployment
+from ramsis_table2 import MAX_BATCH, MEASUREMENTS, image_deployment
 
+from stretto.core.application import Application, Variant
 from stretto.core.deployment import Deployment
+from stretto.core.profile import LatencyProfile
+from stretto.core.worker import workers
+from stretto.live.engine import CORRECTION
 from stretto.planners.judged import Judged
 from stretto.planning.served import served_session
 from stretto.planning.session import Session
@@ -45,8 +49,13 @@ OTHERS = ("ramsis", "shared_queue", "priced", "jellyfish_plus", "slackfit")
 CHOSEN_ON, MEASURED_S = 101, 5.0
 TESTED_ON = (21, 22)
 SECONDS, WARMUP_S = 20.0, 3.0
-CAPACITY = {150: 3812.0, 300: 4300.0, 500: 4400.0}  # queries/s that 60 workers answer within so many ms
+CAPACITY = {150: 3812.0, 300: 4458.0, 500: 4537.0}  # queries/s that 60 workers answer within so many ms
 LOADS = 12
+TEXT_CAPACITY = 14_190.0  # of 20 workers within 300 ms
+TEXT_MODELS = (
+    *(("tiny", 11.0, 0.664), ("mini", 20.0, 0.724), ("small", 38.0, 0.759)),
+    *(("medium", 72.0, 0.784), ("base", 137.0, 0.803)),
+)
 NEAR_FULL = {3300: 0.67, 3400: 0.66, 3500: 0.64, 3600: 0.58}
 BELOW_BOUND = 0.003
 NEVER_BELOW = -0.001
@@ -83,6 +92,21 @@ class Ground:
     service: Service
     seconds: float = SECONDS
     is_steady: bool = True
+    is_text: bool = False
+
+    def deployment(self) -> Deployment:
+        return (
+            text_deployment(self.workers, self.slo_ms) if self.is_text else image_deployment(self.workers, self.slo_ms)
+        )
+
+
+def text_deployment(worker_count: int, slo_ms: float) -> Deployment:
+    """Five models that gain far more by batching than those of the image task: 32 queries take four times one."""
+    variants = [
+        Variant(name, accuracy, (LatencyProfile.linear(0.1 * first_ms, 0.9 * first_ms, MAX_BATCH),))
+        for name, first_ms, accuracy in TEXT_MODELS
+    ]
+    return Deployment((Application("text", round(slo_ms * 1e6), tuple(variants)),), workers(worker_count))
 
 
 def grounds() -> list[Ground]:
@@ -117,6 +141,10 @@ def grounds() -> list[Ground]:
             "on and off": Load(TwoLevel(0.05 * load, 1.95 * load, 1.0, 1.0), load),
         }
         rows += [Ground(name, 60, 150, load, bursts[name], exact, is_steady=False) for name in bursts]
+    for share in (0.15, 0.25, 0.4, 0.6, 0.8):
+        load = share * TEXT_CAPACITY
+        for name, service in (("text", exact), ("text, noise 0.3", noisy)):
+            rows.append(Ground(name, 20, 300, load, Load(Poisson(), load), service, is_text=True))
     trace = np.loadtxt(MEASUREMENTS / "twitter_rates.csv", delimiter=",", skiprows=1)
     for name, rates in (("trace", trace[:, 1]), ("trace backwards", trace[::-1, 1])):
         for scale in (0.9, 1.0) if name == "trace" else (0.9,):
@@ -150,6 +178,7 @@ def served(ground: Ground, deployment: Deployment, session: Session, *, is_told:
             warmup_s=WARMUP_S,
             seed=seed,
             service=ground.service,
+            correction=CORRECTION,
             replan_s=None if is_told else session.rhythm.period_for(deployment) or None,
             expected_rates=(ground.load,) if is_told else (0.0,),
         ).summary
@@ -160,7 +189,7 @@ def served(ground: Ground, deployment: Deployment, session: Session, *, is_told:
 
 def row_of(ground: Ground) -> dict[str, Any]:
     """What the judge chose there, what came of it, and what the others gave."""
-    deployment = image_deployment(ground.workers, ground.slo_ms)
+    deployment = ground.deployment()
     setting = measured_setting(deployment, ground.source, ground.service, seconds=MEASURED_S, seed=CHOSEN_ON)
     judge = SpotJudge(lambda _: setting)
     planner = Judged(judge=judge)

@@ -115,7 +115,7 @@ class Judged:
     def _slow_rates(self, view: View) -> NDArray[np.float64]:
         """λ as a mean over the last seconds; at once where there was none."""
         rates, before = rates_of(view, 0.0), self._rates
-        if before is None or before.sum() <= 0:
+        if before is None or before.sum() <= 0 or view.now_ns < self._looked_ns:  # another run has begun
             self._rates = rates.copy()
         else:
             weight = 1.0 - math.exp(-(view.now_ns - self._looked_ns) / 1e9 / SLOW_S)

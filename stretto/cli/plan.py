@@ -82,7 +82,7 @@ def plan(
     if loads is not None and out is not None:
         if plot is not None:
             raise StrettoError("--plot shows one policy; give --load in place of --loads")
-        _store(chosen, choice, workers, _range(loads), out, processes, as_json)
+        _store(chosen, choice, workers, read_range(loads), out, processes, as_json)
     elif load is not None:
         about.check_load(load)
         _show(chosen, choice, workers, load, as_json, plot)
@@ -192,7 +192,8 @@ def _as_json(chosen: Subject, choice: Choice, deployment: Deployment, promise: P
     }
 
 
-def _range(loads: str) -> tuple[float, float]:
+def read_range(loads: str) -> tuple[float, float]:
+    """LOW:HIGH in queries/s."""
     low, _, high = loads.partition(":")
     try:
         bounds = float(low), float(high)

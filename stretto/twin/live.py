@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -70,11 +70,7 @@ class Case:
         """Whether all that a verdict rests on is about the same."""
         if len(self.deployment.workers) != len(other.deployment.workers):
             return False
-        theirs = dict(_figures(other.setting))
-        return all(
-            name not in theirs or abs(math.log(value / theirs[name])) < math.log(DRIFT)
-            for name, value in _figures(self.setting)
-        )
+        return are_alike(figures_of(self.setting), figures_of(other.setting))
 
 
 def judge_setting(deployment: Deployment, setting: Setting, rates: tuple[float, ...]) -> Verdict:
@@ -87,8 +83,19 @@ def judge_setting(deployment: Deployment, setting: Setting, rates: tuple[float, 
     return judge(deployment, setting, rates, factor=sum(rates) / measured)
 
 
-def _figures(setting: Setting) -> Iterator[tuple[str, float]]:
+def are_alike(figures: Mapping[str, float], others: Mapping[str, float]) -> bool:
+    """Whether no figure that both have has drifted."""
+    return all(
+        name not in others or abs(math.log(value / others[name])) < math.log(DRIFT) for name, value in figures.items()
+    )
+
+
+def figures_of(setting: Setting) -> dict[str, float]:
     """What is compared of two settings, each above zero."""
+    return dict(_figures(setting))
+
+
+def _figures(setting: Setting) -> Iterator[tuple[str, float]]:
     for name, stretch in setting.arrivals.items():
         if len(stretch.requests):
             yield f"rows of {name}", stretch.mean_rows()

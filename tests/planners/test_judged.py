@@ -42,6 +42,10 @@ class OnTheSpot:
     asked: list[tuple[float, ...]] = field(default_factory=list)
     waiting: list[tuple[Deployment, tuple[float, ...]]] = field(default_factory=list)
     broken_ones: list[tuple[Verdict, float]] = field(default_factory=list)
+    before: Sequence[Verdict] = ()
+
+    def known(self, deployment: Deployment) -> Sequence[Verdict]:
+        return self.before
 
     def ask(self, deployment: Deployment, rates: tuple[float, ...]) -> None:
         self.asked.append(rates)

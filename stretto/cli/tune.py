@@ -34,7 +34,7 @@ Worker = Annotated[
 ]
 Kind = Annotated[str | None, typer.Option(metavar="KIND", help="Machine kind whose profiles decide.")]
 Loads = Annotated[
-    str | None, typer.Option(metavar="LOW:HIGH", help="Queries/s of all applications; else 20% to 110% of capacity.")
+    str | None, typer.Option(metavar="LOW:HIGH", help="Queries/s of all applications; else all that matter.")
 ]
 Jobs = Annotated[int, typer.Option(metavar="N", min=0, max=256, help="Loads judged at once; 0: one for each core.")]
 
@@ -80,7 +80,8 @@ def tune(
     verdicts = [judgement.verdict for judgement in library.judgements]
     from stretto.report.verdicts import verdict_as_dict, verdicts_figure, verdicts_table
 
-    title = f"{repository}: {_workers(library)}, {library.conditions}"
+    names = ", ".join(application.name for application in deployment.applications)
+    title = f"{names}: {_workers(library)}, {library.conditions}"
     if out is not None:
         from stretto.twin.library_file import save_library
 
@@ -115,13 +116,14 @@ def _deployment(
     """As a server with these options would have it; on the workers that the setting knows where none are named."""
     from stretto.core.fleet import numbered
     from stretto.core.worker import UNLIMITED_MEMORY
+    from stretto.core.worker import Worker as Slot
     from stretto.live.fleet import deployed_workers
 
-    workers: tuple[Worker, ...] = ()
-    if setting is not None and not options.workers and not options.worker and options.kind is None:
-        for kind, count in setting.present.items():
-            workers += numbered(workers, repository.kind_in_use(kind), count, UNLIMITED_MEMORY) if count else ()
-    return repository.deployment(workers or deployed_workers(options.fleet(), repository), options.quantile)
+    named = options.workers or options.worker or options.kind is not None
+    fleet: tuple[Slot, ...] = ()
+    for kind, count in () if setting is None or named else setting.present.items():
+        fleet += numbered(fleet, repository.kind_in_use(kind), count, UNLIMITED_MEMORY)
+    return repository.deployment(fleet or deployed_workers(options.fleet(), repository), options.quantile)
 
 
 def _judged(

@@ -8,7 +8,7 @@ from typing import Any
 from stretto.core.deployment import Deployment
 from stretto.core.verdict import Candidate, Verdict
 from stretto.report.plots import DROPPED, INK, MUTED, ON_TIME, _figure
-from stretto.report.tables import figures_table, whole
+from stretto.report.tables import figures_table, share, whole
 from stretto.sim.bounds import fluid_accuracy, fluid_goodput
 
 COLUMNS = ("served by", "correct / bound", "late", "ahead by", "of")
@@ -35,6 +35,20 @@ def _runner_up(verdict: Verdict) -> str:
         return "–"
     words = short(verdict.runner_up)
     return words.removeprefix(f"{verdict.candidate.planner} ")
+
+
+def verdict_lines(deployment: Deployment, verdict: Verdict) -> list[str]:
+    """One verdict in words."""
+    promise, (_, bound) = verdict.promise, limits(deployment, verdict.rates)
+    lines = [
+        f"judged best of {verdict.tried}: {verdict.candidate}",
+        f"promised right and on time      {share(promise.correct)} (no plan can beat {share(bound)})",
+        f"promised to be not on time      {share(promise.late)}",
+    ]
+    if verdict.runner_up != verdict.candidate:
+        ahead = f"{100 * verdict.ahead:.2f} ± {100 * verdict.ahead_error:.2f} points"
+        lines.append(f"ahead by {ahead} of   {verdict.runner_up}")
+    return lines
 
 
 def short(candidate: Candidate) -> str:

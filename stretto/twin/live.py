@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -73,14 +73,20 @@ class Case:
         return are_alike(figures_of(self.setting), figures_of(other.setting))
 
 
-def judge_setting(deployment: Deployment, setting: Setting, rates: tuple[float, ...]) -> Verdict:
+def judge_setting(
+    deployment: Deployment,
+    setting: Setting,
+    rates: tuple[float, ...],
+    *,
+    progress: Callable[[float], None] | None = None,
+) -> Verdict:
     """At these rates; arrivals have the setting's shape, where anything came."""
     measured = sum(setting.source().expected_rates(deployment, 1.0))
     if measured <= 0:
         names = (application.name for application in deployment.applications)
         arrivals = {name: ArrivalStretch(rate) for name, rate in zip(names, rates, strict=True)}
         setting, measured = replace(setting, arrivals=arrivals), sum(rates)
-    return judge(deployment, setting, rates, factor=sum(rates) / measured)
+    return judge(deployment, setting, rates, factor=sum(rates) / measured, progress=progress)
 
 
 def are_alike(figures: Mapping[str, float], others: Mapping[str, float]) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -13,18 +12,22 @@ from stretto.core.errors import StrettoError
 from stretto.core.plan import Delays
 from stretto.core.verdict import Verdict
 from stretto.planners.judged import RUNG, RUNG_OF_SEVERAL
+from stretto.planners.parts.choose import choose_variants
 from stretto.sim.bounds import fluid_goodput
 from stretto.twin.library import Judgement, Library, Scope
 from stretto.twin.live import figures_of, judge_setting
 from stretto.twin.setting import Setting
 from stretto.twin.stretch import WINDOWS_NS, ArrivalStretch
 
-LOW, HIGH = 0.2, 1.1  # of capacity: below, the most accurate variants answer everything; above, nothing helps much
-MOST_LOADS = 200
+EASY = 0.5  # of what the most accurate variants can answer: below, all plans are the same
+HIGH = 1.1  # of capacity: above, nothing helps much
+MOST_RATE = 20_000.0  # queries/s for each worker: more are never handed to one, however quick its fastest variant is
+MOST_LOADS = 20
 START_LOADS = 8
 
 Rates = tuple[float, ...]
 Progress = Callable[[float], None]
+Judge = Callable[[Callable[[], Verdict]], Verdict | None]  # does the work, elsewhere perhaps; None: no time is left
 Map = Callable[[Callable[[Rates], Verdict], Iterable[Rates]], Iterator[Verdict]]
 
 
@@ -60,21 +63,25 @@ def shares_of(deployment: Deployment, setting: Setting) -> Rates:
 
 
 def loads_between(
-    deployment: Deployment, shares: Rates, low: float | None = None, high: float | None = None
+    deployment: Deployment, shares: Rates, low: float | None = None, high: float | None = None, most: int = MOST_LOADS
 ) -> tuple[Rates, ...]:
-    """Rates in the middle of every rung that the planner tells apart, from 20% to 110% of capacity or as told, in
-    queries/s of all applications together.
+    """Rates in the middle of rungs that the planner tells apart: of all of them, or of so many evenly among them.
+
+    They go from where the most accurate variants have time to spare to a little beyond capacity, or as told (in
+    queries/s of all applications together).
     """
     capacity = fluid_goodput(deployment, shares)
     if capacity <= 0:
         raise StrettoError("no variant answers within the SLO on these workers; add a faster one, or raise the SLO")
+    if low is None:
+        low = EASY * fluid_goodput(deployment, shares, variants=choose_variants(deployment))
+    if high is None:
+        high = min(HIGH * capacity, MOST_RATE * len(deployment.workers))
     step = RUNG_OF_SEVERAL if len(shares) > 1 else RUNG
-    first = math.ceil(math.log(max(LOW * capacity if low is None else low, 1.0), step) - 1e-9)
-    last = math.floor(math.log(max(HIGH * capacity if high is None else high, 1.0), step) + 1e-9)
-    totals = [step**rung for rung in range(first, max(first, last) + 1)]
-    if len(totals) > MOST_LOADS:
-        raise StrettoError(f"so many loads ({len(totals)}) are more than {MOST_LOADS}; name a narrower range")
-    return tuple(tuple(total * share for share in shares) for total in totals)
+    last = math.floor(math.log(max(high, 1.0), step) + 1e-9)
+    first = min(last, math.ceil(math.log(max(low, 1.0), step) - 1e-9))
+    rungs = range(first, last + 1, math.ceil((last + 1 - first) / most))
+    return tuple(tuple(step**rung * share for share in shares) for rung in rungs)
 
 
 def tuned(
@@ -105,27 +112,18 @@ def library_of_verdicts(
     return Library(Scope.of(deployment), tuple(Judgement(verdict, figures) for verdict in timeless), conditions)
 
 
-def start_library(
-    deployment: Deployment, delays: Delays, cpu_s: float, progress: Progress | None = None
-) -> Library | None:
-    """As profiled, over a few loads, the middle ones first, as long as the time allows; None where no load can be
-    answered at all.
-    """
+def start_library(deployment: Deployment, delays: Delays, judge: Judge, progress: Progress | None = None) -> Library:
+    """As profiled, over a few loads, the middle ones first, until `judge` has no time for more."""
     setting = as_profiled(deployment, delays)
-    try:
-        loads = loads_between(deployment, shares_of(deployment, setting))
-    except StrettoError:
-        return None
-    few = loads[:: math.ceil(len(loads) / START_LOADS)]
+    loads = loads_between(deployment, shares_of(deployment, setting), most=START_LOADS)
     verdicts: list[Verdict] = []
-    began_s = time.process_time()
-    for number in halving(len(few)):
-        verdicts.append(judge_setting(deployment, setting, few[number]))
-        spent_s = time.process_time() - began_s
-        if progress is not None:
-            progress(min(1.0, max(len(verdicts) / len(few), spent_s / cpu_s)))
-        if spent_s * (1 + 1 / len(verdicts)) > cpu_s:  # one more would take too long
+    for number in halving(len(loads)):
+        verdict = judge(partial(judge_setting, deployment, setting, loads[number]))
+        if verdict is None:
             break
+        verdicts.append(verdict)
+        if progress is not None:
+            progress(len(verdicts) / len(loads))
     return library_of_verdicts(deployment, None, verdicts, "as profiled, Poisson arrivals")
 
 

@@ -97,6 +97,19 @@ def test_the_start_candidate_serves_until_there_is_a_verdict() -> None:
     assert verdict is not None and verdict.candidate.planner in {candidate.planner for candidate in CANDIDATES}
 
 
+def test_a_verdict_that_was_known_serves_from_the_start_and_is_judged_all_the_same() -> None:
+    deployment = small_deployment(3)
+    known = [judge(deployment, Steady((load,)), (load,), candidates=CANDIDATES[2:]) for load in (30.0, 100.0)]
+    port = OnTheSpot(is_busy=True, before=known)
+    planner = Judged(judge=port)
+    assert at_load(planner, deployment, 0.0).planner == "jellyfish+" and planner.in_force() == known[0]
+    assert at_load(planner, deployment, 100.0).planner == "jellyfish+" and planner.in_force() == known[1]
+    assert port.asked == [(100.0,)], "it is no answer under what is measured here"
+    port.is_busy, port.candidates = False, CANDIDATES[:1]
+    assert at_load(planner, deployment, 100.0).planner == "priced"
+    assert planner.in_force() not in known
+
+
 def test_nothing_is_asked_while_nothing_comes() -> None:
     port = OnTheSpot()
     planner = Judged(judge=port)

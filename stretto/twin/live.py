@@ -106,11 +106,12 @@ def _figures(setting: Setting) -> Iterator[tuple[str, float]]:
         if len(stretch.requests):
             yield f"rows of {name}", stretch.mean_rows()
             for window, value in zip(("short", "middle", "long"), stretch.dispersion, strict=False):
-                yield f"{window} dispersion of {name}", max(value, 1.0)
-    for where, residuals in setting.residuals.items():
+                if math.isfinite(value):  # a short stretch does not tell of long windows
+                    yield f"{window} dispersion of {name}", max(value, 1.0)
+    for (label, kind), residuals in setting.residuals.items():
         runs = np.concatenate(list(residuals.by_bucket.values()))
         if len(runs) >= ENOUGH_RUNS:
-            yield f"median of {where}", float(np.median(runs))
-            yield f"p95 of {where}", float(np.quantile(runs, 0.95))
+            yield f"median of {label} on {kind}", float(np.median(runs))
+            yield f"p95 of {label} on {kind}", float(np.quantile(runs, 0.95))
     for field in ("control_ns", "data_ns", "timer_ns"):
         yield field, max(getattr(setting.delays, field), LEAST_DELAY_NS)

@@ -65,6 +65,8 @@ class VerdictMemory:
             if self._given is not None:
                 judgements += _holding(self._given, deployment, logging.WARNING)
             self._unproved = {rungs_of(judgement.verdict.rates): judgement for judgement in judgements}
+            if self._unproved:
+                log.info("plans for %d loads were judged before", len(self._unproved))
             return [judgement.verdict for judgement in self._unproved.values()]
 
     def standing(self, deployment: Deployment, rates: tuple[float, ...], case: Case) -> Verdict | None:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from stretto.cli.main import app
+from stretto.cli.started import Started, started_server
+from stretto.client import Client
+from stretto.core.compile_cache import user_folder
 from stretto.core.profile import Quantile
 from stretto.repository.read import read_repository
 from stretto.twin.library_file import load_library
@@ -18,6 +23,8 @@ from stretto.twin.setting import Setting
 from stretto.twin.setting_file import save_setting
 from tests.repository.build import KIND, Built, build
 from tests.twin.made import stretch
+
+LIMIT_S = 240.0  # the judge has the lowest priority of all
 
 
 @pytest.fixture
@@ -100,3 +107,39 @@ def test_a_server_refuses_a_file_that_is_none_and_a_planner_that_follows_none(bu
     assert result.exit_code == 2 and "plans.json: not a file of judged plans, or damaged" in result.stderr
     result = run("serve", built.root, "--planner", "shared_queue", "--plans", plans)
     assert result.exit_code == 2 and "follows no judged plans; leave the file out, or take judged" in result.stderr
+
+
+def serve_until(server: Started, words: str) -> None:
+    """Calls it, with pauses that leave time for the judge, until its log says so."""
+    end = time.monotonic() + LIMIT_S
+    with Client(server.url) as client:
+        while not any(words in line for line in list(server.lines)):
+            assert time.monotonic() < end and server.process.poll() is None, server.lines
+            client.infer("mnist", np.zeros((1, 1, 28, 28), np.float32), deadline_ms=30_000)
+            time.sleep(0.02)
+
+
+def test_a_server_started_again_finds_what_the_first_learned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache, events = tmp_path / "cache", tmp_path / "events.jsonl"
+    cache.mkdir()
+    if user_folder().is_dir():
+        (cache / "compiled").symlink_to(user_folder())
+    monkeypatch.setenv("STRETTO_CACHE_DIR", str(cache))
+    options = ("zoo:mnist", "--variant", "mlp", "--workers", "1", "--planner", "judged")
+    with started_server(options) as server:
+        serve_until(server, "judged for ")
+    assert not any("were judged before" in line for line in server.lines)
+    (learned,) = (cache / "judged").iterdir()
+    judgements = load_library(learned).judgements
+    assert judgements and all(judgement.figures for judgement in judgements)
+    with started_server((*options, "--record", str(events))) as server:
+        serve_until(server, f"plans for {len(judgements)} loads were judged before")
+    made = next(line for line in events.read_text().splitlines() if line.startswith('["made"'))
+    assert made.count('"type":"Verdict"') == len(judgements), "they are in the log from the first plan on"
+    replayed = run("replay", events, "--json")
+    assert replayed.exit_code == 0 and json.loads(replayed.stdout)["differences"] == 0
+    plans = tmp_path / "plans.json"
+    plans.write_text(learned.read_text().replace('"slo_ms": 25.0', '"slo_ms": 24.0'))
+    with started_server((*options, "--fresh", "--plans", str(plans))) as server:
+        serve_until(server, "plans.json: these plans were judged for an SLO of 24 ms of mnist, not 25 ms; judge anew")
+    assert not any("were judged before" in line for line in server.lines)

@@ -81,6 +81,13 @@ def test_it_stands_only_under_conditions_like_those_it_was_judged_under() -> Non
     assert memory.standing(deployment, (101.0,), case(deployment)) is None, "once: then it is as good as any other"
 
 
+def test_a_figure_that_a_short_stretch_does_not_tell_is_left_out() -> None:
+    brief = Case(small_deployment(3), Setting({"app": stretch("poisson", seconds=1.5)}))
+    figures = figures_of(brief.setting)
+    assert "short dispersion of app" in figures and "long dispersion of app" not in figures
+    assert brief.is_like(brief), "it was unlike itself, and judged again at every look"
+
+
 def test_what_was_judged_under_nothing_measured_never_stands() -> None:
     deployment = small_deployment(3)
     memory = VerdictMemory(library(100.0))

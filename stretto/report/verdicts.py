@@ -91,6 +91,10 @@ def verdicts_figure(deployment: Deployment, verdicts: Sequence[Verdict], title: 
             values = [100 * getattr(verdict.promise, name) for verdict in verdicts]
             errors = [200 * getattr(verdict.promise, f"{name}_error") for verdict in verdicts]
             axes.errorbar(loads, values, yerr=errors, color=colour, marker="o", markersize=4, label="promised")
+            axes.set_xscale("log")
+            axes.set_xticks(loads[:: max(1, len(loads) // 6)])
+            axes.xaxis.set_major_formatter("{x:,.0f}")
+            axes.xaxis.set_minor_formatter("")
             axes.set(xlabel="queries/s", ylabel="% of queries")
         _mark_changes(correct, verdicts, loads)
         correct.set_title("answered right and on time")

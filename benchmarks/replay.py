@@ -38,8 +38,10 @@ def disturb(server: Started, repository: Path, stop: threading.Event) -> None:
 
 
 def worker_processes(pid: int) -> list[int]:
-    """The worker processes of a server."""
-    found = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True, check=False)
+    """The worker processes of a server; what it has computed aside, in another child, is none of them."""
+    found = subprocess.run(
+        ["pgrep", "-P", str(pid), "-f", "worker_process"], capture_output=True, text=True, check=False
+    )
     return [int(line) for line in found.stdout.split()]
 
 

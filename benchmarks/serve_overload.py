@@ -1,6 +1,6 @@
 """Overload: three times what the server can carry, for a minute. Goodput stays, memory is flat, refusals come at once.
 
-One variant alone (resnet_s, about a millisecond an image). Peak goodput, in images a second, is the best over loads
+One variant alone (resnet_l, some milliseconds an image). Peak goodput, in images a second, is the best over loads
 that rise until the server is saturated; then three times that load for 60 s.
 """
 
@@ -17,7 +17,7 @@ from stretto.cli.started import Started, started_server
 from stretto.client.load import LoadOutcome, LoadResult, LoadSpec, run_load
 
 APPLICATION = "fashion"
-VARIANT = "resnet_s"
+VARIANT = "resnet_l"
 ROWS = (
     4  # images of a request, so that the worker and not the sockets is the limit; they are answered or refused as one
 )
@@ -90,7 +90,7 @@ def main() -> None:
     bench = Benchmark("serve_overload")
     served = [f"zoo:{APPLICATION}", "--variant", VARIANT, "--workers", "1", "--log-level", "error"]
     with started_server(served) as server:
-        drive(server, 400.0, 2.0, 7)
+        drive(server, FIRST_PROBE, 2.0, 7)
         goodput = probed(bench, server)
         peak = max(goodput.values())
         capacity = max(goodput, key=lambda rate: goodput[rate])

@@ -47,3 +47,4 @@ class Verdict:
     tried: int = 0
     cpu_s: float = 0.0
     plan_cpu_s: float = 0.0  # of that, for making plans
+    stressed: float = 0.0  # share answered right and on time, less the price of lateness: the mean under stress

@@ -102,7 +102,8 @@ def lay_out_deployment(memory: Memory, deployment: Deployment, correction: float
     memory.put("batches", np.zeros(len(workers) * IN_FLIGHT, dtype=DTYPES["batches"]))
     memory.put("resident", np.zeros(len(workers) * len(variants), dtype=DTYPES["resident"]))
     words = (len(workers) + 63) // 64
-    memory.put("idle", np.zeros(words, dtype=np.uint64))
+    all_idle = (1 << len(workers)) - 1
+    memory.put("idle", np.frombuffer(all_idle.to_bytes(8 * words, "little"), dtype="<u8").astype(np.uint64))
     memory.put("outcomes", np.zeros(len(deployment.applications) * OUTCOMES, dtype=np.int64))
     memory.put("submitted", np.zeros(len(deployment.applications), dtype=np.int64))
     state = memory.state
@@ -113,9 +114,9 @@ def lay_out_deployment(memory: Memory, deployment: Deployment, correction: float
     state["correction_quantile"] = QUANTILE_SHARE[deployment.quantile]
     state["wake_ns"] = NEVER
     state["free_slot"] = -1
-    for worker in range(len(workers)):
-        memory["idle"][worker >> 6] |= np.uint64(1) << np.uint64(worker & 63)
-        fill_worker_memory(memory, deployment, worker)
+    loaded = memory["resident"]["loaded"].reshape(len(workers), len(variants))  # no plan wants anything else yet
+    for worker, residents in enumerate(first_residents(deployment)):
+        loaded[worker, list(residents)] = 1
 
 
 def fill_worker_memory(memory: Memory, deployment: Deployment, worker: int) -> None:

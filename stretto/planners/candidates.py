@@ -5,6 +5,7 @@ Each planner says in the registry whether it is worth trying, and which values o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
@@ -70,12 +71,19 @@ def _alone(deployment: Deployment) -> Iterator[tuple[tuple[str, str], ...]]:
 
 
 def neighbours(candidate: Candidate) -> tuple[Candidate, ...]:
-    """The same planner with one of its options halfway to the next value that is tried."""
-    tries = {option.name: option.tries for option in planner_entry(candidate.planner).options if option.tries}
+    """The same planner with one of its options halfway to the next value that is tried, or as far beyond the last."""
+    tried = {option.name: option for option in planner_entry(candidate.planner).options if option.tries}
     near = []
     for name, value in candidate.options:
-        others = sorted(tries.get(name, ()))
-        below = max((other for other in others if other < value), default=None)
-        above = min((other for other in others if other > value), default=None)
-        near += [candidate.with_option(name, (value + other) / 2) for other in (below, above) if other is not None]
+        if name not in tried:
+            continue
+        option = tried[name]
+        below = [other for other in option.tries if other < value]
+        above = [other for other in option.tries if other > value]
+        steps = [(max(below) - value) / 2] if below else [(value - min(above)) / 2] if above else []
+        steps += [(min(above) - value) / 2] if above else [(value - max(below)) / 2] if below else []
+        if option.kind == "integer":
+            steps = [math.copysign(max(1, round(abs(step))), step) for step in steps]
+        values = [type(value)(value + step) for step in steps]
+        near += [candidate.with_option(name, other) for other in values if option.low <= other <= option.high]
     return tuple(near)

@@ -78,6 +78,7 @@ def verdict_as_dict(deployment: Deployment, verdict: Verdict) -> dict[str, Any]:
         "ahead": verdict.ahead,
         "ahead_error": verdict.ahead_error,
         "tried": verdict.tried,
+        "stressed": verdict.stressed,
     }
 
 

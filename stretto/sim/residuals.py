@@ -75,9 +75,18 @@ class Measured:
 
     residuals: Mapping[tuple[str, str], Residuals]
     handoffs_ns: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    _last: list[tuple[Deployment, NDArray[np.int64], Floats]] = field(default_factory=list, init=False, repr=False)
 
     def laid_out(self, deployment: Deployment) -> tuple[NDArray[np.int64], Floats]:
-        """(laws, ratios) for the compiled loop: laws[row, bucket] = (first, count) into the ratios; count 0: none."""
+        """(laws, ratios) for the compiled loop: laws[row, bucket] = (first, count) into the ratios; count 0: none.
+
+        Many trials ask for the same deployment one after the other, so the last answer is kept.
+        """
+        if not self._last or self._last[0][0] is not deployment:
+            self._last[:] = [(deployment, *self._laid_out(deployment))]
+        return self._last[0][1:]
+
+    def _laid_out(self, deployment: Deployment) -> tuple[NDArray[np.int64], Floats]:
         by_kind: dict[str, list[Floats]] = {}
         for (_, kind), measured in self.residuals.items():
             by_kind.setdefault(kind, []).append(measured.pooled)

@@ -2,17 +2,21 @@
 
 Successive halving: all candidates on a short stretch, the better ones on a longer one, the best few on several. The
 winner is refined: its neighbours among the options are tried too. What is promised comes from the last round, whose
-seeds no earlier round has used.
+seeds no earlier round has used. Of those that are as good as the best there, the one that stands stress best is taken:
+less and more load, surges, a worker that is lost; who breaks under it is not taken at all.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from stretto.core.conditions import Conditions
 from stretto.core.deployment import Deployment
@@ -24,16 +28,21 @@ from stretto.planning.session import Session
 from stretto.sim.arrivals import Source
 from stretto.sim.bounds import fluid_accuracy
 from stretto.sim.service import Service
-from stretto.sim.simulator import MAX_SECONDS, simulate
+from stretto.sim.simulator import MAX_SECONDS, Fault, FaultKind, simulate
+from stretto.twin.surges import Surges
 
 LATE_PRICE = 0.2  # of accuracy, for each share of queries that is not answered on time beyond what may be
 MOST_LATE = 0.005
 LEAST_SLOS = 25  # that a trial spans
 WARM_SLOS = 3
-FIRST_QUERIES, SECOND_QUERIES, LAST_QUERIES = 4_000, 16_000, 24_000
+FIRST_QUERIES, SECOND_QUERIES, LAST_QUERIES, STRESS_QUERIES = 4_000, 10_000, 16_000, 6_000
 SECOND, LAST = 12, 4  # candidates in those rounds
 SATISFIED = 0.003  # of accuracy, below the bound
-LAST_SEEDS = 6
+LAST_SEEDS = 5
+STRESS_LOADS = (0.8, 1.3)
+SURGE, SURGE_SHARE, SURGE_SLOS = 1.8, 0.25, 20.0  # times the load, for which part of the time, how often
+AS_GOOD = 0.0005  # of accuracy: candidates this near to the best are told apart by stress
+BROKEN = 0.1  # of accuracy below the best under the same stress
 HIGHER = 1.12  # a plan serves until the load has risen by so much, and must not break there
 HIGHER_WEIGHT = 0.25
 
@@ -58,6 +67,20 @@ class _Score:
     late: float
 
 
+@dataclass(frozen=True, eq=False)
+class _Drawn:
+    """Arrivals that were drawn already, for one length and seed."""
+
+    arrays: tuple[NDArray[np.void], ...]
+    rates: tuple[float, ...]
+
+    def chunks(self, deployment: Deployment, seconds: float, seed: int) -> Iterator[NDArray[np.void]]:
+        return iter(self.arrays)
+
+    def expected_rates(self, deployment: Deployment, seconds: float) -> tuple[float, ...]:
+        return self.rates
+
+
 class _Court:
     """One case: a deployment at one load."""
 
@@ -65,6 +88,8 @@ class _Court:
         self.deployment, self.setting, self.factor, self.rates = deployment, setting, factor, rates
         self.longest_s = max(application.slo_ns for application in deployment.applications) / 1e9
         self._plans: dict[Candidate, Plan | None] = {}
+        self._service = setting.service()
+        self._arrivals: dict[tuple[float, float, int, bool], _Drawn] = {}  # the same for all candidates of a round
         self.plan_cpu_s = 0.0
         self.is_rough = True
         self.tried = 0
@@ -88,25 +113,54 @@ class _Court:
         self.is_rough = False
         self._plans.clear()
 
-    def score(self, candidate: Candidate, queries: int, seed: int, factor: float = 1.0) -> _Score:
+    def score(
+        self,
+        candidate: Candidate,
+        queries: int,
+        seed: int,
+        factor: float = 1.0,
+        *,
+        surges: bool = False,
+        worker_lost: bool = False,
+    ) -> _Score:
         plan = self.plan(candidate)
         if plan is None:
             return _Score(-math.inf, 0.0, 1.0)
         rate = max(sum(self.rates), 1e-9)
         seconds = min(max(queries / rate, LEAST_SLOS * self.longest_s), 0.9 * MAX_SECONDS)
+        warmup_s = min(WARM_SLOS * self.longest_s, 0.2 * seconds)
         summary = simulate(
             self.deployment,
             lambda view: plan,
-            self.setting.source(self.factor * factor),
+            self._source(seconds, factor, seed, surges),
             seconds=seconds,
-            warmup_s=min(WARM_SLOS * self.longest_s, 0.2 * seconds),
+            warmup_s=warmup_s,
             seed=seed,
-            service=self.setting.service(),
+            service=self._service,
             expected_rates=self.rates,
+            faults=[Fault(warmup_s, len(self.deployment.workers) - 1, FaultKind.LEFT)] if worker_lost else (),
         ).summary
         late = 1.0 - summary.on_time_rate
         value = summary.correct_on_time - LATE_PRICE * max(0.0, late - MOST_LATE)
         return _Score(value, summary.correct_on_time, late)
+
+    def _source(self, seconds: float, factor: float, seed: int, surges: bool) -> Source:
+        key = (seconds, factor, seed, surges)
+        if key not in self._arrivals:
+            source = self.setting.source(self.factor * factor)
+            if surges:
+                source = Surges(source, SURGE, SURGE_SHARE, SURGE_SLOS * self.longest_s)
+            rates = source.expected_rates(self.deployment, seconds)
+            self._arrivals[key] = _Drawn(tuple(source.chunks(self.deployment, seconds, seed)), rates)
+        return self._arrivals[key]
+
+    def stressed(self, candidate: Candidate, seed: int) -> float:
+        """The mean over all kinds of stress."""
+        values = [self.score(candidate, STRESS_QUERIES, seed, factor).value for factor in STRESS_LOADS]
+        values.append(self.score(candidate, STRESS_QUERIES, seed, surges=True).value)
+        if len(self.deployment.workers) > 1:
+            values.append(self.score(candidate, STRESS_QUERIES, seed, worker_lost=True).value)
+        return fmean(values)
 
     def may_gain(self, candidate: Candidate) -> bool:
         """Whether the best that is known leaves anything to be had below the fluid bound."""
@@ -143,15 +197,16 @@ def judge(
     case = _Court(deployment, setting, factor, rates)
     tell = progress or (lambda share: None)
     entered = candidates_for(deployment) if candidates is None else tuple(candidates)
-    better = case.ranked(entered, FIRST_QUERIES, seed)[:SECOND]
+    better = _best(case.ranked(entered, FIRST_QUERIES, seed), SECOND)
     tell(0.4)
-    best = case.ranked(better, SECOND_QUERIES, seed + 1)[:LAST]
+    best = _best(case.ranked(better, SECOND_QUERIES, seed + 1), LAST)
     tell(0.6)
     close = [near for candidate in best[:2] for near in neighbours(candidate)]
+    best = _best(case.ranked([*best, *close], SECOND_QUERIES, seed + 2), LAST)
+    tell(0.7)
     case.whole()
     if candidates is None and (not best or case.may_gain(best[0])):
-        close += candidates_for(deployment, dear=True)
-    best = case.ranked([*best, *close], SECOND_QUERIES, seed + 2)[:LAST]
+        best = case.ranked([*best, *candidates_for(deployment, dear=True)], SECOND_QUERIES, seed + 2)[:LAST]
     if not best:
         raise StrettoError("no candidate can plan for these applications at this load")
     tell(0.8)
@@ -159,8 +214,11 @@ def judge(
         candidate: [case.score(candidate, LAST_QUERIES, seed + 3 + number) for number in range(LAST_SEEDS)]
         for candidate in best
     }
-    final = sorted(best, key=lambda candidate: -fmean(score.value for score in scores[candidate]))
-    winner, runner_up = final[0], final[min(1, len(final) - 1)]
+    values = {candidate: fmean(score.value for score in scores[candidate]) for candidate in best}
+    stressed = {candidate: case.stressed(candidate, seed + 3 + LAST_SEEDS) for candidate in best}
+    winner = steadiest(values, stressed)
+    others = [candidate for candidate in best if candidate != winner]
+    runner_up = max(others, key=lambda candidate: values[candidate], default=winner)
     ahead = [a.value - b.value for a, b in zip(scores[winner], scores[runner_up], strict=True)]
     correct, late = ([getattr(score, name) for score in scores[winner]] for name in ("correct", "late"))
     root = math.sqrt(LAST_SEEDS)
@@ -175,4 +233,20 @@ def judge(
         case.tried + len(case._plans),
         time.process_time() - began,
         case.plan_cpu_s,
+        stressed[winner],
     )
+
+
+def _best(ranked: Sequence[Candidate], count: int) -> list[Candidate]:
+    """The first ones, and the best of each planner that was tried in a rougher form than it would serve in."""
+    first_of = {candidate.planner: candidate for candidate in reversed(ranked)}
+    rough_ones = [each for each in first_of.values() if rough(each) != each and each not in ranked[:count]]
+    return [*ranked[:count], *rough_ones]
+
+
+def steadiest(values: Mapping[Candidate, float], stressed: Mapping[Candidate, float]) -> Candidate:
+    """Of those that are as good as the best one that does not break under stress, the one that stands it best."""
+    most = max(stressed.values())
+    sound = [candidate for candidate in values if stressed[candidate] >= most - BROKEN]
+    best = max(values[candidate] for candidate in sound)
+    return max((each for each in sound if values[each] >= best - AS_GOOD), key=lambda each: stressed[each])

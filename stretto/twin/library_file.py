@@ -124,6 +124,7 @@ def _judgement_as_plain(judgement: Judgement, names: list[str]) -> Table:
         "ahead": _rounded(verdict.ahead),
         "ahead_error": _rounded(verdict.ahead_error),
         "tried": verdict.tried,
+        "stressed": _rounded(verdict.stressed),
         "figures": {name: _rounded(value) for name, value in judgement.figures.items()},
     }
 
@@ -174,6 +175,7 @@ def _judgement(stated: Table, scope: Scope) -> Judgement:
         _number(stated["ahead"], -10, 10),
         _number(stated["ahead_error"], 0, 10),
         _whole(stated["tried"], 0, 10**6),
+        stressed=_number(stated.get("stressed", 0.0), -10, 10),  # judged without, in earlier files
     )
     figures = {_text(name): _number(value, 1e-12, LARGEST) for name, value in _table(stated["figures"]).items()}
     return Judgement(verdict, figures)

@@ -12,6 +12,7 @@ from stretto.core.deployment import Deployment
 from stretto.core.plan import Delays
 from stretto.core.telemetry import Telemetry
 from stretto.core.verdict import Verdict
+from stretto.twin.as_measured import as_measured
 from stretto.twin.judge import judge
 from stretto.twin.measure import setting_from_telemetry
 from stretto.twin.recent import Recent, profiled_latency_ns
@@ -86,7 +87,8 @@ def judge_setting(
         names = (application.name for application in deployment.applications)
         arrivals = {name: ArrivalStretch(rate) for name, rate in zip(names, rates, strict=True)}
         setting, measured = replace(setting, arrivals=arrivals), sum(rates)
-    return judge(deployment, setting, rates, factor=sum(rates) / measured, progress=progress)
+    served, conditions = as_measured(deployment, setting)
+    return judge(served, conditions, rates, factor=sum(rates) / measured, progress=progress)
 
 
 def are_alike(figures: Mapping[str, float], others: Mapping[str, float]) -> bool:

@@ -127,7 +127,7 @@ def test_a_server_started_again_finds_what_the_first_learned(tmp_path: Path, mon
     monkeypatch.setenv("STRETTO_CACHE_DIR", str(cache))
     options = ("zoo:mnist", "--variant", "mlp", "--workers", "1", "--planner", "judged")
     with started_server(options) as server:
-        serve_until(server, "judged for ")
+        serve_until(server, "stretto.live: judged for ")
     assert not any("were judged before" in line for line in server.lines)
     (learned,) = (cache / "judged").iterdir()
     judgements = load_library(learned).judgements

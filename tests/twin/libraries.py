@@ -14,7 +14,7 @@ ALONE = Candidate("symphony_batch_aware", variants=(("app", "fast"),))
 
 
 def verdict(*rates: float, candidate: Candidate = PRICED, runner_up: Candidate = ALONE) -> Verdict:
-    return Verdict(rates, candidate, Promise(0.75, 0.001, 0.002, 0.0001), runner_up, 0.01, 0.002, 40)
+    return Verdict(rates, candidate, Promise(0.75, 0.001, 0.002, 0.0001), runner_up, 0.01, 0.002, 40, stressed=0.7)
 
 
 def library(

@@ -21,7 +21,17 @@ from stretto.planning.session import Session
 from stretto.sim.arrivals import Source
 from stretto.sim.results import Summary
 from stretto.sim.simulator import simulate
-from stretto.twin.judge import LATE_PRICE, MOST_LATE, judge
+from stretto.twin.judge import (
+    AS_GOOD,
+    BROKEN,
+    HIGHER,
+    LAST_SEEDS,
+    LATE_PRICE,
+    MOST_LATE,
+    STRESS_LOADS,
+    judge,
+    steadiest,
+)
 from tests.planners.parts.tasks import small_deployment
 from tests.sim.handmade import always
 from tests.twin.settings import Steady, two_kinds
@@ -80,7 +90,7 @@ def test_nobody_does_better_on_other_seeds() -> None:
     deployment, setting = small_deployment(3), Steady((250.0,))
     verdict = judge(deployment, setting, setting.rates)
     assert verdict.rates == setting.rates and verdict.tried >= len(candidates_for(deployment))
-    assert verdict.ahead >= 0 and verdict.cpu_s > verdict.plan_cpu_s > 0
+    assert verdict.ahead >= -AS_GOOD and verdict.cpu_s > verdict.plan_cpu_s > 0
     assert_best(verdict, candidates_for(deployment)[::4], deployment, setting)
 
 
@@ -132,17 +142,13 @@ class Noted(Steady):
 def test_all_are_tried_on_the_same_arrivals() -> None:
     setting = Noted((150.0,))
     verdict = judge(small_deployment(2), setting, setting.rates, candidates=FEW, seed=40)
-    assert len(setting.sources) == 2 and min(setting.sources) == 1.0, "the load, and a little more"
+    assert set(setting.sources) == {1.0, HIGHER, *STRESS_LOADS}, "the load, a little more, and stress"
     for source in setting.sources.values():
-        by_run: dict[tuple[int, float], set[int]] = {}
-        for seed, seconds, arrivals in source.given:
-            by_run.setdefault((seed, seconds), set()).add(arrivals)
-        assert all(len(arrivals) == 1 for arrivals in by_run.values())
-    at_load = [seed for seed, _, _ in setting.sources[1.0].given]
-    last = max(at_load)
-    earlier = {seed for seed, _, _ in setting.sources[max(setting.sources)].given}
-    promised = {seed for seed in at_load if seed not in earlier}
-    assert len(promised) == 6 and last in promised, "what is promised comes from seeds that nobody was chosen by"
+        runs = [(seed, seconds) for seed, seconds, _ in source.given]
+        assert len(runs) - len(set(runs)) <= 1, "drawn once for all; stress once more, in surges"
+    chosen_by = {seed for factor in (HIGHER, *STRESS_LOADS) for seed, _, _ in setting.sources[factor].given}
+    promised = {seed for seed, _, _ in setting.sources[1.0].given} - chosen_by
+    assert len(promised) == LAST_SEEDS, "what is promised comes from seeds that nobody was chosen by"
     again = judge(small_deployment(2), Steady((150.0,)), setting.rates, candidates=FEW, seed=40)
     assert (again.candidate, again.promise, again.runner_up) == (verdict.candidate, verdict.promise, verdict.runner_up)
 
@@ -175,3 +181,12 @@ def test_progress_is_told() -> None:
     told: list[float] = []
     judge(deployment, setting, setting.rates, candidates=FEW[3:], progress=told.append)
     assert told == sorted(told) and told[-1] == 1.0
+
+
+def test_stress_tells_equals_apart_and_refuses_who_breaks() -> None:
+    best, steady, brittle = FEW[:3]
+    values = {brittle: 0.9, best: 0.8, steady: 0.8 - AS_GOOD / 2}
+    assert steadiest(values, {brittle: 0.5, best: 0.65, steady: 0.66}) == steady, "as good, and stands more"
+    assert steadiest(values, {brittle: 0.5, best: 0.67, steady: 0.66}) == best
+    assert steadiest(values, {brittle: 0.66 - BROKEN / 2, best: 0.66, steady: 0.6}) == brittle, "it bends only"
+    assert steadiest({**values, steady: 0.8 - 2 * AS_GOOD}, {brittle: 0.1, best: 0.6, steady: 0.66}) == best

@@ -71,6 +71,7 @@ DAMAGES: list[Change] = [
     lambda data: first(data)["figures"].update(rows=0.0),
     lambda data: first(data).update(tried=1.5),
     lambda data: first(data).update(ahead=1e300),
+    lambda data: first(data).update(stressed=-1e9),
     lambda data: first(data)["candidate"]["options"].update(margin=0.95),
     lambda data: first(data)["candidate"]["options"].update(margin="a"),
     lambda data: first(data)["candidate"].update(variants={"app": "none"}),

@@ -135,12 +135,13 @@ async def _begun(options: ServeOptions, progress: Callable[[str, float], None], 
 
     progress("planning", COMPILED)
     journal = stack.enter_context(recording(options.record))
-    twin = None
+    twin = memory = None
     if "judge" in planner_entry(asked.planner).ports:
+        from stretto.api.known import verdict_memory
         from stretto.twin.live import LiveTwin
 
-        twin = LiveTwin(time.monotonic_ns())
-    service = Service(asked, repository, executor_factory(asked.executor), journal, simulator_ports(), twin)
+        twin, memory = LiveTwin(time.monotonic_ns()), verdict_memory(asked, repository)
+    service = Service(asked, repository, executor_factory(asked.executor), journal, simulator_ports(), twin, memory)
     try:
         await service.start()
     except BaseException:

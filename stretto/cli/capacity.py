@@ -16,9 +16,9 @@ from stretto.core.errors import StrettoError
 if TYPE_CHECKING:
     from stretto.cli.output import Progress
     from stretto.cli.subject import Choice, Subject
-    from stretto.planners.promise import Promise
     from stretto.report.capacity import Point
-    from stretto.sim.capacity import Capacity, Requirement
+    from stretto.sim.capacity import Capacity, Promised, Requirement
+    from stretto.sim.results import Summary
 
 SEEDS = (1, 2, 3)
 CURVE = 10  # numbers of workers that a plot shows at least
@@ -52,13 +52,15 @@ def capacity(
 ) -> None:
     """Find the fewest workers that answer a load accurately enough and on time.
 
-    The number is the fewest whose policy promises it; a simulation of that number stands beside the promise.
+    The number is the fewest whose judged plan promises it, or with --planner a policy of that planner; a simulation of
+    that number on other arrivals stands beside the promise.
 
     \b
     Examples:
       stretto capacity zoo:fashion --load 20000 --min-accuracy 0.9 --slo-ms 5
       stretto capacity latencies.csv --slo-ms 150 --load 2000 --min-accuracy 0.75 --plot capacity.png
     """
+    from stretto.cli.judged_plan import JudgedPlan, fewest_by_bound, judged_plan
     from stretto.planners.parts.task import task_of
     from stretto.planners.promise import promise_of
     from stretto.sim.capacity import Requirement, least_workers, workers_needed
@@ -77,8 +79,12 @@ def capacity(
     )
     chosen = about.read_subject(app, slo_ms, kind)
     least = least_workers(task_of(chosen.deployment(1), 0), requirement)
+    if choice.is_judged:
+        least = fewest_by_bound(chosen, requirement, least, max_workers)
 
-    def promise(count: int) -> Promise:
+    def promise(count: int) -> Promised:
+        if choice.is_judged:
+            return judged_plan(chosen, choice, count, load)
         return promise_of(choice.make(), chosen.deployment(count), load)
 
     with progress_bar("looking for a number of workers") as progress:
@@ -87,11 +93,12 @@ def capacity(
             if progress is not None:
                 progress(SEARCHED * (1 - 0.85**tried))  # how many will be tried is not known
 
-        found = workers_needed(promise, requirement, least=least, most=max_workers, progress=told)
+        first_step = 1 if choice.is_judged else None  # the bound is near, and judging takes seconds
+        found = workers_needed(promise, requirement, least=least, most=max_workers, step=first_step, progress=told)
         curve = list(found.tried)
-        if plot is not None:
+        if plot is not None and not choice.is_judged:
             curve = _curve(found, promise, least, max_workers)
-        seen = _simulated(chosen, choice, found.workers, load, seconds, progress)
+        seen = _simulated(chosen, choice, found.promise, load, seconds, progress)
     if plot is not None:
         from stretto.report.capacity import capacity_figure
         from stretto.report.plots import save
@@ -114,6 +121,7 @@ def capacity(
                 "expected": {"accuracy": found.promise.accuracy, "violation": found.promise.violation},
                 "simulated": {"accuracy": seen[1], "violation": seen[2], "seconds": seconds, "seeds": list(SEEDS)},
                 "tried": [{"workers": o.workers, "accuracy": o.accuracy, "violation": o.violation} for o in curve],
+                "judged": found.promise.as_dict() if isinstance(found.promise, JudgedPlan) else None,
                 "warnings": list(chosen.warnings),
             }
         )
@@ -122,21 +130,27 @@ def capacity(
 
 
 def _simulated(
-    chosen: Subject, choice: Choice, workers: int, load: float, seconds: float, progress: Progress | None
+    chosen: Subject, choice: Choice, promise: Promised, load: float, seconds: float, progress: Progress | None
 ) -> Point:
     """The answer at a known load, the mean of the seeds."""
+    from stretto.cli.judged_plan import JudgedPlan
     from stretto.sim.simulator import simulate
 
-    deployment, planner = chosen.deployment(workers), choice.make()
+    def run(seed: int) -> Summary:
+        if isinstance(promise, JudgedPlan):
+            return promise.simulated(seconds, seed)
+        deployment = chosen.deployment(promise.workers)
+        return simulate(deployment, choice.make(), choice.source(load), seconds=seconds, seed=seed).summary
+
     runs = []
     for number, seed in enumerate(SEEDS, 1):
-        runs.append(simulate(deployment, planner, choice.source(load), seconds=seconds, seed=seed).summary)
+        runs.append(run(seed))
         if progress is not None:
             progress(SEARCHED + (1 - SEARCHED) * number / len(SEEDS))
-    return workers, fmean(run.accuracy for run in runs), fmean(run.bad_rate for run in runs)
+    return promise.workers, fmean(run.accuracy for run in runs), fmean(run.bad_rate for run in runs)
 
 
-def _curve(found: Capacity, promise: object, least: int, most: int) -> list[Promise]:
+def _curve(found: Capacity[Promised], promise: object, least: int, most: int) -> list[Promised]:
     """What was tried, and more numbers in between, from the least that could do to twice the answer."""
     assert callable(promise)
     known = {one.workers: one for one in found.tried}
@@ -152,11 +166,12 @@ def _print(
     chosen: Subject,
     choice: Choice,
     requirement: Requirement,
-    found: Capacity,
+    found: Capacity[Promised],
     seen: Point,
     seconds: float,
     plot: Path | None,
 ) -> None:
+    from stretto.cli.judged_plan import JudgedPlan
     from stretto.report.tables import figures_table
 
     for warning in chosen.warnings:
@@ -174,6 +189,8 @@ def _print(
     print_tables(figures_table(title, "workers", [*choice.columns, ""], rows))
     asked = f"accuracy ≥ {requirement.min_accuracy:g} and at most {requirement.max_violation:.3%} not on time"
     typer.echo(f"{found.workers} worker{'s' if found.workers != 1 else ''} for {asked}")
+    if isinstance(found.promise, JudgedPlan):
+        typer.echo(f"  served by  {found.promise.verdict.candidate}")
     least, highest = choice.words
     violation = about.at_most(found.promise.violation)
     typer.echo(f"  expected   accuracy {least}{found.promise.accuracy:.4f}, not on time {highest}{violation}")

@@ -24,6 +24,7 @@ from stretto.cli.replay import replay
 from stretto.cli.serve import serve
 from stretto.cli.setting import setting
 from stretto.cli.simulate import simulate
+from stretto.cli.tune import tune
 from stretto.cli.warm import warm
 from stretto.core.errors import StrettoError
 
@@ -89,6 +90,7 @@ for command in (
     planners,
     replay,
     setting,
+    tune,
     warm,
 ):
     app.command()(command)

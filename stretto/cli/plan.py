@@ -1,4 +1,4 @@
-"""`stretto plan`: the policy for a load as a picture, with what it promises; or the policies for a range of loads."""
+"""`stretto plan`: the plan that is best for a load, as a picture with its promise; or policies for a range of loads."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from stretto.core.errors import StrettoError
 if TYPE_CHECKING:
     from stretto.cli.subject import Choice, Subject
     from stretto.core.deployment import Deployment
-    from stretto.planners.promise import Promise
+    from stretto.core.plan import Table
     from stretto.report.policy import Picture
 
 PolicyLoad = Annotated[
@@ -55,9 +55,10 @@ def plan(
     as_json: Json = False,
     plot: Plot = None,
 ) -> None:
-    """Show which variant a policy takes, by queue length and slack, and what it promises.
+    """Show which plan is best for a load, which variant it takes by queue length and slack, and what it promises.
 
-    What ramsis expects bounds what comes: answers are at least so accurate, and at most that share is not on time.
+    Candidates of all planners are judged in simulation, as profiled; --planner shows the policy of one of them. What
+    ramsis expects bounds what comes: answers are at least so accurate, and at most that share is not on time.
 
     \b
     Examples:
@@ -73,6 +74,7 @@ def plan(
         arrivals,
         {"slack_steps": slack_steps, "max_queue": max_queue},
         {"batching": batching, "balancing": balancing, "late": late, "reward": reward, "pruning": pruning},
+        with_policies=loads is not None,
     )
     if (loads is None) == (load is None):
         raise StrettoError("give --load RATE to see one policy, or --loads LOW:HIGH --out FILE.npz to store many")
@@ -82,7 +84,7 @@ def plan(
     if loads is not None and out is not None:
         if plot is not None:
             raise StrettoError("--plot shows one policy; give --load in place of --loads")
-        _store(chosen, choice, workers, _range(loads), out, processes, as_json)
+        _store(chosen, choice, workers, read_range(loads), out, processes, as_json)
     elif load is not None:
         about.check_load(load)
         _show(chosen, choice, workers, load, as_json, plot)
@@ -94,8 +96,11 @@ def _show(chosen: Subject, choice: Choice, workers: int, load: float, as_json: b
 
     deployment = chosen.deployment(workers)
     most = task_of(deployment, 0).capacity()
+    if choice.is_judged:
+        _show_judged(chosen, choice, workers, load, most, as_json, plot)
+        return
     promise = promise_of(choice.make(), deployment, load)
-    picture = _picture(deployment, promise)
+    picture = _picture(deployment, promise.table)
     title = _title(chosen, choice, workers, load)
     note = f"expected accuracy {promise.accuracy:.4f}, not on time {about.at_most(promise.violation)}"
     if plot is not None:
@@ -104,19 +109,55 @@ def _show(chosen: Subject, choice: Choice, workers: int, load: float, as_json: b
 
         save(policy_figure(picture, title, note), plot)
     if as_json:
-        print_json(_as_json(chosen, choice, deployment, promise, most))
+        expected = {"accuracy": promise.accuracy, "violation": promise.violation}
+        print_json(_as_json(chosen, choice, deployment, load, expected, promise.table, most))
         return
-    _print(chosen, choice, deployment, promise, picture, title, most)
+    _print(chosen, deployment, picture, title)
+    least, highest = choice.words
+    typer.echo(f"\nexpected accuracy of answers    {least}{promise.accuracy:.4f}")
+    typer.echo(f"expected to be not on time      {highest}{about.at_most(promise.violation)}")
+    _warn(deployment, load, most)
     if plot is not None:
         typer.echo(f"plot: {plot}")
 
 
-def _picture(deployment: Deployment, promise: Promise) -> Picture:
+def _show_judged(
+    chosen: Subject, choice: Choice, workers: int, load: float, most: float, as_json: bool, plot: Path | None
+) -> None:
+    from stretto.cli.judged_plan import judged_plan
+    from stretto.report.policy import policy_figure
+    from stretto.report.verdicts import verdict_lines
+
+    with progress_bar("judging candidates") as progress:
+        judged = judged_plan(chosen, choice, workers, load, progress)
+    table = judged.table()
+    title = _title(chosen, choice, workers, load)
+    lines = verdict_lines(judged.deployment, judged.verdict)
+    if plot is not None:
+        from stretto.report.plots import save
+
+        if table is None:
+            raise StrettoError(f"{judged.verdict.candidate} was judged best and follows no table; there is no picture")
+        save(policy_figure(_picture(judged.deployment, table), title, lines[0]), plot)
+    if as_json:
+        expected = {"accuracy": judged.accuracy, "violation": judged.violation}
+        print_json(
+            _as_json(chosen, choice, judged.deployment, load, expected, table, most) | {"judged": judged.as_dict()}
+        )
+        return
+    _print(chosen, judged.deployment, None if table is None else _picture(judged.deployment, table), title)
+    typer.echo("\n" + "\n".join(lines))
+    _warn(judged.deployment, load, most)
+    if plot is not None:
+        typer.echo(f"plot: {plot}")
+
+
+def _picture(deployment: Deployment, table: Table) -> Picture:
     from stretto.report.policy import Picture
 
     profiles = [deployment.profile(number) for number in range(len(deployment.variants))]
     return Picture.of(
-        promise.table,
+        table,
         [variant.name for variant in deployment.variants],
         [profile.latency_ns(1, deployment.quantile) for profile in profiles],
         [profile.max_batch for profile in profiles],
@@ -129,15 +170,7 @@ def _title(chosen: Subject, choice: Choice, workers: int, load: float) -> str:
     return f"{chosen.application.name}: {choice.name}, {count}, {load:,.6g} queries/s, SLO {slo_ms:g} ms"
 
 
-def _print(
-    chosen: Subject,
-    choice: Choice,
-    deployment: Deployment,
-    promise: Promise,
-    picture: Picture,
-    title: str,
-    most: float,
-) -> None:
+def _print(chosen: Subject, deployment: Deployment, picture: Picture | None, title: str) -> None:
     import shutil
     import sys
 
@@ -147,6 +180,9 @@ def _print(
 
     for warning in chosen.warnings:
         typer.echo(f"warning: {warning}", err=True)
+    if picture is None:
+        print_tables(Text(title, "bold"))
+        return
     width = min(shutil.get_terminal_size().columns, 160) if sys.stdout.isatty() else WIDTH
     slo_ns = deployment.applications[0].slo_ns
     figures = []
@@ -160,10 +196,10 @@ def _print(
     print_tables(Text(title, "bold"), policy_text(picture, width), legend)
     if (picture.cut()[1:] > 0).any():
         typer.echo("A number after a letter is the batch, where it is smaller than what waits.")
-    least, highest = choice.words
-    typer.echo(f"\nexpected accuracy of answers    {least}{promise.accuracy:.4f}")
-    typer.echo(f"expected to be not on time      {highest}{about.at_most(promise.violation)}")
-    if promise.load > most:
+
+
+def _warn(deployment: Deployment, load: float, most: float) -> None:
+    if load > most:
         typer.echo(
             f"warning: {len(deployment.workers)} workers answer at most {most:,.0f} queries/s in time; add workers, or"
             " see stretto capacity",
@@ -171,28 +207,39 @@ def _print(
         )
 
 
-def _as_json(chosen: Subject, choice: Choice, deployment: Deployment, promise: Promise, most: float) -> dict[str, Any]:
+def _as_json(
+    chosen: Subject,
+    choice: Choice,
+    deployment: Deployment,
+    load: float,
+    expected: dict[str, float],
+    table: Table | None,
+    most: float,
+) -> dict[str, Any]:
     return {
         "application": chosen.application.name,
         "kind": chosen.kind,
         "planner": choice.name,
         "options": choice.options,
         "slo_ms": chosen.application.slo_ns / 1e6,
-        "workers": promise.workers,
-        "load": promise.load,
+        "workers": len(deployment.workers),
+        "load": load,
         "capacity": most,
-        "expected": {"accuracy": promise.accuracy, "violation": promise.violation},
+        "expected": expected,
         "variants": [{"name": variant.name, "accuracy": variant.accuracy} for variant in deployment.variants],
-        "table": {
-            "slack_step_ms": promise.table.slack_step_ns / 1e6,
-            "variant": promise.table.variant,  # [queued][slack], a place in `variants`, -1: wait
-            "batch": promise.table.batch,  # 0: all that wait
+        "table": None
+        if table is None
+        else {
+            "slack_step_ms": table.slack_step_ns / 1e6,
+            "variant": table.variant,  # [queued][slack], a place in `variants`, -1: wait
+            "batch": table.batch,  # 0: all that wait
         },
         "warnings": list(chosen.warnings),
     }
 
 
-def _range(loads: str) -> tuple[float, float]:
+def read_range(loads: str) -> tuple[float, float]:
+    """LOW:HIGH in queries/s."""
     low, _, high = loads.partition(":")
     try:
         bounds = float(low), float(high)

@@ -13,8 +13,9 @@ from stretto.core.errors import StrettoError
 
 if TYPE_CHECKING:
     from stretto.cli.output import Progress
-    from stretto.profiling.session import ProfiledVariant
+    from stretto.profiling.session import ProfiledVariant, Session
     from stretto.repository.stored_evidence import StoredEvidence
+    from stretto.twin.library import Library
 
 RepositoryReference = Annotated[
     str, typer.Argument(metavar="REPO", help="A folder, zoo or zoo:APP; see docs/repository.md.")
@@ -40,6 +41,9 @@ BudgetS = Annotated[
     float, typer.Option(metavar="S", min=0.1, max=86_400, help="At most so many seconds of runs for each variant.")
 ]
 KindName = Annotated[str | None, typer.Option(metavar="KIND", help="Name the machine kind; else it is found out.")]
+NoJudge = Annotated[
+    bool, typer.Option("--no-judge", help="Leave out judging the plans to start with (at most 20 s of a core).")
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Measure and print; write nothing.")]
 OutFolder = Annotated[
     Path | None, typer.Option(metavar="DIR", help="Copy the applications there first, and write into the copies.")
@@ -61,12 +65,14 @@ def profile(
     plot: Plot = None,
     out: OutFolder = None,
     in_place: InPlace = False,
+    no_judge: NoJudge = False,
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
     """Measure latency, memory and load time of each variant, and write them beside the models.
 
     Measures until p95 is tight or the time is spent, and says when other programs made the machine too noisy to trust.
+    Then plans for this machine's workers are judged in simulation, so that a server has good ones from the start.
     With labelled training data (--evidence, or data in [evidence] of app.toml) it also builds the index that tells a
     query's likely class ahead; see stretto evidence.
 
@@ -88,6 +94,7 @@ def profile(
     with progress_bar("profiling") as progress:
         found = [_one(session, number, progress) for number in range(len(session.variants))]
     built = {one.name: session.build_evidence(one)[0].stored for one in session.with_evidence}
+    judged = {} if dry_run or no_judge else _judged(session)
     if plot is not None:
         from stretto.report import plots
         from stretto.report.pareto import pareto_figure
@@ -98,13 +105,33 @@ def profile(
             points.setdefault(one.application, {})[one.name] = (one.accuracy, one.p95_ms(smallest))
         plots.save(pareto_figure(points, f"accuracy and latency on {session.kind}", smallest), plot)
     if as_json:
-        print_json(session.as_json(found, built))
+        told = {name: _start_plans(plans) for name, plans in judged.items()}
+        print_json(session.as_json(found, built) | {"start_plans": told})
         return
     _print(found, session.kind, dry_run)
+    for name, plans in judged.items():
+        typer.echo(f"start plans for {name}: {_start_plans(plans)}")
     for name, stored in built.items():
         _print_evidence(name, stored, dry_run)
     if plot is not None:
         typer.echo(f"plot: {plot}")
+
+
+def _judged(session: Session) -> dict[str, Library | StrettoError]:
+    """Start plans of the applications that were measured."""
+    from stretto.cli.start_plans import judge_start_plans
+
+    folders = list(dict.fromkeys(chosen.application.folder for chosen in session.variants))
+    with progress_bar("judging plans to start with") as progress:
+        return judge_start_plans(folders, session.kind, session.request.device, progress)
+
+
+def _start_plans(judged: Library | StrettoError) -> str:
+    if isinstance(judged, StrettoError):
+        return f"none, {judged}"
+    loads = [sum(judgement.verdict.rates) for judgement in judged.judgements]
+    count = sum(judged.scope.workers.values())
+    return f"judged at {len(loads)} loads, {loads[0]:,.0f} to {loads[-1]:,.0f} queries/s, on {count} worker(s)"
 
 
 def _one(session: Any, number: int, progress: Progress | None) -> ProfiledVariant:

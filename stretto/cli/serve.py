@@ -56,6 +56,12 @@ def serve(
     policies: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Policies of stretto plan --out; missing ones are made beside.")
     ] = None,
+    plans: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Judged plans of stretto tune --out (planner judged).")
+    ] = None,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Neither read nor keep what runs learn of plans (planner judged).")
+    ] = False,
     variant: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Only this one (or APP/NAME); may be given several times.")
     ] = None,
@@ -134,6 +140,8 @@ def serve_options(values: dict[str, Any], said: ServeConfig) -> ServeOptions:
         worker=tuple(values["worker"] or ()),
         replan_s=None if values["replan_ms"] is None else values["replan_ms"] / 1000,
         policies=values["policies"],
+        plans=values["plans"],
+        is_fresh=values["fresh"],
         data_aware=values["data_aware"],
         worker_memory_bytes=UNLIMITED_MEMORY if memory_mb is None else round(memory_mb * 1e6),
         **{name: values[name] for name in ("workers", "executor", "threads", "device", "kind", "planner")},

@@ -74,7 +74,14 @@ KEYS: dict[str, dict[str, Reader]] = {
         "worker_memory_mb": _number(1, 1e9),
         "hang_s": _number(0.1, 86_400),
     },
-    "models": {"variant": _texts, "reload_s": _number(0, 86_400), "policies": _path, "data_aware": _flag},
+    "models": {
+        "variant": _texts,
+        "reload_s": _number(0, 86_400),
+        "policies": _path,
+        "plans": _path,
+        "fresh": _flag,
+        "data_aware": _flag,
+    },
     "log": {
         "record": _path,
         "traces": _flag,

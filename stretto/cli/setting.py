@@ -37,7 +37,7 @@ def setting(file: File, out: Out = None, plot: Plot = None, as_json: Json = Fals
     for written in (out, plot):
         if written is not None and written.exists() and file.exists() and written.samefile(file):
             raise StrettoError(f"{written} is what is read; write to another file")
-    measured = _read(file)
+    measured = read_setting(file)
     if out is not None:
         from stretto.twin.setting_file import save_setting
 
@@ -60,7 +60,7 @@ def setting(file: File, out: Out = None, plot: Plot = None, as_json: Json = Fals
             typer.echo(f"{word}: {written}")
 
 
-def _read(file: Path) -> Setting:
+def read_setting(file: Path) -> Setting:
     """By what the file is: a setting, a scenario, else an event log."""
     from stretto.twin.measure import setting_from_log, setting_from_scenario
     from stretto.twin.setting_file import is_setting_file, load_setting

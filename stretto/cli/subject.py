@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from stretto.planners.promise import PolicyPlanner
     from stretto.sim.arrivals import Load
 
-POLICY_PLANNERS = ("shared_queue", "ramsis")  # the first that there is, and that knows the options, goes by default
+POLICY_PLANNERS = ("judged", "shared_queue", "ramsis")  # the first that knows the options goes by default
+JUDGED = "judged"  # has no policies of its own, but a promise
 BOUNDS = ("ramsis",)  # whose expectations bound what comes; those of others come from a trial
 MAX_SLO_MS = 3_600_000.0
 MAX_LOAD = 1e9
@@ -93,6 +94,10 @@ class Choice:
         pairs = zip(("accuracy", "not on time"), self.words, strict=True)
         return [f"{what}, {word.strip()}" if word else what for what, word in pairs]
 
+    @property
+    def is_judged(self) -> bool:
+        return self.name == JUDGED
+
     def make(self) -> PolicyPlanner:
         from stretto.planners.ports import Ports
         from stretto.planners.promise import PolicyPlanner
@@ -157,8 +162,12 @@ def read_choice(
     arrivals: str | None,
     numbers: dict[str, int | None],
     words: dict[str, str | None],
+    *,
+    with_policies: bool = False,
 ) -> Choice:
-    """`numbers` are options by their own name, `words` those of WORDS; what is None keeps the planner's default."""
+    """`numbers` are options by their own name, `words` those of WORDS; what is None keeps the planner's default.
+    `with_policies`: only a planner will do whose policies can be stored.
+    """
     from stretto.planners.registry import NAMES, planner_entry
 
     options: dict[str, OptionValue] = {what: value for what, value in numbers.items() if value is not None}
@@ -173,11 +182,14 @@ def read_choice(
     shape = _gamma_shape(arrivals)
     if shape != 1:
         options["gamma_shape"] = shape
-    offered = [name for name in POLICY_PLANNERS if name in NAMES]
+    offered = [name for name in POLICY_PLANNERS if name in NAMES and not (with_policies and name == JUDGED)]
     if planner is not None and planner not in offered:
         raise StrettoError(f"--planner {planner[:40]} makes no policies with a promise; take {' or '.join(offered)}")
+    if planner == JUDGED and options.keys() - {"gamma_shape"}:
+        raise StrettoError("--planner judged chooses the options of others by trial; leave them out, or the planner")
     # Without a name, the first that knows the options given.
     known = {name: {option.name for option in planner_entry(name).options} for name in offered}
+    known[JUDGED] = {"gamma_shape"}
     fitting = [name for name in offered if options.keys() <= known[name]]
     return Choice(planner or (fitting or offered)[0], options, shape)
 

@@ -24,6 +24,7 @@ log = logging.getLogger("stretto.live")
 
 WAIT_S = 1.0  # until there is more to go by
 CHECK_S = 10.0  # between two looks whether the conditions have drifted
+SAVE_S = 10.0  # from a verdict to its being kept for the next start, with all that come meanwhile
 MOST_CASES = 32  # that wait; the oldest gives way
 
 Rates = tuple[float, ...]
@@ -60,8 +61,27 @@ class Case(Protocol):
         ...
 
 
+class Memory(Protocol):
+    """Verdicts from before the start, and those of this run for the next one. stretto.twin has one."""
+
+    def known(self, deployment: Deployment) -> Sequence[Verdict]: ...
+
+    def standing(self, deployment: Deployment, rates: Rates, case: Any) -> Verdict | None:
+        """One from before the start that still holds under the case's conditions; each is given once."""
+        ...
+
+    def keep(self, deployment: Deployment, verdict: Verdict, case: Any) -> None: ...
+
+    def forget(self, verdict: Verdict) -> None: ...
+
+    def save(self) -> None:
+        """Writes a file, if anything is new."""
+        ...
+
+
 class Judging:
-    """A planner's JudgePort. `ask`, `collect` and `broken` may be called from any thread; the rest runs on the loop.
+    """A planner's JudgePort. `known`, `ask`, `collect` and `broken` may be called from any thread; the rest runs on the
+    loop.
 
     `measured` gives the deployment that is served, its telemetry and the delays as they are now.
     """
@@ -71,8 +91,11 @@ class Judging:
         loop: asyncio.AbstractEventLoop,
         twin: Twin,
         measured: Callable[[], tuple[Deployment, Telemetry, Delays]],
+        memory: Memory | None = None,
     ):
         self.twin = twin
+        self._memory = memory
+        self._save: asyncio.TimerHandle | None = None
         self.made = 0
         self._loop, self._measured = loop, measured
         self._aside = Aside(loop, MOST_CASES)
@@ -87,6 +110,12 @@ class Judging:
     @property
     def waiting(self) -> int:
         return self._aside.waiting
+
+    def known(self, deployment: Deployment) -> Sequence[Verdict]:
+        verdicts = () if self._memory is None else self._memory.known(deployment)
+        with self._lock:
+            self._collected += verdicts
+        return verdicts
 
     def ask(self, deployment: Deployment, rates: Rates) -> None:
         self._loop.call_soon_threadsafe(self._judge, deployment, rates)
@@ -106,6 +135,8 @@ class Judging:
             ", ".join(f"{rate:.4g}" for rate in verdict.rates),
             100 * late,
         )
+        if self._memory is not None:
+            self._memory.forget(verdict)
 
     def collected(self) -> list[Any]:
         """Of what was collected since the last call, for the journal."""
@@ -124,6 +155,10 @@ class Judging:
         self._is_closed = True
         if self._check is not None:
             self._check.cancel()
+        if self._save is not None:
+            self._save.cancel()
+        if self._memory is not None:
+            self._memory.save()
         self._aside.close()
 
     def _judge(self, deployment: Deployment, rates: Rates) -> None:
@@ -135,7 +170,11 @@ class Judging:
         if not case.is_enough:
             self._loop.call_later(WAIT_S, self._again, deployment, rates)
             return
-        self._aside.order(partial(case.judged, rates), partial(self._judged, deployment, rates, case))
+        standing = None if self._memory is None else self._memory.standing(deployment, rates, case)
+        if standing is not None:
+            self._deliver(deployment, rates, case, standing)
+        else:
+            self._aside.order(partial(case.judged, rates), partial(self._judged, deployment, rates, case))
         if self._check is None:
             self._check = self._loop.call_later(CHECK_S, self._look)
 
@@ -151,10 +190,21 @@ class Judging:
         elif verdict is not None:
             self._is_failing = False
             self.made += 1
-            self._cases[rates] = (deployment, case)
             log.info("judged for %s queries/s: %s", ", ".join(f"{rate:.4g}" for rate in rates), verdict.candidate)
-            with self._lock:
-                self._done.append((deployment, verdict))
+            self._deliver(deployment, rates, case, verdict)
+            if self._memory is not None:
+                self._memory.keep(deployment, verdict, case)
+                self._save = self._save or self._loop.call_later(SAVE_S, self._save_now)
+
+    def _deliver(self, deployment: Deployment, rates: Rates, case: Case, verdict: Verdict) -> None:
+        self._cases[rates] = (deployment, case)
+        with self._lock:
+            self._done.append((deployment, verdict))
+
+    def _save_now(self) -> None:
+        self._save = None
+        if self._memory is not None:
+            self._loop.run_in_executor(None, self._memory.save)
 
     def _look(self) -> None:
         """Whether the load in force should be judged anew."""

@@ -10,7 +10,7 @@ from stretto.core.errors import StrettoError
 from stretto.core.profile import Quantile
 from stretto.core.worker import UNLIMITED_MEMORY
 from stretto.live.fleet import WorkerSpec, read_worker
-from stretto.planners.registry import DEFAULT_PLANNER
+from stretto.planners.registry import DEFAULT_PLANNER, planner_entry
 
 EXECUTORS = ("thread", "process")
 
@@ -34,6 +34,8 @@ class ServiceOptions:
     planner_options: Mapping[str, bool | int | float] = field(default_factory=dict)
     data_aware: bool = False  # accuracies by class for a planner that does not look at evidence itself
     policies: Path | None = None  # a file of stretto plan --out, for a planner that follows policies
+    plans: Path | None = None  # a file of stretto tune, for a planner that follows verdicts
+    is_fresh: bool = False  # what earlier runs learned is neither read nor added to
     only: tuple[str, ...] = ()  # variants to serve, as NAME or APPLICATION/NAME; none: all
     replan_s: float | None = None  # how often the planner is asked; None: as often as it is made for
     hang_s: float = 10.0
@@ -47,6 +49,8 @@ class ServiceOptions:
             raise StrettoError("hang_s must be above 0, and reload_s must not be negative")
         if self.worker and self.workers:
             raise StrettoError("give either workers, a number, or worker, a list; not both")
+        if self.plans is not None and "judge" not in planner_entry(self.planner).ports:
+            raise StrettoError(f"planner {self.planner} follows no judged plans; leave the file out, or take judged")
         self.fleet()  # refused here where it cannot be
 
     def fleet(self) -> tuple[WorkerSpec, ...]:

@@ -31,14 +31,16 @@ class RecordedDispatcher(Dispatcher):
     """Does what it is told and writes it down; what is refused is not written."""
 
     def __init__(
-        self, write: Write, number: int, in_force: InForce, policies: list[list[Any]], *, correction: float, now_ns: int
+        self, write: Write, number: int, in_force: InForce, policies: list[Any], *, correction: float, now_ns: int
     ) -> None:
         super().__init__(in_force.deployment, in_force.plan, correction=correction, now_ns=now_ns)
         self._write = write
         self.number = number
         view = in_force.first_view
-        seen = None if view is None else [view.now_ns, view.rates, view.alive, in_force.conditions, policies]
-        plain = [to_plain(in_force.deployment), to_plain(in_force.plan), to_plain(seen)]
+        seen = None
+        if view is not None:  # what was collected is plain already
+            seen = [*to_plain([view.now_ns, view.rates, view.alive, in_force.conditions]), policies]
+        plain = [to_plain(in_force.deployment), to_plain(in_force.plan), seen]
         write([journal.MADE, number, now_ns, correction, *plain])
 
     def adopt(self, now_ns: int, plan: Plan) -> None:
@@ -113,7 +115,9 @@ class Journal:
         self._write = write
         self._made = 0
         self._last_plan: Plan | None = None
-        self.collected: Callable[[], list[list[Any]]] = list  # names of policies that the planner was given since
+        self.collected: Callable[[], list[Any]] = (
+            list  # policies by name, and verdicts, that the planner was given since
+        )
 
     def began(self, planner: str, options: Mapping[str, bool | int | float], data_aware: bool) -> None:
         """Who plans."""

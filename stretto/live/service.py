@@ -27,7 +27,7 @@ from stretto.live.delays import DelayMeter
 from stretto.live.engine import Engine
 from stretto.live.fleet import read_worker
 from stretto.live.generation import Served
-from stretto.live.judging import Judging, Twin
+from stretto.live.judging import Judging, Memory, Twin
 from stretto.live.offer import Offer
 from stretto.live.options import ServiceOptions
 from stretto.live.policies import PolicyMaker
@@ -63,8 +63,11 @@ class Service:
         journal: Journal | None = None,
         simulator: Ports | None = None,
         twin: Twin | None = None,
+        memory: Memory | None = None,
     ) -> None:
-        """`simulator` is what planners are given of it; `twin` judges candidates for those that ask."""
+        """`simulator` is what planners are given of it; `twin` judges candidates for those that ask, and `memory` has
+        what was judged before.
+        """
         self.options = options
         self.state = State.STARTING
         self.files: dict[str, ApplicationFiles] = {}  # of what is served
@@ -75,7 +78,7 @@ class Service:
         self._repair: asyncio.Task[None] | None = None  # on the way to a generation without what is broken
         loop = asyncio.get_running_loop()
         self.maker = PolicyMaker(loop)
-        self.judging = None if twin is None else Judging(loop, twin, self._measured)
+        self.judging = None if twin is None else Judging(loop, twin, self._measured, memory)
         self.session = served_session(
             options.planner,
             options.planner_options,

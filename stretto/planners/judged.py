@@ -1,8 +1,9 @@
 """The default: at every load it follows the candidate that was judged best there.
 
 Loads are told apart in rungs. For a rung that nobody judged yet the judge is asked, and the verdict of the nearest one
-serves until the answer is there; where there is none at all, a start candidate does. The candidate itself is a planner
-like any other: it follows the measured load in its own finer steps.
+serves until the answer is there; where there is none at all, a start candidate does. Verdicts that were known before
+serve from the start, but count as no answer. The candidate itself is a planner like any other: it follows the measured
+load in its own finer steps.
 
 A promise that is not kept is told to the judge, and the runner-up serves until the rung is judged anew.
 """
@@ -10,6 +11,7 @@ A promise that is not kept is told to the judge, and the runner-up serves until 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -68,6 +70,7 @@ class Judged:
                 memory.clear()
             self._rungs, self._rates = (), None
             self._seen = ((), 0, 0)
+            self._take(() if self.judge is None else self.judge.known(view.deployment))
         self._collect(view.deployment)
         rates = self._slow_rates(view)
         self._rungs = self._rungs_for(rates)
@@ -100,7 +103,10 @@ class Judged:
         return max((abs(one - other) for one, other in zip(rungs, self._rungs, strict=True)), default=0.0)
 
     def _collect(self, deployment: Deployment) -> None:
-        for verdict in () if self.judge is None else self.judge.collect(deployment):
+        self._take(() if self.judge is None else self.judge.collect(deployment))
+
+    def _take(self, verdicts: Sequence[Verdict]) -> None:
+        for verdict in verdicts:
             near = tuple(round(self._height(rate)) for rate in verdict.rates)
             self._verdicts[self._asked_for.get(verdict.rates, near)] = verdict
 

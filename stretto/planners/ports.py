@@ -104,6 +104,10 @@ class MeasureResponses(Protocol):
 class JudgePort(Protocol):
     """Has candidates judged, here or elsewhere. A planner calls it from the thread that it plans in."""
 
+    def known(self, deployment: Deployment) -> Sequence[Verdict]:
+        """What was judged of this deployment before, to start with; asked once, when it is planned for first."""
+        ...
+
     def ask(self, deployment: Deployment, rates: tuple[float, ...]) -> None:
         """Have the candidates for these rates judged."""
         ...

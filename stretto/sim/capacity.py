@@ -10,15 +10,31 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 
 from stretto.core.errors import StrettoError
 from stretto.planners.parts.task import Task
-from stretto.planners.promise import Promise
 
 LOOK_BELOW = 2  # how far below an answer a smaller one is looked for
 MAX_LOAD = 1e9
+
+
+class Promised(Protocol):
+    """What so many workers are expected to give: accuracy of answers, and the share of queries not on time."""
+
+    @property
+    def workers(self) -> int: ...
+
+    @property
+    def accuracy(self) -> float: ...
+
+    @property
+    def violation(self) -> float: ...
+
+
+Promise = TypeVar("Promise", bound=Promised)
 
 
 @dataclass(frozen=True)
@@ -36,12 +52,12 @@ class Requirement:
             if not 0 <= value <= 1:
                 raise StrettoError(f"the {what} asked for is {value:g}; it must be a fraction from 0 to 1")
 
-    def is_met(self, promise: Promise) -> bool:
+    def is_met(self, promise: Promised) -> bool:
         return promise.accuracy >= self.min_accuracy and promise.violation <= self.max_violation
 
 
 @dataclass(frozen=True, eq=False)
-class Capacity:
+class Capacity(Generic[Promise]):
     """The fewest workers whose promise meets the requirement, and every number that was tried, in order."""
 
     workers: int
@@ -58,9 +74,12 @@ def workers_needed(
     *,
     least: int = 1,
     most: int = 4096,
+    step: int | None = None,
     progress: Callable[[int], None] | None = None,
-) -> Capacity:
-    """Search from `least` to `most` workers. `progress` hears how many numbers were tried."""
+) -> Capacity[Promise]:
+    """Search from `least` to `most` workers, in steps that grow from `step`, or from `least`. `progress` hears how many
+    numbers were tried.
+    """
     known: dict[int, Promise] = {}
 
     def promised(count: int) -> Promise:
@@ -78,7 +97,7 @@ def workers_needed(
 
     if least > most:
         raise StrettoError(_too_few(requirement, most, f"at least {least} could answer so many in time"))
-    step, below, enough = least, least - 1, least
+    step, below, enough = step or least, least - 1, least
     while not is_accurate(enough) and enough < most:
         below, enough, step = enough, min(enough + step, most), 2 * step
     accurate = _bisected(is_accurate, below, enough)

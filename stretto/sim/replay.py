@@ -86,10 +86,15 @@ class ReplayedPolicies:
 
 
 class ReplayedVerdicts:
-    """A JudgePort whose verdicts come when the log says that they came, as they were."""
+    """A JudgePort whose verdicts come when the log says that they came, as they were. The log has those that were known
+    at the start like all others.
+    """
 
     def __init__(self) -> None:
         self._arrived: list[Verdict] = []
+
+    def known(self, deployment: Deployment) -> Sequence[Verdict]:
+        return ()
 
     def ask(self, deployment: Deployment, rates: tuple[float, ...]) -> None:
         pass

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -71,14 +71,16 @@ class Case:
         """Whether all that a verdict rests on is about the same."""
         if len(self.deployment.workers) != len(other.deployment.workers):
             return False
-        theirs = dict(_figures(other.setting))
-        return all(
-            name not in theirs or abs(math.log(value / theirs[name])) < math.log(DRIFT)
-            for name, value in _figures(self.setting)
-        )
+        return are_alike(figures_of(self.setting), figures_of(other.setting))
 
 
-def judge_setting(deployment: Deployment, setting: Setting, rates: tuple[float, ...]) -> Verdict:
+def judge_setting(
+    deployment: Deployment,
+    setting: Setting,
+    rates: tuple[float, ...],
+    *,
+    progress: Callable[[float], None] | None = None,
+) -> Verdict:
     """At these rates; arrivals have the setting's shape, where anything came."""
     measured = sum(setting.source().expected_rates(deployment, 1.0))
     if measured <= 0:
@@ -86,20 +88,32 @@ def judge_setting(deployment: Deployment, setting: Setting, rates: tuple[float, 
         arrivals = {name: ArrivalStretch(rate) for name, rate in zip(names, rates, strict=True)}
         setting, measured = replace(setting, arrivals=arrivals), sum(rates)
     served, conditions = as_measured(deployment, setting)
-    return judge(served, conditions, rates, factor=sum(rates) / measured)
+    return judge(served, conditions, rates, factor=sum(rates) / measured, progress=progress)
+
+
+def are_alike(figures: Mapping[str, float], others: Mapping[str, float]) -> bool:
+    """Whether no figure that both have has drifted."""
+    return all(
+        name not in others or abs(math.log(value / others[name])) < math.log(DRIFT) for name, value in figures.items()
+    )
+
+
+def figures_of(setting: Setting) -> dict[str, float]:
+    """What is compared of two settings, each above zero."""
+    return dict(_figures(setting))
 
 
 def _figures(setting: Setting) -> Iterator[tuple[str, float]]:
-    """What is compared of two settings, each above zero."""
     for name, stretch in setting.arrivals.items():
         if len(stretch.requests):
             yield f"rows of {name}", stretch.mean_rows()
             for window, value in zip(("short", "middle", "long"), stretch.dispersion, strict=False):
-                yield f"{window} dispersion of {name}", max(value, 1.0)
-    for where, residuals in setting.residuals.items():
+                if math.isfinite(value):  # a short stretch does not tell of long windows
+                    yield f"{window} dispersion of {name}", max(value, 1.0)
+    for (label, kind), residuals in setting.residuals.items():
         runs = np.concatenate(list(residuals.by_bucket.values()))
         if len(runs) >= ENOUGH_RUNS:
-            yield f"median of {where}", float(np.median(runs))
-            yield f"p95 of {where}", float(np.quantile(runs, 0.95))
+            yield f"median of {label} on {kind}", float(np.median(runs))
+            yield f"p95 of {label} on {kind}", float(np.quantile(runs, 0.95))
     for field in ("control_ns", "data_ns", "timer_ns"):
         yield field, max(getattr(setting.delays, field), LEAST_DELAY_NS)

@@ -21,6 +21,9 @@ class SpotJudge:
         self._deployment: Deployment | None = None
         self._new: list[Verdict] = []
 
+    def known(self, deployment: Deployment) -> Sequence[Verdict]:
+        return ()
+
     def ask(self, deployment: Deployment, rates: tuple[float, ...]) -> None:
         if self._setting is None or deployment is not self._deployment:
             self._setting, self._deployment = self._setting_of(deployment), deployment

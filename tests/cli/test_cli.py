@@ -89,7 +89,7 @@ def test_help_loads_nothing_heavy() -> None:
     "command",
     [
         *("simulate", "goodput", "bound", "plan", "capacity", "planners", "compare", "demo"),
-        *("serve", "infer", "load", "replay", "setting", "check", "profile"),
+        *("serve", "infer", "load", "replay", "setting", "tune", "check", "profile"),
     ],
 )
 def test_every_command_has_help_with_examples(command: str) -> None:

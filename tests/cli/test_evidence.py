@@ -17,7 +17,7 @@ from tests.evidence.data import clouds, with_metrics, write
 from tests.repository.build import APP, Built
 
 pytest.importorskip("faiss", reason="neighbours are searched with Faiss, the extra called evidence")
-QUICK = ("--budget-s", "0.2", "--batches", "1")
+QUICK = ("--budget-s", "0.2", "--batches", "1", "--no-judge")
 
 
 @pytest.fixture

@@ -112,6 +112,24 @@ def test_the_zoo_can_be_planned_for() -> None:
     assert tighter["slo_ms"] == 5 and tighter["expected"]["accuracy"] < data["expected"]["accuracy"]
 
 
+def test_without_a_planner_the_best_candidate_is_shown(latencies: Path, tmp_path: Path) -> None:
+    what = ("plan", latencies, "--slo-ms", 60, "--workers", 2, "--load", 100)
+    data = printed(*what)
+    judged = data["judged"]
+    assert data["planner"] == "judged" and judged["load"] == 100 and judged["tried"] > 20
+    assert judged["promise"]["correct"] == pytest.approx(
+        data["expected"]["accuracy"] * (1 - data["expected"]["violation"])
+    )
+    assert judged["promise"]["correct"] <= judged["bound"] + 0.005
+    assert judged["runner_up"] != judged["candidate"] and judged["ahead"] > -0.001  # stress decides among equals
+    plot = tmp_path / "plan.png"
+    result = run(*what, "--plot", plot)
+    assert result.exit_code == 0, result.output
+    for words in (f": {judged['candidate']}", "promised right and on time", "no plan can beat", "ahead by"):
+        assert words in result.stdout
+    assert plot.exists() == (data["table"] is not None)
+
+
 def test_policies_for_a_range_of_loads_go_into_a_file(latencies: Path, tmp_path: Path) -> None:
     out = tmp_path / "policies.npz"
     what = ("plan", latencies, "--slo-ms", 60, "--workers", 2, "--loads", "20:80", "--out", out, "--processes", 2)
@@ -146,6 +164,15 @@ def test_capacity_finds_the_fewest_and_checks_them(latencies: Path, tmp_path: Pa
         assert word in result.stdout
 
 
+def test_capacity_is_by_judged_promises_unless_a_planner_is_named(latencies: Path) -> None:
+    what = ("capacity", latencies, "--slo-ms", 60, "--load", 60, "--min-accuracy", 0.8, "--seconds", 10)
+    data = printed(*what)
+    assert data["planner"] == "judged" and data["judged"]["candidate"]
+    by_workers = {one["workers"]: one for one in data["tried"]}
+    assert by_workers[data["workers"]]["accuracy"] >= 0.8 and by_workers[data["workers"]]["violation"] <= 0.01
+    assert data["simulated"]["accuracy"] >= 0.79 and data["simulated"]["violation"] <= 0.015
+
+
 def test_what_is_impossible_is_said(latencies: Path) -> None:
     ask = ("capacity", latencies, "--load", 150, *QUICK)
     assert "slow is the most accurate variant" in refused(*ask, "--slo-ms", 60, "--min-accuracy", 0.95)
@@ -172,6 +199,8 @@ def test_mistakes_are_sentences(latencies: Path, tmp_path: Path) -> None:
     assert "gamma:0.5 for bursts" in refused(*plan, "--load", 5, "--arrivals", "weibull:2")
     assert "between 0.001 and 1" in refused(*plan, "--load", 5, "--arrivals", "gamma:2")
     assert "makes no policies with a promise" in refused(*plan, "--load", 5, "--planner", "clipper")
+    assert "leave them out, or the planner" in refused(*plan, "--load", 5, "--planner", "judged", "--slack-steps", 9)
+    assert "makes no policies" in refused(*plan, "--planner", "judged", "--loads", "1:2", "--out", tmp_path / "p.npz")
     assert "slack is cut into" in refused(*plan, "--load", 5, "--planner", "ramsis", "--slack-steps", 99_999)
     assert "name one of them, as zoo:" in refused("plan", "zoo", "--workers", 2, "--load", 5)
     assert "there is no such folder" in refused("plan", tmp_path / "none", "--workers", 2, "--load", 5)

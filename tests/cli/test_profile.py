@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from stretto.api.known import start_libraries
 from stretto.cli.main import app
 from stretto.core.profile import Quantile
 from stretto.repository.machine import machine_kind
@@ -18,7 +19,7 @@ from stretto.repository.profiles import read_profile
 from stretto.repository.read import read_repository
 from tests.repository.build import Built, build
 
-QUICK = ("--budget-s", "0.3", "--batches", "1,4")
+QUICK = ("--budget-s", "0.3", "--batches", "1,4", "--no-judge")
 
 
 @pytest.fixture
@@ -67,6 +68,22 @@ def test_profiles_are_written_beside_the_models_and_make_a_deployment(built: Bui
     deployment, _ = read_repository(built.root).deployment(2)
     assert deployment.profile(0).latency_ns(4, Quantile.P95) > 0
     assert deployment.kinds == (machine_kind(),)
+
+
+def test_plans_to_start_with_are_judged_and_written_beside_the_models(built: Built) -> None:
+    result = run(built.root, *QUICK[:-1])
+    assert result.exit_code == 0, result.output
+    assert "start plans for rows: judged at " in result.stdout
+    file = built.app / "judged" / f"{machine_kind()}.json"
+    repository = read_repository(built.root)
+    deployment, _ = repository.deployment(3, Quantile.MEAN)
+    (library,) = start_libraries(repository, deployment)
+    assert library.name.endswith(f"/rows/judged/{machine_kind()}.json") and library.conditions.startswith("as profiled")
+    assert library.judgements_for(deployment)
+    file.write_text("{}")
+    assert not start_libraries(repository, deployment), "damaged ones are told of, and done without"
+    run(built.root, *QUICK[:-1], "--dry-run")
+    assert file.read_text() == "{}", "a dry run writes nothing"
 
 
 def test_json_has_all_of_it_and_dry_runs_write_nothing(built: Built) -> None:

@@ -42,6 +42,10 @@ class OnTheSpot:
     asked: list[tuple[float, ...]] = field(default_factory=list)
     waiting: list[tuple[Deployment, tuple[float, ...]]] = field(default_factory=list)
     broken_ones: list[tuple[Verdict, float]] = field(default_factory=list)
+    before: Sequence[Verdict] = ()
+
+    def known(self, deployment: Deployment) -> Sequence[Verdict]:
+        return self.before
 
     def ask(self, deployment: Deployment, rates: tuple[float, ...]) -> None:
         self.asked.append(rates)
@@ -91,6 +95,19 @@ def test_the_start_candidate_serves_until_there_is_a_verdict() -> None:
     assert at_load(planner, deployment, 100.0).planner != START.planner
     verdict = planner.in_force()
     assert verdict is not None and verdict.candidate.planner in {candidate.planner for candidate in CANDIDATES}
+
+
+def test_a_verdict_that_was_known_serves_from_the_start_and_is_judged_all_the_same() -> None:
+    deployment = small_deployment(3)
+    known = [judge(deployment, Steady((load,)), (load,), candidates=CANDIDATES[2:]) for load in (30.0, 100.0)]
+    port = OnTheSpot(is_busy=True, before=known)
+    planner = Judged(judge=port)
+    assert at_load(planner, deployment, 0.0).planner == "jellyfish+" and planner.in_force() == known[0]
+    assert at_load(planner, deployment, 100.0).planner == "jellyfish+" and planner.in_force() == known[1]
+    assert port.asked == [(100.0,)], "it is no answer under what is measured here"
+    port.is_busy, port.candidates = False, CANDIDATES[:1]
+    assert at_load(planner, deployment, 100.0).planner == "priced"
+    assert planner.in_force() not in known
 
 
 def test_nothing_is_asked_while_nothing_comes() -> None:

@@ -1,0 +1,136 @@
+"""The judge beside the serving: what is known at the start, what stands, and what is kept. Judging is scripted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from stretto.core.deployment import Deployment
+from stretto.core.plain import to_plain
+from stretto.core.plan import Delays
+from stretto.core.telemetry import Telemetry
+from stretto.core.verdict import Verdict
+from stretto.live import judging as module
+from stretto.live.judging import Judging
+from tests.live.real import until, within
+from tests.planners.parts.tasks import small_deployment
+from tests.twin.libraries import verdict
+
+
+@dataclass
+class ScriptedCase:
+    is_enough: bool = True
+
+    def judged(self, rates: tuple[float, ...]) -> Verdict:
+        return verdict(*rates)
+
+    def is_like(self, other: Any) -> bool:
+        return True
+
+
+class ScriptedTwin:
+    def __init__(self) -> None:
+        self.cases = 0
+
+    def case(self, deployment: Deployment, telemetry: Telemetry, delays: Delays) -> ScriptedCase:
+        self.cases += 1
+        return ScriptedCase(is_enough=self.cases > 1)
+
+    def serves(self, deployment: Deployment) -> None: ...
+
+
+@dataclass
+class ScriptedMemory:
+    before: Sequence[Verdict] = ()
+    stands: Verdict | None = None
+    kept: list[Verdict] = field(default_factory=list)
+    forgotten: list[Verdict] = field(default_factory=list)
+    saved: list[int] = field(default_factory=list)
+
+    def known(self, deployment: Deployment) -> Sequence[Verdict]:
+        return self.before
+
+    def standing(self, deployment: Deployment, rates: tuple[float, ...], case: Any) -> Verdict | None:
+        return None if self.stands is None else replace(self.stands, rates=rates)
+
+    def keep(self, deployment: Deployment, verdict: Verdict, case: Any) -> None:
+        self.kept.append(verdict)
+
+    def forget(self, verdict: Verdict) -> None:
+        self.forgotten.append(verdict)
+
+    def save(self) -> None:
+        self.saved.append(len(self.kept))
+
+
+def begun(memory: ScriptedMemory | None, deployment: Deployment) -> Judging:
+    telemetry: Any = None
+    twin: Any = ScriptedTwin()
+    return Judging(asyncio.get_running_loop(), twin, lambda: (deployment, telemetry, Delays()), memory)
+
+
+def test_what_is_known_goes_into_the_journal_like_what_is_collected() -> None:
+    async def work() -> None:
+        deployment = small_deployment(2)
+        judging = begun(ScriptedMemory((verdict(10.0), verdict(20.0))), deployment)
+        assert judging.known(deployment) == (verdict(10.0), verdict(20.0))
+        assert judging.collected() == [to_plain(verdict(10.0)), to_plain(verdict(20.0))]
+        assert judging.collected() == []
+        judging.close()
+        without = begun(None, deployment)
+        assert not without.known(deployment) and not without.collected()
+        without.close()
+
+    within(20, work)
+
+
+def test_a_verdict_from_before_that_stands_is_not_judged_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "WAIT_S", 0.01)
+
+    async def work() -> None:
+        deployment, memory = small_deployment(2), ScriptedMemory(stands=verdict(10.0))
+        judging = begun(memory, deployment)
+        judging.ask(deployment, (11.0,))
+        found: list[Verdict] = []
+
+        def is_there() -> bool:
+            found.extend(judging.collect(deployment))
+            return bool(found)
+
+        await until(is_there)
+        assert found == [verdict(11.0)] and judging.made == 0 and not memory.kept
+        assert judging.twin.cases == 2, "the first look had not seen enough"  # type: ignore[attr-defined]
+        judging.close()
+
+    within(20, work)
+
+
+def test_what_is_judged_is_kept_with_little_delay_and_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "WAIT_S", 0.01)
+    monkeypatch.setattr(module, "SAVE_S", 0.05)
+
+    async def work() -> None:
+        deployment, memory = small_deployment(2), ScriptedMemory()
+        judging = begun(memory, deployment)
+        judging.ask(deployment, (11.0,))
+        await until(lambda: memory.saved == [1])
+        assert memory.kept == [verdict(11.0)] and judging.made == 1
+        judging.close()
+        assert memory.saved == [1, 1], "at the end once more, whatever is new"
+
+    within(60, work)
+
+
+def test_a_broken_promise_is_forgotten() -> None:
+    async def work() -> None:
+        deployment, memory = small_deployment(2), ScriptedMemory()
+        judging = begun(memory, deployment)
+        judging.broken(verdict(10.0), 0.3)
+        assert memory.forgotten == [verdict(10.0)]
+        judging.close()
+
+    within(20, work)

@@ -24,6 +24,7 @@ from stretto.cli.replay import replay
 from stretto.cli.serve import serve
 from stretto.cli.setting import setting
 from stretto.cli.simulate import simulate
+from stretto.cli.train import train
 from stretto.cli.warm import warm
 from stretto.core.errors import StrettoError
 
@@ -81,6 +82,7 @@ for command in (
     profile,
     evidence,
     simulate,
+    train,
     goodput,
     bound,
     plan,

@@ -142,6 +142,8 @@ def _planner(top: Fields) -> tuple[PlannerChoice, Quantile]:
                 options[option.name] = part.integer(option.name, int(option.low), int(option.high))
             case "number":
                 options[option.name] = part.number(option.name, option.low, option.high)
+            case "file":  # relative to the folder of the scenario
+                options[option.name] = str(part.document.folder / part.text(option.name))
     named = part.part("variants")
     variants = {} if named is None else {application: named.text(application) for application in named.table}
     part.done([option.name for other in ENTRIES for option in other.options])

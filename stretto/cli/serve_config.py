@@ -12,7 +12,7 @@ from typing import Any
 
 from stretto.api.limits import Limits
 from stretto.config.fields import Fields, read_fields
-from stretto.core.verdict import OptionValue
+from stretto.core.verdict import GivenValue
 from stretto.planners.registry import NAMES, planner_entry
 
 Reader = Callable[[Fields, str], Any]
@@ -93,7 +93,7 @@ class ServeConfig:
 
     values: dict[str, Any] = field(default_factory=dict)
     limits: dict[str, Any] = field(default_factory=dict)
-    planner_options: dict[str, OptionValue] = field(default_factory=dict)
+    planner_options: dict[str, GivenValue] = field(default_factory=dict)
 
 
 def read_serve_config(file: Path | None) -> ServeConfig:
@@ -124,7 +124,7 @@ def _limits(table: Fields | None) -> dict[str, Any]:
     return found
 
 
-def _planner(table: Fields | None, values: dict[str, Any]) -> dict[str, OptionValue]:
+def _planner(table: Fields | None, values: dict[str, Any]) -> dict[str, GivenValue]:
     if table is None:
         return {}
     values["planner"] = table.text("name")
@@ -132,7 +132,7 @@ def _planner(table: Fields | None, values: dict[str, Any]) -> dict[str, OptionVa
         table.choice("name", NAMES)
     if table.has("replan_ms"):
         values["replan_ms"] = table.number("replan_ms", 2, 3_600_000)
-    found: dict[str, OptionValue] = {}
+    found: dict[str, GivenValue] = {}
     with table.at("name"):
         options = planner_entry(values["planner"]).options
     for option in options:

@@ -24,7 +24,9 @@ TOLD_EVERY = 10  # iterations, where no terminal shows a line that changes
 def train(
     scenario: ScenarioFile,
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where policy, checkpoint and curve go.")],
-    full: Annotated[bool, typer.Option("--full", help="Tell the policy the phase of the load; for comparisons.")] = False,
+    full: Annotated[
+        bool, typer.Option("--full", help="Tell the policy the phase of the load; for comparisons.")
+    ] = False,
     batching: Annotated[bool, typer.Option("--batching", help="Let the policy choose batch sizes too.")] = False,
     failures: Annotated[
         bool, typer.Option("--failures", help="Also a policy for each set of instances that one failure leaves.")
@@ -37,7 +39,7 @@ def train(
         float | None,
         typer.Option(metavar="SHARE", min=1e-5, max=0.5, help="Weigh violations so that this share is met."),
     ] = None,
-    iterations: Annotated[int, typer.Option(metavar="N", min=1, max=100_000)] = 60,
+    iterations: Annotated[int, typer.Option(metavar="N", min=1, max=100_000)] = 240,
     systems: Annotated[int, typer.Option(metavar="N", min=1, max=65_536, help="Simulated at once.")] = 1024,
     seed: Seed = None,
     device: Annotated[str, typer.Option(metavar="DEVICE", help="Of PyTorch: cpu or cuda.")] = "cpu",

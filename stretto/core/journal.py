@@ -13,8 +13,8 @@ JSON list a line.
     ["enlarge", g, now_ns, deployment]         ["inherit", g, now_ns, estimates]
     ["decided", g, [decision, …]]
     ["planned", g, now_ns, telemetry, conditions, waiting, lines, policies, plan]
-        the planner was asked; waiting and lines are null where it did not look, policies are [application, kind, workers, load,
-        made] of those that came meanwhile, plan is null where it stayed the same
+        the planner was asked; waiting and lines are null where it did not look, policies are [application, kind,
+        workers, load, made] of those that came meanwhile, plan is null where it stayed the same
     ["under", g, now_ns, conditions]                       the plan in force under other conditions
 
 A decision is ["run", worker, variant, [ticket, …], start_ns, expected_ns], ["drop", ticket, reason],

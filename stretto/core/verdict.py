@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-OptionValue = bool | int | float | str
+OptionValue = bool | int | float
+GivenValue = OptionValue | str  # an option may also name a file
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,7 @@ class Candidate:
         return replace(self, options=tuple((key, value if key == name else other) for key, other in self.options))
 
     def __str__(self) -> str:
-        words = [f"{name} {value if isinstance(value, str) else f'{value:g}'}" for name, value in self.options]
+        words = [f"{name} {value:g}" for name, value in self.options]
         words += [variant for _, variant in self.variants]
         return f"{self.planner} ({', '.join(words)})" if words else self.planner
 

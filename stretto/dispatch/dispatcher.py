@@ -335,8 +335,8 @@ class Dispatcher:
     def lines(self, depth: int) -> Lines:
         """What each lane holds, with the arrivals of its `depth` oldest queries."""
         count = len(self.plan.lanes)
-        by_lane = (np.zeros(count, np.int64) for _ in range(3))
-        lines = Lines(*by_lane, np.zeros((count, depth), np.int64))
+        length, running, started_ns = (np.zeros(count, np.int64) for _ in range(3))
+        lines = Lines(length, running, started_ns, np.zeros((count, depth), np.int64))
         read_lines(self._state, lines.length, lines.running, lines.started_ns, lines.arrival_ns)
         return lines
 

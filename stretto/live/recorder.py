@@ -20,7 +20,7 @@ from stretto.core.outcome import Outcome
 from stretto.core.plain import to_plain
 from stretto.core.plan import Plan, Route
 from stretto.core.telemetry import Telemetry
-from stretto.core.verdict import OptionValue
+from stretto.core.verdict import GivenValue
 from stretto.core.view import Lines, WaitingQuery
 from stretto.dispatch.dispatcher import Decision, Dispatcher, decision_as_list
 from stretto.planning.session import InForce
@@ -116,7 +116,7 @@ class Journal:
         self._last_plan: Plan | None = None
         self.collected: Callable[[], list[list[Any]]] = list  # names of policies that the planner was given since
 
-    def began(self, planner: str, options: Mapping[str, OptionValue], data_aware: bool) -> None:
+    def began(self, planner: str, options: Mapping[str, GivenValue], data_aware: bool) -> None:
         """Who plans."""
         if self._write is not None:
             self._write([journal.SESSION, planner, dict(options), data_aware])

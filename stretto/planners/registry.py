@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
 from stretto.core.errors import StrettoError
-from stretto.core.verdict import OptionValue
+from stretto.core.verdict import GivenValue, OptionValue
 
 if TYPE_CHECKING:
     from stretto.core.view import Planner
@@ -55,7 +55,7 @@ class Entry:
 
     def make(
         self,
-        options: Mapping[str, OptionValue] | None = None,
+        options: Mapping[str, GivenValue] | None = None,
         variants: Mapping[str, str] | None = None,
         ports: Ports | None = None,
     ) -> Planner:
@@ -312,6 +312,7 @@ ENTRIES = (
         "as much to accurate instances as an M/D/1 queue at the present load allows (edge RL's SA)",
         "edge_rl.baselines:Stationary",
         Option("late", "number", "0.02", "share of an instance's queries that may be late", 1e-6, 0.5),
+        Option("tenths", "flag", "false", "whole tenths of the queries for accurate instances, as published"),
         replan_s=1.0,
     ),
     _following(

@@ -1,4 +1,4 @@
-"""Learning curves of `stretto train`: goodput, violations and the share of the accurate variant, by phase of the load."""
+"""Learning curves of `stretto train`: goodput, violations and share of the accurate variant, by phase of the load."""
 
 from __future__ import annotations
 

@@ -1,14 +1,14 @@
 """Many simulations side by side, a slot of time at a call: what a learner of routes steps through.
 
-Every simulation is a dispatcher and an event loop of its own, the very ones that `simulate` runs; only their memory lies
-together, so that one compiled call advances thousands. Between two slots routes get other weights, as by `reroute`, and
-lanes other batch sizes.
+Every simulation is a dispatcher and an event loop of its own, the very ones that `simulate` runs; only their memory
+lies together, so that one compiled call advances thousands. Between two slots routes get other weights, as by
+`reroute`, and lanes other batch sizes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -45,7 +45,7 @@ class Case:
     deployment: Deployment
     plan: Plan  # its first route is the weighted one
     load: Switching
-    service: Service = Deterministic()
+    service: Service = field(default_factory=Deterministic)
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,18 +99,16 @@ class ManySimulations:
         loads = tuple(case.load for case in self.cases for _ in range(self._copies))
         self._switches = switches(loads, seed)
         lane_count = len(self.cases[0].plan.lanes)
-        by_lane = (np.zeros((self.count, lane_count), np.int64) for _ in range(3))
-        self._lines = Lines(*by_lane, np.full((self.count, lane_count, self._depth), -1))
-        self._lines.started_ns[:] = -1
+        length, running = (np.zeros((self.count, lane_count), np.int64) for _ in range(2))
+        arrival_ns = np.full((self.count, lane_count, self._depth), -1)
+        self._lines = Lines(length, running, np.full_like(length, -1), arrival_ns)
         self._came = np.zeros(self.count, np.int64)
         self._rates = np.zeros(self.count)
         self.now_ns = 0
 
-    def run_slot(
-        self, seconds: float, weights: NDArray[np.float64], batches: NDArray[np.int64] | None = None
-    ) -> Slot:
-        """Time goes on. `weights` [simulation, lane] are shares that sum to one; `batches` [simulation, lane, 3] are the
-        smallest batch, the largest, and how many may wait.
+    def run_slot(self, seconds: float, weights: NDArray[np.float64], batches: NDArray[np.int64] | None = None) -> Slot:
+        """Time goes on. `weights` [simulation, lane] are shares that sum to one; `batches` [simulation, lane, 3] are
+        the smallest batch, the largest, and how many may wait.
         """
         until_ns = self.now_ns + round(seconds * NS_PER_S)
         sizes = np.zeros((self.count, 0, 3), np.int64) if batches is None else batches

@@ -1,7 +1,7 @@
 """The world as a `gymnasium.vector.VectorEnv`: thousands of systems, arrays only, reset in the same step.
 
-An action holds one number for each instance, whose softmax are the weights of a slot; where instances batch, one more for
-each model, which of BATCHES it takes.
+An action holds one number for each instance, whose softmax are the weights of a slot; where instances batch, one more
+for each model, which of BATCHES it takes.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ LARGEST_ACTION = 10.0
 
 
 class EdgeEnvironment(VectorEnv):  # type: ignore[misc]
-    """`policy` says how things are seen; its network is not asked. `less_chance` takes what chance arrivals add from the
-    reward (see `shortfalls`). Without `episode_slots` an episode has no end.
+    """`policy` says how things are seen; its network is not asked. `less_chance` takes what chance arrivals add from
+    the reward (see `shortfalls`). Without `episode_slots` an episode has no end.
     """
 
     metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}  # noqa: RUF012

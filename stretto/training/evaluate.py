@@ -1,4 +1,4 @@
-"""How well a way of dealing queries does: the figures of edge RL's table 2, over all queries and by phase of the load."""
+"""How well a way of dealing queries does: the figures of edge RL's table 2, over all queries and by phase."""
 
 from __future__ import annotations
 

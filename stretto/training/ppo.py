@@ -8,7 +8,7 @@ The discount is 0.9: weights of a slot are felt for two slots at most.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -24,23 +24,26 @@ from stretto.planners.edge_rl.reward import Weights, shortfalls
 from stretto.training.evaluate import Evaluation, evaluation_of
 from stretto.training.world import World
 
+LEAST_ERROR = 1e-3
+LARGEST_GAIN = 10.0  # advantages, in usual errors
+
 
 @dataclass(frozen=True)
 class Recipe:
-    """How it learns. Pairs are the first and the last value; those between lie on a line."""
+    """How it learns. Pairs are the value of the first half of the iterations, and the one that it then falls to."""
 
-    iterations: int = 60
-    slots: int = 64  # of an iteration, in each system
+    iterations: int = 240
+    slots: int = 16  # of an iteration, in each system
     epochs: int = 4
-    minibatch: int = 16_384
-    step: tuple[float, float] = (1e-3, 1e-4)  # of Adam
+    minibatch: int = 4096
+    step: tuple[float, float] = (2e-3, 2e-4)  # of Adam
     sigma: tuple[float, float] = (0.7, 0.2)
-    clip: float = 0.2
+    clip: float = 0.3
     discount: float = 0.9
     trace: float = 0.9  # λ of the advantages
     scale: float = 0.1  # of rewards, so that values are of moderate size
     violations: float | None = None  # reward weights follow this share of violations; None: they stay as they are
-    weights: Weights = Weights()
+    weights: Weights = field(default_factory=Weights)
 
 
 @dataclass(eq=False)
@@ -83,14 +86,14 @@ class Learner:
 
     def value_at(self, pair: tuple[float, float]) -> float:
         """Of a recipe's pair, at this iteration."""
-        share = min(1.0, self.iteration / max(1, self.recipe.iterations - 1))
+        share = min(1.0, max(0.0, 2.0 * self.iteration / self.recipe.iterations - 1.0))
         return pair[0] + (pair[1] - pair[0]) * share
 
     def judged(self, features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """The critic's value, and its usual error."""
+        """The critic's value, and the logarithm of its usual error."""
         both = self.critic(features)
         both = both.mean(dim=-2) if self.is_shared else both
-        return both[..., 0], nn.functional.softplus(both[..., 1])
+        return both[..., 0], both[..., 1]
 
     def outputs(self, features: torch.Tensor, count: int) -> tuple[torch.Tensor, Categorical | None]:
         """The means of the weights' logarithms, and the law of the batch sizes by model."""
@@ -143,7 +146,7 @@ class Learner:
         return rollout, seen, evaluation_of(counts, world.accuracy, world.heavy)
 
     def advantages(self, rollout: Rollout) -> tuple[torch.Tensor, torch.Tensor]:
-        """Generalised advantages (equation 11, with the discount that it leaves out), and what the critic should say."""
+        """Generalised advantages (equation 11, with the discount that it lacks), and what the critic should say."""
         with torch.no_grad():
             values = torch.stack([self.judged(part)[0] for part in rollout.features])
             after = torch.cat((values[1:], self.judged(rollout.last)[0][None]))
@@ -174,12 +177,12 @@ class Learner:
             for part in order.split(recipe.minibatch):
                 chosen = None if batches is None else batches[part]
                 ratio = (self.log_chance(features[part], logs[part], chosen) - before[part]).exp()
-                value, spread = self.judged(features[part])
-                gain = advantages[part] / (spread.detach() + 1e-3)
-                gain = (gain - gain.mean()) / (gain.std() + 1e-6)
+                value, usual = self.judged(features[part])
+                gain = (advantages[part] / (usual.detach().exp() + LEAST_ERROR)).clamp(-LARGEST_GAIN, LARGEST_GAIN)
                 clipped = ratio.clamp(1 - recipe.clip, 1 + recipe.clip)
                 error = value - targets[part]
-                critic_loss = (error**2).mean() + ((spread - error.detach().abs()) ** 2).mean()
+                wrong = (error.detach().abs() + LEAST_ERROR).log()
+                critic_loss = (error**2).mean() + ((usual - wrong) ** 2).mean()
                 loss = -torch.minimum(ratio * gain, clipped * gain).mean() + 0.5 * critic_loss
                 self.adam.zero_grad()
                 loss.backward()
@@ -198,7 +201,8 @@ class Learner:
     def policy(self, **trained: float | str) -> Policy:
         """The actor as it is, for NumPy."""
         linear = [layer for layer in self.actor if isinstance(layer, nn.Linear)]
-        layers = tuple((each.weight.detach().cpu().numpy().copy(), each.bias.detach().cpu().numpy().copy()) for each in linear)
+        layers = tuple(
+            (each.weight.detach().cpu().numpy().copy(), each.bias.detach().cpu().numpy().copy()) for each in linear
+        )
         described = Description(**{**vars(self.description), "trained": dict(trained)})
         return Policy(described, layers)
-

@@ -1,7 +1,7 @@
 """A training from its start, or from where it stopped, to a file of policies: progress, checkpoints and curves.
 
-A folder holds `checkpoint.safetensors`, `curve.json` and in the end `policy.safetensors`. The policy that is kept is the
-one that did best on the validation's seeds, which nothing else uses.
+A folder holds `checkpoint.safetensors`, `curve.json` and in the end `policy.safetensors`. The policy that is kept is
+the one that did best on the validation's seeds, which nothing else uses.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ VALIDATION_SEED = 7_000_001
 class Options:
     """What is trained, and how long."""
 
-    recipe: Recipe = Recipe()
+    recipe: Recipe = field(default_factory=Recipe)
     systems_at_once: int = 1024
     seed: int = 1
     device: str = "cpu"

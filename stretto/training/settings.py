@@ -11,24 +11,30 @@ from stretto.core.application import Application, Variant
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.profile import NS_PER_MS, LatencyProfile, Quantile
-from stretto.core.worker import workers
+from stretto.core.worker import Worker, workers
 from stretto.planners.edge_rl.instances import instances_of
 from stretto.sim.service import Deterministic, Lognormal
 from stretto.sim.switching import Switching
 from stretto.training.world import System
 
 INSTANCES = 4  # of a random setting
+KINDS = ("light", "heavy")
 
 
 def instance_deployment(
-    light: int, heavy: int, service_ms: tuple[float, float], accuracy: tuple[float, float], slo_ms: float
+    counts: tuple[int, int],
+    service_ms: tuple[float, float],
+    accuracy: tuple[float, float],
+    slo_ms: float,
+    names: tuple[str, str] = KINDS,
 ) -> Deployment:
     """So many light and heavy instances, each kind with the one variant that it holds."""
-    variants, crew = [], []
-    for name, count, ms, share in zip(("light", "heavy"), (light, heavy), service_ms, accuracy, strict=True):
+    variants: list[Variant] = []
+    crew: list[Worker] = []
+    for kind, name, count, ms, share in zip(KINDS, names, counts, service_ms, accuracy, strict=True):
         if count:
-            variants.append(Variant(name, share, (LatencyProfile.linear(0.0, ms, 1, name),)))
-            crew += workers(count, name)
+            variants.append(Variant(name, share, (LatencyProfile.linear(0.0, ms, 1, kind),)))
+            crew += workers(count, kind)
     return Deployment((Application("task", round(slo_ms * NS_PER_MS), tuple(variants)),), tuple(crew), Quantile.MEAN)
 
 
@@ -47,7 +53,7 @@ def random_systems(count: int, seed: int) -> tuple[System, ...]:
         low = float(random.uniform(0.6, 0.8))
         accuracy = (low, low + float(random.uniform(0.02, 0.12)))
         slo_ms = heavy_ms * between(4, 12)
-        deployment = instance_deployment(INSTANCES - heavy, heavy, (light_ms, heavy_ms), accuracy, slo_ms)
+        deployment = instance_deployment((INSTANCES - heavy, heavy), (light_ms, heavy_ms), accuracy, slo_ms)
         by_heavy = heavy * 1e3 / heavy_ms  # queries/s
         by_all = by_heavy + (INSTANCES - heavy) * 1e3 / light_ms
         lull, burst = by_heavy * between(0.05, 0.6), by_all * float(random.uniform(0.5, 0.85))

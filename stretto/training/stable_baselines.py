@@ -53,7 +53,9 @@ class Adapter(VecEnv):  # type: ignore[misc]
         return [False] * self.num_envs
 
 
-def train_by_stable_baselines(environment: EdgeEnvironment, recipe: Recipe, seed: int = 1, device: str = "cpu") -> Policy:
+def train_by_stable_baselines(
+    environment: EdgeEnvironment, recipe: Recipe, seed: int = 1, device: str = "cpu"
+) -> Policy:
     """A policy over the joint encoding, without batching; with constant noise, as published."""
     first_sigma, _ = recipe.sigma
     model = PPO(
@@ -82,4 +84,6 @@ def policy_of(trained: Any, description: Description) -> Policy:
     """The actor of a stable-baselines3 policy, for NumPy."""
     linear: Sequence[Any] = [each for each in trained.mlp_extractor.policy_net if isinstance(each, nn.Linear)]
     layers = [(each.weight, each.bias) for each in (*linear, trained.action_net)]
-    return Policy(description, tuple((w.detach().cpu().numpy().copy(), b.detach().cpu().numpy().copy()) for w, b in layers))
+    return Policy(
+        description, tuple((w.detach().cpu().numpy().copy(), b.detach().cpu().numpy().copy()) for w, b in layers)
+    )

@@ -12,26 +12,45 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.core.deployment import Deployment
-from stretto.core.plan import Eager, Lane, Late, Order, Plan, Table, Tables, WorkerChoice, by_application
-from stretto.core.profile import NS_PER_S
+from stretto.core.plan import (
+    Eager,
+    Lane,
+    Late,
+    Order,
+    Plan,
+    Route,
+    RouteRule,
+    Table,
+    Tables,
+    WorkerChoice,
+    by_application,
+)
 from stretto.core.view import View
 from stretto.planners.edge_rl.instances import BUFFER, Instance, dealt_plan, instances_of
 from stretto.planners.edge_rl.waiting import is_late
 from stretto.planners.parts.rates import rates_of
 
 SHARE_STEPS = 400  # of the search for the largest share of the accurate instances
-INFAAS_SLOT_S = 0.1
+TENTH = 0.1
 
 
 def _fair(view: View, choose: Callable[[Deployment, int], Sequence[Instance]], planner: str) -> Plan:
-    """Equal weights for instances of one model on every worker that is there."""
+    """In turn to instances of one model, on every worker that is there."""
     deployment = view.deployment
     crews = [choose(deployment, application) for application in range(len(deployment.applications))]
     weights = []
     for crew in crews:
         there = np.array([view.alive[instance.worker] for instance in crew], np.float64)
         weights.append(there if there.any() else np.ones(len(crew)))
-    return dealt_plan(deployment, crews, weights, planner=planner)
+    plan = dealt_plan(deployment, crews, weights, planner=planner)
+    routes = tuple(
+        Route(
+            RouteRule.ROUND_ROBIN,
+            tuple(lane for lane, weight in zip(route.lanes, route.weights, strict=True) if weight),
+        )
+        for route in plan.routes
+    )
+    return replace(plan, routes=routes)
 
 
 def _of_model(deployment: Deployment, application: int, is_light: bool) -> tuple[Instance, ...]:
@@ -113,8 +132,8 @@ def _always(kind: str, variant: int) -> Table:
 @dataclass
 class Infaas:
     """INFaaS as edge RL has it: time has slots of 0.1 s, and all queries of a slot go to the model whose instances have
-    the least work waiting; of two that are equal, to the one that was not asked last. An instance that holds more than
-    it can answer in a slot gets nothing while another one of its model holds less.
+    the fewest queries waiting; of two that are equal, to the one that was not asked last. The paper does not print the
+    rule; this reading gives its row.
     """
 
     _last: dict[int, NDArray[np.int64]] = field(default_factory=dict)  # by application: the model asked last
@@ -142,13 +161,11 @@ def infaas_shares(
     """Shares [system, instance] from queue lengths, and the model that takes them; of many systems at once."""
     variants = list(dict.fromkeys(instance.variant for instance in crew))
     model = np.array([variants.index(instance.variant) for instance in crew])
-    work_ns = length * np.array([float(instance.service_ns) for instance in crew])
     is_of = model[None, :] == np.arange(len(variants))[:, None]  # [model, instance]
-    load = (work_ns @ is_of.T) / is_of.sum(axis=1)
+    waiting = np.maximum(length - 1, 0) @ is_of.T / is_of.sum(axis=1)
     just_asked = np.arange(len(variants))[None, :] == last[:, None]
-    chosen = np.lexsort((just_asked, load), axis=1)[:, 0] if len(variants) > 1 else np.zeros(len(load), np.int64)
-    open_ones = is_of[chosen] & (work_ns <= INFAAS_SLOT_S * NS_PER_S)
-    shares = np.where(open_ones.any(axis=1, keepdims=True), open_ones, is_of[chosen]).astype(np.float64)
+    chosen = np.argmin(waiting + 1e-6 * just_asked, axis=1)
+    shares = is_of[chosen].astype(np.float64)
     return shares / shares.sum(axis=1, keepdims=True), chosen
 
 
@@ -157,23 +174,27 @@ class Stationary:
     """SA: for the load as it is now, the largest share for the accurate instances such that no more than `late` of any
     instance's queries are late in an M/D/1 queue that has run for ever.
 
-    Published, it is told the phase of the load and its rate; a server measures the load.
+    Published, it is told the phase of the load and its rate; a server measures the load. `tenths`: shares of accurate
+    instances are whole tenths, as those that the paper reports seem to be.
     """
 
     late: float = 0.02
+    tenths: bool = False
 
     def __call__(self, view: View) -> Plan:
         deployment = view.deployment
         crews = [instances_of(deployment, application) for application in range(len(deployment.applications))]
         rates = rates_of(view, 1.0)
         weights = [
-            stationary_shares(crew, float(rate), deployment.applications[number].slo_ns, self.late)
+            stationary_shares(crew, float(rate), deployment.applications[number].slo_ns, self.late, self.tenths)
             for number, (crew, rate) in enumerate(zip(crews, rates, strict=True))
         ]
         return dealt_plan(deployment, crews, weights, planner="stationary")
 
 
-def stationary_shares(crew: Sequence[Instance], rate: float, slo_ns: int, late: float) -> NDArray[np.float64]:
+def stationary_shares(
+    crew: Sequence[Instance], rate: float, slo_ns: int, late: float, tenths: bool = False
+) -> NDArray[np.float64]:
     """Shares by instance. Models take as much as they can, the most accurate first; the rest goes by speed."""
     shares = np.zeros(len(crew))
     left = 1.0
@@ -182,8 +203,11 @@ def stationary_shares(crew: Sequence[Instance], rate: float, slo_ns: int, late: 
         slowest_ns = max(crew[place].service_ns for place in places)
         steps = np.linspace(left, 0.0, SHARE_STEPS)
         share = next((s for s in steps if is_late(rate * s / len(places), slowest_ns, slo_ns) <= late), 0.0)
-        shares[places] = share / len(places)
-        left -= share
+        each = share / len(places)
+        if tenths and share < left:
+            each = int(each / TENTH) * TENTH
+        shares[places] = each
+        left -= each * len(places)
     if left > 1e-9:
         speed = np.array([1.0 / instance.service_ns for instance in crew])
         shares += left * speed / speed.sum()

@@ -5,7 +5,7 @@ time, and the ages of its queries, zero-padded to 16; under full observability t
 over it is for the very instances that it was trained with.
 
 `shared` is ours: the setting is part of what is seen. Each instance is described by itself, by the measured load, and
-by how it compares with the others; one small network judges each instance, so that one policy serves any number of them.
+by how it compares with the others; one small network judges each instance, so that one policy serves any number.
 """
 
 from __future__ import annotations

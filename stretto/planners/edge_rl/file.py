@@ -21,7 +21,7 @@ from stretto.planners.edge_rl.policy import Description, Policy
 FORMAT = 1
 MOST_BYTES = 64 << 20
 MOST_HEADER = 1 << 20
-DTYPES = {"F32": np.dtype("<f4"), "F64": np.dtype("<f8"), "I64": np.dtype("<i8")}
+DTYPES: dict[str, np.dtype[Any]] = {"F32": np.dtype("<f4"), "F64": np.dtype("<f8"), "I64": np.dtype("<i8")}
 Path = str | os.PathLike[str]
 
 

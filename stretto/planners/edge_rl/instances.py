@@ -105,4 +105,5 @@ def dealt_plan(
 def by_speed(instances: Sequence[Instance]) -> NDArray[np.float64]:
     """Shares that make every instance equally busy."""
     speed = np.array([1.0 / instance.service_ns for instance in instances])
-    return speed / speed.sum()
+    shares: NDArray[np.float64] = speed / speed.sum()
+    return shares

@@ -77,7 +77,8 @@ class EdgeRL:
         deployment = view.deployment
         there = [place for place, instance in enumerate(crew) if view.alive[instance.worker]] or list(range(len(crew)))
         present = [crew[place] for place in there]
-        weights, releases = np.zeros(len(crew)), [None] * len(crew)
+        weights = np.zeros(len(crew))
+        releases: list[Release | None] = [None] * len(crew)
         policy = self._policy_for(deployment, application, present, is_whole=len(present) == len(crew))
         if policy is None:
             weights[there] = by_speed(present)
@@ -89,10 +90,9 @@ class EdgeRL:
         if batches is None:
             return weights, releases
         models = policy.description.models
-        gathered: list[Release | None] = list(releases)
         for place, instance, model in zip(there, present, models, strict=True):
-            gathered[place] = gathering(deployment, instance, BATCHES[int(batches[0, model])])
-        return weights, gathered
+            releases[place] = gathering(deployment, instance, BATCHES[int(batches[0, model])])
+        return weights, releases
 
     def _policy_for(
         self, deployment: Deployment, application: int, present: Sequence[Instance], is_whole: bool

@@ -56,7 +56,7 @@ class Description:
 
     @property
     def outputs(self) -> int:
-        """Numbers that its network gives: one for each instance, and for each model one for each pair of batch sizes."""
+        """Numbers that its network gives: one for each instance, and for each model one for each of BATCHES."""
         if self.encoding == "shared":
             return 1
         return len(self.instances) + self.batching * len(set(self.models)) * len(BATCHES)
@@ -131,9 +131,8 @@ def softmax(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def log_density(shares: NDArray[np.float64], means: NDArray[np.float64], sigma: float) -> NDArray[np.float64]:
-    """Logarithm of equation 9: the density of softmax(means + noise) at `shares`, along the last axis.
-
-    It is a density over the surface of the simplex; over all shares but the last one it is √n times as large.
+    """Logarithm of equation 9: the density of softmax(means + noise) at `shares`, along the last axis; a density over
+    all shares but one, which the others tell.
     """
     count = shares.shape[-1]
     logs = np.log(shares)

@@ -40,8 +40,8 @@ def shortfalls(
 ) -> NDArray[np.float64]:
     """The reward less what it would be if the best variant had answered every query that came, in time.
 
-    How many come does not depend on what the policy does, so the same policy is best; but the reward no longer rises and
-    falls with chance arrivals, and far fewer slots are needed to learn from it.
+    How many come does not depend on what the policy does, so the same policy is best; but the reward no longer rises
+    and falls with chance arrivals, and far fewer slots are needed to learn from it.
     """
     best: NDArray[np.float64] = weights.right * accuracy.max(axis=1) * arrivals
     return rewards(counts, accuracy, weights) - best

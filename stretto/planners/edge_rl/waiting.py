@@ -1,4 +1,4 @@
-"""How long a query waits in an M/D/1 queue: Erlang's distribution, in the form of Franx, whose terms are all positive."""
+"""How long a query waits in an M/D/1 queue: Erlang's distribution in Franx's form, whose terms are all positive."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 
 def queue_lengths(load: float, count: int) -> NDArray[np.float64]:
     """P(n queries in an M/D/1 system) for n < count, from the embedded chain; `load` is λD, below 1."""
-    came = np.exp(-load + np.arange(count + 1) * math.log(load) - np.array([math.lgamma(n + 1) for n in range(count + 1)]))
+    came = np.exp(
+        -load + np.arange(count + 1) * math.log(load) - np.array([math.lgamma(n + 1) for n in range(count + 1)])
+    )
     chances = np.zeros(count)
     chances[0] = 1.0 - load
     for n in range(count - 1):

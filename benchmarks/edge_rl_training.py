@@ -29,7 +29,7 @@ from stretto.training.settings import after_failures, random_systems
 from stretto.training.world import System
 
 LATENCIES_MS = tuple(range(150, 451, 25))  # figure 3
-QUICK_S = 0.25
+QUICK_S, GENERAL_S = 0.25, 0.1
 RANDOM_SETTINGS, RANDOM_SEED = 512, 11
 GENERAL = "general"
 AIM_S = 30 * 60.0
@@ -55,7 +55,7 @@ class Job:
 def jobs() -> list[Job]:
     """The longest first, so that none is left alone at the end."""
     listed = [
-        Job(GENERAL, slot_s=QUICK_S, random=True, iterations=480),
+        Job(GENERAL, slot_s=GENERAL_S, random=True, iterations=480),
         Job("partial", failures=True),
         Job("full", full=True),
         Job("partial_quick", slot_s=QUICK_S),

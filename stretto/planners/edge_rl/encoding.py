@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,12 +30,38 @@ Numbers = NDArray[np.float32]
 
 
 @dataclass(frozen=True, eq=False)
+class Still:
+    """What `encode_shared` works out of a setting once."""
+
+    features: Numbers  # those that do not change, the others zero
+    seconds: NDArray[np.float64]  # a query takes, shared by all instances, those at least as accurate, the better ones
+    share: NDArray[np.float64]  # of the speed of all
+    by_as_good: NDArray[np.float64]  # [system, instance, other]: share of the speed of those at least as accurate
+
+
+@dataclass(frozen=True, eq=False)
 class Setting:
     """What does not change with time, by system and instance."""
 
     service_ns: NDArray[np.float64]  # [system, instance], of one query
     accuracy: NDArray[np.float64]  # [system, instance]
     slo_ns: NDArray[np.float64]  # [system, 1]
+
+    @cached_property
+    def still(self) -> Still:
+        """What `encode_shared` needs of it."""
+        speed = 1e9 / self.service_ns  # queries/s of an instance
+        ahead = self.accuracy[:, None, :] - self.accuracy[:, :, None]  # [system, instance, other]
+        total = np.broadcast_to(speed.sum(axis=1, keepdims=True), speed.shape)
+        as_good, better = (((ahead >= least) @ speed[..., None])[..., 0] for least in (0.0, 1e-9))
+        features = np.zeros((*speed.shape, SHARED_FEATURES), np.float32)
+        features[..., 0] = self.service_ns / self.slo_ns * 4
+        features[..., 1] = (self.accuracy - self.accuracy.min(axis=1, keepdims=True)) * 10
+        features[..., 2] = (self.accuracy.max(axis=1, keepdims=True) - self.accuracy) * 10
+        features[..., 3] = share = speed / total
+        features[..., 4] = 1.0 / speed.shape[1]
+        seconds = 1.0 / np.maximum(np.stack((total, as_good, better), axis=2), 1e-9)
+        return Still(features, seconds, share, (ahead >= 0) * speed[:, None, :] / as_good[..., None])
 
     @staticmethod
     def of(systems: Sequence[tuple[Sequence[Instance], int]]) -> Setting:
@@ -97,27 +124,14 @@ def encode_joint(seen: Situation, setting: Setting, sees_phase: bool, sees_batch
 
 def encode_shared(seen: Situation, setting: Setting) -> Numbers:
     """[system, instance, feature]."""
-    service, slo = setting.service_ns, setting.slo_ns
-    speed = 1e9 / service  # queries/s of an instance
+    still = setting.still
+    features = still.features.copy()
+    work = (seen.length * setting.service_ns - np.minimum(seen.elapsed_ns, setting.service_ns)) / setting.slo_ns
+    work = np.minimum(np.maximum(work, 0.0), MOST_WORK)
     rate = seen.rate[:, None]
-    work = np.clip((seen.length * service - np.minimum(seen.elapsed_ns, service)) / slo, 0.0, MOST_WORK)
-    accuracy = setting.accuracy
-    is_as_good = accuracy[:, None, :] >= accuracy[:, :, None]  # [system, instance, other]
-    as_good = np.einsum("eij,ej->ei", is_as_good, speed)
-    better = np.einsum("eij,ej->ei", accuracy[:, None, :] > accuracy[:, :, None], speed)
-    work_as_good = np.einsum("eij,ej->ei", is_as_good, work * speed) / as_good
-    total = speed.sum(axis=1, keepdims=True)
-    features = np.empty((*service.shape, SHARED_FEATURES), np.float32)
-    features[..., 0] = seen.length / LENGTHS
-    features[..., 1] = work
-    features[..., 2] = service / slo * 4
-    features[..., 3] = (accuracy - accuracy.min(axis=1, keepdims=True)) * 10
-    features[..., 4] = (accuracy.max(axis=1, keepdims=True) - accuracy) * 10
-    features[..., 5] = np.minimum(rate / total, MOST_LOAD)
-    features[..., 6] = np.minimum(rate / as_good, MOST_LOAD)
-    features[..., 7] = np.minimum(rate / np.maximum(better, 1e-9), MOST_LOAD)
-    features[..., 8] = work_as_good
-    features[..., 9] = (work * speed).sum(axis=1, keepdims=True) / total
-    features[..., 10] = speed / total
-    features[..., 11] = (seen.length > 0).mean(axis=1, keepdims=True)
+    features[..., 5] = seen.length / LENGTHS
+    features[..., 6] = work
+    features[..., 7:10] = np.minimum(rate[..., None] * still.seconds, MOST_LOAD)
+    features[..., 10] = (still.by_as_good @ work[..., None])[..., 0]
+    features[..., 11] = (still.share * work).sum(axis=1, keepdims=True)
     return features

@@ -42,6 +42,7 @@ class EdgeRL:
 
     policy: str = ""
     policies: Sequence[Policy] = field(default=(), repr=False)
+    _settings: dict[tuple[tuple[Instance, ...], int], Setting] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         if not self.policies:
@@ -83,7 +84,7 @@ class EdgeRL:
         if policy is None:
             weights[there] = by_speed(present)
             return weights, releases
-        setting = Setting.of([(present, deployment.applications[application].slo_ns)])
+        setting = self._setting_of(tuple(present), deployment.applications[application].slo_ns)
         seen = _seen(view, [lanes[place] for place in there], rate)
         shares, batches = policy.decide(seen, setting)
         weights[there] = shares[0]
@@ -93,6 +94,12 @@ class EdgeRL:
         for place, instance, model in zip(there, present, models, strict=True):
             releases[place] = gathering(deployment, instance, BATCHES[int(batches[0, model])])
         return weights, releases
+
+    def _setting_of(self, crew: tuple[Instance, ...], slo_ns: int) -> Setting:
+        """Worked out once for each set of instances."""
+        if (crew, slo_ns) not in self._settings:
+            self._settings[crew, slo_ns] = Setting.of([(crew, slo_ns)])
+        return self._settings[crew, slo_ns]
 
     def _policy_for(
         self, deployment: Deployment, application: int, present: Sequence[Instance], is_whole: bool

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from edge_rl_ground import of_plan, stationary
+from edge_rl_ground import in_world, of_plan, stationary
 from harness import Benchmark
 
 from stretto.core.plan import Delays
@@ -23,14 +23,13 @@ from stretto.planners.leave_it import LeaveIt
 from stretto.planning.served import served_session
 from stretto.sim.ports import simulator_ports
 from stretto.sim.simulator import simulate
-from stretto.training.evaluate import evaluate
 from stretto.training.settings import random_systems
-from stretto.training.world import System, World
+from stretto.training.world import System
 from stretto.twin.measure import setting_from_scenario
 from stretto.twin.spot import SpotJudge
 
 SETTINGS, SETTINGS_SEED = 20, 90_001  # training has seed 11
-COPIES, SLOT_SECONDS, SEED = 64, 64_000, 90_002
+SLOT_SECONDS, SEED = 64_000, 90_002
 JUDGED_SECONDS = 1500.0
 AIM = 18
 
@@ -64,10 +63,10 @@ def main() -> None:
     for number, system in enumerate(bench.steps(systems, SETTINGS, "settings")):
         crew = instances_of(system.deployment)
         slo_ns = system.deployment.applications[0].slo_ns
-        world = World([system], policy.description, COPIES, SEED)
-        learned = evaluate(world, policy.decide, round(SLOT_SECONDS / policy.description.slot_s), SEED)[0].overall
-        told = World([system], system.description(Description("joint", 1.0, sees_phase=True)), COPIES, SEED)
-        approximated = evaluate(told, stationary(crew, system.load, slo_ns), SLOT_SECONDS, SEED)[0].overall
+        learned = in_world(system, policy.description, policy.decide, slots=SLOT_SECONDS, seed=SEED).overall
+        told = system.description(Description("joint", 1.0, sees_phase=True))
+        decide = stationary(crew, system.load, slo_ns)
+        approximated = in_world(system, told, decide, slots=SLOT_SECONDS, seed=SEED).overall
         single = of_plan(
             system.deployment, SingleQueue(), system.load, slots=SLOT_SECONDS, service=system.service
         ).overall

@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip --quiet --quiet --disable-pip-version-check
 # To try it: make test PYTEST='-n 2'
 PYTEST ?=
 # What the tests marked extras need. A smaller PyTorch, without CUDA: set PIP_EXTRA_INDEX_URL to PyTorch's index for CPUs.
-EXTRAS ?= torch==2.13.0 safetensors
+EXTRAS ?= torch==2.13.0 safetensors gymnasium stable-baselines3
 # Triton's own client, whose generated messages cannot share a process with ours.
 TRITONCLIENT ?= .venv-tritonclient
 # Those that can be run; what they share has no __main__ at the end of a line.

@@ -24,7 +24,11 @@ from stretto.cli.replay import replay
 from stretto.cli.serve import serve
 from stretto.cli.setting import setting
 from stretto.cli.simulate import simulate
+<<<<<<< HEAD
 from stretto.cli.tune import tune
+=======
+from stretto.cli.train import train
+>>>>>>> edge_rl
 from stretto.cli.warm import warm
 from stretto.core.errors import StrettoError
 
@@ -82,6 +86,7 @@ for command in (
     profile,
     evidence,
     simulate,
+    train,
     goodput,
     bound,
     plan,

@@ -12,6 +12,7 @@ from typing import Any
 
 from stretto.api.limits import Limits
 from stretto.config.fields import Fields, read_fields
+from stretto.core.verdict import GivenValue
 from stretto.planners.registry import NAMES, planner_entry
 
 Reader = Callable[[Fields, str], Any]
@@ -99,7 +100,7 @@ class ServeConfig:
 
     values: dict[str, Any] = field(default_factory=dict)
     limits: dict[str, Any] = field(default_factory=dict)
-    planner_options: dict[str, bool | int | float] = field(default_factory=dict)
+    planner_options: dict[str, GivenValue] = field(default_factory=dict)
 
 
 def read_serve_config(file: Path | None) -> ServeConfig:
@@ -130,7 +131,7 @@ def _limits(table: Fields | None) -> dict[str, Any]:
     return found
 
 
-def _planner(table: Fields | None, values: dict[str, Any]) -> dict[str, bool | int | float]:
+def _planner(table: Fields | None, values: dict[str, Any]) -> dict[str, GivenValue]:
     if table is None:
         return {}
     values["planner"] = table.text("name")
@@ -138,7 +139,7 @@ def _planner(table: Fields | None, values: dict[str, Any]) -> dict[str, bool | i
         table.choice("name", NAMES)
     if table.has("replan_ms"):
         values["replan_ms"] = table.number("replan_ms", 2, 3_600_000)
-    found: dict[str, bool | int | float] = {}
+    found: dict[str, GivenValue] = {}
     with table.at("name"):
         options = planner_entry(values["planner"]).options
     for option in options:
@@ -146,6 +147,8 @@ def _planner(table: Fields | None, values: dict[str, Any]) -> dict[str, bool | i
             continue
         if option.kind == "flag":
             found[option.name] = table.flag(option.name, False)
+        elif option.kind == "file":
+            found[option.name] = str(_path(table, option.name))
         elif option.kind == "integer":
             found[option.name] = table.integer(option.name, int(option.low), int(option.high))
         else:

@@ -105,8 +105,9 @@ class Choice:
         from stretto.sim.trial import simulated_trial
 
         entry = planner_entry(self.name)
-        steady = {"prior": 0} if any(option.name == "prior" for option in entry.options) else {}  # the load is known
-        planner = entry.make(steady | self.options, ports=Ports(trial=simulated_trial))
+        has_prior = any(option.name == "prior" for option in entry.options)
+        options = {"prior": 0, **self.options} if has_prior else self.options  # the load is known
+        planner = entry.make(options, ports=Ports(trial=simulated_trial))
         assert isinstance(planner, PolicyPlanner), "only planners with policies are offered"
         return planner
 

@@ -49,6 +49,15 @@ class WholeLibrary(JITCodeLibrary):  # type: ignore[misc]
                 for called in library._linking_libraries:
                     self.add_linking_library(called)
 
+    def _optimize_final_module(self) -> None:
+        """Nobody outside calls a part, so that one with a single caller can become a part of that caller."""
+        for library in self._linking_libraries:
+            if isinstance(library, PartLibrary):
+                for function in library._final_module.functions:
+                    if not function.is_declaration:
+                        self._final_module.get_function(function.name).linkage = "internal"
+        super()._optimize_final_module()
+
 
 class PartCompiler(Compiler):  # type: ignore[misc]
     """Stops before machine code."""

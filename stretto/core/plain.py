@@ -19,7 +19,14 @@ TYPES: dict[str, Any] = {
         *(application.Application, application.Variant, deployment.Deployment, worker.Worker, profile.LatencyProfile),
         *(plan.Fixed, plan.ByLoad, plan.MostAccurate, plan.Table, plan.Tables, plan.Strategies),
         *(plan.Work, plan.Worklist),
-        *(conditions.Conditions, conditions.Demand, telemetry.Telemetry, view.WaitingQuery, estimates.Estimates),
+        *(
+            conditions.Conditions,
+            conditions.Demand,
+            telemetry.Telemetry,
+            view.WaitingQuery,
+            view.Lines,
+            estimates.Estimates,
+        ),
         *(verdict.Candidate, verdict.Promise, verdict.Verdict),
         *(plan.Eager, plan.Accumulate, plan.Deferred, plan.AdaptiveCap, plan.Delays, plan.Lane, plan.Route, plan.Plan),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 OptionValue = bool | int | float
+GivenValue = OptionValue | str  # an option may also name a file
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,16 @@ class WaitingQuery:
 
 
 @dataclass(frozen=True, eq=False)
+class Lines:
+    """What the lanes hold: queries that wait in a lane or run in a batch of it, the oldest first."""
+
+    length: NDArray[np.int64]  # by lane: waiting and running
+    running: NDArray[np.int64]  # by lane
+    started_ns: NDArray[np.int64]  # by lane: when the batch that runs began, the latest of several; -1: none runs
+    arrival_ns: NDArray[np.int64]  # [lane, place]: of the oldest queries; -1: there are no more
+
+
+@dataclass(frozen=True, eq=False)
 class View:
     """Frozen. What nobody measured yet has its default: every worker there and free, latencies as profiled."""
 
@@ -57,6 +67,7 @@ class View:
     delays: Delays = field(default_factory=Delays)  # as measured, or as a scenario states them
     clients: Callable[[], tuple[Client, ...]] = tuple
     waiting: Callable[[], tuple[WaitingQuery, ...]] = tuple
+    lines: Callable[[int], Lines] | None = None  # with so many of the oldest queries of each lane; None: no lane yet
 
     def __post_init__(self) -> None:
         deployment = self.deployment

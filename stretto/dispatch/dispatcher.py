@@ -16,7 +16,7 @@ from stretto.core.estimates import Estimates
 from stretto.core.outcome import OUTCOME_COUNT, Outcome
 from stretto.core.plan import Plan, Route
 from stretto.core.telemetry import Telemetry
-from stretto.core.view import WaitingQuery
+from stretto.core.view import Lines, WaitingQuery
 from stretto.dispatch import adoption, events
 from stretto.dispatch.estimates import read_estimates, take_estimates
 from stretto.dispatch.fleet import check_larger, enlarge, with_further_workers
@@ -29,6 +29,7 @@ from stretto.dispatch.layout import (
     lay_out_slots,
     lay_out_weights,
 )
+from stretto.dispatch.lines import read_lines
 from stretto.dispatch.records import NEVER, DecisionKind
 
 FIRST_SLOTS = 1024
@@ -98,8 +99,18 @@ Decision = Run | Drop | Answer | Load | Unload
 class Dispatcher:
     """Follows the plan it was given last. Not for use from two threads at once."""
 
-    def __init__(self, deployment: Deployment, plan: Plan, *, correction: float = 0.0, now_ns: int = 0) -> None:
-        """`correction` is the step with which measured latency corrects the profile; 0 leaves the profile as it is."""
+    def __init__(
+        self,
+        deployment: Deployment,
+        plan: Plan,
+        *,
+        correction: float = 0.0,
+        now_ns: int = 0,
+        slots: int = FIRST_SLOTS,
+    ) -> None:
+        """`correction` is the step with which measured latency corrects the profile; 0 leaves the profile as it is.
+        `slots` is how many queries it has room for before it grows.
+        """
         if not 0 <= correction < 1:
             raise StrettoError(f"the latency correction is a step between 0 and 1, not {correction}")
         check_plan(plan, deployment)
@@ -107,7 +118,7 @@ class Dispatcher:
         self.plan = plan
         self.memory = Memory()
         lay_out_deployment(self.memory, deployment, correction)
-        lay_out_slots(self.memory, FIRST_SLOTS)
+        lay_out_slots(self.memory, slots)
         self._undelivered: list[Decision] = []
         self._state = self.memory.state
         self._free_slots = self._state["free_slots"]
@@ -123,6 +134,14 @@ class Dispatcher:
         check_plan(plan, self.deployment)
         adoption.check_works(self.memory, self.deployment, plan)
         self._install(now_ns, plan)
+
+    def follow(self, now_ns: int, plan: Plan) -> None:
+        """Adopt a plan, or only reroute where nothing but the routes differs from the plan in force."""
+        if replace(plan, routes=self.plan.routes) == self.plan:
+            self.reroute(now_ns, plan.routes)
+            self.plan = plan
+        else:
+            self.adopt(now_ns, plan)
 
     def reroute(self, now_ns: int, routes: tuple[Route, ...]) -> None:
         """The same plan with other routes, one per application, for queries to come.
@@ -312,6 +331,14 @@ class Dispatcher:
         columns = (queries[name].tolist() for name in WAITING_COLUMNS)
         thetas = [None] * len(tickets) if theta_of is None else map(theta_of, tickets, queries["tag"].tolist())
         return tuple(WaitingQuery(*row) for row in zip(tickets, *columns, thetas, strict=True))
+
+    def lines(self, depth: int) -> Lines:
+        """What each lane holds, with the arrivals of its `depth` oldest queries."""
+        count = len(self.plan.lanes)
+        length, running, started_ns = (np.zeros(count, np.int64) for _ in range(3))
+        lines = Lines(length, running, started_ns, np.zeros((count, depth), np.int64))
+        read_lines(self._state, lines.length, lines.running, lines.started_ns, lines.arrival_ns)
+        return lines
 
     def resident(self, worker: int) -> tuple[int, ...]:
         """The variants that the worker holds, as the dispatcher knows it."""

@@ -83,6 +83,7 @@ def announce(s: Any, kind: int, slot: int, outcome: int) -> None:
     decision.tag = query.tag
     decision.arrival_ns = query.arrival_ns
     decision.application = query.application
+    decision.query_class = query.query_class
     name_ticket(s, decision, slot)
     count_outcome(s, query.application, outcome)
 

@@ -132,12 +132,29 @@ def find_idle(s: Any, lane_index: int) -> int:
 
 
 @compiled
+def has_idle(s: Any, lane_index: int) -> bool:
+    """Whether any of the lane's workers is idle."""
+    idle = uint64s(s.idle_at, s.idle_count)
+    members = uint64s(s.members_at, s.members_count)
+    for word in range(s.member_words):
+        if idle[word] & members[lane_index * s.member_words + word] != np.uint64(0):
+            return True
+    return False
+
+
+@compiled
+def is_told_early(lane: Any) -> bool:
+    """Whether a busy worker may be given the lane's next batch before it is free."""
+    return lane.control_ns + lane.data_ns + lane.ahead_ns > 0
+
+
+@compiled
 def find_early(s: Any, lane_index: int) -> tuple[int, int]:
     """The busy worker that is free first, and when it may be given its next batch: before that by delay or look-ahead,
     and by what a timer may be late.
     """
     lane = lanes(s)[lane_index]
-    if lane.control_ns + lane.data_ns + lane.ahead_ns == 0:
+    if not is_told_early(lane):
         return NONE, NEVER
     order = int64s(s.lane_workers_at, s.lane_workers_count)
     chosen = NONE

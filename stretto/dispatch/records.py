@@ -283,6 +283,7 @@ DECISION = np.dtype(
         ("tag", "i8"),  # of a dropped or answered query
         ("arrival_ns", "i8"),
         ("application", "i8"),
+        ("query_class", "i8"),
     ],
     align=True,
 )

@@ -11,7 +11,7 @@ from stretto.core.compiled import compiled
 from stretto.core.plan import LaneChoice
 from stretto.dispatch.batches import commit
 from stretto.dispatch.late import drop_infeasible, infeasible_from_ns
-from stretto.dispatch.pool import find_early, find_idle, kind_entry, load, make_room, set_idle
+from stretto.dispatch.pool import find_early, find_idle, has_idle, is_told_early, kind_entry, load, make_room, set_idle
 from stretto.dispatch.queue import NONE
 from stretto.dispatch.records import IN_FLIGHT, NEVER, batches, int64s, lane_kinds, lanes, resident, rows, workers
 from stretto.dispatch.release import candidate, delay_ns
@@ -43,10 +43,17 @@ def renew_candidate(s: Any, lane_index: int, now_ns: int) -> None:
 
 @compiled
 def refresh(s: Any, lane_index: int, now_ns: int) -> None:
-    """Renew candidate and timer; a candidate that may start rings at once, so that `ring` finds it a worker."""
+    """Renew candidate and timer; a candidate that may start rings at once, so that `ring` finds it a worker.
+
+    Where every worker of the lane is busy, `ring` would find none: the lane waits until one is free.
+    """
     lane = lanes(s)[lane_index]
     renew_candidate(s, lane_index, now_ns)
-    set_timer(s, lane_index, max(now_ns, min(lane.release_ns, infeasible_from_ns(lane))))
+    infeasible_ns = infeasible_from_ns(lane)
+    at_ns = lane.release_ns
+    if at_ns <= now_ns < infeasible_ns and not is_told_early(lane) and not has_idle(s, lane_index):
+        at_ns = lane.later_ns
+    set_timer(s, lane_index, max(now_ns, min(at_ns, infeasible_ns)))
 
 
 @compiled
@@ -170,8 +177,7 @@ def expect_worker(s: Any, worker_index: int, now_ns: int) -> None:
     for position in range(worker.lane_first, worker.lane_first + worker.lane_count):
         lane_index = int64s(s.worker_lanes_at, s.worker_lanes_count)[position]
         lane = lanes(s)[lane_index]
-        is_told_early = lane.control_ns + lane.data_ns + lane.ahead_ns > 0
-        if is_told_early and lane.length > 0 and lane.release_ns <= now_ns:
+        if is_told_early(lane) and lane.length > 0 and lane.release_ns <= now_ns:
             size = lane_kinds(s)[kind_entry(s, lane, worker.kind)].size
             grant_ns = worker.free_ns - max(delay_ns(lane, size), lane.ahead_ns)
             set_timer(s, lane_index, min(timer_of(s, lane_index), max(grant_ns, now_ns)))

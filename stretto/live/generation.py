@@ -113,7 +113,7 @@ class Generation:
             self._journal.under(now_ns, self.dispatcher, conditions)
         try:
             if wanted.plan is not self.dispatcher.plan:
-                self.dispatcher.adopt(now_ns, wanted.plan)
+                self.dispatcher.follow(now_ns, wanted.plan)
         except PlanError:
             self._journal.under(now_ns, self.dispatcher, self.in_force.conditions)
             raise

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from stretto.core.errors import StrettoError
 from stretto.core.profile import Quantile
+from stretto.core.verdict import GivenValue
 from stretto.core.worker import UNLIMITED_MEMORY
 from stretto.live.fleet import WorkerSpec, read_worker
 from stretto.planners.registry import DEFAULT_PLANNER, planner_entry
@@ -31,7 +32,7 @@ class ServiceOptions:
     quantile: Quantile = Quantile.MEAN
     worker_memory_bytes: int = UNLIMITED_MEMORY
     planner: str = DEFAULT_PLANNER
-    planner_options: Mapping[str, bool | int | float] = field(default_factory=dict)
+    planner_options: Mapping[str, GivenValue] = field(default_factory=dict)
     data_aware: bool = False  # accuracies by class for a planner that does not look at evidence itself
     policies: Path | None = None  # a file of stretto plan --out, for a planner that follows policies
     plans: Path | None = None  # a file of stretto tune, for a planner that follows verdicts

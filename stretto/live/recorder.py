@@ -20,7 +20,8 @@ from stretto.core.outcome import Outcome
 from stretto.core.plain import to_plain
 from stretto.core.plan import Plan, Route
 from stretto.core.telemetry import Telemetry
-from stretto.core.view import WaitingQuery
+from stretto.core.verdict import GivenValue
+from stretto.core.view import Lines, WaitingQuery
 from stretto.dispatch.dispatcher import Decision, Dispatcher, decision_as_list
 from stretto.planning.session import InForce
 
@@ -119,7 +120,7 @@ class Journal:
             list  # policies by name, and verdicts, that the planner was given since
         )
 
-    def began(self, planner: str, options: Mapping[str, bool | int | float], data_aware: bool) -> None:
+    def began(self, planner: str, options: Mapping[str, GivenValue], data_aware: bool) -> None:
         """Who plans."""
         if self._write is not None:
             self._write([journal.SESSION, planner, dict(options), data_aware])
@@ -132,15 +133,20 @@ class Journal:
         return RecordedDispatcher(self._write, number, in_force, policies, correction=correction, now_ns=now_ns)
 
     def planned(
-        self, dispatcher: Dispatcher, telemetry: Telemetry, in_force: InForce, waiting: Sequence[WaitingQuery] | None
+        self,
+        dispatcher: Dispatcher,
+        telemetry: Telemetry,
+        in_force: InForce,
+        waiting: Sequence[WaitingQuery] | None,
+        lines: Lines | None,
     ) -> None:
-        """The planner was asked, with this. `waiting` is what it saw of the queue, where it looked."""
+        """The planner was asked, with this. `waiting` and `lines` are what it saw of the queues, where it looked."""
         if self._write is not None and isinstance(dispatcher, RecordedDispatcher):
             plan = None if in_force.plan is self._last_plan else to_plain(in_force.plan)
             self._last_plan = in_force.plan
             seen = None if waiting is None else to_plain(list(waiting))
-            given = [to_plain(telemetry), to_plain(in_force.conditions), seen, self.collected(), plan]
-            self._write([journal.PLANNED, dispatcher.number, telemetry.now_ns, *given])
+            given = [to_plain(telemetry), to_plain(in_force.conditions), seen, to_plain(lines)]
+            self._write([journal.PLANNED, dispatcher.number, telemetry.now_ns, *given, self.collected(), plan])
 
     def under(self, now_ns: int, dispatcher: Dispatcher, conditions: Conditions) -> None:
         """The plan in force was completed for other conditions."""

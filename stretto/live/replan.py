@@ -11,7 +11,7 @@ import logging
 
 from stretto.core.client import Clients
 from stretto.core.errors import StrettoError
-from stretto.core.view import WaitingQuery
+from stretto.core.view import Lines, WaitingQuery
 from stretto.live.engine import Engine
 from stretto.live.generation import Generation
 
@@ -85,8 +85,9 @@ class Replanner:
                 conditions,
                 clients=self._clients,
                 waiting=queue.read,
+                lines=queue.read_lines,
             )
-            engine.journal.planned(generation.dispatcher, telemetry, planned, queue.seen)
+            engine.journal.planned(generation.dispatcher, telemetry, planned, queue.seen, queue.seen_lines)
             engine.adopt(generation, planned)
             self._is_failing = False
         except Exception as error:  # a planner's bug must not end the planning
@@ -103,6 +104,7 @@ class _Queue:
     def __init__(self, generation: Generation, loop: asyncio.AbstractEventLoop):
         self._generation, self._loop = generation, loop
         self.seen: tuple[WaitingQuery, ...] | None = None  # None: the planner did not look
+        self.seen_lines: Lines | None = None
 
     def read(self) -> tuple[WaitingQuery, ...]:
         async def on_loop() -> tuple[WaitingQuery, ...]:
@@ -110,3 +112,10 @@ class _Queue:
 
         self.seen = asyncio.run_coroutine_threadsafe(on_loop(), self._loop).result(timeout=10)
         return self.seen
+
+    def read_lines(self, depth: int) -> Lines:
+        async def on_loop() -> Lines:
+            return self._generation.dispatcher.lines(depth)
+
+        self.seen_lines = asyncio.run_coroutine_threadsafe(on_loop(), self._loop).result(timeout=10)
+        return self.seen_lines

@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
 from stretto.core.errors import StrettoError
-from stretto.core.verdict import OptionValue
+from stretto.core.verdict import GivenValue, OptionValue
 
 if TYPE_CHECKING:
     from stretto.core.view import Planner
@@ -27,7 +27,7 @@ class Option:
     """One option of a planner, with the bounds of a number."""
 
     name: str
-    kind: Literal["flag", "integer", "number"]
+    kind: Literal["flag", "integer", "number", "file"]
     default: str  # in words, for people
     what: str
     low: float = 0
@@ -55,7 +55,7 @@ class Entry:
 
     def make(
         self,
-        options: Mapping[str, OptionValue] | None = None,
+        options: Mapping[str, GivenValue] | None = None,
         variants: Mapping[str, str] | None = None,
         ports: Ports | None = None,
     ) -> Planner:
@@ -70,10 +70,10 @@ class Entry:
                 raise StrettoError(
                     f"planner {self.name} has no option {name[:40]}; it has {', '.join(known) or 'none'}"
                 )
-            is_time = name.endswith("_ms")
-            fields[name.removesuffix("_ms") + "_ns" if is_time else name] = (
-                round(value * NS_PER_MS) if is_time else value
-            )
+            if name.endswith("_ms") and not isinstance(value, str):
+                fields[name.removesuffix("_ms") + "_ns"] = round(value * NS_PER_MS)
+            else:
+                fields[name] = value
         if variants and self.chooses_variants:
             raise StrettoError(f"planner {self.name} chooses among all variants; name none, or take another planner")
         if variants:
@@ -282,6 +282,53 @@ ENTRIES = (
         "model_switching:ModelSwitching",
         replan_s=0.5,
         ports=("responses",),
+    ),
+    _following(
+        "edge_rl",
+        "queries dealt to fixed instances at random, by weights that a learned policy sets from their queues",
+        "edge_rl.planner:EdgeRL",
+        Option("policy", "file", "one that fits any instances", "a file of stretto train"),
+    ),
+    _following(
+        "leave_it",
+        "one queue; a quick instance leaves queries for an accurate one as long as that is in time",
+        "leave_it:LeaveIt",
+        Option("runs", "number", "2", "of a better instance that fit the slack of a query left for it", 0, 100),
+        replan_s=None,
+        tried="if unequal",
+    ),
+    _following(
+        "lightweight",
+        "every worker runs the quickest variant, with a short queue of its own (edge RL's LW)",
+        "edge_rl.baselines:Lightweight",
+        replan_s=1.0,
+    ),
+    _following(
+        "heavyweight",
+        "every worker runs the most accurate variant, with a short queue of its own (edge RL's HW)",
+        "edge_rl.baselines:Heavyweight",
+        Option("early", "flag", "false", "drop what will be late (HW-E)"),
+        replan_s=1.0,
+    ),
+    _following(
+        "single_queue",
+        "one queue, one query at a time, each instance with its own variant (edge RL's SQ)",
+        "edge_rl.baselines:SingleQueue",
+        Option("prefer_accurate", "flag", "false", "an accurate instance first, not the one that is idle longest"),
+        replan_s=None,
+    ),
+    _following(
+        "stationary",
+        "as much to accurate instances as an M/D/1 queue at the present load allows (edge RL's SA)",
+        "edge_rl.baselines:Stationary",
+        Option("late", "number", "0.02", "share of an instance's queries that may be late", 1e-6, 0.5),
+        Option("tenths", "flag", "false", "whole tenths of the queries for accurate instances, as published"),
+        replan_s=1.0,
+    ),
+    _following(
+        "infaas",
+        "each 0.1 s all queries to the model with the least work waiting (INFaaS as edge RL has it)",
+        "edge_rl.baselines:Infaas",
     ),
     _window(
         "sneakpeek",

@@ -14,7 +14,7 @@ from stretto.core.client import Client
 from stretto.core.deployment import Deployment
 from stretto.core.plan import Delays, Plan
 from stretto.core.telemetry import Telemetry
-from stretto.core.view import View, WaitingQuery
+from stretto.core.view import Lines, View, WaitingQuery
 
 
 def view_of(
@@ -27,6 +27,7 @@ def view_of(
     delays: Delays | None = None,
     clients: Callable[[], tuple[Client, ...]] = tuple,
     waiting: Callable[[], tuple[WaitingQuery, ...]] = tuple,
+    lines: Callable[[int], Lines] | None = None,
 ) -> View:
     """`before` is the reading of the last view. `plan` is the one in force as its planner made it; lanes that were
     added to it come after its own.
@@ -48,6 +49,7 @@ def view_of(
         delays=delays or Delays(),
         clients=clients,
         waiting=waiting,
+        lines=lines,
     )
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from stretto.core.errors import StrettoError
-from stretto.core.verdict import OptionValue
+from stretto.core.verdict import GivenValue
 from stretto.planners.data_aware import DataAware
 from stretto.planners.ports import LooksAtEvidence, Ports
 from stretto.planners.registry import DEFAULT_PLANNER, planner_entry
@@ -18,7 +18,7 @@ LEAST_PERIOD_S, LONGEST_PERIOD_S = 0.001, 7 * 86_400.0
 
 def served_session(
     name: str = DEFAULT_PLANNER,
-    options: Mapping[str, OptionValue] | None = None,
+    options: Mapping[str, GivenValue] | None = None,
     *,
     variants: Mapping[str, str] | None = None,
     ports: Ports | None = None,

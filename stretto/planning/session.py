@@ -19,7 +19,7 @@ from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.plan import Plan
 from stretto.core.telemetry import Telemetry
-from stretto.core.view import Planner, View, WaitingQuery
+from stretto.core.view import Lines, Planner, View, WaitingQuery
 from stretto.planning.completion import complete, stepped
 from stretto.planning.readings import view_of
 
@@ -101,6 +101,7 @@ class Session:
         *,
         clients: Callable[[], tuple[Client, ...]] = tuple,
         waiting: Callable[[], tuple[WaitingQuery, ...]] = tuple,
+        lines: Callable[[int], Lines] | None = None,
     ) -> InForce:
         """Ask the planner. The plan is the very same object where it and the conditions are what they were."""
         given = conditions or current.conditions
@@ -113,6 +114,7 @@ class Session:
             delays=given.delays,
             clients=clients,
             waiting=waiting,
+            lines=lines,
         )
         made = self._made(view)
         return self._completed(

@@ -72,6 +72,7 @@ RECORD = np.dtype(
 _ARRAYS = (
     *("arrivals", "records", "heap", "place", "finish", "took", "service", "parameters", "laws", "handoffs"),
     *TALLIES,
+    "class_counts",
 )
 
 SIMULATION = np.dtype(
@@ -84,6 +85,7 @@ SIMULATION = np.dtype(
         ("more_arrivals", "i8"),
         ("warmup_ns", "i8"),  # queries that arrive before are served but not counted
         ("recording", "i8"),
+        ("classes", "i8"),  # above 0: ends are counted by class and variant, and nothing else is
         ("draw", "i8"),
         ("base", "i8"),
         ("stride", "i8"),
@@ -186,7 +188,16 @@ def schedule(m: Any, s: Any, worker_index: int, was_idle: bool) -> None:
 
 
 @compiled
-def tally_drop(m: Any, decision: Any, now_ns: int) -> None:
+def count_by_class(m: Any, s: Any, query_class: int, end: int) -> None:
+    """`end` is 2·variant for an answer on time, one more for a late one, and 2·variants for none."""
+    int64s(m.class_counts_at, m.class_counts_count)[query_class * (2 * s.variants + 1) + end] += 1
+
+
+@compiled
+def tally_drop(m: Any, s: Any, decision: Any, now_ns: int) -> None:
+    if m.classes > 0:
+        count_by_class(m, s, decision.query_class, 2 * s.variants)
+        return
     if decision.arrival_ns >= m.warmup_ns:
         int64s(m.counts_at, m.counts_count)[decision.application * OUTCOMES + decision.reason] += 1
     if m.recording:
@@ -211,11 +222,25 @@ def tally_answer(m: Any, decision: Any, now_ns: int) -> None:
 
 
 @compiled
+def tally_classes(m: Any, s: Any, batch: Any, now_ns: int) -> None:
+    """The same by class alone: for many short runs at once, whose histograms nobody reads."""
+    slot = batch.first
+    while slot != NONE:
+        query = queries(s)[slot]
+        if query.status == Status.RUNNING:
+            count_by_class(m, s, query.query_class, 2 * batch.variant + (now_ns > query.deadline_ns))
+        slot = query.next
+
+
+@compiled
 def tally_batch(m: Any, s: Any, worker_index: int, now_ns: int) -> None:
     """Count the answers of the batch that is about to end."""
     worker = workers(s)[worker_index]
     batch = batches(s)[worker_index * IN_FLIGHT + worker.front]
     if batch.count == 0:
+        return
+    if m.classes > 0:
+        tally_classes(m, s, batch, now_ns)
         return
     counts = int64s(m.counts_at, m.counts_count)
     variant_counts = int64s(m.variant_counts_at, m.variant_counts_count)
@@ -252,7 +277,7 @@ def settle(m: Any, s: Any, now_ns: int) -> None:
     for number in range(s.decision_count):
         decision = decisions(s)[number]
         if decision.kind == DecisionKind.DROP:
-            tally_drop(m, decision, now_ns)
+            tally_drop(m, s, decision, now_ns)
         elif decision.kind == DecisionKind.ANSWER:
             tally_answer(m, decision, now_ns)
         elif decision.kind != DecisionKind.UNLOAD:

@@ -24,7 +24,7 @@ from stretto.planning.session import Session
 from stretto.sim.arrivals import ARRIVAL, Source
 from stretto.sim.loop import RECORD, SIMULATION, Pause, run_until
 from stretto.sim.results import Result, Tallies, empty_tallies, summarise
-from stretto.sim.service import Deterministic, Service, service_arrays
+from stretto.sim.service import Deterministic, Service, ServiceArrays, service_arrays
 
 MAX_SECONDS = 7 * 86_400.0
 
@@ -43,6 +43,23 @@ class Fault:
     second: float
     worker: int
     kind: FaultKind
+
+
+def loop_arrays(law: ServiceArrays, workers: int) -> dict[str, NDArray[Any]]:
+    """What the loop reads and writes besides its tallies, before anything has happened."""
+    return {
+        "service": law.table,
+        "parameters": law.parameters,
+        "laws": law.laws,
+        "handoffs": law.handoffs_ns,
+        "took": np.full(workers, -1, dtype=np.int64),  # unknown, but where handoffs are told from runs
+        "heap": np.arange(workers, dtype=np.int64),
+        "place": np.arange(workers, dtype=np.int64),
+        "finish": np.full(workers, NEVER, dtype=np.int64),
+        "records": np.zeros(1, dtype=RECORD),
+        "arrivals": np.zeros(0, dtype=ARRIVAL),
+        "class_counts": np.zeros(1, dtype=np.int64),
+    }
 
 
 class Simulation:
@@ -89,19 +106,8 @@ class Simulation:
         self._recording = record
         stride = int(self.dispatcher.memory.state["latency_stride"][0])
         law = service_arrays(service or Deterministic(), deployment, stride)
-        workers = len(deployment.workers)
-        self._put("service", law.table)
-        self._put("parameters", law.parameters)
-        self._put("laws", law.laws)
-        self._put("handoffs", law.handoffs_ns)
-        self._put("took", np.full(workers, -1, dtype=np.int64))  # unknown, but where handoffs are told from runs
-        self._put("heap", np.arange(workers, dtype=np.int64))
-        self._put("place", np.arange(workers, dtype=np.int64))
-        self._put("finish", np.full(workers, NEVER, dtype=np.int64))
-        self._put("records", np.zeros(1, dtype=RECORD))
-        self._put("arrivals", np.zeros(0, dtype=ARRIVAL))
         self._tallies = empty_tallies(deployment, stride)
-        for name, array in self._tallies.items():
+        for name, array in (loop_arrays(law, len(deployment.workers)) | self._tallies).items():
             self._put(name, array)
         state = self._state
         state["draw"], state["base"], state["stride"] = law.draw, law.base, stride
@@ -144,9 +150,10 @@ class Simulation:
         """Show the planner the present state and follow what it says."""
         self._settle()
         waiting = partial(self.dispatcher.waiting, None if self._evidence is None else self._theta_of)
-        self.in_force = self.session.next(self.in_force, self.dispatcher.telemetry(self.now_ns), waiting=waiting)
+        telemetry = self.dispatcher.telemetry(self.now_ns)
+        self.in_force = self.session.next(self.in_force, telemetry, waiting=waiting, lines=self.dispatcher.lines)
         if self.in_force.plan is not self.dispatcher.plan:
-            self.dispatcher.adopt(self.now_ns, self.in_force.plan)
+            self.dispatcher.follow(self.now_ns, self.in_force.plan)
 
     def _theta_of(self, ticket: int, tag: int) -> tuple[float, ...] | None:
         """The evidence of the arrival of this number."""

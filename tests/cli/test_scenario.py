@@ -182,7 +182,8 @@ def test_every_documented_option_is_a_field_of_its_planner(entry) -> None:  # ty
         "integer": lambda option: max(2, option.low),
         "number": lambda option: option.high / 2,
     }
-    planner = entry.make({option.name: middle[option.kind](option) for option in entry.options})
+    given = [option for option in entry.options if option.kind != "file"]  # a file has to be there
+    planner = entry.make({option.name: middle[option.kind](option) for option in given})
     assert callable(planner)
 
 

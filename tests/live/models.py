@@ -44,3 +44,13 @@ def fussy(rows: Array) -> Array:
 
 def wrong(rows: Array) -> Array:
     raise ZeroDivisionError("always")
+
+
+def quick(rows: Array) -> Array:
+    time.sleep(0.003)
+    return rows
+
+
+def careful(rows: Array) -> Array:
+    time.sleep(0.012)
+    return rows

@@ -13,7 +13,7 @@ from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.plan import Delays
 from stretto.core.profile import MAX_LATENCY_MS, NS_PER_MS, Quantile
-from stretto.core.verdict import OptionValue
+from stretto.core.verdict import GivenValue
 from stretto.planners.ports import Ports
 from stretto.planners.registry import ENTRIES, NAMES, planner_entry
 from stretto.planning.served import served_session
@@ -32,7 +32,7 @@ class PlannerChoice:
     """A planner by name; `options` and `variants` are what the scenario says about it."""
 
     name: str = "symphony"
-    options: dict[str, OptionValue] = field(default_factory=dict)
+    options: dict[str, GivenValue] = field(default_factory=dict)
     variants: dict[str, str] = field(default_factory=dict)
     replan_s: float | None = None  # None: as often as it is made for
 
@@ -131,7 +131,7 @@ def _planner(top: Fields) -> tuple[PlannerChoice, Quantile]:
         entry = planner_entry(name)
     quantile = Quantile[part.choice("quantile", QUANTILES, "p95").upper()]
     replan_s = part.optional_number("replan_seconds", 0.001, MAX_SECONDS)
-    options: dict[str, OptionValue] = {}
+    options: dict[str, GivenValue] = {}
     for option in entry.options:
         if not part.has(option.name):
             continue
@@ -142,6 +142,8 @@ def _planner(top: Fields) -> tuple[PlannerChoice, Quantile]:
                 options[option.name] = part.integer(option.name, int(option.low), int(option.high))
             case "number":
                 options[option.name] = part.number(option.name, option.low, option.high)
+            case "file":  # relative to the folder of the scenario
+                options[option.name] = str(part.document.folder / part.text(option.name))
     named = part.part("variants")
     variants = {} if named is None else {application: named.text(application) for application in named.table}
     part.done([option.name for other in ENTRIES for option in other.options])

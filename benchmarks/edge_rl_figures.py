@@ -1,0 +1,104 @@
+"""Edge RL, figures 2 to 6: learning curves of the committed policies, learned batch sizes, and other latencies.
+
+Curves are those of the trainings (edge_rl_training), on the validation's seeds; figure 3 is measured here, on a seed
+that neither training nor validation uses. Writes docs/edge_rl_curves.png where matplotlib is there.
+"""
+
+from __future__ import annotations
+
+import json
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from edge_rl_ground import MAIN, SLO_MS, hybrid, in_world, of_policy, stationary
+from edge_rl_training import LATENCIES_MS
+from harness import RESULTS, Benchmark
+
+from stretto.planners.edge_rl.instances import instances_of
+from stretto.planners.edge_rl.policy import Description
+from stretto.training.world import System
+
+CURVES = RESULTS / "edge_rl"
+FIGURES = {
+    "figure 2": ("partial", "full"),
+    "figure 4": ("batching_partial", "batching_full"),
+    "figure 6": ("periodic_partial", "periodic_full"),
+}
+SLOTS = 200_000
+P98 = 0.02
+LIGHT = 0.7769
+
+
+def curve_of(name: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = json.loads((CURVES / f"{name}.json").read_text(encoding="utf-8"))
+    return rows
+
+
+def latencies(bench: Benchmark) -> None:
+    """Figure 3: partial and full observability and SA, by required latency."""
+    worst = {"partial": 0.0, "full": 0.0}
+    least = 1.0
+    for slo_ms in bench.steps(LATENCIES_MS, len(LATENCIES_MS), "latencies"):
+        served = hybrid(float(slo_ms))
+        system = System(served, MAIN)
+        told = system.description(Description("joint", 1.0, sees_phase=True))
+        crew, slo_ns = instances_of(served), served.applications[0].slo_ns
+        row: dict[str, Any] = {}
+        approximated = in_world(system, told, stationary(crew, MAIN, slo_ns), slots=SLOTS).overall
+        row["SA"], row["SA violations"] = 100 * approximated.goodput, 100 * approximated.violations
+        for kind in worst:
+            name = kind if slo_ms == SLO_MS else f"latency_{slo_ms}_{kind}"
+            figures = of_policy(name, MAIN, served, slots=SLOTS).overall
+            row[kind], row[f"{kind} violations"] = 100 * figures.goodput, 100 * figures.violations
+            worst[kind] = max(worst[kind], figures.violations)
+            if kind == "partial":
+                least = min(least, figures.goodput)
+        bench.row(figure="figure 3", required_ms=slo_ms, **row)
+    for kind, violations in worst.items():
+        what = f"figure 3, {kind} observability: most violations at any required latency, %"
+        bench.claim(what, paper="below 2", target="≤ 2", ours=100 * violations, met=violations <= P98)
+    what = "figure 3, partial observability: least goodput at any required latency, %, against light instances alone"
+    bench.claim(what, paper="above 77.69", target="> 77.69", ours=100 * least, met=least > LIGHT)
+
+
+def curves(bench: Benchmark) -> None:
+    """Figures 2, 4, 5 and 6: where each curve began and ended."""
+    for figure, names in FIGURES.items():
+        for name in names:
+            rows = curve_of(name)
+            for row in (rows[0], rows[-1]):
+                kept = {key: value for key, value in row.items() if key != "weight"}
+                bench.row(figure=figure, policy=name, **kept)
+            gained = 100 * (rows[-1]["overall_goodput"] - rows[0]["overall_goodput"])
+            what = f"{figure}, {name}: goodput gained after the first validation, points"
+            bench.claim(what, paper="rises", target="> 0", ours=gained, met=gained > 0)
+    lull = max(curve_of(name)[-1][f"normal_model{model}_least"] for name in FIGURES["figure 4"] for model in (0, 1))
+    what = "figure 5: mean smallest batch in lulls, the largest of both models and observabilities"
+    bench.claim(what, paper="small", target="≤ 2", ours=lull, met=lull <= 2)
+
+
+def draw() -> None:
+    """All curves in one picture."""
+    from stretto.report.learning import learning_figure
+    from stretto.report.plots import save
+
+    names = [name for pair in FIGURES.values() for name in pair]
+    save(
+        learning_figure({name: CURVES / f"{name}.json" for name in names}),
+        Path(__file__).parent.parent / "docs" / "edge_rl_curves.png",
+    )
+
+
+def main() -> None:
+    """All figures."""
+    bench = Benchmark("edge_rl_figures", seed=9001)
+    curves(bench)
+    latencies(bench)
+    if find_spec("matplotlib") is not None:
+        draw()
+    bench.finish()
+
+
+if __name__ == "__main__":
+    main()

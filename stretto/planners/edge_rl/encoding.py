@@ -1,0 +1,137 @@
+"""What a policy sees, as numbers between 0 and about 1: of one system, or of thousands at once.
+
+`joint` is the encoding of the paper (section 5.1.4): for each instance its queue length one-hot, the elapsed service
+time, and the ages of its queries, zero-padded to 16; under full observability the phase of the load as well. A policy
+over it is for the very instances that it was trained with.
+
+`shared` is ours: the setting is part of what is seen. Each instance is described by itself, by the measured load, and
+by how it compares with the others; one small network judges each instance, so that one policy serves any number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.core.view import Lines
+from stretto.planners.edge_rl.instances import BUFFER, LARGEST_BATCH, Instance
+
+DEPTH = 16  # ages of an instance
+LENGTHS = BUFFER + 1
+MOST_LOAD = 4.0  # that is told apart from more
+MOST_WORK = 2.0  # in SLOs
+SHARED_FEATURES = 12
+
+Numbers = NDArray[np.float32]
+
+
+@dataclass(frozen=True, eq=False)
+class Still:
+    """What `encode_shared` works out of a setting once."""
+
+    features: Numbers  # those that do not change, the others zero
+    seconds: NDArray[np.float64]  # a query takes, shared by all instances, those at least as accurate, the better ones
+    share: NDArray[np.float64]  # of the speed of all
+    by_as_good: NDArray[np.float64]  # [system, instance, other]: share of the speed of those at least as accurate
+
+
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """What does not change with time, by system and instance."""
+
+    service_ns: NDArray[np.float64]  # [system, instance], of one query
+    accuracy: NDArray[np.float64]  # [system, instance]
+    slo_ns: NDArray[np.float64]  # [system, 1]
+
+    @cached_property
+    def still(self) -> Still:
+        """What `encode_shared` needs of it."""
+        speed = 1e9 / self.service_ns  # queries/s of an instance
+        ahead = self.accuracy[:, None, :] - self.accuracy[:, :, None]  # [system, instance, other]
+        total = np.broadcast_to(speed.sum(axis=1, keepdims=True), speed.shape)
+        as_good, better = (((ahead >= least) @ speed[..., None])[..., 0] for least in (0.0, 1e-9))
+        features = np.zeros((*speed.shape, SHARED_FEATURES), np.float32)
+        features[..., 0] = self.service_ns / self.slo_ns * 4
+        features[..., 1] = (self.accuracy - self.accuracy.min(axis=1, keepdims=True)) * 10
+        features[..., 2] = (self.accuracy.max(axis=1, keepdims=True) - self.accuracy) * 10
+        features[..., 3] = share = speed / total
+        features[..., 4] = 1.0 / speed.shape[1]
+        seconds = 1.0 / np.maximum(np.stack((total, as_good, better), axis=2), 1e-9)
+        return Still(features, seconds, share, (ahead >= 0) * speed[:, None, :] / as_good[..., None])
+
+    @staticmethod
+    def of(systems: Sequence[tuple[Sequence[Instance], int]]) -> Setting:
+        """From each system's instances and SLO."""
+        service = np.array([[float(each.service_ns) for each in crew] for crew, _ in systems])
+        accuracy = np.array([[each.accuracy for each in crew] for crew, _ in systems])
+        return Setting(service, accuracy, np.array([[float(slo_ns)] for _, slo_ns in systems]))
+
+
+@dataclass(frozen=True, eq=False)
+class Situation:
+    """What is seen at one moment, by system."""
+
+    length: NDArray[np.int64]  # [system, instance]: waiting and running
+    running: NDArray[np.int64]
+    elapsed_ns: NDArray[np.int64]  # of the running batch; 0: idle
+    age_ns: NDArray[np.int64]  # [system, instance, place], oldest first; 0: none
+    rate: NDArray[np.float64]  # λ as measured, queries/s
+    phase: NDArray[np.int64] | None = None  # of the load; None: not observed
+    since: NDArray[np.float64] | None = None  # how long it lasts already, in mean lengths of the phase
+
+
+def situation(lines: Lines, now_ns: int, rate: NDArray[np.float64]) -> Situation:
+    """From lanes, with or without an axis of systems in front."""
+    if lines.length.ndim == 1:
+        lines = Lines(*(array[None] for array in (lines.length, lines.running, lines.started_ns, lines.arrival_ns)))
+    elapsed_ns = np.where(lines.started_ns >= 0, np.maximum(now_ns - lines.started_ns, 0), 0)
+    age_ns = np.where(lines.arrival_ns >= 0, now_ns - lines.arrival_ns, 0)
+    return Situation(lines.length, lines.running, elapsed_ns, age_ns, rate)
+
+
+def idle(instances: int, rate: float) -> Situation:
+    """Before anything came."""
+    nothing = np.zeros((1, instances), np.int64)
+    return Situation(nothing, nothing, nothing, np.zeros((1, instances, DEPTH), np.int64), np.array([rate]))
+
+
+def joint_size(instances: int, sees_phase: bool, sees_batches: bool) -> int:
+    """Numbers that `encode_joint` gives."""
+    return instances * (LENGTHS + 1 + DEPTH + sees_batches) + 3 * sees_phase
+
+
+def encode_joint(seen: Situation, setting: Setting, sees_phase: bool, sees_batches: bool) -> Numbers:
+    """[system, feature]."""
+    systems, count = seen.length.shape
+    features = np.zeros((systems, joint_size(count, sees_phase, sees_batches)), np.float32)
+    parts = features[:, : features.shape[1] - 3 * sees_phase].reshape(systems, count, -1)
+    parts[..., :LENGTHS] = np.minimum(seen.length, BUFFER)[..., None] == np.arange(LENGTHS)
+    np.minimum(seen.elapsed_ns / setting.service_ns, 1.0, out=parts[..., LENGTHS], casting="same_kind")
+    ages = seen.age_ns[..., :DEPTH] / (MOST_WORK * setting.slo_ns[..., None])
+    np.minimum(ages, 1.0, out=parts[..., LENGTHS + 1 : LENGTHS + 1 + DEPTH], casting="same_kind")
+    if sees_batches:
+        parts[..., -1] = seen.running / LARGEST_BATCH
+    if sees_phase:
+        assert seen.phase is not None and seen.since is not None
+        features[:, -3:-1] = seen.phase[:, None] == np.arange(2)
+        features[:, -1] = np.minimum(seen.since, MOST_LOAD) / MOST_LOAD
+    return features
+
+
+def encode_shared(seen: Situation, setting: Setting) -> Numbers:
+    """[system, instance, feature]."""
+    still = setting.still
+    features = still.features.copy()
+    work = (seen.length * setting.service_ns - np.minimum(seen.elapsed_ns, setting.service_ns)) / setting.slo_ns
+    work = np.minimum(np.maximum(work, 0.0), MOST_WORK)
+    rate = seen.rate[:, None]
+    features[..., 5] = seen.length / LENGTHS
+    features[..., 6] = work
+    features[..., 7:10] = np.minimum(rate[..., None] * still.seconds, MOST_LOAD)
+    features[..., 10] = (still.by_as_good @ work[..., None])[..., 0]
+    features[..., 11] = (still.share * work).sum(axis=1, keepdims=True)
+    return features

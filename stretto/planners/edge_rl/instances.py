@@ -1,0 +1,109 @@
+"""Model instances: one worker that holds one variant, with a small buffer of its own, and a lane in the plan.
+
+An instance answers one query at a time (or a batch of several, in the adaptive-batching variant), first come first
+served. What finds its buffer full is refused (edge RL, section 3.1.3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.core.deployment import Deployment
+from stretto.core.errors import StrettoError
+from stretto.core.plan import Accumulate, Eager, Fixed, Lane, Late, Order, Plan, Release, Route, RouteRule
+from stretto.core.profile import NS_PER_MS
+
+BUFFER = 15  # queries that an instance holds, the running one among them
+RATE_WINDOW_NS = 500 * NS_PER_MS
+# (smallest, largest) batch of the adaptive-batching variant (section 5.2.2).
+BATCHES = ((1, 1), (1, 3), (1, 5), (3, 3), (3, 5), (5, 5))
+LARGEST_BATCH = 5
+
+
+@dataclass(frozen=True)
+class Instance:
+    """A worker with its variant."""
+
+    worker: int
+    variant: int
+    service_ns: int  # of one query
+    accuracy: float
+
+
+def instances_of(deployment: Deployment, application: int = 0) -> tuple[Instance, ...]:
+    """Every worker that can answer the application, with the most accurate variant that it answers within half the SLO
+    (or, where it has none, with its quickest).
+    """
+    half_ns = deployment.applications[application].slo_ns // 2
+    found = []
+    for number, worker in enumerate(deployment.workers):
+        able = [
+            Instance(number, variant, profile.latency_ns(1, deployment.quantile), deployment.variants[variant].accuracy)
+            for variant in deployment.variants_of(application)
+            if (profile := deployment.variants[variant].profile_on(worker.kind)) is not None
+            and (worker.resident is None or deployment.variant_label(variant) in worker.resident)
+        ]
+        quick = [instance for instance in able if instance.service_ns <= half_ns]
+        if quick:
+            found.append(max(quick, key=lambda instance: (instance.accuracy, -instance.service_ns)))
+        elif able:
+            found.append(min(able, key=lambda instance: instance.service_ns))
+    if not found:
+        raise StrettoError(f"no worker can answer application {deployment.applications[application].name}")
+    return tuple(found)
+
+
+def instance_lane(deployment: Deployment, application: int, instance: Instance, release: Release | None = None) -> Lane:
+    """The instance as a lane that only its worker serves. What runs is no longer in the lane, so fewer may wait."""
+    gathered = release or Eager(1)
+    return Lane(
+        name=f"{deployment.applications[application].name}@{deployment.workers[instance.worker].name}",
+        workers=(instance.worker,),
+        select=Fixed(instance.variant),
+        order=Order.FIRST_COME,
+        release=gathered,
+        late=Late.KEEP,
+        capacity=BUFFER - gathered.max_batch,
+        may_load=False,
+    )
+
+
+def gathering(deployment: Deployment, instance: Instance, batch: tuple[int, int]) -> Accumulate:
+    """A batch of the smallest size at least. Published, an instance waits for it without end; here a head that would be
+    late otherwise starts alone, and batches of 2 and 4 are allowed where published are 1, 3 and 5.
+    """
+    profile = deployment.profile(instance.variant, deployment.workers[instance.worker].kind)
+    slo_ns = deployment.applications[deployment.application_of[instance.variant]].slo_ns
+    last_ns = profile.latency_ns(min(LARGEST_BATCH, profile.max_batch), deployment.quantile)
+    return Accumulate(batch[0], max(0, slo_ns - last_ns), batch[1])
+
+
+def dealt_plan(
+    deployment: Deployment,
+    instances: Sequence[Sequence[Instance]],
+    weights: Sequence[NDArray[np.float64]],
+    releases: Sequence[Sequence[Release | None]] | None = None,
+    *,
+    planner: str,
+) -> Plan:
+    """One lane for each application and instance, and for each application a route that deals by its weights."""
+    lanes: list[Lane] = []
+    routes = []
+    for application, crew in enumerate(instances):
+        first = len(lanes)
+        kinds = [None] * len(crew) if releases is None else releases[application]
+        lanes += [instance_lane(deployment, application, *pair) for pair in zip(crew, kinds, strict=True)]
+        numbers = tuple(range(first, len(lanes)))
+        routes.append(Route(RouteRule.WEIGHTED, numbers, tuple(weights[application].tolist())))
+    return Plan(tuple(lanes), tuple(routes), rate_window_ns=RATE_WINDOW_NS, planner=planner)
+
+
+def by_speed(instances: Sequence[Instance]) -> NDArray[np.float64]:
+    """Shares that make every instance equally busy."""
+    speed = np.array([1.0 / instance.service_ns for instance in instances])
+    shares: NDArray[np.float64] = speed / speed.sum()
+    return shares

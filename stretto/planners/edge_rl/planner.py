@@ -1,0 +1,123 @@
+"""The planner: each slot it shows the instances to a trained policy and deals queries by the weights that it gives.
+
+A file of policies has one for each setting of instances that may be left when some fail (section 6.3); where none fits
+those that are left, they are dealt to by speed. Between slots nothing but weights changes, so that drivers reroute.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import as_file, files
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.core.deployment import Deployment
+from stretto.core.errors import StrettoError
+from stretto.core.plan import Plan, Release
+from stretto.core.view import View
+from stretto.planners.edge_rl.encoding import DEPTH, Setting, Situation, idle, situation
+from stretto.planners.edge_rl.file import fitting, load_policies
+from stretto.planners.edge_rl.instances import BATCHES, Instance, by_speed, dealt_plan, gathering, instances_of
+from stretto.planners.edge_rl.policy import Description, Policy
+from stretto.planners.parts.rates import rates_of
+
+DEFAULT_POLICY = "edge_rl.safetensors"  # trained on random settings, so that it fits any instances
+UNKNOWN_RATE = 1.0
+
+
+@cache
+def default_policies() -> tuple[Policy, ...]:
+    """Those that come with the package."""
+    with as_file(files("stretto") / "data" / DEFAULT_POLICY) as path:
+        return load_policies(path)
+
+
+@dataclass
+class EdgeRL:
+    """`policy` names a file of `stretto train`; empty: the policy of the package, which fits any instances."""
+
+    policy: str = ""
+    policies: Sequence[Policy] = field(default=(), repr=False)
+    _settings: dict[tuple[tuple[Instance, ...], int], Setting] = field(default_factory=dict, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if not self.policies:
+            self.policies = load_policies(self.policy) if self.policy else default_policies()
+        if any(policy.description.sees_phase for policy in self.policies):
+            raise StrettoError(
+                f"{self._name}: this policy is told the phase of the load, which nobody can measure; it is for"
+                " comparisons in simulation alone. Train one without --full"
+            )
+
+    @property
+    def _name(self) -> str:
+        return os.path.basename(self.policy) or DEFAULT_POLICY
+
+    def __call__(self, view: View) -> Plan:
+        deployment = view.deployment
+        crews = [instances_of(deployment, application) for application in range(len(deployment.applications))]
+        rates = rates_of(view, UNKNOWN_RATE)
+        weights, releases = [], []
+        first = 0
+        for application, crew in enumerate(crews):
+            lanes = range(first, first + len(crew))
+            shares, kinds = self._decided(view, application, crew, lanes, float(rates[application]))
+            weights.append(shares)
+            releases.append(kinds)
+            first += len(crew)
+        return dealt_plan(deployment, crews, weights, releases, planner="edge_rl")
+
+    def _decided(
+        self, view: View, application: int, crew: Sequence[Instance], lanes: range, rate: float
+    ) -> tuple[NDArray[np.float64], list[Release | None]]:
+        """Weights and releases by instance; one whose worker is away gets nothing."""
+        deployment = view.deployment
+        there = [place for place, instance in enumerate(crew) if view.alive[instance.worker]] or list(range(len(crew)))
+        present = [crew[place] for place in there]
+        weights = np.zeros(len(crew))
+        releases: list[Release | None] = [None] * len(crew)
+        policy = self._policy_for(deployment, application, present, is_whole=len(present) == len(crew))
+        if policy is None:
+            weights[there] = by_speed(present)
+            return weights, releases
+        setting = self._setting_of(tuple(present), deployment.applications[application].slo_ns)
+        seen = _seen(view, [lanes[place] for place in there], rate)
+        shares, batches = policy.decide(seen, setting)
+        weights[there] = shares[0]
+        if batches is None:
+            return weights, releases
+        models = policy.description.models
+        for place, instance, model in zip(there, present, models, strict=True):
+            releases[place] = gathering(deployment, instance, BATCHES[int(batches[0, model])])
+        return weights, releases
+
+    def _setting_of(self, crew: tuple[Instance, ...], slo_ns: int) -> Setting:
+        """Worked out once for each set of instances."""
+        if (crew, slo_ns) not in self._settings:
+            self._settings[crew, slo_ns] = Setting.of([(crew, slo_ns)])
+        return self._settings[crew, slo_ns]
+
+    def _policy_for(
+        self, deployment: Deployment, application: int, present: Sequence[Instance], is_whole: bool
+    ) -> Policy | None:
+        """StrettoError where no policy fits although nobody is away; None where that is because of who is away."""
+        names = [variant.name for variant in deployment.variants]
+        wanted = Description("joint", 0.0).described(present, names, deployment.applications[application].slo_ns)
+        try:
+            return fitting(self.policies, wanted, self._name)
+        except StrettoError:
+            if is_whole:
+                raise
+            return None
+
+
+def _seen(view: View, lanes: Sequence[int], rate: float) -> Situation:
+    if view.lines is None:
+        return idle(len(lanes), rate)
+    lines = view.lines(DEPTH)
+    chosen = (array[list(lanes)] for array in (lines.length, lines.running, lines.started_ns, lines.arrival_ns))
+    return situation(type(lines)(*chosen), view.now_ns, np.array([rate]))

@@ -1,0 +1,143 @@
+"""The policy: a small network from what is seen to weights for the instances (edge RL, equations 8 and 9).
+
+Here it runs in NumPy alone. In training the weights are drawn: Gaussian noise is added to the network's outputs before
+the softmax, and equation 9 is the density of what comes out. In use there is no noise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.core.errors import StrettoError
+from stretto.planners.edge_rl.encoding import (
+    SHARED_FEATURES,
+    Numbers,
+    Setting,
+    Situation,
+    encode_joint,
+    encode_shared,
+    joint_size,
+)
+from stretto.planners.edge_rl.instances import BATCHES, Instance
+
+HIDDEN = (90, 60)  # units of the two hidden layers (section 5.1.4)
+SERVICE_TOLERANCE = 0.02  # by which service times may differ from those that a policy was trained for
+
+
+@dataclass(frozen=True)
+class Description:
+    """What a policy is for, and how it came about."""
+
+    encoding: str  # joint or shared
+    slot_s: float  # between two decisions
+    instances: tuple[tuple[str, float, float], ...] = ()  # variant, service ms, accuracy; shared: none, it fits any
+    slo_ms: float = 0.0
+    sees_phase: bool = False  # full observability
+    batching: bool = False
+    trained: dict[str, float | str] = field(default_factory=dict)  # for people: workload, slots, seed, figures
+
+    @property
+    def models(self) -> tuple[int, ...]:
+        """By instance: the number of its model among those there are, in order of appearance."""
+        names = list(dict.fromkeys(variant for variant, _, _ in self.instances))
+        return tuple(names.index(variant) for variant, _, _ in self.instances)
+
+    @property
+    def inputs(self) -> int:
+        """Numbers that its network takes."""
+        if self.encoding == "shared":
+            return SHARED_FEATURES
+        return joint_size(len(self.instances), self.sees_phase, self.batching)
+
+    @property
+    def outputs(self) -> int:
+        """Numbers that its network gives: one for each instance, and for each model one for each of BATCHES."""
+        if self.encoding == "shared":
+            return 1
+        return len(self.instances) + self.batching * len(set(self.models)) * len(BATCHES)
+
+    def described(self, instances: Sequence[Instance], names: Sequence[str], slo_ns: int) -> Description:
+        """The same for these instances; `names` are those of the deployment's variants."""
+        crew = tuple((names[each.variant], each.service_ns / 1e6, each.accuracy) for each in instances)
+        return replace(self, instances=crew, slo_ms=slo_ns / 1e6)
+
+    def misfit(self, wanted: Description) -> str:
+        """Why a policy does not fit these instances, as the end of a sentence; empty where it does."""
+        if self.encoding == "shared":
+            return ""
+        if len(self.instances) != len(wanted.instances):
+            return f"is for {len(self.instances)} instances, and there are {len(wanted.instances)}"
+        for place, (ours, theirs) in enumerate(zip(self.instances, wanted.instances, strict=True)):
+            if ours[0] != theirs[0]:
+                return f"is for {ours[0]} as instance {place}, which is {theirs[0]} here"
+            if not math.isclose(ours[1], theirs[1], rel_tol=SERVICE_TOLERANCE):
+                return f"is for {ours[0]} in {ours[1]:.4g} ms a query, which takes {theirs[1]:.4g} ms here"
+        if not math.isclose(self.slo_ms, wanted.slo_ms, rel_tol=SERVICE_TOLERANCE):
+            return f"is for an SLO of {self.slo_ms:g} ms, which is {wanted.slo_ms:g} ms here"
+        return ""
+
+
+@dataclass(frozen=True, eq=False)
+class Policy:
+    """`layers` are (weight [out, in], bias) of the network; tanh between them."""
+
+    description: Description
+    layers: tuple[tuple[NDArray[np.float32], NDArray[np.float32]], ...]
+
+    def __post_init__(self) -> None:
+        sizes = [self.description.inputs, *(len(bias) for _, bias in self.layers)]
+        sound = sizes[-1] == self.description.outputs and all(
+            weight.shape == (after, before)
+            for (weight, _), before, after in zip(self.layers, sizes, sizes[1:], strict=False)
+        )
+        if not sound:
+            raise StrettoError("the network of the policy does not have the shape that its description says")
+
+    def encode(self, seen: Situation, setting: Setting) -> Numbers:
+        """What its network takes."""
+        if self.description.encoding == "shared":
+            return encode_shared(seen, setting)
+        return encode_joint(seen, setting, self.description.sees_phase, self.description.batching)
+
+    def outputs(self, features: Numbers) -> Numbers:
+        """What its network gives, [system, number]."""
+        values = features
+        for place, (weight, bias) in enumerate(self.layers):
+            values = values @ weight.T + bias
+            if place + 1 < len(self.layers):
+                np.tanh(values, out=values)
+        return values[..., 0] if self.description.encoding == "shared" else values
+
+    def decide(self, seen: Situation, setting: Setting) -> tuple[NDArray[np.float64], NDArray[np.int64] | None]:
+        """Weights [system, instance] without noise, and by model which of BATCHES is likeliest, where it batches."""
+        outputs = self.outputs(self.encode(seen, setting))
+        count = seen.length.shape[1]
+        batches = None
+        if self.description.batching:
+            batches = outputs[:, count:].reshape(len(outputs), -1, len(BATCHES)).argmax(axis=2)
+        return softmax(outputs[:, :count].astype(np.float64)), batches
+
+
+def softmax(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Shares that sum to one, along the last axis (equation 8 without noise)."""
+    powers = np.exp(values - values.max(axis=-1, keepdims=True))
+    shares: NDArray[np.float64] = powers / powers.sum(axis=-1, keepdims=True)
+    return shares
+
+
+def log_density(shares: NDArray[np.float64], means: NDArray[np.float64], sigma: float) -> NDArray[np.float64]:
+    """Logarithm of equation 9: the density of softmax(means + noise) at `shares`, along the last axis; a density over
+    all shares but one, which the others tell.
+    """
+    count = shares.shape[-1]
+    logs = np.log(shares)
+    q = logs - means
+    exponent = q.sum(axis=-1) ** 2 / (2 * count * sigma**2) - (q**2).sum(axis=-1) / (2 * sigma**2)
+    scale = 0.5 * math.log(count) + (count - 1) * math.log(sigma * math.sqrt(2 * math.pi))
+    density: NDArray[np.float64] = exponent - scale - logs.sum(axis=-1)
+    return density

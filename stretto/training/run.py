@@ -1,0 +1,196 @@
+"""A training from its start, or from where it stopped, to a file of policies: progress, checkpoints and curves.
+
+A folder holds `checkpoint.safetensors`, `curve.json` and in the end `policy.safetensors`. The policy that is kept is
+the one that did best on the validation's seeds, which nothing else uses.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from stretto.core.errors import StrettoError
+from stretto.planners.edge_rl.file import read_arrays, save_policies, write_arrays
+from stretto.planners.edge_rl.policy import Description, Policy
+from stretto.training.evaluate import Evaluation, evaluate
+from stretto.training.ppo import Learner, Recipe
+from stretto.training.world import System, World
+
+CHECKPOINT, CURVE, POLICY = "checkpoint.safetensors", "curve.json", "policy.safetensors"
+VALIDATION_SEED = 7_000_001
+
+
+@dataclass(frozen=True)
+class Options:
+    """What is trained, and how long."""
+
+    recipe: Recipe = field(default_factory=Recipe)
+    systems_at_once: int = 1024
+    seed: int = 1
+    device: str = "cpu"
+    validate_every: int = 5  # iterations
+    validation_slots: int = 60_000
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a progress line says."""
+
+    iteration: int
+    iterations: int
+    slots: int
+    did: Evaluation  # with noise
+    requests_per_s: float  # simulated, of the time spent in the simulator
+    seconds: float
+
+
+class Training:
+    """One policy in the making."""
+
+    def __init__(self, systems: Sequence[System], description: Description, options: Options, folder: Path) -> None:
+        self.options, self.folder = options, folder
+        if description.encoding == "joint":
+            description = systems[0].description(description)
+        copies = max(1, options.systems_at_once // len(systems))
+        self.world = TimedWorld(systems, description, copies, options.seed)
+        check_copies = max(1, min(copies, 512 // len(systems)))
+        self._check = World(systems, description, check_copies, VALIDATION_SEED)
+        self.learner = Learner(description, options.recipe, options.seed, options.device)
+        self.curve: list[dict[str, Any]] = []
+        self.seconds = 0.0
+        self._best: tuple[float, Policy] | None = None
+
+    def resume(self) -> None:
+        """From the folder's checkpoint."""
+        arrays, metadata = read_arrays(self.folder / CHECKPOINT)
+        told = json.loads(metadata["training"])
+        if told["description"] != _plain(self.learner.description):
+            raise StrettoError(f"{self.folder / CHECKPOINT} is of another training; give another folder")
+        learner = self.learner
+        for name, module in (("actor", learner.actor), ("critic", learner.critic)):
+            state = {key: torch.from_numpy(arrays[f"{name}.{key}"].copy()) for key in module.state_dict()}
+            module.load_state_dict(state)
+        learner.iteration, self.seconds, self.curve = told["iteration"], told["seconds"], told["curve"]
+        learner.weights = replace(learner.weights, **told["weights"])
+        parameters = learner.adam.param_groups[0]["params"]
+        for number, parameter in enumerate(parameters):
+            kept = {key: torch.from_numpy(arrays[f"adam.{number}.{key}"].copy()) for key in ("exp_avg", "exp_avg_sq")}
+            moments = {key: value.to(learner.device) for key, value in kept.items()}
+            learner.adam.state[parameter] = {"step": torch.tensor(float(told["steps"])), **moments}
+        best = [arrays[f"best.{number}"] for number in range(told["best_layers"])]
+        if best:
+            pairs = tuple(zip(best[::2], best[1::2], strict=True))
+            self._best = (told["best_score"], Policy(learner.description, pairs))
+
+    def run(self, progress: Callable[[Progress], None] | None = None) -> Policy:
+        """To the end of its recipe."""
+        learner, recipe = self.learner, self.options.recipe
+        seen = self.world.restart(self.options.seed * 1000 + learner.iteration)
+        began = time.perf_counter() - self.seconds
+        while learner.iteration < recipe.iterations:
+            seen, did = learner.iterate(self.world, seen)
+            is_last = learner.iteration == recipe.iterations
+            self.seconds = time.perf_counter() - began
+            if is_last or learner.iteration % self.options.validate_every == 0:
+                self._validate()
+                self._save_checkpoint()
+            if progress is not None:
+                slots = learner.iteration * recipe.slots * self.world.count
+                progress(
+                    Progress(learner.iteration, recipe.iterations, slots, did, self.world.requests_per_s, self.seconds)
+                )
+        assert self._best is not None
+        policy = self._best[1]
+        save_policies(self.folder / POLICY, [policy])
+        (self.folder / CURVE).write_text(json.dumps(self.curve, indent=1) + "\n")
+        return policy
+
+    def _validate(self) -> None:
+        learner = self.learner
+        slots = learner.iteration * self.options.recipe.slots * self.world.count
+        policy = learner.policy(slots=slots, seconds=round(self.seconds, 1), seed=self.options.seed)
+        figures, _ = evaluate(self._check, policy.decide, self.options.validation_slots, VALIDATION_SEED)
+        row = {"slots": slots, "seconds": round(self.seconds, 1), "weight": round(learner.weights.late, 3)}
+        for name, part in asdict(figures).items():
+            row |= {f"{name}_{key}": round(part[key], 6) for key in ("goodput", "violations", "heavy")}
+        if policy.description.batching:
+            row |= _mean_batches(self._check, policy)
+        self.curve.append(row)
+        score = figures.overall.goodput - figures.overall.violations
+        target = self.options.recipe.violations
+        if target is not None:
+            score = figures.overall.goodput - 10.0 * max(0.0, figures.overall.violations - 0.9 * target)
+        if self._best is None or score > self._best[0]:
+            self._best = (score, policy)
+
+    def _save_checkpoint(self) -> None:
+        learner = self.learner
+        arrays = {
+            f"{name}.{key}": value.detach().cpu().numpy()
+            for name, module in (("actor", learner.actor), ("critic", learner.critic))
+            for key, value in module.state_dict().items()
+        }
+        states = [learner.adam.state[parameter] for parameter in learner.adam.param_groups[0]["params"]]
+        for number, state in enumerate(states):
+            arrays |= {f"adam.{number}.{key}": state[key].cpu().numpy() for key in ("exp_avg", "exp_avg_sq")}
+        best = [] if self._best is None else [array for pair in self._best[1].layers for array in pair]
+        arrays |= {f"best.{number}": array for number, array in enumerate(best)}
+        told = {
+            "description": _plain(learner.description),
+            "iteration": learner.iteration,
+            "seconds": self.seconds,
+            "steps": float(states[0]["step"]),
+            "weights": asdict(learner.weights),
+            "best_layers": len(best),
+            "best_score": 0.0 if self._best is None else self._best[0],
+            "curve": self.curve,
+        }
+        write_arrays(self.folder / CHECKPOINT, arrays, {"training": json.dumps(told)})
+
+
+class TimedWorld(World):
+    """Knows how long its steps took."""
+
+    def __init__(self, systems: Sequence[System], description: Description, copies: int, seed: int) -> None:
+        super().__init__(systems, description, copies, seed)
+        self.step_s = 0.0
+
+    def step(self, *given: Any) -> Any:
+        began = time.perf_counter()
+        result = super().step(*given)
+        self.step_s += time.perf_counter() - began
+        return result
+
+    @property
+    def requests_per_s(self) -> float:
+        return self.requests / max(self.step_s, 1e-9)
+
+
+def _plain(description: Description) -> Any:
+    return json.loads(json.dumps(asdict(description)))
+
+
+def _mean_batches(world: World, policy: Policy) -> dict[str, float]:
+    """Mean smallest and largest batch by model and phase (figure 5), over a short run."""
+    from stretto.planners.edge_rl.instances import BATCHES
+
+    seen = world.restart(VALIDATION_SEED + 1)
+    sums: dict[str, list[float]] = {}
+    for _ in range(40):
+        shares, batches = policy.decide(seen, world.setting)
+        assert batches is not None
+        seen, slot = world.step(shares, batches)
+        sizes = np.array(BATCHES)[batches]  # [system, model, smallest and largest]
+        for phase, when in enumerate(("normal", "bursty")):
+            for model in range(sizes.shape[1]):
+                chosen = sizes[slot.phase == phase, model]
+                for column, which in enumerate(("least", "most")):
+                    sums.setdefault(f"{when}_model{model}_{which}", []).extend(chosen[:, column].tolist())
+    return {name: round(float(np.mean(values)), 3) if values else 0.0 for name, values in sums.items()}

@@ -1,0 +1,87 @@
+"""The world of a policy: many systems of fixed instances at once, seen and steered slot by slot."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.core.deployment import Deployment
+from stretto.core.profile import NS_PER_S
+from stretto.planners.edge_rl.encoding import DEPTH, Setting, Situation, situation
+from stretto.planners.edge_rl.instances import BATCHES, BUFFER, by_speed, dealt_plan, gathering, instances_of
+from stretto.planners.edge_rl.policy import Description
+from stretto.sim.many import Case, ManySimulations, Slot
+from stretto.sim.service import Deterministic, Service
+from stretto.sim.switching import Switching
+
+
+@dataclass(frozen=True)
+class System:
+    """One application on fixed instances, and its load."""
+
+    deployment: Deployment
+    load: Switching
+    service: Service = field(default_factory=Deterministic)
+
+    def description(self, description: Description) -> Description:
+        """A policy's, for these instances."""
+        names = [variant.name for variant in self.deployment.variants]
+        return description.described(instances_of(self.deployment), names, self.deployment.applications[0].slo_ns)
+
+
+class World:
+    """`copies` of every system; all have as many instances and variants. A policy of this description steers them."""
+
+    def __init__(self, systems: Sequence[System], description: Description, copies: int = 1, seed: int = 1) -> None:
+        self.description = description
+        self.slot_s = description.slot_s
+        self.systems = tuple(systems)
+        crews = [instances_of(system.deployment) for system in systems]
+        self.instances = crews[0]
+        self._many = ManySimulations(
+            [_case(system, description.batching) for system in systems], copies, depth=DEPTH, seed=seed
+        )
+        self.count = self._many.count
+        slos = [system.deployment.applications[0].slo_ns for system in systems]
+        self.setting = Setting.of([pair for pair in zip(crews, slos, strict=True) for _ in range(copies)])
+        accuracy = [[variant.accuracy for variant in system.deployment.variants] for system in systems]
+        self.accuracy = np.repeat(np.array(accuracy), copies, axis=0)
+        heavy = [max(range(len(row)), key=row.__getitem__) for row in accuracy]
+        self.heavy = np.repeat(np.array(heavy), copies)  # the most accurate variant, by system
+        held = np.array([system.load.seconds for system in systems]) * NS_PER_S
+        self._held_ns = np.repeat(held, copies, axis=0)
+        self._models = np.array(description.models, np.int64)
+        self.requests = 0  # since it was made
+
+    def restart(self, seed: int) -> Situation:
+        """All systems empty, at a random moment of their load."""
+        self._many.restart(seed)
+        return self._seen(self._many.slot())
+
+    def step(self, weights: NDArray[np.float64], batches: NDArray[np.int64] | None = None) -> tuple[Situation, Slot]:
+        """A slot with these weights [system, instance] and, where instances batch, these of BATCHES [system, model]."""
+        sizes = None
+        if batches is not None:
+            pairs = np.array(BATCHES)[batches[:, self._models]]  # [system, instance, smallest and largest]
+            sizes = np.concatenate((pairs, BUFFER - pairs[..., 1:]), axis=2)
+        slot = self._many.run_slot(self.slot_s, weights, sizes)
+        self.requests += int(slot.arrivals.sum())
+        return self._seen(slot), slot
+
+    def _seen(self, slot: Slot) -> Situation:
+        seen = situation(slot.lines, slot.now_ns, slot.rates)
+        if not self.description.sees_phase:
+            return seen
+        since = slot.since_ns / self._held_ns[np.arange(self.count), slot.phase]
+        return replace(seen, phase=slot.phase.copy(), since=since)
+
+
+def _case(system: System, batching: bool) -> Case:
+    deployment = system.deployment
+    crew = instances_of(deployment)
+    releases = [[gathering(deployment, instance, BATCHES[0]) if batching else None for instance in crew]]
+    plan = dealt_plan(deployment, [crew], [by_speed(crew)], releases, planner="edge_rl")
+    return Case(deployment, plan, system.load, system.service)

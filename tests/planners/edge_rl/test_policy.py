@@ -1,0 +1,198 @@
+"""The density of equation 9 against numerical integration; what policies see; files that round-trip and are refused."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import integrate
+
+from stretto.core.deployment import Deployment
+from stretto.core.errors import StrettoError
+from stretto.core.view import Lines, View
+from stretto.planners.edge_rl.encoding import DEPTH, LENGTHS, Setting, encode_joint, encode_shared, situation
+from stretto.planners.edge_rl.file import load_policies, read_arrays, save_policies, write_arrays
+from stretto.planners.edge_rl.instances import BUFFER, instances_of
+from stretto.planners.edge_rl.planner import EdgeRL
+from stretto.planners.edge_rl.policy import HIDDEN, Description, Policy, log_density, softmax
+from stretto.planners.edge_rl.reward import Weights, rewards, shortfalls
+from stretto.training.settings import instance_deployment
+
+SERVICE_MS, ACCURACY, SLO_MS = (9.9, 33.3), (0.7769, 0.8278), 300.0
+
+
+def four() -> Deployment:
+    return instance_deployment((2, 2), SERVICE_MS, ACCURACY, SLO_MS)
+
+
+def made(deployment: Deployment | None = None, seed: int = 1, **more: object) -> Policy:
+    """A policy with a random network."""
+    served = deployment or four()
+    names = [variant.name for variant in served.variants]
+    description = Description("joint", 1.0, **more).described(
+        instances_of(served), names, served.applications[0].slo_ns
+    )  # type: ignore[arg-type]
+    random = np.random.default_rng(seed)
+    sizes = [description.inputs, *HIDDEN, description.outputs]
+    layers = tuple(
+        (random.normal(0, 0.3, (after, before)).astype(np.float32), random.normal(0, 0.3, after).astype(np.float32))
+        for before, after in pairwise(sizes)
+    )
+    return Policy(description, layers)
+
+
+# -- the density ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("means", "sigma"), [((0.3, -0.5, 0.1), 0.698), ((1.5, 0.0, -1.0), 0.4)])
+def test_the_density_integrates_to_one(means: tuple[float, ...], sigma: float) -> None:
+    def density(second: float, first: float) -> float:
+        shares = np.array([first, second, 1.0 - first - second])
+        return float(np.exp(log_density(shares, np.array(means), sigma)))
+
+    total, _ = integrate.dblquad(density, 1e-9, 1 - 1e-9, 1e-9, lambda first: max(1e-9, 1 - first - 1e-9), epsabs=1e-6)
+    assert total == pytest.approx(1.0, abs=2e-3)
+
+
+def test_the_density_is_that_of_what_is_drawn() -> None:
+    means, sigma = np.array([0.4, -0.2, 0.0, 0.1]), 0.6
+    drawn = softmax(means + sigma * np.random.default_rng(3).normal(size=(400_000, 4)))
+    mean = drawn.mean(axis=0)
+    # The same by weighting draws of another law with the two densities.
+    other = np.array([0.0, 0.0, 0.2, 0.0])
+    others = softmax(other + 0.8 * np.random.default_rng(4).normal(size=(400_000, 4)))
+    weight = np.exp(log_density(others, means, sigma) - log_density(others, other, 0.8))
+    assert weight.mean() == pytest.approx(1.0, abs=0.01)
+    assert (others * weight[:, None]).mean(axis=0) == pytest.approx(mean, abs=0.003)
+
+
+# -- what is seen, and the reward -------------------------------------------------------------------------------------
+
+
+def test_the_joint_encoding_is_that_of_the_paper() -> None:
+    crew = instances_of(four())
+    setting = Setting.of([(crew, 300_000_000)])
+    arrivals = np.full((4, DEPTH), -1)
+    arrivals[2, :3] = (100_000_000, 250_000_000, 400_000_000)
+    lines = Lines(
+        np.array([0, 1, 3, 20]), np.array([0, 1, 1, 1]), np.array([-1, 400_000_000, 366_700_000, 0]), arrivals
+    )
+    seen = situation(lines, 400_000_000, np.array([12.0]))
+    features = encode_joint(seen, setting, False, False).reshape(4, -1)
+    assert features.shape == (4, LENGTHS + 1 + DEPTH)
+    assert [int(row[:LENGTHS].argmax()) for row in features] == [0, 1, 3, BUFFER] and (
+        features[:, :LENGTHS].sum(axis=1) == 1
+    ).all()
+    assert features[:, LENGTHS] == pytest.approx([0, 0, 1, 1])
+    assert features[2, LENGTHS + 1 : LENGTHS + 5] == pytest.approx([0.5, 0.25, 0, 0])
+    full = encode_joint(replace(seen, phase=np.array([1]), since=np.array([2.0])), setting, True, False)
+    assert full[0, -3:].tolist() == [0.0, 1.0, 0.5]
+    assert encode_shared(seen, setting).shape == (1, 4, Description("shared", 1.0).inputs)
+
+
+def test_the_reward_is_equation_two() -> None:
+    counts = np.array([[10, 2, 5, 1, 4]])  # light on time and late, heavy on time and late, refused
+    accuracy = np.array([ACCURACY])
+    assert rewards(counts, accuracy, Weights(1.0, 2.0, 3.0))[0] == pytest.approx(
+        -3 - 8 + 3 * (10 * 0.7769 + 5 * 0.8278)
+    )
+    assert shortfalls(counts, accuracy, Weights(), np.array([22]))[0] == pytest.approx(
+        rewards(counts, accuracy, Weights())[0] - 22 * 0.8278
+    )
+    heavier = Weights().adjusted(0.02, 0.01)
+    assert heavier.late == heavier.refused > 1 and Weights().adjusted(0.0, 0.01).late < 1
+
+
+# -- files ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_file_round_trips(tmp_path: Path) -> None:
+    first, second = made(), made(instance_deployment((2, 1), SERVICE_MS, ACCURACY, SLO_MS), seed=2)
+    save_policies(tmp_path / "p.safetensors", [first, second])
+    again = load_policies(tmp_path / "p.safetensors")
+    assert [policy.description for policy in again] == [first.description, second.description]
+    for before, after in zip((first, second), again, strict=True):
+        for (weight, bias), (weight_again, bias_again) in zip(before.layers, after.layers, strict=True):
+            assert (weight == weight_again).all() and (bias == bias_again).all()
+
+
+def test_our_files_are_safetensors(tmp_path: Path) -> None:
+    safetensors = pytest.importorskip("safetensors.numpy")
+    write_arrays(tmp_path / "a.safetensors", {"x": np.arange(6, dtype=np.float32).reshape(2, 3)}, {"what": "x"})
+    assert (safetensors.load_file(tmp_path / "a.safetensors")["x"] == [[0, 1, 2], [3, 4, 5]]).all()
+    safetensors.save_file({"y": np.ones(3)}, tmp_path / "b.safetensors", metadata={"a": "b"})
+    arrays, metadata = read_arrays(tmp_path / "b.safetensors")
+    assert arrays["y"].tolist() == [1, 1, 1] and metadata == {"a": "b"}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"abc",
+        b"\xff" * 40,
+        (10**9).to_bytes(8, "little") + b"{}",
+        (2).to_bytes(8, "little") + b"{}",
+        b"\x80\x04pickle",
+    ],
+)
+def test_what_is_no_policy_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "p.safetensors").write_bytes(content)
+    with pytest.raises(StrettoError, match=r"^p\.safetensors: "):
+        load_policies(tmp_path / "p.safetensors")
+
+
+def test_a_header_that_lies_is_refused(tmp_path: Path) -> None:
+    header = json.dumps({"x": {"dtype": "F32", "shape": [1000], "data_offsets": [0, 4000]}}).encode()
+    (tmp_path / "p.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + b"\0" * 8)
+    with pytest.raises(StrettoError, match="damaged"):
+        load_policies(tmp_path / "p.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("other", "says"),
+    [
+        (instance_deployment((2, 1), SERVICE_MS, ACCURACY, SLO_MS), "is for 4 instances, and there are 3"),
+        (instance_deployment((1, 3), SERVICE_MS, ACCURACY, SLO_MS), "is for light as instance 1, which is heavy here"),
+        (instance_deployment((2, 2), (9.9, 40.0), ACCURACY, SLO_MS), "33.3 ms a query, which takes 40 ms here"),
+        (instance_deployment((2, 2), SERVICE_MS, ACCURACY, 200.0), "SLO of 300 ms, which is 200 ms here"),
+    ],
+)
+def test_a_policy_for_other_instances_is_refused(tmp_path: Path, other: Deployment, says: str) -> None:
+    save_policies(tmp_path / "p.safetensors", [made()])
+    planner = EdgeRL(str(tmp_path / "p.safetensors"))
+    assert planner(View(four())).planner == "edge_rl"
+    with pytest.raises(StrettoError, match=says):
+        planner(View(other))
+
+
+def test_a_policy_that_is_told_the_phase_cannot_be_served(tmp_path: Path) -> None:
+    save_policies(tmp_path / "p.safetensors", [made(sees_phase=True)])
+    with pytest.raises(StrettoError, match="nobody can measure"):
+        EdgeRL(str(tmp_path / "p.safetensors"))
+
+
+def test_the_policy_is_switched_when_an_instance_fails(tmp_path: Path) -> None:
+    """Section 6.3: one policy for each setting of instances; by speed where none was trained."""
+    whole, left = made(), made(instance_deployment((2, 1), SERVICE_MS, ACCURACY, SLO_MS), seed=2)
+    planner = EdgeRL(policies=(whole, left))
+    deployment = four()
+
+    def weights(*alive: bool) -> list[float]:
+        return list(planner(View(deployment, alive=np.array(alive))).routes[0].weights)
+
+    everybody = weights(True, True, True, True)
+    assert min(everybody) > 0
+    one_heavy = weights(True, True, False, True)
+    assert one_heavy[2] == 0 and sum(one_heavy) == pytest.approx(1)
+    idle = situation(
+        Lines(*(np.zeros(3, np.int64) for _ in range(2)), np.full(3, -1), np.full((3, DEPTH), -1)), 0, np.ones(1)
+    )
+    setting = Setting.of([(instances_of(instance_deployment((2, 1), SERVICE_MS, ACCURACY, SLO_MS)), 300_000_000)])
+    assert [one_heavy[0], one_heavy[1], one_heavy[3]] == pytest.approx(left.decide(idle, setting)[0][0])
+    heavy_alone = weights(False, False, True, True)  # no policy: by speed
+    assert heavy_alone == [0, 0, 0.5, 0.5]

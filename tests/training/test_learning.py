@@ -1,0 +1,141 @@
+"""Learning itself: the environment's contract, our PPO beside stable-baselines3, checkpoints, and the command."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+pytestmark = pytest.mark.extras
+pytest.importorskip("torch")
+pytest.importorskip("gymnasium")
+
+from stretto.planners.edge_rl.file import load_policies  # noqa: E402
+from stretto.planners.edge_rl.policy import Description, log_density  # noqa: E402
+from stretto.sim.switching import Switching  # noqa: E402
+from stretto.training.evaluate import evaluate  # noqa: E402
+from stretto.training.settings import instance_deployment  # noqa: E402
+from stretto.training.world import System, World  # noqa: E402
+from tests.planners.edge_rl.test_policy import made  # noqa: E402
+
+SYSTEM = System(
+    instance_deployment((2, 2), (9.9, 33.3), (0.7769, 0.8278), 300.0), Switching((10.0, 180.0), (50.0, 50.0 / 18))
+)
+TOML = Path(__file__).resolve().parents[2] / "examples" / "edge" / "edge.toml"
+
+
+def recipe(**more):  # type: ignore[no-untyped-def]
+    from stretto.training.ppo import Recipe
+
+    return Recipe(**({"iterations": 30, "slots": 16, "minibatch": 2048} | more))
+
+
+def test_the_environment_keeps_gymnasium_s_contract() -> None:
+    from gymnasium.vector import AutoresetMode, VectorEnv
+
+    from stretto.training.environment import EdgeEnvironment
+
+    policy = made(SYSTEM.deployment)
+    environment = EdgeEnvironment(World([SYSTEM], policy.description, 2048, 1), policy, episode_slots=3)
+    assert isinstance(environment, VectorEnv) and environment.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP
+    first, infos = environment.reset(seed=5)
+    assert infos == {} and environment.observation_space.contains(first)
+    again, _ = environment.reset(seed=5)
+    assert (first == again).all()
+    for slot in range(1, 8):
+        seen, gained, ended, cut, infos = environment.step(environment.action_space.sample())
+        assert seen.shape == (2048, 132) and gained.shape == (2048,) and not ended.any()
+        assert environment.observation_space.contains(seen)
+        assert bool(cut.all()) == (slot % 3 == 0) and ("final_obs" in infos) == (slot % 3 == 0)
+
+
+def test_the_chance_that_ppo_uses_differs_from_equation_nine_by_a_constant() -> None:
+    import torch
+
+    from stretto.training.ppo import Learner
+
+    learner = Learner(SYSTEM.description(Description("joint", 1.0)), recipe(), seed=3)
+    features = torch.rand(6, 132)
+    logs = torch.log_softmax(torch.randn(6, 4), dim=-1)
+    ours = learner.log_chance(features, logs, None).detach().numpy()
+    means = learner.actor(features).detach().numpy().astype(float)
+    whole = log_density(np.exp(logs.numpy().astype(float)), means, learner.value_at(learner.recipe.sigma))
+    constant = whole - ours + logs.numpy().sum(axis=1)
+    assert constant == pytest.approx(np.full(6, constant[0]), abs=1e-3)
+
+
+def test_it_learns(tmp_path: Path) -> None:
+    """From equal weights, which flood the heavy instances in every burst, to few violations."""
+    from stretto.training.run import Options, Training
+
+    training = Training(
+        [SYSTEM], Description("joint", 1.0, sees_phase=True), Options(recipe(), 256, validate_every=10), tmp_path
+    )
+    told = []
+    policy = training.run(told.append)
+    assert [each.iteration for each in told] == list(range(1, 31))
+    world = World([SYSTEM], policy.description, 128, 1)
+    untrained, _ = evaluate(world, made(SYSTEM.deployment, sees_phase=True).decide, 20_000, seed=77)
+    learned, _ = evaluate(world, policy.decide, 20_000, seed=77)
+    assert learned.overall.goodput > 0.77 and learned.overall.violations < 0.06
+    assert learned.overall.goodput > untrained.overall.goodput
+    assert [row["slots"] for row in json.loads((tmp_path / "curve.json").read_text())] == [40_960, 81_920, 122_880]
+
+
+def test_stable_baselines_learns_the_same() -> None:
+    pytest.importorskip("stable_baselines3")
+    from stretto.training.environment import EdgeEnvironment
+    from stretto.training.stable_baselines import train_by_stable_baselines
+
+    description = SYSTEM.description(Description("joint", 1.0, sees_phase=True))
+    world = World([SYSTEM], description, 256, 1)
+    environment = EdgeEnvironment(world, made(SYSTEM.deployment, sees_phase=True), less_chance=True)
+    policy = train_by_stable_baselines(environment, recipe(), seed=2)
+    learned, _ = evaluate(World([SYSTEM], description, 128, 1), policy.decide, 20_000, seed=77)
+    assert learned.overall.goodput > 0.75 and learned.overall.violations < 0.09
+
+
+def test_a_training_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    from stretto.training.run import Options, Training
+
+    def training(iterations: int) -> Training:
+        options = Options(recipe(iterations=iterations), 64, validate_every=2, validation_slots=640)
+        return Training([SYSTEM], Description("joint", 1.0), options, tmp_path)
+
+    first = training(4)
+    first.run()
+    second = training(6)
+    second.resume()
+    assert second.learner.iteration == 4 and second.curve == first.curve
+    for before, after in zip(first.learner.actor.parameters(), second.learner.actor.parameters(), strict=True):
+        assert (before == after).all()
+    second.run()
+    assert second.learner.iteration == 6 and len(second.curve) == 3
+    from stretto.core.errors import StrettoError
+
+    other = Training([SYSTEM], Description("joint", 0.5), Options(recipe(), 64), tmp_path)
+    with pytest.raises(StrettoError, match="another training"):
+        other.resume()
+
+
+def test_the_command(tmp_path: Path) -> None:
+    from stretto.cli.main import app
+
+    out = tmp_path / "trained"
+    asked = ["train", str(TOML), "--out", str(out), "--iterations", "2", "--systems", "32", "--failures"]
+    done = CliRunner().invoke(app, [*asked, "--plot", str(tmp_path / "curve.png")])
+    assert done.exit_code == 0, done.output
+    policies = load_policies(out / "policy.safetensors")
+    assert [len(policy.description.instances) for policy in policies] == [4, 3, 3]
+    assert (tmp_path / "curve.png").stat().st_size > 1000
+    text = (
+        TOML.read_text()
+        .replace("partial.safetensors", str(out / "policy.safetensors"))
+        .replace("seconds = 3000", "seconds = 20")
+    )
+    (tmp_path / "own.toml").write_text(text)
+    run = CliRunner().invoke(app, ["simulate", str(tmp_path / "own.toml")])
+    assert run.exit_code == 0, run.output

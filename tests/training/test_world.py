@@ -1,0 +1,78 @@
+"""The world of a policy: what it sees is what a planner sees; random settings, and what failures leave."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from stretto.core.errors import StrettoError
+from stretto.planners.edge_rl.instances import BATCHES, instances_of
+from stretto.planners.edge_rl.planner import EdgeRL
+from stretto.planners.edge_rl.policy import Description
+from stretto.sim.simulator import simulate
+from stretto.sim.switching import Switching
+from stretto.training.evaluate import evaluate
+from stretto.training.settings import after_failures, instance_deployment, random_systems, without
+from stretto.training.world import System, World
+from tests.planners.edge_rl.test_policy import made
+
+LOAD = Switching((20.0, 180.0), (10.0, 10.0))
+SYSTEM = System(instance_deployment((2, 2), (9.9, 33.3), (0.7769, 0.8278), 300.0), LOAD)
+
+
+def test_a_policy_does_the_same_in_the_world_and_in_a_simulation() -> None:
+    policy = made(SYSTEM.deployment, seed=5)
+    world = World([SYSTEM], policy.description, 32, 1)
+    figures, counts = evaluate(world, policy.decide, 6400, seed=3)
+    assert counts.sum() == figures.overall.queries
+    run = simulate(
+        SYSTEM.deployment, EdgeRL(policies=(policy,)), LOAD.source(), seconds=6000, replan_s=1.0, seed=8
+    ).summary
+    assert run.correct_on_time == pytest.approx(figures.overall.goodput, abs=0.015)
+    assert 1 - run.on_time_rate == pytest.approx(figures.overall.violations, abs=0.015)
+
+
+def test_batches_are_those_that_a_plan_has() -> None:
+    served = instance_deployment((2, 2), (9.9, 33.3), (0.7769, 0.8278), 300.0)
+    from benchmarks.edge_rl_ground import batching
+
+    system = System(batching(served), LOAD)
+    policy = made(system.deployment, seed=6, batching=True)
+    world = World([system], policy.description, 32, 1)
+    figures, _ = evaluate(world, policy.decide, 6400, seed=3)
+    run = simulate(
+        system.deployment, EdgeRL(policies=(policy,)), LOAD.source(), seconds=4000, replan_s=1.0, seed=8
+    ).summary
+    assert run.correct_on_time == pytest.approx(figures.overall.goodput, abs=0.02)
+    assert len(run.batch_histogram) - 1 <= max(most for _, most in BATCHES)
+
+
+def test_the_phase_is_seen_only_where_it_may_be() -> None:
+    full = World([SYSTEM], SYSTEM.description(Description("joint", 1.0, sees_phase=True)), 16, 1)
+    seen, slot = full.step(np.full((16, 4), 0.25))
+    assert seen.phase is not None and (seen.phase == slot.phase).all() and set(seen.phase) <= {0, 1}
+    partial = World([SYSTEM], SYSTEM.description(Description("joint", 1.0)), 16, 1)
+    assert partial.step(np.full((16, 4), 0.25))[0].phase is None
+
+
+def test_random_settings_can_be_carried_and_repeat() -> None:
+    systems = random_systems(40, 3)
+    assert [system.load for system in systems] == [system.load for system in random_systems(40, 3)]
+    assert [system.load for system in systems] != [system.load for system in random_systems(40, 4)]
+    for system in systems:
+        crew = instances_of(system.deployment)
+        assert len(crew) == 4 and len({instance.variant for instance in crew}) == 2
+        assert system.load.rates[1] <= 0.9 * sum(1e9 / instance.service_ns for instance in crew)
+    world = World(systems, Description("shared", 0.25), 2, 1)
+    seen, _ = world.step(np.full((80, 4), 0.25))
+    assert seen.length.shape == (80, 4) and np.isfinite(world.setting.service_ns).all()
+
+
+def test_what_failures_leave() -> None:
+    left = after_failures(SYSTEM)
+    assert [len(instances_of(system.deployment)) for system in left] == [3, 3]
+    assert [len(system.deployment.workers) for system in left] == [3, 3]
+    alone = without(SYSTEM, (0, 1))
+    assert [variant.name for variant in alone.deployment.variants] == ["heavy"]
+    with pytest.raises(StrettoError, match="no instance is left"):
+        without(SYSTEM, (0, 1, 2, 3))

@@ -24,11 +24,8 @@ from stretto.cli.replay import replay
 from stretto.cli.serve import serve
 from stretto.cli.setting import setting
 from stretto.cli.simulate import simulate
-<<<<<<< HEAD
-from stretto.cli.tune import tune
-=======
 from stretto.cli.train import train
->>>>>>> edge_rl
+from stretto.cli.tune import tune
 from stretto.cli.warm import warm
 from stretto.core.errors import StrettoError
 

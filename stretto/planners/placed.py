@@ -33,7 +33,7 @@ LEAST_DEMAND = 0.5  # queries/s
 HORIZON_S = 10.0  # for which a placement is expected to serve: a change must bring more in it than it costs
 SPARE_WORTH, MOST_SPARE = 0.002, 2.0  # what capacity beyond the headroom is worth, up to so many times the demand
 ABSENT = 10.0  # queries/s that it costs to leave an application without a worker
-POOL = 2.0  # workers that are thought to share a queue, where a batch must leave time to wait for one
+ALONE = 1.0  # worker: a batch must leave time to wait for the one before it, as no one else may be there
 GAP, MOST_NODES = 1e-3, 2_000  # of the solver's search; a limit in seconds would differ from machine to machine
 SLACK_STEPS = 50
 NOBODY = -1
@@ -146,15 +146,22 @@ def holdings_of(deployment: Deployment, tasks: list[dict[int, Task]], demand: ND
     """What workers of each kind may hold, with the throughput of batches that can form at the demand."""
     found = []
     for application, by_kind in enumerate(tasks):
+        some_wait = any(lets_wait(task).any() for task in by_kind.values())
         for kind, task in by_kind.items():
             numbers = task.numbers_in(deployment, application)
-            for place, seconds in enumerate(seconds_per_query(task, float(demand[application]), POOL)):
-                if np.isfinite(seconds):
+            for place, seconds in enumerate(seconds_per_query(task, float(demand[application]), ALONE)):
+                if np.isfinite(seconds) and (not some_wait or lets_wait(task)[place]):
                     variant = numbers[place]
                     load_s = _load_ns(deployment, variant) / NS_PER_S
                     accuracy = float(task.accuracy[place])
                     found.append(Holding(kind, application, variant, place, 1.0 / float(seconds), accuracy, load_s))
     return found
+
+
+def lets_wait(task: Task) -> NDArray[np.bool_]:
+    """By variant, whether a query may wait for another one before it and still be answered in time."""
+    patient: NDArray[np.bool_] = 2 * task.latency_ns[:, 1] <= task.slo_ns
+    return patient
 
 
 def _load_ns(deployment: Deployment, variant: int) -> int:

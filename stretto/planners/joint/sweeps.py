@@ -405,10 +405,12 @@ def look_ahead(kind: Any, h: Any, gain: Any, worths: Any, plans: Any, action: An
             for a in range(first[kind], first[kind + 1]):
                 if batch[a] > n or on_time[a, j] <= POSSIBLE:
                     continue
+                if on_time[a, j] >= 1.0:
+                    brings_at_once = accuracy[a] * batch[a] - running[a]
+                else:
+                    brings_at_once = reward_of(n, float(j), batch[a], accuracy[a], running[a], on_time[a])
                 value = at_once[n, a - first[kind] + 1]
-                value += (brought + pace[a] * reward_of(n, float(j), batch[a], accuracy[a], running[a], on_time[a])) / (
-                    others + pace[a]
-                )
+                value += (brought + pace[a] * brings_at_once) / (others + pace[a])
                 if value > best + BETTER:
                     best = value
                     action[n, j] = a

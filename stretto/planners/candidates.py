@@ -40,6 +40,7 @@ def candidates_for(deployment: Deployment, *, dear: bool = False) -> tuple[Candi
     tried = {"where it may gain"} if dear else {"always"}
     if not dear:
         tried |= ({"if unequal"} if is_unequal else set()) | (set() if has_choice else {"with one variant each"})
+        tried |= {"with one kind of worker"} if len(deployment.kinds) == 1 else set()
         tried |= {"where memory is short"} if _memory_is_short(deployment) else set()
     candidates: list[Candidate] = []
     for entry in ENTRIES:

@@ -50,7 +50,13 @@ class Entry:
     by_windows: bool = False  # queries wait for the next plan, so SLOs bound how long that may take
     ports: tuple[str, ...] = ()  # which of the Ports it takes, by name
     tried: Literal[
-        "", "always", "if unequal", "where memory is short", "with one variant each", "where it may gain"
+        "",
+        "always",
+        "with one kind of worker",
+        "if unequal",
+        "where memory is short",
+        "with one variant each",
+        "where it may gain",
     ] = ""  # as a candidate, by the judge
 
     def make(
@@ -139,7 +145,7 @@ ENTRIES = (
         _PRIOR,
         Option("queries", "integer", "50000", "that a policy is tried on", 1000, 100_000_000),
         ports=("policies", "stored", "trial"),
-        tried="always",
+        tried="with one kind of worker",  # where there are more, `joint` is the same process with all of them
     ),
     _following(
         "joint",
@@ -155,7 +161,7 @@ ENTRIES = (
     _following(
         "placed",
         "one variant on each worker, by an integer program that reckons with what a change costs; queues are shared",
-        "placed:Placed",
+        "placed.planner:Placed",
         Option("headroom", "number", "1.4", "times the demand that workers are for", 1, 10, (1.1, 1.4, 1.8)),
         Option("noise", "number", "0", "coefficient of variation of service times", 0, 1, (0.0, 0.1)),
         replace(_MARGIN, default="0.05", tries=()),

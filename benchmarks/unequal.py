@@ -10,6 +10,7 @@ shared/data/ramsis_image.csv.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from itertools import product
 
 import numpy as np
 from harness import Benchmark
@@ -19,8 +20,9 @@ from stretto.core.application import Application, Variant
 from stretto.core.deployment import Deployment
 from stretto.core.plan import Delays
 from stretto.core.profile import LatencyProfile, Quantile
+from stretto.core.verdict import Candidate
 from stretto.core.worker import workers
-from stretto.planners.candidates import Candidate
+from stretto.planners.candidates import make
 from stretto.planners.joint.planner import Joint
 from stretto.sim.arrivals import Load, Source
 from stretto.sim.bounds import fluid_accuracy, fluid_goodput
@@ -81,10 +83,10 @@ class Steady:
 
 
 def candidates() -> list[Candidate]:
-    """For exact workers: no noise and little margin."""
+    """For exact workers: little or no noise, and no margin."""
     found = []
-    for caution in (0.93, 1.0, 1.06, 1.15, 1.3):
-        exact = (("noise", 0.0), ("margin", 0.0), ("caution", caution))
+    for noise, caution in product((0.0, 0.05), (0.93, 1.0, 1.06, 1.15, 1.3)):
+        exact = (("noise", noise), ("margin", 0.0), ("caution", caution))
         found += [Candidate("joint", exact), Candidate("shared_queue", exact)]
     return [*found, *(Candidate("priced", (("caution", c), ("margin", 0.2))) for c in (1.05, 1.2))]
 
@@ -95,7 +97,7 @@ def image_rows(bench: Benchmark) -> None:
         deployment = image(*fleet)
         load = use * fluid_goodput(deployment, [1.0])
         verdict = judge(deployment, Steady(load), (load,), candidates=candidates())
-        planner = verdict.candidate.make()
+        planner = make(verdict.candidate)
         summary = simulate(
             deployment,
             planner,

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from stretto.core.profile import MAX_BATCH_LIMIT, NS_PER_S
 
 CELL = np.dtype([("variant", "i4"), ("batch", "i4")])  # of a Table, as the dispatcher reads it
+GIVE_UP = -1  # in place of a cell's batch: the head is dropped, so that those behind it have more time
 
 
 class RouteRule(IntEnum):
@@ -112,7 +113,8 @@ class MostAccurate:
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """cell[n, slack // slack_step_ns] → variant (-1: wait) and batch (0: all queued). The last row and column hold on.
+    """cell[n, slack // slack_step_ns] → variant (-1: wait) and batch (0: all queued; -1: the head is given up). The
+    last row and column hold on.
 
     `kind` is the kind of worker that the table speaks for; None speaks for every kind.
     `edges_ns` makes columns of unequal width: the least slack of every column but the first, rising. The step is not
@@ -166,8 +168,8 @@ def _fault_of_table(table: Table) -> str:
         return f"names variant {variant.min()}; -1 waits, others count from 0"
     if variant.max() < 0:
         return "always waits"
-    if batch.min() < 0 or batch.max() > MAX_BATCH_LIMIT:
-        return f"has a batch outside 0 … {MAX_BATCH_LIMIT}"
+    if batch.min() < GIVE_UP or batch.max() > MAX_BATCH_LIMIT:
+        return f"has a batch outside {GIVE_UP} … {MAX_BATCH_LIMIT}"
     if (variant[min(1, len(variant) - 1) :, 0] < 0).any():  # row 0 is asked only if there is no other
         return "waits at the smallest slack, so a head could wait for ever"
     return ""

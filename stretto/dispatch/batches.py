@@ -6,7 +6,7 @@ from typing import Any
 
 from stretto.core.compiled import compiled
 from stretto.core.outcome import Outcome
-from stretto.core.plan import SelectRule
+from stretto.core.plan import GIVE_UP, SelectRule
 from stretto.dispatch.correction import adapt_cap, measure
 from stretto.dispatch.late import drop_infeasible, give_up_before, give_up_heads
 from stretto.dispatch.ledger import count_outcome, decide, drop_waiting, free_slot, lateness_reason, name_ticket
@@ -102,11 +102,14 @@ def commit(s: Any, lane_index: int, worker_index: int, now_ns: int) -> bool:
             if release > now_ns:
                 return False
             break
+        if size == GIVE_UP:
+            drop_waiting(s, first_in(s, lane_index, ORDER), Outcome.DROPPED_OVERLOAD.value)
+            continue
         if variant == WAIT or not drops_late(lane) or not head_is_lost(s, lane_index, worker_index, variant, now_ns):
             return False
         slot = first_in(s, lane_index, ORDER)
         drop_waiting(s, slot, lateness_reason(queries(s)[slot].deadline_ns, now_ns))
-    if size == 0:
+    if size <= 0:
         return False
     row = variant * s.kinds + worker.kind
     if not holds(s, worker_index, variant) and not (lane.may_load and make_room(s, worker_index, variant)):

@@ -70,13 +70,13 @@ def could_hold(s: Any, lane: Any, worker: int, variant: int) -> bool:
 def suits(s: Any, lane: Any, worker: int, must_hold: bool, must_fit: bool) -> bool:
     """Whether the lane's candidate is released for this kind of worker, and the worker has (or can get) its variant.
 
-    A candidate that does not fit is one whose head would be too late on this kind.
+    A candidate that does not fit is one whose head would be too late on this kind, or is to be given up.
     """
     position = kind_entry(s, lane, workers(s)[worker].kind)
     if position == NONE:
         return False
     entry = lane_kinds(s)[position]
-    if not entry.released or (must_fit and entry.size == 0):
+    if not entry.released or (must_fit and entry.size <= 0):
         return False
     return holds(s, worker, entry.variant) if must_hold else could_hold(s, lane, worker, entry.variant)
 

@@ -53,7 +53,8 @@ def deferred_ns(s: Any, lane_index: int, row: int, size: int, limit: int, now_ns
 def candidate(s: Any, lane_index: int, kind: int, worker: int, now_ns: int) -> tuple[int, int, int, int]:
     """(variant, size, release_ns, rank_ns) of a lane with queries waiting.
 
-    Size 0 with a variant: the head does not fit any more, and a worker that looks at the lane will drop it.
+    Size 0 with a variant: the head does not fit any more, and a worker that looks at the lane will drop it. GIVE_UP: it
+    drops it for the sake of those behind it.
     """
     lane = lanes(s)[lane_index]
     variant, size = select(s, lane_index, kind, worker, now_ns)
@@ -62,8 +63,8 @@ def candidate(s: Any, lane_index: int, kind: int, worker: int, now_ns: int) -> t
             return WAIT, 0, table_changes_ns(s, lane_index, kind, now_ns), NEVER
         return WAIT, 0, NEVER, NEVER
     row = variant * s.kinds + kind
-    if size == 0:
-        return variant, 0, now_ns, lane.head_ns - latency_ns(s, row, 1)
+    if size <= 0:
+        return variant, size, now_ns, lane.head_ns - latency_ns(s, row, 1)
     limit = batch_limit(s, lane, row)
     rank = lane.head_ns - latency_ns(s, row, min(size + 1, rows(s)[row].max_batch))
     if lane.select == SelectRule.STRATEGIES:

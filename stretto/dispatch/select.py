@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from stretto.core.compiled import compiled
-from stretto.core.plan import Late, Order, ReleaseRule, SelectRule
+from stretto.core.plan import GIVE_UP, Late, Order, ReleaseRule, SelectRule
 from stretto.dispatch.queue import NONE, ORDER, first_in, next_in
 from stretto.dispatch.rates import lane_meter
 from stretto.dispatch.records import (
@@ -194,6 +194,8 @@ def from_table(s: Any, lane_index: int, kind: int, worker: int, now_ns: int) -> 
     row = variant * s.kinds + kind
     if variant == WAIT or rows(s)[row].max_batch == 0:
         return WAIT, 0
+    if cell.batch == GIVE_UP and drops_late(lane):
+        return variant, GIVE_UP
     size = min(lane.length, batch_limit(s, lane, row))
     if cell.batch > 0:
         size = min(size, as_int64(cell.batch))
@@ -240,7 +242,10 @@ def table_changes_ns(s: Any, lane_index: int, kind: int, now_ns: int) -> int:
 
 @compiled
 def select(s: Any, lane_index: int, kind: int, worker: int, now_ns: int) -> tuple[int, int]:
-    """(variant, batch) for a lane with queries waiting; variant WAIT: nothing yet; batch 0: none of them fits."""
+    """(variant, batch) for a lane with queries waiting.
+
+    Variant WAIT: nothing yet; batch 0: none of them fits; batch GIVE_UP: the head is to be dropped.
+    """
     lane = lanes(s)[lane_index]
     if lane.select == SelectRule.TABLE:
         return from_table(s, lane_index, kind, worker, now_ns)

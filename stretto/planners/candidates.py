@@ -33,13 +33,16 @@ def rough(candidate: Candidate) -> Candidate:
 def candidates_for(deployment: Deployment, *, dear: bool = False) -> tuple[Candidate, ...]:
     """All that is worth trying for a deployment; `dear`: those whose plans take long to make, and only those.
 
-    Some are for unequal workers or several applications, and some for applications of a single variant.
+    Some are for unequal workers or several applications, some for workers that cannot hold all variants, and some for
+    applications of a single variant.
     """
     has_choice = any(len(application.variants) > 1 for application in deployment.applications)
     is_unequal = len(deployment.kinds) > 1 or len(deployment.applications) > 1
     tried = {"where it may gain"} if dear else {"always"}
     if not dear:
         tried |= ({"if unequal"} if is_unequal else set()) | (set() if has_choice else {"with one variant each"})
+        tried |= {"with one kind of worker"} if len(deployment.kinds) == 1 else set()
+        tried |= {"where memory is short"} if _memory_is_short(deployment) else set()
     candidates: list[Candidate] = []
     for entry in ENTRIES:
         if entry.tried in tried and (has_choice or not entry.chooses_variants):
@@ -48,6 +51,15 @@ def candidates_for(deployment: Deployment, *, dear: bool = False) -> tuple[Candi
                 Candidate(entry.name, options, variants) for options in _options(entry) for variants in alone
             ]
     return tuple(candidates)
+
+
+def _memory_is_short(deployment: Deployment) -> bool:
+    """Whether some worker cannot hold all that it can run."""
+    return any(
+        sum(variant.memory_bytes for variant in deployment.variants if variant.profile_on(worker.kind))
+        > worker.memory_bytes
+        for worker in deployment.workers
+    )
 
 
 def _options(entry: Entry) -> Iterator[tuple[tuple[str, OptionValue], ...]]:

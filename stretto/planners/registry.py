@@ -49,9 +49,15 @@ class Entry:
     chooses_variants: bool = False  # among all of an application, so that none can be named
     by_windows: bool = False  # queries wait for the next plan, so SLOs bound how long that may take
     ports: tuple[str, ...] = ()  # which of the Ports it takes, by name
-    tried: Literal["", "always", "if unequal", "with one variant each", "where it may gain"] = (
-        ""  # as a candidate, by the judge
-    )
+    tried: Literal[
+        "",
+        "always",
+        "with one kind of worker",
+        "if unequal",
+        "where memory is short",
+        "with one variant each",
+        "where it may gain",
+    ] = ""  # as a candidate, by the judge
 
     def make(
         self,
@@ -139,7 +145,7 @@ ENTRIES = (
         _PRIOR,
         Option("queries", "integer", "50000", "that a policy is tried on", 1000, 100_000_000),
         ports=("policies", "stored", "trial"),
-        tried="always",
+        tried="with one kind of worker",  # where there are more, `joint` is the same process with all of them
     ),
     _following(
         "joint",
@@ -151,6 +157,17 @@ ENTRIES = (
         Option("caution", "number", "1", "times the load", 0.1, 10, (0.93, 1.0, 1.06)),
         _PRIOR,
         tried="if unequal",
+    ),
+    _following(
+        "placed",
+        "one variant on each worker, by an integer program that reckons with what a change costs; queues are shared",
+        "placed.planner:Placed",
+        Option("headroom", "number", "1.4", "times the demand that workers are for", 1, 10, (1.1, 1.4, 1.8)),
+        Option("noise", "number", "0", "coefficient of variation of service times", 0, 1, (0.0, 0.1)),
+        replace(_MARGIN, default="0.05", tries=()),
+        Option("caution", "number", "1", "times the load that tables are for", 0.1, 10, (1.0, 1.15)),
+        _PRIOR,
+        tried="where memory is short",
     ),
     _following(
         "priced",

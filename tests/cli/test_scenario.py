@@ -171,7 +171,7 @@ def test_rate_and_planner_can_be_changed() -> None:
     assert scenario.with_planner("clockwork") is scenario
     assert scenario.with_planner("nexus").planner.options == {}
     assert scenario.at_rate(50).source.expected_rates(scenario.deployment, 1) == (50.0,)
-    with pytest.raises(StrettoError, match="there are judged, shared_queue, joint, priced, symphony"):
+    with pytest.raises(StrettoError, match="there are judged, shared_queue, joint, placed, priced, symphony"):
         scenario.with_planner("symfony")
 
 

@@ -148,8 +148,8 @@ REFUSED: list[tuple[Plan, str]] = [
     (with_select(Table(1, np.zeros((1, 2)), np.zeros((1, 2)), edges_ns=(0,))), "edges that rise from above zero"),
     (with_select(grid([[-1], [-1]])), "always waits"),
     (with_select(grid([[0], [-2]])), "names variant -2; -1 waits"),
-    (with_select(grid([[0]], batch=-1)), "has a batch outside 0 … 4096"),
-    (with_select(grid([[0]], batch=4097)), "has a batch outside 0 … 4096"),
+    (with_select(grid([[0]], batch=-2)), "has a batch outside -1 … 4096"),
+    (with_select(grid([[0]], batch=4097)), "has a batch outside -1 … 4096"),
     (with_select(grid([[0, 0], [-1, 0]])), "waits at the smallest slack, so a head could wait for ever"),
     (with_select(grid([[-1, 0]])), "waits at the smallest slack"),  # the only row is asked whatever is queued
     # routes

@@ -83,7 +83,7 @@ class Driver:
         doors = (route.demands[demand],) if 0 <= demand < len(route.demands) else route.lanes
         for ticket in tickets:
             if self.book[ticket].outcome is Outcome.DROPPED_OVERLOAD:
-                pruning = any(self.plan.lanes[lane].release.floor_rates for lane in doors)
+                pruning = any(promises.gives_up(self.plan.lanes[lane]) for lane in doors)
                 full = any(lengths[lane] + count > self.plan.lanes[lane].capacity for lane in doors)
                 assert full or pruning, "turned away by lanes that were not full"
             elif self.book[ticket].stage is not Stage.ENDED:

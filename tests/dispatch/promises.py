@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from stretto.core.check import selected_variants
 from stretto.core.outcome import Outcome
-from stretto.core.plan import Eager, Fixed, Lane, Late, Worklist
+from stretto.core.plan import GIVE_UP, Eager, Fixed, Lane, Late, Table, Tables, Worklist
 from stretto.dispatch.dispatcher import Drop, Run
 from stretto.dispatch.records import Status
 from tests.dispatch.books import Stage, order_key
@@ -17,6 +17,14 @@ if TYPE_CHECKING:
 
 DROPPING = (Late.DROP_WHEN_DISPATCHED, Late.DROP_WHEN_INFEASIBLE)
 LATENESS = (Outcome.DROPPED_INFEASIBLE, Outcome.DROPPED_EXPIRED)
+
+
+def gives_up(lane: Lane) -> bool:
+    """Whether the lane may give up heads that others could profit from: by floors, or by cells of its tables."""
+    tables = lane.select.tables if isinstance(lane.select, Tables) else (lane.select,)
+    return bool(lane.release.floor_rates) or any(
+        bool((table.batch == GIVE_UP).any()) for table in tables if isinstance(table, Table)
+    )
 
 
 def hold(driver: Driver) -> None:
@@ -154,7 +162,7 @@ def drop_was_needed(driver: Driver, drop: Drop) -> None:
     if any(drop.ticket in work.tickets for work in works):
         return  # a pre-formed batch follows the rules of its own lane, wherever its queries wait
     if drop.reason is Outcome.DROPPED_OVERLOAD:
-        assert lane.release.floor_rates, "overload, but the lane gives nobody up"
+        assert gives_up(lane), "overload, but the lane gives nobody up"
     if drop.reason not in LATENESS:
         return
     entry = driver.book[drop.ticket]

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from stretto.core.plan import Deferred, Eager, Late, Table, Tables
+from stretto.core.outcome import Outcome
+from stretto.core.plan import GIVE_UP, Deferred, Eager, Late, Table, Tables
 from stretto.core.worker import Worker
 from tests.dispatch.driver import Driver
 from tests.dispatch.models import FAST, MIDDLE, MODELS, SLOW, cells
@@ -119,3 +120,43 @@ def test_a_deferred_table_starts_when_the_cell_is_full() -> None:
     for _ in range(3):
         made.query(500)
     assert made.batches() == [(0, FAST, [0, 1])]
+
+
+def giving_up_below(slack_column: int) -> Table:
+    """Two columns of 20 ns: heads of less slack than the second's are given up, others run on the fast variant."""
+    variant = np.full((5, 3), FAST, dtype=np.int32)
+    batch = np.zeros_like(variant)
+    batch[:, :slack_column] = GIVE_UP
+    return Table(20, variant, batch)
+
+
+def test_a_cell_that_gives_up_the_head_drops_it_for_those_behind_it() -> None:
+    made = driver(lane(release=GATHER, late=Late.DROP_WHEN_INFEASIBLE), on=deployed(*MODELS))
+    pressing = made.query(30)  # it could still be answered: the fast variant takes 12
+    made.query(500)
+    made.query(500)
+    made.adopt(planned(lane(select=giving_up_below(2), late=Late.DROP_WHEN_INFEASIBLE)))
+    assert made.outcome(pressing) == Outcome.DROPPED_OVERLOAD
+    assert made.batches() == [(0, FAST, [1, 2])]
+
+
+def test_nobody_is_given_up_while_every_worker_is_busy() -> None:
+    made = with_table(giving_up_below(2), late=Late.DROP_WHEN_INFEASIBLE)
+    made.query(500)
+    made.taken()
+    pressing = made.query(30)
+    assert made.outcome(pressing) is None
+    made.at(12).finish(0)  # slack 18: still possible, but given up
+    assert made.outcome(pressing) == Outcome.DROPPED_OVERLOAD
+
+
+def test_another_kind_takes_what_one_would_give_up() -> None:
+    crew = (Worker("a", "a"), Worker("b", "b"))
+    both = on_kinds("both", straight(2, 10, kind="a"), straight(2, 10, kind="b"))
+    run = np.zeros((2, 3), dtype=np.int32)
+    tables = Tables((Table(20, run, np.full_like(run, GIVE_UP), "a"), Table(20, run, run, "b")))
+    made = driver(lane(crew=(0, 1), select=tables, late=Late.DROP_WHEN_INFEASIBLE), on=deployed(both, crew=crew))
+    made.query(50)
+    second = made.query(50)
+    assert made.batches() == [(1, 0, [0])]
+    assert made.outcome(second) == Outcome.DROPPED_OVERLOAD

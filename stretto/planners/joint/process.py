@@ -35,6 +35,7 @@ from stretto.planners.shared_queue.process import (
 )
 
 IMPATIENCE = 0.0005  # of accuracy, as in `shared_queue`
+TIMES = 40  # that what follows is computed for
 
 
 class Process(NamedTuple):
@@ -55,6 +56,9 @@ class Process(NamedTuple):
     least: NDArray[np.int64]  # by kind: the first column from which it can answer a single query
     holding: float  # what a step of waiting costs a query
     memory: float  # steps for which what is decided counts
+    times: NDArray[
+        np.float64
+    ]  # rising: until a batch ends, at which what follows is computed; between them it is a line
 
 
 def process_of(
@@ -93,8 +97,10 @@ def process_of(
     for low, high in pairwise(first):
         possible = (on_time[low:high][batch[low:high] == 1] > FAST_ENOUGH).any(axis=0)
         least.append(int(np.argmax(possible)) if possible.any() else steps)
+    quickest = sum(float(pace[low:high].max(initial=0.0)) for low, high in pairwise(first))
+    times = np.geomspace(min(1.0 / quickest, 0.5), max(1.0 / float(pace.min()), 1.0) * (1 + 1e-9), TIMES)
     return Process(
         steps, max_queue, rate, np.array(first, np.int64), variant.astype(np.int64), batch.astype(np.int64), latency,
         pace, accuracy, on_time, impatience / steps * batch * latency, np.array(workers, np.float64),
-        np.array(least, np.int64), impatience / steps, memory * steps,
+        np.array(least, np.int64), impatience / steps, memory * steps, times,
     )  # fmt: skip

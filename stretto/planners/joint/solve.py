@@ -17,6 +17,7 @@ from stretto.planners.joint.sweeps import (
     GIVES_UP,
     WAITS,
     choose,
+    follow,
     line_rewards,
     look_ahead,
     most_joining,
@@ -74,11 +75,13 @@ def tables_of(process: Process, line: Line) -> list[NDArray[np.int64]]:
     p = process
     shape = (p.max_queue + 1, p.steps + 1)
     plans = np.full((len(p.workers), *shape), WAITS, np.int64)
+    worths = np.empty((len(p.times), p.max_queue + 1))
+    follow(line.values, line.gain, worths, p)
     if len(p.workers) > 1:  # else there are no others to reckon with
-        standing_plans(line.values, line.chosen, plans, p, line.gain)
+        standing_plans(line.values, worths, line.chosen, plans, p)
     tables = []
     for kind in range(len(p.workers)):
         action = np.full(shape, GIVES_UP, np.int64)
-        look_ahead(kind, line.values, line.gain, plans, action, p)
+        look_ahead(kind, line.values, line.gain, worths, plans, action, p)
         tables.append(action)
     return tables

@@ -70,45 +70,69 @@ def expected(h: Any, left: Any, time: Any, gain: Any, rate: Any, memory: Any, ch
 
 
 @compiled
-def reward_of(n: Any, slack: Any, a: Any, process: Any) -> Any:
-    """What an action brings at once: right answers in time, less the price of the time in its batch."""
-    batch, accuracy, on_time, running = process.batch, process.accuracy, process.on_time, process.running
-    steps = on_time.shape[1] - 1
-    return accuracy[a] * in_time_of(n, slack, batch[a], steps, on_time[a]) - running[a]
+def reward_of(n: Any, slack: Any, batch: Any, accuracy: Any, running: Any, on_time: Any) -> Any:
+    """What an action brings at once: right answers in time, less the price of the time in its batch.
+
+    It takes what it needs of the process: a call that takes all its arrays costs several times what it does.
+    """
+    return accuracy * in_time_of(n, slack, batch, len(on_time) - 1, on_time) - running
 
 
 @compiled
-def value_of(n: Any, kept: Any, rewards: Any, h: Any, gain: Any, process: Any, chances: Any) -> Any:
+def follow(h: Any, gain: Any, worths: Any, process: Any) -> None:
+    """worths[time, left]: what follows where `left` stay in the queue while one of `process.times` passes."""
+    rate, holding, memory, times = process.rate, process.holding, process.memory, process.times
+    chances = np.zeros(len(h) + 1)
+    for place in range(len(times)):
+        time = times[place]
+        count = chances_of(rate * time, chances)
+        for left in range(len(h)):
+            worth = expected(h, left, time, gain, rate, memory, chances, count)
+            worths[place, left] = worth - holding * left * time
+
+
+@compiled
+def place_of(time: Any, times: Any) -> Any:
+    """Where a time lies among `times`, a geometric row: the one before it, and how far on the way to the next."""
+    place = math.log(time / times[0]) / math.log(times[1] / times[0])
+    low = min(max(int(place), 0), len(times) - 2)
+    return low, (time - times[low]) / (times[low + 1] - times[low])
+
+
+@compiled
+def between(worths: Any, left: Any, low: Any, part: Any) -> Any:
+    """On the line between two of the times."""
+    return worths[low, left] + part * (worths[low + 1, left] - worths[low, left])
+
+
+@compiled
+def value_of(n: Any, kept: Any, rewards: Any, worths: Any, gain: Any, batch: Any, pace: Any, times: Any) -> Any:
     """Of a state in which the kinds do as `kept` says; where all wait, a step passes."""
-    batch, pace, rate, holding = process.batch, process.pace, process.rate, process.holding
-    memory = process.memory
     total = 0.0
     for kind in range(len(kept)):
         if kept[kind] >= 0:
             total += pace[kept[kind]]
     if total == 0.0:
-        count = chances_of(rate, chances)
-        return expected(h, n, 1.0, gain, rate, memory, chances, count) - gain - holding * n
-    time = 1.0 / total
-    count = chances_of(rate * time, chances)
+        low, part = place_of(1.0, times)
+        return between(worths, n, low, part) - gain
+    low, part = place_of(1.0 / total, times)
     value = 0.0
     for kind in range(len(kept)):
         a = kept[kind]
         if a >= 0:
-            left = n - batch[a]
-            after = expected(h, left, time, gain, rate, memory, chances, count) - holding * left * time
-            value += pace[a] * (rewards[kind] + after)
-    return (value - gain) * time
+            value += pace[a] * (rewards[kind] + between(worths, n - batch[a], low, part))
+    return (value - gain) / total
 
 
 @compiled
 def line_rewards(slack: Any, rewards: Any, process: Any) -> None:
     """rewards[n, action] on the line; −1e300 where the action is not open."""
-    batch, on_time = process.batch, process.on_time
+    batch, on_time, accuracy, running = process.batch, process.on_time, process.accuracy, process.running
     for n in range(1, rewards.shape[0]):
         for a in range(len(batch)):
-            is_open = batch[a] <= n and on_time[a, int(slack[n])] > POSSIBLE
-            rewards[n, a] = reward_of(n, slack[n], a, process) if is_open else -1e300
+            rewards[n, a] = -1e300
+            if batch[a] <= n and on_time[a, int(slack[n])] > POSSIBLE:
+                rewards[n, a] = reward_of(n, slack[n], batch[a], accuracy[a], running[a], on_time[a])
 
 
 @compiled
@@ -130,32 +154,27 @@ def quickest(rewards: Any, chosen: Any, process: Any) -> None:
 
 
 @compiled
-def together(
-    n: Any, kept: Any, brings: Any, least_value: Any, h: Any, gain: Any, rewards: Any, process: Any, chances: Any
-) -> None:
+def together(n: Any, kept: Any, brings: Any, least_value: Any, h: Any, worths: Any, rewards: Any, process: Any) -> None:
     """What all kinds change to at once, where the state is to be worth more than `least_value`.
 
     The state is worth (Σ pace·worth − gain) / Σ pace. That is above v if Σ pace·(worth − v) is above the gain, in which
     every kind has a term of its own. What joins meanwhile is taken as it is now, and is no merit of an action.
     """
-    first, batch, pace, rate = process.first, process.batch, process.pace, process.rate
-    holding, memory = process.holding, process.memory
+    first, batch, pace = process.first, process.batch, process.pace
     total = 0.0
     for a in kept:
         if a >= 0:
             total += pace[a]
     time = 1.0 / total if total > 0.0 else 1.0
-    count = chances_of(rate * time, chances)
-    stays = least_value + expected(h, n, time, gain, rate, memory, chances, count) - h[n]
+    low, part = place_of(time, process.times)
+    stays = least_value + between(worths, n, low, part) + process.holding * n * time - h[n]
     for kind in range(len(kept)):
         best = 0.0
         kept[kind] = WAITS
         brings[kind] = 0.0
         for a in range(first[kind], first[kind + 1]):
             if rewards[n, a] > -1e299:
-                left = n - batch[a]
-                after = expected(h, left, time, gain, rate, memory, chances, count) - holding * left * time
-                term = pace[a] * (rewards[n, a] + after - stays)
+                term = pace[a] * (rewards[n, a] + between(worths, n - batch[a], low, part) - stays)
                 if term > best:
                     best = term
                     kept[kind] = a
@@ -164,10 +183,10 @@ def together(
 
 @compiled
 def in_turn(
-    n: Any, kept: Any, brings: Any, now: Any, may_wait: Any, h: Any, gain: Any, rewards: Any, process: Any, chances: Any
+    n: Any, kept: Any, brings: Any, now: Any, may_wait: Any, worths: Any, gain: Any, rewards: Any, process: Any
 ) -> Any:
     """Each kind takes what is best while the others keep to theirs; `now` is what the state is worth before."""
-    first = process.first
+    first, batch, pace, times = process.first, process.batch, process.pace, process.times
     for _ in range(ROUNDS if len(kept) > 1 else 1):
         changed = False
         for kind in range(len(kept)):
@@ -186,7 +205,7 @@ def in_turn(
                     continue
                 if kept[kind] == was:
                     continue
-                value = value_of(n, kept, brings, h, gain, process, chances)
+                value = value_of(n, kept, brings, worths, gain, batch, pace, times)
                 if value > now + BETTER:
                     now, taken, taken_brings = value, kept[kind], brings[kind]
             kept[kind], brings[kind] = taken, taken_brings
@@ -201,9 +220,10 @@ def choose(h: Any, gain: Any, slack: Any, rewards: Any, chosen: Any, process: An
     """A better choice for each n: the best of what is kept, waiting, and a change of all kinds at once; and from there
     each kind in turn.
     """
-    least, rate = process.least, process.rate
+    batch, pace, least, rate, times = process.batch, process.pace, process.least, process.rate, process.times
     kinds = chosen.shape[1]
-    chances = np.zeros(len(h) + 1)
+    worths = np.empty((len(process.times), len(h)))
+    follow(h, gain, worths, process)
     kept = np.empty(kinds, np.int64)
     brings = np.zeros(kinds)
     other = np.empty(kinds, np.int64)
@@ -216,29 +236,29 @@ def choose(h: Any, gain: Any, slack: Any, rewards: Any, chosen: Any, process: An
             brings[kind] = rewards[n, kept[kind]] if kept[kind] >= 0 else 0.0
         best = -1e300
         if kept.max() >= 0 or may_wait:
-            best = value_of(n, kept, brings, h, gain, process, chances)
+            best = value_of(n, kept, brings, worths, gain, batch, pace, times)
         if kinds > 1:
             other[:] = WAITS
             other_brings[:] = 0.0
             if may_wait:
-                value = value_of(n, other, other_brings, h, gain, process, chances)
+                value = value_of(n, other, other_brings, worths, gain, batch, pace, times)
                 if value > best + BETTER:
                     best = value
                     kept[:] = other
                     brings[:] = 0.0
             other[:] = kept
             for _ in range(ROUNDS):
-                together(n, other, other_brings, max(best, given_up), h, gain, rewards, process, chances)
+                together(n, other, other_brings, max(best, given_up), h, worths, rewards, process)
                 if other.max() < 0:
                     break
-                value = value_of(n, other, other_brings, h, gain, process, chances)
-                value = in_turn(n, other, other_brings, value, may_wait, h, gain, rewards, process, chances)
+                value = value_of(n, other, other_brings, worths, gain, batch, pace, times)
+                value = in_turn(n, other, other_brings, value, may_wait, worths, gain, rewards, process)
                 if value <= best + BETTER:
                     break
                 best = value
                 kept[:] = other
                 brings[:] = other_brings
-        best = in_turn(n, kept, brings, best, may_wait, h, gain, rewards, process, chances)
+        best = in_turn(n, kept, brings, best, may_wait, worths, gain, rewards, process)
         if best > given_up + BETTER:
             chosen[n] = kept
         else:
@@ -291,38 +311,38 @@ def transitions(rewards: Any, chosen: Any, process: Any, down: Any, up: Any) -> 
 
 
 @compiled
-def standing_plans(h: Any, chosen: Any, plans: Any, process: Any, gain: Any) -> None:
+def standing_plans(h: Any, worths: Any, chosen: Any, plans: Any, process: Any) -> None:
     """plans[kind, n, slack]: what a kind would do by itself where the state is worth what the line says."""
     first, batch, pace, on_time = process.first, process.batch, process.pace, process.on_time
-    least, rate, holding, memory = process.least, process.rate, process.holding, process.memory
+    least, accuracy, running = process.least, process.accuracy, process.running
     kinds, rows, columns = plans.shape
-    chances = np.zeros(rows + 1)
     for n in range(1, rows):
         total = 0.0
         for a in chosen[n]:
             if a >= 0:
                 total += pace[a]
-        step = 1.0 / total if total > 0.0 else 0.0
-        count = chances_of(rate * step, chances)
-        stays = expected(h, n, step, gain, rate, memory, chances, count)  # what joins is no merit of an action
+        step = 1.0 / total if total > 0.0 else process.times[0]
+        low, part = place_of(step, process.times)
+        stays = between(worths, n, low, part) + process.holding * n * step  # what joins is no merit of an action
         for kind in range(kinds):
             best = np.zeros(columns)
             plans[kind, n] = WAITS
             for a in range(first[kind], first[kind + 1]):
                 if batch[a] > n:
                     continue
-                after = expected(h, n - batch[a], step, gain, rate, memory, chances, count) - stays
-                after -= holding * (n - batch[a]) * step
+                after = between(worths, n - batch[a], low, part) - stays
                 for j in range(least[kind], columns):
                     if on_time[a, j] > POSSIBLE:
-                        value = pace[a] * (reward_of(n, float(j), a, process) + after)
+                        value = pace[a] * (
+                            reward_of(n, float(j), batch[a], accuracy[a], running[a], on_time[a]) + after
+                        )
                         if value > best[j]:
                             best[j] = value
                             plans[kind, n, j] = a
 
 
 @compiled
-def look_ahead(kind: Any, h: Any, gain: Any, plans: Any, action: Any, process: Any) -> None:
+def look_ahead(kind: Any, h: Any, gain: Any, worths: Any, plans: Any, action: Any, process: Any) -> None:
     """action[n, slack] for a worker of a kind, the other kinds doing as they plan once one of them is free.
 
     Who leaves the head for another kind leaves it until then: if that would be too late, only waiting for more queries
@@ -330,9 +350,8 @@ def look_ahead(kind: Any, h: Any, gain: Any, plans: Any, action: Any, process: A
     """
     first, batch, latency, pace = process.first, process.batch, process.latency, process.pace
     on_time, workers, least, rate = process.on_time, process.workers, process.least, process.rate
-    holding = process.holding
+    accuracy, running, times, holding = process.accuracy, process.running, process.times, process.holding
     kinds, rows, columns = plans.shape
-    chances = np.zeros(rows + 1)
     kept = np.empty(kinds, np.int64)
     kept_before = np.full((rows, kinds), GIVES_UP, np.int64)
     brings = np.zeros(kinds)
@@ -356,7 +375,7 @@ def look_ahead(kind: Any, h: Any, gain: Any, plans: Any, action: Any, process: A
                 if a >= 0:
                     kept[other] = a
                     others += pace[a]
-                    brought += pace[a] * reward_of(n, slack, a, process)
+                    brought += pace[a] * reward_of(n, slack, batch[a], accuracy[a], running[a], on_time[a])
             changed = j == 0
             for other in range(kinds):
                 changed = changed or kept[other] != kept_before[n, other]
@@ -365,10 +384,10 @@ def look_ahead(kind: Any, h: Any, gain: Any, plans: Any, action: Any, process: A
                 for a in range(first[kind], first[kind + 1]):
                     if batch[a] <= n:
                         kept[kind] = a
-                        at_once[n, a - first[kind] + 1] = value_of(n, kept, brings, h, gain, process, chances)
+                        at_once[n, a - first[kind] + 1] = value_of(n, kept, brings, worths, gain, batch, pace, times)
                 kept[kind] = WAITS
                 if others > 0.0:
-                    at_once[n, 0] = value_of(n, kept, brings, h, gain, process, chances)
+                    at_once[n, 0] = value_of(n, kept, brings, worths, gain, batch, pace, times)
             best = h[n - 1] if n > 1 else h[1] - gain / rate
             action[n, j] = GIVES_UP
             if others > 0.0:
@@ -386,8 +405,12 @@ def look_ahead(kind: Any, h: Any, gain: Any, plans: Any, action: Any, process: A
             for a in range(first[kind], first[kind + 1]):
                 if batch[a] > n or on_time[a, j] <= POSSIBLE:
                     continue
+                if on_time[a, j] >= 1.0:
+                    brings_at_once = accuracy[a] * batch[a] - running[a]
+                else:
+                    brings_at_once = reward_of(n, float(j), batch[a], accuracy[a], running[a], on_time[a])
                 value = at_once[n, a - first[kind] + 1]
-                value += (brought + pace[a] * reward_of(n, float(j), a, process)) / (others + pace[a])
+                value += (brought + pace[a] * brings_at_once) / (others + pace[a])
                 if value > best + BETTER:
                     best = value
                     action[n, j] = a

@@ -59,6 +59,7 @@ class Judged:
     _rates: NDArray[np.float64] | None = field(default=None, init=False, repr=False)  # a slow mean
     _looked_ns: int = field(default=0, init=False, repr=False)
     _seen: tuple[Rungs, int, int] = field(default=((), 0, 0), init=False, repr=False)  # rung, queries, late ones
+    _broken: dict[Rungs, int] = field(default_factory=dict, init=False, repr=False)  # how often
 
     def __post_init__(self) -> None:
         self._desk = _Desk(self.policies)
@@ -66,7 +67,7 @@ class Judged:
     def __call__(self, view: View) -> Plan:
         if view.deployment is not self._deployment:
             self._deployment = view.deployment
-            for memory in (self._verdicts, self._asked, self._asked_for, self._planners):
+            for memory in (self._verdicts, self._asked, self._asked_for, self._planners, self._broken):
                 memory.clear()
             self._rungs, self._rates = (), None
             self._seen = ((), 0, 0)
@@ -154,12 +155,14 @@ class Judged:
         seen, late = before + queries, late_before + queries - int(ended[Outcome.ON_TIME])
         self._seen = (self._rungs, seen, late)
         verdict = self._verdicts.get(self._rungs)
-        if verdict is None or self.judge is None or seen < ENOUGH:
+        # Each time a promise was broken here the next one is given twice as long: the judge may know no better.
+        if verdict is None or self.judge is None or seen < ENOUGH << min(self._broken.get(self._rungs, 0), 10):
             return
         self._seen = (self._rungs, 0, 0)
         allowed = verdict.promise.late + BROKEN_LATE + 3 * math.sqrt(max(verdict.promise.late, 1e-3) / seen)
         if late / seen > allowed:
             self.judge.broken(verdict, late / seen)
+            self._broken[self._rungs] = self._broken.get(self._rungs, 0) + 1
             promise = replace(verdict.promise, late=late / seen)  # no more is expected of the runner-up
             self._verdicts[self._rungs] = replace(
                 verdict, candidate=verdict.runner_up, runner_up=verdict.candidate, promise=promise

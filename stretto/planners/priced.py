@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.core.deployment import Deployment
-from stretto.core.plan import Eager, Lane, Late, Order, Plan, Table, Tables, by_application
+from stretto.core.plan import GIVE_UP, Eager, Lane, Late, Order, Plan, Table, Tables, by_application
 from stretto.core.view import View
 from stretto.planners.parts.floors import efficient_batch, single_variant_lane
 from stretto.planners.parts.fronts import Pace, frontier
@@ -29,6 +29,7 @@ LEAST_QUEUED, MOST_QUEUED = 64, 2048  # rows; longer queues are treated like the
 RATE_STEP = 1.1  # loads within this factor share a plan
 LEAST_RATE = 0.1
 MOST_PLANS = 200
+WORTHWHILE = 0.8  # of the efficient batch
 
 Steps = tuple[int, ...]
 
@@ -39,13 +40,15 @@ class Priced:
 
     caution: float = 1.05  # > 1 takes worker time for dearer than the load alone makes it
     margin: float = 0.5  # of the slack, kept for what no profile knows; more than half of it is hardly ever worth more
+    wary: bool = True  # take workers for slower while queries are lost; else give up heads that make batches small
     _pressure: float = field(default=1.0, repr=False)  # what latencies are multiplied by; grows while queries are lost
     _deployment: Deployment | None = field(default=None, repr=False)
     _plans: dict[tuple[Steps, tuple[Steps, ...]], Plan] = field(default_factory=dict, repr=False)  # for that deployment
 
     def __call__(self, view: View) -> Plan:
         rates = tuple(_step(max(rate, LEAST_RATE)) for rate in rates_of(view, 0.0).tolist())
-        self._pressure = pressure_of(view, self._pressure)
+        if self.wary:
+            self._pressure = pressure_of(view, self._pressure)
         ratios = _ratios(view, self._pressure)
         if view.deployment is not self._deployment or len(self._plans) > MOST_PLANS:
             self._deployment = view.deployment
@@ -70,7 +73,7 @@ class Priced:
         if len(variants) == 1:
             return single_variant_lane(deployment, variants[0], workers)
         tables = tuple(
-            price_table(pace, application, kind, rate, share * len(workers), len(workers), self.margin)
+            price_table(pace, application, kind, rate, share * len(workers), len(workers), self.margin, not self.wary)
             for kind in kinds
         )
         return Lane(
@@ -97,9 +100,18 @@ def _ratios(view: View, pressure: float) -> tuple[Steps, ...]:
 
 
 def price_table(
-    pace: Pace, application: int, kind: str, rate: float, capacity: float, workers: int, margin: float
+    pace: Pace,
+    application: int,
+    kind: str,
+    rate: float,
+    capacity: float,
+    workers: int,
+    margin: float,
+    gives_up: bool = False,
 ) -> Table:
-    """The table for one kind of worker. `capacity`: workers' worth of time that the application may use."""
+    """The table for one kind of worker. `capacity`: workers' worth of time that the application may use. `gives_up`:
+    heads that stand in the way of efficient batches, where not all can be answered.
+    """
     slo_ns = pace.deployment.applications[application].slo_ns
     step_ns = max(1, math.ceil(slo_ns / SLACKS))
     most = min(max(math.ceil(2 * rate * slo_ns / 1e9), LEAST_QUEUED), MOST_QUEUED)  # twice what comes within the SLO
@@ -134,6 +146,11 @@ def price_table(
     lost = chosen < 0
     chosen[lost] = np.where(fitting > 0, cheapest, fastest)[lost]
     batch[lost] = np.maximum(fitting, 0)[lost]  # 0: as many as the dispatcher finds to fit
+    if gives_up:
+        # Somebody is late whatever is done. A head that leaves room for a small batch only makes the next ones wait,
+        # whose batches are smaller still: it is given up, so that a long queue is left behind and does not stay.
+        worthwhile = np.ceil(WORTHWHILE * np.minimum(queued, efficient_batch(latencies[cheapest])))
+        batch[lost & (fitting > 0) & (fitting < worthwhile)] = GIVE_UP
     return Table(step_ns, _frozen(chosen), _frozen(batch), kind)
 
 

@@ -93,6 +93,7 @@ class Entry:
 
 _SLACKS = Option("slack_steps", "integer", "50", "slacks told apart", 10, 2_000)
 _MARGIN = Option("margin", "number", "0.1", "share of the slack that no batch may use", 0, 0.9, (0.0, 0.2))
+_WARY = Option("wary", "flag", "true", "take workers for slower while queries are lost", tries=(False,))
 _WORTH = "queries that the measured load is worth; 0: bursts unseen"
 _PRIOR = Option("prior", "number", "3", _WORTH, 0, 1e6, rough=0.0)
 
@@ -141,6 +142,7 @@ ENTRIES = (
         Option("noise", "number", "0.1", "coefficient of variation of service times", 0, 1, (0.0, 0.1, 0.2, 0.3)),
         _MARGIN,
         Option("caution", "number", "by trial", "times the load; 0: by trial", 0, 10, (0.93, 1.0, 1.06)),
+        _WARY,
         Option("gamma_shape", "number", "1", "of bursty arrivals; 1: Poisson", 0.001, 1),
         _PRIOR,
         Option("queries", "integer", "50000", "that a policy is tried on", 1000, 100_000_000),
@@ -175,6 +177,7 @@ ENTRIES = (
         "priced:Priced",
         Option("caution", "number", "1.05", "times the load: worker time is dearer", 0.1, 100, (0.9, 1.05, 1.2)),
         Option("margin", "number", "0.5", "share of the slack kept for what no profile knows", 0, 0.9, (0.0, 0.2, 0.5)),
+        _WARY,
         tried="always",
     ),
     Entry(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from stretto.core.application import Application, Variant
 from stretto.core.check import check_plan, selected_variants
 from stretto.core.deployment import Deployment
-from stretto.core.plan import Fixed, Lane, Late, Order, Plan, Table, Tables, by_application
+from stretto.core.plan import GIVE_UP, Fixed, Lane, Late, Order, Plan, Table, Tables, by_application
 from stretto.core.profile import NS_PER_MS, LatencyProfile
 from stretto.core.view import Planner, View
 from stretto.core.worker import Worker, workers
@@ -118,6 +118,17 @@ def test_queues_and_haste_make_it_cheaper_and_batches_fit(deployment: Deployment
             else:
                 assert chosen == fastest(deployment)
                 assert latencies[frontier(as_profiled(deployment), 0)[0][2]][1] > slack_ns
+
+
+def test_without_wariness_heads_in_the_way_of_efficient_batches_are_given_up() -> None:
+    deployment = small_deployment(3)
+    view = View(deployment, expected_rates=(3000.0,))
+    wary, free = (Priced(wary=is_wary)(view).lanes[0].select for is_wary in (True, False))
+    assert isinstance(wary, Table) and isinstance(free, Table)
+    given_up = free.batch == GIVE_UP
+    assert given_up.any() and not (wary.batch == GIVE_UP).any()
+    assert (free.batch == wary.batch)[~given_up].all() and (free.variant == wary.variant).all()
+    assert (wary.batch[given_up] > 0).all() and not given_up[:2].any(), "a head alone is answered while it can be"
 
 
 def fastest(deployment: Deployment) -> int:

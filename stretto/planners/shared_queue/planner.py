@@ -66,6 +66,7 @@ class SharedQueue:
     caution: float = 0.0
     gamma_shape: float = 1.0
     queries: int = 50_000
+    wary: bool = True  # take workers for slower while queries are lost
     prior: float = 3.0  # queries that the measured load is worth against what the queue shows; 0: it is all there is
     stored: Sequence[Stored] = ()
     policies: PolicyPort | None = None
@@ -156,7 +157,7 @@ class SharedQueue:
         for number, load in enumerate(rates_of(view, 0.0).tolist()):
             kind = kinds_for(view.deployment, number)[0]
             busy += load * slow / self._policies.task(view.deployment, number, kind, len(view.alive)).capacity()
-        return _stepped(slow * (self._pressure if busy < BUSY else 1.0), SLOW_RUNG)
+        return _stepped(slow * (self._pressure if self.wary and busy < BUSY else 1.0), SLOW_RUNG)
 
     def _tasks(self, view: View, application: int, share: float) -> list[Task]:
         """By kind of worker: the application as if its part of the pool were of that kind.

@@ -5,7 +5,10 @@ Applications, workers and kinds are numbered by their place; variants are number
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
 
 from stretto.core.application import Application, Variant
 from stretto.core.errors import StrettoError
@@ -80,3 +83,30 @@ class Deployment:
         if found is None:
             raise StrettoError(f"variant {self.variant_label(variant)} has no profile for worker kind {wanted}")
         return found
+
+
+def with_latencies(deployment: Deployment, ratios: Sequence[Sequence[float]]) -> Deployment:
+    """The same with each profile so many times as long, by variant and kind. Variants and workers keep numbers."""
+    factors = {
+        (variant, kind): ratios[variant][place]
+        for variant in range(len(deployment.variants))
+        for place, kind in enumerate(deployment.kinds)
+    }
+    variants = [
+        replace(
+            variant,
+            profiles=tuple(_moved(profile, factors.get((number, profile.kind), 1.0)) for profile in variant.profiles),
+        )
+        for number, variant in enumerate(deployment.variants)
+    ]
+    applications = tuple(
+        replace(application, variants=tuple(variants[number] for number in deployment.variants_of(place)))
+        for place, application in enumerate(deployment.applications)
+    )
+    return Deployment(applications, deployment.workers, deployment.quantile)
+
+
+def _moved(profile: LatencyProfile, factor: float) -> LatencyProfile:
+    table_ns = np.round(profile.table_ns * factor).astype(np.int64)
+    table_ns[:, 1:] = np.maximum(table_ns[:, 1:], 1)
+    return replace(profile, table_ns=table_ns)

@@ -49,3 +49,4 @@ class Verdict:
     cpu_s: float = 0.0
     plan_cpu_s: float = 0.0  # of that, for making plans
     stressed: float = 0.0  # share answered right and on time, less the price of lateness: the mean under stress
+    ratios: tuple[tuple[float, ...], ...] = ()  # [variant][kind]: measured over profiled latency, as it was tried with

@@ -18,7 +18,7 @@ from stretto.core.profile import NS_PER_MS, LatencyProfile
 from stretto.core.worker import workers
 from stretto.dispatch.dispatcher import Dispatcher
 
-ENTRIES = 4  # what Python calls: submit, report, adopted, read_rates
+ENTRIES = 5  # what Python calls: submit, report, adopted, read_rates, read_lines
 PARTS_PER_ENTRY = 15  # so many parts are typed and lowered in the time in which an entry is optimised
 
 Progress = Callable[[float], None]
@@ -56,6 +56,7 @@ def _call_every_event() -> None:
     dispatcher.reroute(8, (weighted,))
     dispatcher.advance(8)
     dispatcher.telemetry(9)
+    dispatcher.lines(1)
     dispatcher.wake_at_ns()
 
 

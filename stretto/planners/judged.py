@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.core.deployment import Deployment
+from stretto.core.deployment import Deployment, with_latencies
 from stretto.core.outcome import Outcome
 from stretto.core.plan import Plan
 from stretto.core.verdict import Candidate, Verdict
@@ -59,6 +59,7 @@ class Judged:
     _rates: NDArray[np.float64] | None = field(default=None, init=False, repr=False)  # a slow mean
     _looked_ns: int = field(default=0, init=False, repr=False)
     _seen: tuple[Rungs, int, int] = field(default=((), 0, 0), init=False, repr=False)  # rung, queries, late ones
+    _moved: dict[Any, Deployment] = field(default_factory=dict, init=False, repr=False)  # by ratios of latencies
     _broken: dict[Rungs, int] = field(default_factory=dict, init=False, repr=False)  # how often
 
     def __post_init__(self) -> None:
@@ -67,7 +68,7 @@ class Judged:
     def __call__(self, view: View) -> Plan:
         if view.deployment is not self._deployment:
             self._deployment = view.deployment
-            for memory in (self._verdicts, self._asked, self._asked_for, self._planners, self._broken):
+            for memory in (self._verdicts, self._asked, self._asked_for, self._planners, self._broken, self._moved):
                 memory.clear()
             self._rungs, self._rates = (), None
             self._seen = ((), 0, 0)
@@ -83,7 +84,9 @@ class Judged:
             self._collect(view.deployment)  # it may have been judged on the spot
         self._hold_to_promise(view)
         verdict = self.in_force()
-        return self._plan(view, self.start if verdict is None else verdict.candidate)
+        if verdict is None:
+            return self._plan(view, self.start)
+        return self._plan(self._as_judged(view, verdict), verdict.candidate)
 
     def _plan(self, view: View, wanted: Candidate) -> Plan:
         """By the candidate that is wanted; by the one before until the wanted one has what it needs."""
@@ -93,6 +96,18 @@ class Judged:
             self._served = wanted
             return plan
         return self._planners[before](view)
+
+    def _as_judged(self, view: View, verdict: Verdict) -> View:
+        """With latencies as the candidate was tried with: what a dispatcher finds by the batch wavers around them, and
+        when they are no longer true the load is judged anew.
+        """
+        if np.shape(verdict.ratios) != view.latency_ratio.shape:
+            return view
+        if verdict.ratios not in self._moved:
+            self._moved.clear()
+            self._moved[verdict.ratios] = with_latencies(view.deployment, verdict.ratios)
+        ratio = np.ones_like(view.latency_ratio)
+        return replace(view, deployment=self._moved[verdict.ratios], latency_ratio=ratio)
 
     def in_force(self) -> Verdict | None:
         """The verdict that is followed: that of the rung, else of the nearest."""

@@ -6,13 +6,14 @@ twice as fast as profiled they would else be judged as if half of it were missin
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from statistics import median
 
 import numpy as np
 
-from stretto.core.deployment import Deployment
-from stretto.core.profile import LatencyProfile, Quantile
+from stretto.core.deployment import Deployment, with_latencies
+from stretto.core.profile import Quantile
 from stretto.sim.residuals import FEWEST, Residuals
 from stretto.twin.setting import Setting
 
@@ -20,9 +21,12 @@ SHARES = {Quantile.P50: 0.5, Quantile.P95: 0.95, Quantile.P99: 0.99}
 LEAST_MOVE = 1.01  # a profile that is as near as this is left alone
 
 
-def as_measured(deployment: Deployment, setting: Setting) -> tuple[Deployment, Setting]:
-    """Both with latencies as they were, at the quantile that decisions rest on. A variant with few runs is moved like
-    the others on its kind.
+Ratios = tuple[tuple[float, ...], ...]  # [variant][kind]
+
+
+def as_measured(deployment: Deployment, setting: Setting) -> tuple[Deployment, Setting, Ratios]:
+    """Both with latencies as they were, at the quantile that decisions rest on, and how far they were moved. A variant
+    with few runs is moved like the others on its kind.
     """
     factors = {
         where: _factor(residuals, deployment.quantile)
@@ -35,21 +39,18 @@ def as_measured(deployment: Deployment, setting: Setting) -> tuple[Deployment, S
     }
     factors = {where: factors.get(where, by_kind.get(where[1], 1.0)) for where in _places(deployment)}
     if all(1 / LEAST_MOVE <= factor <= LEAST_MOVE for factor in factors.values()):
-        return deployment, setting
-    applications = []
-    for application in deployment.applications:
-        variants = []
-        for variant in application.variants:
-            label = f"{application.name}/{variant.name}"
-            moved = tuple(_moved(profile, factors[label, profile.kind]) for profile in variant.profiles)
-            variants.append(replace(variant, profiles=moved))
-        applications.append(replace(application, variants=tuple(variants)))
+        return deployment, setting, _ratios(deployment, {})
     residuals = {
         where: Residuals({bucket: runs / factors.get(where, 1.0) for bucket, runs in measured.by_bucket.items()})
         for where, measured in setting.residuals.items()
     }
-    moved_deployment = Deployment(tuple(applications), deployment.workers, deployment.quantile)
-    return moved_deployment, replace(setting, residuals=residuals)
+    ratios = _ratios(deployment, factors)
+    return with_latencies(deployment, ratios), replace(setting, residuals=residuals), ratios
+
+
+def _ratios(deployment: Deployment, factors: Mapping[tuple[str, str], float]) -> Ratios:
+    labels = [deployment.variant_label(number) for number in range(len(deployment.variants))]
+    return tuple(tuple(factors.get((label, kind), 1.0) for kind in deployment.kinds) for label in labels)
 
 
 def _places(deployment: Deployment) -> list[tuple[str, str]]:
@@ -64,9 +65,3 @@ def _places(deployment: Deployment) -> list[tuple[str, str]]:
 def _factor(residuals: Residuals, quantile: Quantile) -> float:
     share = SHARES.get(quantile)
     return float(np.mean(residuals.pooled) if share is None else np.quantile(residuals.pooled, share))
-
-
-def _moved(profile: LatencyProfile, factor: float) -> LatencyProfile:
-    table_ns = np.round(profile.table_ns * factor).astype(np.int64)
-    table_ns[:, 1:] = np.maximum(table_ns[:, 1:], 1)
-    return replace(profile, table_ns=table_ns)

@@ -87,8 +87,9 @@ def judge_setting(
         names = (application.name for application in deployment.applications)
         arrivals = {name: ArrivalStretch(rate) for name, rate in zip(names, rates, strict=True)}
         setting, measured = replace(setting, arrivals=arrivals), sum(rates)
-    served, conditions = as_measured(deployment, setting)
-    return judge(served, conditions, rates, factor=sum(rates) / measured, progress=progress)
+    served, conditions, ratios = as_measured(deployment, setting)
+    verdict = judge(served, conditions, rates, factor=sum(rates) / measured, progress=progress)
+    return replace(verdict, ratios=ratios if setting.residuals else ())
 
 
 def are_alike(figures: Mapping[str, float], others: Mapping[str, float]) -> bool:

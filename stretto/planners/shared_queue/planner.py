@@ -44,7 +44,7 @@ STAND_IN = 1.3  # a policy for up to so many times the load may serve until the 
 MOST_MIXED = 200
 MOST_PRESSURE = 1.5
 BUSY = 0.8  # of what the workers can answer
-LEAST_SLOW, MOST_SLOW = 0.25, 4.0  # what a dispatcher may find at least
+LEAST_SLOW, MOST_SLOW = 0.7, 4.0
 QUIET = 0.1  # of what the workers can answer with the most accurate variant: below this all policies are the same
 HIGHEST = 1.05  # of what they can answer at most: and above
 

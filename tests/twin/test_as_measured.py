@@ -17,7 +17,7 @@ def test_profiles_move_and_what_a_run_takes_stays() -> None:
     kind = deployment.kinds[0]
     ratios = np.linspace(0.3, 0.5, 400)
     setting = Setting({}, {(first, kind): Residuals({0: ratios[:200], 1: ratios[200:]})})
-    moved, under, ratios = as_measured(deployment, setting)
+    moved, under, moved_by = as_measured(deployment, setting)
     factor = float(np.quantile(ratios, 0.95))
     for number in range(len(deployment.variants)):  # nobody ran the others: they are taken to be as fast
         before, after = deployment.profile(number, kind), moved.profile(number, kind)
@@ -25,7 +25,7 @@ def test_profiles_move_and_what_a_run_takes_stays() -> None:
     (runs,) = (residuals.by_bucket[1] for where, residuals in under.residuals.items() if where == (first, kind))
     assert runs * factor == pytest.approx(ratios[200:])
     assert moved.workers == deployment.workers and others
-    assert np.array(ratios) == pytest.approx(np.full((len(deployment.variants), 1), factor))
+    assert np.array(moved_by) == pytest.approx(np.full((len(deployment.variants), 1), factor))
 
 
 def test_what_is_as_profiled_is_left_alone() -> None:

@@ -11,11 +11,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from edge_rl_ground import MAIN, SLO_MS, hybrid, in_world, of_policy, stationary
+from edge_rl_ground import MAIN, POLICIES, SLO_MS, hybrid, in_world, of_policy, stationary
 from edge_rl_training import LATENCIES_MS
 from harness import RESULTS, Benchmark
 
 from stretto.planners.edge_rl.instances import instances_of
+from stretto.planners.edge_rl.planner import default_policies
 from stretto.planners.edge_rl.policy import Description
 from stretto.training.world import System
 
@@ -36,9 +37,13 @@ def curve_of(name: str) -> list[dict[str, Any]]:
 
 
 def latencies(bench: Benchmark) -> None:
-    """Figure 3: partial and full observability and SA, by required latency."""
+    """Figure 3: partial and full observability and SA, by required latency; beside them the package's own policy, which
+    fits any. Where no policy was trained for a latency, its column stays empty and the claim is not met.
+    """
     worst = {"partial": 0.0, "full": 0.0}
     least = 1.0
+    measured: dict[str, list[int]] = {kind: [] for kind in worst}
+    (general,) = default_policies()
     for slo_ms in bench.steps(LATENCIES_MS, len(LATENCIES_MS), "latencies"):
         served = hybrid(float(slo_ms))
         system = System(served, MAIN)
@@ -47,8 +52,13 @@ def latencies(bench: Benchmark) -> None:
         row: dict[str, Any] = {}
         approximated = in_world(system, told, stationary(crew, MAIN, slo_ns), slots=SLOTS).overall
         row["SA"], row["SA violations"] = 100 * approximated.goodput, 100 * approximated.violations
+        any_setting = in_world(system, general.description, general.decide, slots=SLOTS).overall
+        row["general"], row["general violations"] = 100 * any_setting.goodput, 100 * any_setting.violations
         for kind in worst:
             name = kind if slo_ms == SLO_MS else f"latency_{slo_ms}_{kind}"
+            if not (POLICIES / f"{name}.safetensors").exists():
+                continue
+            measured[kind].append(slo_ms)
             figures = of_policy(name, MAIN, served, slots=SLOTS).overall
             row[kind], row[f"{kind} violations"] = 100 * figures.goodput, 100 * figures.violations
             worst[kind] = max(worst[kind], figures.violations)
@@ -56,10 +66,21 @@ def latencies(bench: Benchmark) -> None:
                 least = min(least, figures.goodput)
         bench.row(figure="figure 3", required_ms=slo_ms, **row)
     for kind, violations in worst.items():
-        what = f"figure 3, {kind} observability: most violations at any required latency, %"
-        bench.claim(what, paper="below 2", target="≤ 2", ours=100 * violations, met=violations <= P98)
+        where, is_whole = trained_for(measured[kind])
+        what = f"figure 3, {kind} observability: most violations at any required latency, %{where}"
+        met = is_whole and violations <= P98
+        bench.claim(what, paper="below 2", target="≤ 2", ours=100 * violations, met=met)
+    where, is_whole = trained_for(measured["partial"])
     what = "figure 3, partial observability: least goodput at any required latency, %, against light instances alone"
-    bench.claim(what, paper="above 77.69", target="> 77.69", ours=100 * least, met=least > LIGHT)
+    met = is_whole and least > LIGHT
+    bench.claim(what + where, paper="above 77.69", target="> 77.69", ours=100 * least, met=met)
+
+
+def trained_for(latencies_ms: list[int]) -> tuple[str, bool]:
+    """What a claim must add where some latencies have no policy; whether all have one."""
+    if len(latencies_ms) == len(LATENCIES_MS):
+        return "", True
+    return f" (trained for {', '.join(map(str, latencies_ms))} ms alone)", False
 
 
 def curves(bench: Benchmark) -> None:

@@ -26,7 +26,7 @@ FIGURES = {
     "figure 4": ("batching_partial", "batching_full"),
     "figure 6": ("periodic_partial", "periodic_full"),
 }
-SLOTS = 200_000
+SLOTS = 60_000
 P98 = 0.02
 LIGHT = 0.7769
 

@@ -1,7 +1,8 @@
 """Edge RL, figures 2 to 6: learning curves of the committed policies, learned batch sizes, and other latencies.
 
 Curves are those of the trainings (edge_rl_training), on the validation's seeds; figure 3 is measured here, on a seed
-that neither training nor validation uses. Writes docs/edge_rl_curves.png where matplotlib is there.
+that neither training nor validation uses. Draws figure 2 as docs/edge_rl_curves.png where
+matplotlib is there.
 """
 
 from __future__ import annotations
@@ -100,13 +101,12 @@ def curves(bench: Benchmark) -> None:
 
 
 def draw() -> None:
-    """All curves in one picture."""
+    """Figure 2; more curves in one picture cannot be told apart."""
     from stretto.report.learning import learning_figure
     from stretto.report.plots import save
 
-    names = [name for pair in FIGURES.values() for name in pair]
     save(
-        learning_figure({name: CURVES / f"{name}.json" for name in names}),
+        learning_figure({name: CURVES / f"{name}.json" for name in FIGURES["figure 2"]}),
         Path(__file__).parent.parent / "docs" / "edge_rl_curves.png",
     )
 

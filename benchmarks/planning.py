@@ -49,8 +49,8 @@ LATER = (
 )
 
 
-# Edge RL and what it compares itself with deal queries of one application to fixed instances, most of them one at a time
-# and some late by design; edge_rl_table2 has those, and a test serves the learned one.
+# Edge RL and what it compares itself with deal queries of one application to fixed instances, most of them one at a
+# time and some late by design; edge_rl_table2 has those, and a test serves the learned one.
 ON_THE_ZOO = tuple(
     name
     for name in NAMES
@@ -168,8 +168,8 @@ def every_planner(bench: Benchmark, names: tuple[str, ...] = ON_THE_ZOO) -> None
 
 
 def again(names: tuple[str, ...]) -> None:
-    """Live rows measured once more, where the host had taken the machine away in every try, or those of new planners; the
-    rest stays.
+    """Live rows of new planners, and those measured once more because the host had taken the machine away in every
+    try; the rest stays.
     """
     before = json.loads((RESULTS / "planning.json").read_text(encoding="utf-8"))
     bench = Benchmark("planning", started=time.perf_counter() - before["seconds"])

@@ -21,11 +21,8 @@ VARIANT = "resnet_l"
 ROWS = (
     4  # images of a request, so that the worker and not the sockets is the limit; they are answered or refused as one
 )
-FIRST_PROBE, PROBE_STEP, MOST_PROBES = (
-    400.0,
-    1.15,
-    20,
-)  # images/s; until less than SATURATED of them is answered on time
+# Images/s, until less than SATURATED of them is answered on time.
+FIRST_PROBE, PROBE_STEP, MOST_PROBES = 50.0, 1.25, 24
 SATURATED = 0.85
 REFUSALS = (LoadOutcome.OVERLOADED, LoadOutcome.INFEASIBLE, LoadOutcome.EXPIRED)
 

@@ -43,7 +43,7 @@ ON_TIME = 0.99
 # Systems and parts that are no part of the planning path, by the folder or file they stand in.
 LATER = (
     *("planners/proteus", "planners/slackfit", "planners/joint", "planners/parts/fluid"),
-    *("planners/judged", "planners/candidates", "planners/gathering", "planners/placed", "planners/edge_rl"),
+    *("planners/judged", "planners/candidates", "planners/placed", "planners/edge_rl"),
     *("planners/leave_it", "planners/parts/steady"),
     "live/judging",
 )

@@ -14,7 +14,6 @@ from stretto.core.plan import Delays
 from stretto.core.profile import NS_PER_MS, LatencyProfile
 from stretto.core.view import Planner
 from stretto.planners.clockwork import Clockwork
-from stretto.planners.gathering import Gathering
 from stretto.planners.judged import Judged
 from stretto.planners.nexus import Nexus
 from stretto.planners.symphony import Symphony
@@ -46,7 +45,6 @@ PLANNERS: dict[str, Planner] = {
     "clockwork": Clockwork(),
     "clockwork, filling batches": Clockwork(filling=True),
     "nexus": Nexus(),
-    "gathering": Gathering(),
 }
 
 

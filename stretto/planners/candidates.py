@@ -5,7 +5,6 @@ Each planner says in the registry whether it is worth trying, and which values o
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
@@ -94,8 +93,6 @@ def neighbours(candidate: Candidate) -> tuple[Candidate, ...]:
         above = [other for other in option.tries if other > value]
         steps = [(max(below) - value) / 2] if below else [(value - min(above)) / 2] if above else []
         steps += [(min(above) - value) / 2] if above else [(value - max(below)) / 2] if below else []
-        if option.kind == "integer":
-            steps = [math.copysign(max(1, round(abs(step))), step) for step in steps]
-        values = [type(value)(value + step) for step in steps]
+        values = [value + step for step in steps]
         near += [candidate.with_option(name, other) for other in values if option.low <= other <= option.high]
     return tuple(near)

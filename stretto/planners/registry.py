@@ -197,17 +197,6 @@ ENTRIES = (
         tried="always",
     ),
     Entry(
-        "gathering",
-        "one variant each: batches start as soon as they keep up with the load, or as late as deadlines allow",
-        "gathering:Gathering",
-        (
-            Option("gather_more", "integer", "0", "queries above what keeps up with the load", 0, 4096, (0, 1)),
-            Option("floor_less", "integer", "1", "a batch smaller by more than this gives up heads", 0, 4096, (0, 1)),
-        ),
-        replan_s=0.1,
-        tried="with one variant each",
-    ),
-    Entry(
         "symphony_eager",
         "the work-conserving twin: the same, but a batch starts as soon as a worker is free",
         "symphony:Symphony",

@@ -40,6 +40,7 @@ class Variant:
     load_ns: int = 0
     recall: tuple[float, ...] = ()
     input_size: tuple[int, ...] = ()
+    frame_bytes: int = 0  # of one query as a client sends it at this input size; 0: not known
 
     def __post_init__(self) -> None:
         check_name("variant", self.name)
@@ -52,8 +53,8 @@ class Variant:
         kinds = [profile.kind for profile in self.profiles]
         if len(set(kinds)) != len(kinds):
             raise StrettoError(f"variant {self.name} has two profiles for one kind of worker")
-        if min(self.memory_bytes, self.dynamic_memory_bytes, self.load_ns) < 0:
-            raise StrettoError(f"memory and load time of variant {self.name} cannot be negative")
+        if min(self.memory_bytes, self.dynamic_memory_bytes, self.load_ns, self.frame_bytes) < 0:
+            raise StrettoError(f"memory, load time and frame size of variant {self.name} cannot be negative")
 
     def profile_on(self, kind: str) -> LatencyProfile | None:
         """The profile for a kind of worker, or None where the variant cannot run."""

@@ -39,6 +39,10 @@ class Client:
     seen_ns: int  # when it last asked
     network: Network = field(default_factory=Network)
     told: Told = field(default_factory=Told)
+    application: str = ""  # that it called last
+    rate: float = 0.0  # queries/s, as counted here over the last second
+    slo_ns: int | None = None  # from frame to answer, as it says; None: the application's own
+    frame_ratio: float = 1.0  # bytes that it sends over what its variant's `frame_bytes` expects
 
 
 class Clients:

@@ -351,6 +351,7 @@ class Plan:
     routes: tuple[Route, ...]
     lane_choice: LaneChoice = LaneChoice.EARLIEST_START
     placement: tuple[tuple[int, ...], ...] | None = None  # variants by worker; None leaves memory as it is
+    prefetch: tuple[tuple[int, ...], ...] | None = None  # beside the work, soonest first; None: nothing
     rate_window_ns: int = NS_PER_S  # λ per lane is counted over this window
     seed: int = 1  # of the weighted routes
     planner: str = ""

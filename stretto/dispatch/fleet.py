@@ -86,7 +86,9 @@ def enlarge(memory: Memory, before: Deployment, after: Deployment, plan: Plan) -
 
 
 def with_further_workers(plan: Plan, workers: int) -> dict[str, Any]:
-    """What changes in the plan in force: its placement asks nothing of workers that it did not know."""
+    """What changes in the plan in force: its placement asks nothing of workers that it did not know, and its latencies
+    are not those of kinds that may be new.
+    """
     if plan.placement is None:
-        return {}
-    return {"placement": plan.placement + ((),) * (workers - len(plan.placement))}
+        return {"ratios": None}
+    return {"ratios": None, "placement": plan.placement + ((),) * (workers - len(plan.placement))}

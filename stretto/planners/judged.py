@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from stretto.core.deployment import Deployment, with_latencies
 from stretto.core.outcome import Outcome
 from stretto.core.plan import Plan
+from stretto.core.profile import LEAST_RATIO, MOST_RATIO
 from stretto.core.verdict import Candidate, Verdict
 from stretto.core.view import Planner, View
 from stretto.planners.candidates import make
@@ -86,7 +87,9 @@ class Judged:
         verdict = self.in_force()
         if verdict is None:
             return self._plan(view, self.start)
-        return self._plan(self._as_judged(view, verdict), verdict.candidate)
+        judged = self._as_judged(view, verdict)
+        plan = self._plan(judged, verdict.candidate)
+        return plan if judged is view else replace(plan, ratios=self._told(verdict))
 
     def _plan(self, view: View, wanted: Candidate) -> Plan:
         """By the candidate that is wanted; by the one before until the wanted one has what it needs."""
@@ -108,6 +111,13 @@ class Judged:
             self._moved[verdict.ratios] = with_latencies(view.deployment, verdict.ratios)
         ratio = np.ones_like(view.latency_ratio)
         return replace(view, deployment=self._moved[verdict.ratios], latency_ratio=ratio)
+
+    @staticmethod
+    def _told(verdict: Verdict) -> tuple[tuple[float, ...], ...]:
+        """The latencies that it was tried with, as a dispatcher takes them: its own waver by the batch, and tables made
+        for the one do not fit the other.
+        """
+        return tuple(tuple(min(max(ratio, LEAST_RATIO), MOST_RATIO) for ratio in row) for row in verdict.ratios)
 
     def in_force(self) -> Verdict | None:
         """The verdict that is followed: that of the rung, else of the nearest."""

@@ -15,7 +15,7 @@ from stretto.core.verdict import Verdict
 from stretto.twin.as_measured import as_measured
 from stretto.twin.judge import judge
 from stretto.twin.measure import setting_from_telemetry
-from stretto.twin.recent import Recent, profiled_latency_ns
+from stretto.twin.recent import Recent, profiled_latencies_ns
 from stretto.twin.setting import Setting
 from stretto.twin.stretch import ArrivalStretch
 
@@ -37,8 +37,8 @@ class LiveTwin:
         self.serves = self._recent.serves
 
     def ran(self, deployment: Deployment, variant: int, kind: str, batch: int, took_ns: int) -> None:
-        profiled_ns = profiled_latency_ns(deployment, variant, kind, batch)
-        self._recent.ran(deployment.variant_label(variant), kind, batch, took_ns, profiled_ns)
+        profiled_ns = profiled_latencies_ns(deployment, variant, kind, batch)
+        self._recent.ran(deployment.variant_label(variant), kind, batch, took_ns, *profiled_ns)
 
     def case(self, deployment: Deployment, telemetry: Telemetry, delays: Delays) -> Case:
         setting = setting_from_telemetry(deployment, telemetry, self._recent, delays=delays)

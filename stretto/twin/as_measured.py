@@ -24,9 +24,9 @@ LEAST_MOVE = 1.01  # a profile that is as near as this is left alone
 Ratios = tuple[tuple[float, ...], ...]  # [variant][kind]
 
 
-def as_measured(deployment: Deployment, setting: Setting) -> tuple[Deployment, Setting, Ratios]:
-    """Both with latencies as they were, at the quantile that decisions rest on, and how far they were moved. A variant
-    with few runs is moved like the others on its kind.
+def as_measured(deployment: Deployment, setting: Setting, tail: float = 1.0) -> tuple[Deployment, Setting, Ratios]:
+    """Both with latencies as they were, and how far they were moved. A variant with few runs is moved like the others
+    on its kind. `tail`: to the mean of what was measured (0), to the quantile that decisions rest on (1), or between.
     """
     row = deployment.quantile if setting.row is None else setting.row
     of_kind = {kind: runs for kind, runs in pools_by_kind(setting.residuals).items() if len(runs) >= FEWEST}
@@ -37,7 +37,8 @@ def as_measured(deployment: Deployment, setting: Setting) -> tuple[Deployment, S
             own = setting.residuals.get(where)
             sample = of_kind[where[1]] if own is None else blended(own.pooled, of_kind[where[1]])
             measured = {} if own is None else own.by_bucket
-            factors[where] = _at(sample, deployment.quantile) * _row_over(profile, row, deployment.quantile, measured)
+            reached = _at(sample, deployment.quantile) ** tail * float(sample.mean()) ** (1 - tail)
+            factors[where] = reached * _row_over(profile, row, deployment.quantile, measured)
     if all(1 / LEAST_MOVE <= factor <= LEAST_MOVE for factor in factors.values()):
         return deployment, setting, _ratios(deployment, {})
     residuals = {

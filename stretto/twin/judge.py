@@ -209,7 +209,8 @@ def judge(
     tell = progress or (lambda share: None)
     entered = candidates_for(deployment) if candidates is None else tuple(candidates)
     entered = tuple(replace(each, tail=tail) for tail in (1.0, 0.0) if tail in case.worlds for each in entered)
-    better = _best(case.ranked(entered, FIRST_QUERIES, seed), SECOND)
+    queries = FIRST_QUERIES if len(case.worlds) == 1 else FIRST_QUERIES * 2 // 3  # of twice as many candidates
+    better = _best(case.ranked(entered, queries, seed), SECOND)
     tell(0.4)
     best = _best(case.ranked(better, SECOND_QUERIES, seed + 1), LAST)
     tell(0.6)

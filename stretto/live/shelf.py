@@ -77,7 +77,7 @@ class Shelf:
             return
         takes = spec.source.inputs[0].shape if spec.source.inputs else spec.input_shape
         target = tuple(size or 1 for size in takes)
-        adapter = None if target == spec.input_shape else Adapter(spec.input_shape, target)
+        adapter = None if target == spec.input_shape else Adapter((spec.input_shape,), target)
         model = load_model(spec.source)
         try:
             fixed = model.fixed_batch

@@ -47,8 +47,8 @@ def resized(rows: NDArray[Any], size: int | tuple[int, int]) -> NDArray[Any]:
 def encoded(rows: NDArray[Any], encoding: str, quality: int = JPEG_QUALITY, white: float = 1.0) -> list[bytes]:
     """Each image of [n, h, w], [n, 1, h, w] or [n, 3, h, w] by itself, as "jpeg" or "png".
 
-    Bytes (uint8) go as they are; of other numbers `white` is the brightest, which becomes 255. `quality` is JPEG's, from
-    1 to 100.
+    Bytes (uint8) go as they are; of other numbers `white` is the brightest, which becomes 255. `quality` is JPEG's,
+    from 1 to 100.
     """
     if encoding not in FORMATS:
         raise CannotEncode(f"there is no encoding {encoding[:40]!r}; there are {', '.join(FORMATS)}")

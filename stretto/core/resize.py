@@ -1,8 +1,8 @@
 """Images of one size made another. Clients, workers and the training of the zoo share it, so that all see one image.
 
 Smaller: each new pixel is the mean of the area that it covers. Larger: the smoothest image (least squares of the
-differences between neighbours, along each axis) whose means over the old pixels are the old pixels; so an image that was
-made larger and then smaller again is what it was. The weights of a pair of lengths are one matrix; resizing is two
+differences between neighbours, along each axis) whose means over the old pixels are the old pixels; so an image that
+was made larger and then smaller again is what it was. The weights of a pair of lengths are one matrix; resizing is two
 products with such matrices.
 """
 

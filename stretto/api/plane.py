@@ -283,7 +283,7 @@ class Plane:
                 min_accuracy = _number(parameters, "min_accuracy", 0.0, 1.0, 0.0)
             if "client_id" in parameters:
                 client = self._client(parameters["client_id"])
-                self._hear(client, request, len(array), said)
+                self._hear(client, request, array, said)
             if said.is_end_to_end:
                 slo_ns = slack_ns if said.slo_ns is None else said.slo_ns
                 slack_ns = self._left_ns(slo_ns, request, said, client)
@@ -320,7 +320,7 @@ class Plane:
             raise bad_request(f"client_id must be a whole number, or a name of at most {MAX_IDENTITY} characters")
         return self.service.clients.slot_of(self.service.engine.clock(), str(value))
 
-    def _hear(self, client: int, request: InferRequest, rows: int, said: Reported) -> None:
+    def _hear(self, client: int, request: InferRequest, array: Array, said: Reported) -> None:
         """Count what a client asks and note what it says of its network. ApiError where that is beyond its share."""
         service, clients = self.service, self.service.clients
         now_ns, generation = service.engine.clock(), service.engine.generation
@@ -328,11 +328,11 @@ class Plane:
             now_ns,
             client,
             request.application,
-            rows,
+            len(array),
             bytes_per_s=said.bytes_per_s,
             delay_ns=said.round_trip_ns,
             slo_ns=said.slo_ns,
-            frame_ratio=generation.frame_ratio(request.application, request.inputs[0].array.shape, request.sent_bytes),
+            frame_ratio=generation.frame_ratio(request.application, array.shape, request.sent_bytes),
             said_rate=said.rate,
         )
         dispatcher, number = generation.dispatcher, generation.numbers.get(request.application)
@@ -340,7 +340,7 @@ class Plane:
             now_ns, dispatcher.plan, number, clients, client, dispatcher.lane_length
         ):
             raise ApiError(Reason.OVERLOADED, BEYOND_SHARE, RETRY_S, self._told(client))
-        clients.admitted(now_ns, client, rows)
+        clients.admitted(now_ns, client, len(array))
 
     def _left_ns(self, slo_ns: int, request: InferRequest, said: Reported, client: int) -> int:
         """Of an SLO from frame to answer."""

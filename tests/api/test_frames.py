@@ -297,8 +297,8 @@ def test_acknowledgements_over_grpc_come_before_the_answer_and_only_if_asked_for
     asyncio.run(scenario())
     host, port = running.address("grpc")
     with grpc.insecure_channel(f"{host}:{port}") as channel:  # asyncio's reads the metadata of a call with its answer
-        call = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer").future(message("1", True))
         with running.gate:
+            call = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer").future(message("1", True))
             call.initial_metadata()  # waits until they come
             assert not call.done()
         assert protocol.ModelInferResponse.FromString(call.result(PATIENCE_S)).id == "1"

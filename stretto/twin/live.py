@@ -98,7 +98,7 @@ def judge_setting(
         worlds = {1.0: worlds[1.0]}
     (world, conditions), others = worlds[1.0], {tail: worlds[tail] for tail in worlds if tail != 1.0}
     factor = sum(rates) / measured
-    verdict = judge(world, conditions, rates, factor=factor, others=others, progress=progress)
+    verdict = judge(world, conditions, rates, factor=factor, elsewhere=others, progress=progress)
     return replace(verdict, ratios=ratios[verdict.candidate.tail] if setting.residuals else ())
 
 

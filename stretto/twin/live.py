@@ -17,7 +17,7 @@ from stretto.twin.judge import judge
 from stretto.twin.measure import setting_from_telemetry
 from stretto.twin.recent import Recent, profiled_latencies_ns
 from stretto.twin.setting import Setting
-from stretto.twin.stretch import ArrivalStretch
+from stretto.twin.stretch import ArrivalStretch, levelled
 
 LONGEST_NS = 120 * 10**9  # that a stretch of arrivals goes back
 DRIFT = 1.3  # a figure that differs by this factor makes conditions unlike
@@ -89,6 +89,8 @@ def judge_setting(
         names = (application.name for application in deployment.applications)
         arrivals = {name: ArrivalStretch(rate) for name, rate in zip(names, rates, strict=True)}
         setting, measured = replace(setting, arrivals=arrivals), sum(rates)
+    elif len(rates) == 1:  # of several applications the peaks may go together, and stay
+        setting = replace(setting, arrivals={name: levelled(each) for name, each in setting.arrivals.items()})
     worlds, ratios = {}, {}
     for tail in TAILS:
         world, conditions, ratios[tail] = as_measured(deployment, setting, tail)

@@ -86,7 +86,6 @@ def enlarge(memory: Memory, before: Deployment, after: Deployment, plan: Plan) -
 
 
 def with_further_workers(plan: Plan, workers: int) -> dict[str, Any]:
-    """What changes in the plan in force: its placement asks nothing of workers that it did not know."""
-    if plan.placement is None:
-        return {}
-    return {"placement": plan.placement + ((),) * (workers - len(plan.placement))}
+    """What changes in the plan in force: it asks nothing of the memory of workers that it did not know."""
+    by_worker = {"placement": plan.placement, "prefetch": plan.prefetch}
+    return {name: held + ((),) * (workers - len(held)) for name, held in by_worker.items() if held is not None}

@@ -25,6 +25,8 @@ def snapshot(service: Service) -> Snapshot:
         variants=_variants(engine.meters, bare.variants),
         clients=service.clients.all(),
         restarts=engine.crew.restarts,
+        switch_hits=bare.switch_hits + sum(other.switch_hits for other in others) + engine.books.switch_hits,
+        switch_misses=bare.switch_misses + sum(other.switch_misses for other in others) + engine.books.switch_misses,
         policies_made=service.maker.made,
         policies_waiting=service.maker.waiting,
         evidence_computed=None if witness is None else witness.seen,

@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from edge_rl_ground import MAIN, PERIODIC, POLICIES, PUBLISHED, SLO_MS, Row, hybrid, in_world, of_policy, stationary
+from edge_rl_ground import MAIN, PERIODIC, PUBLISHED, SLO_MS, Row, hybrid, in_world, of_policy, policy_file, stationary
 from edge_rl_training import LATENCIES_MS
 from harness import RESULTS, Benchmark
 
@@ -58,7 +58,7 @@ def latencies(bench: Benchmark) -> None:
         row["general"], row["general violations"] = 100 * any_setting.goodput, 100 * any_setting.violations
         for kind in worst:
             name = kind if slo_ms == SLO_MS else f"latency_{slo_ms}_{kind}"
-            if not (POLICIES / f"{name}.safetensors").exists():
+            if not policy_file(name).exists():
                 continue
             measured[kind].append(slo_ms)
             figures = of_policy(name, MAIN, served, slots=SLOTS).overall

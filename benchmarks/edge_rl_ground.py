@@ -42,6 +42,7 @@ MOST_WAITING = 256  # in one lane, where the plan has no bound that matters
 WARM_UP_SLOTS = 5
 SEED = 9_001  # no training and no validation uses it
 POLICIES = Path(__file__).parent.parent / "examples" / "edge"
+FOR_FIGURES = Path(__file__).parent / "results" / "edge_rl"
 
 # Table 2: overall goodput and violations, then goodput, violations, refused, late and heavy share by phase; all in %.
 PUBLISHED: dict[str, dict[str, tuple[float, ...]]] = {
@@ -90,7 +91,12 @@ def all_of(light: int, heavy: int) -> Deployment:
 
 def trained(name: str) -> Policy:
     """A committed policy."""
-    return load_policies(POLICIES / f"{name}.safetensors")[0]
+    return load_policies(policy_file(name))[0]
+
+
+def policy_file(name: str) -> Path:
+    """Where a committed policy lies: those of figure 3 beside its results, the others where a user finds them."""
+    return (FOR_FIGURES if name.startswith("latency_") else POLICIES) / f"{name}.safetensors"
 
 
 def in_world(

@@ -202,6 +202,9 @@ def row_of(ground: Ground) -> dict[str, Any]:
     best = max(others, key=lambda name: others[name].correct)
     chosen = planner.in_force()
     assert chosen is not None
+    # The promise is for the load that was measured, in steps; the bound tells what the step to the true load costs.
+    bound, there = (fluid_accuracy(deployment, [load]).correct_share for load in (ground.load, sum(chosen.rates)))
+    promised = chosen.promise.correct + bound - there
     return {
         "ground": ground.name,
         "workers": ground.workers,
@@ -210,11 +213,11 @@ def row_of(ground: Ground) -> dict[str, Any]:
         "steady": ground.is_steady,
         "judged": ours.correct,
         "late": ours.late,
-        "bound": fluid_accuracy(deployment, [ground.load]).correct_share,
+        "bound": bound,
         **{name: seen.correct for name, seen in others.items()},
         "points": 100 * (ours.correct - others[best].correct),
         "candidate": str(chosen.candidate),
-        "promised": chosen.promise.correct,
+        "promised": promised,
         "promise_error": chosen.promise.correct_error,
         "verdicts": len(judge.verdicts),
         "cpu_s": fmean(verdict.cpu_s for verdict in judge.verdicts),

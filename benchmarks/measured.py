@@ -13,7 +13,7 @@ from stretto.planning.session import Session
 from stretto.sim.arrivals import Source
 from stretto.sim.service import Service
 from stretto.sim.simulator import simulate
-from stretto.twin.recent import Recent, profiled_latency_ns
+from stretto.twin.recent import Recent, profiled_latencies_ns
 from stretto.twin.setting import Setting
 
 
@@ -51,8 +51,8 @@ def measured_setting(
     batches = np.stack([served[name] for name in ("start_ns", "end_ns", "worker", "variant")], axis=1)
     for (start_ns, end_ns, worker, variant), size in zip(*np.unique(batches, axis=0, return_counts=True), strict=True):
         kind = deployment.workers[worker].kind
-        profiled_ns = profiled_latency_ns(deployment, int(variant), kind, int(size))
-        recent.ran(deployment.variant_label(int(variant)), kind, int(size), int(end_ns - start_ns), profiled_ns)
+        profiled_ns = profiled_latencies_ns(deployment, int(variant), kind, int(size))
+        recent.ran(deployment.variant_label(int(variant)), kind, int(size), int(end_ns - start_ns), *profiled_ns)
     present: dict[str, int] = {}
     for each in deployment.workers:
         present[each.kind] = present.get(each.kind, 0) + 1

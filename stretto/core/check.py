@@ -23,7 +23,7 @@ from stretto.core.plan import (
     Tables,
     Worklist,
 )
-from stretto.core.profile import MAX_BATCH_LIMIT
+from stretto.core.profile import LEAST_RATIO, MAX_BATCH_LIMIT, MOST_RATIO
 
 MAX_LANES = 65_536
 MAX_CAPACITY = 2**24
@@ -52,6 +52,7 @@ def check_plan(plan: Plan, deployment: Deployment) -> None:
                 raise PlanError(f"worker {worker.name} is to hold a variant that the plan names twice")
         both = tuple((*variants, *more) for variants, more in zip(placed, plan.prefetch, strict=True))
         _check_memory("placement and prefetch", both, deployment)
+    _check_ratios(plan, deployment)
 
 
 def check_routes(
@@ -205,6 +206,15 @@ def _check_serves(lane: Lane, application: int, deployment: Deployment) -> None:
             raise PlanError(
                 f"application {name} is routed to lane {lane.name}, which runs {deployment.variant_label(variant)}"
             )
+
+
+def _check_ratios(plan: Plan, deployment: Deployment) -> None:
+    if plan.ratios is None:
+        return
+    if [len(row) for row in plan.ratios] != [len(deployment.kinds)] * len(deployment.variants):
+        raise PlanError("the plan's latencies need one ratio per variant and kind of worker")
+    if any(not LEAST_RATIO <= ratio <= MOST_RATIO for row in plan.ratios for ratio in row):
+        raise PlanError(f"the plan's latencies are between {LEAST_RATIO:g} and {MOST_RATIO:g} times the profiled ones")
 
 
 def _check_memory(what: str, by_worker: tuple[tuple[int, ...], ...] | None, deployment: Deployment) -> None:

@@ -13,9 +13,9 @@ JSON list a line.
     ["enlarge", g, now_ns, deployment]         ["inherit", g, now_ns, estimates]
     ["loaded", g, now_ns, worker, variant, ok]             a load beside the work ended
     ["decided", g, [decision, …]]
-    ["planned", g, now_ns, telemetry, conditions, waiting, lines, policies, plan]
-        the planner was asked; waiting and lines are null where it did not look, policies are [application, kind,
-        workers, load, made] of those that came meanwhile, plan is null where it stayed the same
+    ["planned", g, now_ns, telemetry, conditions, waiting, lines, clients, policies, plan]
+        the planner was asked; waiting, lines and clients are null where it did not look, policies are
+        [application, kind, workers, load, made] of those that came meanwhile, plan is null where it stayed the same
     ["under", g, now_ns, conditions]                       the plan in force under other conditions
 
 A decision is ["run", worker, variant, [ticket, …], start_ns, expected_ns], ["drop", ticket, reason],

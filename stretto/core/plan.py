@@ -361,6 +361,9 @@ class Plan:
     lane_choice: LaneChoice = LaneChoice.EARLIEST_START
     placement: tuple[tuple[int, ...], ...] | None = None  # variants by worker; None leaves memory as it is
     prefetch: tuple[tuple[int, ...], ...] | None = None  # besides, by worker, soonest first; see below
+    # By variant and kind: the latencies it was made with, over profiled ones. The dispatcher reckons with them until it
+    # measures quite others; None: with what it measures, by the batch.
+    ratios: tuple[tuple[float, ...], ...] | None = None
     rate_window_ns: int = NS_PER_S  # λ per lane is counted over this window
     seed: int = 1  # of the weighted routes
     planner: str = ""

@@ -19,6 +19,7 @@ NS_PER_MS = 1_000_000
 NS_PER_S = 1_000_000_000
 MAX_BATCH_LIMIT = 4096
 MAX_LATENCY_MS = 3_600_000.0
+LEAST_RATIO, MOST_RATIO = 0.25, 16.0  # measured over profiled latency, as far as it is believed
 
 
 class Quantile(IntEnum):

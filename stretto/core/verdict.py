@@ -15,6 +15,7 @@ class Candidate:
     planner: str
     options: tuple[tuple[str, OptionValue], ...] = ()
     variants: tuple[tuple[str, str], ...] = ()
+    tail: float = 1.0  # of measured run times, that it reckons with: 0 is their mean, 1 the quantile for decisions
 
     def with_option(self, name: str, value: OptionValue) -> Candidate:
         return replace(self, options=tuple((key, value if key == name else other) for key, other in self.options))
@@ -22,6 +23,7 @@ class Candidate:
     def __str__(self) -> str:
         words = [f"{name} {value:g}" for name, value in self.options]
         words += [variant for _, variant in self.variants]
+        words += [f"tail {self.tail:g}"] if self.tail < 1 else []
         return f"{self.planner} ({', '.join(words)})" if words else self.planner
 
 

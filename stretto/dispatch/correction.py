@@ -5,12 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from stretto.core.compiled import compiled
+from stretto.core.profile import LEAST_RATIO, MOST_RATIO
 from stretto.dispatch.records import NEVER, choices, int64s, lane_kinds, lanes, rows
 from stretto.dispatch.timers import set_timer
-
-LEAST_RATIO = 0.25
-MOST_RATIO = 16.0
-WORTH_WRITING = 0.01
 
 
 @compiled
@@ -37,13 +34,13 @@ def measure(s: Any, row_index: int, count: int, measured_ns: int) -> None:
     seen = measured_ns / profiled[first + count]
     quantile = s.correction_quantile
     if quantile <= 0:
-        row.ratio += s.correction * (seen - row.ratio)
+        row.ratio += s.correction_step * (seen - row.ratio)
     elif seen > row.ratio:
-        row.ratio *= 1 + s.correction * quantile
+        row.ratio *= 1 + s.correction_step * quantile
     else:
-        row.ratio *= 1 - s.correction * (1 - quantile)
+        row.ratio *= 1 - s.correction_step * (1 - quantile)
     row.ratio = min(max(row.ratio, LEAST_RATIO), MOST_RATIO)
-    if abs(row.ratio / row.written - 1) > WORTH_WRITING:
+    if abs(row.ratio / row.written - 1) > s.worth_writing:
         row.written = row.ratio
         for size in range(1, row.max_batch + 1):
             latency[first + size] = int(profiled[first + size] * row.ratio)

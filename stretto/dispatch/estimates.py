@@ -15,7 +15,7 @@ from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.estimates import Estimates
 from stretto.core.plan import Plan
-from stretto.dispatch.correction import LEAST_RATIO, MOST_RATIO
+from stretto.core.profile import LEAST_RATIO, MOST_RATIO
 from stretto.dispatch.layout import Memory
 from stretto.dispatch.records import RATE_BUCKETS
 

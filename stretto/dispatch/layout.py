@@ -49,6 +49,9 @@ RELEASE_RULES: dict[type, ReleaseRule] = {
     Deferred: ReleaseRule.DEFERRED,
 }
 LANE_FIELDS = LANE.names or ()
+WORTH_WRITING = 0.01  # of a latency: a change that is told to the rules
+STEP_OF_PLAN = 0.25
+WORTH_LEAVING_PLAN = 0.15  # one that is, where the plan came with latencies
 QUANTILE_SHARE = {Quantile.MEAN: 0.0, Quantile.P50: 0.5, Quantile.P95: 0.95, Quantile.P99: 0.99}
 
 
@@ -220,8 +223,23 @@ def lay_out_plan(memory: Memory, deployment: Deployment, plan: Plan) -> None:
     state["lane_choice"] = plan.lane_choice
     state["rate_bucket_ns"] = plan.rate_window_ns // RATE_BUCKETS
     memory["batches"]["lane"] = -1
+    state["correction_step"], state["worth_writing"] = state["correction"], WORTH_WRITING
+    if plan.ratios is not None:  # steps so small that luck alone does not lead away from it
+        state["correction_step"], state["worth_writing"] = state["correction"] * STEP_OF_PLAN, WORTH_LEAVING_PLAN
+        _lay_out_latencies(memory, np.array(plan.ratios, dtype=np.float64))
     state["beside"] = plan.prefetch is not None
     _lay_out_memory(memory, deployment, plan)
+
+
+def _lay_out_latencies(memory: Memory, ratios: NDArray[np.float64]) -> None:
+    """The plan's; those that were measured since it first came stay, for a plan is made anew many times a second."""
+    rows, planned = memory["rows"], ratios.ravel()
+    profiled = memory["profiled"].reshape(len(rows), -1)
+    for number in np.flatnonzero(rows["planned"] != planned).tolist():
+        row = rows[number]
+        row["ratio"] = row["written"] = row["planned"] = planned[number]
+        sizes = slice(1, int(row["max_batch"]) + 1)
+        memory["latency"].reshape(len(rows), -1)[number, sizes] = profiled[number, sizes] * planned[number]
 
 
 def _lane_record(lane: Lane, deployment: Deployment, parts: dict[str, list[Any]]) -> tuple[Any, ...]:

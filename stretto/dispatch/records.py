@@ -82,6 +82,8 @@ STATE = np.dtype(
         ("beside", "i8"),  # what the plan wants in memory is loaded beside the work
         ("correction", "f8"),  # step of the latency correction; 0: off
         ("correction_quantile", "f8"),  # which quantile of measured latency it follows; 0: the mean
+        ("correction_step", "f8"),  # the step under the plan in force
+        ("worth_writing", "f8"),  # how far it must have moved before the latencies in use follow
     ],
     align=True,
 )
@@ -223,6 +225,7 @@ ROW = np.dtype(
         ("accuracy", "f8"),
         ("ratio", "f8"),  # measured over profiled latency
         ("written", "f8"),  # the ratio that the latency table in use was written with
+        ("planned", "f8"),  # the ratio that the plan came with last; 0: none
         ("runs", "i8"),  # batches that it was measured from
     ],
     align=True,

@@ -21,10 +21,11 @@ from numpy.typing import NDArray
 from stretto.core.deployment import Deployment, with_latencies
 from stretto.core.outcome import Outcome
 from stretto.core.plan import Plan
+from stretto.core.profile import LEAST_RATIO, MOST_RATIO
 from stretto.core.verdict import Candidate, Verdict
 from stretto.core.view import Planner, View
 from stretto.planners.candidates import make
-from stretto.planners.parts.rates import rates_of
+from stretto.planners.parts.rates import RATE_WINDOW_NS, rates_of
 from stretto.planners.parts.task import Task
 from stretto.planners.ports import JudgePort, MadePolicy, MakePolicy, PolicyPort, Ports, Prepares
 
@@ -33,7 +34,9 @@ RUNG = 1.12  # loads of one application that are judged apart
 RUNG_OF_SEVERAL = 1.4  # of each of several applications
 LEAST_RATE = 1.0
 STAY = 0.6  # of a rung: so far from its middle a load must be before another rung counts
-SLOW_S = 2.0  # a change of the load counts when it has lasted; the candidate itself follows it at once
+SLOW_S = 2.0  # a change of the load counts for the rung when it has lasted; the candidate follows it at once
+STEADY_S = 4.0  # over which the load is averaged while it differs by no more than chance
+CHANCE = 3.0  # standard deviations of a count
 ENOUGH = 2_000  # queries that a promise is held against
 BROKEN_LATE = 0.02  # more than promised
 MOST_PLANNERS = 24
@@ -57,6 +60,8 @@ class Judged:
     _served: Candidate | None = field(default=None, init=False, repr=False)
     _rungs: Rungs = field(default=(), init=False, repr=False)
     _rates: NDArray[np.float64] | None = field(default=None, init=False, repr=False)  # a slow mean
+    _steady: NDArray[np.float64] | None = field(default=None, init=False, repr=False)  # what the candidate is told
+    _steady_s: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0), init=False, repr=False)  # how long
     _looked_ns: int = field(default=0, init=False, repr=False)
     _seen: tuple[Rungs, int, int] = field(default=((), 0, 0), init=False, repr=False)  # rung, queries, late ones
     _moved: dict[Any, Deployment] = field(default_factory=dict, init=False, repr=False)  # by ratios of latencies
@@ -65,15 +70,21 @@ class Judged:
     def __post_init__(self) -> None:
         self._desk = _Desk(self.policies)
 
+    @property
+    def knows_networks(self) -> bool:
+        """Candidates are judged with the deadlines that queries came with."""
+        return True
+
     def __call__(self, view: View) -> Plan:
         if view.deployment is not self._deployment:
             self._deployment = view.deployment
             for memory in (self._verdicts, self._asked, self._asked_for, self._planners, self._broken, self._moved):
                 memory.clear()
-            self._rungs, self._rates = (), None
+            self._rungs, self._rates, self._steady = (), None, None
             self._seen = ((), 0, 0)
             self._take(() if self.judge is None else self.judge.known(view.deployment))
         self._collect(view.deployment)
+        view = self._steadied(view)
         rates = self._slow_rates(view)
         self._rungs = self._rungs_for(rates)
         if self.judge is not None and self._rungs not in self._asked and rates.sum() > 0:
@@ -86,7 +97,9 @@ class Judged:
         verdict = self.in_force()
         if verdict is None:
             return self._plan(view, self.start)
-        return self._plan(self._as_judged(view, verdict), verdict.candidate)
+        judged = self._as_judged(view, verdict)
+        plan = self._plan(judged, verdict.candidate)
+        return plan if judged is view else replace(plan, ratios=self._told(verdict))
 
     def _plan(self, view: View, wanted: Candidate) -> Plan:
         """By the candidate that is wanted; by the one before until the wanted one has what it needs."""
@@ -108,6 +121,13 @@ class Judged:
             self._moved[verdict.ratios] = with_latencies(view.deployment, verdict.ratios)
         ratio = np.ones_like(view.latency_ratio)
         return replace(view, deployment=self._moved[verdict.ratios], latency_ratio=ratio)
+
+    @staticmethod
+    def _told(verdict: Verdict) -> tuple[tuple[float, ...], ...]:
+        """The latencies that it was tried with, as a dispatcher takes them: its own waver by the batch, and tables made
+        for the one do not fit the other.
+        """
+        return tuple(tuple(min(max(ratio, LEAST_RATIO), MOST_RATIO) for ratio in row) for row in verdict.ratios)
 
     def in_force(self) -> Verdict | None:
         """The verdict that is followed: that of the rung, else of the nearest."""
@@ -145,6 +165,24 @@ class Judged:
         self._looked_ns = view.now_ns
         return self._rates
 
+    def _steadied(self, view: View) -> View:
+        """With λ as a mean over the last seconds, as long as it differs by no more than chance: a plan for each breath
+        of the count would be for a load that never was. What is more than chance counts at once.
+        """
+        counted, before = rates_of(view, 0.0), self._steady
+        passed_s = (view.now_ns - self._looked_ns) / 1e9
+        if view.rates is None:
+            return view
+        if before is None or len(before) != len(counted) or passed_s < 0:
+            self._steady, self._steady_s = counted.copy(), np.zeros(len(counted))
+            return view
+        chance = CHANCE * np.sqrt(np.maximum(before, LEAST_RATE) / (RATE_WINDOW_NS / 1e9))
+        changed = np.abs(counted - before) > chance
+        self._steady_s = np.where(changed, 0.0, np.minimum(self._steady_s + passed_s, STEADY_S))
+        weight = np.where(changed, 1.0, passed_s / np.maximum(self._steady_s, passed_s + 1e-9))
+        self._steady = before + weight * (counted - before)
+        return replace(view, rates=self._steady.copy())
+
     def _rungs_for(self, rates: NDArray[np.float64]) -> Rungs:
         """The nearest rungs; the ones before as long as the load is near enough to them."""
         heights = [self._height(rate) for rate in rates.tolist()]
@@ -180,7 +218,11 @@ class Judged:
             self._broken[self._rungs] = self._broken.get(self._rungs, 0) + 1
             promise = replace(verdict.promise, late=late / seen)  # no more is expected of the runner-up
             self._verdicts[self._rungs] = replace(
-                verdict, candidate=verdict.runner_up, runner_up=verdict.candidate, promise=promise
+                verdict,
+                candidate=verdict.runner_up,
+                runner_up=verdict.candidate,
+                promise=promise,
+                ratios=verdict.ratios if verdict.runner_up.tail == verdict.candidate.tail else (),
             )
             self._asked.discard(self._rungs)
 

@@ -1,14 +1,16 @@
 """Residuals: how far measured run times were from the profile, and the service law that draws from them.
 
-A residual is the time of one run over what the profile says for its batch, at the quantile that decisions rest on. Runs
-are kept apart by variant, kind of worker and bucket of batch sizes (1, 2–3, 4–7, …), because small batches spread more
-than large ones. A bucket with few runs borrows all runs of its variant on that kind; a variant with few runs borrows
-all runs on its kind, so that nobody looks fast because nobody tried it, or slow because its one run was its first;
-where nothing ran at all, the profile's own quantiles are drawn.
+A residual is the time of one run over what the profile says for its batch: at the quantile that decisions rest on, or
+in the mean, whichever the runs follow more evenly. Runs are kept apart by variant, kind of worker and bucket of batch
+sizes (1, 2–3, 4–7, …), because small batches spread more than large ones. Where runs are few, those of the variant's
+other buckets speak too, and where those are few, those of all variants on the kind: else whoever ran least would look
+steadiest, or fast because nobody tried it, or slow because its one run was its first. Where nothing ran at all, the
+profile's own quantiles are drawn.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -17,10 +19,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
-from stretto.core.profile import MAX_BATCH_LIMIT
+from stretto.core.profile import MAX_BATCH_LIMIT, Quantile
 
 BUCKETS = MAX_BATCH_LIMIT.bit_length()
-FEWEST = 30  # runs that speak for themselves
+FEWEST = 30  # runs that speak at all
+MANY = 200  # that weigh as much as what is borrowed
+MANY_TIMES = 5  # as many, and nothing is
+BLENDED = 512  # values of a sample that borrows
 MOST_POOLED = 4096  # runs that a pool keeps, evenly chosen
 RATIOS = (1e-4, 1e4)
 
@@ -59,22 +64,19 @@ class Residuals:
     def runs(self) -> int:
         return sum(len(sample) for sample in self.by_bucket.values())
 
-    def of_bucket(self, bucket: int) -> Floats:
-        """What batches of this bucket are drawn from."""
-        sample = self.by_bucket.get(bucket)
-        return self.pooled if sample is None or len(sample) < FEWEST else sample
-
 
 @dataclass(frozen=True, eq=False)
 class Measured:
     """A service law: run times as measured, by (application/variant, kind of worker).
 
+    `row` is the row of the profiles that the residuals are ratios to; None: the quantile that decisions rest on.
     `handoffs_ns` are times that batches took to an idle worker and back, less the delays that plans reckon with; below
     zero where it was faster. Empty: just those delays.
     """
 
     residuals: Mapping[tuple[str, str], Residuals]
     handoffs_ns: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    row: Quantile | None = None
     _last: list[tuple[Deployment, NDArray[np.int64], Floats]] = field(default_factory=list, init=False, repr=False)
 
     def laid_out(self, deployment: Deployment) -> tuple[NDArray[np.int64], Floats]:
@@ -87,28 +89,59 @@ class Measured:
         return self._last[0][1:]
 
     def _laid_out(self, deployment: Deployment) -> tuple[NDArray[np.int64], Floats]:
-        by_kind: dict[str, list[Floats]] = {}
-        for (_, kind), measured in self.residuals.items():
-            by_kind.setdefault(kind, []).append(measured.pooled)
-        borrowed = {kind: pool(samples) for kind, samples in by_kind.items()}
+        of_kind = pools_by_kind(self.residuals)
         laws = np.zeros((len(deployment.variants) * len(deployment.kinds), BUCKETS, 2), dtype=np.int64)
         parts: list[Floats] = []
-        places: dict[int, tuple[int, int]] = {}  # of each sample that is laid out already
         filled = 0
         for variant in range(len(deployment.variants)):
             for place, kind in enumerate(deployment.kinds):
+                if kind not in of_kind:
+                    continue
                 residuals = self.residuals.get((deployment.variant_label(variant), kind))
-                speaks = residuals is not None and residuals.runs >= FEWEST
+                of_variant = of_kind[kind] if residuals is None else blended(residuals.pooled, of_kind[kind])
+                start, filled = filled, filled + len(of_variant)
+                parts.append(of_variant)
                 for bucket in range(BUCKETS):
-                    sample = residuals.of_bucket(bucket) if residuals and speaks else borrowed.get(kind)
-                    if sample is None:
-                        continue
-                    if id(sample) not in places:
-                        places[id(sample)] = (filled, len(sample))
-                        parts.append(sample)
-                        filled += len(sample)
-                    laws[variant * len(deployment.kinds) + place, bucket] = places[id(sample)]
+                    law = (start, len(of_variant))
+                    own = None if residuals is None else residuals.by_bucket.get(bucket)
+                    if own is not None and len(own) >= FEWEST:
+                        parts.append(blended(own, of_variant))
+                        law = (filled, len(parts[-1]))
+                        filled += law[1]
+                    laws[variant * len(deployment.kinds) + place, bucket] = law
         return laws, np.concatenate(parts) if parts else np.zeros(1)
+
+
+def pools_by_kind(residuals: Mapping[tuple[str, str], Residuals]) -> dict[str, Floats]:
+    """All runs on each kind of worker as one sample."""
+    by_kind: dict[str, list[Floats]] = {}
+    for (_, kind), measured in residuals.items():
+        by_kind.setdefault(kind, []).append(measured.pooled)
+    return {kind: pool(samples) for kind, samples in by_kind.items()}
+
+
+def blended(own: Floats, lender: Floats) -> Floats:
+    """A sample with what it borrows from a larger one: all of it where it has few runs, less and less with more.
+
+    What is borrowed is moved to where the own runs are: some dozen of them tell that, but how far runs spread, and how
+    often one takes twice as long, only hundreds do.
+    """
+    runs = len(own)
+    if runs < FEWEST:
+        return lender
+    if runs >= MANY_TIMES * MANY:
+        return own
+    moved = lender * math.exp(float(np.log(own).mean() - np.log(lender).mean()) * runs / (runs + FEWEST))
+    taken = round(BLENDED * runs / (runs + MANY))
+    both = np.sort(np.concatenate([_evenly(own, taken), _evenly(moved, BLENDED - taken)]))
+    both.setflags(write=False)
+    return both
+
+
+def _evenly(ordered: Floats, count: int) -> Floats:
+    """So many values of a sorted sample, evenly chosen."""
+    chosen: Floats = ordered[((np.arange(count) + 0.5) * len(ordered) / count).astype(np.int64)]
+    return chosen
 
 
 def sorted_ratios(sample: ArrayLike) -> Floats:
@@ -124,6 +157,6 @@ def pool(samples: list[Floats]) -> Floats:
     """All of them as one sorted sample; of very many, evenly chosen ones."""
     merged = np.sort(np.concatenate(samples))
     if len(merged) > MOST_POOLED:
-        merged = merged[((np.arange(MOST_POOLED) + 0.5) * len(merged) / MOST_POOLED).astype(np.int64)]
+        merged = _evenly(merged, MOST_POOLED)
     merged.setflags(write=False)
     return merged

@@ -87,6 +87,7 @@ def service_arrays(service: Service, deployment: Deployment, stride: int) -> Ser
             return ServiceArrays(Draw.RATIOS, table, Quantile.MEAN, np.array(ratios))
         case Measured():
             laws, measured = service.laid_out(deployment)
-            return ServiceArrays(Draw.MEASURED, table, deployment.quantile, measured, laws, service.handoffs_ns)
+            row = deployment.quantile if service.row is None else service.row
+            return ServiceArrays(Draw.MEASURED, table, int(row), measured, laws, service.handoffs_ns)
         case Empirical():
             return ServiceArrays(Draw.QUANTILES, table, Quantile.MEAN, np.zeros(1))

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from statistics import median
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stretto.core.deployment import Deployment, with_latencies
-from stretto.core.profile import Quantile
-from stretto.sim.residuals import FEWEST, Residuals
+from stretto.core.profile import LatencyProfile, Quantile
+from stretto.sim.residuals import BUCKETS, FEWEST, Residuals, batches_of_bucket, blended, pools_by_kind
 from stretto.twin.setting import Setting
 
 SHARES = {Quantile.P50: 0.5, Quantile.P95: 0.95, Quantile.P99: 0.99}
@@ -24,20 +24,21 @@ LEAST_MOVE = 1.01  # a profile that is as near as this is left alone
 Ratios = tuple[tuple[float, ...], ...]  # [variant][kind]
 
 
-def as_measured(deployment: Deployment, setting: Setting) -> tuple[Deployment, Setting, Ratios]:
-    """Both with latencies as they were, at the quantile that decisions rest on, and how far they were moved. A variant
-    with few runs is moved like the others on its kind.
+def as_measured(deployment: Deployment, setting: Setting, tail: float = 1.0) -> tuple[Deployment, Setting, Ratios]:
+    """Both with latencies as they were, and how far they were moved. A variant with few runs is moved like the others
+    on its kind. `tail`: to the mean of what was measured (0), to the quantile that decisions rest on (1), or between.
     """
-    factors = {
-        where: _factor(residuals, deployment.quantile)
-        for where, residuals in setting.residuals.items()
-        if residuals.runs >= FEWEST
-    }
-    by_kind = {
-        kind: median(factor for (_, its_kind), factor in factors.items() if its_kind == kind)
-        for kind in {kind for _, kind in factors}
-    }
-    factors = {where: factors.get(where, by_kind.get(where[1], 1.0)) for where in _places(deployment)}
+    row = deployment.quantile if setting.row is None else setting.row
+    of_kind = {kind: runs for kind, runs in pools_by_kind(setting.residuals).items() if len(runs) >= FEWEST}
+    factors = {}
+    for where, profile in _places(deployment).items():
+        factors[where] = 1.0
+        if where[1] in of_kind:
+            own = setting.residuals.get(where)
+            sample = of_kind[where[1]] if own is None else blended(own.pooled, of_kind[where[1]])
+            measured = {} if own is None else own.by_bucket
+            reached = _at(sample, deployment.quantile) ** tail * float(sample.mean()) ** (1 - tail)
+            factors[where] = reached * _row_over(profile, row, deployment.quantile, measured)
     if all(1 / LEAST_MOVE <= factor <= LEAST_MOVE for factor in factors.values()):
         return deployment, setting, _ratios(deployment, {})
     residuals = {
@@ -53,15 +54,28 @@ def _ratios(deployment: Deployment, factors: Mapping[tuple[str, str], float]) ->
     return tuple(tuple(factors.get((label, kind), 1.0) for kind in deployment.kinds) for label in labels)
 
 
-def _places(deployment: Deployment) -> list[tuple[str, str]]:
-    return [
-        (f"{application.name}/{variant.name}", profile.kind)
+def _places(deployment: Deployment) -> dict[tuple[str, str], LatencyProfile]:
+    return {
+        (f"{application.name}/{variant.name}", profile.kind): profile
         for application in deployment.applications
         for variant in application.variants
         for profile in variant.profiles
-    ]
+    }
 
 
-def _factor(residuals: Residuals, quantile: Quantile) -> float:
+def _at(ratios: NDArray[np.float64], quantile: Quantile) -> float:
     share = SHARES.get(quantile)
-    return float(np.mean(residuals.pooled) if share is None else np.quantile(residuals.pooled, share))
+    return float(np.mean(ratios) if share is None else np.quantile(ratios, share))
+
+
+def _row_over(
+    profile: LatencyProfile, row: Quantile, quantile: Quantile, measured: Mapping[int, NDArray[np.float64]]
+) -> float:
+    """One row of a profile over another: the mean over the buckets of batches, by their runs where there are any."""
+    if row == quantile:
+        return 1.0
+    buckets = [bucket for bucket in range(BUCKETS) if batches_of_bucket(bucket)[0] <= profile.max_batch]
+    middle = [min(sum(batches_of_bucket(bucket)) // 2, profile.max_batch) for bucket in buckets]
+    over = [profile.latency_ns(batch, row) / profile.latency_ns(batch, quantile) for batch in middle]
+    runs = [len(measured.get(bucket, ())) for bucket in buckets]
+    return float(np.average(over, weights=runs if any(runs) else None))

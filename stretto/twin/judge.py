@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 from typing import Protocol
 
@@ -81,14 +81,18 @@ class _Drawn:
         return self.rates
 
 
+Worlds = Mapping[float, tuple[Deployment, Conditional]]  # by the tail of run times that profiles were moved to
+
+
 class _Court:
     """One case: a deployment at one load."""
 
-    def __init__(self, deployment: Deployment, setting: Conditional, factor: float, rates: tuple[float, ...]):
-        self.deployment, self.setting, self.factor, self.rates = deployment, setting, factor, rates
-        self.longest_s = max(application.slo_ns for application in deployment.applications) / 1e9
+    def __init__(self, worlds: Worlds, factor: float, rates: tuple[float, ...]):
+        self.worlds, self.factor, self.rates = worlds, factor, rates
+        self.deployment, self.setting = worlds[1.0]
+        self.longest_s = max(application.slo_ns for application in self.deployment.applications) / 1e9
         self._plans: dict[Candidate, Plan | None] = {}
-        self._service = setting.service()
+        self._services = {tail: conditions.service() for tail, (_, conditions) in worlds.items()}
         self._arrivals: dict[tuple[float, float, int, bool], _Drawn] = {}  # the same for all candidates of a round
         self.plan_cpu_s = 0.0
         self.is_rough = True
@@ -101,7 +105,8 @@ class _Court:
             try:
                 session = Session(make(rough(candidate) if self.is_rough else candidate))
                 conditions = Conditions(delays=self.setting.delays)
-                self._plans[candidate] = session.first(self.deployment, 0, conditions, expected_rates=self.rates).plan
+                deployment = self.worlds[candidate.tail][0]
+                self._plans[candidate] = session.first(deployment, 0, conditions, expected_rates=self.rates).plan
             except Exception:  # a StrettoError, or a bug of a planner: whatever it is, others can
                 self._plans[candidate] = None
             self.plan_cpu_s += time.process_time() - began
@@ -130,13 +135,13 @@ class _Court:
         seconds = min(max(queries / rate, LEAST_SLOS * self.longest_s), 0.9 * MAX_SECONDS)
         warmup_s = min(WARM_SLOS * self.longest_s, 0.2 * seconds)
         summary = simulate(
-            self.deployment,
+            self.worlds[candidate.tail][0],
             lambda view: plan,
             self._source(seconds, factor, seed, surges),
             seconds=seconds,
             warmup_s=warmup_s,
             seed=seed,
-            service=self._service,
+            service=self._services[candidate.tail],
             expected_rates=self.rates,
             faults=[Fault(warmup_s, len(self.deployment.workers) - 1, FaultKind.LEFT)] if worker_lost else (),
         ).summary
@@ -161,6 +166,9 @@ class _Court:
         if len(self.deployment.workers) > 1:
             values.append(self.score(candidate, STRESS_QUERIES, seed, worker_lost=True).value)
         return fmean(values)
+
+    def other_tails(self, candidate: Candidate) -> list[Candidate]:
+        return [replace(candidate, tail=tail) for tail in self.worlds if tail != candidate.tail]
 
     def may_gain(self, candidate: Candidate) -> bool:
         """Whether the best that is known leaves anything to be had below the fluid bound."""
@@ -189,24 +197,30 @@ def judge(
     *,
     factor: float = 1.0,
     candidates: Sequence[Candidate] | None = None,
+    others: Worlds | None = None,
     seed: int = 1,
     progress: Callable[[float], None] | None = None,
 ) -> Verdict:
-    """The best candidate for these rates, which are `factor` times the setting's."""
+    """The best candidate for these rates, which are `factor` times the setting's. `others`: the same with profiles at
+    other tails of the measured run times; candidates are tried there, too.
+    """
     began = time.process_time()
-    case = _Court(deployment, setting, factor, rates)
+    case = _Court({1.0: (deployment, setting), **(others or {})}, factor, rates)
     tell = progress or (lambda share: None)
     entered = candidates_for(deployment) if candidates is None else tuple(candidates)
-    better = _best(case.ranked(entered, FIRST_QUERIES, seed), SECOND)
+    entered = tuple(replace(each, tail=tail) for tail in (1.0, 0.0) if tail in case.worlds for each in entered)
+    queries = FIRST_QUERIES if len(case.worlds) == 1 else FIRST_QUERIES * 2 // 3  # of twice as many candidates
+    better = _best(case.ranked(entered, queries, seed), SECOND)
     tell(0.4)
     best = _best(case.ranked(better, SECOND_QUERIES, seed + 1), LAST)
     tell(0.6)
-    close = [near for candidate in best[:2] for near in neighbours(candidate)]
+    close = [near for candidate in best[:2] for near in (*neighbours(candidate), *case.other_tails(candidate))]
     best = _best(case.ranked([*best, *close], SECOND_QUERIES, seed + 2), LAST)
     tell(0.7)
     case.whole()
     if candidates is None and (not best or case.may_gain(best[0])):
-        best = case.ranked([*best, *candidates_for(deployment, dear=True)], SECOND_QUERIES, seed + 2)[:LAST]
+        dear = [replace(each, tail=best[0].tail if best else 1.0) for each in candidates_for(deployment, dear=True)]
+        best = case.ranked([*best, *dear], SECOND_QUERIES, seed + 2)[:LAST]
     if not best:
         raise StrettoError("no candidate can plan for these applications at this load")
     tell(0.8)

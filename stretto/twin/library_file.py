@@ -126,11 +126,13 @@ def _judgement_as_plain(judgement: Judgement, names: list[str]) -> Table:
         "tried": verdict.tried,
         "stressed": _rounded(verdict.stressed),
         "figures": {name: _rounded(value) for name, value in judgement.figures.items()},
+        "ratios": [[_rounded(ratio) for ratio in row] for row in verdict.ratios],
     }
 
 
 def _candidate_as_plain(candidate: Candidate) -> Table:
-    return {"planner": candidate.planner, "options": dict(candidate.options), "variants": dict(candidate.variants)}
+    plain = {"planner": candidate.planner, "options": dict(candidate.options), "variants": dict(candidate.variants)}
+    return plain if candidate.tail == 1 else plain | {"tail": candidate.tail}
 
 
 def _rounded(value: float) -> float:
@@ -176,6 +178,10 @@ def _judgement(stated: Table, scope: Scope) -> Judgement:
         _number(stated["ahead_error"], 0, 10),
         _whole(stated["tried"], 0, 10**6),
         stressed=_number(stated.get("stressed", 0.0), -10, 10),  # judged without, in earlier files
+        ratios=tuple(
+            tuple(_number(ratio, 1e-3, 1e3) for ratio in _list(row, MOST_NAMES))
+            for row in _list(stated.get("ratios", []), MOST_NAMES)
+        ),
     )
     figures = {_text(name): _number(value, 1e-12, LARGEST) for name, value in _table(stated["figures"]).items()}
     return Judgement(verdict, figures)
@@ -195,7 +201,7 @@ def _candidate(stated: Table, scope: Scope) -> Candidate:
     if any(variant not in names.get(application, ()) for application, variant in variants.items()):
         raise ValueError("a variant that there is not")
     values = tuple((name, _option(value, known[name])) for name, value in options.items())
-    return Candidate(planner, values, tuple(variants.items()))
+    return Candidate(planner, values, tuple(variants.items()), _number(stated.get("tail", 1.0), 0, 1))
 
 
 def _option(value: Any, option: Option) -> OptionValue:

@@ -15,7 +15,7 @@ from stretto.core.verdict import Verdict
 from stretto.twin.as_measured import as_measured
 from stretto.twin.judge import judge
 from stretto.twin.measure import setting_from_telemetry
-from stretto.twin.recent import Recent, profiled_latency_ns
+from stretto.twin.recent import Recent, profiled_latencies_ns
 from stretto.twin.setting import Setting
 from stretto.twin.stretch import ArrivalStretch
 
@@ -23,6 +23,8 @@ LONGEST_NS = 120 * 10**9  # that a stretch of arrivals goes back
 DRIFT = 1.3  # a figure that differs by this factor makes conditions unlike
 LEAST_DELAY_NS = 200_000  # what is below it need not be told apart
 ENOUGH_RUNS = 100
+TAILS = (1.0, 0.5, 0.0)  # of measured run times, which plans may reckon with
+SPREAD = 1.1  # between the first and the last of them, from which on it matters
 ENOUGH_NS = 4 * 10**9
 
 
@@ -37,8 +39,8 @@ class LiveTwin:
         self.serves = self._recent.serves
 
     def ran(self, deployment: Deployment, variant: int, kind: str, batch: int, took_ns: int) -> None:
-        profiled_ns = profiled_latency_ns(deployment, variant, kind, batch)
-        self._recent.ran(deployment.variant_label(variant), kind, batch, took_ns, profiled_ns)
+        profiled_ns = profiled_latencies_ns(deployment, variant, kind, batch)
+        self._recent.ran(deployment.variant_label(variant), kind, batch, took_ns, *profiled_ns)
 
     def case(self, deployment: Deployment, telemetry: Telemetry, delays: Delays) -> Case:
         setting = setting_from_telemetry(deployment, telemetry, self._recent, delays=delays)
@@ -87,9 +89,17 @@ def judge_setting(
         names = (application.name for application in deployment.applications)
         arrivals = {name: ArrivalStretch(rate) for name, rate in zip(names, rates, strict=True)}
         setting, measured = replace(setting, arrivals=arrivals), sum(rates)
-    served, conditions, ratios = as_measured(deployment, setting)
-    verdict = judge(served, conditions, rates, factor=sum(rates) / measured, progress=progress)
-    return replace(verdict, ratios=ratios if setting.residuals else ())
+    worlds, ratios = {}, {}
+    for tail in TAILS:
+        world, conditions, ratios[tail] = as_measured(deployment, setting, tail)
+        worlds[tail] = (world, conditions)
+    at_most, at_least = np.array(ratios[1.0]), np.array(ratios[0.0])
+    if not (at_most > SPREAD * at_least).any():  # run times are all alike, and so would be their plans
+        worlds = {1.0: worlds[1.0]}
+    (world, conditions), others = worlds[1.0], {tail: worlds[tail] for tail in worlds if tail != 1.0}
+    factor = sum(rates) / measured
+    verdict = judge(world, conditions, rates, factor=factor, others=others, progress=progress)
+    return replace(verdict, ratios=ratios[verdict.candidate.tail] if setting.residuals else ())
 
 
 def are_alike(figures: Mapping[str, float], others: Mapping[str, float]) -> bool:

@@ -18,7 +18,7 @@ from stretto.core.fleet import Fleet
 from stretto.core.outcome import Outcome
 from stretto.core.plain import from_plain
 from stretto.core.plan import Delays
-from stretto.twin.recent import Recent, profiled_latency_ns
+from stretto.twin.recent import Recent, profiled_latencies_ns
 from stretto.twin.setting import Setting
 
 
@@ -187,8 +187,8 @@ class LogListener:
         if ok:
             deployment = dispatcher.deployment
             kind = deployment.workers[worker].kind
-            profiled_ns = profiled_latency_ns(deployment, job.variant, kind, len(job.tickets))
-            self._recent.ran(deployment.variant_label(job.variant), kind, len(job.tickets), took_ns, profiled_ns)
+            profiled_ns = profiled_latencies_ns(deployment, job.variant, kind, len(job.tickets))
+            self._recent.ran(deployment.variant_label(job.variant), kind, len(job.tickets), took_ns, *profiled_ns)
 
 
 def _whole(value: Any) -> int:

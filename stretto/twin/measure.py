@@ -69,6 +69,7 @@ def setting_from_telemetry(
         if not listener.has_arrivals(application.name):
             arrivals[application.name] = ArrivalStretch(float(rates[number]))
     residuals = dict(heard.residuals)
+    row = deployment.quantile if heard.row is None else heard.row
     for variant, kinds in enumerate(telemetry.is_measured):
         for place in np.flatnonzero(kinds):
             where = (deployment.variant_label(variant), deployment.kinds[int(place)])
@@ -76,13 +77,20 @@ def setting_from_telemetry(
             if where not in residuals and profile is not None:
                 # The correction follows the quantile that decisions rest on; the whole profile is moved with it.
                 ratio = float(telemetry.latency_ratio[variant, place])
-                residuals[where] = profiled_residuals(profile, deployment.quantile, ratio)
+                residuals[where] = profiled_residuals(profile, row, ratio)
     networks = dict(heard.networks)
     for client in clients:
         if client.network.bytes_per_s is not None and client.slot not in networks:
             networks[client.slot] = (client.network.bytes_per_s * BITS_PER_BYTE / 1e6,)
     return Setting(
-        arrivals, residuals, heard.delays, present, heard.handoff_ns, heard.overrun_ns, dict(sorted(networks.items()))
+        arrivals,
+        residuals,
+        heard.delays,
+        present,
+        heard.handoff_ns,
+        heard.overrun_ns,
+        dict(sorted(networks.items())),
+        heard.row,
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.plan import Delays
+from stretto.core.profile import Quantile
 from stretto.sim.arrivals import MAX_DEADLINE_NS
 from stretto.sim.residuals import RATIOS, Residuals, bucket_of_batch
 from stretto.twin.setting import Setting
@@ -49,7 +51,7 @@ class Ring:
     def has_forgotten(self) -> bool:
         return self.count > self._most
 
-    def rows(self) -> NDArray[np.generic]:
+    def rows(self) -> NDArray[Any]:
         """[row, column], the oldest first."""
         values = np.array(self._values).reshape(-1, self._width)
         return np.roll(values, -(self.count % self._most), axis=0) if self.has_forgotten else values
@@ -97,8 +99,12 @@ class Recent:
         if heard is not None and 0 <= query_class < MOST_CLASSES:
             heard.classes.add(query_class)
 
-    def ran(self, variant: str, kind: str, batch: int, took_ns: int, profiled_ns: int) -> None:
-        """A batch of application/variant ran on a kind of worker; `profiled_ns` is the profile's latency for it."""
+    def ran(
+        self, variant: str, kind: str, batch: int, took_ns: int, profiled_ns: int, mean_ns: int | None = None
+    ) -> None:
+        """A batch of application/variant ran on a kind of worker; `profiled_ns` is the profile's latency for it, at the
+        quantile that decisions rest on, and `mean_ns` that in the mean, where it is another.
+        """
         if took_ns <= 0 or profiled_ns <= 0 or batch < 1:
             return
         buckets = self._runs.get((variant, kind))
@@ -108,8 +114,9 @@ class Recent:
             buckets = self._runs[variant, kind] = {}
         bucket = bucket_of_batch(batch)
         if bucket not in buckets:
-            buckets[bucket] = Ring(self._most_runs, code="d")
-        buckets[bucket].add(min(max(took_ns / profiled_ns, RATIOS[0]), RATIOS[1]))
+            buckets[bucket] = Ring(self._most_runs, 2, code="d")
+        ratio = min(max(took_ns / profiled_ns, RATIOS[0]), RATIOS[1])
+        buckets[bucket].add(ratio, ratio * profiled_ns / (mean_ns or profiled_ns))
 
     def handed_over(self, took_ns: int) -> None:
         """A batch was so long on its way to a worker that had nothing else, and back."""
@@ -139,18 +146,26 @@ class Recent:
     ) -> Setting:
         """All of it as of now, for the applications and variants of a deployment."""
         labels = {deployment.variant_label(variant) for variant in range(len(deployment.variants))}
+        runs = {
+            where: {bucket: ring.rows() for bucket, ring in buckets.items()}
+            for where, buckets in sorted(self._runs.items())
+            if where[0] in labels
+        }
+        row = _followed(runs)
         return Setting(
             arrivals={each.name: self._stretch(now_ns, each.name) for each in deployment.applications},
             residuals={
-                where: Residuals({bucket: ring.rows()[:, 0] for bucket, ring in buckets.items()})  # type: ignore[misc]
-                for where, buckets in sorted(self._runs.items())
-                if where[0] in labels
+                where: Residuals(
+                    {bucket: sample[:, 0 if row is None else 1].clip(*RATIOS) for bucket, sample in buckets.items()}
+                )
+                for where, buckets in runs.items()
             },
             delays=delays or Delays(),
             present=dict(present),
             handoff_ns=self._handoffs.rows()[:, 0].astype(np.int64),
             overrun_ns=self._overruns.rows()[:, 0].astype(np.int64),
             networks={client: tuple(ring.rows()[:, 0].tolist()) for client, ring in sorted(self._networks.items())},
+            row=row,
         )
 
     def has_arrivals(self, application: str) -> bool:
@@ -186,9 +201,24 @@ class Recent:
         return tuple((known * counts / counts.sum()).tolist())
 
 
-def profiled_latency_ns(deployment: Deployment, variant: int, kind: str, batch: int) -> int:
-    """What residuals are ratios to; 0 where the profile does not say."""
+def _followed(runs: Mapping[tuple[str, str], Mapping[int, NDArray[np.float64]]]) -> Quantile | None:
+    """The row of the profiles that runs of all batches are more evenly away from; None: the one that decisions rest on.
+
+    Run times may be as profiled at one quantile, or spread around the mean, and the two are not equally far apart for
+    all batches: residuals of small ones, taken to the other row, would tell a wrong tale of large ones.
+    """
+    spread = np.zeros(2)
+    for buckets in runs.values():
+        ratios = np.log(np.concatenate(list(buckets.values())))
+        spread += len(ratios) * ratios.var(axis=0)
+    return Quantile.MEAN if spread[1] < spread[0] else None
+
+
+def profiled_latencies_ns(deployment: Deployment, variant: int, kind: str, batch: int) -> tuple[int, int]:
+    """What residuals may be ratios to: the latency that decisions rest on, and the mean; 0 where the profile does not
+    say.
+    """
     profile = deployment.variants[variant].profile_on(kind)
     if profile is None or not 1 <= batch <= profile.max_batch:
-        return 0
-    return profile.latency_ns(batch, deployment.quantile)
+        return 0, 0
+    return profile.latency_ns(batch, deployment.quantile), profile.latency_ns(batch, Quantile.MEAN)

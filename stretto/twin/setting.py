@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from stretto.core.errors import StrettoError
 from stretto.core.plan import Delays
+from stretto.core.profile import Quantile
 from stretto.sim.arrivals import Source
 from stretto.sim.residuals import FEWEST, Measured, Residuals
 from stretto.sim.service import Empirical, Service
@@ -23,7 +24,10 @@ def no_times() -> NDArray[np.int64]:
 
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """Arrivals by application and residuals by (application/variant, kind of worker). Samples are sorted."""
+    """Arrivals by application and residuals by (application/variant, kind of worker). Samples are sorted.
+
+    Residuals are ratios to one row of the profiles; None: the quantile that decisions rest on.
+    """
 
     arrivals: Mapping[str, ArrivalStretch]
     residuals: Mapping[tuple[str, str], Residuals] = field(default_factory=dict)
@@ -34,6 +38,7 @@ class Setting:
     )  # of batches, on their way to an idle worker and back
     overrun_ns: NDArray[np.int64] = field(default_factory=no_times)  # by how much batches ended later than expected
     networks: Mapping[int, tuple[float, ...]] = field(default_factory=dict)  # Mbit/s as measured, by client
+    row: Quantile | None = None
 
     def __post_init__(self) -> None:
         if any(count < 0 for count in self.present.values()):
@@ -56,4 +61,5 @@ class Setting:
         if not self.residuals:
             return Empirical()
         has_handoffs = len(self.handoff_ns) >= FEWEST
-        return Measured(self.residuals, self.handoff_ns - self.delays.control_ns if has_handoffs else no_times())
+        handoffs_ns = self.handoff_ns - self.delays.control_ns if has_handoffs else no_times()
+        return Measured(self.residuals, handoffs_ns, self.row)

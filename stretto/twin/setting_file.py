@@ -21,6 +21,7 @@ from stretto.core.application import check_name
 from stretto.core.errors import StrettoError
 from stretto.core.npz import check_arrays
 from stretto.core.plan import Delays
+from stretto.core.profile import Quantile
 from stretto.sim.residuals import Residuals
 from stretto.twin.recent import MOST_CLIENTS, MOST_DELAYS, MOST_NAMES
 from stretto.twin.setting import Setting
@@ -70,6 +71,7 @@ def save_setting(path: Path, setting: Setting) -> None:
         "residuals": [[*where, bucket, len(sample)] for where, bucket, sample in samples],
         "delays": asdict(setting.delays),
         "present": dict(setting.present),
+        "row": None if setting.row is None else setting.row.name,
         "networks": {str(client): list(rates) for client, rates in setting.networks.items()},
     }
     arrays["ratios"] = np.concatenate([np.zeros(0), *(sample for _, _, sample in samples)])
@@ -130,6 +132,7 @@ def _setting(head: Any, arrays: Any) -> Setting:
         networks={
             _whole(int(client)): tuple(_positive(rate) for rate in rates) for client, rates in head["networks"].items()
         },
+        row=None if head.get("row") is None else Quantile[head["row"]],
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from statistics import quantiles
 from typing import Any
 
@@ -12,7 +13,7 @@ from stretto.core.application import Application
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.outcome import Outcome
-from stretto.core.plan import AdaptiveCap, Deferred, Eager, Late
+from stretto.core.plan import AdaptiveCap, Deferred, Eager, Late, Plan
 from stretto.core.profile import Quantile
 from stretto.core.worker import workers
 from stretto.dispatch.dispatcher import Dispatcher, Run
@@ -138,3 +139,45 @@ def test_a_batch_that_is_not_full_says_nothing_about_the_cap() -> None:
 def test_a_cap_never_passes_the_plan_or_the_profile() -> None:
     assert caps([10] * 6, AdaptiveCap(target_ns=20, step=5.0), release=Eager(4)) == [1, 4, 4, 4, 4, 4, 4]
     assert caps([10] * 4, AdaptiveCap(target_ns=20, step=50.0)) == [1, 8, 8, 8, 8]
+
+
+def ran(made: Dispatcher, times: list[int], plan: Plan | None = None) -> int:
+    """Batches of one that took so long; how long the next is expected to take. The plan is made anew after each."""
+    now = made.now_ns
+    for took in times:
+        made.submit(now, 0, FAR)
+        now += took
+        made.finished(now, 0)
+        if plan is not None:
+            made.adopt(now, plan)
+    made.decisions()
+    made.submit(now, 0, FAR)
+    (run,) = made.decisions()
+    assert isinstance(run, Run)
+    made.finished(run.expected_ns, 0)
+    return run.expected_ns - run.start_ns
+
+
+def test_latencies_that_a_plan_came_with_hold_until_quite_others_are_measured() -> None:
+    """A plan is made for them; what wavers by the batch does not fit it."""
+    on = Deployment((Application("app", 10**6, (THOUSAND,)),), workers(1), Quantile.P50)
+    plain = planned(lane())
+    plan = replace(plain, ratios=((1.5,),))
+    made = Dispatcher(on, plan, correction=0.02)
+    chance = random.Random(5)
+    near = [int(1500 * chance.uniform(0.8, 1.25)) for _ in range(500)]
+    assert ran(made, near) == 1500
+    assert ran(made, near, plan) == 1500  # adopted again and again, as planners do
+    assert float(made.telemetry(made.now_ns).latency_ratio[0, 0]) == pytest.approx(1.5, rel=0.1)
+    assert ran(made, [3000] * 300, plan) > 2500  # the machine is half as fast now, whatever the plan says
+    made.adopt(made.now_ns, replace(plain, ratios=((2.0,),)))
+    assert ran(made, []) == 2000
+    made.adopt(made.now_ns, plain)
+    assert ran(made, near) == pytest.approx(1500, rel=0.1)  # by the batch again
+
+
+@pytest.mark.parametrize("ratios", [((1.0, 1.0),), (), ((0.1,),), ((17.0,),), ((float("nan"),),)])
+def test_latencies_that_nobody_could_reckon_with_are_refused(ratios: tuple[tuple[float, ...], ...]) -> None:
+    on = Deployment((Application("app", 10**6, (THOUSAND,)),), workers(1))
+    with pytest.raises(StrettoError, match="latencies"):
+        Dispatcher(on, replace(planned(lane()), ratios=ratios))

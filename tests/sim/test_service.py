@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from stretto.core.profile import NS_PER_MS, NS_PER_S, LatencyProfile, Quantile
 from stretto.core.worker import Worker, workers
 from stretto.sim.arrivals import Load
 from stretto.sim.processes import Uniform
-from stretto.sim.residuals import BUCKETS, Measured, Residuals, batches_of_bucket, bucket_of_batch
+from stretto.sim.residuals import BUCKETS, Measured, Residuals, batches_of_bucket, blended, bucket_of_batch
 from stretto.sim.service import Deterministic, Draw, Empirical, Lognormal, Service, service_arrays
 from stretto.sim.simulator import Simulation, simulate
 from tests.sim.handmade import Handmade, always
@@ -155,7 +156,7 @@ def measured(*samples: tuple[int, NDArray[np.float64]]) -> Measured:
 
 def test_measured_ratios_are_drawn_by_bucket_of_the_batch() -> None:
     random = np.random.default_rng(3)
-    single, larger = random.lognormal(0.0, 0.3, 400), random.lognormal(0.5, 0.1, 400)
+    single, larger = random.lognormal(0.0, 0.3, 1200), random.lognormal(0.5, 0.1, 1200)
     law = measured((0, single), (2, larger))
     for batch, sample in ((1, single), (4, larger), (2, np.concatenate([single, larger]))):  # 2–3: nothing, so pooled
         drawn = service_times_ns(law, 8_000, batch) / (POINTS[batch]["p95"] * NS_PER_MS)
@@ -180,6 +181,24 @@ def test_a_variant_that_hardly_ran_borrows_from_its_kind_else_from_its_profile()
     assert np.median(service_times_ns(hardly_ran, 20)) == 12 * NS_PER_MS
     elsewhere = Measured({("a/only", "large"): Residuals({0: np.array([2.0])})})
     assert service_times_ns(elsewhere, 50).tolist() == service_times_ns(Empirical(), 50).tolist()
+
+
+def test_few_runs_say_where_they_are_and_borrow_how_far_they_spread() -> None:
+    random = np.random.default_rng(4)
+    many = random.lognormal(0.0, 0.3, 5000)
+    lucky = np.full(40, 2.0)  # twice as slow as the others, and by luck all alike
+    drawn = blended(np.sort(lucky), np.sort(many))
+    assert drawn.mean() == pytest.approx(1.7, abs=0.15)  # 40 of 70 parts of the way, and a sixth of it its own
+    assert np.quantile(drawn, 0.95) / np.median(drawn) > 1.3
+    assert blended(np.sort(many[:29]), np.sort(many)) == pytest.approx(np.sort(many))  # too few to speak
+    assert blended(np.sort(many[:1000]), lucky) == pytest.approx(np.sort(many[:1000]))  # enough to speak alone
+    exact = blended(np.ones(40), np.ones(3000))
+    assert exact.min() == exact.max() == 1.0
+
+
+def test_ratios_may_be_to_the_mean() -> None:
+    law = replace(measured((0, np.full(2000, 2.0))), row=Quantile.MEAN)
+    assert set(service_times_ns(law, 5).tolist()) == {round(2 * POINTS[1]["mean"] * NS_PER_MS)}
 
 
 def test_handoffs_are_drawn_for_idle_workers_only_and_are_no_part_of_the_run() -> None:

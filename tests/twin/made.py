@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from stretto.core.application import Application, Variant
 from stretto.core.deployment import Deployment
 from stretto.core.plan import Delays
-from stretto.core.profile import NS_PER_MS, NS_PER_S, LatencyProfile
+from stretto.core.profile import NS_PER_MS, NS_PER_S, LatencyProfile, Quantile
 from stretto.core.worker import workers
 from stretto.sim.residuals import Residuals
 from stretto.twin.setting import Setting
@@ -69,4 +69,5 @@ def whole_setting() -> Setting:
         handoff_ns=random.integers(0, 10**6, 100),
         overrun_ns=random.integers(-(10**6), 10**6, 100),
         networks={3: (12.5, 11.0), 9: (100.0,)},
+        row=Quantile.MEAN,
     )

@@ -154,7 +154,7 @@ def test_a_scenario_is_a_setting() -> None:
     assert stretch.rate == pytest.approx(300, rel=0.05) and stretch.dispersion[0] == pytest.approx(1.0, abs=0.1)
     assert stretch.slack_ns() == (60 * NS_PER_MS,) * 3 and stretch.mean_rows() == pytest.approx(1.0)
     assert setting.present == {"default": 3} and setting.delays == Delays(control_ns=500_000)
-    ratios = setting.residuals["detect/small", "default"].of_bucket(0)  # to the p95, which decisions rest on
+    ratios = setting.residuals["detect/small", "default"].by_bucket[0]  # to the p95, which decisions rest on
     times_ns = ratios * deployment.profile(0).table_ns[Quantile.P95, 1]
     mean_ns = deployment.profile(0).table_ns[Quantile.MEAN, 1]
     assert times_ns.mean() == pytest.approx(mean_ns) and times_ns.std() == pytest.approx(0.3 * mean_ns, rel=0.05)
@@ -163,14 +163,14 @@ def test_a_scenario_is_a_setting() -> None:
 def test_stated_service_laws_become_residuals() -> None:
     deployment, setting = measured(Deterministic())
     table = deployment.profile(0).table_ns
-    sample = setting.residuals["detect/small", "default"].of_bucket(0)
+    sample = setting.residuals["detect/small", "default"].by_bucket[0]
     assert np.unique(sample).tolist() == [1.0]
     _, setting = measured(Empirical((0.5, 2.0)))
-    sample = setting.residuals["detect/small", "default"].of_bucket(0)
+    sample = setting.residuals["detect/small", "default"].by_bucket[0]
     mean_over_p95 = table[Quantile.MEAN, 1] / table[Quantile.P95, 1]
     assert np.unique(sample) == pytest.approx([0.5 * mean_over_p95, 2.0 * mean_over_p95])
     _, setting = measured(Empirical())
-    sample = setting.residuals["detect/small", "default"].of_bucket(0)
+    sample = setting.residuals["detect/small", "default"].by_bucket[0]
     assert np.quantile(sample, [0.5, 0.95]) * 6.0 == pytest.approx([3.5, 6.0], rel=0.02)
     again = setting_from_scenario(deployment, setting.source(), setting.service(), setting.delays, seconds=10.0)
     assert again.arrivals["detect"].rate == pytest.approx(300, rel=0.1)

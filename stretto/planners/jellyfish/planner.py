@@ -55,6 +55,11 @@ class Jellyfish:
     def __post_init__(self) -> None:
         self._steady = SteadyLoads(SHARING_S, SHARING_RUNG, RATE_WINDOW_NS / 1e9)
 
+    @property
+    def knows_networks(self) -> bool:
+        """SLOs are from frame to answer; the time on the way is taken out here, client by client."""
+        return True
+
     def __call__(self, view: View) -> Plan:
         if view.deployment is not self._deployment:
             self._deployment, self._plan, self._ladders = view.deployment, None, {}

@@ -113,7 +113,7 @@ class Jellyfish:
         if known is None or known[0] != key:
             quantile = quantile_for(view.deployment, self.tail)
             ladder = ladder_of(view, application, crew, quantile)
-            can_run = (ladder.latency_ns[:, :, 1] < NEVER_NS).any(axis=1)
+            can_run = (ladder.latency_ns[:, :, 1].min(axis=1) < NEVER_NS).tolist()
             able = tuple(worker for worker, like in zip(crew, ladder.like_of, strict=True) if can_run[like])
             if able != crew:
                 ladder = ladder_of(view, application, able, quantile)
@@ -210,7 +210,8 @@ class _Part:
         problem, mapping = self.demand.problem, self.mapping
         is_mapped = mapping.worker_of != UNMAPPED
         used = np.bincount(mapping.worker_of[is_mapped], problem.steps[is_mapped], problem.workers)
-        left: NDArray[np.float64] = 1.0 * problem.capacity[problem.kind_of, mapping.models, mapping.batches] - used
+        room = problem.capacity[problem.kind_of, mapping.models, mapping.batches].astype(np.float64) - used
+        left: NDArray[np.float64] = room
         return left
 
     def _weights(self, order: list[int]) -> tuple[float, ...]:

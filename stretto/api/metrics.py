@@ -88,6 +88,14 @@ def _counts(now: Snapshot) -> Iterator[Any]:
         looked.add_metric(["computed"], now.evidence_computed)
         looked.add_metric(["left_out"], now.evidence_left_out)
         yield looked
+    switches = CounterMetricFamily(
+        "stretto_variant_switches",
+        "Plans that gave a worker another variant, by whether it had that in memory.",
+        labels=["hit"],
+    )
+    switches.add_metric(["true"], now.switch_hits)
+    switches.add_metric(["false"], now.switch_misses)
+    yield switches
     yield CounterMetricFamily("stretto_policies_made", "Policies made beside the serving.", value=now.policies_made)
     yield CounterMetricFamily(
         "stretto_worker_restarts", "Workers started again after they were lost.", value=now.restarts

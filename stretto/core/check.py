@@ -43,7 +43,15 @@ def check_plan(plan: Plan, deployment: Deployment) -> None:
     for lane in plan.lanes:
         _check_lane(lane, deployment)
     check_routes(plan.routes, plan.lanes, deployment)
-    _check_placement(plan, deployment)
+    _check_memory("placement", plan.placement, deployment)
+    _check_memory("prefetch", plan.prefetch, deployment)
+    if plan.prefetch is not None:
+        placed = plan.placement or ((),) * len(deployment.workers)
+        for worker, variants, more in zip(deployment.workers, placed, plan.prefetch, strict=True):
+            if len({*variants, *more}) < len(variants) + len(more):
+                raise PlanError(f"worker {worker.name} is to hold a variant that the plan names twice")
+        both = tuple((*variants, *more) for variants, more in zip(placed, plan.prefetch, strict=True))
+        _check_memory("placement and prefetch", both, deployment)
     _check_ratios(plan, deployment)
 
 
@@ -209,19 +217,19 @@ def _check_ratios(plan: Plan, deployment: Deployment) -> None:
         raise PlanError(f"the plan's latencies are between {LEAST_RATIO:g} and {MOST_RATIO:g} times the profiled ones")
 
 
-def _check_placement(plan: Plan, deployment: Deployment) -> None:
-    if plan.placement is None:
+def _check_memory(what: str, by_worker: tuple[tuple[int, ...], ...] | None, deployment: Deployment) -> None:
+    if by_worker is None:
         return
-    if len(plan.placement) != len(deployment.workers):
-        raise PlanError("the placement needs one entry per worker")
-    for worker, variants in zip(deployment.workers, plan.placement, strict=True):
+    if len(by_worker) != len(deployment.workers):
+        raise PlanError(f"the {what} needs one entry per worker")
+    for worker, variants in zip(deployment.workers, by_worker, strict=True):
         if not all(0 <= variant < len(deployment.variants) for variant in variants):
-            raise PlanError(f"the placement of worker {worker.name} names an unknown variant")
+            raise PlanError(f"the {what} of worker {worker.name} names an unknown variant")
         for variant in variants:
             if deployment.variants[variant].profile_on(worker.kind) is None:
                 label = deployment.variant_label(variant)
-                raise PlanError(f"the placement of worker {worker.name} holds {label}, which it cannot run")
+                raise PlanError(f"the {what} of worker {worker.name} holds {label}, which it cannot run")
         need = sum(deployment.variants[variant].memory_bytes for variant in variants)
         need += max((deployment.variants[variant].dynamic_memory_bytes for variant in variants), default=0)
         if need > worker.memory_bytes:
-            raise PlanError(f"the placement of worker {worker.name} needs {need} bytes of its {worker.memory_bytes}")
+            raise PlanError(f"the {what} of worker {worker.name} needs {need} bytes of its {worker.memory_bytes}")

@@ -11,6 +11,7 @@ JSON list a line.
     ["joined" | "left", g, now_ns, worker]     ["advance", g, now_ns]       ["adopt", g, now_ns, plan]
     ["classified", g, now_ns, ticket, class]   ["reroute", g, now_ns, routes]
     ["enlarge", g, now_ns, deployment]         ["inherit", g, now_ns, estimates]
+    ["loaded", g, now_ns, worker, variant, ok]             a load beside the work ended
     ["decided", g, [decision, …]]
     ["planned", g, now_ns, telemetry, conditions, waiting, lines, clients, policies, plan]
         the planner was asked; waiting, lines and clients are null where it did not look, policies are
@@ -18,7 +19,7 @@ JSON list a line.
     ["under", g, now_ns, conditions]                       the plan in force under other conditions
 
 A decision is ["run", worker, variant, [ticket, …], start_ns, expected_ns], ["drop", ticket, reason],
-["load", worker, variant, start_ns, expected_ns, alone], ["unload", worker, variant] or ["answer", ticket].
+["load", worker, variant, start_ns, expected_ns, alone, beside], ["unload", worker, variant] or ["answer", ticket].
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ SESSION = "session"
 MADE, SUBMIT, CANCEL, FINISHED = "made", "submit", "cancel", "finished"
 JOINED, LEFT, ADVANCE, ADOPT, DECIDED = "joined", "left", "advance", "adopt", "decided"
 CLASSIFIED, PLANNED, UNDER = "classified", "planned", "under"
-REROUTE, ENLARGE, INHERIT = "reroute", "enlarge", "inherit"
+REROUTE, ENLARGE, INHERIT, LOADED = "reroute", "enlarge", "inherit", "loaded"
 EVENTS = (
     *(SESSION, MADE, SUBMIT, CANCEL, FINISHED, CLASSIFIED, JOINED, LEFT, ADVANCE, ADOPT, REROUTE, ENLARGE, INHERIT),
-    *(DECIDED, PLANNED, UNDER),
+    *(DECIDED, PLANNED, UNDER, LOADED),
 )

@@ -316,6 +316,9 @@ class Lane:
     capacity: int = 65_536  # queries that may wait; more are refused (0: all)
     delays: Delays = Delays()
     may_load: bool = True  # load a variant that no idle worker holds, where time allows
+    stand_in: bool = (
+        False  # until a worker holds the chosen variant, the one of the application that it ran last answers
+    )
 
 
 @dataclass(frozen=True)
@@ -346,13 +349,18 @@ class Route:
 
 @dataclass(frozen=True)
 class Plan:
-    """Lanes, one route per application, and what each worker should hold in memory."""
+    """Lanes, one route per application, and what each worker should hold in memory.
+
+    What a `placement` asks for is loaded at once, and takes the worker meanwhile. Where there is a `prefetch` (of
+    nothing, even) it does not: all loads go on beside the work, what is placed first and then what is prefetched, one
+    at a time on each worker. Room is made by what neither asks for and no batch needs.
+    """
 
     lanes: tuple[Lane, ...]
     routes: tuple[Route, ...]
     lane_choice: LaneChoice = LaneChoice.EARLIEST_START
     placement: tuple[tuple[int, ...], ...] | None = None  # variants by worker; None leaves memory as it is
-    prefetch: tuple[tuple[int, ...], ...] | None = None  # beside the work, soonest first; None: nothing
+    prefetch: tuple[tuple[int, ...], ...] | None = None  # besides, by worker, soonest first; see below
     # By variant and kind: the latencies it was made with, over profiled ones. The dispatcher reckons with them until it
     # measures quite others; None: with what it measures, by the batch.
     ratios: tuple[tuple[float, ...], ...] | None = None

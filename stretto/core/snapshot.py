@@ -106,6 +106,8 @@ class Snapshot:
     clients: tuple[Client, ...] = ()  # the latest to ask; there may be more
     client_count: int = 0
     restarts: int = 0  # of workers that were lost
+    switch_hits: int = 0  # times that a worker had the variant in memory that a plan newly gave it
+    switch_misses: int = 0  # and that it had to load it
     policies_made: int = 0
     policies_waiting: int = 0
     evidence_computed: int | None = None  # queries; None: nobody looks at evidence
@@ -154,6 +156,8 @@ def snapshot_of(deployment: Deployment, telemetry: Telemetry, plan: Plan, delays
         fleet=Fleet(deployment.workers, tuple(telemetry.worker_alive.tolist())),
         telemetry=telemetry,
         delays=delays,
+        switch_hits=telemetry.switch_hits,
+        switch_misses=telemetry.switch_misses,
     )
 
 

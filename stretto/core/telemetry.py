@@ -30,6 +30,8 @@ class Telemetry:
     worker_holds: NDArray[np.bool_]  # [worker, variant]
     latency_ratio: NDArray[np.float64]  # measured over profiled, by variant and kind
     is_measured: NDArray[np.bool_]  # by variant and kind: any batch was measured
+    switch_hits: int = 0  # times that a plan gave a worker another variant to hold, which it had already
+    switch_misses: int = 0  # and that it had to load it
 
     def rates_since(self, before: Telemetry) -> NDArray[np.float64]:
         """Arrivals per second by application since an earlier reading, whatever they demand."""

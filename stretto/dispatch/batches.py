@@ -112,7 +112,9 @@ def commit(s: Any, lane_index: int, worker_index: int, now_ns: int) -> bool:
     if size <= 0:
         return False
     row = variant * s.kinds + worker.kind
-    if not holds(s, worker_index, variant) and not (lane.may_load and make_room(s, worker_index, variant)):
+    if not could_hold(s, lane, worker_index, variant):
+        return False
+    if not holds(s, worker_index, variant) and not make_room(s, worker_index, variant):
         return False
     if lane.select == SelectRule.STRATEGIES:
         give_up_before(s, lane_index, row, now_ns, ready_ns(s, worker_index, variant, now_ns))

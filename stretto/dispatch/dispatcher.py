@@ -40,7 +40,7 @@ WAITING_COLUMNS = (
 )  # as WaitingQuery has them, between its ticket and its theta
 ThetaOf = Callable[[int, int], tuple[float, ...] | None]  # by ticket and tag
 # Plain numbers, because a member of an enum would be another type to Numba.
-TIME_PASSED, FINISHED, WITHDRAWN, CLASSIFIED, WORKER_JOINED, WORKER_LEFT, LEARNED = (
+TIME_PASSED, FINISHED, WITHDRAWN, CLASSIFIED, WORKER_JOINED, WORKER_LEFT, LEARNED, LOADED = (
     event.value for event in events.Event
 )
 
@@ -74,6 +74,7 @@ class Answer:
 @dataclass(frozen=True, slots=True)
 class Load:
     """Bring the variant into the worker's memory. `alone`: no Run waits for it, and its end is reported as finished.
+    `beside`: the worker goes on with its work meanwhile, and the end is reported as loaded.
 
     Otherwise the next decision is the Run that needs it, and only the end of that is reported.
     """
@@ -83,6 +84,7 @@ class Load:
     start_ns: int
     expected_ns: int
     alone: bool
+    beside: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +122,7 @@ class Dispatcher:
         lay_out_deployment(self.memory, deployment, correction)
         lay_out_slots(self.memory, slots)
         self._undelivered: list[Decision] = []
+        self._switches = {True: 0, False: 0}  # of the variants that workers hold, by whether it was in memory
         self._state = self.memory.state
         self._free_slots = self._state["free_slots"]
         self._decision_count = self._state["decision_count"]
@@ -225,6 +228,14 @@ class Dispatcher:
         self._empty_buffer()
         events.report(self._state, FINISHED, now_ns, worker, int(ok), took_ns)
 
+    def loaded(self, now_ns: int, worker: int, variant: int, ok: bool = True) -> bool:
+        """A load beside the worker's work ended; false where nobody waits for it any more, as after the worker left."""
+        self._check_worker(worker)
+        if not 0 <= variant < len(self.deployment.variants):
+            raise StrettoError(f"variant number {variant} is outside 0 … {len(self.deployment.variants) - 1}")
+        self._empty_buffer()
+        return bool(events.report(self._state, LOADED, now_ns, worker, variant, int(ok)))
+
     def worker_joined(self, now_ns: int, worker: int) -> None:
         """A worker that had left is back, with its first memory."""
         self._check_worker(worker)
@@ -289,7 +300,14 @@ class Dispatcher:
             worker_holds=memory["resident"]["loaded"].reshape(len(deployment.workers), -1) != 0,
             latency_ratio=self.latency_ratio(),
             is_measured=is_measured,
+            switch_hits=self._switches[True],
+            switch_misses=self._switches[False],
         )
+
+    @property
+    def switches(self) -> tuple[int, int]:
+        """How often a plan placed another variant on a worker that had it in memory already, and that had not."""
+        return self._switches[True], self._switches[False]
 
     def estimates(self) -> Estimates:
         """What was learned so far: rates, adaptive caps and corrected latencies."""
@@ -373,12 +391,23 @@ class Dispatcher:
         slots = adoption.oldest_first(memory, by_lane)
         staying = adoption.staying_lanes(memory, slots, self.plan, plan)
         memory.state["waiting"] = 0
+        if before is not None:
+            self._count_switches(plan)
         lay_out_plan(memory, self.deployment, plan)
         if before is not None:
             adoption.carry_over(memory, before, self.plan, plan)
         self.plan = plan
         adoption.mark_works(memory, slots, named)
         events.adopted(self._state, now_ns, slots, staying, by_lane, named.answered)
+
+    def _count_switches(self, plan: Plan) -> None:
+        """Of each worker that the plan places another variant on: whether that is in its memory already."""
+        if plan.placement is None or self.plan.placement is None:
+            return
+        holds = self.memory["resident"]["loaded"].reshape(len(self.deployment.workers), -1)
+        for worker in np.flatnonzero(self.memory["workers"]["alive"]).tolist():
+            for variant in set(plan.placement[worker]) - set(self.plan.placement[worker]):
+                self._switches[bool(holds[worker, variant])] += 1
 
     def _check_worker(self, worker: int) -> None:
         if not 0 <= worker < len(self.deployment.workers):
@@ -406,7 +435,8 @@ class Dispatcher:
                 self._undelivered.append(Answer(int(decided[first])))
             elif kind == DecisionKind.LOAD:
                 start_ns, expected_ns = int(record["start_ns"]), int(record["expected_ns"])
-                self._undelivered.append(Load(worker, variant, start_ns, expected_ns, bool(record["alone"])))
+                how = bool(record["alone"]), bool(record["beside"])
+                self._undelivered.append(Load(worker, variant, start_ns, expected_ns, *how))
             else:
                 self._undelivered.append(Unload(worker, variant))
         self._state["decision_count"] = 0
@@ -424,5 +454,5 @@ def decision_as_list(decision: Decision) -> list[Any]:
         return ["answer", decision.ticket]
     if isinstance(decision, Load):
         times = [decision.start_ns, decision.expected_ns]
-        return ["load", decision.worker, decision.variant, *times, decision.alone]
+        return ["load", decision.worker, decision.variant, *times, decision.alone, decision.beside]
     return ["unload", decision.worker, decision.variant]

@@ -16,6 +16,7 @@ from stretto.core.compiled import compiled
 from stretto.core.outcome import Outcome
 from stretto.core.plan import Late, RouteRule
 from stretto.dispatch.batches import end_front_batch, finish_batch
+from stretto.dispatch.beside import arrived, forget_arriving, load_beside
 from stretto.dispatch.correction import find_all_fastest
 from stretto.dispatch.late import can_make_it, would_be_late
 from stretto.dispatch.ledger import (
@@ -47,6 +48,7 @@ class Event(IntEnum):
     WORKER_JOINED = 4
     WORKER_LEFT = 5
     LEARNED = 6  # latencies are others now
+    LOADED = 7  # beside the work
 
 
 @compiled
@@ -186,7 +188,24 @@ def finished(state: Any, now_ns: int, worker_index: int, ok: bool, took_ns: int)
             expect_worker(s, worker_index, s.now_ns)
         else:
             serve(s, worker_index, s.now_ns)
+        load_beside(s, worker_index, s.now_ns)  # what there was no room for while the batch ran
     due(s, s.now_ns)
+
+
+@compiled
+def loaded(state: Any, now_ns: int, worker_index: int, variant: int, ok: bool) -> bool:
+    """A load beside the worker's work ended. Lanes that had another variant stand in look again."""
+    s = state[0]
+    s.now_ns = max(s.now_ns, now_ns)
+    was_awaited = arrived(s, worker_index, variant, ok)
+    if was_awaited:
+        worker = workers(s)[worker_index]
+        load_beside(s, worker_index, s.now_ns)
+        for position in range(worker.lane_first, worker.lane_first + worker.lane_count):
+            refresh(s, int64s(s.worker_lanes_at, s.worker_lanes_count)[position], s.now_ns)
+        serve(s, worker_index, s.now_ns)
+    due(s, s.now_ns)
+    return was_awaited
 
 
 @compiled
@@ -195,6 +214,8 @@ def return_query(s: Any, slot: int, lane_index: int, now_ns: int) -> None:
     query = queries(s)[slot]
     after = query.next
     s.running -= 1
+    if 0 <= query.demand < routes(s)[query.application].demand_count:
+        lane_index = route_query(s, slot)  # a pre-formed batch may have taken it from another lane than its own
     target = lane_alive(s, slot, lane_index)
     if target == NONE:  # nobody is left to serve it; somebody may come
         target = lane_index if lane_index != NONE else route_query(s, slot)
@@ -228,6 +249,7 @@ def worker_left(state: Any, now_ns: int, worker_index: int) -> None:
     if worker.alive:
         worker.alive = 0
         count_worker(s, worker_index, -1)
+    forget_arriving(s, worker_index)
     set_idle(s, worker_index, False)
     while worker.depth > 0:
         batch = batches(s)[end_front_batch(s, worker_index, s.now_ns)]
@@ -255,6 +277,7 @@ def worker_joined(state: Any, now_ns: int, worker_index: int) -> None:
         set_idle(s, worker_index, True)
         count_worker(s, worker_index, 1)
         serve(s, worker_index, s.now_ns)
+        load_beside(s, worker_index, s.now_ns)
     due(s, s.now_ns)
 
 
@@ -271,6 +294,8 @@ def report(state: Any, event: int, now_ns: int, subject: int, value: int, took_n
         worker_joined(state, now_ns, subject)
     elif event == Event.WORKER_LEFT:
         worker_left(state, now_ns, subject)
+    elif event == Event.LOADED:
+        return loaded(state, now_ns, subject, value, took_ns != 0)
     else:
         if event == Event.LEARNED:
             find_all_fastest(state[0])
@@ -304,6 +329,7 @@ def adopted(state: Any, now_ns: int, slots: Any, staying: Any, by_lane: Any, ans
         refresh(s, lane_index, s.now_ns)
     for worker_index in range(s.workers_count):
         serve(s, worker_index, s.now_ns)
+        load_beside(s, worker_index, s.now_ns)
     due(s, s.now_ns)
 
 

@@ -86,9 +86,9 @@ def enlarge(memory: Memory, before: Deployment, after: Deployment, plan: Plan) -
 
 
 def with_further_workers(plan: Plan, workers: int) -> dict[str, Any]:
-    """What changes in the plan in force: its placement asks nothing of workers that it did not know, and its latencies
-    are not those of kinds that may be new.
+    """What changes in the plan in force: it asks nothing of the memory of workers that it did not know, and its
+    latencies are not those of kinds that may be new.
     """
-    if plan.placement is None:
-        return {"ratios": None}
-    return {"ratios": None, "placement": plan.placement + ((),) * (workers - len(plan.placement))}
+    by_worker = {"placement": plan.placement, "prefetch": plan.prefetch}
+    longer = {name: held + ((),) * (workers - len(held)) for name, held in by_worker.items() if held is not None}
+    return {"ratios": None, **longer}

@@ -89,6 +89,7 @@ def lay_out_deployment(memory: Memory, deployment: Deployment, correction: float
         rows[number]["memory_bytes"] = variant.memory_bytes
         rows[number]["dynamic_bytes"] = variant.dynamic_memory_bytes
         rows[number]["accuracy"] = variant.accuracy
+        rows[number]["application"] = deployment.application_of[number // len(kinds)]
         rows[number]["ratio"] = rows[number]["written"] = 1.0
         if profile is not None:
             rows[number]["max_batch"] = profile.max_batch
@@ -100,6 +101,7 @@ def lay_out_deployment(memory: Memory, deployment: Deployment, correction: float
     crew = np.zeros(len(workers), dtype=DTYPES["workers"])
     crew["kind"] = [kinds.index(worker.kind) for worker in workers]
     crew["alive"] = 1
+    crew["arriving"] = -1
     crew["memory_bytes"] = [worker.memory_bytes for worker in workers]
     memory.put("workers", crew)
     memory.put("batches", np.zeros(len(workers) * IN_FLIGHT, dtype=DTYPES["batches"]))
@@ -117,6 +119,7 @@ def lay_out_deployment(memory: Memory, deployment: Deployment, correction: float
     state["correction_quantile"] = QUANTILE_SHARE[deployment.quantile]
     state["wake_ns"] = NEVER
     state["free_slot"] = -1
+    memory["resident"]["used_ns"] = -1
     loaded = memory["resident"]["loaded"].reshape(len(workers), len(variants))  # no plan wants anything else yet
     for worker, residents in enumerate(first_residents(deployment)):
         loaded[worker, list(residents)] = 1
@@ -125,7 +128,9 @@ def lay_out_deployment(memory: Memory, deployment: Deployment, correction: float
 def fill_worker_memory(memory: Memory, deployment: Deployment, worker: int) -> None:
     """The variants that a worker holds when it appears: those it names, or as many as fit in order of their number."""
     entries = memory["resident"][worker * len(deployment.variants) : (worker + 1) * len(deployment.variants)]
-    entries["loaded"] = 0
+    entries["loaded"] = entries["arriving"] = 0
+    entries["used_ns"] = -1
+    memory["workers"][worker]["arriving"] = -1
     entries["loaded"][list(first_residents(deployment)[worker])] = 1
     _count_loads_wanted(memory, worker, entries)
 
@@ -158,7 +163,9 @@ def _residents_of(deployment: Deployment, owner: Worker) -> tuple[int, ...]:
 
 
 def _count_loads_wanted(memory: Memory, worker: int, entries: NDArray[Any]) -> None:
-    memory["workers"][worker]["loads_wanted"] = int(((entries["wanted"] == 1) & (entries["loaded"] == 0)).sum())
+    """Those that take the worker."""
+    missing = int(((entries["wanted"] == 1) & (entries["loaded"] == 0)).sum())
+    memory["workers"][worker]["loads_wanted"] = 0 if memory.state["beside"][0] else missing
 
 
 def lay_out_slots(memory: Memory, slots: int) -> None:
@@ -220,8 +227,8 @@ def lay_out_plan(memory: Memory, deployment: Deployment, plan: Plan) -> None:
     if plan.ratios is not None:  # steps so small that luck alone does not lead away from it
         state["correction_step"], state["worth_writing"] = state["correction"] * STEP_OF_PLAN, WORTH_LEAVING_PLAN
         _lay_out_latencies(memory, np.array(plan.ratios, dtype=np.float64))
-    if plan.placement is not None:
-        _lay_out_placement(memory, deployment, plan.placement)
+    state["beside"] = plan.prefetch is not None
+    _lay_out_memory(memory, deployment, plan)
 
 
 def _lay_out_latencies(memory: Memory, ratios: NDArray[np.float64]) -> None:
@@ -245,6 +252,7 @@ def _lane_record(lane: Lane, deployment: Deployment, parts: dict[str, list[Any]]
         "late": lane.late,
         "worker_choice": lane.worker_choice,
         "may_load": lane.may_load,
+        "stand_in": lane.stand_in,
         "capacity": lane.capacity,
         "max_batch": release.max_batch,
         "control_ns": delays.control_ns,
@@ -345,10 +353,15 @@ def lay_out_weights(memory: Memory, plan_routes: tuple[Route, ...]) -> None:
         first = end
 
 
-def _lay_out_placement(memory: Memory, deployment: Deployment, placement: tuple[tuple[int, ...], ...]) -> None:
+def _lay_out_memory(memory: Memory, deployment: Deployment, plan: Plan) -> None:
+    """What each worker should hold. Without a placement that stays as it was; without a prefetch there is none."""
     entries = memory["resident"].reshape(len(deployment.workers), len(deployment.variants))
-    entries["wanted"] = 0
-    for worker, variants in enumerate(placement):
-        for variant in variants:
-            entries[worker, variant]["wanted"] = 1
-        _count_loads_wanted(memory, worker, entries[worker])
+    entries["rank"] = 0
+    for worker, variants in enumerate(plan.prefetch or ()):
+        entries["rank"][worker, list(variants)] = np.arange(1, len(variants) + 1)
+    for worker, variants in enumerate(plan.placement or ()):
+        entries["wanted"][worker] = 0
+        entries["wanted"][worker, list(variants)] = 1
+    if plan.placement is not None or plan.prefetch is not None:
+        for worker in range(len(deployment.workers)):
+            _count_loads_wanted(memory, worker, entries[worker])

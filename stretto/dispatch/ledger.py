@@ -63,6 +63,7 @@ def decide(s: Any, kind: int, worker: int, variant: int) -> Any:
     decision.first = s.tickets_named
     decision.count = 0
     decision.alone = 0
+    decision.beside = 0
     decision.tag = NONE
     return decision
 

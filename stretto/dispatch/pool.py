@@ -26,6 +26,7 @@ from stretto.dispatch.records import (
     workers,
 )
 from stretto.dispatch.release import delay_ns
+from stretto.dispatch.select import stand_in
 
 OVERDUE_NS = 10_000_000  # a batch that ends so much later than expected is overdue
 
@@ -62,8 +63,16 @@ def holds(s: Any, worker: int, variant: int) -> bool:
 
 @compiled
 def could_hold(s: Any, lane: Any, worker: int, variant: int) -> bool:
-    """Whether the variant is in the worker's memory, or may be brought there."""
-    return holds(s, worker, variant) or (lane.may_load != 0 and has_room(s, worker, variant))
+    """Whether the variant is in the worker's memory, or may be brought there; one on its way is waited for."""
+    if holds(s, worker, variant):
+        return True
+    return lane.may_load != 0 and not arrives(s, worker, variant) and has_room(s, worker, variant)
+
+
+@compiled
+def arrives(s: Any, worker: int, variant: int) -> bool:
+    """Whether the variant is being loaded beside the worker's work."""
+    return workers(s)[worker].arriving == variant
 
 
 @compiled
@@ -78,7 +87,8 @@ def suits(s: Any, lane: Any, worker: int, must_hold: bool, must_fit: bool) -> bo
     entry = lane_kinds(s)[position]
     if not entry.released or (must_fit and entry.size <= 0):
         return False
-    return holds(s, worker, entry.variant) if must_hold else could_hold(s, lane, worker, entry.variant)
+    variant = stand_in(s, lane, worker, entry.variant)
+    return holds(s, worker, variant) if must_hold else could_hold(s, lane, worker, variant)
 
 
 @compiled
@@ -164,7 +174,8 @@ def find_early(s: Any, lane_index: int) -> tuple[int, int]:
         is_overdue = worker.free_ns + OVERDUE_NS < s.now_ns  # it may hang; what it was given ahead could not be dropped
         if worker.alive and 0 < worker.depth < IN_FLIGHT and worker.free_ns < chosen_ns and not is_overdue:
             entry = lane_kinds(s)[kind_entry(s, lane, worker.kind)]
-            if entry.released and could_hold(s, lane, order[position], entry.variant):
+            variant = stand_in(s, lane, order[position], entry.variant)
+            if entry.released and could_hold(s, lane, order[position], variant):
                 chosen = order[position]
                 chosen_ns = worker.free_ns
     if chosen == NONE:
@@ -191,7 +202,8 @@ def bytes_with(s: Any, worker_index: int, variant: int, only_in_use: bool) -> in
     held = row.memory_bytes
     peak = row.dynamic_bytes
     for other in range(s.variants):
-        if other != variant and holds(s, worker_index, other) and (not only_in_use or in_use(s, worker_index, other)):
+        is_here = holds(s, worker_index, other) and (not only_in_use or in_use(s, worker_index, other))
+        if other != variant and (is_here or worker.arriving == other):
             row = rows(s)[other * s.kinds + worker.kind]
             held += row.memory_bytes
             peak = max(peak, row.dynamic_bytes)

@@ -79,6 +79,7 @@ STATE = np.dtype(
         ("member_words", "i8"),
         ("lane_choice", "i8"),
         ("rate_bucket_ns", "i8"),
+        ("beside", "i8"),  # what the plan wants in memory is loaded beside the work
         ("correction", "f8"),  # step of the latency correction; 0: off
         ("correction_quantile", "f8"),  # which quantile of measured latency it follows; 0: the mean
         ("correction_step", "f8"),  # the step under the plan in force
@@ -129,6 +130,7 @@ LANE = np.dtype(
         ("late", "i8"),
         ("worker_choice", "i8"),
         ("may_load", "i8"),
+        ("stand_in", "i8"),
         ("when_gathered", "i8"),
         ("capacity", "i8"),
         ("min_batch", "i8"),
@@ -190,6 +192,7 @@ WORKER = np.dtype(
         ("lane_count", "i8"),
         ("lane_cursor", "i8"),  # round robin over its lanes
         ("loads_wanted", "i8"),  # variants that the placement asks for and that are not yet loaded
+        ("arriving", "i8"),  # the variant that is loaded beside its work; -1: none
         ("free_ns", "i8"),  # when everything given to it is expected to be done
         ("memory_bytes", "i8"),
         ("busy_ns", "i8"),
@@ -214,6 +217,7 @@ BATCH = np.dtype(
 ROW = np.dtype(
     [
         ("max_batch", "i8"),  # 0: cannot run there
+        ("application", "i8"),
         ("beta_ns", "f8"),
         ("load_ns", "i8"),
         ("memory_bytes", "i8"),
@@ -228,7 +232,16 @@ ROW = np.dtype(
 )
 
 # One entry per (worker, variant).
-RESIDENT = np.dtype([("used_ns", "i8"), ("loaded", "i1"), ("wanted", "i1")], align=True)
+RESIDENT = np.dtype(
+    [
+        ("used_ns", "i8"),  # when a batch of it was last started or waited for it; -1: never
+        ("rank", "i4"),  # among those that the plan prefetches, from 1; 0: it does not
+        ("loaded", "i1"),
+        ("wanted", "i1"),  # by the placement
+        ("arriving", "i1"),  # it is being loaded beside the work: it takes memory, and cannot run yet
+    ],
+    align=True,
+)
 
 ROUTE = np.dtype(
     [
@@ -281,6 +294,7 @@ DECISION = np.dtype(
         ("first", "i8"),  # its tickets in `decided`
         ("count", "i8"),
         ("alone", "i8"),  # a load that no batch waits for
+        ("beside", "i8"),  # a load that does not take the worker
         ("start_ns", "i8"),
         ("expected_ns", "i8"),  # when the batch should end
         ("tag", "i8"),  # of a dropped or answered query

@@ -241,6 +241,34 @@ def table_changes_ns(s: Any, lane_index: int, kind: int, now_ns: int) -> int:
 
 
 @compiled
+def stand_in(s: Any, lane: Any, worker: int, variant: int) -> int:
+    """The variant itself where the worker holds it, or where the lane takes no other; else the one of the same
+    application that the worker ran last, of those that it holds.
+    """
+    first = worker * s.variants
+    if not lane.stand_in or worker < 0 or resident(s)[first + variant].loaded:
+        return variant
+    kind = workers(s)[worker].kind
+    application = rows(s)[variant * s.kinds + kind].application
+    chosen = variant
+    used_ns = -2
+    for other in range(s.variants):
+        row = rows(s)[other * s.kinds + kind]
+        entry = resident(s)[first + other]
+        could_answer = row.application == application and row.max_batch > 0 and entry.loaded != 0
+        if could_answer and entry.used_ns > used_ns:
+            chosen = other
+            used_ns = entry.used_ns
+    return chosen
+
+
+@compiled
+def only_worker(s: Any, lane: Any) -> int:
+    """The worker of a lane that has just one, else -1."""
+    return int64s(s.lane_workers_at, s.lane_workers_count)[lane.worker_first] if lane.worker_count == 1 else NONE
+
+
+@compiled
 def select(s: Any, lane_index: int, kind: int, worker: int, now_ns: int) -> tuple[int, int]:
     """(variant, batch) for a lane with queries waiting.
 
@@ -267,5 +295,6 @@ def select(s: Any, lane_index: int, kind: int, worker: int, now_ns: int) -> tupl
         return WAIT, 0
     if variant == WAIT:
         return WAIT, 0
+    variant = stand_in(s, lane, worker if worker >= 0 else only_worker(s, lane), variant)
     ready = ready_ns(s, worker, variant, now_ns)
     return variant, size_on(s, lane_index, variant * s.kinds + kind, now_ns, ready)

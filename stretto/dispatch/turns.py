@@ -189,7 +189,7 @@ def start_load(s: Any, worker_index: int, now_ns: int) -> bool:
     worker = workers(s)[worker_index]
     for variant in range(s.variants):
         entry = resident(s)[worker_index * s.variants + variant]
-        if entry.wanted and not entry.loaded:
+        if entry.wanted and not entry.loaded and not entry.arriving:
             if not make_room(s, worker_index, variant):
                 entry.wanted = 0
                 worker.loads_wanted -= 1

@@ -16,10 +16,13 @@ class Books:
 
     def __init__(self) -> None:
         self._closed: dict[str, tuple[int, NDArray[np.int64]]] = {}
+        self.switch_hits = self.switch_misses = 0  # of generations that are gone
 
     def close(self, generation: Generation) -> None:
         """The generation is idle and will be forgotten."""
         self._closed = self.totals((generation,))
+        hits, misses = generation.dispatcher.switches
+        self.switch_hits, self.switch_misses = self.switch_hits + hits, self.switch_misses + misses
 
     def totals(self, open_ones: Iterable[Generation]) -> dict[str, tuple[int, NDArray[np.int64]]]:
         """(submitted, outcomes) by application, with the generations that are still open."""

@@ -42,6 +42,7 @@ class _Member:
     is_ready: bool = False
     jobs: list[Job] = field(default_factory=list)  # given to it and not ended, in order
     held: set[str] = field(default_factory=set)  # keys of the models that it was told to hold
+    coming: set[str] = field(default_factory=set)  # of these, what is loaded beside its work and not there yet
     began_ns: int = 0  # when the first of them became the first
     started_ns: int = 0
     pause_s: float = FIRST_PAUSE_S
@@ -77,7 +78,7 @@ class Crew:
         member = self._members[worker]
         member.started_ns = self._clock()
         models = self._owner.first_models(worker)
-        member.held = {spec.key for spec in models}
+        member.held, member.coming = {spec.key for spec in models}, set()
         member.executor.start(models)
 
     # -- what the engine asks ----------------------------------------------------------------------------------------
@@ -106,8 +107,13 @@ class Crew:
         """Hold these too; `done` gets those that cannot be, with reasons, unless the worker is lost before."""
         member = self._members[worker]
         member.held.update(spec.key for spec in specs)
+        member.coming.update(spec.key for spec in specs)
 
         def held(broken: dict[str, str]) -> None:
+            for spec in specs:
+                member.coming.discard(spec.key)
+                if spec.key not in broken and spec.key not in member.held:
+                    member.executor.unload(spec.key)  # it was told to go while it came
             member.held -= broken.keys()
             done(broken)
 
@@ -119,7 +125,7 @@ class Crew:
         for key in self._members[worker].held - wanted:
             self.unload(worker, key)
         for spec in specs:
-            if spec.key not in self._members[worker].held:
+            if spec.key not in self._members[worker].held - self._members[worker].coming:
                 self.load(worker, spec, False)
 
     def is_ready(self, worker: int) -> bool:

@@ -201,6 +201,9 @@ class Engine:
                 answer_by_evidence(generation, decision.ticket, self.clock(), self.meters)
             elif isinstance(decision, Load):
                 spec = generation.served.spec(decision.worker, decision.variant)
+                if decision.beside:
+                    self._load_beside(generation, decision, spec)
+                    continue
                 if decision.alone:
                     self._loading[decision.worker, spec.key] = generation
                 self.crew.load(decision.worker, spec, decision.alone)
@@ -208,6 +211,23 @@ class Engine:
                 self.crew.unload(decision.worker, generation.served.specs[decision.variant].key)
         if generation is self.generation:
             self._alarm.set(dispatcher.wake_at_ns())
+
+    def _load_beside(self, generation: Generation, load: Load, spec: ModelSpec) -> None:
+        """The worker runs its batches on meanwhile. Nobody waits for it once the worker is lost or another generation
+        serves.
+        """
+
+        def ended(broken: dict[str, str]) -> None:
+            problem = broken.get(spec.key)
+            if problem is not None:
+                log.error("worker %d cannot hold %s: %s", load.worker, spec.key.partition("@")[0], problem)
+                self.on_broken({spec.key: problem})
+            if generation is self.generation:
+                generation.dispatcher.loaded(self.clock(), load.worker, load.variant, problem is None)
+                self._act(generation)
+
+        if self.crew.is_ready(load.worker):  # else it was lost a moment ago, and the dispatcher hears of that next
+            self.crew.prepare(load.worker, (spec,), ended)
 
     def _run(self, generation: Generation, run: Run) -> None:
         if not self.crew.is_ready(run.worker):

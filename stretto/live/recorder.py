@@ -87,6 +87,11 @@ class RecordedDispatcher(Dispatcher):
         super().finished(now_ns, worker, ok, took_ns)
         self._write([journal.FINISHED, self.number, now_ns, worker, ok, took_ns])
 
+    def loaded(self, now_ns: int, worker: int, variant: int, ok: bool = True) -> bool:
+        was_awaited = super().loaded(now_ns, worker, variant, ok)
+        self._write([journal.LOADED, self.number, now_ns, worker, variant, ok])
+        return was_awaited
+
     def classified(self, now_ns: int, ticket: int, query_class: int) -> None:
         super().classified(now_ns, ticket, query_class)
         self._write([journal.CLASSIFIED, self.number, now_ns, ticket, query_class])

@@ -90,7 +90,8 @@ class Shelf:
         except BackendError:
             model.unload()
             raise
-        self._held[spec.key] = _Held(spec, model, adapter, fixed)
+        if self._held.setdefault(spec.key, _Held(spec, model, adapter, fixed)).model is not model:
+            model.unload()  # another load was quicker
 
     def unload(self, key: str) -> None:
         held = self._held.pop(key, None)

@@ -28,6 +28,8 @@ def snapshot(service: Service) -> Snapshot:
         clients=service.clients.latest(telemetry.now_ns, MAX_CLIENTS),
         client_count=len(service.clients),
         restarts=engine.crew.restarts,
+        switch_hits=bare.switch_hits + sum(other.switch_hits for other in others) + engine.books.switch_hits,
+        switch_misses=bare.switch_misses + sum(other.switch_misses for other in others) + engine.books.switch_misses,
         policies_made=service.maker.made,
         policies_waiting=service.maker.waiting,
         evidence_computed=None if witness is None else witness.seen,

@@ -39,12 +39,13 @@ class ThreadExecutor:
         self._commands.put(lambda: self._load(spec, alone))
 
     def prepare(self, specs: Sequence[ModelSpec], done: Callable[[dict[str, str]], None]) -> None:
-        """In a thread of its own, so that batches go on meanwhile."""
+        """In a thread of its own, so that batches go on meanwhile; begun in its turn, after models that are to go."""
 
         def hold() -> None:
             self._tell(done, _hold(self._shelf, specs))
 
-        threading.Thread(target=hold, name=f"stretto-load-{self._worker}", daemon=True).start()
+        load = threading.Thread(target=hold, name=f"stretto-load-{self._worker}", daemon=True)
+        self._commands.put(load.start)
 
     def unload(self, key: str) -> None:
         self._commands.put(lambda: self._shelf.unload(key))

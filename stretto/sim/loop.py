@@ -1,8 +1,8 @@
 """The compiled event loop: arrivals, completions and timers under virtual time, into the dispatcher's own functions.
 
-At one instant completions come first, then arrivals, then timers: a worker that is free at the moment of a deferred
-start takes it, and a query that arrives at that moment joins. Each completion and arrival lets due timers ring, so of
-several arrivals at that very moment the first one joins and the others come after the start.
+At one instant completions come first, then loads beside the work, then arrivals, then timers: a worker that is free at
+the moment of a deferred start takes it, and a query that arrives at that moment joins. Each completion and arrival lets
+due timers ring, so of several arrivals at that very moment the first one joins and the others come after the start.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from stretto.core.compiled import compiled
 from stretto.core.outcome import Outcome
 from stretto.core.profile import Quantile
 from stretto.dispatch.arrays import array_in
-from stretto.dispatch.events import advance, finished, submit
+from stretto.dispatch.events import advance, finished, loaded, submit
 from stretto.dispatch.heap import move_key
 from stretto.dispatch.queue import NONE
 from stretto.dispatch.records import (
@@ -70,7 +70,7 @@ RECORD = np.dtype(
 )
 
 _ARRAYS = (
-    *("arrivals", "records", "heap", "place", "finish", "took", "service", "parameters", "laws", "handoffs"),
+    *("arrivals", "records", "heap", "place", "finish", "took", "loads", "service", "parameters", "laws", "handoffs"),
     *TALLIES,
     "class_counts",
 )
@@ -86,6 +86,7 @@ SIMULATION = np.dtype(
         ("warmup_ns", "i8"),  # queries that arrive before are served but not counted
         ("recording", "i8"),
         ("classes", "i8"),  # above 0: ends are counted by class and variant, and nothing else is
+        ("next_load", "i8"),  # the worker whose load beside its work ends first, of those in `loads`; -1: none
         ("draw", "i8"),
         ("base", "i8"),
         ("stride", "i8"),
@@ -272,6 +273,24 @@ def tally_batch(m: Any, s: Any, worker_index: int, now_ns: int) -> None:
 
 
 @compiled
+def find_next_load(m: Any) -> None:
+    """Of all loads beside the work, the one that ends first."""
+    loads = int64s(m.loads_at, m.loads_count)
+    m.next_load = NONE
+    for worker in range(m.loads_count):
+        if loads[worker] < NEVER and (m.next_load == NONE or loads[worker] < loads[m.next_load]):
+            m.next_load = worker
+
+
+@compiled
+def end_load(m: Any, state: Any, now_ns: int) -> None:
+    worker_index = m.next_load
+    int64s(m.loads_at, m.loads_count)[worker_index] = NEVER
+    find_next_load(m)
+    loaded(state, now_ns, worker_index, workers(state[0])[worker_index].arriving, True)
+
+
+@compiled
 def settle(m: Any, s: Any, now_ns: int) -> None:
     """Carry out what was just decided."""
     for number in range(s.decision_count):
@@ -280,6 +299,9 @@ def settle(m: Any, s: Any, now_ns: int) -> None:
             tally_drop(m, s, decision, now_ns)
         elif decision.kind == DecisionKind.ANSWER:
             tally_answer(m, decision, now_ns)
+        elif decision.kind == DecisionKind.LOAD and decision.beside:
+            int64s(m.loads_at, m.loads_count)[decision.worker] = decision.expected_ns
+            find_next_load(m)
         elif decision.kind != DecisionKind.UNLOAD:
             schedule(m, s, decision.worker, True)
     s.decision_count = 0
@@ -295,6 +317,7 @@ def run_until(simulation: Any, state: Any, until_ns: int) -> int:
     heap = int64s(m.heap_at, m.heap_count)
     place = int64s(m.place_at, m.place_count)
     finish = int64s(m.finish_at, m.finish_count)
+    loads = int64s(m.loads_at, m.loads_count)
     arrivals = arrivals_of(m)
     while True:
         if m.next_arrival >= m.arrivals_count and m.more_arrivals:
@@ -302,7 +325,8 @@ def run_until(simulation: Any, state: Any, until_ns: int) -> int:
         arrival_ns = arrivals[m.next_arrival].time_ns if m.next_arrival < m.arrivals_count else NEVER
         worker_index = heap[0]
         finish_ns = finish[worker_index]
-        now_ns = min(arrival_ns, finish_ns, s.wake_ns)
+        load_ns = loads[m.next_load] if m.next_load != NONE else NEVER
+        now_ns = min(arrival_ns, finish_ns, load_ns, s.wake_ns)
         if now_ns >= until_ns:
             if until_ns < NEVER:
                 m.now_ns = until_ns
@@ -313,6 +337,8 @@ def run_until(simulation: Any, state: Any, until_ns: int) -> int:
             move_key(heap, place, finish, worker_index, NEVER)
             finished(state, now_ns, worker_index, True, int64s(m.took_at, m.took_count)[worker_index])
             schedule(m, s, worker_index, False)
+        elif load_ns == now_ns:
+            end_load(m, state, now_ns)
         elif arrival_ns == now_ns:
             if s.free_slots == 0:
                 return Pause.SLOTS.value

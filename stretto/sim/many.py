@@ -167,6 +167,7 @@ def _made(case: Case) -> tuple[Dispatcher, NDArray[Any], dict[str, NDArray[Any]]
     arrays["class_counts"] = np.zeros(PHASES * (2 * len(deployment.variants) + 1), np.int64)
     state = np.zeros(1, dtype=SIMULATION)
     state["draw"], state["base"], state["stride"], state["classes"] = law.draw, law.base, stride, PHASES
+    state["next_load"] = -1
     return dispatcher, state, arrays
 
 

@@ -144,6 +144,8 @@ class _Replayer:
             dispatcher.classified(now_ns, _whole(rest[1]), _whole(rest[2]))
         elif kind == journal.FINISHED:
             dispatcher.finished(now_ns, _whole(rest[1]), _truth(rest[2]), _whole(rest[3]))
+        elif kind == journal.LOADED:
+            dispatcher.loaded(now_ns, _whole(rest[1]), _whole(rest[2]), _truth(rest[3]))
         elif kind == journal.JOINED:
             dispatcher.worker_joined(now_ns, _whole(rest[1]))
         elif kind == journal.LEFT:

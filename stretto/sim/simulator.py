@@ -56,6 +56,7 @@ def loop_arrays(law: ServiceArrays, workers: int) -> dict[str, NDArray[Any]]:
         "heap": np.arange(workers, dtype=np.int64),
         "place": np.arange(workers, dtype=np.int64),
         "finish": np.full(workers, NEVER, dtype=np.int64),
+        "loads": np.full(workers, NEVER, dtype=np.int64),  # when a load beside the worker's work ends
         "records": np.zeros(1, dtype=RECORD),
         "arrivals": np.zeros(0, dtype=ARRIVAL),
         "class_counts": np.zeros(1, dtype=np.int64),
@@ -114,6 +115,7 @@ class Simulation:
         state["warmup_ns"] = int(warmup_s * NS_PER_S)
         state["recording"] = record
         state["more_arrivals"] = 1
+        state["next_load"] = -1
         state["random"] = np.random.SeedSequence([seed, 0x5E41]).generate_state(1, np.uint64)[0]
 
     @property
@@ -124,7 +126,8 @@ class Simulation:
     def is_drained(self) -> bool:
         """Nothing will happen any more."""
         done = self._state["more_arrivals"][0] == 0 and self._state["next_arrival"][0] >= len(self._arrays["arrivals"])
-        idle = self._arrays["finish"].min() >= NEVER and self.dispatcher.wake_at_ns() is None
+        ends = min(self._arrays["finish"].min(), self._arrays["loads"].min())
+        idle = ends >= NEVER and self.dispatcher.wake_at_ns() is None
         return bool(done and idle and not self.dispatcher.has_decisions)
 
     def run_to(self, until_ns: int) -> None:
@@ -171,8 +174,10 @@ class Simulation:
         """A worker leaves, with what it runs, or comes back."""
         self._settle()
         if fault.kind is FaultKind.LEFT:
-            self._arrays["finish"][fault.worker] = NEVER
+            self._arrays["finish"][fault.worker] = self._arrays["loads"][fault.worker] = NEVER
             self._rebuild_heap()
+            loads = self._arrays["loads"]
+            self._state["next_load"] = int(np.argmin(loads)) if loads.min() < NEVER else -1
             self.dispatcher.worker_left(self.now_ns, fault.worker)
         else:
             self.dispatcher.worker_joined(self.now_ns, fault.worker)

@@ -84,6 +84,10 @@ def with_route(*arguments: Any, **more: Any) -> Plan:
         with_route(RouteRule.WEIGHTED, (0, 2), weights=(0.0, 1.0)),
         with_route(RouteRule.BY_CLIENT, (0, 2), targets=(1, 0, 1)),
         replace(GOOD, placement=((1,), (0,), (0, 2))),
+        replace(GOOD, placement=((1,), (0,), (0,)), prefetch=((), (), (2,))),
+        replace(GOOD, prefetch=((1,), (0,), (0, 2))),
+        with_route(RouteRule.BY_CLIENT, (0, 2), targets=(1,), weights=(0.5, 0.0)),
+        with_cat(capacity=0),
         replace(GOOD, seed=2**64 - 1),
     ],
 )
@@ -168,6 +172,19 @@ REFUSED: list[tuple[Plan, str]] = [
     (replace(GOOD, placement=((), (7,), ())), "the placement of worker w1 names an unknown variant"),
     (replace(GOOD, placement=((), (2,), ())), "the placement of worker w1 holds dog/only, which it cannot run"),
     (replace(GOOD, placement=((0, 1), (), ())), "the placement of worker w0 needs 14 bytes of its 13"),
+    (replace(GOOD, prefetch=((), ())), "the prefetch needs one entry per worker"),
+    (replace(GOOD, prefetch=((), (7,), ())), "the prefetch of worker w1 names an unknown variant"),
+    (replace(GOOD, prefetch=((), (2,), ())), "the prefetch of worker w1 holds dog/only, which it cannot run"),
+    (replace(GOOD, prefetch=((1, 1), (), ())), "the prefetch of worker w0 needs|worker w0 is to hold a variant that"),
+    (
+        replace(GOOD, placement=((0,), (), ()), prefetch=((0,), (), ())),
+        "worker w0 is to hold a variant that the plan names",
+    ),
+    (
+        replace(GOOD, placement=((0,), (), ()), prefetch=((1,), (), ())),
+        "placement and prefetch of worker w0 needs 14 by",
+    ),
+    (with_route(RouteRule.BY_CLIENT, (0, 2), targets=(1,), weights=(0.5,)), "needs one weight per lane"),
 ]
 
 

@@ -50,6 +50,7 @@ class Crew:
     alive: bool = True
     jobs: list[Job] = field(default_factory=list)
     loaded: set[int] = field(default_factory=set)
+    arriving: Job | None = None  # a load beside the work
 
 
 def order_key(order: Order, entry: Entry) -> tuple[int, int]:

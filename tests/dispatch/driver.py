@@ -138,6 +138,16 @@ class Driver:
         self._call("finished", worker, ok)
         self.settle()
 
+    def load_ended(self, worker: int, ok: bool = True) -> None:
+        """The load beside the worker's work ended now."""
+        crew = self.crew[worker]
+        assert crew.arriving is not None
+        variant, crew.arriving = crew.arriving.variant, None
+        if ok:
+            crew.loaded.add(variant)
+        assert self._call("loaded", worker, variant, ok), "nobody waited for a load that was ordered"
+        self.settle()
+
     def leave(self, worker: int) -> None:
         crew = self.crew[worker]
         for job in crew.jobs:
@@ -146,7 +156,7 @@ class Driver:
                 if entry.stage is Stage.RUNNING:
                     entry.stage = Stage.RETURNING
                     entry.times_lost += 1
-        crew.alive, crew.jobs = False, []
+        crew.alive, crew.jobs, crew.arriving = False, [], None
         self.losing = True
         self._call("worker_left", worker)
         self.settle()
@@ -226,7 +236,8 @@ class Driver:
             match decision:
                 case Run():
                     before = made[place - 1] if place else None
-                    self._run(decision, before if isinstance(before, Load) and not before.alone else None)
+                    needed = isinstance(before, Load) and not before.alone and not before.beside
+                    self._run(decision, before if needed else None)  # type: ignore[arg-type]
                 case Drop():
                     self._drop(decision)
                 case Answer():
@@ -287,10 +298,18 @@ class Driver:
 
     def _load(self, load: Load, following: Decision | None) -> None:
         crew = self.crew[load.worker]
-        assert crew.alive and len(crew.jobs) < 2
+        assert crew.alive
         assert load.variant not in crew.loaded, "a variant was loaded twice"
+        assert crew.arriving is None or crew.arriving.variant != load.variant, "a variant on its way was loaded again"
         assert load.expected_ns - load.start_ns == self.deployment.variants[load.variant].load_ns
         assert load.start_ns >= self.now_ns
+        if load.beside:
+            assert not load.alone and crew.arriving is None, "two loads beside the work of one worker"
+            assert load.start_ns == self.now_ns and self.plan.prefetch is not None
+            crew.arriving = Job(load.variant, (), load.start_ns, load.expected_ns)
+            assert self.memory_needed(crew) <= self.deployment.workers[load.worker].memory_bytes, "memory is exceeded"
+            return
+        assert len(crew.jobs) < 2
         crew.loaded.add(load.variant)
         assert self.memory_needed(crew) <= self.deployment.workers[load.worker].memory_bytes, "memory is exceeded"
         if load.alone:
@@ -316,8 +335,12 @@ class Driver:
         """Let everything end that can end by itself: jobs when expected, timers when asked for."""
         for _ in range(10_000):
             ends = [(max(crew.jobs[0].expected_ns, self.now_ns), n) for n, crew in enumerate(self.crew) if crew.jobs]
+            loads = [(max(c.arriving.expected_ns, self.now_ns), n) for n, c in enumerate(self.crew) if c.arriving]
             wake = self.dispatcher.wake_at_ns()
-            if ends and (wake is None or min(ends)[0] <= wake):
+            if loads and (not ends or min(loads) < min(ends)) and (wake is None or min(loads)[0] <= wake):
+                self.now_ns, worker = min(loads)
+                self.load_ended(worker)
+            elif ends and (wake is None or min(ends)[0] <= wake):
                 self.now_ns, worker = min(ends)
                 self.finish(worker)
             elif wake is not None:
@@ -337,8 +360,9 @@ class Driver:
         return self.deployment.profile(variant, self.deployment.workers[worker].kind)
 
     def memory_needed(self, crew: Crew) -> int:
-        """Everything that is loaded, and room for the hungriest of it to run."""
-        held = [self.deployment.variants[variant] for variant in crew.loaded]
+        """Everything that is loaded or on its way, and room for the hungriest of it to run."""
+        numbers = crew.loaded | ({crew.arriving.variant} if crew.arriving is not None else set())
+        held = [self.deployment.variants[variant] for variant in numbers]
         return sum(v.memory_bytes for v in held) + max((v.dynamic_memory_bytes for v in held), default=0)
 
     def first_memory(self, worker: int) -> set[int]:

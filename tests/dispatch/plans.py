@@ -178,6 +178,7 @@ def lanes(draw: st.DrawFn, name: str, select: Select, crew: tuple[int, ...]) -> 
         if delayed
         else Delays(),
         may_load=draw(st.integers(0, 3)) > 0,
+        stand_in=draw(st.integers(0, 2)) == 0,
     )
 
 
@@ -229,11 +230,13 @@ def plans(draw: st.DrawFn, deployment: Deployment, waiting: list[tuple[int, int]
             name = f"demand-{application}-{place}"
             made.append(draw(lanes(name, draw(selects(deployment, application, crew)), crew)))
         routes.append(replace(draw(route_among(numbers)), demands=tuple(demands)))
+    placement, prefetch = draw(residency(deployment))
     return Plan(
         lanes=tuple(made),
         routes=tuple(routes),
         lane_choice=draw(st.sampled_from(LaneChoice)),
-        placement=draw(placements(deployment)),
+        placement=placement,
+        prefetch=prefetch,
         rate_window_ns=draw(st.sampled_from([1000, 8000])),
         seed=draw(st.integers(0, 3)),
     )
@@ -251,11 +254,14 @@ def route_among(draw: st.DrawFn, numbers: list[int]) -> Route:
     return Route(rule, tuple(numbers), weights, targets)
 
 
+Residency = tuple[tuple[int, ...], ...] | None
+
+
 @st.composite
-def placements(draw: st.DrawFn, deployment: Deployment) -> tuple[tuple[int, ...], ...] | None:
-    if draw(st.integers(0, 2)) > 0:
-        return None
-    made = []
+def residency(draw: st.DrawFn, deployment: Deployment) -> tuple[Residency, Residency]:
+    """A placement, a prefetch, both or neither; what a worker is to hold fits into its memory."""
+    is_placed, is_prefetched = draw(st.integers(0, 2)) == 0, draw(st.integers(0, 2)) == 0
+    placed, prefetched = [], []
     for worker in deployment.workers:
         able = [number for number, variant in enumerate(deployment.variants) if variant.profile_on(worker.kind)]
         wanted = draw(st.lists(st.sampled_from(able), unique=True)) if able else []
@@ -265,5 +271,7 @@ def placements(draw: st.DrawFn, deployment: Deployment) -> tuple[tuple[int, ...]
             need = sum(v.memory_bytes for v in held) + max(v.dynamic_memory_bytes for v in held)
             if need <= worker.memory_bytes:
                 kept.append(variant)
-        made.append(tuple(kept))
-    return tuple(made)
+        share = draw(st.integers(0, len(kept))) if is_placed and is_prefetched else len(kept) if is_placed else 0
+        placed.append(tuple(kept[:share]))
+        prefetched.append(tuple(kept[share:]))
+    return tuple(placed) if is_placed else None, tuple(prefetched) if is_prefetched else None

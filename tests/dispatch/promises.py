@@ -113,7 +113,7 @@ def _fault(driver: Driver, run: Run, lane: Lane) -> str | None:
     late = [ticket for ticket in run.tickets if run.expected_ns > driver.book[ticket].deadline_ns]
     if run.worker not in lane.workers:
         return "a worker that does not serve the lane"
-    if run.variant not in selected_variants(lane):
+    if run.variant not in selected_variants(lane) and not _stands_in(driver, run, lane):
         return "a variant that the plan does not allow"
     if size > lane.release.max_batch:
         return "a batch larger than the plan allows"
@@ -122,6 +122,12 @@ def _fault(driver: Driver, run: Run, lane: Lane) -> str | None:
     if late and lane.late in DROPPING:
         return "an infeasible query was started"
     return None
+
+
+def _stands_in(driver: Driver, run: Run, lane: Lane) -> bool:
+    """The worker lacks one that the lane would choose, and what it runs in its place was in memory."""
+    lacks = set(selected_variants(lane)) - driver.crew[run.worker].loaded
+    return lane.stand_in and bool(lacks) and run.variant in driver.crew[run.worker].loaded
 
 
 def _somebody_looks_ahead(driver: Driver, worker: int) -> bool:

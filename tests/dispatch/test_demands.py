@@ -7,7 +7,7 @@ import pytest
 from stretto.core.check import check_plan
 from stretto.core.errors import PlanError
 from stretto.core.outcome import Outcome
-from stretto.core.plan import Accumulate, Eager, Fixed, Late, MostAccurate, Plan, Route, RouteRule
+from stretto.core.plan import Accumulate, Eager, Fixed, Late, MostAccurate, Plan, Route, RouteRule, Work, Worklist
 from stretto.core.worker import Worker
 from stretto.dispatch.dispatcher import Dispatcher
 from tests.dispatch.driver import Driver
@@ -126,6 +126,17 @@ def test_a_group_that_is_too_late() -> None:
     made = driver(lane(late=Late.DROP_WHEN_INFEASIBLE))
     tickets = made.submit_together(3, 0, 5)
     assert {made.outcome(ticket) for ticket in tickets} == {Outcome.DROPPED_INFEASIBLE}
+
+
+def test_a_demand_that_a_lost_worker_ran_in_a_window_s_batch_returns_to_its_own_lane() -> None:
+    """Regression: it waited in the window's lane, where others could take it."""
+    made = Driver(deployed(*MODELS, crew=2), demanding(COMMON, ONLY_SLOW))
+    ticket = made.submit(demand=0)
+    window = lane("window", (0, 1), select=Worklist((Work(0, SLOW, (ticket,)),)))
+    lanes = (COMMON, ONLY_SLOW, window)
+    made.adopt(Plan(lanes, (Route(RouteRule.ROUND_ROBIN, (0, 2), demands=(1,)),)))
+    made.leave(0)
+    assert made.lane_number(ticket) == 1
 
 
 def test_timers_that_are_due_ring_after_the_group() -> None:

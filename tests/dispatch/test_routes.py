@@ -9,10 +9,11 @@ import pytest
 
 from stretto.core.application import Application
 from stretto.core.deployment import Deployment
+from stretto.core.outcome import Outcome
 from stretto.core.plan import Fixed, Plan, Route, RouteRule, by_application
 from stretto.core.worker import workers
 from tests.dispatch.driver import Driver
-from tests.dispatch.small import GATHER, driver, lane, planned, variant
+from tests.dispatch.small import GATHER, deployed, driver, lane, planned, variant
 
 THREE = tuple(lane(f"lane-{number}", (number,), release=GATHER) for number in range(3))
 
@@ -161,3 +162,16 @@ def test_a_class_does_not_move_queries_of_other_routes_or_with_demands() -> None
     ticket = made.submit()
     made.classify(ticket, 1)
     assert made.lane_number(ticket) == 0
+
+
+def test_unknown_clients_are_dealt_by_weights_where_there_are_any() -> None:
+    lanes = tuple(lane(f"l{number}", release=GATHER) for number in range(3))
+    made = driver(*lanes, rule=RouteRule.BY_CLIENT, targets=(0,), weights=(0.0, 1.0, 3.0), on=deployed())
+    joined = [made.lane_number(made.submit(client=client)) for client in (-1, 7, 2**40) for _ in range(200)]
+    assert 0 not in joined and 2.0 < joined.count(2) / joined.count(1) < 4.5
+    assert {made.lane_number(made.submit(client=0)) for _ in range(20)} == {0}
+
+
+def test_a_lane_of_no_capacity_refuses_everybody() -> None:
+    made = driver(lane(capacity=0))
+    assert made.outcome(made.submit()) is Outcome.DROPPED_OVERLOAD

@@ -86,6 +86,17 @@ class DispatcherMachine(RuleBasedStateMachine):
         self.driver.now_ns = max(self.driver.now_ns, at_ns)
         self.driver.finish(worker, ok)
 
+    @rule(pause=pauses, pick=st.integers(0, 3), ok=st.sampled_from([True, True, True, False]), punctual=st.booleans())
+    @precondition(lambda self: any(crew.arriving for crew in self.driver.crew))
+    def load_ended(self, pause: int, pick: int, ok: bool, punctual: bool) -> None:
+        loading = [number for number, crew in enumerate(self.driver.crew) if crew.arriving]
+        worker = loading[pick % len(loading)]
+        load = self.driver.crew[worker].arriving
+        assert load is not None
+        at_ns = load.expected_ns if punctual else load.start_ns + pause
+        self.driver.now_ns = max(self.driver.now_ns, at_ns)
+        self.driver.load_ended(worker, ok)
+
     @rule(
         pause=pauses,
         pick=st.integers(0, 10_000),

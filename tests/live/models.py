@@ -54,3 +54,24 @@ def quick(rows: Array) -> Array:
 def careful(rows: Array) -> Array:
     time.sleep(0.012)
     return rows
+
+
+class HeavyToLoad:
+    """Takes its time until it is there, then answers four times what came."""
+
+    def __init__(self) -> None:
+        time.sleep(0.7)
+
+    def __call__(self, rows: Array) -> Array:
+        return rows * 4
+
+
+class CannotBeLoaded:
+    """As a model whose weights are damaged."""
+
+    def __init__(self) -> None:
+        time.sleep(0.2)
+        raise RuntimeError("its weights are damaged")
+
+    def __call__(self, rows: Array) -> Array:
+        return rows

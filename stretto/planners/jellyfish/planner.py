@@ -50,13 +50,19 @@ class Jellyfish:
     _steady: SteadyLoads = field(init=False, repr=False)
     _deployment: Deployment | None = field(default=None, init=False, repr=False)
     _plan: Plan | None = field(default=None, init=False, repr=False)
+    _ladders: dict[int, tuple[object, Ladder]] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         self._steady = SteadyLoads(SHARING_S, SHARING_RUNG, RATE_WINDOW_NS / 1e9)
 
+    @property
+    def knows_networks(self) -> bool:
+        """SLOs are from frame to answer; the time on the way is taken out here, client by client."""
+        return True
+
     def __call__(self, view: View) -> Plan:
         if view.deployment is not self._deployment:
-            self._deployment, self._plan = view.deployment, None
+            self._deployment, self._plan, self._ladders = view.deployment, None, {}
         parts = [self._part(view, number, crew) for number, crew in enumerate(self._crews(view))]
         lanes: list[Lane] = []
         routes: list[Route] = []
@@ -91,12 +97,7 @@ class Jellyfish:
     def _part(self, view: View, application: int, crew: tuple[int, ...]) -> _Part:
         deployment = view.deployment
         check_served(deployment, application, crew)
-        ladder = ladder_of(view, application, crew, quantile_for(deployment, self.tail))
-        able = [place for place, like in enumerate(ladder.like_of) if (ladder.latency_ns[like, :, 1] < NEVER_NS).any()]
-        if len(able) < len(crew):
-            ladder = ladder_of(
-                view, application, tuple(crew[place] for place in able), quantile_for(deployment, self.tail)
-            )
+        ladder = self._ladder(view, application, crew)
         demand = demand_of(view, application, ladder, queueing=self.queueing, step=self.step, headroom=self.headroom)
         before = _models_before(view.plan, ladder)
         mapping = self._mapped(demand, before, _places_before(view.plan, deployment, application, ladder, demand))
@@ -104,6 +105,20 @@ class Jellyfish:
         if self.rescue:
             mapping = rescued(demand.problem, mapping)
         return _Part(deployment, application, ladder, demand, mapping)
+
+    def _ladder(self, view: View, application: int, crew: tuple[int, ...]) -> Ladder:
+        """Made anew only where the workers or what was measured of them have changed."""
+        key = (crew, view.latency_ratio.tobytes())
+        known = self._ladders.get(application)
+        if known is None or known[0] != key:
+            quantile = quantile_for(view.deployment, self.tail)
+            ladder = ladder_of(view, application, crew, quantile)
+            can_run = (ladder.latency_ns[:, :, 1].min(axis=1) < NEVER_NS).tolist()
+            able = tuple(worker for worker, like in zip(crew, ladder.like_of, strict=True) if can_run[like])
+            if able != crew:
+                ladder = ladder_of(view, application, able, quantile)
+            self._ladders[application] = known = (key, ladder)
+        return known[1]
 
     def _mapped(self, demand: Demand, before: NDArray[np.int64], places: NDArray[np.int64]) -> Mapping:
         problem = demand.problem
@@ -159,7 +174,7 @@ class _Part:
                 order=Order.FIRST_COME,
                 release=Eager(int(self.mapping.batches[place])),
                 late=Late.DROP_WHEN_DISPATCHED,
-                may_load=False,
+                stand_in=True,
             )
             for place, worker in enumerate(self.ladder.workers)
         ]
@@ -195,7 +210,8 @@ class _Part:
         problem, mapping = self.demand.problem, self.mapping
         is_mapped = mapping.worker_of != UNMAPPED
         used = np.bincount(mapping.worker_of[is_mapped], problem.steps[is_mapped], problem.workers)
-        left: NDArray[np.float64] = 1.0 * problem.capacity[problem.kind_of, mapping.models, mapping.batches] - used
+        room = problem.capacity[problem.kind_of, mapping.models, mapping.batches].astype(np.float64) - used
+        left: NDArray[np.float64] = room
         return left
 
     def _weights(self, order: list[int]) -> tuple[float, ...]:

@@ -21,7 +21,7 @@ from stretto.planners.jellyfish.selection import Cooling, annealed, is_better
 from stretto.planners.jellyfish.split import split_pair
 
 # Clients mapped in all tries. A limit in seconds would give different plans on different machines.
-LEAST_EFFORT, EFFORT_EACH, MOST_EFFORT = 60_000, 180, 1_000_000  # the second for each pair of a worker and a client
+LEAST_EFFORT, EFFORT_EACH, MOST_EFFORT = 60_000, 180, 500_000  # the second for each pair of a worker and a client
 
 
 @compiled

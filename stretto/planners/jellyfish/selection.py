@@ -19,7 +19,7 @@ from stretto.planners.jellyfish.mapping import LIKE, arrays_of, map_clients, roo
 from stretto.planners.jellyfish.problem import Mapping, Problem
 
 DEGRADE, UPGRADE = 0, 1
-MOST_CELLS = 40_000_000  # of the tables of sums in one mode: beyond the published scale, cooling is quicker
+MOST_CELLS = 32_000_000  # of the tables of sums in one mode: beyond the published scale, cooling is quicker
 
 
 @dataclass(frozen=True)

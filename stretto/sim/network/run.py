@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from stretto.core.client import FORGET_S, Client, Clients
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
+from stretto.core.frame_size import CONFIRMED_NS
 from stretto.core.outcome import Outcome
 from stretto.core.plan import Delays
 from stretto.core.profile import NS_PER_S
@@ -237,11 +238,13 @@ class NetworkRun:
         return recent if recent is None or client.last is None else min(recent, client.last)
 
     def _hear(self, now_ns: int, client: _State, told: int | None) -> None:
-        """An answer says what to send; what it is worth the client knows by its own bandwidth when the size changes."""
+        """An answer says what to send. What it rests on is the bandwidth of the last second, as the server knows it."""
+        before = client.told
         if told is None:
             client.told = None
-        elif client.told is None or client.told.place != told:
-            client.told = Promised(told, self._known(now_ns, client))
+        elif before is None or before.place != told or now_ns - before.time_ns >= CONFIRMED_NS:
+            self._known(now_ns, client)
+            client.told = Promised(told, now_ns, client.recent.bytes_per_s(now_ns))
 
     def _spread(self, spread: float) -> float:
         sigma2 = float(np.log1p(spread * spread))

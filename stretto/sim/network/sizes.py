@@ -59,9 +59,10 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Promised:
-    """What a client was told, and the bandwidth that it knew of then."""
+    """What a client was told, when, and the bandwidth that it knew of then."""
 
     place: int
+    time_ns: int
     bytes_per_s: float | None
 
 

@@ -133,7 +133,7 @@ class _Program:
     def most_mapped(self) -> int:
         """How many clients can have a place."""
         solved = self._solved(np.ones(len(self.pairs)), [], 0.5)
-        return int(round(float(solved[len(self.columns) :].sum())))
+        return round(float(solved[len(self.columns) :].sum()))
 
     def most_accurate(self, mapped: int, floor: float | None) -> list[tuple[int, list[int]]]:
         """By column, how many workers take it and the clients that they serve, where so many are mapped."""

@@ -104,7 +104,10 @@ class Jellyfish:
         demand = demand_of(view, application, ladder, queueing=self.queueing, step=self.step, headroom=self.headroom)
         before = _models_before(view.plan, ladder)
         mapping = self._mapped(demand, before, _places_before(view.plan, deployment, application, ladder, demand))
-        return _Part(deployment, application, ladder, demand, _with_models_for_all(demand.problem, ladder, mapping))
+        mapping = _with_models_for_all(demand.problem, ladder, mapping)
+        if self.rescue:
+            mapping = rescued(demand.problem, mapping)
+        return _Part(deployment, application, ladder, demand, mapping)
 
     def _mapped(self, demand: Demand, before: NDArray[np.int64], places: NDArray[np.int64]) -> Mapping:
         problem = demand.problem
@@ -120,7 +123,7 @@ class Jellyfish:
             and found.value <= kept.value * (1 + WORTH_A_CHANGE)
         ):
             found = kept
-        return rescued(problem, found) if self.rescue else found
+        return found
 
     def _residency(self, view: View, parts: list[_Part]) -> tuple[_Residency, _Residency]:
         """What each worker must hold, and its neighbours; nothing of either where every worker holds all there is."""
@@ -206,7 +209,7 @@ class _Part:
         problem, mapping = self.demand.problem, self.mapping
         is_mapped = mapping.worker_of != UNMAPPED
         used = np.bincount(mapping.worker_of[is_mapped], problem.steps[is_mapped], problem.workers)
-        left: NDArray[np.float64] = problem.capacity[problem.kind_of, mapping.models, mapping.batches] - used
+        left: NDArray[np.float64] = 1.0 * problem.capacity[problem.kind_of, mapping.models, mapping.batches] - used
         return left
 
     def _weights(self, order: list[int]) -> tuple[float, ...]:
@@ -295,11 +298,15 @@ def _kept(problem: Problem, models: NDArray[np.int64], places: NDArray[np.int64]
 
 
 def _with_models_for_all(problem: Problem, ladder: Ladder, mapping: Mapping) -> Mapping:
-    """A worker without clients has a model that it can run too, and a batch, for whoever comes before the next plan."""
+    """A worker without clients has a model that it can run too, and a batch, for whoever comes before the next plan;
+    the smallest while there are clients without a place.
+    """
     models, batches = mapping.models.copy(), mapping.batches.copy()
     for worker in range(problem.workers):
         row = ladder.latency_ns[problem.kind_of[worker]]
         able = np.flatnonzero(row[:, 1] < NEVER_NS)
+        if batches[worker] == 0 and mapping.mapped < problem.clients:
+            models[worker] = able[0]
         if models[worker] not in able:
             models[worker] = able[np.argmin(np.abs(able - models[worker]))]
         if batches[worker] == 0:

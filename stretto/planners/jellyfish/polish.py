@@ -27,7 +27,7 @@ def batch_for(largest: Any, worker_of: Any, worker: int, without: int, also: int
 
 
 @compiled
-def fits(problem: Any, models: Any, worker_of: Any, loads: Any, worker: int, without: int, also: int) -> bool:
+def fits(problem: Any, models: Any, worker_of: Any, loads: Any, worker: int, without: int, also: int) -> Any:
     """Whether a worker can serve `also` in place of `without` (-1: nobody)."""
     kind_of, steps, largest, capacity = problem[1], problem[3], problem[4], problem[5]
     kind, model = kind_of[worker], models[worker]

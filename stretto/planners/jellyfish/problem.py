@@ -1,4 +1,4 @@
-"""The scheduling problem of Jellyfish (section IV-A): clients, models and workers, and what constraints (5) and (6) allow.
+"""The scheduling problem of Jellyfish (section IV-A): clients, models and workers, and what (5) and (6) allow.
 
 Models are numbered by rising accuracy. Rates are counted in whole steps, rounded up, so that what fits in steps never
 breaks capacity (6). Workers may be of several kinds, each with latencies of its own.
@@ -22,8 +22,8 @@ UNMAPPED = -1
 @dataclass(frozen=True, eq=False)
 class Problem:
     """`latency_ns[kind, model, b]` for b = 0 … B (column 0 is zero). `budget_ns[client, model]` is L, what the network
-    leaves of a client's SLO when it sends at that model's size. `queueing`: times a batch's own latency that a query may
-    wait before it; published is 1, which makes the 2 of equation (5). `overhead_ns[b]` is spent besides, once.
+    leaves of a client's SLO when it sends at that model's size. `queueing`: times a batch's own latency that a query
+    may wait before it; published is 1, which makes the 2 of equation (5). `overhead_ns[b]` is spent besides, once.
     """
 
     accuracy: NDArray[np.float64]

@@ -21,7 +21,7 @@ from stretto.planners.jellyfish.selection import Cooling, annealed, is_better
 from stretto.planners.jellyfish.split import split_pair
 
 # Clients mapped in all tries. A limit in seconds would give different plans on different machines.
-LEAST_EFFORT, EFFORT_EACH, MOST_EFFORT = 60_000, 250, 1_000_000  # the second for each pair of a worker and a client
+LEAST_EFFORT, EFFORT_EACH, MOST_EFFORT = 60_000, 180, 1_000_000  # the second for each pair of a worker and a client
 
 
 @compiled
@@ -54,6 +54,7 @@ def best_pair(
     one, two = pair[0], pair[1]
     other_worker_of, other_batches, other_models, is_free = room
     pooled, mapped, total, value = pool_of(problem, pair, models, worker_of, pool)
+    crew = pair if one != two else pair[:1]  # a worker may be all there is
     best_one, best_two, best_way = models[one], models[two], -1
     is_alike = kind_of[one] == kind_of[two]
     effort = 0
@@ -69,7 +70,7 @@ def best_pair(
                 is_free[:] = pool
                 new_mapped, new_value = map_clients(
                     problem,
-                    pair,
+                    crew,
                     other_models,
                     rate if way < 2 else by_count,
                     way > 0,
@@ -86,7 +87,7 @@ def best_pair(
         models[one], models[two] = best_one, best_two
         is_free[:] = pool
         worth = rate if best_way < 2 else by_count
-        map_clients(problem, pair, models, worth, best_way > 0, is_free, worker_of, batches, work)
+        map_clients(problem, crew, models, worth, best_way > 0, is_free, worker_of, batches, work)
     return best_way >= 0, effort
 
 
@@ -98,20 +99,20 @@ def improve(problem: Any, models: Any, worker_of: Any, batches: Any, most_effort
     pool = np.zeros(len(rate), np.bool_)
     pair = np.zeros(2, np.int64)
     effort = 0
-    pairs = workers * (workers - 1) // 2
+    pairs = max(workers * (workers - 1) // 2, 1)
     for is_exact in (False, True):
         quiet = 0  # pairs in a row without a gain
         polish(problem, models, worker_of, batches)
         while quiet < pairs and effort < most_effort:
             for one in range(workers):
-                for two in range(one + 1, workers):
+                for two in range(one + 1 if workers > 1 else one, workers):
                     if quiet >= pairs or effort >= most_effort:
                         break
                     pair[0], pair[1] = one, two
                     if is_exact:
                         pooled, mapped, total, value = pool_of(problem, pair, models, worker_of, pool)
                         found, spent = False, 1
-                        if mapped == pooled:
+                        if mapped == pooled and one != two:
                             found, spent = split_pair(problem, pair, models, worker_of, pool, total, value, work)
                     else:
                         found, spent = best_pair(problem, by_count, pair, models, worker_of, batches, pool, room, work)

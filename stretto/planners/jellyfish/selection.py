@@ -1,8 +1,8 @@
 """Which models (Jellyfish algorithm 2), compiled: simulated annealing over the models of all workers, in two modes.
 
-DEGRADE makes models smaller until every client finds a place; UPGRADE then looks for more accuracy. A state is judged by
-the share of clients mapped, then by accuracy per request, where clients without a place count zero. Constants are those
-of the published code.
+DEGRADE makes models smaller until every client finds a place; UPGRADE then looks for more accuracy. A state is judged
+by the share of clients mapped, then by accuracy per request, where clients without a place count zero. Constants are
+those of the published code.
 """
 
 from __future__ import annotations

@@ -17,8 +17,16 @@ from stretto.planners.jellyfish.mapping import LIKE
 
 @compiled
 def split(
-    steps: Any, rate: Any, members: Any, allows: Any, batches: Any, capacities: Any, sums: Any, takes: Any, is_first: Any
-) -> float:  # fmt: skip
+    steps: Any,
+    rate: Any,
+    members: Any,
+    allows: Any,
+    batches: Any,
+    capacities: Any,
+    sums: Any,
+    takes: Any,
+    is_first: Any,
+) -> float:
     """The greatest rate that the first of two workers can have while the second takes all others; `is_first` says of
     each member whether it goes there. Negative where the two cannot take all. `allows[side, client]` is the largest
     batch that a client allows on either side.

@@ -13,6 +13,7 @@ import math
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 from stretto.core.errors import StrettoError
 from stretto.core.profile import NS_PER_S
@@ -29,6 +30,7 @@ FIRST_RATE = 20.0  # queries/s that a client may ask which no plan has seen yet
 PROBE_RATE = 2.0  # queries/s of one that the plan maps nowhere, so that it is heard when there is room again
 HEADROOM = 1.25  # over the rate that it was planned with
 WINDOW_NS = NS_PER_S // 2  # within which a client may be ahead of that
+HELD = 0.97  # by plan: how slowly the rate fades that a client had when it was mapped nowhere and began to wait
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,11 @@ class Place:
     lane: int = -1
     is_shared: bool = False
 
+    @property
+    def is_nowhere(self) -> bool:
+        """Clients are mapped, and this one is not."""
+        return self.lane >= 0 and not self.told.variant
+
 
 @dataclass(frozen=True)
 class Client:
@@ -85,14 +92,14 @@ class _State:
     """What is kept of a client between two looks."""
 
     __slots__ = (
-        *("ahead_ns", "application", "delay_ns", "frame_ratio", "identity", "joined_ns", "place"),
+        *("ahead_ns", "application", "delay_ns", "frame_ratio", "held_rate", "identity", "place"),
         *("planned_bytes_per_s", "planned_rate", "recent", "said_rate", "seen_ns", "slo_ns", "slot", "step"),
     )
 
     def __init__(self, slot: int, identity: str, now_ns: int) -> None:
         self.slot = slot
         self.identity = identity
-        self.joined_ns = self.seen_ns = now_ns
+        self.seen_ns = now_ns
         self.recent = Recent(now_ns)
         self.step = -1  # in which its bandwidth was last compared with the plan's
         self.delay_ns: float | None = None
@@ -103,6 +110,7 @@ class _State:
         self.place = Place(Told())
         self.planned_rate: float | None = None  # None: no plan has seen it yet
         self.planned_bytes_per_s: float | None = None
+        self.held_rate = 0.0  # measured before it was mapped nowhere; what it tries meanwhile is less than it wants
         self.ahead_ns = now_ns  # when what it asked would be due at the rate that it was planned with
 
 
@@ -121,11 +129,14 @@ class Clients:
     def __len__(self) -> int:
         return len(self._by_identity)
 
-    def limit(self, most: int) -> None:
-        """How many are remembered at a time; those beyond are forgotten as new ones come."""
+    def limit(self, most: int, forget_s: float = FORGET_S) -> None:
+        """How many are remembered at a time; those beyond are forgotten as new ones come. `forget_s`: for how long."""
         if most < 1:
             raise StrettoError("at least one client must be allowed")
+        if not 0 < forget_s < math.inf:
+            raise StrettoError("clients are remembered for a time above 0")
         self._most = most
+        self._forget_ns = round(forget_s * NS_PER_S)
 
     def slot_of(self, now_ns: int, identity: str) -> int:
         """The client's slot; one that is new gets the lowest that is free."""
@@ -190,13 +201,18 @@ class Clients:
         state = self._by_slot.get(slot)
         if state is None:
             return
-        if state.place.lane >= 0 and not state.place.told.variant:
+        if state.place.is_nowhere:
             rate = PROBE_RATE
         elif state.planned_rate is None:
             rate = FIRST_RATE
         else:
             rate = max(state.planned_rate, PROBE_RATE) * HEADROOM
         state.ahead_ns = max(state.ahead_ns, now_ns) + round(queries * NS_PER_S / rate)
+
+    def delay_ns_of(self, slot: int) -> int:
+        """Of both ways, as smoothed; 0 where it is not known."""
+        state = self._by_slot.get(slot)
+        return 0 if state is None or state.delay_ns is None else round(state.delay_ns)
 
     def place_of(self, slot: int) -> Place | None:
         """Where the last plan puts it; None where it is forgotten."""
@@ -215,6 +231,10 @@ class Clients:
                 state.planned_bytes_per_s = client.network.bytes_per_s
                 state.ahead_ns = min(state.ahead_ns, state.seen_ns + WINDOW_NS)
         self.placed(seen, places)
+        for client in seen:
+            state = self._by_slot.get(client.slot)
+            if state is not None:
+                state.held_rate = client.rate * HELD if state.place.is_nowhere else 0.0
 
     def placed(self, seen: Sequence[Client], places: Mapping[int, Place]) -> None:
         """The same plan as before, looked at anew."""
@@ -228,6 +248,10 @@ class Clients:
         state = self._by_slot.get(slot)
         if state is not None:
             state.place = Place(told)
+
+    def forget_gone(self, now_ns: int) -> int:
+        """Forget those that asked nothing for so long as `limit` says; how many."""
+        return self.forget_before(now_ns - self._forget_ns)
 
     def forget_before(self, then_ns: int) -> int:
         """Forget those that last asked before a moment; how many."""
@@ -246,6 +270,10 @@ class Clients:
         """By slot, as of now; None: as of when one last asked."""
         at_ns = self._latest_ns if now_ns is None else now_ns
         return tuple(_seen(self._by_slot[slot], at_ns) for slot in sorted(self._by_slot))
+
+    def latest(self, now_ns: int, most: int) -> tuple[Client, ...]:
+        """Those that asked last, the latest first; at most so many."""
+        return tuple(_seen(state, now_ns) for state in islice(reversed(self._by_identity.values()), most))
 
     def _change(self) -> None:
         if not self.is_changed:
@@ -281,7 +309,7 @@ def _seen(state: _State, now_ns: int) -> Client:
         Network(state.recent.bytes_per_s(now_ns), None if delay_ns is None else round(delay_ns)),
         state.place.told,
         state.application,
-        state.recent.rate(now_ns),
+        max(state.recent.rate(now_ns), state.held_rate),
         state.slo_ns,
         state.frame_ratio,
         state.said_rate,

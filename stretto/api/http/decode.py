@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 import math
 from array import array as packed
 from dataclasses import dataclass
@@ -15,6 +17,7 @@ from stretto.api.datatypes import numpy_dtype, parse_bytes
 from stretto.api.errors import bad_request, too_large
 from stretto.api.limits import Limits
 from stretto.api.messages import Array, InferRequest, InputTensor, WantedOutput
+from stretto.api.network import NAMES as NETWORK_NAMES
 
 MAX_KNOWN = 1024  # JSON parts remembered
 MAX_KNOWN_BYTES = 2048  # of each
@@ -34,6 +37,7 @@ class _Entry:
     elements: int
     size: int | None
     data: Any
+    encoding: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +92,12 @@ class Decoder:
                 raise too_large(f"input {entry.name} may have {max_elements} values, not {entry.elements}")
             if entry.size is None:
                 array = _listed(entry, self._limits.dimensions)
+                if entry.encoding and entry.datatype == "BYTES":
+                    array = _from_base64(array, entry)
             else:
                 array = _raw(rest[place : place + entry.size], entry)
                 place += entry.size
-            inputs.append(InputTensor(entry.name, entry.datatype, array))
+            inputs.append(InputTensor(entry.name, entry.datatype, array, entry.encoding))
         outputs = [WantedOutput(only_output, 0, True)] if head.binary else head.outputs
         return InferRequest(application, inputs, version, head.id, outputs, head.parameters)
 
@@ -100,7 +106,8 @@ class Decoder:
         if known is not None:
             return known
         head = read_head(text, self._limits)
-        can_repeat = not head.id and len(text) <= MAX_KNOWN_BYTES and all(e.size is not None for e in head.entries)
+        varies = head.id or not NETWORK_NAMES.isdisjoint(head.parameters)
+        can_repeat = not varies and len(text) <= MAX_KNOWN_BYTES and all(e.size is not None for e in head.entries)
         if can_repeat:
             if len(self._known) >= MAX_KNOWN:
                 self._known.clear()
@@ -164,13 +171,17 @@ def _entry(entry: Any, limits: Limits) -> _Entry:
         raise bad_request(f"input {name} needs a datatype, as FP32")
     dtype = numpy_dtype(datatype, name)
     shape, elements = _shape(entry.get("shape"), name, limits)
-    size = _parameters(entry.get("parameters"), limits, f"input {name}").get("binary_data_size")
+    parameters = _parameters(entry.get("parameters"), limits, f"input {name}")
+    size = parameters.get("binary_data_size")
+    encoding = parameters.get("encoding", "")
+    if not isinstance(encoding, str) or len(encoding) > limits.name_length:
+        raise bad_request(f'encoding of input {name} must be a word, as "png"')
     if size is not None:
         if "data" in entry:
             raise bad_request(f"input {name} has both data and binary_data_size; give one")
         if isinstance(size, bool) or not isinstance(size, int) or not 0 <= size <= MAX_ELEMENTS:
             raise bad_request(f"binary_data_size of input {name} must be a whole number of bytes")
-    return _Entry(name, datatype, dtype, shape, elements, size, entry.get("data"))
+    return _Entry(name, datatype, dtype, shape, elements, size, entry.get("data"), encoding)
 
 
 def _name(value: Any, limits: Limits, what: str) -> str:
@@ -253,6 +264,16 @@ def _strings(data: list[Any], shape: Any, elements: int, dimensions: int, name: 
     array = np.empty(elements, object)
     array[:] = [text.encode("utf-8", "surrogatepass") for text in flat]
     return array.reshape(shape)
+
+
+def _from_base64(array: Array, entry: _Entry) -> Array:
+    """Encoded images within JSON, which cannot hold bytes."""
+    images = np.empty(array.size, object)
+    try:
+        images[:] = [base64.b64decode(text, validate=True) for text in array.flat]
+    except binascii.Error:
+        raise bad_request(f"images of input {entry.name} within JSON must be base64; or send binary data") from None
+    return images.reshape(array.shape)
 
 
 def _outputs(entries: Any, limits: Limits, all_binary: bool) -> list[WantedOutput]:

@@ -13,8 +13,10 @@ from stretto.core.plan import Delays
 from stretto.core.telemetry import Telemetry
 from stretto.core.verdict import Verdict
 from stretto.twin.as_measured import as_measured
+from stretto.twin.clients import are_networked
 from stretto.twin.judge import judge
 from stretto.twin.measure import setting_from_telemetry
+from stretto.twin.network_judge import judge_networks
 from stretto.twin.recent import Recent, profiled_latency_ns
 from stretto.twin.setting import Setting
 from stretto.twin.stretch import ArrivalStretch
@@ -35,6 +37,7 @@ class LiveTwin:
         self.handed_over = self._recent.handed_over
         self.ended = self._recent.ended
         self.serves = self._recent.serves
+        self.clients = self._recent.clients
 
     def ran(self, deployment: Deployment, variant: int, kind: str, batch: int, took_ns: int) -> None:
         profiled_ns = profiled_latency_ns(deployment, variant, kind, batch)
@@ -88,6 +91,9 @@ def judge_setting(
         arrivals = {name: ArrivalStretch(rate) for name, rate in zip(names, rates, strict=True)}
         setting, measured = replace(setting, arrivals=arrivals), sum(rates)
     served, conditions, ratios = as_measured(deployment, setting)
+    if are_networked(served, setting.clients):
+        verdict = judge_networks(served, conditions, setting.clients, rates, progress=progress)
+        return replace(verdict, ratios=ratios if setting.residuals else ())
     verdict = judge(served, conditions, rates, factor=sum(rates) / measured, progress=progress)
     return replace(verdict, ratios=ratios if setting.residuals else ())
 
@@ -116,5 +122,10 @@ def _figures(setting: Setting) -> Iterator[tuple[str, float]]:
         if len(runs) >= ENOUGH_RUNS:
             yield f"median of {label} on {kind}", float(np.median(runs))
             yield f"p95 of {label} on {kind}", float(np.quantile(runs, 0.95))
+    for application in sorted({client.application for client in setting.clients}):
+        askers = [client for client in setting.clients if client.application == application]
+        yield f"clients of {application}", float(len(askers))
+        yield f"bandwidth to clients of {application}", float(np.median([np.mean(each.bytes_per_s) for each in askers]))
+        yield f"least bandwidth of {application}", float(min(min(each.bytes_per_s) for each in askers))
     for field in ("control_ns", "data_ns", "timer_ns"):
         yield field, max(getattr(setting.delays, field), LEAST_DELAY_NS)

@@ -17,9 +17,11 @@ from stretto.core.plan import Delays
 from stretto.core.profile import LatencyProfile, Quantile
 from stretto.core.telemetry import Telemetry
 from stretto.sim.arrivals import Source
+from stretto.sim.network.clients import NetworkClient
 from stretto.sim.replay import lines
 from stretto.sim.residuals import BUCKETS, Measured, Residuals, batches_of_bucket
 from stretto.sim.service import Deterministic, Empirical, Lognormal, Service
+from stretto.twin.clients import MOST_CLIENTS, conditions_of
 from stretto.twin.log import LogListener
 from stretto.twin.recent import Recent
 from stretto.twin.setting import Setting
@@ -82,12 +84,26 @@ def setting_from_telemetry(
         if client.network.bytes_per_s is not None and client.slot not in networks:
             networks[client.slot] = (client.network.bytes_per_s * BITS_PER_BYTE / 1e6,)
     return Setting(
-        arrivals, residuals, heard.delays, present, heard.handoff_ns, heard.overrun_ns, dict(sorted(networks.items()))
+        arrivals,
+        residuals,
+        heard.delays,
+        present,
+        heard.handoff_ns,
+        heard.overrun_ns,
+        dict(sorted(networks.items())),
+        heard.clients,
     )
 
 
 def setting_from_scenario(
-    deployment: Deployment, source: Source, service: Service, delays: Delays, *, seconds: float, seed: int = 1
+    deployment: Deployment,
+    source: Source,
+    service: Service,
+    delays: Delays,
+    *,
+    seconds: float,
+    seed: int = 1,
+    clients: Sequence[NetworkClient] = (),
 ) -> Setting:
     """What a scenario states: its load is drawn and its service law written as residuals."""
     rates = source.expected_rates(deployment, seconds)
@@ -103,7 +119,9 @@ def setting_from_scenario(
         application.name: _stretch_of_queries(np.concatenate(parts), span_ns) if parts else ArrivalStretch(0.0)
         for application, parts in zip(deployment.applications, queries, strict=True)
     }
-    return Setting(arrivals, _stated_residuals(deployment, service), delays, Fleet(deployment.workers).counts())
+    residuals, present = _stated_residuals(deployment, service), Fleet(deployment.workers).counts()
+    known = tuple(conditions_of(client, seconds) for client in clients[:MOST_CLIENTS])
+    return Setting(arrivals, residuals, delays, present, clients=known)
 
 
 def _stretch_of_queries(queries: NDArray[np.void], span_ns: int) -> ArrivalStretch:

@@ -43,7 +43,8 @@ def _group(fields: Fields, applications: tuple[Application, ...]) -> list[Networ
     names = [application.name for application in applications]
     application = fields.text("application", names[0] if len(names) == 1 else None)
     if application not in names:
-        fields.fail(f"there is no application {shown(application)}; {suggestion(application, names[:20])}", "application")
+        wanted = suggestion(application, names[:20])
+        fields.fail(f"there is no application {shown(application)}; {wanted}", "application")
     variants = applications[names.index(application)].variants
     if not any(variant.frame_bytes for variant in variants):
         fields.fail(f"no variant of application {application} says frame_bytes, so that nothing can be sent to it")

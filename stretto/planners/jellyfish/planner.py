@@ -36,10 +36,10 @@ class Jellyfish:
     """`queueing`: times its own latency that a batch may have to wait, 1 as published. `step`: rates are told apart by
     so many queries/s. `headroom`: times the measured rates that capacity is for. `resident`: how many variants a worker
     holds at a time; 0: as many as its memory does. `annealing`: algorithm 2 as published, without the search behind it.
-    `rescue`: a client without a place is served where it would be in time if it need not wait. `tail`: plan with the p99.
-    `filling`: a batch may be larger than planned where deadlines allow it, and under more load than small batches bring
-    through, heads that would force one are given up. Without it frames that come at once wait for several batches, and a
-    queue that was once too long stays so (the micro-bursts of section VI-B).
+    `rescue`: a client without a place is served where it would be in time if it need not wait. `tail`: plan with the
+    p99 of latencies, as published. `filling`: a batch may be larger than planned where deadlines allow it, and under
+    more load than small batches bring through, heads that would force one are given up. Without it frames that come at
+    once wait for several batches, and a queue that was once too long stays so (the micro-bursts of section VI-B).
     """
 
     queueing: float = 1.0

@@ -153,7 +153,7 @@ class NetworkRun:
         end_ns = int(self.seconds * NS_PER_S)
         next_plan = end_ns if self._replan_ns is None else min(self._replan_ns, end_ns)
         number, tenth = 0, 0
-        never = int(2**62)
+        never = 2**62
         while True:
             made_ns = made[number] if number < len(made) else never
             event_ns = self._events[0][0] if self._events else never

@@ -20,7 +20,7 @@ from stretto.sim.network.clients import MAX_DELAY_NS, MAX_FPS, MAX_RATIO, Networ
 
 MOST_SECONDS = 120  # of bandwidths that are kept of a client
 MOST_CLIENTS = 4_096  # of a setting; a judge needs no more to know what they are like
-BLOCK_S = 6  # that stay together when bandwidths are resampled
+BLOCK_S = 20  # that stay together when bandwidths are resampled: drops must not come more often than they did
 SLOWEST, FASTEST = 1.0, 1e12  # bytes/s
 
 

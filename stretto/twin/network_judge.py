@@ -44,10 +44,10 @@ class _Court:
         self.tried: set[Candidate] = set()
         self.plan_cpu_s = 0.0
 
-    def score(
-        self, candidate: Candidate, frames: int, seed: int, factor: float = 1.0
-    ) -> tuple[float, float, float]:
-        """With clients that ask `factor` times as often: value, share answered right and on time, share missed; −∞ where it cannot plan for these clients."""
+    def score(self, candidate: Candidate, frames: int, seed: int, factor: float = 1.0) -> tuple[float, float, float]:
+        """With clients that ask `factor` times as often: value, share answered right and on time, share missed; −∞
+        where it cannot plan for them.
+        """
         seconds = WARM_S + min(max(frames / max(self.rate, 1e-9), LEAST_S), MOST_S)
         self.tried.add(candidate)
         try:

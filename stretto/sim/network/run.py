@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from stretto.core.client import FORGET_S, Client, Clients
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
-from stretto.core.frame_size import CONFIRMED_NS
+from stretto.core.frame_size import CONFIRMED_NS, SETTLED_NS
 from stretto.core.outcome import Outcome
 from stretto.core.plan import Delays
 from stretto.core.profile import NS_PER_S
@@ -65,6 +65,7 @@ class _State:
     identity: str
     free_ns: int = 0  # when its link has sent all that it was given
     told: Promised | None = None
+    first_ns: int | None = None  # when its first frame was acknowledged
     last: float | None = None  # bytes/s of the last frame that was acknowledged
     acks: deque[tuple[int, float]] = field(
         default_factory=deque
@@ -233,6 +234,7 @@ class NetworkRun:
         """The bandwidth as the client knows it: over the last second, or of the last frame where that was slower."""
         while client.acks and client.acks[0][0] <= now_ns:
             at_ns, client.last = client.acks.popleft()
+            client.first_ns = at_ns if client.first_ns is None else client.first_ns
             client.recent.reported(at_ns, client.last)
         recent = client.recent.bytes_per_s(now_ns)
         return recent if recent is None or client.last is None else min(recent, client.last)
@@ -240,10 +242,10 @@ class NetworkRun:
     def _hear(self, now_ns: int, client: _State, told: int | None) -> None:
         """An answer says what to send. What it rests on is the bandwidth of the last second, as the server knows it."""
         before = client.told
-        if told is None:
+        self._known(now_ns, client)
+        if told is None or client.first_ns is None or now_ns < client.first_ns + SETTLED_NS:
             client.told = None
         elif before is None or before.place != told or now_ns - before.time_ns >= CONFIRMED_NS:
-            self._known(now_ns, client)
             client.told = Promised(told, now_ns, client.recent.bytes_per_s(now_ns))
 
     def _spread(self, spread: float) -> float:

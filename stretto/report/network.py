@@ -1,4 +1,4 @@
-"""Clients behind networks, to look at: tables, and bandwidth, size sent, latency and misses over time, a column each."""
+"""Clients behind networks, to look at: tables; and bandwidth, size sent, latency and misses over time."""
 
 from __future__ import annotations
 

@@ -145,6 +145,8 @@ class Replanner:
             engine.adopt(generation, planned)
             self._looks_at_clients = clients.seen is not None
             self._clients.planned(clients.seen or (), placed)
+            if engine.twin is not None and clients.seen:
+                engine.twin.clients(telemetry.now_ns, clients.seen)
             self._is_failing = False
         except Exception as error:  # a planner's bug must not end the planning
             if not self._is_failing and isinstance(error, StrettoError):

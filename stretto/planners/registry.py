@@ -127,6 +127,8 @@ def _following(name: str, what: str, where: str, *options: Option, replan_s: flo
     return Entry(name, what, where, options, replan_s=replan_s, chooses_variants=True, **rest)
 
 
+QUEUEING = (0.0, 0.25, 0.5, 0.75, 1.0)  # that are tried where clients are known
+
 ENTRIES = (
     _following(
         "judged",
@@ -283,13 +285,14 @@ ENTRIES = (
         "jellyfish",
         "each client on the worker whose variant its network and rate allow: models by annealing and search",
         "jellyfish.planner:Jellyfish",
-        Option("queueing", "number", "1", "times its own latency that a batch may wait", 0, 4, (0.0, 0.5, 1.0)),
+        Option("queueing", "number", "1", "times its own latency that a batch may wait", 0, 4, QUEUEING),
         Option("step", "number", "1", "queries/s by which clients' rates are told apart", 0.01, 1000),
-        Option("headroom", "number", "1", "times the measured rates that capacity is for", 0.5, 10, (1.0, 1.25)),
+        Option("headroom", "number", "1", "times the measured rates that capacity is for", 0.5, 10),
         Option("resident", "integer", "0", "variants that a worker holds at a time; 0: what its memory holds", 0, 4096),
         Option("annealing", "flag", "false", "choose models by annealing alone, as published"),
         Option("rescue", "flag", "false", "serve a client without a place where it is in time if it need not wait"),
         Option("tail", "flag", "true", "plan with the p99 of latencies, as published"),
+        Option("filling", "flag", "true", "batches beyond the planned size where deadlines allow; false: as published"),
         replan_s=0.5,
         tried="where clients are known",
     ),

@@ -21,6 +21,7 @@ from stretto.planners.jellyfish.problem import NEVER_NS, UNMAPPED, Mapping, Prob
 from stretto.planners.jellyfish.search import searched
 from stretto.planners.jellyfish.selection import annealed
 from stretto.planners.jellyfish.update import NOT_KNOWN, neighbours, paired, rearranged
+from stretto.planners.parts.floors import single_variant_lane
 from stretto.planners.parts.rates import RATE_WINDOW_NS, rates_of
 from stretto.planners.parts.sharing import workers_of_applications
 from stretto.planners.parts.steady import SteadyLoads
@@ -36,7 +37,9 @@ class Jellyfish:
     so many queries/s. `headroom`: times the measured rates that capacity is for. `resident`: how many variants a worker
     holds at a time; 0: as many as its memory does. `annealing`: algorithm 2 as published, without the search behind it.
     `rescue`: a client without a place is served where it would be in time if it need not wait. `tail`: plan with the
-    p99 of latencies, as published.
+    p99 of latencies, as published. `filling`: a batch may be larger than planned where deadlines allow it, and under
+    more load than small batches bring through, heads that would force one are given up. Without it frames that come at
+    once wait for several batches, and a queue that was once too long stays so (the micro-bursts of section VI-B).
     """
 
     queueing: float = 1.0
@@ -46,6 +49,7 @@ class Jellyfish:
     annealing: bool = False
     rescue: bool = False
     tail: bool = True
+    filling: bool = True
     seed: int = 1
     _steady: SteadyLoads = field(init=False, repr=False)
     _deployment: Deployment | None = field(default=None, init=False, repr=False)
@@ -68,7 +72,7 @@ class Jellyfish:
         routes: list[Route] = []
         for part in parts:
             routes.append(part.route(len(lanes)))
-            lanes.extend(part.lanes(view.deployment))
+            lanes.extend(part.lanes(view.deployment, self.filling))
         placement, prefetch = self._residency(view, parts)
         plan = Plan(
             lanes=tuple(lanes),
@@ -163,7 +167,7 @@ class _Part:
     demand: Demand
     mapping: Mapping
 
-    def lanes(self, deployment: Deployment) -> list[Lane]:
+    def lanes(self, deployment: Deployment, filling: bool) -> list[Lane]:
         """One for each worker, then the one that refuses."""
         name = deployment.applications[self.application].name
         made = [
@@ -172,7 +176,7 @@ class _Part:
                 workers=(worker,),
                 select=Fixed(self.ladder.variants[self.mapping.models[place]]),
                 order=Order.FIRST_COME,
-                release=Eager(int(self.mapping.batches[place])),
+                release=self._release(place, filling),
                 late=Late.DROP_WHEN_DISPATCHED,
                 stand_in=True,
             )
@@ -189,6 +193,16 @@ class _Part:
             may_load=False,
         )
         return [*made, refusing]
+
+    def _release(self, place: int, filling: bool) -> Eager:
+        """At the planned batch; `filling` at least at that."""
+        planned = int(self.mapping.batches[place])
+        if not filling:
+            return Eager(planned)
+        variant, worker = self.ladder.variants[self.mapping.models[place]], self.ladder.workers[place]
+        floors = single_variant_lane(self.deployment, variant, (worker,)).release.floor_rates
+        profile = self.deployment.profile(variant, self.deployment.workers[worker].kind)
+        return Eager(max(planned, profile.max_batch), floor_rates=floors)
 
     def route(self, first: int) -> Route:
         """Clients by slot. Position 0 is where there is most room, for slots that nobody had when this was planned."""

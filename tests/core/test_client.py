@@ -162,3 +162,20 @@ def test_slots_are_small_and_no_two_clients_share_one(steps: list[tuple[str, boo
         slots = [client.slot for client in clients.all()]
         assert len(set(slots)) == len(slots) == len(clients) <= most
         assert next(client.slot for client in clients.all() if client.identity == name) == slot
+
+
+def test_who_has_more_open_than_an_equal_share_is_ahead_of_others() -> None:
+    clients = Clients()
+    flood, other = clients.slot_of(0, "flood"), clients.slot_of(0, "other")
+    held = [clients.began(flood) for _ in range(30)]
+    assert not clients.is_ahead_of_others(flood, 40)  # alone
+    asker = clients.began(other, 2)
+    assert clients.is_ahead_of_others(flood, 40) and not clients.is_ahead_of_others(other, 40)
+    clients.forget_before(10)
+    assert clients.slot_of(11, "new") == flood  # what the flood still has open is not its own
+    for known in held:
+        clients.ended(known)
+    assert not clients.is_ahead_of_others(flood, 1)
+    clients.ended(asker, 2)
+    clients.ended(None)
+    assert clients.began(99) is None and clients._asking == 0

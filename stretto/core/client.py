@@ -88,11 +88,11 @@ class Client:
     said_rate: float | None = None  # queries/s, as it says; for display only
 
 
-class _State:
-    """What is kept of a client between two looks."""
+class Known:
+    """What is kept of a client between two looks. Only the registry reads and writes it; others hold on to it."""
 
     __slots__ = (
-        *("ahead_ns", "application", "delay_ns", "frame_ratio", "held_rate", "identity", "place"),
+        *("ahead_ns", "application", "delay_ns", "frame_ratio", "held_rate", "identity", "open", "place"),
         *("planned_bytes_per_s", "planned_rate", "recent", "said_rate", "seen_ns", "slo_ns", "slot", "step"),
     )
 
@@ -107,6 +107,7 @@ class _State:
         self.frame_ratio = 1.0
         self.said_rate: float | None = None
         self.application = ""
+        self.open = 0  # queries that have not ended
         self.place = Place(Told())
         self.planned_rate: float | None = None  # None: no plan has seen it yet
         self.planned_bytes_per_s: float | None = None
@@ -119,10 +120,11 @@ class Clients:
 
     def __init__(self, most: int = 65_536) -> None:
         self.limit(most)
-        self._by_identity: OrderedDict[str, _State] = OrderedDict()  # who asked longest ago first
-        self._by_slot: dict[int, _State] = {}
+        self._by_identity: OrderedDict[str, Known] = OrderedDict()  # who asked longest ago first
+        self._by_slot: dict[int, Known] = {}
         self._free: list[int] = []  # slots of clients that were forgotten, a heap: the lowest is taken next
         self._latest_ns = 0
+        self._asking = 0  # clients with queries that have not ended
         self.is_changed = False  # since the last plan: one came or went, or its bandwidth moved by much
         self.on_change: Callable[[], None] = _nothing  # called when `is_changed` becomes true
 
@@ -145,7 +147,7 @@ class Clients:
             while len(self._by_identity) >= self._most:
                 self._forget(next(iter(self._by_identity)))
             slot = heapq.heappop(self._free) if self._free else len(self._by_identity)
-            state = self._by_identity[identity] = self._by_slot[slot] = _State(slot, identity, now_ns)
+            state = self._by_identity[identity] = self._by_slot[slot] = Known(slot, identity, now_ns)
             self._change()
         else:
             self._by_identity.move_to_end(identity)
@@ -213,6 +215,25 @@ class Clients:
         """Of both ways, as smoothed; 0 where it is not known."""
         state = self._by_slot.get(slot)
         return 0 if state is None or state.delay_ns is None else round(state.delay_ns)
+
+    def began(self, slot: int, queries: int = 1) -> Known | None:
+        """It has so many queries more; give what this returns to `ended`, for the slot may be another's by then."""
+        state = self._by_slot.get(slot)
+        if state is not None:
+            self._asking += state.open == 0
+            state.open += queries
+        return state
+
+    def ended(self, known: Known | None, queries: int = 1) -> None:
+        """So many queries of a client have ended."""
+        if known is not None:
+            known.open -= queries
+            self._asking -= known.open == 0
+
+    def is_ahead_of_others(self, slot: int, places: int) -> bool:
+        """Whether it has more queries that have not ended than an equal share of so many places."""
+        state = self._by_slot.get(slot)
+        return state is not None and state.open * self._asking > places
 
     def place_of(self, slot: int) -> Place | None:
         """Where the last plan puts it; None where it is forgotten."""
@@ -300,7 +321,7 @@ def _moved(before: float | None, now: float | None) -> bool:
     return not before / CHANGED_BY <= now <= before * CHANGED_BY
 
 
-def _seen(state: _State, now_ns: int) -> Client:
+def _seen(state: Known, now_ns: int) -> Client:
     delay_ns = state.delay_ns
     return Client(
         state.slot,

@@ -1,4 +1,4 @@
-"""A network to try clients on, on one machine: links with the bandwidth of a trace and a delay, and a proxy around them.
+"""A network to try clients on, on one machine: links with a trace's bandwidth and a delay, and a proxy around them.
 
 Imports stretto.core only. Nothing here needs a privilege or changes the machine's own network.
 """

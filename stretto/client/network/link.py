@@ -1,8 +1,8 @@
 """One client's link, and the pipe that each of its directions is: bytes in, the same bytes out, later.
 
-A pipe is a token bucket in its form as a schedule: bytes are cut into segments, and each is given the moment at which its
-last byte has passed when it comes in, from the bandwidth as the trace will have it. So a timer that rings late delays what
-is due, but takes nothing from the rate. Knows no socket and no clock: time comes in as an argument.
+A pipe is a token bucket in its form as a schedule: bytes are cut into segments as they come in, and each segment gets
+the moment at which its last byte will have passed, from the bandwidth that the trace has until then. So a timer that
+rings late delays what is due, but takes nothing from the rate. Knows no socket and no clock: time is an argument.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ Owner = TypeVar("Owner")
 class Link:
     """What a client's way to the server is like; `down` of None: a gigabit a second.
 
-    A delay is of one direction, and comes on top of the time that the bytes take to pass. `queue_bytes` is how much waits
-    at either end before the sender is held up.
+    A delay is of one direction, and comes on top of the time that the bytes take to pass. `queue_bytes` is how much
+    waits at either end before the sender is held up.
     """
 
     up: Bandwidth
@@ -108,7 +108,7 @@ class Pipe(Generic[Owner]):
         return min(first_ns) if first_ns else None
 
     def put(self, now_ns: int, owner: Owner, content: bytes, was_held_up: bool = False) -> None:
-        """Bytes for an owner; no more than there is room for. `was_held_up`: they would have come before, but for us."""
+        """Bytes for an owner, no more than there is room for. `was_held_up`: but for us they would have come before."""
         if len(content) > self.room:
             raise StrettoError(f"{len(content)} bytes were put into a queue that has room for {self.room}")
         bandwidth, start_ns = self._bandwidth, self._start_ns

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import struct
 import time
 from dataclasses import dataclass
 from types import TracebackType
@@ -92,7 +93,7 @@ class Proxy:
         for task in list(self._connecting):
             task.cancel()
         for end in list(self._ends):
-            end.transport.abort()
+            _reset(end.transport)
         while self._ends or self._connecting:
             await asyncio.sleep(0)
         self._alarm.close()
@@ -214,7 +215,7 @@ class _Direction:
 
 
 class _End(asyncio.BufferedProtocol):
-    """One end of a connection: the client's or the server's. What it sends goes into its direction, for the other end."""
+    """One end of a connection, the client's or the server's. What it sends goes its direction to the other end."""
 
     def __init__(self, proxy: Proxy, direction: _Direction, other: _End | None = None):
         self._proxy = proxy
@@ -256,7 +257,7 @@ class _End(asyncio.BufferedProtocol):
         if not self._is_connected or self.transport.is_closing():
             return
         if self.other is not None and self.other._is_broken:
-            self.transport.abort()
+            _reset(self.transport)
         elif self._has_sent_all:
             self.transport.close()
         else:
@@ -343,6 +344,13 @@ def _keep_small(sock: socket.socket) -> None:
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, KERNEL_BYTES)
     with contextlib.suppress(OSError, AttributeError):
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, SEGMENT_OPTION)
+
+
+def _reset(transport: asyncio.Transport) -> None:
+    """Closes at once and so that the other side sees it broken, not ended."""
+    with contextlib.suppress(OSError):
+        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    transport.abort()
 
 
 async def check_reachable(host: str, port: int) -> None:

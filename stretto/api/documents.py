@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from stretto import __version__
 from stretto.api.datatypes import DATATYPE_OF
+from stretto.api.network import told_parameters
+from stretto.core.profile import NS_PER_MS
 from stretto.core.snapshot import Distribution, Snapshot, VariantState
 
 if TYPE_CHECKING:
@@ -120,6 +122,28 @@ def fleet(now: Snapshot) -> dict[str, Any]:
         "slots": [
             {"name": slot.name, "kind": slot.kind, "present": slot.is_present, "busy_s": slot.busy_ns / 1e9}
             for slot in now.slots
+        ],
+    }
+
+
+def clients(now: Snapshot) -> dict[str, Any]:
+    """Who asked lately, the latest first: what was measured of each, and what it was told to send."""
+    return {
+        "count": now.client_count,
+        "clients": [
+            {
+                "client_id": client.identity,
+                "application": client.application,
+                "idle_ms": (now.now_ns - client.seen_ns) / NS_PER_MS,
+                "rate": round(client.rate, 3),
+                "said_rate": client.said_rate,
+                "slo_ms": None if client.slo_ns is None else client.slo_ns / NS_PER_MS,
+                "bandwidth": client.network.bytes_per_s,
+                "rtt_ms": None if client.network.delay_ns is None else client.network.delay_ns / NS_PER_MS,
+                "frame_ratio": round(client.frame_ratio, 3),
+                **told_parameters(client.told),
+            }
+            for client in now.clients
         ],
     }
 

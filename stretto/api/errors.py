@@ -5,6 +5,7 @@ gRPC's status codes are named here, not imported: the data plane knows no protoc
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum
 
 from stretto.core.outcome import Outcome
@@ -42,8 +43,16 @@ class Reason(Enum):
 class ApiError(Exception):
     """A call that gets no answer. The message is for the client: it names nothing of the inside."""
 
-    def __init__(self, reason: Reason, message: str, retry_after_s: float | None = None):
+    def __init__(
+        self,
+        reason: Reason,
+        message: str,
+        retry_after_s: float | None = None,
+        parameters: Mapping[str, str] | None = None,
+    ):
+        """`parameters` tell a client what to do; docs/network.md has them."""
         super().__init__(message)
+        self.parameters = parameters or {}
         self.reason = reason
         self.message = message
         self.retry_after_s = retry_after_s

@@ -18,7 +18,8 @@ class Limits:
     name_length: int = 256
     id_length: int = 1024
     parameters: int = 64  # of a request or a tensor
-    client_ids: int = 100_000  # names of clients remembered at a time
+    client_ids: int = 10_000  # names of clients remembered at a time
+    client_s: float = 3.0  # a client that asked nothing for so long is forgotten
     connections: int = 10_000
     streams_per_connection: int = 4096  # gRPC: concurrent calls
     requests_per_stream: int = 256  # gRPC: unanswered requests of one ModelStreamInfer

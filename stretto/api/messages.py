@@ -43,6 +43,8 @@ class InferRequest:
     outputs: list[WantedOutput] = field(default_factory=list)
     parameters: dict[str, Any] = field(default_factory=dict)
     traceparent: str = ""  # of the caller's trace, where there is one
+    sent_bytes: int = 0  # of the whole request, as it came
+    begun_ns: int | None = None  # when its first byte came, on the monotonic clock; None: nobody saw that
 
 
 @dataclass(slots=True)

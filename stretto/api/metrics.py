@@ -130,7 +130,7 @@ def _state(now: Snapshot) -> Iterator[Any]:
     yield doors
     yield _gauge("stretto_queries_running", "Queries in a running batch.", now.running)
     yield _gauge("stretto_workers_ready", "Workers that can serve.", sum(slot.is_present for slot in now.slots))
-    yield _gauge("stretto_clients", "Clients that said who they are and asked lately.", len(now.clients))
+    yield _gauge("stretto_clients", "Clients that said who they are and asked lately.", now.client_count)
     yield _gauge("stretto_policies_waiting", "Policies asked for and not there yet.", now.policies_waiting)
     busy = CounterMetricFamily(
         "stretto_worker_busy_seconds", "Time that a worker was given batches for.", labels=["worker", "kind"]

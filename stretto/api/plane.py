@@ -8,6 +8,7 @@ import asyncio
 import json
 import logging
 import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from stretto.api.datatypes import DATATYPE_OF
 from stretto.api.errors import REASONS, ApiError, Reason, bad_request, not_found, too_large
 from stretto.api.limits import Limits
 from stretto.api.messages import Array, InferRequest, InferResponse, InputTensor, OutputTensor, WantedOutput
+from stretto.api.network import NOTHING, Reported, left_ns, reported, told_parameters
 from stretto.core.client import MAX_IDENTITY
 from stretto.core.errors import StrettoError
 from stretto.core.outcome import Outcome
@@ -26,6 +28,7 @@ from stretto.core.profile import NS_PER_MS
 from stretto.core.snapshot import Snapshot
 from stretto.live.requests import NoSuchVariant, Request
 from stretto.live.state import State
+from stretto.planning.door import is_beyond_share
 from stretto.repository.problems import RepositoryError
 
 if TYPE_CHECKING:
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("stretto.api")
 
+BEYOND_SHARE = "this client asks more than it was planned with while others wait; ask less, or wait for the next plan"
 MAX_DEADLINE_MS = 3_600_000.0
 MAX_PRIORITY = 2**31 - 1
 RETRY_S = 1.0
@@ -68,7 +72,7 @@ class Plane:
 
     def serve(self, service: Service) -> None:
         """There is something to serve from now on."""
-        service.clients.limit(self.limits.client_ids)
+        service.clients.limit(self.limits.client_ids, self.limits.client_s)
         self._service = service
 
     @property
@@ -151,6 +155,9 @@ class Plane:
 
     def fleet(self) -> dict[str, Any]:
         return documents.fleet(self.snapshot())
+
+    def clients(self) -> dict[str, Any]:
+        return documents.clients(self.snapshot())
 
     async def add_workers(self, worker: Any) -> None:
         """Further workers, written as for `stretto serve --worker`."""
@@ -266,24 +273,32 @@ class Plane:
         wanted = checked_outputs(files, request.outputs)
         parameters = request.parameters
         slack_ns = round(files.slo_ms * NS_PER_MS)
-        client, priority, min_accuracy = -1, 0, 0.0
+        client, priority, min_accuracy, said = -1, 0, 0.0, NOTHING
         if parameters:
             slack_ns = _slack_ns(parameters, slack_ns)
+            said = reported(parameters)
             if "priority" in parameters:
                 priority = _whole(parameters, "priority", 0, MAX_PRIORITY, 0)
             if "min_accuracy" in parameters:
                 min_accuracy = _number(parameters, "min_accuracy", 0.0, 1.0, 0.0)
             if "client_id" in parameters:
                 client = self._client(parameters["client_id"])
+                self._hear(client, request, len(array), said)
+            if said.is_end_to_end:
+                slo_ns = slack_ns if said.slo_ns is None else said.slo_ns
+                slack_ns = self._left_ns(slo_ns, request, said, client)
 
         def ended(entered: Request) -> None:
             self._open -= 1
             outcome = entered.outcome
             try:
+                told = {} if client < 0 else self._told(client)
                 if outcome is Outcome.ON_TIME or outcome is Outcome.LATE:
-                    done(answer(entered, files, request.id, wanted))
+                    response = answer(entered, files, request.id, wanted)
+                    response.parameters.update(told)
+                    done(response)
                 else:
-                    done(refusal(entered))
+                    done(refusal(entered, told))
             except Exception:  # the engine calls this, and the others of the batch come after
                 log.exception("an answer cannot be given")
                 done(ApiError(Reason.FAILED, SENTENCES[Outcome.FAILED]))
@@ -304,6 +319,40 @@ class Plane:
         if isinstance(value, bool) or not isinstance(value, int | str) or not 0 < len(str(value)) <= MAX_IDENTITY:
             raise bad_request(f"client_id must be a whole number, or a name of at most {MAX_IDENTITY} characters")
         return self.service.clients.slot_of(self.service.engine.clock(), str(value))
+
+    def _hear(self, client: int, request: InferRequest, rows: int, said: Reported) -> None:
+        """Count what a client asks and note what it says of its network. ApiError where that is beyond its share."""
+        service, clients = self.service, self.service.clients
+        now_ns, generation = service.engine.clock(), service.engine.generation
+        clients.asked(
+            now_ns,
+            client,
+            request.application,
+            rows,
+            bytes_per_s=said.bytes_per_s,
+            delay_ns=said.round_trip_ns,
+            slo_ns=said.slo_ns,
+            frame_ratio=generation.frame_ratio(request.application, request.inputs[0].array.shape, request.sent_bytes),
+            said_rate=said.rate,
+        )
+        dispatcher, number = generation.dispatcher, generation.numbers.get(request.application)
+        if number is not None and is_beyond_share(
+            now_ns, dispatcher.plan, number, clients, client, dispatcher.lane_length
+        ):
+            raise ApiError(Reason.OVERLOADED, BEYOND_SHARE, RETRY_S, self._told(client))
+        clients.admitted(now_ns, client, rows)
+
+    def _left_ns(self, slo_ns: int, request: InferRequest, said: Reported, client: int) -> int:
+        """Of an SLO from frame to answer."""
+        coming_ns = None if request.begun_ns is None else max(0, time.monotonic_ns() - request.begun_ns)
+        round_trip_ns = said.round_trip_ns
+        if round_trip_ns is None:
+            round_trip_ns = self.service.clients.delay_ns_of(client)
+        return left_ns(slo_ns, said, request.sent_bytes, coming_ns, round_trip_ns)
+
+    def _told(self, client: int) -> dict[str, str]:
+        place = self.service.clients.place_of(client)
+        return {} if place is None else told_parameters(place.told)
 
 
 def checked_input(files: ApplicationFiles, inputs: list[InputTensor]) -> Array:
@@ -381,14 +430,14 @@ def posterior_text(posteriors: Mapping[int, Sequence[float]], rows: int) -> str:
     return json.dumps(rounded[0] if rows == 1 else rounded)
 
 
-def refusal(entered: Request) -> ApiError:
+def refusal(entered: Request, told: Mapping[str, str]) -> ApiError:
     """Why a request that was entered got no answer."""
     assert entered.outcome is not None
     reason = REASONS[entered.outcome]
     message = SENTENCES[entered.outcome]
     if entered.problem:
         message = f"{message}: {entered.problem}"
-    return ApiError(reason, message, RETRY_S if reason is Reason.OVERLOADED else None)
+    return ApiError(reason, message, RETRY_S if reason is Reason.OVERLOADED else None, told)
 
 
 def classified(answers: Array, count: int, labels: tuple[str, ...]) -> Array:

@@ -1,22 +1,45 @@
-"""Clients: who asks, what is known of the network to them, and what they were told to send.
+"""Clients: who asks, how often and over which network as measured, and what they were told to send.
 
 A client has an identity of its own choosing and a slot, a small number by which plans route. Slots are reused once a
 client is forgotten, so that tables by client stay small however many come and go. Time comes in as an argument.
+
+What a client says of its rate is kept to be shown, and decides nothing: plans and the door go by what was counted here.
 """
 
 from __future__ import annotations
 
+import heapq
+import math
 from collections import OrderedDict
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
 
 from stretto.core.errors import StrettoError
+from stretto.core.profile import NS_PER_S
+from stretto.core.recent import STEP_NS, Recent
 
 MAX_IDENTITY = 128
+FORGET_S = 3.0  # a client that asked nothing for so long has gone
+SMOOTHING = 0.125  # of delays and frame sizes, as TCP smooths round trips
+MAX_DELAY_NS = 60 * NS_PER_S
+MAX_FRAME_RATIO = 64.0  # a frame is not more than so many times as large, or small, as its size lets expect
+CHANGED_BY = 1.2  # a bandwidth that moved by more than this factor is a reason to plan anew
+
+FIRST_RATE = 20.0  # queries/s that a client may ask which no plan has seen yet
+PROBE_RATE = 2.0  # queries/s of one that the plan maps nowhere, so that it is heard when there is room again
+HEADROOM = 1.25  # over the rate that it was planned with
+WINDOW_NS = NS_PER_S // 2  # within which a client may be ahead of that
+HELD = 0.97  # by plan: how slowly the rate fades that a client had when it was mapped nowhere and began to wait
 
 
 @dataclass(frozen=True)
 class Network:
-    """The way from a client to here, as measured; None: not measured yet."""
+    """The way from a client to here and back, as measured; None: not measured yet.
+
+    A frame of so many bytes and its answer are on their way for `delay_ns + bytes / bytes_per_s`: the delay is that of
+    both ways, and answers are taken to be small.
+    """
 
     bytes_per_s: float | None = None
     delay_ns: int | None = None
@@ -24,10 +47,29 @@ class Network:
 
 @dataclass(frozen=True)
 class Told:
-    """What a client was told to send: the input size of the variant that it is mapped to. Empty: nothing."""
+    """What a client was told to send: the input size of the variant that it is mapped to. Empty: nothing.
+
+    A size without a variant: the plan maps it nowhere, and it should only try now and then, at this size.
+    """
 
     variant: str = ""
     input_size: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a plan puts a client: what it is told, and the lane that a by-client route leads it to (-1: no such
+    route). `is_shared`: other clients, or none that the plan counted on, are led there too.
+    """
+
+    told: Told
+    lane: int = -1
+    is_shared: bool = False
+
+    @property
+    def is_nowhere(self) -> bool:
+        """Clients are mapped, and this one is not."""
+        return self.lane >= 0 and not self.told.variant
 
 
 @dataclass(frozen=True)
@@ -43,6 +85,33 @@ class Client:
     rate: float = 0.0  # queries/s, as counted here over the last second
     slo_ns: int | None = None  # from frame to answer, as it says; None: the application's own
     frame_ratio: float = 1.0  # bytes that it sends over what its variant's `frame_bytes` expects
+    said_rate: float | None = None  # queries/s, as it says; for display only
+
+
+class _State:
+    """What is kept of a client between two looks."""
+
+    __slots__ = (
+        *("ahead_ns", "application", "delay_ns", "frame_ratio", "held_rate", "identity", "place"),
+        *("planned_bytes_per_s", "planned_rate", "recent", "said_rate", "seen_ns", "slo_ns", "slot", "step"),
+    )
+
+    def __init__(self, slot: int, identity: str, now_ns: int) -> None:
+        self.slot = slot
+        self.identity = identity
+        self.seen_ns = now_ns
+        self.recent = Recent(now_ns)
+        self.step = -1  # in which its bandwidth was last compared with the plan's
+        self.delay_ns: float | None = None
+        self.slo_ns: int | None = None
+        self.frame_ratio = 1.0
+        self.said_rate: float | None = None
+        self.application = ""
+        self.place = Place(Told())
+        self.planned_rate: float | None = None  # None: no plan has seen it yet
+        self.planned_bytes_per_s: float | None = None
+        self.held_rate = 0.0  # measured before it was mapped nowhere; what it tries meanwhile is less than it wants
+        self.ahead_ns = now_ns  # when what it asked would be due at the rate that it was planned with
 
 
 class Clients:
@@ -50,62 +119,198 @@ class Clients:
 
     def __init__(self, most: int = 65_536) -> None:
         self.limit(most)
-        self._by_identity: OrderedDict[str, Client] = OrderedDict()  # who asked longest ago first
-        self._identity_of: dict[int, str] = {}
-        self._free: list[int] = []  # slots of clients that were forgotten
+        self._by_identity: OrderedDict[str, _State] = OrderedDict()  # who asked longest ago first
+        self._by_slot: dict[int, _State] = {}
+        self._free: list[int] = []  # slots of clients that were forgotten, a heap: the lowest is taken next
+        self._latest_ns = 0
+        self.is_changed = False  # since the last plan: one came or went, or its bandwidth moved by much
+        self.on_change: Callable[[], None] = _nothing  # called when `is_changed` becomes true
 
     def __len__(self) -> int:
         return len(self._by_identity)
 
-    def limit(self, most: int) -> None:
-        """How many are remembered at a time; those beyond are forgotten as new ones come."""
+    def limit(self, most: int, forget_s: float = FORGET_S) -> None:
+        """How many are remembered at a time; those beyond are forgotten as new ones come. `forget_s`: for how long."""
         if most < 1:
             raise StrettoError("at least one client must be allowed")
+        if not 0 < forget_s < math.inf:
+            raise StrettoError("clients are remembered for a time above 0")
         self._most = most
+        self._forget_ns = round(forget_s * NS_PER_S)
 
     def slot_of(self, now_ns: int, identity: str) -> int:
         """The client's slot; one that is new gets the lowest that is free."""
-        known = self._by_identity.get(identity)
-        if known is None:
+        state = self._by_identity.get(identity)
+        if state is None:
             while len(self._by_identity) >= self._most:
                 self._forget(next(iter(self._by_identity)))
-            slot = self._free.pop() if self._free else len(self._by_identity)
-            known = Client(slot, identity, now_ns)
-            self._identity_of[slot] = identity
-        self._by_identity[identity] = replace(known, seen_ns=max(now_ns, known.seen_ns))
-        self._by_identity.move_to_end(identity)
-        return known.slot
+            slot = heapq.heappop(self._free) if self._free else len(self._by_identity)
+            state = self._by_identity[identity] = self._by_slot[slot] = _State(slot, identity, now_ns)
+            self._change()
+        else:
+            self._by_identity.move_to_end(identity)
+            state.seen_ns = max(now_ns, state.seen_ns)
+        self._latest_ns = max(now_ns, self._latest_ns)
+        return state.slot
 
-    def measured(self, slot: int, network: Network) -> None:
-        """The network to a client was measured; one that was forgotten meanwhile is passed over."""
-        self._change(slot, network=network)
+    def asked(
+        self,
+        now_ns: int,
+        slot: int,
+        application: str,
+        queries: int = 1,
+        *,
+        bytes_per_s: float | None = None,
+        delay_ns: int | None = None,
+        slo_ns: int | None = None,
+        frame_ratio: float | None = None,
+        said_rate: float | None = None,
+    ) -> None:
+        """It asked so many queries, and reported this along with them; None: nothing. One that was forgotten meanwhile
+        is passed over. Numbers are a client's own: those that make no sense are left out or held to their bounds.
+        """
+        state = self._by_slot.get(slot)
+        if state is None:
+            return
+        state.application = application
+        state.recent.counted(now_ns, queries)
+        state.slo_ns = slo_ns if slo_ns is not None and slo_ns > 0 else None
+        if said_rate is not None:
+            state.said_rate = said_rate
+        if delay_ns is not None:
+            state.delay_ns = _smoothed(state.delay_ns, min(max(delay_ns, 0), MAX_DELAY_NS))
+        if frame_ratio is not None and math.isfinite(frame_ratio) and frame_ratio > 0:
+            within = min(max(frame_ratio, 1 / MAX_FRAME_RATIO), MAX_FRAME_RATIO)
+            state.frame_ratio += SMOOTHING * (within - state.frame_ratio)
+        if bytes_per_s is not None:
+            state.recent.reported(now_ns, bytes_per_s)
+            if not self.is_changed and now_ns // STEP_NS != state.step:
+                state.step = now_ns // STEP_NS
+                if _moved(state.planned_bytes_per_s, state.recent.bytes_per_s(now_ns)):
+                    self._change()
+
+    def admits(self, now_ns: int, slot: int) -> bool:
+        """Whether it keeps to the rate that it was planned with, with some headroom. One that is forgotten is not held
+        to anything.
+        """
+        state = self._by_slot.get(slot)
+        return state is None or state.ahead_ns <= now_ns + WINDOW_NS
+
+    def admitted(self, now_ns: int, slot: int, queries: int = 1) -> None:
+        """These were let in."""
+        state = self._by_slot.get(slot)
+        if state is None:
+            return
+        if state.place.is_nowhere:
+            rate = PROBE_RATE
+        elif state.planned_rate is None:
+            rate = FIRST_RATE
+        else:
+            rate = max(state.planned_rate, PROBE_RATE) * HEADROOM
+        state.ahead_ns = max(state.ahead_ns, now_ns) + round(queries * NS_PER_S / rate)
+
+    def delay_ns_of(self, slot: int) -> int:
+        """Of both ways, as smoothed; 0 where it is not known."""
+        state = self._by_slot.get(slot)
+        return 0 if state is None or state.delay_ns is None else round(state.delay_ns)
+
+    def place_of(self, slot: int) -> Place | None:
+        """Where the last plan puts it; None where it is forgotten."""
+        state = self._by_slot.get(slot)
+        return None if state is None else state.place
+
+    def planned(self, seen: Sequence[Client], places: Mapping[int, Place]) -> None:
+        """A plan was made from what was `seen`. Who came into a slot meanwhile has nothing to do with it. What a client
+        was ahead of its old rate is forgiven, for the new plan knows its new one.
+        """
+        self.is_changed = False
+        for client in seen:
+            state = self._by_slot.get(client.slot)
+            if state is not None and state.identity == client.identity:
+                state.planned_rate = client.rate
+                state.planned_bytes_per_s = client.network.bytes_per_s
+                state.ahead_ns = min(state.ahead_ns, state.seen_ns + WINDOW_NS)
+        self.placed(seen, places)
+        for client in seen:
+            state = self._by_slot.get(client.slot)
+            if state is not None:
+                state.held_rate = client.rate * HELD if state.place.is_nowhere else 0.0
+
+    def placed(self, seen: Sequence[Client], places: Mapping[int, Place]) -> None:
+        """The same plan as before, looked at anew."""
+        for client in seen:
+            state = self._by_slot.get(client.slot)
+            if state is not None and state.identity == client.identity and client.slot in places:
+                state.place = places[client.slot]
 
     def told(self, slot: int, told: Told) -> None:
-        """A client was told what to send."""
-        self._change(slot, told=told)
+        """A client was told what to send, by no plan's route."""
+        state = self._by_slot.get(slot)
+        if state is not None:
+            state.place = Place(told)
+
+    def forget_gone(self, now_ns: int) -> int:
+        """Forget those that asked nothing for so long as `limit` says; how many."""
+        return self.forget_before(now_ns - self._forget_ns)
 
     def forget_before(self, then_ns: int) -> int:
         """Forget those that last asked before a moment; how many."""
         gone = []
-        for identity, client in self._by_identity.items():
-            if client.seen_ns >= then_ns:
+        for identity, state in self._by_identity.items():
+            if state.seen_ns >= then_ns:
                 break
             gone.append(identity)
         for identity in gone:
             self._forget(identity)
+        if gone:
+            self._change()
         return len(gone)
 
-    def all(self) -> tuple[Client, ...]:
-        """By slot."""
-        return tuple(sorted(self._by_identity.values(), key=lambda client: client.slot))
+    def all(self, now_ns: int | None = None) -> tuple[Client, ...]:
+        """By slot, as of now; None: as of when one last asked."""
+        at_ns = self._latest_ns if now_ns is None else now_ns
+        return tuple(_seen(self._by_slot[slot], at_ns) for slot in sorted(self._by_slot))
 
-    def _change(self, slot: int, **what: Network | Told) -> None:
-        identity = self._identity_of.get(slot)
-        if identity is not None:
-            self._by_identity[identity] = replace(self._by_identity[identity], **what)  # type: ignore[arg-type]
+    def latest(self, now_ns: int, most: int) -> tuple[Client, ...]:
+        """Those that asked last, the latest first; at most so many."""
+        return tuple(_seen(state, now_ns) for state in islice(reversed(self._by_identity.values()), most))
+
+    def _change(self) -> None:
+        if not self.is_changed:
+            self.is_changed = True
+            self.on_change()
 
     def _forget(self, identity: str) -> None:
         slot = self._by_identity.pop(identity).slot
-        del self._identity_of[slot]
-        self._free.append(slot)
-        self._free.sort(reverse=True)  # the lowest is taken next
+        del self._by_slot[slot]
+        heapq.heappush(self._free, slot)
+
+
+def _nothing() -> None:
+    """Nobody wants to know."""
+
+
+def _smoothed(before: float | None, sample: float) -> float:
+    return sample if before is None else before + SMOOTHING * (sample - before)
+
+
+def _moved(before: float | None, now: float | None) -> bool:
+    if before is None or now is None:
+        return before is not now
+    return not before / CHANGED_BY <= now <= before * CHANGED_BY
+
+
+def _seen(state: _State, now_ns: int) -> Client:
+    delay_ns = state.delay_ns
+    return Client(
+        state.slot,
+        state.identity,
+        state.seen_ns,
+        Network(state.recent.bytes_per_s(now_ns), None if delay_ns is None else round(delay_ns)),
+        state.place.told,
+        state.application,
+        max(state.recent.rate(now_ns), state.held_rate),
+        state.slo_ns,
+        state.frame_ratio,
+        state.said_rate,
+    )

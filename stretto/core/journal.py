@@ -1,7 +1,7 @@
 """The event log of a server: what its dispatchers were told, when, and what they decided; and how plans came about. One
 JSON list a line.
 
-    ["stretto events", 4]
+    ["stretto events", 5]
     ["session", planner, options, data_aware]              who plans
     ["made", g, now_ns, correction, deployment, plan, [view_ns, rates, alive, conditions, policies]]
                                                            a dispatcher; g numbers those of one log. Its first plan was
@@ -12,9 +12,9 @@ JSON list a line.
     ["classified", g, now_ns, ticket, class]   ["reroute", g, now_ns, routes]
     ["enlarge", g, now_ns, deployment]         ["inherit", g, now_ns, estimates]
     ["decided", g, [decision, …]]
-    ["planned", g, now_ns, telemetry, conditions, waiting, lines, policies, plan]
-        the planner was asked; waiting and lines are null where it did not look, policies are [application, kind,
-        workers, load, made] of those that came meanwhile, plan is null where it stayed the same
+    ["planned", g, now_ns, telemetry, conditions, waiting, lines, clients, policies, plan]
+        the planner was asked; waiting, lines and clients are null where it did not look, policies are
+        [application, kind, workers, load, made] of those that came meanwhile, plan is null where it stayed the same
     ["under", g, now_ns, conditions]                       the plan in force under other conditions
 
 A decision is ["run", worker, variant, [ticket, …], start_ns, expected_ns], ["drop", ticket, reason],
@@ -24,7 +24,7 @@ A decision is ["run", worker, variant, [ticket, …], start_ns, expected_ns], ["
 from __future__ import annotations
 
 TITLE = "stretto events"
-VERSION = 4
+VERSION = 5
 SESSION = "session"
 MADE, SUBMIT, CANCEL, FINISHED = "made", "submit", "cancel", "finished"
 JOINED, LEFT, ADVANCE, ADOPT, DECIDED = "joined", "left", "advance", "adopt", "decided"

@@ -10,7 +10,19 @@ from typing import Any
 
 import numpy as np
 
-from stretto.core import application, conditions, deployment, estimates, plan, profile, telemetry, verdict, view, worker
+from stretto.core import (
+    application,
+    client,
+    conditions,
+    deployment,
+    estimates,
+    plan,
+    profile,
+    telemetry,
+    verdict,
+    view,
+    worker,
+)
 from stretto.core.errors import StrettoError
 
 TYPES: dict[str, Any] = {
@@ -27,6 +39,7 @@ TYPES: dict[str, Any] = {
             view.Lines,
             estimates.Estimates,
         ),
+        *(client.Client, client.Network, client.Told),
         *(verdict.Candidate, verdict.Promise, verdict.Verdict),
         *(plan.Eager, plan.Accumulate, plan.Deferred, plan.AdaptiveCap, plan.Delays, plan.Lane, plan.Route, plan.Plan),
     )

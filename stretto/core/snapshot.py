@@ -103,7 +103,8 @@ class Snapshot:
     fleet: Fleet
     telemetry: Telemetry  # of the deployment that is served
     delays: Delays = field(default_factory=Delays)
-    clients: tuple[Client, ...] = ()
+    clients: tuple[Client, ...] = ()  # the latest to ask; there may be more
+    client_count: int = 0
     restarts: int = 0  # of workers that were lost
     policies_made: int = 0
     policies_waiting: int = 0

@@ -323,6 +323,10 @@ class Dispatcher:
         """Queries in lanes."""
         return int(self._state["waiting"][0])
 
+    def lane_length(self, lane: int) -> int:
+        """Queries that wait in a lane."""
+        return int(self.memory["lanes"]["length"][lane])
+
     def waiting(self, theta_of: ThetaOf | None = None) -> tuple[WaitingQuery, ...]:
         """The queued queries, oldest first. `theta_of` tells what evidence the driver has of a query's class."""
         slots = adoption.oldest_first(self.memory, adoption.slots_by_lane(self.memory))

@@ -91,6 +91,12 @@ class Generation:
         self.queries: dict[int, Query] = {}  # by ticket
         self.accuracy = [variant.accuracy for variant in self.deployment.variants]
         self.names = [variant.name for variant in self.deployment.variants]
+        self._frame_bytes = {
+            (application.name, variant.input_size): variant.frame_bytes
+            for application in self.deployment.applications
+            for variant in application.variants
+            if variant.input_size and variant.frame_bytes
+        }
         self.moved = np.zeros(len(self.deployment.applications), np.int64)  # to a later generation
         self._session = session
         self._journal = journal
@@ -100,6 +106,11 @@ class Generation:
     def label(self, variant: int) -> tuple[str, str]:
         """Application and variant, by name."""
         return self.deployment.applications[self.deployment.application_of[variant]].name, self.names[variant]
+
+    def frame_ratio(self, application: str, shape: tuple[int, ...], sent_bytes: int) -> float | None:
+        """The bytes of a request of this shape, by query, over what is expected of its size; None: nothing is."""
+        expected = self._frame_bytes.get((application, shape[1:]))
+        return None if expected is None or sent_bytes <= 0 or not shape[0] else sent_bytes / shape[0] / expected
 
     def theta_of(self, ticket: int, tag: int) -> tuple[float, ...] | None:
         """What evidence there is of a query's class."""

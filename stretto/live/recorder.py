@@ -12,6 +12,7 @@ from typing import Any
 import orjson
 
 from stretto.core import journal
+from stretto.core.client import Client
 from stretto.core.conditions import Conditions
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
@@ -139,13 +140,17 @@ class Journal:
         in_force: InForce,
         waiting: Sequence[WaitingQuery] | None,
         lines: Lines | None,
+        clients: Sequence[Client] | None = None,
     ) -> None:
-        """The planner was asked, with this. `waiting` and `lines` are what it saw of the queues, where it looked."""
+        """The planner was asked, with this. `waiting` and `lines` are what it saw of the queues, where it looked, and
+        `clients` are those that it saw.
+        """
         if self._write is not None and isinstance(dispatcher, RecordedDispatcher):
             plan = None if in_force.plan is self._last_plan else to_plain(in_force.plan)
             self._last_plan = in_force.plan
             seen = None if waiting is None else to_plain(list(waiting))
-            given = [to_plain(telemetry), to_plain(in_force.conditions), seen, to_plain(lines)]
+            met = None if clients is None else to_plain(list(clients))
+            given = [to_plain(telemetry), to_plain(in_force.conditions), seen, to_plain(lines), met]
             self._write([journal.PLANNED, dispatcher.number, telemetry.now_ns, *given, self.collected(), plan])
 
     def under(self, now_ns: int, dispatcher: Dispatcher, conditions: Conditions) -> None:

@@ -1,23 +1,30 @@
 """Calls the planner now and then with what was measured, and hands its plan to the engine.
 
 Planners may take long, so they run in a thread of their own; the dispatcher goes on following the plan it has. Between
-two calls, and for planners that plan only once, the plan in force is brought in line with the delays measured.
+two calls, and for planners that plan only once, the plan in force is brought in line with the delays measured, and
+clients hear what their networks leave room for. A planner that looks at clients is also asked when one comes or goes,
+or when its bandwidth moves by much.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 
-from stretto.core.client import Clients
+from stretto.core.client import Client, Clients, Place
 from stretto.core.errors import StrettoError
 from stretto.core.view import Lines, WaitingQuery
 from stretto.live.engine import Engine
 from stretto.live.generation import Generation
+from stretto.planning.session import InForce
+from stretto.planning.telling import places
 
 log = logging.getLogger("stretto.live")
 
 COMPLETE_S = 0.25  # how often measured delays are brought into the plan
+TELL_S = 0.5  # how often clients are told anew what to send, where no plan does it
+GATHER_S = 0.1  # changes of clients within this time are planned for together
 
 
 class Replanner:
@@ -25,12 +32,15 @@ class Replanner:
 
     def __init__(self, engine: Engine, period_s: float, clients: Clients):
         self._engine = engine
-        self._clients = clients.all
+        self._clients = clients
         self.period_s = period_s
         self.turn = asyncio.Lock()  # held while a plan is made and adopted, and by whoever changes what is planned for
         self._is_due = False
+        self._looks_at_clients = False  # the planner did, when it was last asked
+        self._clients_changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._is_failing = False
+        clients.on_change = self._prod
 
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._run())
@@ -41,22 +51,52 @@ class Replanner:
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
-        asked_s = loop.time()
+        asked_s = told_s = loop.time()
+        took_s = 0.0  # of the last planning
         while True:
             pause_s = COMPLETE_S
             if self.period_s:
                 pause_s = min(pause_s, max(asked_s + self.period_s - loop.time(), 0.001))
-            await asyncio.sleep(pause_s)
+            again_s = asked_s + took_s + max(GATHER_S, took_s)  # planning for clients takes half the time at most
+            await self._pause(pause_s, again_s)
+            self._clients.forget_gone(self._engine.clock())
             is_time = self.period_s and loop.time() >= asked_s + self.period_s
-            if is_time or self._is_failing or self._is_due:
+            are_changed = self._clients_changed.is_set() and loop.time() >= again_s
+            if is_time or self._is_failing or self._is_due or are_changed:
                 asked_s, self._is_due = loop.time(), False
+                self._clients_changed.clear()
                 await self.replan()
+                took_s = loop.time() - asked_s
             else:
                 self._complete()
+            if loop.time() >= told_s + TELL_S:
+                told_s = loop.time()
+                self._tell()
+
+    async def _pause(self, pause_s: float, not_before_s: float) -> None:
+        """Cut short when clients change; not before a moment, and so that those who change together count together."""
+        loop = asyncio.get_running_loop()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(pause_s):
+                await self._clients_changed.wait()
+                await asyncio.sleep(max(GATHER_S, not_before_s - loop.time()))
 
     def hurry(self) -> None:
         """The fleet changed: a planner that follows the load is asked at the next look, whatever its period."""
         self._is_due = self.period_s > 0
+
+    def _prod(self) -> None:
+        """Clients changed: a planner that looks at them is asked soon."""
+        if self._looks_at_clients and self.period_s > 0:
+            self._clients_changed.set()
+
+    def _tell(self) -> None:
+        """Networks change while a plan stays: what it means for each client is looked at anew."""
+        if len(self._clients):
+            generation = self._engine.generation
+            seen = self._clients.all(self._engine.clock())
+            ratio = generation.dispatcher.latency_ratio()
+            self._clients.placed(seen, places(generation.dispatcher.plan, generation.deployment, seen, ratio))
 
     def _complete(self) -> None:
         """The plan in force under the delays measured now."""
@@ -77,18 +117,26 @@ class Replanner:
         telemetry = generation.dispatcher.telemetry(engine.clock())
         conditions = generation.conditions(engine.delays.delays)
         queue = _Queue(generation, engine.loop)
-        try:
-            planned = await asyncio.to_thread(
-                engine.session.next,
+        clients = _SeenClients(self._clients, engine)
+
+        def planned_and_placed() -> tuple[InForce, dict[int, Place]]:
+            planned = engine.session.next(
                 generation.in_force,
                 telemetry,
                 conditions,
-                clients=self._clients,
+                clients=clients.read,
                 waiting=queue.read,
                 lines=queue.read_lines,
             )
-            engine.journal.planned(generation.dispatcher, telemetry, planned, queue.seen, queue.seen_lines)
+            return planned, places(planned.plan, planned.deployment, clients.seen or (), telemetry.latency_ratio)
+
+        try:
+            planned, placed = await asyncio.to_thread(planned_and_placed)
+            looks = queue.seen, queue.seen_lines, clients.seen
+            engine.journal.planned(generation.dispatcher, telemetry, planned, *looks)
             engine.adopt(generation, planned)
+            self._looks_at_clients = clients.seen is not None
+            self._clients.planned(clients.seen or (), placed)
             self._is_failing = False
         except Exception as error:  # a planner's bug must not end the planning
             if not self._is_failing and isinstance(error, StrettoError):
@@ -96,6 +144,22 @@ class Replanner:
             elif not self._is_failing:
                 log.exception("the planner failed, and the plan in force stays")
             self._is_failing = True
+
+
+class _SeenClients:
+    """The clients as of now, for a planner that asks from its own thread."""
+
+    def __init__(self, clients: Clients, engine: Engine):
+        self._clients, self._engine = clients, engine
+        self.seen: tuple[Client, ...] | None = None  # None: the planner did not look
+
+    def read(self) -> tuple[Client, ...]:
+        async def on_loop() -> tuple[Client, ...]:
+            return self._clients.all(self._engine.clock())
+
+        if self.seen is None:
+            self.seen = asyncio.run_coroutine_threadsafe(on_loop(), self._engine.loop).result(timeout=10)
+        return self.seen
 
 
 class _Queue:

@@ -8,6 +8,8 @@ from stretto.core.snapshot import ApplicationState, Distribution, Snapshot, Vari
 from stretto.live.meters import STAGES, Histogram, Meters, VariantMeter
 from stretto.live.service import Service
 
+MAX_CLIENTS = 1000  # shown
+
 
 def snapshot(service: Service) -> Snapshot:
     """On the loop. Reading changes nothing, whoever reads and how often."""
@@ -23,7 +25,8 @@ def snapshot(service: Service) -> Snapshot:
         running=bare.running + sum(other.running for other in others),
         applications=_applications(service, bare.applications),
         variants=_variants(engine.meters, bare.variants),
-        clients=service.clients.all(),
+        clients=service.clients.latest(telemetry.now_ns, MAX_CLIENTS),
+        client_count=len(service.clients),
         restarts=engine.crew.restarts,
         policies_made=service.maker.made,
         policies_waiting=service.maker.waiting,

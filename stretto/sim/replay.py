@@ -202,16 +202,18 @@ class _Replayer:
 
     def _plan(self, served: _Served, rest: list[Any], number: int) -> None:
         """The planner is asked with what the log says it saw."""
-        telemetry, conditions, waiting, lines, policies, plan = rest[1:]
+        telemetry, conditions, waiting, lines, clients, policies, plan = rest[1:]
         if self.session is None or served.in_force is None:
             return
         seen = () if waiting is None else from_plain(waiting)
         self._arrive(policies)
         seen_lines = from_plain(lines)
+        seen_clients = () if clients is None else from_plain(clients)
         served.in_force = self.session.next(
             served.in_force,
             from_plain(telemetry),
             from_plain(conditions),
+            clients=lambda: seen_clients,
             waiting=lambda: seen,
             lines=lambda depth: seen_lines,
         )

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
+import tracemalloc
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stretto.core.client import Clients, Network, Told
+from stretto.core.client import HEADROOM, PROBE_RATE, Clients, Network, Place, Told
 from stretto.core.errors import StrettoError
+from stretto.core.profile import NS_PER_MS, NS_PER_S
 
 
 def test_a_client_keeps_its_slot_and_the_lowest_free_one_is_taken() -> None:
@@ -23,15 +27,116 @@ def test_a_client_keeps_its_slot_and_the_lowest_free_one_is_taken() -> None:
 def test_what_is_known_of_a_client_goes_with_it() -> None:
     clients = Clients()
     slot = clients.slot_of(1, "a")
-    clients.measured(slot, Network(1e6, 5_000_000))
+    clients.asked(1, slot, "fashion", bytes_per_s=1e6, delay_ns=5_000_000, slo_ns=7, frame_ratio=9.0, said_rate=1e9)
     clients.told(slot, Told("px20", (20, 20)))
     clients.slot_of(9, "a")
     (client,) = clients.all()
-    assert client.network.bytes_per_s == 1e6 and client.told.input_size == (20, 20) and client.seen_ns == 9
+    assert client.network == Network(pytest.approx(1e6), 5_000_000) and client.told.input_size == (20, 20)
+    assert client.seen_ns == 9 and client.application == "fashion" and client.slo_ns == 7 and client.frame_ratio == 2.0
+    assert client.said_rate == 1e9 and client.rate == 1.0  # as counted, whatever it says
     clients.forget_before(10)
-    clients.measured(slot, Network(2.0))  # nobody is there any more
+    clients.asked(10, slot, "fashion", bytes_per_s=2.0)  # nobody is there any more
     assert clients.slot_of(11, "b") == slot
     assert clients.all()[0].network == Network() and clients.all()[0].told == Told()
+
+
+def test_numbers_that_make_no_sense_are_held_to_their_bounds() -> None:
+    clients = Clients()
+    slot = clients.slot_of(1, "a")
+    for frame_ratio in (math.nan, math.inf, -1.0, 1e300):
+        clients.asked(1, slot, "fashion", bytes_per_s=math.nan, delay_ns=10**30, slo_ns=-5, frame_ratio=frame_ratio)
+    (client,) = clients.all()
+    assert client.network == Network(None, 60 * NS_PER_S) and client.slo_ns is None
+    assert client.frame_ratio == pytest.approx(1 + 63 / 8)
+
+
+def test_a_plan_is_wanted_when_one_comes_or_goes_or_its_bandwidth_moves_by_a_fifth() -> None:
+    clients, changes = Clients(), []
+    clients.on_change = lambda: changes.append(clients.is_changed)
+
+    def planned() -> None:
+        clients.planned(clients.all(), {})
+
+    slot = clients.slot_of(0, "a")
+    assert changes == [True]
+    planned()
+    clients.asked(0, slot, "fashion", bytes_per_s=1e6)
+    assert len(changes) == 2  # there was none before
+    planned()
+    clients.asked(NS_PER_S * 3, slot, "fashion", bytes_per_s=1.15e6)
+    assert len(changes) == 2
+    clients.asked(NS_PER_S * 6, slot, "fashion", bytes_per_s=1.3e6)
+    clients.asked(NS_PER_S * 7, slot, "fashion", bytes_per_s=1.3e6)
+    assert len(changes) == 3  # once, until there is a plan
+    planned()
+    clients.forget_before(NS_PER_S * 20)
+    assert len(changes) == 4
+
+
+def test_a_plan_says_nothing_of_who_came_into_a_slot_after_it_was_begun() -> None:
+    clients = Clients()
+    slot = clients.slot_of(1, "a")
+    seen = clients.all()
+    clients.forget_before(5)
+    assert clients.slot_of(6, "b") == slot
+    clients.planned(seen, {slot: Place(Told("px20", (20, 20)), 0, True)})
+    assert clients.all()[0].told == Told()
+
+
+def test_who_asks_more_than_it_was_planned_with_is_not_admitted() -> None:
+    clients = Clients()
+    honest, liar = clients.slot_of(0, "honest"), clients.slot_of(0, "liar")
+    for frame in range(20):
+        for slot in (honest, liar):
+            clients.asked(frame * 50 * NS_PER_MS, slot, "fashion", said_rate=5.0)
+    now_ns = NS_PER_S
+    clients.planned(clients.all(now_ns), {})
+    let_in = {honest: 0, liar: 0}
+    for tick_ms in range(2000):
+        at_ns = now_ns + tick_ms * NS_PER_MS
+        for slot in (liar, honest):
+            if (slot == liar or tick_ms % 50 == 0) and clients.admits(at_ns, slot):
+                clients.admitted(at_ns, slot)
+                let_in[slot] += 1
+    assert let_in[honest] == 40
+    assert let_in[liar] == pytest.approx(2.5 * 20 * HEADROOM, rel=0.1)  # two seconds, and half a second ahead
+
+
+def test_who_is_mapped_nowhere_may_probe() -> None:
+    clients = Clients()
+    slot = clients.slot_of(0, "a")
+    clients.planned(clients.all(), {slot: Place(Told("", (20, 20)), 0, True)})
+    let_in = 0
+    for tick_ms in range(10_000):
+        if clients.admits(tick_ms * NS_PER_MS, slot):
+            clients.admitted(tick_ms * NS_PER_MS, slot)
+            let_in += 1
+    assert let_in <= 10 * PROBE_RATE + 2
+
+
+def test_memory_stays_flat_while_thousands_come_and_go() -> None:
+    clients = Clients()
+    now_ns = 0
+
+    def minute() -> None:
+        nonlocal now_ns
+        for number in range(6_000):  # a hundred come each second and stay for half of one
+            now_ns += 10 * NS_PER_MS
+            for who in range(number, number + 10):
+                slot = clients.slot_of(now_ns, f"client {who}")
+                clients.asked(now_ns, slot, "fashion", bytes_per_s=1e6)
+            if number % 25 == 0:
+                clients.forget_before(now_ns - 3 * NS_PER_S)
+                clients.planned(clients.all(now_ns), {})
+
+    tracemalloc.start()
+    minute()
+    before, _ = tracemalloc.get_traced_memory()
+    minute()
+    after, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(clients) < 400 and max(client.slot for client in clients.all()) < 400
+    assert after < before * 1.05
 
 
 def test_the_one_that_asked_longest_ago_gives_way() -> None:

@@ -76,7 +76,10 @@ ONE = (Variant("v", 0.5, (ON_A,)),)
         (lambda: Variant("v", 0.5, (ON_A,), recall=(0.5, -1.0)), "every recall of variant v is a fraction"),
         (lambda: Variant("v", 0.5, ()), "variant v has no latency profile"),
         (lambda: Variant("v", 0.5, (ON_A, ON_A)), "variant v has two profiles for one kind"),
-        (lambda: Variant("v", 0.5, (ON_A,), memory_bytes=-1), "memory, load time and frame size of variant v cannot be negative"),
+        (
+            lambda: Variant("v", 0.5, (ON_A,), memory_bytes=-1),
+            "memory, load time and frame size of variant v cannot be negative",
+        ),
         (lambda: Variant("v", 0.5, (ON_A,), load_ns=-1), "cannot be negative"),
         (lambda: Application("-x", 1, ONE), "application '-x' must start"),
         (lambda: Application("x" * 129, 1, ONE), "at most 128 letters"),

@@ -63,6 +63,7 @@ def infer_request(body: bytes, limits: Limits) -> InferRequest:
         raise bad_request(f"there are {len(inputs)} inputs but {len(split.raw)} raw_input_contents")
     hold_slow_values(inputs, is_raw=bool(split.raw))
     return InferRequest(
+        sent_bytes=len(body),
         application=held_name(message.model_name, "the model", limits),
         version=held_name(message.model_version, "the version", limits) if message.model_version else "",
         id=message.id,

@@ -15,6 +15,7 @@ from stretto.api.grpc import open_inference_pb2 as protocol
 from stretto.api.grpc import wire
 from stretto.api.messages import Array, InferResponse, OutputTensor
 
+ACKNOWLEDGE = "ack"  # of a request: it wants to know when it has come; of a message in a stream: it has
 RAW_OUTPUTS, STREAMED_RESPONSE = 6, 2  # field numbers of open_inference.proto
 
 M = TypeVar("M", bound=Message)
@@ -38,6 +39,14 @@ def infer_response(response: InferResponse) -> bytes:
 def streamed(response: bytes) -> bytes:
     """A serialized ModelStreamInferResponse around a serialized ModelInferResponse."""
     return wire.delimited(STREAMED_RESPONSE, len(response)) + response
+
+
+def streamed_acknowledgement(request_id: str) -> bytes:
+    """The whole request has come; its answer follows in a message of its own. Only for those that ask for it."""
+    response = protocol.ModelStreamInferResponse()
+    response.infer_response.id = request_id
+    response.infer_response.parameters[ACKNOWLEDGE].bool_param = True
+    return response.SerializeToString()
 
 
 def streamed_error(request_id: str, message: str, parameters: Mapping[str, Any]) -> bytes:

@@ -17,10 +17,10 @@ from stretto.api.errors import ApiError, Reason
 from stretto.api.grpc import open_inference_pb2 as protocol
 from stretto.api.grpc.compression import plain
 from stretto.api.grpc.requests import infer_request, parse
-from stretto.api.grpc.responses import from_json, infer_response
+from stretto.api.grpc.responses import ACKNOWLEDGE, from_json, infer_response, streamed_acknowledgement
 from stretto.api.grpc.served_plane import ServedPlane
 from stretto.api.grpc.status import end, is_withdrawn, status_of
-from stretto.api.grpc.stream import answer_stream
+from stretto.api.grpc.stream import Write, answer_stream
 from stretto.api.limits import Limits
 from stretto.api.messages import InferRequest
 
@@ -77,6 +77,8 @@ class Servicer:
             take_deadline(request, context.time_remaining())
         except ApiError as error:
             raise self.plane.count_refusal(error) from None
+        if request.parameters.get(ACKNOWLEDGE) is True:
+            await context.send_initial_metadata(())
         request.traceparent = traceparent_of(context)
         return infer_response(await self.plane.infer(request))
 
@@ -84,11 +86,13 @@ class Servicer:
         # The stream's own deadline is not a query's: it bounds a conversation, and would press its last requests most.
         traceparent = traceparent_of(context)
 
-        async def infer(body: bytes) -> bytes:
+        async def infer(body: bytes, write: Write) -> bytes:
             try:
                 request = infer_request(body, self.limits)
             except ApiError as error:
                 raise self.plane.count_refusal(error) from None
+            if request.parameters.get(ACKNOWLEDGE) is True:
+                await write(streamed_acknowledgement(request.id))
             request.traceparent = traceparent
             return infer_response(await self.plane.infer(request))
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import grpc
@@ -24,17 +25,19 @@ class Status:
     message: str
     reason: str
     retry_after_s: int | None = None
+    told: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def metadata(self) -> tuple[tuple[str, str], ...]:
         retry = () if self.retry_after_s is None else (("retry-after", str(self.retry_after_s)),)
-        return (("stretto-reason", self.reason), *retry)
+        told = ((f"stretto-{name.replace('_', '-')}", value) for name, value in self.told.items())
+        return (("stretto-reason", self.reason), *retry, *told)
 
     @property
     def parameters(self) -> dict[str, Any]:
         """The same for one request of a stream, which has no metadata of its own."""
         retry = {} if self.retry_after_s is None else {"retry_after": self.retry_after_s}
-        return {"reason": self.reason, **retry}
+        return {"reason": self.reason, **retry, **self.told}
 
 
 def status_of(error: BaseException, call: str) -> Status:
@@ -46,7 +49,8 @@ def status_of(error: BaseException, call: str) -> Status:
         error = ApiError(Reason.FAILED, "the server failed on this call; its log says why")
     seconds = None if error.retry_after_s is None else max(1, math.ceil(error.retry_after_s))
     message = error.message if len(error.message) <= MESSAGE_LENGTH else error.message[: MESSAGE_LENGTH - 1] + "…"
-    return Status(grpc.StatusCode[error.reason.grpc_status], message, error.reason.word, seconds)
+    code = grpc.StatusCode[error.reason.grpc_status]
+    return Status(code, message, error.reason.word, seconds, error.parameters)
 
 
 async def end(context: Any, status: Status) -> None:

@@ -23,15 +23,21 @@ from stretto.api.limits import Limits
 CALL = "ModelStreamInfer"
 
 
-async def answer_stream(context: Any, infer: Callable[[bytes], Awaitable[bytes]], limits: Limits) -> None:
+Write = Callable[[bytes], Awaitable[None]]
+Infer = Callable[[bytes, Write], Awaitable[bytes]]
+
+
+async def answer_stream(context: Any, infer: Infer, limits: Limits) -> None:
     """Reads requests until the client has no more, and writes answers until none is owed."""
     unanswered = asyncio.Semaphore(limits.requests_per_stream)
     writing = asyncio.Lock()  # gRPC takes one message at a time
 
-    async def answer(body: bytes) -> None:
-        message = await answer_to(body, infer, limits)
+    async def write(message: bytes) -> None:
         async with writing:
             await context.write(message)
+
+    async def answer(body: bytes) -> None:
+        await write(await answer_to(body, infer, limits, write))
         unanswered.release()
 
     try:
@@ -50,11 +56,11 @@ async def answer_stream(context: Any, infer: Callable[[bytes], Awaitable[bytes]]
         await end(context, status_of(cause, CALL))
 
 
-async def answer_to(body: bytes, infer: Callable[[bytes], Awaitable[bytes]], limits: Limits) -> bytes:
+async def answer_to(body: bytes, infer: Infer, limits: Limits, write: Write) -> bytes:
     """A serialized ModelStreamInferResponse: the answer, or why there is none."""
     try:
         body = await plain(body, limits.inflated_bytes)
-        return streamed(await infer(body))
+        return streamed(await infer(body, write))
     except asyncio.CancelledError as error:
         if is_withdrawn():
             raise

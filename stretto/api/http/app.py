@@ -38,6 +38,8 @@ class Asked:
     encoding: bytes = b""
     accepted: bytes = b""
     traceparent: bytes = b""
+    is_acknowledged: bool = False  # it wants to know when its last byte has come
+    begun_ns: int | None = None  # when its first byte came
     limit: int = 0
     elements: int = 0
     output: str = ""
@@ -101,6 +103,8 @@ class App:
             return await self._repository(rest[1:], scope, receive)
         if rest == ["fleet"]:
             return await self._fleet(scope, receive)
+        if rest == ["clients"]:
+            return self._clients(method)
         if not rest:
             _allow(method, "GET")
             return _json(self._plane.server_metadata())
@@ -144,6 +148,9 @@ class App:
             body = await _body(receive, asked.limit)
         except ApiError as error:
             raise self._plane.count_refusal(error) from None
+        asked.begun_ns = scope.get("stretto.begun_ns")
+        if asked.is_acknowledged and "stretto.acknowledge" in scope:
+            scope["stretto.acknowledge"]()
         response = await self._plane.infer(self.decoded(asked, body), scope.get("stretto.open"))
         return self.encoded(asked, response)
 
@@ -172,6 +179,8 @@ class App:
                 authorization = value
             elif key == b"traceparent":
                 asked.traceparent = value
+            elif key == b"stretto-ack":
+                asked.is_acknowledged = value == b"1"
         if self._token is not None:
             self._check_token(authorization)
         limits, files = self._limits, self._plane.service.files.get(name)
@@ -186,6 +195,7 @@ class App:
         return asked
 
     def decoded(self, asked: Asked, body: bytes) -> InferRequest:
+        sent_bytes = len(body)
         try:
             if asked.encoding:
                 body = inflate(body, asked.encoding, min(asked.limit, self._limits.inflated_bytes))
@@ -197,6 +207,7 @@ class App:
             raise
         if asked.traceparent:
             request.traceparent = asked.traceparent.decode("latin-1")
+        request.sent_bytes, request.begun_ns = sent_bytes, asked.begun_ns
         return request
 
     def encoded(self, asked: Asked, response: InferResponse) -> Answer:
@@ -238,6 +249,12 @@ class App:
         else:
             _allow(scope["method"], "GET")
         return _json(self._plane.fleet())
+
+    def _clients(self, method: str) -> Answer:
+        if not self._is_management:
+            raise ApiError(Reason.FORBIDDEN, "clients are listed at the management listener's own address")
+        _allow(method, "GET")
+        return _json(self._plane.clients())
 
     async def _metrics_text(self, scope: Scope, method: str) -> Answer:
         if self._metrics is None:

@@ -15,6 +15,7 @@ from stretto.api.datatypes import numpy_dtype, parse_bytes
 from stretto.api.errors import bad_request, too_large
 from stretto.api.limits import Limits
 from stretto.api.messages import Array, InferRequest, InputTensor, WantedOutput
+from stretto.api.network import NAMES as NETWORK_NAMES
 
 MAX_KNOWN = 1024  # JSON parts remembered
 MAX_KNOWN_BYTES = 2048  # of each
@@ -100,7 +101,8 @@ class Decoder:
         if known is not None:
             return known
         head = read_head(text, self._limits)
-        can_repeat = not head.id and len(text) <= MAX_KNOWN_BYTES and all(e.size is not None for e in head.entries)
+        varies = head.id or not NETWORK_NAMES.isdisjoint(head.parameters)
+        can_repeat = not varies and len(text) <= MAX_KNOWN_BYTES and all(e.size is not None for e in head.entries)
         if can_repeat:
             if len(self._known) >= MAX_KNOWN:
                 self._known.clear()

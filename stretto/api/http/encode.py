@@ -66,7 +66,13 @@ def encode_error(error: ApiError) -> tuple[int, bytes, list[Header]]:
     headers = [JSON_TYPE]
     if error.retry_after_s is not None:
         headers.append((b"retry-after", b"%d" % max(1, round(error.retry_after_s))))
-    body = orjson.dumps({"error": error.message.encode("utf-8", "replace").decode(), "reason": error.reason.word})
+    content: dict[str, Any] = {
+        "error": error.message.encode("utf-8", "replace").decode(),
+        "reason": error.reason.word,
+    }
+    if error.parameters:
+        content["parameters"] = error.parameters
+    body = orjson.dumps(content)
     return error.reason.http_status, body, headers
 
 

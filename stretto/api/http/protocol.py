@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("stretto.api")
 
 
+ACKNOWLEDGEMENT = b"HTTP/1.1 102 Processing\r\n\r\n"  # an informational response: the answer comes after it
 UNSOUND = "this is no sound HTTP request, or its headers are too large"
 FAILED = ApiError(Reason.FAILED, "the server failed on this request")
 
@@ -111,7 +112,8 @@ def protocol_class(app: App, plane: Plane, limits: Limits) -> type[HttpToolsProt
             self.expect_100_continue = False
             self.headers = []
             self.header_bytes = self.untold_bytes = 0
-            self.since_s = time.monotonic()
+            self.begun_ns = time.monotonic_ns()
+            self.since_s = self.begun_ns / 1e9
             self.is_reading = self.has_told = True
             self.has_head = False
 
@@ -152,6 +154,9 @@ def protocol_class(app: App, plane: Plane, limits: Limits) -> type[HttpToolsProt
             self.url, self.expect_100_continue = url, expects
             self.headers.extend(headers)
             self.scope["stretto.open"] = self.open_requests  # type: ignore[typeddict-unknown-key]
+            self.scope["stretto.begun_ns"] = self.begun_ns  # type: ignore[typeddict-unknown-key]
+            if self.parser.get_http_version() != "1.0":
+                self.scope["stretto.acknowledge"] = self.acknowledge  # type: ignore[typeddict-unknown-key]
             super().on_headers_complete()
             self.headers = []  # those that follow the body say nothing
             self.has_head = True
@@ -189,7 +194,9 @@ def protocol_class(app: App, plane: Plane, limits: Limits) -> type[HttpToolsProt
         def begin_direct(self, known: tuple[str, str]) -> None:
             keep_alive = self.parser.get_http_version() != "1.0" and self.parser.should_keep_alive()
             try:
-                self.cycle = self.running = Direct(app.asked(self.headers, *known), keep_alive)
+                self.cycle = self.running = direct = Direct(app.asked(self.headers, *known), keep_alive)
+                direct.asked.begun_ns = self.begun_ns
+                direct.asked.is_acknowledged &= self.parser.get_http_version() != "1.0"
             except ApiError as error:
                 self.cycle = self.running = direct = Direct(app.no_asked, keep_alive)
                 self.answer(direct, *encode_error(error), is_early=True)
@@ -197,6 +204,8 @@ def protocol_class(app: App, plane: Plane, limits: Limits) -> type[HttpToolsProt
         def enter(self, direct: Direct) -> None:
             body = bytes(direct.body)
             direct.body = b""
+            if direct.asked.is_acknowledged:
+                self.acknowledge()
 
             def done(result: InferResponse | ApiError) -> None:
                 direct.entered = None
@@ -236,6 +245,11 @@ def protocol_class(app: App, plane: Plane, limits: Limits) -> type[HttpToolsProt
                 self.send_unsound()
             elif self.flow.read_paused:
                 self.flow.resume_reading()
+
+        def acknowledge(self) -> None:
+            """The last byte of the request that is answered next has come. Answers to those before it are written."""
+            if not self.transport.is_closing():
+                self.write(ACKNOWLEDGEMENT)
 
         def write(self, data: bytes) -> None:
             """By the system call itself where nothing waits to be written: uvloop's own way there costs 10 µs more.

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from stretto.backends.adapt import area_weights
+from stretto.core.resize import area_weights
 
 VALIDATION_IMAGES = 5_000  # the last of the training set
 

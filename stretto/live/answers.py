@@ -17,7 +17,7 @@ EVIDENCE = "evidence"  # stands where the variant's name would
 def answer_batch(job: Job, report: Report, answers: Array, now_ns: int, meters: Meters) -> None:
     """Each query of the batch that has not ended gets its row."""
     generation: Generation = job.generation
-    name, accuracy = generation.names[job.variant], generation.accuracy[job.variant]
+    name = generation.names[job.variant]
     application = generation.label(job.variant)[0]
     run_ns = report.ended_ns - report.started_ns
     for position, query in enumerate(job.entries):
@@ -34,6 +34,7 @@ def answer_batch(job: Job, report: Report, answers: Array, now_ns: int, meters: 
         request.batch = max(request.batch, job.count)
         request.queue_ns = max(request.queue_ns, queue_ns)
         request.run_ns = max(request.run_ns, run_ns)
+        accuracy = generation.accuracy_for(job.variant, request)
         if request.answer(query.row, answers[position : position + 1], name, accuracy):
             request.end(Outcome.ON_TIME if on_time else Outcome.LATE, now_ns)
 

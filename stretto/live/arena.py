@@ -9,7 +9,7 @@ import contextlib
 import mmap
 import os
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from stretto.live.shelf import ModelSpec
 
 SLOTS = 2  # a worker runs one batch and holds at most one more
 ALIGNMENT = 64
+Run = tuple[int, int]  # rows, and the number of their shape among the model's input shapes
 
 
 def _aligned(size: int) -> int:
@@ -30,6 +31,30 @@ def slot_bytes(specs: Iterable[ModelSpec]) -> int:
         _aligned(spec.max_batch * spec.input_bytes) + _aligned(spec.max_batch * spec.output_bytes) for spec in specs
     ]
     return max(needs, default=ALIGNMENT)
+
+
+def runs_of(parts: Sequence[Array], spec: ModelSpec) -> list[Run]:
+    """The rows of these parts by shape, as they follow each other; nothing where all have the model's one shape."""
+    if len(spec.input_shapes) < 2:
+        return []
+    runs: list[Run] = []
+    for part in parts:
+        shape = spec.input_shapes.index(part.shape[1:])
+        if runs and runs[-1][1] == shape:
+            runs[-1] = (runs[-1][0] + len(part), shape)
+        else:
+            runs.append((len(part), shape))
+    return runs
+
+
+def fill(rooms: Sequence[Array], parts: Sequence[Array]) -> None:
+    """The rows of these parts into the memory for them, which is divided by shape alone."""
+    room, place = 0, 0
+    for part in parts:
+        if place == len(rooms[room]):
+            room, place = room + 1, 0
+        rooms[room][place : place + len(part)] = part
+        place += len(part)
 
 
 class Arena:
@@ -53,6 +78,16 @@ class Arena:
 
     def inputs(self, slot: int, spec: ModelSpec, rows: int) -> Array:
         return self._array(slot * self.slot_size, spec.input_dtype, (rows, *spec.input_shape))
+
+    def parts(self, slot: int, spec: ModelSpec, runs: Sequence[Run]) -> list[Array]:
+        """Queries of several shapes: rows of one shape that follow each other are one array, and each row has room for
+        the largest shape.
+        """
+        start, found = slot * self.slot_size, []
+        for rows, shape in runs:
+            found.append(self._array(start, spec.input_dtype, (rows, *spec.input_shapes[shape])))
+            start += rows * spec.input_bytes
+        return found
 
     def answers(self, slot: int, spec: ModelSpec, rows: int) -> Array:
         start = slot * self.slot_size + _aligned(spec.max_batch * spec.input_bytes)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from enum import IntEnum
 from pathlib import Path
@@ -21,6 +21,8 @@ from stretto.live.shelf import ModelSpec
 
 HEAD = struct.Struct("<IBqqq")
 MAX_FRAME = 64_000_000
+RUNS = b"\0"  # between a key and runs of rows
+RUN_OF_ROWS = struct.Struct("<IH")
 
 
 class Kind(IntEnum):
@@ -29,7 +31,7 @@ class Kind(IntEnum):
     MAP = 1  # shared memory comes with this frame, as a descriptor; a: bytes of a slot
     LOAD = 2  # text: the model; a: the number of the order, b: 1 where it goes on beside the batches
     UNLOAD = 3  # text: the key
-    RUN = 4  # text: the key; a: the number of the job, b: slot, c: rows
+    RUN = 4  # text: the key, and the runs where shapes differ; a: the number of the job, b: slot, c: rows
     STOP = 5
     LOADED = 11  # a: the number of the order; text: the problem, or nothing
     ENDED = 12  # a: the number of the job, b: started_ns, c: ended_ns; text: failures, or nothing
@@ -81,6 +83,18 @@ def failures_in(text: bytes) -> dict[int, str]:
         raise StrettoError("a worker spoke nonsense") from None
 
 
+def run_as_text(key: str, runs: Sequence[tuple[int, int]] = ()) -> bytes:
+    """The key; with queries of several shapes, also how many rows of which shape follow each other."""
+    if not runs:
+        return key.encode()
+    return key.encode() + RUNS + b"".join(RUN_OF_ROWS.pack(*run) for run in runs)
+
+
+def run_in(text: bytes) -> tuple[str, list[tuple[int, int]]]:
+    key, _, runs = text.partition(RUNS)
+    return key.decode(), list(RUN_OF_ROWS.iter_unpack(runs))
+
+
 def spec_as_text(spec: ModelSpec) -> bytes:
     """Every field by its name, tensors and the model's source too."""
 
@@ -98,5 +112,6 @@ def spec_from_text(text: bytes) -> ModelSpec:
     source["file"] = None if source["file"] is None else Path(source["file"])
     for what in ("inputs", "outputs"):
         source[what] = tuple(TensorSpec(**each | {"shape": tuple(each["shape"])}) for each in source[what])
-    shapes = {what: tuple(content[what]) for what in ("input_shape", "output_shape")}
+    shapes: dict[str, Any] = {what: tuple(content[what]) for what in ("input_shape", "output_shape")}
+    shapes["input_shapes"] = tuple(map(tuple, content["input_shapes"]))
     return ModelSpec(**content | shapes | {"source": ModelSource(**source)})

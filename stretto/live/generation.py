@@ -5,6 +5,7 @@ When the repository changes, a new generation takes over what waits, while batch
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -25,6 +26,8 @@ from stretto.live.requests import NoSuchVariant, Query, Request
 from stretto.live.shelf import ModelSpec
 from stretto.planning.session import InForce, Session, on_larger_fleet
 from stretto.repository.application import ApplicationFiles
+from stretto.repository.sized_accuracy import accuracy_by_size
+from stretto.repository.tensors import Size
 
 MAX_DEMANDS = 64  # lanes for demands, of one application
 
@@ -71,10 +74,28 @@ def _spec(
     variant = deployment.variants[number]
     application = files[deployment.applications[deployment.application_of[number]].name]
     folder = application.variant(variant.name)
-    key = f"{application.name}/{variant.name}@{folder.model_sha256()[:16]}"
+    takes = application.input
+    sizes = f"+{sizes_digest(takes.shapes)}" if len(takes.shapes) > 1 else ""
+    key = f"{application.name}/{variant.name}@{folder.model_sha256()[:16]}{sizes}"
     source = model_source(application, folder, threads, device)
-    takes, gives = ((each.name, each.dtype, tuple(each.shape)) for each in (application.input, application.output))
-    return ModelSpec(key, source, *takes, *gives, max(profile.max_batch for profile in variant.profiles))
+    gives = application.output
+    return ModelSpec(
+        key,
+        source,
+        takes.name,
+        takes.dtype,
+        takes.largest,
+        gives.name,
+        gives.dtype,
+        tuple(gives.shape),
+        max(profile.max_batch for profile in variant.profiles),
+        takes.shapes if len(takes.shapes) > 1 else (),
+    )
+
+
+def sizes_digest(shapes: tuple[tuple[int, ...], ...]) -> str:
+    """So that models that take other sizes than before are loaded anew."""
+    return hashlib.sha256(repr(shapes).encode()).hexdigest()[:8]
 
 
 class Generation:
@@ -97,6 +118,7 @@ class Generation:
             for variant in application.variants
             if variant.input_size and variant.frame_bytes
         }
+        self._accuracy_by_size = [self._by_size(number) for number in range(len(self.names))]
         self.moved = np.zeros(len(self.deployment.applications), np.int64)  # to a later generation
         self._session = session
         self._journal = journal
@@ -111,6 +133,20 @@ class Generation:
         """The bytes of a request of this shape, by query, over what is expected of its size; None: nothing is."""
         expected = self._frame_bytes.get((application, shape[1:]))
         return None if expected is None or sent_bytes <= 0 or not shape[0] else sent_bytes / shape[0] / expected
+
+    def accuracy_for(self, variant: int, request: Request) -> float:
+        """That is expected of a variant for a request's images, by the size at which they were sent."""
+        by_size = self._accuracy_by_size[variant]
+        if not by_size:
+            return self.accuracy[variant]
+        return by_size.get(request.inputs.shape[-2:], self.accuracy[variant])
+
+    def _by_size(self, variant: int) -> dict[Size, float]:
+        application, _ = self.label(variant)
+        files = next((files for files in self.served.files if files.name == application), None)
+        if files is None or not files.input.sizes:
+            return {}
+        return accuracy_by_size(files, files.variant(self.names[variant]))
 
     def theta_of(self, ticket: int, tag: int) -> tuple[float, ...] | None:
         """What evidence there is of a query's class."""
@@ -160,7 +196,7 @@ class Generation:
         if request.pinned:
             allowed = [number for number in numbers if self.names[number] == request.pinned]
         else:
-            allowed = [number for number in numbers if self.accuracy[number] >= request.min_accuracy]
+            allowed = [number for number in numbers if self.accuracy_for(number, request) >= request.min_accuracy]
         if not allowed:
             raise NoSuchVariant("no variant that is served meets this demand")
         return tuple(sorted(allowed, key=lambda number: -self.accuracy[number]))

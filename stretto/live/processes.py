@@ -12,9 +12,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from stretto.core.errors import StrettoError
-from stretto.live.arena import SLOTS, Arena, slot_bytes
+from stretto.live.arena import SLOTS, Arena, Run, fill, runs_of, slot_bytes
 from stretto.live.executor import Job, Listener
-from stretto.live.frames import Frame, FrameReader, Kind, failures_in, spec_as_text
+from stretto.live.frames import Frame, FrameReader, Kind, failures_in, run_as_text, spec_as_text
 from stretto.live.shelf import NOT_LOADED, ModelSpec, Report, failed
 
 log = logging.getLogger("stretto.live")
@@ -97,14 +97,12 @@ class ProcessExecutor:
             self.kill()  # there was no memory left to share; the job is lost with the process
             return
         slot = self._free.popleft()
-        into = self._arena.inputs(slot, spec, job.count)
-        place = 0
-        for part in job.parts:
-            into[place : place + len(part)] = part
-            place += len(part)
+        runs = runs_of(job.parts, spec)
+        rooms = self._arena.parts(slot, spec, runs) if runs else [self._arena.inputs(slot, spec, job.count)]
+        fill(rooms, job.parts)
         number = self._number()
         self._jobs[number] = (job, spec, slot, self._arena)
-        self._say(Frame(Kind.RUN, number, slot, job.count, job.key.encode()))
+        self._say(Frame(Kind.RUN, number, slot, job.count, run_as_text(job.key, runs)))
 
     def load(self, spec: ModelSpec, alone: bool) -> None:
         def ended(problem: str) -> None:

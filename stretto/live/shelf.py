@@ -22,7 +22,10 @@ NOT_LOADED = "the model is not loaded"
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """A model to hold: plain data. `key` names it: the same key is the same file, source and shape."""
+    """A model to hold: plain data. `key` names it: the same key is the same file, source and shapes.
+
+    Where queries may have several shapes, `input_shapes` are all of them, and `input_shape` the largest.
+    """
 
     key: str
     source: ModelSource
@@ -33,10 +36,11 @@ class ModelSpec:
     output_dtype: str
     output_shape: tuple[int, ...]
     max_batch: int
+    input_shapes: tuple[tuple[int, ...], ...] = ()
 
     @property
     def input_bytes(self) -> int:
-        """Of one query."""
+        """Of one query, the largest."""
         return int(np.dtype(self.input_dtype).itemsize * np.prod(self.input_shape, dtype=np.int64))
 
     @property
@@ -77,7 +81,8 @@ class Shelf:
             return
         takes = spec.source.inputs[0].shape if spec.source.inputs else spec.input_shape
         target = tuple(size or 1 for size in takes)
-        adapter = None if target == spec.input_shape else Adapter(spec.input_shape, target)
+        shapes = spec.input_shapes or (spec.input_shape,)
+        adapter = None if shapes == (target,) else Adapter(shapes, target)
         model = load_model(spec.source)
         try:
             fixed = model.fixed_batch
@@ -97,7 +102,7 @@ class Shelf:
             self.unload(key)
 
     def run(self, key: str, parts: Sequence[Array]) -> Report:
-        """Answers to the queries in `parts`, each an array of one or more rows."""
+        """Answers to the queries in `parts`, each an array of one or more rows of one of the model's input shapes."""
         held = self._held.get(key)
         count = sum(map(len, parts))
         if held is None:
@@ -107,12 +112,9 @@ class Shelf:
             return failed(count, f"the model takes batches of exactly {held.fixed}")
         gathered = held.model.buffers(rows)
         into = gathered[held.spec.input]
-        place = 0
-        for part in parts:
-            into[place : place + len(part)] = part if held.adapter is None else held.adapter(part)
-            place += len(part)
-        if place < rows:
-            into[place:] = 0
+        gather(parts, held.adapter, into)
+        if count < rows:
+            into[count:] = 0
         try:
             outputs = run_batch(held.model, gathered)
             return Report(np.array(outputs[held.spec.output][:count]))
@@ -140,6 +142,27 @@ class Shelf:
             answers[left] = some
             return Report(answers, failures)
         return Report(None, failures | dict.fromkeys(left, failure.reason))
+
+
+def gather(parts: Sequence[Array], adapter: Adapter | None, into: Array) -> None:
+    """The queries of all parts, in order and as the model takes them. Those of one shape are resized together."""
+    if adapter is not None and len(parts) > 1:
+        places: dict[tuple[int, ...], list[tuple[int, Array]]] = {}
+        first = 0
+        for part in parts:
+            places.setdefault(part.shape[1:], []).append((first, part))
+            first += len(part)
+        for alike in places.values():
+            made = adapter(np.concatenate([part for _, part in alike]))
+            taken = 0
+            for first, part in alike:
+                into[first : first + len(part)] = made[taken : taken + len(part)]
+                taken += len(part)
+        return
+    place = 0
+    for part in parts:
+        into[place : place + len(part)] = part if adapter is None else adapter(part)
+        place += len(part)
 
 
 def failed(count: int, reason: str) -> Report:

@@ -18,7 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.backends.model import Array
+from stretto.core.resize import resized
 from stretto.live.requests import Request
+from stretto.repository.tensors import InputTensor
 
 log = logging.getLogger("stretto.live")
 
@@ -31,6 +33,10 @@ Told = Callable[[Sequence[Request]], None]
 
 class Evidence(Protocol):
     """What stretto.evidence loads."""
+
+    @property
+    def takes(self) -> InputTensor:
+        """What it was built for; images of other sizes are made that size."""
 
     def posterior(self, inputs: Array) -> NDArray[np.float64]: ...
 
@@ -119,7 +125,9 @@ class Witness:
 def _posterior(evidence: Evidence | None, inputs: Sequence[Array]) -> NDArray[np.float64]:
     """In the thread."""
     assert evidence is not None
-    theta = evidence.posterior(inputs[0] if len(inputs) == 1 else np.concatenate(inputs))
+    shape = evidence.takes.shape
+    alike = [rows if rows.shape[1:] == shape else resized(rows, *shape[-2:]) for rows in inputs]
+    theta = evidence.posterior(alike[0] if len(alike) == 1 else np.concatenate(alike))
     if len(theta) != sum(map(len, inputs)) or not np.isfinite(theta).all():
         raise ValueError("evidence is one posterior for each query")
     return theta

@@ -18,7 +18,7 @@ import numpy as np
 
 from stretto.core.errors import StrettoError
 from stretto.live.arena import Arena
-from stretto.live.frames import Frame, FrameReader, Kind, failures_as_text, spec_from_text
+from stretto.live.frames import Frame, FrameReader, Kind, failures_as_text, run_in, spec_from_text
 from stretto.live.shelf import NO_ANSWER, NOT_LOADED, ModelSpec, Shelf
 
 log = logging.getLogger("stretto.live.worker")
@@ -81,14 +81,15 @@ class WorkerProcess:
     def _run(self, frame: Frame) -> None:
         started_ns = time.monotonic_ns()
         number, slot, rows = frame.a, frame.b, frame.c
-        key = frame.text.decode()
+        key, runs = run_in(frame.text)
         failures: dict[int, str] = {}
         spec = self._specs.get(key)
         try:
             if spec is None or self._arena is None:
                 failures = dict.fromkeys(range(rows), NOT_LOADED)
             else:
-                answered = self._shelf.run(key, (self._arena.inputs(slot, spec, rows),))
+                parts = self._arena.parts(slot, spec, runs) if runs else (self._arena.inputs(slot, spec, rows),)
+                answered = self._shelf.run(key, parts)
                 failures = answered.failures
                 if answered.answers is not None:
                     np.copyto(self._arena.answers(slot, spec, rows), answered.answers)

@@ -17,8 +17,9 @@ from stretto.repository.evidence import (
     read_settings,
 )
 from stretto.repository.files import Place
+from stretto.repository.images import IMAGE_KEYS, read_images
 from stretto.repository.labels import read_labels
-from stretto.repository.problems import Problems
+from stretto.repository.problems import Problem, Problems
 from stretto.repository.sample import SAMPLE_FILE, Sample, SampleFile, check_sample, load_sample
 from stretto.repository.stored_evidence import StoredEvidence, read_stored
 from stretto.repository.tensors import (
@@ -44,14 +45,14 @@ DEFAULT_MAX_BATCH = 64
 DEFAULT_BODY_BYTES = 16_000_000
 KEYS = {
     "": ("name", "slo_ms", "penalty", "description", "input", "output", "limits", "sample", "evidence"),
-    "input": ("name", "dtype", "shape", "values"),
+    "input": ("name", "dtype", "shape", "values", *IMAGE_KEYS),
     "output": ("name", "dtype", "shape", "kind", "labels", "labels_file"),
     "limits": ("max_batch", "max_body_bytes", "max_elements", "min_value", "max_value"),
     "sample": ("file", "divide_by"),
     "evidence": EVIDENCE_KEYS,
 }
 # TOML gives every key below a [header] to that header, which is easily forgotten; so say where a key belongs.
-SHARED_KEYS = ("name", "dtype", "shape")
+SHARED_KEYS = ("name", "dtype", "shape", "divide_by")
 HOMES = {
     key: f"[{part}]" if part else "the top, before the first [header]"
     for part, keys in KEYS.items()
@@ -150,6 +151,7 @@ def read_application(folder: Place, max_model_bytes: int, problems: Problems) ->
     declared = Declared(head.input, head.output)
     variants = _variants(folder, declared, max_model_bytes, problems)
     _check_evidence(top, head, variants, problems)
+    _check_sizes(head.input, variants, problems)
     stored = problems.attempt(None, read_stored, folder, head.input, head.output)
     if head.slo_ms is None or head.input is None or head.output is None:
         return None
@@ -228,7 +230,8 @@ def _input(top: Fields, fields: Fields | None) -> InputTensor | None:
     if not fields.has("shape"):
         fields.fail("[input] needs shape, without the batch, as [3, 224, 224]")
     shape = read_shape(fields, "shape")
-    return InputTensor(name, dtype, shape, _text(fields, "values", MAX_TEXT) or None)
+    values = _text(fields, "values", MAX_TEXT) or None
+    return InputTensor(name, dtype, shape, values, **read_images(fields, shape, dtype))
 
 
 def _output(top: Fields, fields: Fields | None, folder: Place) -> tuple[OutputTensor | None, tuple[str, ...]]:
@@ -299,6 +302,21 @@ def _check_evidence(top: Fields | None, head: _Head, variants: tuple[VariantFile
         fields = top.part("evidence")
         assert fields is not None
         check_variant(fields, head.evidence, None if head.input is None else head.input.shape, variants)
+
+
+def _check_sizes(takes: InputTensor | None, variants: tuple[VariantFiles, ...], problems: Problems) -> None:
+    """Where clients choose among sizes, they are told that of the variant which will answer: they must be able to."""
+    if takes is None or not takes.sizes:
+        return
+    for variant in variants:
+        if variant.input_shape not in takes.shapes:
+            problems.add(
+                Problem(
+                    f"takes {shape_list(variant.input_shape)}, a size that clients may not send; add it to sizes in "
+                    "[input] of app.toml",
+                    variant.label,
+                )
+            )
 
 
 def _variants(folder: Place, declared: Declared, max_model_bytes: int, problems: Problems) -> tuple[VariantFiles, ...]:

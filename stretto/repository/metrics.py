@@ -5,15 +5,18 @@ Keys that Stretto does not know are kept out of the way, not refused: training s
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
-from stretto.config.fields import Fields
+from stretto.config.fields import Fields, shown
 from stretto.repository.files import Place
 from stretto.repository.problems import Problems
-from stretto.repository.tensors import read_shape
+from stretto.repository.tensors import Size, read_shape
 
 MAX_CONFUSION_CLASSES = 2000
 MAX_COUNT = 10**15
+SIZE = re.compile(r"([1-9][0-9]{0,4})x([1-9][0-9]{0,4})")
 # How far two figures for the same thing may lie apart before one of them is doubted: they are rounded for people.
 ROUNDING = 2e-3
 
@@ -33,6 +36,7 @@ class Metrics:
     parameters: int | None = None
     input_shape: tuple[int, ...] | None = None
     quadratic: tuple[float, ...] = ()
+    accuracy_by_size: Mapping[Size, float] = field(default_factory=dict)  # of images sent at other sizes, too
 
 
 def read_metrics(place: Place, classes: int, problems: Problems) -> Metrics:
@@ -47,6 +51,7 @@ def read_metrics(place: Place, classes: int, problems: Problems) -> Metrics:
         top.optional_integer("parameters", 0, MAX_COUNT),
         read_shape(top, "input_shape") if top.has("input_shape") else None,
         top.numbers("quadratic", -1, 1) if top.has("quadratic") else (),
+        _accuracy_by_size(top),
     )
     if metrics.test_samples == 0:
         top.fail("test_samples is 0: an accuracy needs samples to be measured on", "test_samples")
@@ -58,6 +63,19 @@ def read_metrics(place: Place, classes: int, problems: Problems) -> Metrics:
         top.fail(f"recall has {len(metrics.recall)} classes, but confusion has {len(metrics.confusion)}", "recall")
     _doubt(top, metrics, problems)
     return metrics
+
+
+def _accuracy_by_size(top: Fields) -> dict[Size, float]:
+    """{"8x8": 0.9, …}: by the size sent, height x width."""
+    part = top.part("accuracy_by_size")
+    found: dict[Size, float] = {}
+    for key in () if part is None else part.table:
+        assert part is not None
+        match = SIZE.fullmatch(key)
+        if match is None:
+            part.fail(f"accuracy_by_size has {shown(key)}, which is no size; write HEIGHTxWIDTH, as 24x32", key)
+        found[int(match[1]), int(match[2])] = part.number(key, 0, 1)
+    return found
 
 
 def _confusion(top: Fields) -> tuple[tuple[int, ...], ...]:

@@ -74,6 +74,7 @@ class StoredProfile:
     noisy: bool = False
     note: str | None = None
     version: int = field(default=VERSION)
+    frame_bytes: int = 0  # mean over the sample, at the size sent for this variant and encoded; 0: not measured
 
     def __post_init__(self) -> None:
         check_name("machine kind", self.kind)
@@ -83,6 +84,8 @@ class StoredProfile:
             raise StrettoError("a profile needs at least one batch size")
         if not all(1 <= batch <= MAX_BATCH_LIMIT for batch in self.batches):
             raise StrettoError(f"batch sizes go from 1 to {MAX_BATCH_LIMIT}")
+        if self.frame_bytes < 0:
+            raise StrettoError("frame_bytes cannot be negative")
         if not (math.isfinite(self.alpha_ms) and math.isfinite(self.beta_ms)):
             raise StrettoError("alpha_ms and beta_ms must be finite")
 
@@ -137,6 +140,7 @@ def profile_at(place: Place) -> StoredProfile:
     load_ms = top.number("load_ms", 0, MAX_LATENCY_MS)
     noisy = top.flag("noisy", False)
     note = top.text("note") if top.has("note") else None
+    frame_bytes = top.integer("frame_bytes", 0, MAX_BYTES, 0)
     top.done()
     with top.at():
         return StoredProfile(
@@ -154,6 +158,7 @@ def profile_at(place: Place) -> StoredProfile:
             noisy,
             note,
             version,
+            frame_bytes,
         )
 
 
@@ -238,6 +243,8 @@ def as_json(stored: StoredProfile) -> dict[str, Any]:
         "load_ms": _rounded(stored.load_ms),
         "noisy": bool(stored.noisy),
     }
+    if stored.frame_bytes:
+        content["frame_bytes"] = int(stored.frame_bytes)
     if stored.note is not None:
         content["note"] = stored.note
     return content

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from stretto.config.fields import suggestion
 from stretto.core.application import Application, Variant
@@ -13,9 +16,11 @@ from stretto.core.errors import StrettoError
 from stretto.core.profile import NS_PER_MS, Quantile
 from stretto.core.worker import Worker, workers
 from stretto.repository.application import ApplicationFiles
+from stretto.repository.images import INSTALL, RAW, can_decode
 from stretto.repository.machine import accelerators, present_kinds
 from stretto.repository.problems import Problem
 from stretto.repository.profiles import StoredProfile
+from stretto.repository.tensors import InputTensor
 from stretto.repository.variant import VariantFiles
 
 
@@ -67,7 +72,17 @@ class Repository:
             )
         for variant in self._enabled():
             doubts += [Problem(text, variant.label, is_error=False) for text in self._doubts(variant, kind)]
-        return tuple(doubts)
+        return (*doubts, *self._image_doubts())
+
+    def _image_doubts(self) -> list[Problem]:
+        """Encodings that are allowed and cannot be read here."""
+        doubts: list[Problem] = []
+        for application in self.applications:
+            encoded = [encoding for encoding in application.input.encodings if encoding != RAW]
+            if encoded and not can_decode():
+                text = f"{' and '.join(encoded)} cannot be read here, so only raw images are taken; run: {INSTALL}"
+                doubts.append(Problem(text, application.label, is_error=False))
+        return doubts
 
     def _enabled(self) -> list[VariantFiles]:
         return [variant for application in self.applications for variant in application.variants if variant.enabled]
@@ -129,7 +144,7 @@ class Repository:
         kinds = tuple(dict.fromkeys(worker.kind for worker in fleet))
         applications = tuple(self._application(files, kinds) for files in self.applications)
         deployment = Deployment(applications, tuple(fleet), quantile)
-        return deployment, tuple(str(doubt) for each in kinds for doubt in self.doubts(each))
+        return deployment, tuple(dict.fromkeys(str(doubt) for each in kinds for doubt in self.doubts(each)))
 
     def _application(self, files: ApplicationFiles, kinds: tuple[str, ...]) -> Application:
         enabled = [variant for variant in files.variants if variant.enabled]
@@ -172,4 +187,14 @@ def core_variant(files: ApplicationFiles, variant: VariantFiles, profiles: Seque
         load_ns=round(load_ms * NS_PER_MS),
         recall=() if variant.metrics is None else variant.metrics.recall,
         input_size=variant.input_shape,
+        frame_bytes=_frame_bytes(files.input, variant, profiles),
     )
+
+
+def _frame_bytes(takes: InputTensor, variant: VariantFiles, profiles: Sequence[StoredProfile]) -> int:
+    """Of one query as a client sends it for this variant: as app.toml says, else as measured, else of raw numbers."""
+    sent = takes.shape_for(variant.input_shape)
+    if takes.frame_bytes:
+        return takes.frame_bytes[takes.shapes.index(sent)]
+    measured = max(profile.frame_bytes for profile in profiles)
+    return measured or np.dtype(takes.dtype).itemsize * math.prod(sent)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 
 from stretto.config.fields import Fields, shown
 
@@ -30,18 +31,57 @@ class OutputKind(StrEnum):
         return self is not OutputKind.VALUES
 
 
+Shape = tuple[int, ...]
+Size = tuple[int, int]  # height and width of an image
+
+
 @dataclass(frozen=True)
 class InputTensor:
-    """One query, without the batch. `values` says in words what the numbers are."""
+    """One query, without the batch. `values` says in words what the numbers are.
+
+    `sizes` are the image sizes that a client may send in place of that of `shape`, which is one of them; none: only
+    `shape`. Where images come as bytes (encoded, or raw UINT8), each byte is divided by `divide_by`; None: they may not.
+    `frame_bytes` are the bytes of one query as it is sent, by size, where app.toml says so.
+    """
 
     name: str
     dtype: str
-    shape: tuple[int, ...]
+    shape: Shape
     values: str | None = None
+    sizes: tuple[Size, ...] = ()
+    encodings: tuple[str, ...] = ("raw",)
+    divide_by: float | None = None
+    frame_bytes: tuple[int, ...] = ()
 
     @property
     def elements(self) -> int:
-        return math.prod(self.shape)
+        """Numbers of the largest query that may be sent."""
+        return math.prod(self.largest)
+
+    @cached_property
+    def shapes(self) -> tuple[Shape, ...]:
+        """All that a query may have."""
+        return tuple((*self.shape[:-2], *size) for size in self.sizes) or (self.shape,)
+
+    @cached_property
+    def largest(self) -> Shape:
+        return max(self.shapes, key=math.prod)
+
+    @property
+    def channels(self) -> int:
+        """Of an image: 1 where it is grey."""
+        return 1 if len(self.shape) == 2 else self.shape[0]
+
+    def shape_for(self, takes: Shape) -> Shape:
+        """What a client sends for a variant that takes this shape: the smallest that needs no enlarging, else the
+        largest.
+        """
+        covering = [
+            shape
+            for shape in self.shapes
+            if len(shape) == len(takes) and all(sent >= taken for sent, taken in zip(shape, takes, strict=True))
+        ]
+        return min(covering, key=math.prod) if covering else self.largest
 
 
 @dataclass(frozen=True)

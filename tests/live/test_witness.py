@@ -16,6 +16,7 @@ from stretto.core.plan import Lane, Plan, Route, RouteRule, Worklist
 from stretto.live import witness as module
 from stretto.live.engine import Engine
 from stretto.live.witness import Witness, class_of
+from stretto.repository.tensors import InputTensor
 from tests.live.real import asked, code, conserved, of_models, of_zoo, planned, sample, serving, until, within
 from tests.live.scripted import plan_for
 
@@ -30,6 +31,7 @@ class Told:
         self.gate = threading.Event()
         self.gate.set()
         self.asked: list[int] = []
+        self.takes = InputTensor("input", "float32", ())
 
     def posterior(self, inputs: Array) -> NDArray[np.float64]:
         self.asked.append(len(inputs))
@@ -40,6 +42,7 @@ class Told:
 
 
 def witnessed(engine: Engine, evidence: Told, application: str = "app") -> Witness:
+    evidence.takes = InputTensor("input", "float32", ROW.shape[1:] if application == "app" else (1, 28, 28))
     engine.witness = Witness(engine.loop, engine.classified)
     engine.witness.use({application: evidence})
     return engine.witness

@@ -107,6 +107,10 @@ class Pipe(Generic[Owner]):
         first_ns = [entries[0][0] for entries in (self._waiting, self._travelling) if entries]
         return min(first_ns) if first_ns else None
 
+    def restart(self, start_ns: int) -> None:
+        """The trace begins at this moment; what is inside goes on by what it was before."""
+        self._start_ns = start_ns
+
     def put(self, now_ns: int, owner: Owner, content: bytes, was_held_up: bool = False) -> None:
         """Bytes for an owner, no more than there is room for. `was_held_up`: but for us they would have come before."""
         if len(content) > self.room:

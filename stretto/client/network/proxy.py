@@ -84,6 +84,12 @@ class Proxy:
             raise
         self.port = listening.getsockname()[1]
 
+    def restart(self, start_ns: int) -> None:
+        """The traces begin at this moment, as if nothing had passed before; for several proxies that begin together."""
+        self.start_ns = start_ns
+        for direction in (self.up, self.down):
+            direction.restart(start_ns)
+
     async def close(self) -> None:
         """Breaks every connection; nothing of this proxy is left in the event loop."""
         if self._server is None:
@@ -177,6 +183,9 @@ class _Direction:
     @property
     def queued(self) -> int:
         return self._pipe.queued
+
+    def restart(self, start_ns: int) -> None:
+        self._pipe.restart(start_ns)
 
     def buffer(self) -> memoryview:
         """Where the next bytes may be read to: as many as there is room for."""

@@ -80,9 +80,7 @@ Fps = Annotated[float, typer.Option(metavar="F", help="With --network: frames a 
 Size = Annotated[
     int | None, typer.Option(metavar="PX", help="With --network: send this size, whatever the server tells.")
 ]
-Encoding = Annotated[
-    str | None, typer.Option(metavar="NAME", help="With --network: raw, jpeg or png; else as the application prefers.")
-]
+Encoding = Annotated[str, typer.Option(metavar="NAME", help="With --network: raw, jpeg or png.")]
 
 
 def load(
@@ -103,7 +101,7 @@ def load(
     clients: Clients = 4,
     fps: Fps = 15.0,
     size: Size = None,
-    encoding: Encoding = None,
+    encoding: Encoding = "raw",
     delay_ms: DelayMs = 0.0,
     form: TraceForm = "mbit",
     step_s: StepS = 1.0,

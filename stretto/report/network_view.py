@@ -1,4 +1,4 @@
-"""Frames over a network while they are sent: a row per client, for a terminal that is drawn anew a few times a second."""
+"""Frames over a network while they are sent: a row per client, for a terminal that is drawn a few times a second."""
 
 from __future__ import annotations
 

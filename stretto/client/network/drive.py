@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from stretto.client.address import Endpoint, endpoint_of
 from stretto.client.async_client import AsyncClient
-from stretto.client.frame_client import FrameClient
 from stretto.client.frame_stats import Frame, FrameOutcome
+from stretto.client.frames import AsyncFrameClient
 from stretto.client.load.run import PREPARING_TIMEOUT_MS, slo_ms_of
 from stretto.client.network.proxy import Proxy
 from stretto.client.network.record import FrameRecord, MadeFrame
@@ -158,16 +158,15 @@ class _Camera:
         self._phase = phase  # of a frame's period
         self._asking: set[asyncio.Task[None]] = set()
         self.proxy = Proxy(endpoint.host, endpoint.port, spec.links[number])
-        self.client: FrameClient
+        self.client: AsyncFrameClient
 
-    def opened(self) -> FrameClient:
+    def opened(self) -> AsyncFrameClient:
         spec = self._spec
-        return FrameClient(
-            spec.application,
+        return AsyncFrameClient(
             f"http://127.0.0.1:{self.proxy.port}",
+            spec.application,
             slo_ms=self._slo_ms,
-            client_id=f"frames-{spec.seed}-{self._number}",
-            size=spec.edge,
+            size=None if spec.edge is None else (spec.edge, spec.edge),
             encoding=spec.encoding,
             token=spec.token,
         )
@@ -198,7 +197,7 @@ class _Camera:
         spec, due_ns = self._spec, start_ns + made.made_ns
         ended = Frame(FrameOutcome.FAILED)
         try:
-            ended = await self.client.send(spec.inputs[made.choice], made_s=due_ns / NS_PER_S)
+            ended = await self.client.send(spec.inputs[made.choice], due_ns)
             if ended.answer is not None and spec.labels is not None:
                 made.correct = int(np.argmax(next(iter(ended.answer.outputs.values()))[0]) == spec.labels[made.choice])
         finally:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from stretto.client.frame_stats import FrameOutcome
 from stretto.client.frame_stats import Frame as Ended
+from stretto.client.frame_stats import FrameOutcome
 from stretto.client.network.link import Link
 from stretto.client.network.result import OUTCOMES, FrameResult
 

@@ -26,9 +26,9 @@ class FrameResult:
 
     Times count from the start of the links' traces. `latency_ns` is from when a frame was made to its answer or
     refusal. `edge` is the height in pixels at which it was sent, -1 where it never was. `bandwidth` is the client's
-    own measurement when it ended, in bytes/s over the last second, and `given` what the link's trace had in that second;
-    NaN where nothing was measured. `outcome` is a place in OUTCOMES. `correct` is 1 or 0, and -1 without an answer or a
-    label.
+    own measurement when it ended, in bytes/s over the last second, and `given` what the link's trace had in that
+    second; NaN where nothing was measured. `outcome` is a place in OUTCOMES. `correct` is 1 or 0, and -1 without an
+    answer or a label.
     """
 
     application: str

@@ -27,8 +27,8 @@ class FrameLoad:
     """One client for each of `links`; each makes `fps` frames a second, at a phase of its own.
 
     `inputs` are frames of full size, one a row, that clients take in an order of their own; with `labels` answers are
-    checked. `edge`: every frame is sent at this height, whatever the server tells. Without `slo_ms` the application's
-    own SLO counts, from when a frame is made to its answer. `encoding` None: the first that the application takes.
+    checked. `edge`: every frame is sent at this height and width, whatever the server tells. Without `slo_ms` the
+    application's own SLO counts, from when a frame is made to its answer.
     """
 
     application: str
@@ -41,7 +41,7 @@ class FrameLoad:
     seconds: float = 10.0
     slo_ms: float | None = None
     edge: int | None = None
-    encoding: str | None = None
+    encoding: str = "raw"
     seed: int = 0
     token: str | None = None
     ca_file: Path | None = None

@@ -89,8 +89,8 @@ def _check_lane(lane: Lane, deployment: Deployment) -> None:
         raise PlanError(f"{where} lists a worker twice")
     if not all(0 <= worker < len(deployment.workers) for worker in lane.workers):
         raise PlanError(f"{where} names a worker outside 0 … {len(deployment.workers) - 1}")
-    if not 1 <= lane.capacity <= MAX_CAPACITY:
-        raise PlanError(f"{where} has capacity {lane.capacity}; it must be between 1 and {MAX_CAPACITY}")
+    if not 0 <= lane.capacity <= MAX_CAPACITY:
+        raise PlanError(f"{where} has capacity {lane.capacity}; it must be between 0 and {MAX_CAPACITY}")
     delays = lane.delays
     if min(delays.control_ns, delays.data_ns, delays.ahead_ns, delays.timer_ns) < 0:
         raise PlanError(f"{where} has a negative delay")
@@ -176,7 +176,7 @@ def _check_route(route: Route, application: str, lanes: int) -> None:
         raise PlanError(f"{where} names a lane outside 0 … {lanes - 1}")
     if route.rule is RouteRule.BY_APPLICATION and len(route.lanes) != 1:
         raise PlanError(f"{where} is by application and needs exactly one lane")
-    if route.rule is RouteRule.WEIGHTED:
+    if route.rule is RouteRule.WEIGHTED or route.weights:
         if len(route.weights) != len(route.lanes):
             raise PlanError(f"{where} needs one weight per lane")
         if not all(map(math.isfinite, route.weights)) or min(route.weights) < 0 or max(route.weights) <= 0:

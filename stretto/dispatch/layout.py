@@ -320,7 +320,9 @@ def lay_out_weights(memory: Memory, plan_routes: tuple[Route, ...]) -> None:
     keep, other, first = memory["alias"]["keep"], memory["alias"]["other"], 0
     for route in plan_routes:
         end = first + len(route.lanes)
-        if route.rule is RouteRule.WEIGHTED:
+        if route.rule in (RouteRule.BY_CLIENT, RouteRule.BY_CLASS) and not route.weights:
+            keep[first:end], other[first:end] = 0.0, 0  # whoever is unknown goes to the first lane
+        elif route.weights:
             keep[first:end], other[first:end] = alias_table(as_shares(np.array(route.weights, dtype=np.float64)))
         first = end
 

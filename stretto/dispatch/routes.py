@@ -56,9 +56,9 @@ def weighted(s: Any, route: Any) -> int:
 
 @compiled
 def by_number(s: Any, route: Any, number: int) -> int:
-    """By client or class; the unknown go to the first lane."""
+    """By client or class; the unknown are dealt by weights, which lead to the first lane where a plan has none."""
     if number < 0 or number >= route.target_count:
-        return 0
+        return weighted(s, route)
     return int64s(s.route_targets_at, s.route_targets_count)[route.target_first + number]
 
 

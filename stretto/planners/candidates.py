@@ -29,8 +29,9 @@ def rough(candidate: Candidate) -> Candidate:
     return replace(candidate, options=candidate.options + tuple((n, v) for n, v in options if v is not None))
 
 
-def candidates_for(deployment: Deployment, *, dear: bool = False) -> tuple[Candidate, ...]:
+def candidates_for(deployment: Deployment, *, dear: bool = False, by_client: bool = False) -> tuple[Candidate, ...]:
     """All that is worth trying for a deployment; `dear`: those whose plans take long to make, and only those.
+    `by_client`: clients and their networks are known, so that planners that look at them are worth trying too.
 
     Some are for unequal workers or several applications, some for workers that cannot hold all variants, and some for
     applications of a single variant.
@@ -41,6 +42,7 @@ def candidates_for(deployment: Deployment, *, dear: bool = False) -> tuple[Candi
     if not dear:
         tried |= ({"if unequal"} if is_unequal else set()) | (set() if has_choice else {"with one variant each"})
         tried |= {"with one kind of worker"} if len(deployment.kinds) == 1 else set()
+        tried |= {"where clients are known"} if by_client else set()
         tried |= {"where memory is short"} if _memory_is_short(deployment) else set()
     candidates: list[Candidate] = []
     for entry in ENTRIES:

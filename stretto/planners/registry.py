@@ -57,6 +57,7 @@ class Entry:
         "where memory is short",
         "with one variant each",
         "where it may gain",
+        "where clients are known",
     ] = ""  # as a candidate, by the judge
 
     def make(
@@ -277,6 +278,20 @@ ENTRIES = (
         Option("buckets", "integer", "32", "into which latencies within the SLO are divided", 1, 4096),
         replan_s=None,
         tried="always",
+    ),
+    _following(
+        "jellyfish",
+        "each client on the worker whose variant its network and rate allow: models by annealing and search",
+        "jellyfish.planner:Jellyfish",
+        Option("queueing", "number", "1", "times its own latency that a batch may wait", 0, 4, (0.0, 0.5, 1.0)),
+        Option("step", "number", "1", "queries/s by which clients' rates are told apart", 0.01, 1000),
+        Option("headroom", "number", "1", "times the measured rates that capacity is for", 0.5, 10, (1.0, 1.25)),
+        Option("resident", "integer", "0", "variants that a worker holds at a time; 0: what its memory holds", 0, 4096),
+        Option("annealing", "flag", "false", "choose models by annealing alone, as published"),
+        Option("rescue", "flag", "false", "serve a client without a place where it is in time if it need not wait"),
+        Option("tail", "flag", "true", "plan with the p99 of latencies, as published"),
+        replan_s=0.5,
+        tried="where clients are known",
     ),
     _following(
         "jellyfish_plus",

@@ -54,12 +54,17 @@ def time_shares(pace: Pace, rates: Sequence[float]) -> list[float]:
 
 
 def workers_of_applications(
-    deployment: Deployment, rates: Sequence[float] | NDArray[np.float64] | None, counts: Mapping[str, int]
+    deployment: Deployment,
+    rates: Sequence[float] | NDArray[np.float64] | None,
+    counts: Mapping[str, int],
+    among: Sequence[int] | None = None,
 ) -> tuple[tuple[int, ...], ...]:
     """The workers of each application: as many as `counts` says, else in proportion to the least work that is expected.
 
     That is the load times the least time that a query takes, on the fastest variant in its best batch within the SLO.
+    `among` are the workers to be dealt; left out, all of them.
     """
+    dealt_out = range(len(deployment.workers)) if among is None else among
     names = [application.name for application in deployment.applications]
     seconds = np.array([[_seconds(deployment, n, kind) for kind in deployment.kinds] for n in range(len(names))])
     for name, row in zip(names, seconds, strict=True):
@@ -69,21 +74,20 @@ def workers_of_applications(
                 " raise the SLO or add a faster variant"
             )
     if counts:
-        wanted = _told(names, counts, len(deployment.workers))
+        wanted = _told(names, counts, len(dealt_out))
     else:
-        if len(deployment.workers) < len(names):
+        if len(dealt_out) < len(names):
             raise StrettoError(
-                f"{len(names)} applications need at least as many workers, one each; there are"
-                f" {len(deployment.workers)}"
+                f"{len(names)} applications need at least as many workers, one each; there are {len(dealt_out)}"
             )
         asked = np.ones(len(names)) if rates is None or not np.sum(rates) > 0 else np.asarray(rates, np.float64)
-        wanted = apportioned(asked * seconds.min(axis=1), len(deployment.workers))
-    kind_of = [deployment.kinds.index(worker.kind) for worker in deployment.workers]
+        wanted = apportioned(asked * seconds.min(axis=1), len(dealt_out))
+    kind_of = [deployment.kinds.index(deployment.workers[worker].kind) for worker in dealt_out]
     dealt = deal(wanted, np.isfinite(seconds)[:, kind_of], all_of_them=not counts)
     for name, crew in zip(names, dealt, strict=True):
         if not crew:
             raise StrettoError(f"no worker is left for application {name}; add workers")
-    return dealt
+    return tuple(tuple(dealt_out[place] for place in crew) for crew in dealt)
 
 
 def workers_of_groups(

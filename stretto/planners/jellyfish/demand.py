@@ -1,0 +1,177 @@
+"""From a View to the scheduling problem: who asks how often, how much time the network leaves, and what can run where.
+
+Rates are what was counted here, never what a client says. What comes from nobody in particular (λ of the application
+that no known client explains) is shared out to a few clients without a name, which have the application's SLO.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.core.client import Client
+from stretto.core.deployment import Deployment
+from stretto.core.errors import StrettoError
+from stretto.core.profile import NS_PER_S, Quantile
+from stretto.core.view import View
+from stretto.planners.jellyfish.problem import NEVER_NS, Problem
+
+QUIET_NS = 2 * NS_PER_S  # a client that has not asked for so long is not planned for
+UNEXPLAINED = 0.05  # of λ: less than this is taken for an error of counting, not for somebody
+LEAST_RATE = 1.0  # queries/s, likewise
+PARTS = 4  # for each worker, into which queries of nobody are shared out
+STEPS = (1.0, 2.5, 5.0)  # by which rates are told apart, and these times powers of ten
+MOST_CELLS, LEAST_COLUMNS = 30_000, 37  # of the tables of sums, for each worker and client: that bounds planning time
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """The variants of an application that are worth planning with, by rising accuracy, and the likes of workers."""
+
+    variants: tuple[int, ...]
+    workers: tuple[int, ...]
+    like_of: tuple[int, ...]  # by place in `workers`: workers of equal kind and memory are alike
+    latency_ns: NDArray[np.int64]  # [like, place in `variants`, batch]
+
+
+@dataclass(frozen=True, eq=False)
+class Demand:
+    """`clients` come first in the problem; behind them `unnamed` parts of what comes from nobody in particular."""
+
+    problem: Problem
+    clients: tuple[Client, ...]
+    unnamed: int
+
+
+def ladder_of(view: View, application: int, workers: tuple[int, ...], quantile: Quantile) -> Ladder:
+    """Without variants that another one beats in accuracy, latency and bytes together (section III-B)."""
+    deployment = view.deployment
+    likes: dict[tuple[str, int], int] = {}
+    for worker in workers:
+        owner = deployment.workers[worker]
+        likes.setdefault((owner.kind, owner.memory_bytes), len(likes))
+    numbers = deployment.variants_of(application)
+    deepest = max(
+        profile.max_batch
+        for number in numbers
+        for kind, _ in likes
+        if (profile := deployment.variants[number].profile_on(kind)) is not None
+    )
+    latency = np.full((len(likes), len(numbers), deepest + 1), NEVER_NS, np.int64)
+    latency[:, :, 0] = 0
+    for (kind, memory), like in likes.items():
+        for place, number in enumerate(numbers):
+            variant = deployment.variants[number]
+            profile = variant.profile_on(kind)
+            if profile is not None and variant.memory_bytes + variant.dynamic_memory_bytes <= memory:
+                ratio = view.latency_ratio[number, deployment.kinds.index(kind)]
+                row = np.rint(profile.table_ns[quantile] * ratio).astype(np.int64)
+                latency[like, place, 1 : profile.max_batch + 1] = row[1:]
+    kept = _undominated(deployment, numbers, latency)
+    order = sorted(kept, key=lambda place: (deployment.variants[numbers[place]].accuracy, place))
+    chosen = latency[:, order]
+    for like in range(len(likes)):
+        _make_rising(chosen[like])
+    like_of = tuple(likes[deployment.workers[w].kind, deployment.workers[w].memory_bytes] for w in workers)
+    return Ladder(tuple(numbers[place] for place in order), workers, like_of, chosen)
+
+
+def _undominated(deployment: Deployment, numbers: Sequence[int], latency: NDArray[np.int64]) -> list[int]:
+    able = [place for place in range(len(numbers)) if (latency[:, place, 1] < NEVER_NS).any()]
+    kept: list[int] = []
+    for place in able:
+        one = deployment.variants[numbers[place]]
+        for other in able:
+            two = deployment.variants[numbers[other]]
+            is_as_good = (
+                two.accuracy >= one.accuracy
+                and two.frame_bytes <= one.frame_bytes
+                and (latency[:, other] <= latency[:, place]).all()
+            )
+            is_the_same = is_as_good and (latency[:, other] == latency[:, place]).all() and two.accuracy == one.accuracy
+            if other != place and is_as_good and (not is_the_same or other < place):
+                break
+        else:
+            kept.append(place)
+    return kept
+
+
+def _make_rising(latency: NDArray[np.int64]) -> None:
+    """A larger model counts as no quicker than a smaller one: tails of measured profiles may say otherwise (VI-A)."""
+    can_run = latency[:, 1] < NEVER_NS
+    latency[can_run] = np.maximum.accumulate(latency[can_run], axis=0)
+
+
+def demand_of(view: View, application: int, ladder: Ladder, *, queueing: float, step: float, headroom: float) -> Demand:
+    """What is asked of an application's workers."""
+    deployment = view.deployment
+    served = deployment.applications[application]
+    of_it = tuple(client for client in view.clients() if client.application == served.name)
+    clients = tuple(client for client in of_it if view.now_ns - client.seen_ns <= QUIET_NS)
+    rates = [client.rate if math.isfinite(client.rate) else 0.0 for client in clients]
+    unnamed = _unnamed(view, application, sum(rates), len(ladder.workers), bool(clients))
+    frames = np.array([deployment.variants[variant].frame_bytes for variant in ladder.variants], np.float64)
+    budgets = np.full((len(clients) + len(unnamed), len(frames)), served.slo_ns, np.int64)
+    slowest = min((c.network.bytes_per_s for c in clients if c.network.bytes_per_s), default=math.inf)
+    longest = max((c.network.delay_ns for c in clients if c.network.delay_ns is not None), default=0)
+    for place, client in enumerate(clients):
+        # Nothing known of a client's network: it is taken to be as bad as the worst that is known.
+        bytes_per_s = client.network.bytes_per_s or slowest
+        delay_ns = longest if client.network.delay_ns is None else client.network.delay_ns
+        network_ns = delay_ns + frames * client.frame_ratio / bytes_per_s * NS_PER_S
+        slo_ns = served.slo_ns if client.slo_ns is None else client.slo_ns
+        budgets[place] = np.clip(slo_ns - network_ns, -1, 2**62).astype(np.int64)
+    delays = view.delays
+    batches = np.arange(ladder.latency_ns.shape[2])
+    problem = Problem(
+        accuracy=np.array([deployment.variants[variant].accuracy for variant in ladder.variants]),
+        latency_ns=ladder.latency_ns,
+        kind_of=np.array(ladder.like_of, np.int64),
+        rate=headroom * np.array([*rates, *unnamed], np.float64),
+        budget_ns=budgets,
+        queueing=queueing,
+        step=max(step, coarse_step(_most_throughput(ladder), len(ladder.workers) * len(budgets))),
+        overhead_ns=delays.control_ns + delays.data_ns * batches,
+    )
+    return Demand(problem, clients, len(unnamed))
+
+
+def coarse_step(throughput: float, pairs: int) -> float:
+    """How finely rates can be told apart in reasonable time, given the most that a worker brings through and so many
+    pairs of a worker and a client; at the published scale of many clients, in steps of 5 as published.
+    """
+    finest = throughput / max(MOST_CELLS / max(pairs, 1), LEAST_COLUMNS)
+    scale = 10.0 ** math.floor(math.log10(finest))
+    return next((step * scale for step in STEPS if step * scale >= finest * (1 - 1e-9)), 10.0 * scale)
+
+
+def _most_throughput(ladder: Ladder) -> float:
+    batches = np.arange(1, ladder.latency_ns.shape[2])
+    return float((batches * NS_PER_S / ladder.latency_ns[:, :, 1:]).max())
+
+
+def _unnamed(view: View, application: int, explained: float, workers: int, has_clients: bool) -> list[float]:
+    """The rates of the parts of what no client explains; where nothing comes at all, one that hardly asks."""
+    rate = 0.0 if view.rates is None else float(view.rates[application])
+    left = rate - explained
+    if left <= max(LEAST_RATE, UNEXPLAINED * rate):
+        return [] if has_clients else [LEAST_RATE]
+    parts = min(PARTS * workers, max(1, int(left / LEAST_RATE)))
+    return [left / parts] * parts
+
+
+def quantile_for(deployment: Deployment, tail: bool) -> Quantile:
+    """The p99, as published, or what the deployment's decisions rest on."""
+    return Quantile.P99 if tail else deployment.quantile
+
+
+def check_served(deployment: Deployment, application: int, workers: Sequence[int]) -> None:
+    """Refuses to plan an application that none of its workers can answer."""
+    kinds = {deployment.workers[worker].kind for worker in workers}
+    variants = deployment.applications[application].variants
+    if not any(variant.profile_on(kind) for variant in variants for kind in kinds):
+        raise StrettoError(f"no worker can answer application {deployment.applications[application].name}")

@@ -1,0 +1,301 @@
+"""Jellyfish as a planner: one lane for each worker, one variant on it, clients routed to the lane that they fit.
+
+Planned each 0.5 s from the measured rates and networks of clients. A lane is first come first served and eager at the
+planned batch, and drops what comes too late when it would be dispatched. A client without a place is refused at the
+door, as overload: served beside the others it would take time that they were promised. What comes from no known client
+is dealt to the lanes that its share of λ was planned on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.core.deployment import Deployment
+from stretto.core.plan import Eager, Fixed, Lane, Late, Order, Plan, Route, RouteRule
+from stretto.core.view import View
+from stretto.planners.jellyfish.demand import Demand, Ladder, check_served, demand_of, ladder_of, quantile_for
+from stretto.planners.jellyfish.problem import NEVER_NS, UNMAPPED, Mapping, Problem, faults, mapping_of
+from stretto.planners.jellyfish.search import searched
+from stretto.planners.jellyfish.selection import annealed
+from stretto.planners.jellyfish.update import NOT_KNOWN, neighbours, paired, rearranged
+from stretto.planners.parts.rates import RATE_WINDOW_NS, rates_of
+from stretto.planners.parts.sharing import workers_of_applications
+from stretto.planners.parts.steady import SteadyLoads
+
+NAME = "jellyfish"
+WORTH_A_CHANGE = 1e-3  # of the objective: clients and workers stay where they are for less
+SHARING_S, SHARING_RUNG = 4.0, 1.25  # workers move to another application only when loads have clearly moved
+
+
+@dataclass(eq=False)
+class Jellyfish:
+    """`queueing`: times its own latency that a batch may have to wait, 1 as published. `step`: rates are told apart by
+    so many queries/s. `headroom`: times the measured rates that capacity is for. `resident`: how many variants a worker
+    holds at a time; 0: as many as its memory does. `annealing`: algorithm 2 as published, without the search behind it.
+    `rescue`: a client without a place is served where it would be in time if it need not wait. `tail`: plan with the
+    p99 of latencies, as published.
+    """
+
+    queueing: float = 1.0
+    step: float = 1.0
+    headroom: float = 1.0
+    resident: int = 0
+    annealing: bool = False
+    rescue: bool = False
+    tail: bool = True
+    seed: int = 1
+    _steady: SteadyLoads = field(init=False, repr=False)
+    _deployment: Deployment | None = field(default=None, init=False, repr=False)
+    _plan: Plan | None = field(default=None, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._steady = SteadyLoads(SHARING_S, SHARING_RUNG, RATE_WINDOW_NS / 1e9)
+
+    def __call__(self, view: View) -> Plan:
+        if view.deployment is not self._deployment:
+            self._deployment, self._plan = view.deployment, None
+        parts = [self._part(view, number, crew) for number, crew in enumerate(self._crews(view))]
+        lanes: list[Lane] = []
+        routes: list[Route] = []
+        for part in parts:
+            routes.append(part.route(len(lanes)))
+            lanes.extend(part.lanes(view.deployment))
+        placement, prefetch = self._residency(view, parts)
+        plan = Plan(
+            lanes=tuple(lanes),
+            routes=tuple(routes),
+            placement=placement,
+            prefetch=prefetch,
+            rate_window_ns=RATE_WINDOW_NS,
+            planner=NAME,
+        )
+        if self._plan is None or plan != self._plan:
+            self._plan = plan
+        return self._plan
+
+    def _crews(self, view: View) -> tuple[tuple[int, ...], ...]:
+        """The workers of each application, of those that are there."""
+        deployment = view.deployment
+        applications = len(deployment.applications)
+        if applications == 1:
+            return (view.present,)
+        loads = np.maximum(rates_of(view, 1.0), 1e-3)
+        steps = self._steady.steps(view.now_ns, loads)
+        shares = np.power(SHARING_RUNG, np.array(steps, np.float64))
+        among = view.present if len(view.present) >= applications else tuple(range(len(deployment.workers)))
+        return workers_of_applications(deployment, shares, {}, among)
+
+    def _part(self, view: View, application: int, crew: tuple[int, ...]) -> _Part:
+        deployment = view.deployment
+        check_served(deployment, application, crew)
+        ladder = ladder_of(view, application, crew, quantile_for(deployment, self.tail))
+        able = [place for place, like in enumerate(ladder.like_of) if (ladder.latency_ns[like, :, 1] < NEVER_NS).any()]
+        if len(able) < len(crew):
+            ladder = ladder_of(
+                view, application, tuple(crew[place] for place in able), quantile_for(deployment, self.tail)
+            )
+        demand = demand_of(view, application, ladder, queueing=self.queueing, step=self.step, headroom=self.headroom)
+        before = _models_before(view.plan, ladder)
+        mapping = self._mapped(demand, before, _places_before(view.plan, deployment, application, ladder, demand))
+        mapping = _with_models_for_all(demand.problem, ladder, mapping)
+        if self.rescue:
+            mapping = rescued(demand.problem, mapping)
+        return _Part(deployment, application, ladder, demand, mapping)
+
+    def _mapped(self, demand: Demand, before: NDArray[np.int64], places: NDArray[np.int64]) -> Mapping:
+        problem = demand.problem
+        start = np.where(before == NOT_KNOWN, 0, before)
+        find = annealed if self.annealing else searched
+        found = find(problem, start, seed=self.seed)
+        found = rearranged(found, paired(problem.kind_of, before, found.models))
+        kept = _kept(problem, start, places)
+        if (
+            not self.annealing
+            and kept is not None
+            and kept.mapped == found.mapped
+            and found.value <= kept.value * (1 + WORTH_A_CHANGE)
+        ):
+            found = kept
+        return found
+
+    def _residency(self, view: View, parts: list[_Part]) -> tuple[_Residency, _Residency]:
+        """What each worker must hold, and its neighbours; nothing of either where every worker holds all there is."""
+        deployment = view.deployment
+        placement: list[tuple[int, ...]] = [()] * len(deployment.workers)
+        prefetch: list[tuple[int, ...]] = [()] * len(deployment.workers)
+        is_short = self.resident > 0
+        for part in parts:
+            for place, worker in enumerate(part.ladder.workers):
+                chosen, others, has_all = part.held(place, self.resident)
+                placement[worker], prefetch[worker] = (chosen,), others
+                is_short = is_short or not has_all
+        return (tuple(placement), tuple(prefetch)) if is_short else (None, None)
+
+
+_Residency = tuple[tuple[int, ...], ...] | None
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """One application's part of the plan."""
+
+    deployment: Deployment
+    application: int
+    ladder: Ladder
+    demand: Demand
+    mapping: Mapping
+
+    def lanes(self, deployment: Deployment) -> list[Lane]:
+        """One for each worker, then the one that refuses."""
+        name = deployment.applications[self.application].name
+        made = [
+            Lane(
+                name=lane_name(deployment, self.application, worker),
+                workers=(worker,),
+                select=Fixed(self.ladder.variants[self.mapping.models[place]]),
+                order=Order.FIRST_COME,
+                release=Eager(int(self.mapping.batches[place])),
+                late=Late.DROP_WHEN_DISPATCHED,
+                may_load=False,
+            )
+            for place, worker in enumerate(self.ladder.workers)
+        ]
+        smallest = int(np.argmin(self.mapping.models))  # a refused client is told the least size, so that it may fit
+        refusing = Lane(
+            name=f"{name}@nobody",
+            workers=(self.ladder.workers[smallest],),
+            select=Fixed(self.ladder.variants[self.mapping.models[smallest]]),
+            order=Order.FIRST_COME,
+            late=Late.DROP_WHEN_INFEASIBLE,  # for those that waited when their client lost its place
+            capacity=0,
+            may_load=False,
+        )
+        return [*made, refusing]
+
+    def route(self, first: int) -> Route:
+        """Clients by slot. Position 0 is where there is most room, for slots that nobody had when this was planned."""
+        workers = len(self.ladder.workers)
+        roomiest = int(np.argmax(self._room()))
+        order = [roomiest, *(place for place in range(workers) if place != roomiest)]  # position in the route → place
+        position = np.empty(workers + 1, np.int64)
+        position[order] = np.arange(workers)
+        position[UNMAPPED] = workers  # the last lane refuses
+        clients = self.demand.clients
+        targets = [0] * (1 + max((client.slot for client in clients), default=0))
+        for place, client in enumerate(clients):
+            targets[client.slot] = int(position[self.mapping.worker_of[place]])
+        lanes = (*(first + place for place in order), first + workers)
+        return Route(RouteRule.BY_CLIENT, lanes, self._weights(order), tuple(targets))
+
+    def _room(self) -> NDArray[np.float64]:
+        """Steps of rate that each worker could still take."""
+        problem, mapping = self.demand.problem, self.mapping
+        is_mapped = mapping.worker_of != UNMAPPED
+        used = np.bincount(mapping.worker_of[is_mapped], problem.steps[is_mapped], problem.workers)
+        left: NDArray[np.float64] = 1.0 * problem.capacity[problem.kind_of, mapping.models, mapping.batches] - used
+        return left
+
+    def _weights(self, order: list[int]) -> tuple[float, ...]:
+        """How queries of nobody are dealt: as their parts were mapped; evenly where none could be; and to where there
+        is most room where there are none but of clients that came just now.
+        """
+        workers = self.mapping.worker_of[len(self.demand.clients) :]
+        parts = np.bincount(workers[workers != UNMAPPED], minlength=len(order)).astype(np.float64)[order]
+        if self.demand.unnamed and not parts.any():
+            parts[:] = 1.0
+        return (*(parts / parts.max()).tolist(), 0.0) if parts.any() else ()
+
+    def held(self, place: int, resident: int) -> tuple[int, tuple[int, ...], bool]:
+        """The variant that a worker runs, its neighbours in memory, and whether that is all that it could run."""
+        like, worker = self.ladder.like_of[place], self.deployment.workers[self.ladder.workers[place]]
+        able = [m for m in range(len(self.ladder.variants)) if self.ladder.latency_ns[like, m, 1] < NEVER_NS]
+        chosen = int(self.mapping.models[place])
+        models = self.deployment.variants
+        numbers = [self.ladder.variants[chosen]]
+        for near in neighbours(chosen, able):
+            more = [*numbers, self.ladder.variants[near]]
+            need = sum(models[v].memory_bytes for v in more) + max(models[v].dynamic_memory_bytes for v in more)
+            if need > worker.memory_bytes or (resident and len(more) > resident):
+                break
+            numbers = more
+        return numbers[0], tuple(numbers[1:]), len(numbers) == len(able)
+
+
+def lane_name(deployment: Deployment, application: int, worker: int) -> str:
+    return f"{deployment.applications[application].name}@{deployment.workers[worker].name}"
+
+
+def rescued(problem: Problem, mapping: Mapping) -> Mapping:
+    """Clients without a place on the most accurate worker with room that answers them in time if they need not wait."""
+    worker_of = mapping.worker_of.copy()
+    room = problem.capacity[problem.kind_of, mapping.models, mapping.batches].copy()
+    for client, worker in enumerate(worker_of.tolist()):
+        if worker != UNMAPPED:
+            room[worker] -= problem.steps[client]
+    for client in np.flatnonzero(worker_of == UNMAPPED).tolist():
+        for worker in np.argsort(-mapping.models, kind="stable").tolist():
+            model, batch = mapping.models[worker], mapping.batches[worker]
+            latency_ns = problem.latency_ns[problem.kind_of[worker], model, batch]
+            if problem.steps[client] <= room[worker] and latency_ns <= problem.budget_ns[client, model]:
+                worker_of[client] = worker
+                room[worker] -= problem.steps[client]
+                break
+    return mapping_of(problem, mapping.models, mapping.batches, worker_of)
+
+
+def _models_before(plan: Plan | None, ladder: Ladder) -> NDArray[np.int64]:
+    """By worker of the ladder, the model that the plan in force has it run; NOT_KNOWN where it has none of these."""
+    running: dict[int, int] = {}
+    for lane in plan.lanes if plan is not None else ():
+        if len(lane.workers) == 1 and lane.capacity > 0 and isinstance(lane.select, Fixed):
+            running[lane.workers[0]] = lane.select.variant
+    numbers = {variant: model for model, variant in enumerate(ladder.variants)}
+    return np.array([numbers.get(running.get(worker, -1), NOT_KNOWN) for worker in ladder.workers], np.int64)
+
+
+def _places_before(
+    plan: Plan | None, deployment: Deployment, application: int, ladder: Ladder, demand: Demand
+) -> NDArray[np.int64]:
+    """By client, the place in the ladder of the worker that it is routed to now."""
+    places = np.full(demand.problem.clients, UNMAPPED, np.int64)
+    route = plan.routes[application] if plan is not None and len(plan.routes) > application else None
+    if plan is None or route is None or route.rule is not RouteRule.BY_CLIENT:
+        return places
+    names = {lane_name(deployment, application, worker): place for place, worker in enumerate(ladder.workers)}
+    for number, client in enumerate(demand.clients):
+        if client.slot < len(route.targets):
+            lane = plan.lanes[route.lanes[route.targets[client.slot]]]
+            places[number] = names.get(lane.name, UNMAPPED)
+    return places
+
+
+def _kept(problem: Problem, models: NDArray[np.int64], places: NDArray[np.int64]) -> Mapping | None:
+    """The mapping in force under what is measured now; None where it does not hold any more, or parts have no name."""
+    batches = np.zeros(problem.workers, np.int64)
+    for worker in range(problem.workers):
+        clients = places == worker
+        if clients.any():
+            batches[worker] = problem.largest[problem.kind_of[worker], models[worker], clients].min()
+    mapping = mapping_of(problem, models, batches, places)
+    return None if mapping.mapped == 0 or faults(problem, mapping) else mapping
+
+
+def _with_models_for_all(problem: Problem, ladder: Ladder, mapping: Mapping) -> Mapping:
+    """A worker without clients has a model that it can run too, and a batch, for whoever comes before the next plan;
+    the smallest while there are clients without a place.
+    """
+    models, batches = mapping.models.copy(), mapping.batches.copy()
+    for worker in range(problem.workers):
+        row = ladder.latency_ns[problem.kind_of[worker]]
+        able = np.flatnonzero(row[:, 1] < NEVER_NS)
+        if batches[worker] == 0 and mapping.mapped < problem.clients:
+            models[worker] = able[0]
+        if models[worker] not in able:
+            models[worker] = able[np.argmin(np.abs(able - models[worker]))]
+        if batches[worker] == 0:
+            allowed = problem.largest[problem.kind_of[worker], models[worker]]
+            batches[worker] = max(1, int(allowed.max(initial=0)))
+    return Mapping(models, batches, mapping.worker_of, mapping.mapped, mapping.value)

@@ -1,0 +1,257 @@
+"""From a View to a Plan: clients to lanes, what nobody sends, unequal workers, several applications, little memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stretto.core.application import Application, Variant
+from stretto.core.check import check_plan
+from stretto.core.client import Client, Network
+from stretto.core.deployment import Deployment
+from stretto.core.plan import Delays, Eager, Fixed, Late, Order, Plan, RouteRule
+from stretto.core.profile import NS_PER_MS, NS_PER_S, LatencyProfile, Quantile
+from stretto.core.view import View
+from stretto.core.worker import UNLIMITED_MEMORY, Worker, workers
+from stretto.planners.jellyfish.demand import coarse_step, ladder_of
+from stretto.planners.jellyfish.planner import Jellyfish
+
+SIZES = (128, 224, 320, 416)
+SLO_MS = 100.0
+
+
+def variants(kinds: dict[str, float] | None = None, memory_bytes: int = 0) -> tuple[Variant, ...]:
+    """Four sizes: 10, 14, 20 and 28 ms for one query, and 3 to 12 ms for each further one."""
+    return tuple(
+        Variant(
+            f"size-{size}",
+            0.4 + 0.1 * place,
+            tuple(
+                LatencyProfile.linear(times * (3 + 3 * place), times * (7 + 1.5 * place**2), 8, kind)
+                for kind, times in (kinds or {"default": 1.0}).items()
+            ),
+            memory_bytes=memory_bytes,
+            load_ns=150 * NS_PER_MS,
+            input_size=(size, size, 3),
+            frame_bytes=size * size // 2,
+        )
+        for place, size in enumerate(SIZES)
+    )
+
+
+def deployed(count: int = 2, **rest: int) -> Deployment:
+    crew = tuple(Worker(f"w{number}", **rest) for number in range(count))
+    models = variants(memory_bytes=1 if rest else 0)
+    return Deployment((Application("detect", int(SLO_MS * NS_PER_MS), models),), crew, Quantile.P99)
+
+
+def client(slot: int, rate: float = 15.0, mbit_per_s: float | None = 20.0, slo_ms: float | None = None) -> Client:
+    network = Network(None if mbit_per_s is None else mbit_per_s * 1e6 / 8, 0)
+    slo_ns = None if slo_ms is None else int(slo_ms * NS_PER_MS)
+    return Client(slot, f"c{slot}", 0, network, application="detect", rate=rate, slo_ns=slo_ns)
+
+
+def seen(deployment: Deployment, *clients: Client, others: float = 0.0, **rest: object) -> View:
+    rates = np.array([sum(one.rate for one in clients) + others])
+    return View(deployment, rates=rates, clients=lambda: clients, **rest)  # type: ignore[arg-type]
+
+
+def lane_of(plan: Plan, slot: int) -> int:
+    route = plan.routes[0]
+    return route.lanes[route.targets[slot]]
+
+
+def variant_of(plan: Plan, slot: int) -> int:
+    select = plan.lanes[lane_of(plan, slot)].select
+    assert isinstance(select, Fixed)
+    return select.variant
+
+
+def test_lanes_are_jellyfish_s() -> None:
+    deployment = deployed()
+    plan = Jellyfish()(seen(deployment, client(0), client(1)))
+    check_plan(plan, deployment)
+    assert plan.routes[0].rule is RouteRule.BY_CLIENT and plan.placement is None and plan.prefetch is None
+    *lanes, refusing = plan.lanes
+    assert [lane.workers for lane in lanes] == [(0,), (1,)]
+    for lane in lanes:
+        assert lane.order is Order.FIRST_COME and lane.late is Late.DROP_WHEN_DISPATCHED
+        assert isinstance(lane.select, Fixed) and isinstance(lane.release, Eager)
+    assert refusing.capacity == 0
+
+
+def test_a_better_network_gets_a_larger_variant() -> None:
+    plan = Jellyfish()(seen(deployed(), client(0, mbit_per_s=100.0), client(1, mbit_per_s=4.0)))
+    assert variant_of(plan, 0) > variant_of(plan, 1)
+
+
+def test_delays_take_time_away() -> None:
+    view = seen(deployed(1), client(0, mbit_per_s=100.0))
+    slow = replace(view, delays=Delays(control_ns=30 * NS_PER_MS))
+    assert variant_of(Jellyfish()(slow), 0) < variant_of(Jellyfish()(view), 0)
+
+
+def test_measured_latency_counts() -> None:
+    deployment = deployed(1)
+    view = seen(deployment, client(0, mbit_per_s=100.0))
+    slow = replace(view, latency_ratio=np.full((4, 1), 2.0), is_measured=np.ones((4, 1), np.bool_))
+    assert variant_of(Jellyfish()(slow), 0) < variant_of(Jellyfish()(view), 0)
+
+
+def test_a_client_that_has_no_place_is_refused_and_may_be_rescued() -> None:
+    """40 ms are left: twice 20.0 for the smallest in batches of one would do, but the network takes 25 ms."""
+    hurried = client(1, mbit_per_s=2.6, slo_ms=44.0)
+    view = seen(deployed(1), client(0), hurried)
+    plan = Jellyfish()(view)
+    assert plan.lanes[lane_of(plan, 1)].capacity == 0
+    assert plan.lanes[lane_of(plan, 0)].capacity > 0
+    kept = Jellyfish(rescue=True)(seen(deployed(1), hurried))
+    assert kept.lanes[lane_of(kept, 1)].capacity > 0
+
+
+def test_what_a_client_says_does_not_count() -> None:
+    """A rate of nonsense cannot stop the others from being planned."""
+    plan = Jellyfish()(seen(deployed(), client(0), replace(client(1), rate=float("inf")), others=0.0))
+    assert plan.lanes[lane_of(plan, 0)].capacity > 0
+
+
+def test_without_any_network_known_rates_alone_are_planned_for() -> None:
+    deployment = deployed()
+    plan = Jellyfish()(seen(deployment, client(0, mbit_per_s=None), client(1, mbit_per_s=None)))
+    check_plan(plan, deployment)
+    assert plan.lanes[lane_of(plan, 0)].capacity > 0
+
+
+def test_an_unknown_network_is_taken_to_be_as_bad_as_the_worst_known() -> None:
+    plan = Jellyfish()(seen(deployed(), client(0, mbit_per_s=4.0), client(1, mbit_per_s=None)))
+    assert variant_of(plan, 1) <= variant_of(plan, 0)
+
+
+def test_queries_of_nobody_are_dealt_to_where_they_were_planned() -> None:
+    deployment = deployed(4)
+    plan = Jellyfish()(seen(deployment, others=150.0))
+    check_plan(plan, deployment)
+    route = plan.routes[0]
+    assert len(route.weights) == 5 and route.weights[-1] == 0.0
+    assert sum(weight > 0 for weight in route.weights) > 1, "one worker could not answer them all"
+    alone = Jellyfish()(seen(deployment, client(0), client(1)))
+    assert alone.routes[0].weights == ()
+
+
+def test_an_error_of_counting_is_nobody() -> None:
+    plan = Jellyfish()(seen(deployed(), client(0, rate=30.0), others=1.0))
+    assert plan.routes[0].weights == ()
+
+
+def test_a_client_that_fell_silent_has_no_place_of_its_own() -> None:
+    silent = replace(client(0, rate=25.0), seen_ns=0)
+    active = replace(client(1), seen_ns=10 * NS_PER_S)
+    plan = Jellyfish()(seen(deployed(1), silent, active, now_ns=10 * NS_PER_S))
+    assert plan.routes[0].targets[0] == 0
+
+
+def test_the_same_view_gives_the_very_same_plan() -> None:
+    planner, deployment = Jellyfish(), deployed(3)
+    clients = [client(slot, rate, bandwidth) for slot, rate, bandwidth in ((0, 10, 9.0), (1, 25, 30.0), (2, 15, 50.0))]
+    first = planner(seen(deployment, *clients))
+    again = planner(seen(deployment, *clients, plan=first))
+    assert planner(seen(deployment, *clients, plan=again)) is again
+
+
+def test_clients_stay_where_nothing_is_gained() -> None:
+    """Rates that move a little change no lane, no variant and no client's target."""
+    planner, deployment = Jellyfish(), deployed(2)
+    clients = [client(slot, 10.0, bandwidth) for slot, bandwidth in enumerate((9.0, 12.0, 30.0, 50.0))]
+    first = planner(seen(deployment, *clients))
+    moved = [replace(one, rate=9.7) for one in clients]
+    again = planner(seen(deployment, *moved, plan=first))
+    assert [variant_of(first, slot) for slot in range(4)] == [variant_of(again, slot) for slot in range(4)]
+    assert [lane_of(first, slot) for slot in range(4)] == [lane_of(again, slot) for slot in range(4)]
+
+
+def test_unequal_workers() -> None:
+    models = variants({"fast": 1.0, "slow": 2.5})
+    crew = workers(1, "fast") + workers(1, "slow")
+    deployment = Deployment((Application("detect", int(SLO_MS * NS_PER_MS), models),), crew, Quantile.P99)
+    plan = Jellyfish()(seen(deployment, *(client(slot, 15.0, 50.0) for slot in range(4))))
+    check_plan(plan, deployment)
+    fast, slow = (lane.select.variant for lane in plan.lanes[:2])  # type: ignore[union-attr]
+    assert fast > slow
+
+
+def test_a_worker_that_left_has_no_lane() -> None:
+    deployment = deployed(3)
+    plan = Jellyfish()(seen(deployment, client(0), alive=np.array([True, False, True])))
+    assert {worker for lane in plan.lanes for worker in lane.workers} == {0, 2}
+
+
+def test_several_applications_share_workers_by_demand() -> None:
+    models = variants()
+    applications = tuple(Application(name, int(SLO_MS * NS_PER_MS), models) for name in ("detect", "other"))
+    deployment = Deployment(applications, workers(6), Quantile.P99)
+    plan = Jellyfish()(View(deployment, rates=np.array([200.0, 40.0])))
+    check_plan(plan, deployment)
+    counts = [len(route.lanes) - 1 for route in plan.routes]
+    assert counts[0] > counts[1] >= 1 and sum(counts) == 6
+
+
+def test_neighbours_are_prefetched_where_memory_is_short() -> None:
+    deployment = deployed(2, memory_bytes=2)
+    plan = Jellyfish()(seen(deployment, client(0), client(1)))
+    check_plan(plan, deployment)
+    assert plan.placement is not None and plan.prefetch is not None
+    for lane, held, near in zip(plan.lanes, plan.placement, plan.prefetch, strict=False):
+        assert held == (lane.select.variant,)  # type: ignore[union-attr]
+        assert len(near) == 1 and abs(near[0] - held[0]) == 1
+    three = Jellyfish(resident=3)(seen(deployed(2), client(0)))
+    assert three.prefetch is not None and [len(near) for near in three.prefetch] == [2, 2]
+    assert Jellyfish()(seen(deployed(2, memory_bytes=UNLIMITED_MEMORY), client(0))).prefetch is None
+
+
+def test_dominated_variants_are_left_out_and_tails_are_made_rising() -> None:
+    def one(name: str, accuracy: float, first_ms: float, size: int) -> Variant:
+        return Variant(name, accuracy, (LatencyProfile.linear(1.0, first_ms, 4),), frame_bytes=size)
+
+    models = (one("small", 0.5, 20.0, 10), one("large", 0.7, 15.0, 40), one("worse", 0.4, 25.0, 50))
+    deployment = Deployment((Application("detect", NS_PER_S, models),), workers(1), Quantile.P99)
+    ladder = ladder_of(View(deployment), 0, (0,), Quantile.P99)
+    assert ladder.variants == (0, 1), "larger frames, less accuracy and more time is of no use"
+    assert ladder.latency_ns[0, 1].tolist() == ladder.latency_ns[0, 0].tolist()
+
+
+@pytest.mark.parametrize(("throughput", "pairs", "step"), [(185.0, 16, 0.1), (185.0, 384, 2.5), (185.0, 2560, 5.0)])
+def test_rates_are_told_apart_as_finely_as_time_allows(throughput: float, pairs: int, step: float) -> None:
+    assert coarse_step(throughput, pairs) == pytest.approx(step)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.floats(0.0, 80.0), st.one_of(st.none(), st.floats(0.5, 80.0)), st.floats(5.0, 300.0)), max_size=12
+    ),
+    st.integers(1, 4),
+    st.floats(0.0, 300.0),
+)
+def test_every_plan_can_be_followed_and_keeps_its_constraints(
+    drawn: list[tuple[float, float | None, float]], count: int, others: float
+) -> None:
+    """(5) and (6) hold for every client that is not refused, reckoned from the plan alone."""
+    deployment = deployed(count)
+    clients = [client(slot, *values) for slot, values in enumerate(drawn)]
+    plan = Jellyfish()(seen(deployment, *clients, others=others))
+    check_plan(plan, deployment)
+    slowest = min((one.network.bytes_per_s for one in clients if one.network.bytes_per_s), default=None)
+    for number, lane in enumerate(plan.lanes[:-1]):
+        assert isinstance(lane.select, Fixed)
+        variant, batch = deployment.variants[lane.select.variant], lane.release.max_batch
+        latency_ns = variant.profiles[0].latency_ns(batch, Quantile.P99)
+        mapped = [one for one in clients if lane_of(plan, one.slot) == number]
+        assert sum(one.rate for one in mapped) <= batch * NS_PER_S / latency_ns * (1 + 1e-9)
+        for one in mapped:
+            rate = one.network.bytes_per_s or slowest
+            network_ns = 0.0 if rate is None else variant.frame_bytes / rate * NS_PER_S
+            assert 2 * latency_ns <= one.slo_ns - network_ns + 1

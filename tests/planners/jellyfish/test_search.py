@@ -1,0 +1,81 @@
+"""Algorithm 2, the search behind it and the exact program, each against the others and against exhaustive search."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from stretto.planners.jellyfish.exact import optimum
+from stretto.planners.jellyfish.problem import Problem
+from stretto.planners.jellyfish.search import searched
+from stretto.planners.jellyfish.selection import Cooling, annealed
+from tests.planners.jellyfish.problems import exhaustive, is_sound, problem, problems
+
+
+@settings(max_examples=40, deadline=None)
+@given(problems(most_clients=5))
+def test_the_program_finds_what_exhaustive_search_does(small: Problem) -> None:
+    best, solved = exhaustive(small), optimum(small)
+    assert is_sound(small, solved)
+    assert (solved.mapped, solved.value) == (best.mapped, pytest.approx(best.value, abs=1e-6))
+
+
+@settings(max_examples=60, deadline=None)
+@given(problems(most_clients=14, most_workers=4, most_models=5))
+def test_the_search_is_never_worse_than_annealing_and_never_better_than_the_optimum(some: Problem) -> None:
+    by_annealing, by_search = annealed(some, seed=3), searched(some, seed=3)
+    assert is_sound(some, by_annealing) and is_sound(some, by_search)
+    assert not by_annealing.is_better_than(by_search)
+    best = optimum(some, at_least=by_search)
+    assert is_sound(some, best)
+    assert by_search.mapped <= best.mapped
+    if by_search.mapped == best.mapped:
+        assert by_search.value <= best.value + 1e-5
+
+
+def test_two_equal_workers_are_told_apart_only_where_they_must_be() -> None:
+    """Three clients of 20 on two workers of 30: as one pool of 60 they would fit, whole they do not."""
+    pooled = problem([20, 20, 20], [200] * 3, [[[1000 / 30]]], [0, 0], step=5.0)
+    assert optimum(pooled).mapped == searched(pooled).mapped == 2
+
+
+def test_share_mapped_comes_first() -> None:
+    """One client of 25 on the only worker would be worth more than two of 10, but two are more."""
+    crowd = problem([25, 10, 10], [200] * 3, [[[40.0]]], [0], step=5.0)
+    for found in (optimum(crowd), searched(crowd)):
+        assert found.mapped == 2 and found.worker_of.tolist() == [-1, 0, 0]
+
+
+def test_unequal_workers_get_models_that_suit_them() -> None:
+    """The quick worker runs the large model within the budget; the slow one only the small."""
+    unequal = problem([10, 10], [70, 70], [[[10.0], [30.0]], [[30.0], [90.0]]], [0, 1])
+    for found in (optimum(unequal), searched(unequal), annealed(unequal)):
+        assert found.mapped == 2
+        assert found.models[found.worker_of].tolist() in ([1, 1], [1, 0], [0, 1])
+    assert searched(unequal).value == pytest.approx(optimum(unequal).value)
+
+
+def test_annealing_starts_from_the_models_before_and_keeps_to_its_seed() -> None:
+    some = problem([10, 15, 25, 10], [150, 100, 90, 60], [[[10.0, 13.0], [20.0, 26.0], [30.0, 40.0]]], [0, 0])
+    assert np.array_equal(annealed(some, seed=5).worker_of, annealed(some, seed=5).worker_of)
+    frozen = Cooling(first=1e-9, last=1.0)  # no step at all
+    assert annealed(some, np.array([2, 1]), cooling=frozen).models.tolist() == [2, 1]
+    assert annealed(some, cooling=frozen).models.tolist() == [0, 0]
+
+
+def test_degrading_finds_room_for_all_from_the_largest_models() -> None:
+    some = problem([20, 20, 20], [80] * 3, [[[10.0, 12.0], [20.0, 30.0], [38.0, 60.0]]], [0])
+    found = annealed(some, np.array([2]))
+    assert found.mapped == 3 and found.models[0] < 2
+
+
+def test_cooling_is_quicker_beyond_the_published_scale() -> None:
+    assert Cooling().within(1000) == Cooling()
+    quick = Cooling().within(10)
+    assert quick.first * quick.factor**10 == pytest.approx(quick.last)
+
+
+def test_nobody_asks() -> None:
+    empty = problem([], [], [[[10.0]]], [0])
+    assert annealed(empty).mapped == searched(empty).mapped == optimum(empty).mapped == 0

@@ -9,10 +9,12 @@ from stretto.api.datatypes import DATATYPE_OF
 from stretto.api.network import told_parameters
 from stretto.core.profile import NS_PER_MS
 from stretto.core.snapshot import Distribution, Snapshot, VariantState
+from stretto.repository.images import RAW, can_decode, sizes_text
 
 if TYPE_CHECKING:
     from stretto.live.service import Service
     from stretto.repository.application import ApplicationFiles
+    from stretto.repository.tensors import InputTensor
     from stretto.repository.variant import VariantFiles
 
 SERVER_NAME = "stretto"
@@ -34,9 +36,36 @@ def model_metadata(files: ApplicationFiles, versions: list[str]) -> dict[str, An
         "name": files.name,
         "versions": versions,
         "platform": _platform(files.variants),
-        "inputs": [{"name": takes.name, "datatype": DATATYPE_OF[takes.dtype], "shape": [-1, *takes.shape]}],
+        "inputs": [_input(takes)],
         "outputs": [{"name": gives.name, "datatype": DATATYPE_OF[gives.dtype], "shape": [-1, *gives.shape]}],
     }
+
+
+def _input(takes: InputTensor) -> dict[str, Any]:
+    """What clients may choose among stands under its parameters; there is nothing where they have no choice."""
+    told: dict[str, Any] = {
+        "name": takes.name,
+        "datatype": DATATYPE_OF[takes.dtype],
+        "shape": [-1, *_extents(takes)],
+    }
+    parameters = image_parameters(takes)
+    return told | {"parameters": parameters} if parameters else told
+
+
+def _extents(takes: InputTensor) -> list[int]:
+    """-1 along axes that differ among the sizes."""
+    return [extents[0] if len(set(extents)) == 1 else -1 for extents in zip(*takes.shapes, strict=True)]
+
+
+def image_parameters(takes: InputTensor) -> dict[str, str | float]:
+    """Sizes as HEIGHTxWIDTH, encodings by name, and what a byte is divided by."""
+    told: dict[str, str | float] = {}
+    if takes.sizes:
+        told["sizes"] = sizes_text(takes.sizes)
+    if takes.divide_by is not None:
+        encodings = takes.encodings if can_decode() else (RAW,)
+        told |= {"encodings": ",".join(encodings), "divide_by": takes.divide_by}
+    return told
 
 
 def _platform(variants: tuple[VariantFiles, ...]) -> str:
@@ -56,7 +85,7 @@ def model_config(files: ApplicationFiles, versions: list[str]) -> dict[str, Any]
         "backend": "stretto",
         "max_batch_size": files.limits.max_batch,
         "version_policy": {"specific": {"versions": []}},
-        "input": [{"name": takes.name, "data_type": _type(takes.dtype), "dims": list(takes.shape)}],
+        "input": [{"name": takes.name, "data_type": _type(takes.dtype), "dims": _extents(takes)}],
         "output": [output],
         "dynamic_batching": {"max_queue_delay_microseconds": round(files.slo_ms * 1e3)},
         "instance_group": [],
@@ -65,8 +94,13 @@ def model_config(files: ApplicationFiles, versions: list[str]) -> dict[str, Any]
             "penalty": {"string_value": files.penalty.name.lower()},
             "variants": {"string_value": ",".join(versions)},
             "max_body_bytes": {"string_value": str(files.limits.max_body_bytes)},
+            **{key: {"string_value": _plain(value)} for key, value in image_parameters(takes).items()},
         },
     }
+
+
+def _plain(value: str | float) -> str:
+    return value if isinstance(value, str) else f"{value:g}"
 
 
 def _type(dtype: str) -> str:

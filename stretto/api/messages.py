@@ -12,11 +12,15 @@ Array = NDArray[Any]
 
 @dataclass(slots=True)
 class InputTensor:
-    """`array` has the shape that the client stated, batch included. BYTES is an object array of bytes."""
+    """`array` has the shape that the client stated, batch included. BYTES is an object array of bytes.
+
+    `encoding` is of images, where the client names one: jpeg, png.
+    """
 
     name: str
     datatype: str  # FP32, INT64, BYTES, … as the protocol names them
     array: Array
+    encoding: str = ""
 
 
 @dataclass(slots=True)
@@ -45,6 +49,7 @@ class InferRequest:
     traceparent: str = ""  # of the caller's trace, where there is one
     sent_bytes: int = 0  # of the whole request, as it came
     begun_ns: int | None = None  # when its first byte came, on the monotonic clock; None: nobody saw that
+    spent_ns: int = 0  # since it came, before it is entered: taken off what it has until its deadline
 
 
 @dataclass(slots=True)

@@ -18,6 +18,16 @@ from stretto.api import documents
 from stretto.api.bounds import are_within
 from stretto.api.datatypes import DATATYPE_OF
 from stretto.api.errors import REASONS, ApiError, Reason, bad_request, not_found, too_large
+from stretto.api.images import (
+    INLINE_US,
+    ImageThreads,
+    checked_frames,
+    is_encoded,
+    load_decoders,
+    read_frames,
+    reading_us,
+    scale,
+)
 from stretto.api.limits import Limits
 from stretto.api.messages import Array, InferRequest, InferResponse, InputTensor, OutputTensor, WantedOutput
 from stretto.api.network import NOTHING, Reported, left_ns, reported, told_parameters
@@ -28,12 +38,13 @@ from stretto.core.profile import NS_PER_MS
 from stretto.core.snapshot import Snapshot
 from stretto.live.requests import NoSuchVariant, Request
 from stretto.live.state import State
-from stretto.planning.door import is_beyond_share
+from stretto.repository.images import can_decode, sizes_text
 from stretto.repository.problems import RepositoryError
 
 if TYPE_CHECKING:
     from stretto.live.service import Service
     from stretto.repository.application import ApplicationFiles
+    from stretto.repository.tensors import InputTensor as ApplicationInput
 
 log = logging.getLogger("stretto.api")
 
@@ -65,6 +76,7 @@ class Plane:
             self.serve(service)
         self._step, self._progress = "starting", 0.0
         self._open = 0
+        self._images = ImageThreads()
 
     def starts(self, step: str, progress: float) -> None:
         """How far the start is, from 0 to 1, and what is done now."""
@@ -73,6 +85,8 @@ class Plane:
     def serve(self, service: Service) -> None:
         """There is something to serve from now on."""
         service.clients.limit(self.limits.client_ids, self.limits.client_s)
+        if can_decode() and any(len(files.input.encodings) > 1 for files in service.offer.known.values()):
+            load_decoders()
         self._service = service
 
     @property
@@ -198,6 +212,8 @@ class Plane:
             if not future.done():
                 future.set_result(result)
 
+        if self.reads_slowly(request):
+            await self.read_images(request)
         entered = self.begin(request, done)
         if open_requests is not None:
             open_requests.add(entered)
@@ -237,6 +253,28 @@ class Plane:
             raise self.count_refusal(self._unknown(request.application, request.version)) from None
         return entered
 
+    def reads_slowly(self, request: InferRequest) -> bool:
+        """Its images are to be read with `read_images` before it is begun: here, everybody would wait for them."""
+        if len(request.inputs) != 1 or not request.inputs[0].encoding:
+            return False
+        files, tensor = self.service.files.get(request.application), request.inputs[0]
+        if files is None or tensor.array.size > files.limits.max_batch:
+            return False  # it is refused, and nothing is read
+        return reading_us(files.input, tensor) > INLINE_US
+
+    async def read_images(self, request: InferRequest) -> None:
+        """In a thread. ApiError where they are not taken; the time counts against the request's deadline."""
+        clock = self.service.engine.clock
+        came_ns = clock()
+        try:
+            files = self._admitted(request)
+            frames = checked_frames(files, named_input(files, request.inputs))
+            array = await self._images.read(files.input, frames)
+        except ApiError as error:
+            raise self.count_refusal(error) from None
+        request.inputs = [InputTensor(files.input.name, DATATYPE_OF[files.input.dtype], array)]
+        request.spent_ns += clock() - came_ns
+
     def cancel(self, entered: Request) -> None:
         if entered.outcome is None:
             self.service.engine.cancel(entered)
@@ -256,7 +294,8 @@ class Plane:
             return ApiError(Reason.UNAVAILABLE, f"application {application} is not served at present", RETRY_S)
         return self._unknown(application, "")
 
-    def _checked(self, request: InferRequest, done: Done) -> Request:
+    def _admitted(self, request: InferRequest) -> ApplicationFiles:
+        """ApiError where no request for this application, or for any, is taken at present."""
         service = self.service
         files = service.files.get(request.application)
         if files is None:
@@ -265,10 +304,14 @@ class Plane:
             raise ApiError(Reason.UNAVAILABLE, "the server is starting or going down; try another one", RETRY_S)
         if service.engine.crew.ready_count == 0 or (service.offer.broken and not service.is_ready(request.application)):
             raise ApiError(Reason.UNAVAILABLE, "no worker is ready; try again shortly", RETRY_S)
-        if self._open >= self.limits.waiting_requests:
+        if self._open + self._images.waiting >= self.limits.waiting_requests:
             raise ApiError(Reason.OVERLOADED, SENTENCES[Outcome.DROPPED_OVERLOAD], RETRY_S)
         if request.version and all(variant.name != request.version for variant in files.variants):
             raise self._unknown(request.application, request.version)
+        return files
+
+    def _checked(self, request: InferRequest, done: Done) -> Request:
+        files = self._admitted(request)
         array = checked_input(files, request.inputs)
         wanted = checked_outputs(files, request.outputs)
         parameters = request.parameters
@@ -283,10 +326,12 @@ class Plane:
                 min_accuracy = _number(parameters, "min_accuracy", 0.0, 1.0, 0.0)
             if "client_id" in parameters:
                 client = self._client(parameters["client_id"])
-                self._hear(client, request, len(array), said)
+                self._hear(client, request, array, said)
             if said.is_end_to_end:
                 slo_ns = slack_ns if said.slo_ns is None else said.slo_ns
                 slack_ns = self._left_ns(slo_ns, request, said, client)
+        if request.spent_ns:
+            slack_ns = max(1, slack_ns - request.spent_ns)
 
         def ended(entered: Request) -> None:
             self._open -= 1
@@ -320,31 +365,30 @@ class Plane:
             raise bad_request(f"client_id must be a whole number, or a name of at most {MAX_IDENTITY} characters")
         return self.service.clients.slot_of(self.service.engine.clock(), str(value))
 
-    def _hear(self, client: int, request: InferRequest, rows: int, said: Reported) -> None:
+    def _hear(self, client: int, request: InferRequest, array: Array, said: Reported) -> None:
         """Count what a client asks and note what it says of its network. ApiError where that is beyond its share."""
         service, clients = self.service, self.service.clients
-        now_ns, generation = service.engine.clock(), service.engine.generation
+        now_ns = service.engine.clock()
         clients.asked(
             now_ns,
             client,
             request.application,
-            rows,
+            len(array),
             bytes_per_s=said.bytes_per_s,
             delay_ns=said.round_trip_ns,
             slo_ns=said.slo_ns,
-            frame_ratio=generation.frame_ratio(request.application, request.inputs[0].array.shape, request.sent_bytes),
+            frame_ratio=service.engine.generation.frame_ratio(request.application, array.shape, request.sent_bytes),
             said_rate=said.rate,
         )
-        dispatcher, number = generation.dispatcher, generation.numbers.get(request.application)
-        if number is not None and is_beyond_share(
-            now_ns, dispatcher.plan, number, clients, client, dispatcher.lane_length
-        ):
+        if service.is_beyond_share(now_ns, request.application, client):
             raise ApiError(Reason.OVERLOADED, BEYOND_SHARE, RETRY_S, self._told(client))
-        clients.admitted(now_ns, client, rows)
+        clients.admitted(now_ns, client, len(array))
 
     def _left_ns(self, slo_ns: int, request: InferRequest, said: Reported, client: int) -> int:
         """Of an SLO from frame to answer."""
-        coming_ns = None if request.begun_ns is None else max(0, time.monotonic_ns() - request.begun_ns)
+        coming_ns = None
+        if request.begun_ns is not None:
+            coming_ns = max(0, time.monotonic_ns() - request.begun_ns - request.spent_ns)
         round_trip_ns = said.round_trip_ns
         if round_trip_ns is None:
             round_trip_ns = self.service.clients.delay_ns_of(client)
@@ -356,20 +400,13 @@ class Plane:
 
 
 def checked_input(files: ApplicationFiles, inputs: list[InputTensor]) -> Array:
-    """The one input, batch first, as the application takes it."""
+    """The one input, batch first, as the application takes it; of one of the sizes that it takes."""
     takes, limits = files.input, files.limits
-    if len(inputs) != 1:
-        raise bad_request(f"application {files.name} takes one input, {takes.name}; {len(inputs)} were given")
-    tensor = inputs[0]
-    if tensor.name != takes.name:
-        raise bad_request(f"application {files.name} has no input {tensor.name[:60]!r}; it takes {takes.name}")
-    if tensor.datatype != DATATYPE_OF[takes.dtype]:
-        raise bad_request(f"input {takes.name} must be {DATATYPE_OF[takes.dtype]}, not {tensor.datatype}")
-    array = tensor.array
-    if array.shape[1:] != takes.shape or not array.shape:
-        raise bad_request(f"input {takes.name} must have shape {[-1, *takes.shape]}, not {list(array.shape)[:17]}")
-    if not 1 <= len(array) <= limits.max_batch:
-        raise too_large(f"a request holds from 1 to {limits.max_batch} queries, not {len(array)}")
+    tensor = named_input(files, inputs)
+    if tensor.encoding and is_encoded(tensor):
+        array = read_frames(takes, checked_frames(files, tensor))
+    else:
+        array = _raw_input(files, tensor)
     if limits.min_value is not None or limits.max_value is not None:
         low = -math.inf if limits.min_value is None else limits.min_value
         high = math.inf if limits.max_value is None else limits.max_value
@@ -378,6 +415,41 @@ def checked_input(files: ApplicationFiles, inputs: list[InputTensor]) -> Array:
     elif array.dtype.kind == "f" and not np.isfinite(array).all():
         raise bad_request(f"the values of input {takes.name} must be finite")
     return array
+
+
+def named_input(files: ApplicationFiles, inputs: list[InputTensor]) -> InputTensor:
+    takes = files.input
+    if len(inputs) != 1:
+        raise bad_request(f"application {files.name} takes one input, {takes.name}; {len(inputs)} were given")
+    tensor = inputs[0]
+    if tensor.name != takes.name:
+        raise bad_request(f"application {files.name} has no input {tensor.name[:60]!r}; it takes {takes.name}")
+    return tensor
+
+
+def _raw_input(files: ApplicationFiles, tensor: InputTensor) -> Array:
+    takes, array = files.input, tensor.array
+    is_bytes = tensor.datatype == "UINT8" and takes.divide_by is not None  # images as bytes, scaled as encoded ones are
+    if tensor.datatype != DATATYPE_OF[takes.dtype] and not is_bytes:
+        hint = ""
+        if tensor.datatype == "BYTES" and len(takes.encodings) > 1:
+            hint = f"; encoded images need a parameter encoding: {', '.join(takes.encodings)}"
+        raise bad_request(f"input {takes.name} must be {DATATYPE_OF[takes.dtype]}, not {tensor.datatype}{hint}")
+    if array.shape[1:] not in takes.shapes or not array.shape:
+        raise bad_request(f"input {takes.name} must have {_shapes_text(takes)}, not {list(array.shape)[:17]}")
+    if not 1 <= len(array) <= files.limits.max_batch:
+        raise too_large(f"a request holds from 1 to {files.limits.max_batch} queries, not {len(array)}")
+    if is_bytes:
+        scaled: Array = np.empty(array.shape, takes.dtype)
+        scale(array, takes, scaled)
+        return scaled
+    return array
+
+
+def _shapes_text(takes: ApplicationInput) -> str:
+    if not takes.sizes:
+        return f"shape {[-1, *takes.shape]}"
+    return f"shape {[-1, *takes.shape[:-2], 'height', 'width']} of {sizes_text(takes.sizes)}".replace("'", "")
 
 
 def checked_outputs(files: ApplicationFiles, wanted: list[WantedOutput]) -> WantedOutput:

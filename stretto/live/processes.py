@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from stretto.core.errors import StrettoError
-from stretto.live.arena import SLOTS, Arena, Run, fill, runs_of, slot_bytes
+from stretto.live.arena import SLOTS, Arena, fill, runs_of, slot_bytes
 from stretto.live.executor import Job, Listener
 from stretto.live.frames import Frame, FrameReader, Kind, failures_in, run_as_text, spec_as_text
 from stretto.live.shelf import NOT_LOADED, ModelSpec, Report, failed

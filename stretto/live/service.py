@@ -39,6 +39,7 @@ from stretto.planners.data_aware import DataAware
 from stretto.planners.parts.store import load_libraries
 from stretto.planners.ports import Ports
 from stretto.planners.promise import PolicyPlanner
+from stretto.planning.door import is_beyond_share
 from stretto.planning.served import served_session
 from stretto.planning.session import InForce
 from stretto.repository.application import ApplicationFiles
@@ -156,6 +157,14 @@ class Service:
             if generation.served.specs[each].key not in offer.broken
         ]
         return variant in names if variant else bool(names)
+
+    def is_beyond_share(self, now_ns: int, application: str, client: int) -> bool:
+        """Whether a client asks more of a lane that it shares than it was planned with, while somebody waits there."""
+        generation = self.engine.generation
+        number, dispatcher = generation.numbers.get(application), generation.dispatcher
+        return number is not None and is_beyond_share(
+            now_ns, dispatcher.plan, number, self.clients, client, dispatcher.lane_length
+        )
 
     async def drain(self, limit_s: float) -> bool:
         """Take nothing new, finish what waits and runs; true when nothing was left at the limit."""

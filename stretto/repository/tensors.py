@@ -40,7 +40,7 @@ class InputTensor:
     """One query, without the batch. `values` says in words what the numbers are.
 
     `sizes` are the image sizes that a client may send in place of that of `shape`, which is one of them; none: only
-    `shape`. Where images come as bytes (encoded, or raw UINT8), each byte is divided by `divide_by`; None: they may not.
+    `shape`. Where images come as bytes (encoded, or raw UINT8), each is divided by `divide_by`; None: they may not.
     `frame_bytes` are the bytes of one query as it is sent, by size, where app.toml says so.
     """
 

@@ -96,8 +96,13 @@ def input_tensor(
     tensor: protocol.ModelInferRequest.InferInputTensor, body: bytes, raw: wire.Span | None, limits: Limits
 ) -> InputTensor:
     name = held_name(tensor.name, "an input", limits)
+    encoding = ""
     if tensor.parameters:
-        refuse_shared_memory(parameter_values(tensor.parameters, f"tensor {name}", limits), name)
+        parameters = parameter_values(tensor.parameters, f"tensor {name}", limits)
+        refuse_shared_memory(parameters, name)
+        encoding = parameters.get("encoding", "")
+        if not isinstance(encoding, str) or len(encoding) > limits.name_length:
+            raise bad_request(f'encoding of tensor {name} must be a word, as "png"')
     numpy_dtype(tensor.datatype, name)
     shape = list(tensor.shape)
     count = element_count(shape, name, limits)
@@ -107,7 +112,7 @@ def input_tensor(
         raise bad_request(f"tensor {name} has contents of its own beside raw_input_contents: only one may be given")
     else:
         array = raw_array(body, raw, tensor.datatype, name, count)
-    return InputTensor(name, tensor.datatype, array.reshape(shape))
+    return InputTensor(name, tensor.datatype, array.reshape(shape), encoding)
 
 
 def element_count(shape: list[int], name: str, limits: Limits) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 import math
 from array import array as packed
 from dataclasses import dataclass
@@ -35,6 +37,7 @@ class _Entry:
     elements: int
     size: int | None
     data: Any
+    encoding: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +92,12 @@ class Decoder:
                 raise too_large(f"input {entry.name} may have {max_elements} values, not {entry.elements}")
             if entry.size is None:
                 array = _listed(entry, self._limits.dimensions)
+                if entry.encoding and entry.datatype == "BYTES":
+                    array = _from_base64(array, entry)
             else:
                 array = _raw(rest[place : place + entry.size], entry)
                 place += entry.size
-            inputs.append(InputTensor(entry.name, entry.datatype, array))
+            inputs.append(InputTensor(entry.name, entry.datatype, array, entry.encoding))
         outputs = [WantedOutput(only_output, 0, True)] if head.binary else head.outputs
         return InferRequest(application, inputs, version, head.id, outputs, head.parameters)
 
@@ -166,13 +171,17 @@ def _entry(entry: Any, limits: Limits) -> _Entry:
         raise bad_request(f"input {name} needs a datatype, as FP32")
     dtype = numpy_dtype(datatype, name)
     shape, elements = _shape(entry.get("shape"), name, limits)
-    size = _parameters(entry.get("parameters"), limits, f"input {name}").get("binary_data_size")
+    parameters = _parameters(entry.get("parameters"), limits, f"input {name}")
+    size = parameters.get("binary_data_size")
+    encoding = parameters.get("encoding", "")
+    if not isinstance(encoding, str) or len(encoding) > limits.name_length:
+        raise bad_request(f'encoding of input {name} must be a word, as "png"')
     if size is not None:
         if "data" in entry:
             raise bad_request(f"input {name} has both data and binary_data_size; give one")
         if isinstance(size, bool) or not isinstance(size, int) or not 0 <= size <= MAX_ELEMENTS:
             raise bad_request(f"binary_data_size of input {name} must be a whole number of bytes")
-    return _Entry(name, datatype, dtype, shape, elements, size, entry.get("data"))
+    return _Entry(name, datatype, dtype, shape, elements, size, entry.get("data"), encoding)
 
 
 def _name(value: Any, limits: Limits, what: str) -> str:
@@ -255,6 +264,16 @@ def _strings(data: list[Any], shape: Any, elements: int, dimensions: int, name: 
     array = np.empty(elements, object)
     array[:] = [text.encode("utf-8", "surrogatepass") for text in flat]
     return array.reshape(shape)
+
+
+def _from_base64(array: Array, entry: _Entry) -> Array:
+    """Encoded images within JSON, which cannot hold bytes."""
+    images = np.empty(array.size, object)
+    try:
+        images[:] = [base64.b64decode(text, validate=True) for text in array.flat]
+    except binascii.Error:
+        raise bad_request(f"images of input {entry.name} within JSON must be base64; or send binary data") from None
+    return images.reshape(array.shape)
 
 
 def _outputs(entries: Any, limits: Limits, all_binary: bool) -> list[WantedOutput]:

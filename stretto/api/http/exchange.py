@@ -25,7 +25,7 @@ NO_EVENT = _NoEvent()
 class Direct:
     """An inference on its way without a task. It has the attributes of uvicorn's cycles that the protocol looks at."""
 
-    __slots__ = ("asked", "body", "disconnected", "entered", "keep_alive", "response_complete")
+    __slots__ = ("asked", "body", "disconnected", "entered", "keep_alive", "reading", "response_complete")
     message_event = NO_EVENT
 
     def __init__(self, asked: Asked, keep_alive: bool):
@@ -35,6 +35,7 @@ class Direct:
         self.response_complete = False
         self.body: bytes | bytearray = b""
         self.entered: Request | None = None
+        self.reading: asyncio.Task[None] | None = None  # of its images, where that takes long
 
 
 class Flow(FlowControl):

@@ -24,8 +24,8 @@ from stretto.api.http.exchange import Direct, Flow
 if TYPE_CHECKING:
     from stretto.api.http.app import App
     from stretto.api.limits import Limits
-    from stretto.api.messages import InferResponse
-    from stretto.api.plane import Plane
+    from stretto.api.messages import InferRequest, InferResponse
+    from stretto.api.plane import Done, Plane
     from stretto.live.requests import Request
 
 log = logging.getLogger("stretto.api")
@@ -217,7 +217,26 @@ def protocol_class(app: App, plane: Plane, limits: Limits) -> type[HttpToolsProt
                     self.answer(direct, *app.encoded(direct.asked, result))
 
             try:
-                entered = plane.begin(app.decoded(direct.asked, body), done)
+                request = app.decoded(direct.asked, body)
+                if plane.reads_slowly(request):
+                    direct.reading = self.loop.create_task(self.enter_when_read(direct, request, done))
+                    return
+                entered = plane.begin(request, done)
+                if not direct.response_complete:
+                    direct.entered = entered
+            except ApiError as error:
+                done(error)
+            except Exception:
+                log.exception("a request failed")
+                done(FAILED)
+
+        async def enter_when_read(self, direct: Direct, request: InferRequest, done: Done) -> None:
+            """A request whose images are read in a thread first."""
+            try:
+                await plane.read_images(request)
+                if direct.disconnected:
+                    return
+                entered = plane.begin(request, done)
                 if not direct.response_complete:
                     direct.entered = entered
             except ApiError as error:

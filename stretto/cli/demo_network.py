@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from stretto.client.network.spec import ReportFrames
 
 APPLICATION = "fashion_resolution"
-WORKERS = 2
+SERVED = (f"zoo:{APPLICATION}", "--planner", "jellyfish", "--workers", "2", "--log-level", "error")
 SECONDS = 20.0
 FPS = 15.0
 SLO_MS = 100.0
@@ -83,22 +83,22 @@ def demo_network(seconds: float | None, plot: Path | None, as_json: bool) -> Non
 
 
 def run_network_demo(seconds: float, watch: Watch, seed: int = 1) -> NetworkDemo:
-    """One server, then the same clients three times: sending what they are told, the smallest size, the largest."""
+    """The same clients behind the same links three times: sending what they are told to a server of all variants; and
+    sending one size to a server of the variant of that size, the smallest and the largest.
+    """
     from stretto.cli.started import started_server
 
-    served = [f"zoo:{APPLICATION}", "--planner", "jellyfish", "--workers", str(WORKERS), "--log-level", "error"]
-    with started_server(served) as server:
-        return measured_on(server, seconds, watch, seed)
-
-
-def measured_on(server: Started, seconds: float, watch: Watch, seed: int = 1) -> NetworkDemo:
-    """The three runs against a server that is there."""
+    smallest, largest = fixed_sizes()
     results: dict[str, FrameResult] = {}
-    run_once(server, WARM_UP_S, None, None, seed)
-    smallest, largest = sent_sizes()
-    for name, edge in ((OURS, None), (f"always {smallest} px", smallest), (f"always {largest} px", largest)):
-        with watch(f"{APPLICATION}, {name}") as report:
-            results[name] = run_once(server, seconds, edge, report, seed)
+    for name, edge, variants in (
+        (OURS, None, ()),
+        (f"always {smallest[0]} px", smallest[0], ("--variant", smallest[1])),
+        (f"always {largest[0]} px", largest[0], ("--variant", largest[1])),
+    ):
+        with started_server([*SERVED, *variants]) as server:
+            run_once(server, WARM_UP_S, edge, None, seed)
+            with watch(f"{APPLICATION}, {name}") as report:
+                results[name] = run_once(server, seconds, edge, report, seed)
     return NetworkDemo(results)
 
 
@@ -130,13 +130,13 @@ def run_once(
     return run_frames(load, report)
 
 
-def sent_sizes() -> tuple[int, int]:
-    """Heights of the smallest and the largest image that a variant takes."""
+def fixed_sizes() -> tuple[tuple[int, str], tuple[int, str]]:
+    """Height and variant of the smallest and the largest image that a variant takes."""
     from stretto.repository.read import read_repository
 
     variants = read_repository(f"zoo:{APPLICATION}").application(APPLICATION).variants
-    heights = [variant.input_shape[-1] for variant in variants]
-    return min(heights), max(heights)
+    by_size = sorted((variant.input_shape[-1], variant.name) for variant in variants)
+    return by_size[0], by_size[-1]
 
 
 def _clients(result: FrameResult) -> Any:

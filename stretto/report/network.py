@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 
 from stretto.client.network.result import FrameResult
-from stretto.report.load import VARIANT_COLOURS
 from stretto.report.plots import DROPPED, INK, LATE, MUTED, ON_TIME, STYLE
 
 MAX_CLIENTS = 4  # that are drawn one by one
 POINTS = 400  # of a trace
-OURS = "told"
+LADDER = ("#9ecae1", "#6baed6", "#4292c6", "#2171b5", "#08519c", "#08306b")  # variants by name, light to dark
 
 
 def frames_figure(results: Mapping[str, FrameResult], title: str) -> Any:
@@ -82,10 +81,10 @@ def draw_sizes(axes: Any, result: FrameResult, number: int) -> None:
     """The height of each frame, in the colour of the variant that answered it."""
     sent = (result.client == number) & (result.edge > 0)
     axes.step(result.made_ns[sent] / 1e9, result.edge[sent], where="post", color=MUTED, linewidth=0.8)
-    for variant, name in enumerate(result.variants):
-        answered = sent & (result.variant == variant)
-        colour = VARIANT_COLOURS[variant % len(VARIANT_COLOURS)]
-        axes.scatter(result.made_ns[answered] / 1e9, result.edge[answered], s=9, color=colour, zorder=3, label=name)
+    for place, name in enumerate(sorted(result.variants)):
+        answered = sent & (result.variant == result.variants.index(name))
+        colour = LADDER[round(place * (len(LADDER) - 1) / max(1, len(result.variants) - 1))]
+        axes.scatter(result.made_ns[answered] / 1e9, result.edge[answered], s=11, color=colour, zorder=3, label=name)
     axes.set(title="size sent")
 
 
@@ -98,7 +97,7 @@ def draw_latency(axes: Any, result: FrameResult, number: int) -> None:
     none = of_client & ~result.is_answer
     axes.scatter(made_s[good], latency_ms[good], s=7, color=ON_TIME, label="on time")
     axes.scatter(made_s[late], np.minimum(latency_ms[late], 1.93 * slo_ms), s=16, color=LATE, label="late")
-    axes.scatter(made_s[none], np.full(int(none.sum()), 1.93 * slo_ms), s=16, color=DROPPED, marker="x", label="none")
+    axes.scatter(made_s[none], np.full(int(none.sum()), 1.93 * slo_ms), s=16, color=DROPPED, marker="x", label="no answer")
     axes.axhline(slo_ms, color=INK, linewidth=0.8, linestyle="--", label="SLO")
     missed = 1 - good.sum() / max(1, of_client.sum())
     axes.set(title=f"latency; {missed:.1%} missed", xlabel="seconds")
@@ -135,4 +134,4 @@ def _legend(figure: Any, rows: list[list[Any]], result: FrameResult) -> None:
     for axes in (axes for row in rows for axes in row):
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             handles.setdefault(label, handle)
-    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=min(9, len(handles)))
+    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=min(11, len(handles)))

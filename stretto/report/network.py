@@ -97,7 +97,8 @@ def draw_latency(axes: Any, result: FrameResult, number: int) -> None:
     none = of_client & ~result.is_answer
     axes.scatter(made_s[good], latency_ms[good], s=7, color=ON_TIME, label="on time")
     axes.scatter(made_s[late], np.minimum(latency_ms[late], 1.93 * slo_ms), s=16, color=LATE, label="late")
-    axes.scatter(made_s[none], np.full(int(none.sum()), 1.93 * slo_ms), s=16, color=DROPPED, marker="x", label="no answer")
+    top_ms = np.full(int(none.sum()), 1.93 * slo_ms)
+    axes.scatter(made_s[none], top_ms, s=16, color=DROPPED, marker="x", label="no answer")
     axes.axhline(slo_ms, color=INK, linewidth=0.8, linestyle="--", label="SLO")
     missed = 1 - good.sum() / max(1, of_client.sum())
     axes.set(title=f"latency; {missed:.1%} missed", xlabel="seconds")

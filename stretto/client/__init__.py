@@ -20,11 +20,14 @@ from stretto.client.errors import (
     Unauthenticated,
     Unavailable,
 )
+from stretto.client.frame_stats import Frame, FrameOutcome, FrameStats
+from stretto.client.frames import AsyncFrameClient, FrameClient, FrameOptions
 from stretto.client.sync_client import Client
 
 __all__ = [
     "Answer",
     "AsyncClient",
+    "AsyncFrameClient",
     "BadAnswer",
     "BadRequest",
     "Cancelled",
@@ -33,6 +36,11 @@ __all__ = [
     "Expired",
     "Failed",
     "Forbidden",
+    "Frame",
+    "FrameClient",
+    "FrameOptions",
+    "FrameOutcome",
+    "FrameStats",
     "Infeasible",
     "NotFound",
     "Overloaded",

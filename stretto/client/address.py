@@ -21,6 +21,11 @@ class Request:
     head: bytes
     body: tuple[bytes | memoryview, ...] = ()
 
+    @property
+    def size(self) -> int:
+        """Bytes on the wire."""
+        return len(self.head) + sum(map(len, self.body))
+
     def joined(self) -> bytes:
         return b"".join((self.head, *self.body))
 
@@ -44,8 +49,8 @@ class Endpoint:
     def get(self, path: str) -> Request:
         return Request(f"GET {self.prefix}{path} HTTP/1.1\r\n".encode() + self.fields + b"\r\n")
 
-    def post(self, path: str, parts: tuple[bytes | memoryview, ...], json_length: int) -> Request:
-        """A body of JSON and, behind its first `json_length` bytes, raw tensors."""
+    def post(self, path: str, parts: tuple[bytes | memoryview, ...], json_length: int, fields: bytes = b"") -> Request:
+        """A body of JSON and, behind its first `json_length` bytes, raw tensors. `fields` are headers of its own."""
         length = sum(map(len, parts))  # a view of a tensor is one of bytes
         head = (
             f"POST {self.prefix}{path} HTTP/1.1\r\n"
@@ -53,7 +58,7 @@ class Endpoint:
             f"Content-Length: {length}\r\n"
             f"Inference-Header-Content-Length: {json_length}\r\n"
         )
-        return Request(head.encode() + self.fields + b"\r\n", parts)
+        return Request(head.encode() + self.fields + fields + b"\r\n", parts)
 
 
 def endpoint_of(url: str, token: str | None = None, ca_file: str | Path | None = None) -> Endpoint:

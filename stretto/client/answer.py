@@ -70,17 +70,22 @@ def answer_of(response: Response) -> Answer:
     outputs = _outputs(content["outputs"], body[json_length:])
     given = content.get("parameters")
     parameters = given if isinstance(given, dict) else {}
+    return answer_of_parts(outputs, parameters, str(content.get("id") or ""), str(content.get("model_version") or ""))
+
+
+def answer_of_parts(outputs: dict[str, Array], parameters: dict[str, Any], id: str, version: str = "") -> Answer:
+    """What either protocol carries."""
     batch_size = parameters.get("batch_size")
     return Answer(
         outputs,
-        str(parameters.get("variant") or content.get("model_version") or ""),
+        str(parameters.get("variant") or version),
         _number(parameters, "expected_accuracy"),
         batch_size if isinstance(batch_size, int) else 0,
         _number(parameters, "queue_ms"),
         _number(parameters, "run_ms"),
         _number(parameters, "slack_ms"),
         str(parameters.get("outcome") or ""),
-        str(content.get("id") or ""),
+        id,
         parameters,
     )
 

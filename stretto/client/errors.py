@@ -18,6 +18,7 @@ class StrettoClientError(StrettoError):
     def __init__(self, message: str, status: int | None = None):
         super().__init__(message)
         self.status = status
+        self.parameters: dict[str, Any] = {}  # what the server says besides; docs/network.md has them
 
 
 class Expired(StrettoClientError):
@@ -143,9 +144,11 @@ def error_of(status: int, content: Any, retry_after_s: float | None) -> StrettoC
     if not isinstance(message, str) or not message:
         message = f"the server answered with HTTP status {status} and no reason"
     message = printable(message)
-    if issubclass(kind, Overloaded):
-        return kind(message, status, retry_after_s)
-    return kind(message, status)
+    error = kind(message, status, retry_after_s) if issubclass(kind, Overloaded) else kind(message, status)
+    parameters = content.get("parameters") if isinstance(content, dict) else None
+    if isinstance(parameters, dict):
+        error.parameters = parameters
+    return error
 
 
 def printable(text: str) -> str:

@@ -16,6 +16,7 @@ MAX_HEAD_BYTES = 65_536
 DEFAULT_MAX_ANSWER_BYTES = 256_000_000
 JSON_LENGTH = b"inference-header-content-length"
 RETRY_AFTER = b"retry-after"
+PROCESSING = 102
 
 
 class ResponseReader:
@@ -23,6 +24,7 @@ class ResponseReader:
 
     __slots__ = (
         "_body",
+        "_is_acknowledged",
         "_is_complete",
         "_is_in_body",
         "_is_surplus",
@@ -48,13 +50,18 @@ class ResponseReader:
         self._status = 0
         self._json_length: int | None = None
         self._retry_after_s: float | None = None
-        self._is_in_body = self._is_complete = self._is_surplus = False
+        self._is_in_body = self._is_complete = self._is_surplus = self._is_acknowledged = False
         self._keeps_alive = True
 
     @property
     def has_begun(self) -> bool:
         """At least one byte of the answer came."""
         return self._received > 0
+
+    @property
+    def is_acknowledged(self) -> bool:
+        """An informational answer came: the server has read the whole request, and works on it."""
+        return self._is_acknowledged
 
     def feed(self, data: bytes) -> bool:
         """True once the response is complete. BadAnswer where these bytes are none, or too many."""
@@ -102,6 +109,8 @@ class ResponseReader:
         status = self._parser.get_status_code()
         if status < 200:  # 100 Continue and its like come before the answer
             self._json_length = self._retry_after_s = None
+            self._is_in_body = False
+            self._is_acknowledged |= status == PROCESSING
             return
         self._status = status
         self._keeps_alive = self._parser.should_keep_alive()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from typing import cast
 
@@ -14,6 +15,35 @@ from stretto.client.response import ResponseReader
 KEPT_IDLE_S = 60.0  # less than the server's own keep_alive_s, so that it seldom closes first
 
 
+class Transfer:
+    """When a request was written, and when the server had all of it; on the monotonic clock, None: not yet.
+
+    `on_arrival` is called once, as soon as it is known that nothing of it is on its way any more.
+    """
+
+    __slots__ = ("acknowledged_ns", "has_arrived", "on_arrival", "started_ns")
+
+    def __init__(self, on_arrival: Callable[[], None]) -> None:
+        self.started_ns: int | None = None
+        self.acknowledged_ns: int | None = None
+        self.has_arrived = False
+        self.on_arrival = on_arrival
+
+    def started(self) -> None:
+        self.started_ns = time.monotonic_ns()
+        self.acknowledged_ns = None
+
+    def acknowledged(self) -> None:
+        if self.acknowledged_ns is None:
+            self.acknowledged_ns = time.monotonic_ns()
+            self.arrived()
+
+    def arrived(self) -> None:
+        if not self.has_arrived:
+            self.has_arrived = True
+            self.on_arrival()
+
+
 class Stream(asyncio.Protocol):
     """One connection, one request at a time."""
 
@@ -22,6 +52,7 @@ class Stream(asyncio.Protocol):
         self._lost = lost
         self._transport: asyncio.Transport | None = None
         self._answer: asyncio.Future[Response] | None = None
+        self._transfer: Transfer | None = None
         self._is_used = False
         self.idle_since_s = 0.0
 
@@ -29,17 +60,20 @@ class Stream(asyncio.Protocol):
     def is_open(self) -> bool:
         return self._transport is not None and not self._transport.is_closing()
 
-    async def exchange(self, request: Request) -> Response:
+    async def exchange(self, request: Request, transfer: Transfer | None = None) -> Response:
         """Stale where the server had closed this connection since it was last used."""
         transport = self._transport
         if transport is None or transport.is_closing():
             raise self._broken(None)
         self._answer = asyncio.get_running_loop().create_future()
+        self._transfer = transfer
         try:
+            if transfer is not None:
+                transfer.started()
             transport.write(request.joined())
             return await self._answer
         finally:
-            self._answer = None
+            self._answer = self._transfer = None
 
     def abort(self) -> None:
         """Closes at once; the server takes that as a cancel of what it still works on."""
@@ -57,7 +91,10 @@ class Stream(asyncio.Protocol):
             self.abort()  # nothing was asked
             return
         try:
-            if self._reader.feed(data):
+            is_complete = self._reader.feed(data)
+            if self._transfer is not None and self._reader.is_acknowledged:
+                self._transfer.acknowledged()
+            if is_complete:
                 self._is_used = True
                 answer.set_result(self._reader.take())
         except BadAnswer as error:
@@ -87,7 +124,7 @@ class StreamPool:
         self._all: set[Stream] = set()
         self._is_closed = False
 
-    async def send(self, request: Request, timeout_ns: int) -> Response:
+    async def send(self, request: Request, timeout_ns: int, transfer: Transfer | None = None) -> Response:
         """One request, one response; `timeout_ns` is for all of it. Cancelling it closes the connection."""
         is_connected = False
         try:
@@ -97,13 +134,13 @@ class StreamPool:
                 if kept is not None:
                     is_connected = True
                     try:
-                        return await self._exchange(kept, request)
+                        return await self._exchange(kept, request, transfer)
                     except Stale:
                         is_connected = False
                         self._check_open()  # it may have been this client that closed it
                 made = await self._open()
                 is_connected = True
-                return await self._exchange(made, request)
+                return await self._exchange(made, request, transfer)
         except TimeoutError:
             error: StrettoClientError = ConnectionFailed(f"{self.endpoint.shown} cannot be reached (it took too long)")
             if is_connected:
@@ -114,9 +151,9 @@ class StreamPool:
         if self._is_closed:
             raise ConnectionFailed("this client is closed")
 
-    async def _exchange(self, stream: Stream, request: Request) -> Response:
+    async def _exchange(self, stream: Stream, request: Request, transfer: Transfer | None) -> Response:
         try:
-            response = await stream.exchange(request)
+            response = await stream.exchange(request, transfer)
         except BaseException:  # a cancelled task too
             stream.abort()
             raise

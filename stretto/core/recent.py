@@ -16,7 +16,8 @@ SPAN_NS = STEPS * STEP_NS
 LEAST_AGE_NS = NS_PER_S // 4  # a younger client is taken to have been there so long
 
 SLOWEST, FASTEST = 1_000.0, 1.25e10  # bytes/s that a report may say: 8 kbit/s to 100 Gbit/s
-LEAST_FRAME_BYTES = 2_000  # what is smaller passes in about the time that a clock or a scheduler is off
+LEAST_FRAME_BYTES = 256  # a smaller frame tells nothing
+LEAST_SENDING_NS = NS_PER_S // 2_000  # about as much as a scheduler is off
 
 
 def plausible(bytes_per_s: float) -> float | None:
@@ -28,12 +29,12 @@ def plausible(bytes_per_s: float) -> float | None:
 
 def bandwidth_of(frame_bytes: int, took_ns: int, round_trip_ns: int) -> float | None:
     """Bytes/s of a frame that was acknowledged `took_ns` after its first byte was sent, nothing else on the way; the
-    acknowledgement comes a round trip after the last byte would, had it needed no time. None: too small to tell.
+    acknowledgement comes a round trip after the frame would, had it no bytes. One that was too quick to tell counts as
+    half a millisecond, which is careful, and lets a bandwidth that grew be noticed. None: too small to tell.
     """
-    on_the_way_ns = took_ns - round_trip_ns
-    if frame_bytes < LEAST_FRAME_BYTES or on_the_way_ns <= 0:
+    if frame_bytes < LEAST_FRAME_BYTES:
         return None
-    return plausible(frame_bytes * NS_PER_S / on_the_way_ns)
+    return plausible(frame_bytes * NS_PER_S / max(took_ns - round_trip_ns, LEAST_SENDING_NS))
 
 
 class Recent:

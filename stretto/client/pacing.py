@@ -1,0 +1,190 @@
+"""How a client of frames paces itself: which size to send next, and whether to send at all (Jellyfish, section III).
+
+The server tells the input size of the variant that the client is mapped to. The client knows its network sooner than
+the server does, so it sends that size, or the largest below it that the network allows: a frame must reach the server,
+be answered in the time that answers took lately, and come back within what is left of the SLO; and frames at the
+present rate must not need more than the bandwidth. Pure: time comes in as an argument.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+from stretto.core.profile import NS_PER_S
+from stretto.core.recent import LEAST_FRAME_BYTES, Recent, bandwidth_of
+
+Size = tuple[int, int]  # height and width
+
+PLAN_S = 0.5  # a server's plan period: who is refused tries once in each
+ROUND_TRIPS = 8  # measured last; the least of them counts, for what a round trip takes longer is waiting, not distance
+SMOOTHING = 0.25
+LEAST_SHARE = 0.1  # of the SLO that answers are taken to need until one came
+MAX_SIZE_TEXT = 100
+
+
+class Pacer:
+    """`sizes` are those that may be sent; `guess_bytes` of a frame at each, until one was sent."""
+
+    def __init__(self, now_ns: int, slo_ns: int, sizes: Sequence[Size], guess_bytes: Sequence[float]) -> None:
+        self.slo_ns = slo_ns
+        self._sizes = sorted(sizes, key=math.prod)
+        guesses = dict(zip(sizes, guess_bytes, strict=True))
+        self._guess_bytes = [guesses[size] for size in self._sizes]
+        self._known_bytes: dict[Size, float] = {}
+        self._recent = Recent(now_ns)
+        self._round_trips: deque[int] = deque(maxlen=ROUND_TRIPS)
+        self._serving_ns = LEAST_SHARE * slo_ns
+        self._told: Size | None = None
+        self._is_held = False  # refused, or mapped nowhere: only probes are sent
+        self._probe_ns = now_ns
+        self._unreported: float | None = None
+        self._measured_ns = now_ns
+
+    # -- what happens ------------------------------------------------------------------------------------------------
+
+    def made(self, now_ns: int) -> None:
+        """The program has a frame."""
+        self._recent.counted(now_ns)
+
+    def acknowledged(self, now_ns: int, frame_bytes: int, took_ns: int) -> None:
+        """The server had all of a frame so long after its first byte was sent, with nothing else on the way."""
+        bandwidth = bandwidth_of(frame_bytes, took_ns, self.round_trip_ns)
+        if bandwidth is not None:
+            self._recent.reported(now_ns, bandwidth)
+            self._unreported, self._measured_ns = bandwidth, now_ns
+
+    def went(self, took_ns: int) -> None:
+        """A round trip of next to nothing took so long."""
+        self._round_trips.append(max(0, took_ns))
+
+    def sent(self, size: Size, frame_bytes: int) -> None:
+        """A frame has so many bytes at a size."""
+        known = self._known_bytes.get(size, float(frame_bytes))
+        self._known_bytes[size] = known + SMOOTHING * (frame_bytes - known)
+
+    def answered(self, now_ns: int, serving_ns: float, told: dict[str, Any]) -> None:
+        """An answer came, so long after the server had the frame."""
+        self._serving_ns += SMOOTHING * (min(serving_ns, self.slo_ns) - self._serving_ns)
+        self._is_held = False
+        self._hear(now_ns, told)
+
+    def refused(self, now_ns: int, is_overload: bool, told: dict[str, Any]) -> None:
+        """The server did not answer; `is_overload`: it has too much work, and asks to wait."""
+        if is_overload:
+            self._hold(now_ns)
+        self._hear(now_ns, told)
+
+    def _hear(self, now_ns: int, told: dict[str, Any]) -> None:
+        size = size_of(told.get("input_size"))
+        if size is not None:
+            self._told = size
+        if told.get("mapped") == "":
+            self._hold(now_ns)
+
+    def _hold(self, now_ns: int) -> None:
+        if not self._is_held:
+            self._is_held = True
+            self._probe_ns = now_ns + round(PLAN_S * NS_PER_S)
+
+    # -- what to do --------------------------------------------------------------------------------------------------
+
+    def is_held_back(self, now_ns: int) -> bool:
+        """Whether a frame must not be sent now. Asking takes the turn: where it may, it is the probe of this period."""
+        if not self._is_held:
+            return False
+        if now_ns < self._probe_ns:
+            return True
+        self._probe_ns = now_ns + round(PLAN_S * NS_PER_S)
+        return False
+
+    def size_for(self, now_ns: int, left_ns: int) -> Size | None:
+        """The size to send a frame at that has so much of its SLO left; None: it cannot come back in time at any."""
+        bandwidth = self._recent.bytes_per_s(now_ns)
+        fits = [rung for rung in range(len(self._sizes)) if self._fits(rung, bandwidth, left_ns, now_ns)]
+        if not fits:
+            smallest_ns = self._bytes(0) * NS_PER_S / bandwidth if bandwidth else 0
+            return self._sizes[0] if self.round_trip_ns + smallest_ns < left_ns else None
+        if bandwidth is None:
+            return self._sizes[self._measurable()]
+        rung = fits[0] if self._is_held else self._rung(fits)
+        if self._bytes(rung) < LEAST_FRAME_BYTES and now_ns - self._measured_ns > NS_PER_S:
+            rung = max(rung, self._measurable())  # or a network that grew better would never be noticed
+        return self._sizes[rung]
+
+    def _rung(self, fits: list[int]) -> int:
+        """The one that was told, or the largest below it that fits."""
+        most = math.inf if self._told is None else math.prod(self._told)
+        within = [rung for rung in fits if math.prod(self._sizes[rung]) <= most]
+        return within[-1] if within else fits[0]
+
+    def _measurable(self) -> int:
+        """The smallest that shows how fast the network is; the largest where all are too small for that."""
+        rungs = range(len(self._sizes))
+        return next((rung for rung in rungs if self._bytes(rung) >= LEAST_FRAME_BYTES), len(self._sizes) - 1)
+
+    def _fits(self, rung: int, bandwidth: float | None, left_ns: int, now_ns: int) -> bool:
+        if bandwidth is None:
+            return self.round_trip_ns < left_ns
+        sending_s = self._bytes(rung) / bandwidth
+        if sending_s * self._recent.rate(now_ns) > 1:
+            return False
+        return self.round_trip_ns + sending_s * NS_PER_S + self._serving_ns <= left_ns
+
+    def _bytes(self, rung: int) -> float:
+        """As sent lately at this size; else as of the nearest size that was, by their guesses."""
+        size = self._sizes[rung]
+        if size in self._known_bytes:
+            return self._known_bytes[size]
+        if not self._known_bytes:
+            return self._guess_bytes[rung]
+        near = min(self._known_bytes, key=lambda known: abs(math.log(math.prod(known) / math.prod(size))))
+        return self._known_bytes[near] * self._guess_bytes[rung] / self._guess_bytes[self._sizes.index(near)]
+
+    # -- what is known -----------------------------------------------------------------------------------------------
+
+    @property
+    def round_trip_ns(self) -> int:
+        return min(self._round_trips, default=0)
+
+    @property
+    def told(self) -> Size | None:
+        return self._told
+
+    @property
+    def is_held(self) -> bool:
+        return self._is_held
+
+    def bytes_per_s(self, now_ns: int) -> float | None:
+        """Harmonic mean over the last second."""
+        return self._recent.bytes_per_s(now_ns)
+
+    def rate(self, now_ns: int) -> float:
+        """Frames per second."""
+        return self._recent.rate(now_ns)
+
+    def network_parameters(self, now_ns: int, waited_ns: int) -> dict[str, float]:
+        """What goes with a request. A bandwidth is reported once, so that the server's mean counts it once."""
+        said: dict[str, float] = {
+            "slo_ms": self.slo_ns / 1e6,
+            "waited_ms": max(0, waited_ns) / 1e6,
+            "rate": round(self.rate(now_ns), 3),
+        }
+        if self._round_trips:
+            said["rtt_ms"] = self.round_trip_ns / 1e6
+        if self._unreported is not None:
+            said["bandwidth"], self._unreported = round(self._unreported, 1), None
+        return said
+
+
+def size_of(text: Any) -> Size | None:
+    """Height and width of an input size as the server tells it, "1,20,20"; None where that is none."""
+    if not isinstance(text, str) or len(text) > MAX_SIZE_TEXT:
+        return None
+    parts = text.split(",")
+    if len(parts) < 2 or not all(part.isascii() and part.isdigit() for part in parts):
+        return None
+    height, width = (int(part) for part in parts[-2:])
+    return (height, width) if height and width else None

@@ -1,0 +1,260 @@
+"""Clients of frames against the real server, over HTTP and over a gRPC stream."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stretto.client import AsyncFrameClient, BadRequest, ConnectionFailed, FrameClient, FrameOutcome, NotFound
+from stretto.client.errors import BadAnswer, Overloaded
+from stretto.core.client import Place, Told
+from stretto.core.errors import StrettoError
+from tests.api.serving import Running, repository_of
+
+SLO_MS = 5_000.0  # long enough for a machine that is busy with other things
+PATIENCE_S = 30.0
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    repository: Path = repository_of(tmp_path_factory.mktemp("frames"), "fashion_resolution", "mnist")
+    with Running(repository, only=("px08", "px16", "px24", "linear"), grpc=True) as server:
+        yield server
+
+
+@pytest.fixture(params=["http", "grpc"])
+def url(running: Running, request: pytest.FixtureRequest) -> str:
+    host, port = running.address(request.param)
+    return f"{request.param}://{host}:{port}"
+
+
+def image(seed: int = 3, edge: int = 56) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 256, (edge, edge), dtype=np.uint8)
+
+
+def frames(url: str, **options: Any) -> FrameClient:
+    return FrameClient(url, "fashion_resolution", **{"slo_ms": SLO_MS, **options})
+
+
+def client_of(running: Running, identity: str) -> Any:
+    def find() -> Any:
+        return next((each for each in running.service.clients.all() if each.identity == identity), None)
+
+    return running.call(find)
+
+
+def test_frames_are_made_smaller_sent_and_answered(running: Running, url: str) -> None:
+    with frames(url, client_id="camera") as client:
+        results = [client.send(image(seed)) for seed in range(12)]
+        stats = client.stats
+    assert {result.outcome for result in results} == {FrameOutcome.ON_TIME}
+    assert results[0].size in ((8, 8), (12, 12))  # nothing was known of the network
+    assert stats.made == stats.sent == stats.on_time == 12 and stats.misses == 0 and stats.in_flight == 0
+    assert stats.bandwidth is not None and stats.bandwidth > 100_000
+    assert stats.sent_bytes == sum(result.sent_bytes for result in results) and stats.rtt_ms is not None
+    for result in results:
+        assert result.answer is not None and result.answer.output.shape == (1, 10) and result.latency_ms > 0
+    known = client_of(running, "camera")
+    assert known.application == "fashion_resolution" and known.slo_ns == SLO_MS * 1e6
+    assert known.network.bytes_per_s == pytest.approx(stats.bandwidth, rel=0.8) and known.network.delay_ns > 0
+
+
+def test_what_the_server_tells_is_sent(running: Running, url: str) -> None:
+    identity = f"told over {url}"
+    with frames(url, client_id=identity) as client:
+        client.send(image())
+        running.wait_until(
+            lambda: any(each.told.variant for each in running.service.clients.all() if each.identity == identity),
+            "the client is told",
+        )
+        client.send(image())
+        result = client.send(image())
+        assert result.size == (24, 24)  # the most accurate of this ladder
+        slot = client_of(running, identity).slot
+        running.call(lambda: running.service.clients.told(slot, Told("px16", (1, 16, 16))))
+        client.send(image())
+        assert client.send(image()).size in ((16, 16), (24, 24))  # the next look tells anew
+
+
+@pytest.mark.parametrize("encoding", ["jpeg", "png"])
+def test_encoded_frames(running: Running, url: str, encoding: str) -> None:
+    pytest.importorskip("PIL")
+    with frames(url, encoding=encoding) as client:
+        results = [client.send(image(seed)) for seed in range(3)]
+    assert {result.outcome for result in results} == {FrameOutcome.ON_TIME}
+
+
+def test_numbers_and_bytes_of_one_image_have_one_answer(running: Running, url: str) -> None:
+    with frames(url, size=(28, 28)) as client:
+        of_bytes = client.send(image(edge=28))
+        of_numbers = client.send(image(edge=28).astype(np.float32) / 255)
+    assert of_bytes.answer is not None and of_numbers.answer is not None
+    assert of_bytes.sent_bytes < of_numbers.sent_bytes
+    if of_bytes.answer.variant == of_numbers.answer.variant:
+        np.testing.assert_allclose(of_bytes.answer.output, of_numbers.answer.output, atol=1e-5)
+
+
+def test_many_frames_at_once_are_bounded_and_each_has_its_end(running: Running, url: str) -> None:
+    async def scenario() -> AsyncFrameClient:
+        async with AsyncFrameClient(url, "fashion_resolution", slo_ms=SLO_MS, in_flight=3) as client:
+            results = await asyncio.gather(*(client.send(image(seed)) for seed in range(10)))
+            outcomes = [result.outcome for result in results]
+            assert outcomes.count(FrameOutcome.TOO_MANY) == 7 and outcomes.count(FrameOutcome.ON_TIME) == 3
+        return client
+
+    stats = asyncio.run(scenario()).stats
+    assert stats.outcomes.total() == stats.made == 10 and stats.in_flight == 0 and stats.miss_rate == 0.7
+
+
+def test_a_frame_that_is_old_already_is_not_sent(running: Running, url: str) -> None:
+    with frames(url) as client:
+        result = client.send(image(), made_ns=time.monotonic_ns() - round(2 * SLO_MS * 1e6))
+        assert result.outcome is FrameOutcome.TOO_LATE_TO_SEND and client.stats.sent == 0
+
+
+def test_an_answer_that_never_comes_is_given_up(running: Running, url: str) -> None:
+    with frames(url, slo_ms=150.0, grace_ms=100.0, in_flight=2) as client:
+        with running.gate:
+            begun = time.monotonic()
+            result = client.send(image())
+            assert time.monotonic() - begun < 5
+            assert result.outcome in (FrameOutcome.FAILED, FrameOutcome.REFUSED)
+        running.wait_until(lambda: running.plane.open_requests == 0, "the server forgot it")
+        assert client.stats.misses == 1 and client.stats.in_flight == 0
+
+
+def test_who_is_mapped_nowhere_holds_its_frames_back(running: Running, url: str) -> None:
+    identity = f"nowhere over {url}"
+    with frames(url, client_id=identity) as client:
+        client.send(image())
+        slot = client_of(running, identity).slot
+        nowhere = Place(Told("", (1, 8, 8)), 0, True)
+        clients = running.service.clients
+        running.call(lambda: clients.placed(clients.all(), {slot: nowhere}))
+        results = [client.send(image()) for _ in range(20)]
+    held = sum(result.outcome is FrameOutcome.HELD_BACK for result in results)
+    assert held >= 10  # one told it, and the others waited
+    running.call(lambda: clients.told(slot, Told()))
+
+
+def test_an_overloaded_server_is_left_alone_for_a_while(running: Running, url: str) -> None:
+    limits = running.plane.limits
+    try:
+        with frames(url) as client:
+            client.send(image())
+            running.plane.limits = type(limits)(waiting_requests=0)
+            refused = client.send(image())
+            assert refused.outcome is FrameOutcome.REFUSED and isinstance(refused.error, Overloaded)
+            assert client.send(image()).outcome is FrameOutcome.HELD_BACK
+            running.plane.limits = limits
+            end = time.monotonic() + PATIENCE_S
+            while client.send(image()).outcome is not FrameOutcome.ON_TIME:
+                assert time.monotonic() < end
+                time.sleep(0.05)
+            assert client.stats.refusals["overloaded"] == 1
+    finally:
+        running.plane.limits = limits
+
+
+def test_clients_that_vanish_in_the_middle_leave_nothing(running: Running, url: str) -> None:
+    async def vanish() -> None:
+        client = AsyncFrameClient(url, "fashion_resolution", slo_ms=SLO_MS)
+        await client.start()
+        sending = [asyncio.create_task(client.send(image(seed))) for seed in range(3)]
+        await asyncio.sleep(0.02)
+        for task in sending:
+            task.cancel()
+        await asyncio.gather(*sending, return_exceptions=True)
+        await client.close()
+        assert client.stats.outcomes.total() == client.stats.made == 3
+
+    with running.gate:
+        asyncio.run(vanish())
+    running.wait_for_queries(0)
+    running.wait_until(lambda: running.plane.open_requests == 0, "every request has its end")
+    assert running.missing() == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "problem", "kind"),
+    [
+        ({"encoding": "gif"}, "there is no encoding 'gif'", BadRequest),
+        ({"size": (9, 9)}, "takes frames of 8x8", BadRequest),
+        ({"slo_ms": 0}, "slo_ms is 0", BadRequest),
+        ({"in_flight": 0}, "in_flight is 0", BadRequest),
+        ({"grace_ms": -1}, "grace_ms is -1", BadRequest),
+    ],
+)
+def test_options_that_cannot_be(url: str, options: dict[str, Any], problem: str, kind: type[Exception]) -> None:
+    with pytest.raises(kind, match=problem):
+        frames(url, **options)
+
+
+def test_what_is_no_frame_is_refused_here(url: str) -> None:
+    with frames(url) as client:
+        for bad in (np.zeros((3, 28, 28)), np.zeros(28), np.zeros((1, 1, 28, 28))):
+            with pytest.raises(BadRequest, match="a frame is an array of"):
+                client.send(bad)
+        assert client.send(image()).outcome is FrameOutcome.ON_TIME  # nothing is held by what failed
+        assert client.stats.outcomes[FrameOutcome.FAILED] == 3
+
+
+def test_an_application_that_is_not_there(url: str) -> None:
+    with pytest.raises(NotFound):
+        FrameClient(url, "nothing", slo_ms=SLO_MS)
+
+
+def test_an_application_of_one_size_is_sent_that(url: str) -> None:
+    with FrameClient(url, "mnist", slo_ms=SLO_MS) as client:
+        result = client.send(image().astype(np.float32) / 255)
+        assert result.outcome is FrameOutcome.ON_TIME and result.size == (28, 28)
+
+
+@pytest.mark.parametrize("gone", ["http://127.0.0.1:9", "grpc://127.0.0.1:9"])
+def test_a_server_that_is_not_there(gone: str) -> None:
+    with pytest.raises(ConnectionFailed):
+        FrameClient(gone, "fashion_resolution", slo_ms=SLO_MS)
+
+
+@pytest.mark.parametrize("bad", ["grpc://", "grpc://user@host:1", "grpc://host:1/path", "ftp://host"])
+def test_a_url_that_is_none(bad: str) -> None:
+    with pytest.raises(StrettoError, match="is no URL"):
+        FrameClient(bad, "fashion_resolution", slo_ms=SLO_MS)
+
+
+def test_a_closed_client_says_so(url: str) -> None:
+    client = frames(url)
+    client.close()
+    client.close()
+    with pytest.raises(ConnectionFailed, match="closed"):
+        client.send(image())
+
+
+def test_messages_of_the_stream_are_those_of_protobuf() -> None:
+    from stretto.api.grpc import open_inference_pb2 as protocol
+    from stretto.client import frame_grpc, grpc_wire
+
+    parameters = {"ack": True, "count": -3, "slo_ms": 12.5, "client_id": "höch"}
+    data = grpc_wire.infer_request("app", "7", parameters, ("input", "FP32", (1, 2), {"encoding": "png"}), b"12345678")
+    message = protocol.ModelInferRequest.FromString(data)
+    assert (message.model_name, message.id, message.raw_input_contents[0]) == ("app", "7", b"12345678")
+    assert list(message.inputs[0].shape) == [1, 2] and message.inputs[0].parameters["encoding"].string_param == "png"
+    assert message.parameters["slo_ms"].double_param == 12.5 and message.parameters["count"].int64_param == -3
+    assert message.parameters["ack"].bool_param and message.parameters["client_id"].string_param == "höch"
+
+    response = protocol.ModelInferResponse(id="7", raw_output_contents=[np.float32([1, 2]).tobytes()])
+    response.outputs.add(name="out", datatype="FP32", shape=[1, 2])
+    for key, value in parameters.items():
+        kind = {bool: "bool_param", int: "int64_param", float: "double_param", str: "string_param"}[type(value)]
+        setattr(response.parameters[key], kind, value)
+    request_id, said, outputs = frame_grpc._response(response.SerializeToString())
+    assert request_id == "7" and said == parameters and outputs["out"].tolist() == [[1, 2]]
+    for bad in (b"\x0a\xff", b"\xff" * 20, b"\x0b", b"\x32\x04abcd"):
+        with pytest.raises(BadAnswer):
+            frame_grpc._response(bad)

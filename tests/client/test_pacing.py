@@ -1,0 +1,132 @@
+"""Which size a client sends next, and when it sends nothing."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stretto.client.pacing import PLAN_S, Pacer, Size, size_of
+from stretto.core.profile import NS_PER_MS, NS_PER_S
+
+SIZES: tuple[Size, ...] = ((8, 8), (16, 16), (28, 28))
+BYTES = (10_000.0, 20_000.0, 40_000.0)
+SLO_NS = 100 * NS_PER_MS
+
+
+def pacer(bytes_per_s: float | None = 1e6, rate: float = 5.0) -> Pacer:
+    """At t = 1 s, with frames for one second before, and a round trip of 10 ms."""
+    made = Pacer(0, SLO_NS, SIZES, BYTES)
+    made.went(10 * NS_PER_MS)
+    for frame in range(int(rate)):
+        made.made(round(frame * NS_PER_S / rate))
+    if bytes_per_s is not None:
+        sent = 100_000
+        made.acknowledged(NS_PER_S, sent, 10 * NS_PER_MS + round(sent * NS_PER_S / bytes_per_s))
+    return made
+
+
+def size_at(made: Pacer, left_ns: int = SLO_NS) -> Size | None:
+    return made.size_for(NS_PER_S, left_ns)
+
+
+def test_the_told_size_is_sent_where_the_network_allows_it() -> None:
+    made = pacer()
+    assert size_at(made) == (28, 28)  # 10 + 40 ms, and a tenth of the SLO for the server
+    made.answered(NS_PER_S, 5 * NS_PER_MS, {"input_size": "1,16,16", "mapped": "px16"})
+    assert size_at(made) == (16, 16) and made.told == (16, 16)
+    made.answered(NS_PER_S, 5 * NS_PER_MS, {"input_size": "1,400,400", "mapped": "large"})
+    assert size_at(made) == (28, 28)  # the largest there is
+
+
+def test_a_slower_network_lets_only_smaller_sizes_through() -> None:
+    assert size_at(pacer(400e3)) == (16, 16)
+    assert size_at(pacer(150e3)) == (8, 8)
+
+
+def test_a_frame_that_waited_is_sent_smaller_and_not_at_all_when_hopeless() -> None:
+    made = pacer()
+    assert size_at(made, 45 * NS_PER_MS) == (16, 16)
+    assert size_at(made, 21 * NS_PER_MS) == (8, 8)  # 10 + 10 ms: at the brink, the smallest
+    assert size_at(made, 19 * NS_PER_MS) is None
+
+
+def test_frames_at_this_rate_must_not_need_more_than_the_bandwidth() -> None:
+    assert size_at(pacer(1e6, rate=24)) == (28, 28)
+    assert size_at(pacer(1e6, rate=30)) == (16, 16)  # 30 times 40 kB is more than 1 MB
+
+
+def test_slow_answers_leave_less_to_the_network() -> None:
+    made = pacer()
+    for _ in range(30):
+        made.answered(NS_PER_S, 60 * NS_PER_MS, {})
+    assert size_at(made) == (16, 16)
+
+
+def test_the_first_frame_is_small_for_nothing_is_known_of_the_network() -> None:
+    assert size_at(pacer(None)) == (8, 8)
+
+
+def test_a_first_frame_is_large_enough_to_be_measured() -> None:
+    made = Pacer(0, SLO_NS, SIZES, (100.0, 200.0, 300.0))
+    assert size_at(made) == (28, 28)
+    made.acknowledged(NS_PER_S, 300, 300 * NS_PER_MS)  # 1 kB/s
+    assert size_at(made, SLO_NS) is None
+    made.acknowledged(NS_PER_S, 300, 100 * NS_PER_MS)
+    assert made.size_for(NS_PER_S, 90 * NS_PER_MS) == (8, 8)
+    assert made.size_for(3 * NS_PER_S, 90 * NS_PER_MS) == (28, 28)  # nothing was measured for a while
+
+
+def test_bytes_are_learned_from_what_was_sent() -> None:
+    made = pacer()
+    made.sent((8, 8), 21_000)  # twice the guess, so the others are taken to be twice theirs
+    assert size_at(made) == (16, 16)
+
+
+def test_who_is_refused_sends_one_small_frame_a_plan_period_until_told_otherwise() -> None:
+    made = pacer()
+    made.refused(NS_PER_S, True, {"input_size": "1,28,28", "mapped": ""})
+    sent = [at for at in range(0, 3000, 10) if not made.is_held_back(NS_PER_S + at * NS_PER_MS)]
+    assert sent == [round(PLAN_S * 1000 * period) for period in (1, 2, 3, 4, 5)]
+    assert size_at(made) == (8, 8)
+    made.answered(5 * NS_PER_S, NS_PER_MS, {"input_size": "1,28,28", "mapped": ""})
+    assert made.is_held
+    made.answered(5 * NS_PER_S, NS_PER_MS, {"input_size": "1,28,28", "mapped": "px28"})
+    assert not made.is_held_back(5 * NS_PER_S) and size_at(made) == (28, 28)
+
+
+def test_a_refusal_for_lateness_alone_holds_nothing_back() -> None:
+    made = pacer()
+    made.refused(NS_PER_S, False, {"input_size": "1,16,16", "mapped": "px16"})
+    assert not made.is_held and size_at(made) == (16, 16)
+
+
+def test_a_bandwidth_is_reported_once() -> None:
+    made = pacer()
+    said = made.network_parameters(NS_PER_S, 3 * NS_PER_MS)
+    assert said["bandwidth"] == pytest.approx(1e6) and said["rtt_ms"] == 10 and said["waited_ms"] == 3
+    assert said["slo_ms"] == 100 and said["rate"] == pytest.approx(5, abs=1.3)
+    assert "bandwidth" not in made.network_parameters(NS_PER_S, 0)
+    assert made.bytes_per_s(NS_PER_S) == pytest.approx(1e6)
+
+
+@pytest.mark.parametrize("text", [None, 7, "", "28", "a,b", "1,0,28", "-1,5", "1," * 80, "²,5", "5, 5"])
+def test_a_size_that_is_none_is_passed_over(text: object) -> None:
+    assert size_of(text) is None
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.floats(1e3, 1e10), st.integers(-10, 200), st.floats(1, 200), st.sampled_from([None, *SIZES]))
+def test_what_is_chosen_fits_or_is_the_smallest(bandwidth: float, left_ms: int, rate: float, told: Size | None) -> None:
+    made = pacer(bandwidth, rate)
+    if told is not None:
+        made.answered(NS_PER_S, 10 * NS_PER_MS, {"input_size": f"{told[0]},{told[1]}", "mapped": "v"})
+    size = size_at(made, left_ms * NS_PER_MS)
+    known = made.bytes_per_s(NS_PER_S)
+    assert known is not None
+    if size is None:
+        assert 10 + BYTES[0] / known * 1e3 >= left_ms
+    elif size != (8, 8):
+        sending_ms = BYTES[SIZES.index(size)] / known * 1e3
+        assert 10 + sending_ms + 10 <= left_ms + 1e-3 and sending_ms * made.rate(NS_PER_S) <= 1000.1
+        assert told is None or size <= told

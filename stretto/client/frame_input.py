@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from stretto.client.errors import BadAnswer, BadRequest
-from stretto.client.images import FORMATS, JPEG_QUALITY, RAW, WHITE, encoded, resized
+from stretto.client.images import FORMATS, JPEG_QUALITY, RAW, encoded, resized
 from stretto.client.metadata import ApplicationMetadata
 from stretto.client.pacing import Size
 from stretto.client.tensors import NUMPY_OF, Array, cast, raw_of
+from stretto.core.encoding import WHITE
 
 MAX_SIZES = 1000
 SIZE = re.compile(r"([1-9][0-9]{0,6})x([1-9][0-9]{0,6})", re.ASCII)

@@ -21,6 +21,7 @@ Size = tuple[int, int]  # height and width
 PLAN_S = 0.5  # a server's plan period: who is refused tries once in each
 ROUND_TRIPS = 8  # measured last; the least of them counts, for what a round trip takes longer is waiting, not distance
 SMOOTHING = 0.25
+SPREADS = 2.0  # that are left for answers which take longer than most, as TCP leaves four
 LEAST_SHARE = 0.1  # of the SLO that answers are taken to need until one came
 MAX_SIZE_TEXT = 100
 
@@ -37,10 +38,12 @@ class Pacer:
         self._recent = Recent(now_ns)
         self._round_trips: deque[int] = deque(maxlen=ROUND_TRIPS)
         self._serving_ns = LEAST_SHARE * slo_ns
+        self._spread_ns = 0.0  # how far answers are from that mean, themselves in the mean
         self._told: Size | None = None
         self._is_held = False  # refused, or mapped nowhere: only probes are sent
         self._probe_ns = now_ns
         self._unreported: float | None = None
+        self._last_bytes_per_s: float | None = None
         self._measured_ns = now_ns
 
     # -- what happens ------------------------------------------------------------------------------------------------
@@ -54,7 +57,8 @@ class Pacer:
         bandwidth = bandwidth_of(frame_bytes, took_ns, self.round_trip_ns)
         if bandwidth is not None:
             self._recent.reported(now_ns, bandwidth)
-            self._unreported, self._measured_ns = bandwidth, now_ns
+            self._unreported = self._last_bytes_per_s = bandwidth
+            self._measured_ns = now_ns
 
     def went(self, took_ns: int) -> None:
         """A round trip of next to nothing took so long."""
@@ -67,7 +71,9 @@ class Pacer:
 
     def answered(self, now_ns: int, serving_ns: float, told: dict[str, Any]) -> None:
         """An answer came, so long after the server had the frame."""
-        self._serving_ns += SMOOTHING * (min(serving_ns, self.slo_ns) - self._serving_ns)
+        off_ns = min(serving_ns, self.slo_ns) - self._serving_ns
+        self._serving_ns += SMOOTHING * off_ns
+        self._spread_ns += SMOOTHING * (abs(off_ns) - self._spread_ns)
         self._is_held = False
         self._hear(now_ns, told)
 
@@ -102,7 +108,7 @@ class Pacer:
 
     def size_for(self, now_ns: int, left_ns: int) -> Size | None:
         """The size to send a frame at that has so much of its SLO left; None: it cannot come back in time at any."""
-        bandwidth = self._recent.bytes_per_s(now_ns)
+        bandwidth = self._expected_bytes_per_s(now_ns)
         fits = [rung for rung in range(len(self._sizes)) if self._fits(rung, bandwidth, left_ns, now_ns)]
         if not fits:
             smallest_ns = self._bytes(0) * NS_PER_S / bandwidth if bandwidth else 0
@@ -131,7 +137,17 @@ class Pacer:
         sending_s = self._bytes(rung) / bandwidth
         if sending_s * self._recent.rate(now_ns) > 1:
             return False
-        return self.round_trip_ns + sending_s * NS_PER_S + self._serving_ns <= left_ns
+        serving_ns = self._serving_ns + SPREADS * self._spread_ns
+        return self.round_trip_ns + sending_s * NS_PER_S + serving_ns <= left_ns
+
+    def _expected_bytes_per_s(self, now_ns: int) -> float | None:
+        """The mean of the last second, or what the last frame found where that is less: a bandwidth that fell is known
+        with the next frame, and by the mean only a second later, which would be a second of late frames.
+        """
+        mean = self._recent.bytes_per_s(now_ns)
+        if mean is None or self._last_bytes_per_s is None or now_ns - self._measured_ns > NS_PER_S:
+            return mean
+        return min(mean, self._last_bytes_per_s)
 
     def _bytes(self, rung: int) -> float:
         """As sent lately at this size; else as of the nearest size that was, by their guesses."""

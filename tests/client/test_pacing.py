@@ -130,3 +130,23 @@ def test_what_is_chosen_fits_or_is_the_smallest(bandwidth: float, left_ms: int, 
         sending_ms = BYTES[SIZES.index(size)] / known * 1e3
         assert 10 + sending_ms + 10 <= left_ms + 1e-3 and sending_ms * made.rate(NS_PER_S) <= 1000.1
         assert told is None or size <= told
+
+
+def test_a_bandwidth_that_fell_is_known_with_the_next_frame() -> None:
+    """The mean over a second knows it only a second later: every frame until then would be late."""
+    made = pacer()
+    for frame in range(10):
+        made.acknowledged(NS_PER_S, 100_000, 110 * NS_PER_MS)
+        assert frame < 9 or size_at(made) == (28, 28)
+    made.acknowledged(NS_PER_S, 100_000, 410 * NS_PER_MS)  # a quarter of it
+    assert made.bytes_per_s(NS_PER_S) > 700_000 and size_at(made) == (16, 16)
+    made.acknowledged(NS_PER_S, 100_000, 110 * NS_PER_MS)
+    assert size_at(made) == (28, 28)
+
+
+def test_answers_that_vary_leave_less_to_the_network() -> None:
+    steady, varying = pacer(), pacer()
+    for number in range(60):
+        steady.answered(NS_PER_S, 35 * NS_PER_MS, {})
+        varying.answered(NS_PER_S, (5 if number % 2 else 65) * NS_PER_MS, {})
+    assert size_at(steady) == (28, 28) and size_at(varying) == (8, 8)

@@ -17,7 +17,11 @@ class Demand:
 
 @dataclass(frozen=True)
 class Conditions:
-    """The demands in use, and delays as a scenario states them or a server measured them."""
+    """The demands in use, and delays as a scenario states them or a server measured them.
+
+    `left_ns` is how much of its SLO a query usually has left when it comes, by application; None: all of it.
+    """
 
     demands: tuple[Demand, ...] = ()
     delays: Delays = field(default_factory=Delays)
+    left_ns: tuple[int, ...] | None = None

@@ -106,6 +106,15 @@ def with_latencies(deployment: Deployment, ratios: Sequence[Sequence[float]]) ->
     return Deployment(applications, deployment.workers, deployment.quantile)
 
 
+def with_slos(deployment: Deployment, slos_ns: Sequence[int]) -> Deployment:
+    """The same with other SLOs, by application."""
+    applications = tuple(
+        replace(application, slo_ns=slo_ns)
+        for application, slo_ns in zip(deployment.applications, slos_ns, strict=True)
+    )
+    return Deployment(applications, deployment.workers, deployment.quantile)
+
+
 def _moved(profile: LatencyProfile, factor: float) -> LatencyProfile:
     table_ns = np.round(profile.table_ns * factor).astype(np.int64)
     table_ns[:, 1:] = np.maximum(table_ns[:, 1:], 1)

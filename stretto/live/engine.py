@@ -10,6 +10,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from stretto.alarm import Alarm
 from stretto.core.conditions import Conditions
@@ -63,6 +64,7 @@ class Engine:
         self.meters = Meters()
         self.books = Books()
         # Variants that cannot be loaded; true where a generation without them will follow.
+        self.left_ns: tuple[int, ...] | None = None  # of its SLO, when a query comes; by application; None: all
         self.on_fleet: Callable[[], None] = lambda: None  # a worker joined or left
         self.on_broken: Callable[[dict[str, str]], bool] = lambda broken: False
         self.witness: Witness | None = None  # where a planner looks at evidence
@@ -317,9 +319,13 @@ class Engine:
         """
         is_stale = in_force is not None and in_force.deployment is not generation.deployment
         if generation is self.generation and not is_stale:
-            conditions = generation.conditions(self.delays.delays)
+            conditions = self.conditions(generation)
             generation.follow(self.clock(), in_force or generation.in_force, conditions)
             self._act(generation)
+
+    def conditions(self, generation: Generation) -> Conditions:
+        """As they are now."""
+        return replace(generation.conditions(self.delays.delays), left_ns=self.left_ns)
 
     async def hold(self, served: Served) -> dict[str, str]:
         """Every worker that is there loads what is new beside its work; those that cannot be, with the reason."""
@@ -358,6 +364,7 @@ class Engine:
         """Serve a new deployment from now on. Waiting queries move; batches on their way end where they began."""
         now_ns = self.clock()
         old = self.generation
+        self.left_ns = None  # of the applications that were
         self.generation = self._generation(served, in_force)
         self.generation.dispatcher.inherit(now_ns, old.dispatcher.estimates())
         self._old.append(old)

@@ -17,6 +17,7 @@ from stretto.core.errors import StrettoError
 from stretto.core.view import Lines, WaitingQuery
 from stretto.live.engine import Engine
 from stretto.live.generation import Generation
+from stretto.planning.left import left_ns
 from stretto.planning.session import InForce
 from stretto.planning.telling import places
 
@@ -91,12 +92,19 @@ class Replanner:
             self._clients_changed.set()
 
     def _tell(self) -> None:
-        """Networks change while a plan stays: what it means for each client is looked at anew."""
-        if len(self._clients):
-            generation = self._engine.generation
-            seen = self._clients.all(self._engine.clock())
-            ratio = generation.dispatcher.latency_ratio()
-            self._clients.placed(seen, places(generation.dispatcher.plan, generation.deployment, seen, ratio))
+        """Networks change while a plan stays: what it means for each client is looked at anew, and what they leave to
+        the planner.
+        """
+        engine, clients, generation = self._engine, self._clients, self._engine.generation
+        if not len(clients):
+            engine.left_ns = None
+            return
+        now_ns = engine.clock()
+        seen, telemetry = clients.all(now_ns), generation.dispatcher.telemetry(now_ns)
+        placed = places(generation.dispatcher.plan, generation.deployment, seen, telemetry.latency_ratio)
+        clients.placed(seen, placed)
+        told = {slot: place.told for slot, place in placed.items()}
+        engine.left_ns = left_ns(generation.deployment, seen, told, telemetry.rates, engine.left_ns)
 
     def _complete(self) -> None:
         """The plan in force under the delays measured now."""
@@ -115,7 +123,7 @@ class Replanner:
     async def _replan(self) -> None:
         engine, generation = self._engine, self._engine.generation
         telemetry = generation.dispatcher.telemetry(engine.clock())
-        conditions = generation.conditions(engine.delays.delays)
+        conditions = engine.conditions(generation)
         queue = _Queue(generation, engine.loop)
         clients = _SeenClients(self._clients, engine)
 

@@ -65,6 +65,11 @@ class Judged:
     def __post_init__(self) -> None:
         self._desk = _Desk(self.policies)
 
+    @property
+    def knows_networks(self) -> bool:
+        """Candidates are judged with the deadlines that queries came with."""
+        return True
+
     def __call__(self, view: View) -> Plan:
         if view.deployment is not self._deployment:
             self._deployment = view.deployment

@@ -143,6 +143,16 @@ class Prepares(Protocol):
 
 
 @runtime_checkable
+class KnowsNetworks(Protocol):
+    """A planner that reckons with clients' networks itself: its SLOs are those from frame to answer. Any other one is
+    shown SLOs without the time that frames and answers are usually on their way.
+    """
+
+    @property
+    def knows_networks(self) -> bool: ...
+
+
+@runtime_checkable
 class LooksAtEvidence(Protocol):
     """A planner to whom evidence of a query's class may make a difference."""
 

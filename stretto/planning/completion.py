@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from stretto.core.check import selected_variants
 from stretto.core.conditions import Conditions, Demand
-from stretto.core.deployment import Deployment
+from stretto.core.deployment import Deployment, with_slos
 from stretto.core.plan import (
     Deferred,
     Delays,
@@ -49,7 +49,8 @@ def complete(
     """The plan that a dispatcher follows. `latency_ratio` is measured over profiled latency, by variant and kind."""
     whole = with_demands(plan, deployment, conditions.demands)
     if has_doors:
-        whole = with_doors(whole, deployment, latency_ratio)
+        left_ns = conditions.left_ns
+        whole = with_doors(whole, deployment if left_ns is None else with_slos(deployment, left_ns), latency_ratio)
     return with_delays(whole, conditions.delays)
 
 

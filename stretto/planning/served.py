@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from stretto.core.errors import StrettoError
 from stretto.core.verdict import GivenValue
 from stretto.planners.data_aware import DataAware
-from stretto.planners.ports import LooksAtEvidence, Ports
+from stretto.planners.ports import KnowsNetworks, LooksAtEvidence, Ports
 from stretto.planners.registry import DEFAULT_PLANNER, planner_entry
 from stretto.planning.session import Rhythm, Session
 
@@ -34,6 +34,7 @@ def served_session(
         raise StrettoError(f"planner {name} follows no policies; leave the file of policies out")
     planner = entry.make(options, variants, given)
     looks = isinstance(planner, LooksAtEvidence) and planner.looks_at_evidence
+    knows_networks = isinstance(planner, KnowsNetworks) and planner.knows_networks
     if data_aware and not looks:
         planner, looks = DataAware(planner), True
     rhythm = Rhythm(entry.replan_s or 0.0, entry.by_windows)
@@ -41,4 +42,4 @@ def served_session(
         if not LEAST_PERIOD_S <= period_s <= LONGEST_PERIOD_S:
             raise StrettoError(f"the planner is asked each {LEAST_PERIOD_S * 1e3:g} ms to a week, not {period_s} s")
         rhythm = Rhythm(period_s)
-    return Session(planner, rhythm=rhythm, looks_at_evidence=looks)
+    return Session(planner, rhythm=rhythm, looks_at_evidence=looks, knows_networks=knows_networks)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from stretto.core.client import Client
 from stretto.core.conditions import Conditions
-from stretto.core.deployment import Deployment
+from stretto.core.deployment import Deployment, with_slos
 from stretto.core.errors import StrettoError
 from stretto.core.plan import Plan
 from stretto.core.telemetry import Telemetry
@@ -69,13 +69,21 @@ class Session:
     """`has_doors` False follows a planner's lanes as they are: published systems have no doors."""
 
     def __init__(
-        self, planner: Planner, *, has_doors: bool = True, rhythm: Rhythm | None = None, looks_at_evidence: bool = False
+        self,
+        planner: Planner,
+        *,
+        has_doors: bool = True,
+        rhythm: Rhythm | None = None,
+        looks_at_evidence: bool = False,
+        knows_networks: bool = False,
     ) -> None:
         self.planner = planner
         self.has_doors = has_doors
         self.rhythm = rhythm or Rhythm()
         self.looks_at_evidence = looks_at_evidence  # of queries' classes: worth computing for it
+        self.knows_networks = knows_networks  # its planner reckons with them itself
         self._lock = threading.Lock()
+        self._shortened: tuple[Deployment, tuple[int, ...], Deployment] | None = None  # the last, with its SLOs
 
     def first(
         self,
@@ -105,8 +113,9 @@ class Session:
     ) -> InForce:
         """Ask the planner. The plan is the very same object where it and the conditions are what they were."""
         given = conditions or current.conditions
+        deployment, clients = self._shown(current.deployment, given, clients)
         view = view_of(
-            current.deployment,
+            deployment,
             telemetry,
             current.last_reading,
             expected_rates=current.expected_rates,
@@ -120,6 +129,27 @@ class Session:
         return self._completed(
             replace(current, made=made, conditions=given, first_view=None, last_reading=telemetry), view, current
         )
+
+    def _shown(
+        self, deployment: Deployment, conditions: Conditions, clients: Callable[[], tuple[Client, ...]]
+    ) -> tuple[Deployment, Callable[[], tuple[Client, ...]]]:
+        """What the planner sees: SLOs without the network's share, unless it takes that off itself. Clients keep theirs
+        from frame to answer.
+        """
+        if conditions.left_ns is None or self.knows_networks:
+            return deployment, clients
+        known = self._shortened
+        if known is None or known[0] is not deployment or known[1] != conditions.left_ns:
+            known = self._shortened = deployment, conditions.left_ns, with_slos(deployment, conditions.left_ns)
+        whole = {application.name: application.slo_ns for application in deployment.applications}
+
+        def with_own_slo() -> tuple[Client, ...]:
+            return tuple(
+                client if client.slo_ns is not None else replace(client, slo_ns=whole.get(client.application))
+                for client in clients()
+            )
+
+        return known[2], with_own_slo
 
     def under(self, current: InForce, conditions: Conditions) -> InForce:
         """The same planner's plan under other conditions; the planner is not asked."""

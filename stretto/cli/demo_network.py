@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 APPLICATION = "fashion_resolution"
 SERVED = (f"zoo:{APPLICATION}", "--planner", "jellyfish", "--workers", "2", "--log-level", "error")
 SECONDS = 20.0
-FPS = 15.0
+FPS = 10.0
 SLO_MS = 100.0
 DELAY_MS = 2.0
 SCALE = 0.4  # of the traces, so that the largest frames just pass where a link is good, and the smallest everywhere

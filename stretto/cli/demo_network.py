@@ -102,9 +102,7 @@ def run_network_demo(seconds: float, watch: Watch, seed: int = 1) -> NetworkDemo
     return NetworkDemo(results)
 
 
-def run_once(
-    server: Started, seconds: float, edge: int | None, report: ReportFrames | None, seed: int
-) -> FrameResult:
+def run_once(server: Started, seconds: float, edge: int | None, report: ReportFrames | None, seed: int) -> FrameResult:
     """Four clients behind the four traces of the package; `edge` None: they send what they are told."""
     from stretto.cli.queries import zoo_sample
     from stretto.client.network import Link

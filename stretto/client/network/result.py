@@ -123,9 +123,8 @@ class FrameResult:
     def bandwidth_before(self, number: int) -> NDArray[np.float64]:
         """Of each frame of a client: the link's mean bandwidth in the second before it was made, bytes/s."""
         up = self.links[number].up
-        return np.array(
-            [up.mean_over(int(made_ns) - LOOK_NS, int(made_ns)) for made_ns in self.made_ns[self.client == number]]
-        )
+        moments_ns = self.made_ns[self.client == number].tolist()
+        return np.array([up.mean_over(max(0, made_ns - LOOK_NS), max(1, made_ns)) for made_ns in moments_ns])
 
     def correlation(self, number: int) -> float | None:
         """Spearman's rank correlation of the sizes that a client sent with the bandwidth of the second before; None

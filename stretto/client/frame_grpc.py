@@ -228,14 +228,18 @@ def _tensor(data: bytes | memoryview) -> tuple[str, str, tuple[int, ...]]:
 def _image_parameters(data: bytes) -> dict[str, Any]:
     """ModelConfigResponse: config 1, whose parameters are 14, a map to messages with a text of number 1."""
     found: dict[str, Any] = {}
-    for _, config in ((n, v) for n, v in wire.fields(data) if n == 1 and not isinstance(v, int)):
-        for _, entry in ((n, v) for n, v in wire.fields(config) if n == 14 and not isinstance(v, int)):
-            parts = dict(wire.fields(entry))
-            value = dict(wire.fields(parts[2])) if not isinstance(parts.get(2, 0), int) else {}
-            found[wire.text(parts.get(1, b""))] = wire.text(value.get(1, b""))
+    for config in _messages(data, 1):
+        for entry in _messages(config, 14):
+            key = next((wire.text(value) for number, value in wire.fields(entry) if number == 1), "")
+            for content in _messages(entry, 2):
+                found[key] = next((wire.text(value) for number, value in wire.fields(content) if number == 1), "")
     with contextlib.suppress(KeyError, ValueError):
         found["divide_by"] = float(found["divide_by"])
     return found
+
+
+def _messages(data: bytes | memoryview, wanted: int) -> list[bytes | memoryview]:
+    return [value for number, value in wire.fields(data) if number == wanted and not isinstance(value, int)]
 
 
 def _response(data: bytes) -> tuple[str, dict[str, Any], dict[str, Array]]:

@@ -129,7 +129,10 @@ def test_an_answer_that_never_comes_is_given_up(running: Running, url: str) -> N
         assert client.stats.misses == 1 and client.stats.in_flight == 0
 
 
-def test_who_is_mapped_nowhere_holds_its_frames_back(running: Running, url: str) -> None:
+def test_who_is_mapped_nowhere_holds_its_frames_back(
+    running: Running, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running.service._replanner, "_tell", lambda: None)  # this plan maps nobody
     identity = f"nowhere over {url}"
     with frames(url, client_id=identity) as client:
         client.send(image())
@@ -258,3 +261,79 @@ def test_messages_of_the_stream_are_those_of_protobuf() -> None:
     for bad in (b"\x0a\xff", b"\xff" * 20, b"\x0b", b"\x32\x04abcd"):
         with pytest.raises(BadAnswer):
             frame_grpc._response(bad)
+
+
+def test_acknowledgements_over_grpc_come_before_the_answer_and_only_if_asked_for(running: Running) -> None:
+    import grpc
+
+    from stretto.api.grpc import open_inference_pb2 as protocol
+
+    def message(number: str, acknowledge: bool) -> bytes:
+        request = protocol.ModelInferRequest(model_name="mnist", id=number)
+        request.inputs.add(name="input", datatype="FP32", shape=[1, 1, 28, 28])
+        request.raw_input_contents.append(np.zeros((1, 1, 28, 28), np.float32).tobytes())
+        request.parameters["deadline_ms"].double_param = SLO_MS
+        request.parameters["client_id"].string_param = "over grpc"
+        if acknowledge:
+            request.parameters["ack"].bool_param = True
+        return request.SerializeToString()
+
+    async def scenario() -> None:
+        host, port = running.address("grpc")
+        async with grpc.aio.insecure_channel(f"{host}:{port}") as channel:
+            stream = channel.stream_stream("/inference.GRPCInferenceService/ModelStreamInfer")()
+            with running.gate:
+                await stream.write(message("2", False))
+                await stream.write(message("3", True))
+                first = protocol.ModelStreamInferResponse.FromString(await asyncio.wait_for(stream.read(), PATIENCE_S))
+                assert first.infer_response.id == "3" and first.infer_response.parameters["ack"].bool_param
+            await stream.done_writing()
+            answers = []
+            while (data := await asyncio.wait_for(stream.read(), PATIENCE_S)) is not grpc.aio.EOF:
+                answers.append(protocol.ModelStreamInferResponse.FromString(data))
+        assert sorted(answer.infer_response.id for answer in answers) == ["2", "3"]
+        assert all(answer.infer_response.outputs and not answer.error_message for answer in answers)
+
+    asyncio.run(scenario())
+    host, port = running.address("grpc")
+    with grpc.insecure_channel(f"{host}:{port}") as channel, running.gate:
+        # As if it were a stream of answers: Python's unary calls read the metadata together with the answer.
+        call = channel.unary_stream("/inference.GRPCInferenceService/ModelInfer")(message("1", True))
+        begun = time.monotonic()
+        call.initial_metadata()  # waits until they come
+        assert time.monotonic() - begun < PATIENCE_S / 2
+        running.gate.is_open.set()
+        assert [protocol.ModelInferResponse.FromString(data).id for data in call] == ["1"]
+
+
+def test_a_thousand_clients_come_and_go(running: Running) -> None:
+    """Plans stay in time, slots stay few, and nobody is remembered who left."""
+    service = running.service
+    times: list[float] = []
+    replanner = service._replanner
+    replan = replanner._replan
+
+    async def timed() -> None:
+        begun = time.perf_counter()
+        await replan()
+        times.append(time.perf_counter() - begun)
+
+    replanner._replan = timed  # type: ignore[method-assign]
+    period_s = replanner.period_s
+    begun = time.monotonic()
+    try:
+        from tests.api.serving import binary_body
+
+        with running.wire() as wire:
+            for number in range(1_000):
+                body, length = binary_body(
+                    np.zeros((1, 1, 28, 28), np.float32), client_id=f"brief {number}", bandwidth=1e6, rtt_ms=5
+                )
+                path = "/v2/models/mnist/infer"
+                assert wire.ask("POST", path, body, Inference_Header_Content_Length=length).status == 200
+    finally:
+        replanner._replan = replan  # type: ignore[method-assign]
+    running.wait_until(lambda: len(service.clients) <= 1, "they are forgotten")
+    assert max((client.slot for client in service.clients.all()), default=0) < 1_000
+    if period_s and time.monotonic() - begun > 2 * period_s:
+        assert times and max(times) < 5.0

@@ -106,6 +106,7 @@ class Snapshot:
     clients: tuple[Client, ...] = ()  # the latest to ask; there may be more
     client_count: int = 0
     restarts: int = 0  # of workers that were lost
+    planning: Distribution | None = None  # ns that plans took, to their adoption
     policies_made: int = 0
     policies_waiting: int = 0
     evidence_computed: int | None = None  # queries; None: nobody looks at evidence

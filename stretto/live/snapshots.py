@@ -28,6 +28,7 @@ def snapshot(service: Service) -> Snapshot:
         clients=service.clients.latest(telemetry.now_ns, MAX_CLIENTS),
         client_count=len(service.clients),
         restarts=engine.crew.restarts,
+        planning=_frozen(engine.meters.planning),
         policies_made=service.maker.made,
         policies_waiting=service.maker.waiting,
         evidence_computed=None if witness is None else witness.seen,

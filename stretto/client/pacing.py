@@ -21,7 +21,7 @@ Size = tuple[int, int]  # height and width
 PLAN_S = 0.5  # a server's plan period: who is refused tries once in each
 ROUND_TRIPS = 8  # measured last; the least of them counts, for what a round trip takes longer is waiting, not distance
 SMOOTHING = 0.25
-SPREADS = 2.0  # that are left for answers which take longer than most, as TCP leaves four
+SPREADS = 4.0  # that are left for answers which take longer than most, as TCP leaves them for round trips
 LEAST_SHARE = 0.1  # of the SLO that answers are taken to need until one came
 MAX_SIZE_TEXT = 100
 
@@ -59,6 +59,10 @@ class Pacer:
             self._recent.reported(now_ns, bandwidth)
             self._unreported = self._last_bytes_per_s = bandwidth
             self._measured_ns = now_ns
+
+    def guess(self, guess_bytes: Sequence[float]) -> None:
+        """Other bytes of a frame at each size, the smallest first, until one was sent."""
+        self._guess_bytes = list(guess_bytes)
 
     def went(self, took_ns: int) -> None:
         """A round trip of next to nothing took so long."""

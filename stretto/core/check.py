@@ -184,8 +184,7 @@ def _check_route(route: Route, application: str, lanes: int) -> None:
     if route.rule in (RouteRule.BY_CLIENT, RouteRule.BY_CLASS):
         if not route.targets:
             raise PlanError(f"{where} needs a target per client or class")
-        least = -1 if route.rule is RouteRule.BY_CLIENT else 0
-        if min(route.targets) < least or max(route.targets) >= len(route.lanes):
+        if min(route.targets) < 0 or max(route.targets) >= len(route.lanes):
             raise PlanError(f"{where} has a target outside its {len(route.lanes)} lanes")
 
 

@@ -323,10 +323,9 @@ class Route:
     """How the queries of one application find a lane among `lanes`.
 
     `weights` go with WEIGHTED. `targets` go with BY_CLIENT and BY_CLASS: position in `lanes` by client or class number;
-    an unknown client or class takes position 0, or is dealt by `weights` where there are any, and so is a client of
-    target -1, which the plan maps nowhere: it is told so, and counts on nothing. `demands`: a query that demands certain
-    variants (submitted with the number of its demand) goes to the lane of that number here, whatever the rule, and to no
-    other.
+    an unknown client or class takes position 0, or is dealt by `weights` where there are any. `demands`: a query that
+    demands certain variants (submitted with the number of its demand) goes to the lane of that number here, whatever
+    the rule, and to no other.
     """
 
     rule: RouteRule

@@ -307,7 +307,7 @@ def lay_out_routes(memory: Memory, plan_routes: tuple[Route, ...]) -> None:
         demands = (len(targets) + len(route.targets), len(route.demands))
         records.append((route.rule, *numbers, *demands, cursor % len(route.lanes)))
         lanes.extend(route.lanes)
-        targets.extend((*(max(target, 0) for target in route.targets), *route.demands))
+        targets.extend((*route.targets, *route.demands))
     memory.put("routes", np.array(records, dtype=DTYPES["routes"]))
     memory.put("route_lanes", np.array(lanes, dtype=np.int64))
     memory.put("route_targets", np.array(targets, dtype=np.int64))

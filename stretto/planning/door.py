@@ -24,4 +24,4 @@ def is_beyond_share(
     if 0 <= place.lane < len(plan.lanes):
         return place.is_shared and lane_length(place.lane) > 0
     target = route.targets[slot] if slot < len(route.targets) else 0  # no plan has seen it yet
-    return lane_length(route.lanes[max(target, 0)]) > 0
+    return lane_length(route.lanes[target]) > 0

@@ -56,30 +56,25 @@ def places(
 
 def _mapped(plan: Plan, route: Route, deployment: Deployment, clients: Sequence[Client]) -> dict[int, Place]:
     told_of_lane = {lane: _told_of_lane(plan, lane, deployment) for lane in route.lanes}
-    target_of = {client.slot: _target(route, client.slot) for client in clients}
-    mapped = Counter(route.lanes[target] for target in target_of.values() if target >= 0)
-    found = {}
-    for slot, target in target_of.items():
-        lane = route.lanes[max(target, 0)]
-        told = told_of_lane[lane]
-        if target < 0:
-            told = Told("", told.input_size)
-        found[slot] = Place(told, lane, is_shared=target < 0 or mapped[lane] > 1)
-    return found
+    lane_of = {client.slot: route.lanes[_target(route, client.slot)] for client in clients}
+    mapped = Counter(lane_of.values())
+    return {slot: Place(told_of_lane[lane], lane, is_shared=mapped[lane] > 1) for slot, lane in lane_of.items()}
 
 
 def _target(route: Route, slot: int) -> int:
-    """-1: mapped nowhere. A client that the plan has not seen takes the first lane, as the dispatcher has it."""
+    """A client that the plan has not seen takes the first lane, as the dispatcher has it where no weights deal it."""
     return route.targets[slot] if slot < len(route.targets) else 0
 
 
 def _told_of_lane(plan: Plan, lane: int, deployment: Deployment) -> Told:
-    """The variant of a lane; the most accurate one where the lane may run several."""
+    """The variant of a lane; the most accurate one where the lane may run several. A lane that takes nobody in is for
+    clients that the plan maps nowhere: they hear a size, and no variant.
+    """
     numbers = selected_variants(plan.lanes[lane])
     if not numbers:  # a worklist that is empty just now
         return Told()
     variant = max((deployment.variants[number] for number in numbers), key=lambda each: each.accuracy)
-    return Told(variant.name, variant.input_size)
+    return Told("" if plan.lanes[lane].capacity == 0 else variant.name, variant.input_size)
 
 
 # -- any other route -------------------------------------------------------------------------------------------------

@@ -178,17 +178,12 @@ class Mapping:
             targets[client.slot] = self.target_of.get(client.identity, 0)
         first, *_, last = view.deployment.variants_of(0)
 
-        def lane(variant: int) -> Lane:
-            name = view.deployment.variants[variant].name
+        def lane(name: str, variant: int, capacity: int = 1000) -> Lane:
             late = Late.DROP_WHEN_DISPATCHED
-            return Lane(name, (0,), Fixed(variant), Order.FIRST_COME, Eager(1), late)
+            return Lane(name, (0,), Fixed(variant), Order.FIRST_COME, Eager(1), late, capacity=capacity)
 
-        routes = tuple(
-            Route(RouteRule.BY_CLIENT, (2 * number, 2 * number + 1), targets=tuple(targets))
-            for number in range(len(view.deployment.applications))
-        )
-        lanes = (lane(first), lane(last))
-        return Plan(lanes, routes)
+        lanes = (lane("first", first), lane("last", last), lane("nobody", first, capacity=0))
+        return Plan(lanes, (Route(RouteRule.BY_CLIENT, (0, 1, 2), targets=tuple(targets)),))
 
 
 @pytest.fixture(scope="module")
@@ -228,14 +223,14 @@ def test_a_mapped_client_is_told_its_variant_with_every_answer(mapped: tuple[Run
 
 def test_one_that_is_mapped_nowhere_hears_so_with_a_refusal(mapped: tuple[Running, Mapping]) -> None:
     server, planner = mapped
-    planner.target_of = {"nowhere": -1}
+    planner.target_of = {"nowhere": 2}
     with server.wire() as wire:
         parameters_of(wire, client_id="nowhere")
         server.wait_until(
             lambda: any(client.told == Told("", (1, 28, 28)) for client in server.service.clients.all()), "it is placed"
         )
-        reply = wire.ask("POST", INFER, json_body(images(), slo_ms=1, waited_ms=5, client_id="nowhere"))
-    assert reply.status in (412, 504) and reply.content["parameters"] == {"input_size": "1,28,28", "mapped": ""}
+        reply = wire.ask("POST", INFER, json_body(images(), client_id="nowhere"))
+    assert reply.status == 429 and reply.content["parameters"] == {"input_size": "1,28,28", "mapped": ""}
 
 
 def test_one_that_vanished_is_forgotten(mapped: tuple[Running, Mapping]) -> None:

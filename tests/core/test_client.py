@@ -129,14 +129,18 @@ def test_memory_stays_flat_while_thousands_come_and_go() -> None:
                 clients.forget_before(now_ns - 3 * NS_PER_S)
                 clients.planned(clients.all(now_ns), {})
 
+    def held() -> int:
+        mine = tracemalloc.Filter(True, "*/stretto/core/*")  # whatever else runs in this process
+        return sum(each.size for each in tracemalloc.take_snapshot().filter_traces([mine]).statistics("filename"))
+
     tracemalloc.start()
     minute()
-    before, _ = tracemalloc.get_traced_memory()
+    before = held()
     minute()
-    after, _ = tracemalloc.get_traced_memory()
+    after = held()
     tracemalloc.stop()
     assert len(clients) < 400 and max(client.slot for client in clients.all()) < 400
-    assert after < before * 1.05
+    assert 0 < after < before * 1.05
 
 
 def test_the_one_that_asked_longest_ago_gives_way() -> None:

@@ -32,8 +32,8 @@ class Pacer:
     def __init__(self, now_ns: int, slo_ns: int, sizes: Sequence[Size], guess_bytes: Sequence[float]) -> None:
         self.slo_ns = slo_ns
         self._sizes = sorted(sizes, key=math.prod)
-        guesses = dict(zip(sizes, guess_bytes, strict=True))
-        self._guess_bytes = [guesses[size] for size in self._sizes]
+        self._order = [list(sizes).index(size) for size in self._sizes]
+        self.guess(guess_bytes)
         self._known_bytes: dict[Size, float] = {}
         self._recent = Recent(now_ns)
         self._round_trips: deque[int] = deque(maxlen=ROUND_TRIPS)
@@ -61,8 +61,8 @@ class Pacer:
             self._measured_ns = now_ns
 
     def guess(self, guess_bytes: Sequence[float]) -> None:
-        """Other bytes of a frame at each size, the smallest first, until one was sent."""
-        self._guess_bytes = list(guess_bytes)
+        """How many bytes a frame has at each size, in the order in which sizes were given, until one was sent."""
+        self._guess_bytes = [guess_bytes[place] for place in self._order]
 
     def went(self, took_ns: int) -> None:
         """A round trip of next to nothing took so long."""

@@ -81,6 +81,7 @@ class FrameResult:
                 for outcome, count in zip(OUTCOMES, np.bincount(self.outcome, minlength=len(OUTCOMES)), strict=True)
             },
             "refusals": self.refusals,
+            "size_follows_bandwidth": self.pooled_correlation(),
             "clients": [
                 {
                     "link": name,
@@ -125,6 +126,13 @@ class FrameResult:
         up = self.links[number].up
         moments_ns = self.made_ns[self.client == number].tolist()
         return np.array([up.mean_over(max(0, made_ns - LOOK_NS), max(1, made_ns)) for made_ns in moments_ns])
+
+    def pooled_correlation(self) -> float | None:
+        """The same over the frames of all clients together: who has less bandwidth, or has it now, sends smaller."""
+        edges = [self.edge[self.client == number] for number in range(len(self.links))]
+        bandwidths = [self.bandwidth_before(number) for number in range(len(self.links))]
+        all_edges, all_bandwidths = np.concatenate(edges).astype(np.float64), np.concatenate(bandwidths)
+        return rank_correlation(all_edges[all_edges > 0], all_bandwidths[all_edges > 0])
 
     def correlation(self, number: int) -> float | None:
         """Spearman's rank correlation of the sizes that a client sent with the bandwidth of the second before; None

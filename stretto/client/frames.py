@@ -27,10 +27,11 @@ from stretto.client.errors import BadRequest, ConnectionFailed, Expired, Overloa
 from stretto.client.frame_input import FrameInput, FrameTensor, checked_encoding, frame_tensor
 from stretto.client.frame_stats import Frame, FrameOutcome, FrameStats
 from stretto.client.frame_transport import HttpFrames, Transport
-from stretto.client.images import JPEG_QUALITY, RAW
+from stretto.client.images import RAW
 from stretto.client.pacing import Pacer, Size
 from stretto.client.streams import Transfer
 from stretto.client.tensors import Array
+from stretto.core.encoding import JPEG_QUALITY
 
 FIRST_ROUND_TRIPS = 3
 ROUND_TRIP_S = 2.0  # between two looks at the round trip

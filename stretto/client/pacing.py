@@ -116,7 +116,9 @@ class Pacer:
         fits = [rung for rung in range(len(self._sizes)) if self._fits(rung, bandwidth, left_ns, now_ns)]
         if not fits:
             smallest_ns = self._bytes(0) * NS_PER_S / bandwidth if bandwidth else 0
-            return self._sizes[0] if self.round_trip_ns + smallest_ns < left_ns else None
+            # What was measured when nothing came through is looked at anew, or nothing would be sent ever again.
+            is_probe = now_ns - self._measured_ns > PLAN_S * NS_PER_S and self.round_trip_ns < left_ns
+            return self._sizes[0] if is_probe or self.round_trip_ns + smallest_ns < left_ns else None
         if bandwidth is None:
             return self._sizes[self._measurable()]
         rung = fits[0] if self._is_held else self._rung(fits)

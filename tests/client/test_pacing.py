@@ -150,3 +150,14 @@ def test_answers_that_vary_leave_less_to_the_network() -> None:
         steady.answered(NS_PER_S, 35 * NS_PER_MS, {})
         varying.answered(NS_PER_S, (5 if number % 2 else 65) * NS_PER_MS, {})
     assert size_at(steady) == (28, 28) and size_at(varying) == (8, 8)
+
+
+def test_a_network_that_stood_still_is_tried_again() -> None:
+    """One frame that was held up for a second used to end all sending: what it measured was never measured anew."""
+    made = pacer(9_000)  # the smallest frame would take more than a second
+    assert size_at(made) is None
+    later_ns = NS_PER_S + round(1.1 * PLAN_S * NS_PER_S)
+    assert made.size_for(later_ns, SLO_NS) == (8, 8)
+    assert made.size_for(later_ns, 5 * NS_PER_MS) is None  # less than a round trip is left
+    made.acknowledged(later_ns, 10_000, 20 * NS_PER_MS)
+    assert made.size_for(later_ns + 2 * NS_PER_S, SLO_NS) is not None

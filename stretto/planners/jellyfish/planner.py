@@ -54,6 +54,11 @@ class Jellyfish:
     def __post_init__(self) -> None:
         self._steady = SteadyLoads(SHARING_S, SHARING_RUNG, RATE_WINDOW_NS / 1e9)
 
+    @property
+    def knows_networks(self) -> bool:
+        """Each client's own is taken out of its SLO."""
+        return True
+
     def __call__(self, view: View) -> Plan:
         if view.deployment is not self._deployment:
             self._deployment, self._plan = view.deployment, None

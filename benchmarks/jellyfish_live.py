@@ -38,7 +38,7 @@ OURS = "sizes as told"
 # The paper's largest frame (608 px, 136 kB) takes 54 ms at 20 Mbit/s, the best of the synthetic trace, and 145 at the
 # worst. The ladder's frames are 0.75 to 2.8 kB: with a fortieth of the bandwidth the largest takes 45 to 120 ms. The
 # WiFi trace is three times as fast, and is made as tight, or there would be nothing to adapt to.
-SCALES = {"synthetic": 1 / 40, "wifi": 1 / 100}
+SCALES = {"synthetic": 1 / 40, "wifi": 1 / 120}
 
 
 def links_of(trace: str, seed: int) -> tuple[tuple[Link, ...], tuple[str, ...]]:

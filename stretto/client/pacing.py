@@ -115,10 +115,7 @@ class Pacer:
         bandwidth = self._expected_bytes_per_s(now_ns)
         fits = [rung for rung in range(len(self._sizes)) if self._fits(rung, bandwidth, left_ns, now_ns)]
         if not fits:
-            smallest_ns = self._bytes(0) * NS_PER_S / bandwidth if bandwidth else 0
-            # What was measured when nothing came through is looked at anew, or nothing would be sent ever again.
-            is_probe = now_ns - self._measured_ns > PLAN_S * NS_PER_S and self.round_trip_ns < left_ns
-            return self._sizes[0] if is_probe or self.round_trip_ns + smallest_ns < left_ns else None
+            return self._sizes[0] if self._is_worth_sending(now_ns, left_ns) else None
         if bandwidth is None:
             return self._sizes[self._measurable()]
         rung = fits[0] if self._is_held else self._rung(fits)
@@ -145,6 +142,15 @@ class Pacer:
             return False
         serving_ns = self._serving_ns + SPREADS * self._spread_ns
         return self.round_trip_ns + sending_s * NS_PER_S + serving_ns <= left_ns
+
+    def _is_worth_sending(self, now_ns: int, left_ns: int) -> bool:
+        """Whether the smallest frame may come in time: by the mean, for one frame that was held up is no reason to send
+        nothing. A mean that is old is looked at anew, or nothing would be sent ever again.
+        """
+        mean = self._recent.bytes_per_s(now_ns)
+        if mean is None or now_ns - self._measured_ns > PLAN_S * NS_PER_S:
+            return self.round_trip_ns < left_ns
+        return self.round_trip_ns + self._bytes(0) * NS_PER_S / mean < left_ns
 
     def _expected_bytes_per_s(self, now_ns: int) -> float | None:
         """The mean of the last second, or what the last frame found where that is less: a bandwidth that fell is known

@@ -161,3 +161,11 @@ def test_a_network_that_stood_still_is_tried_again() -> None:
     assert made.size_for(later_ns, 5 * NS_PER_MS) is None  # less than a round trip is left
     made.acknowledged(later_ns, 10_000, 20 * NS_PER_MS)
     assert made.size_for(later_ns + 2 * NS_PER_S, SLO_NS) is not None
+
+
+def test_one_frame_that_was_held_up_is_no_reason_to_send_nothing() -> None:
+    made = pacer()
+    for _ in range(14):
+        made.acknowledged(NS_PER_S, 100_000, 110 * NS_PER_MS)
+    made.acknowledged(NS_PER_S, 10_000, 400 * NS_PER_MS)  # a pause of the machine: 25 kB/s
+    assert size_at(made) == (8, 8)

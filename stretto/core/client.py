@@ -26,9 +26,10 @@ MAX_DELAY_NS = 60 * NS_PER_S
 MAX_FRAME_RATIO = 64.0  # a frame is not more than so many times as large, or small, as its size lets expect
 CHANGED_BY = 1.2  # a bandwidth that moved by more than this factor is a reason to plan anew
 
-FIRST_RATE = 20.0  # queries/s that a client may ask which no plan has seen yet
+FIRST_RATE = 20.0  # queries/s that a client may ask which no plan has seen for a second yet
 PROBE_RATE = 2.0  # queries/s of one that the plan maps nowhere, so that it is heard when there is room again
 HEADROOM = 1.25  # over the rate that it was planned with
+KEPT = 0.8  # of that, by plan, where it asked less since: who was refused and waited may come back as it was
 WINDOW_NS = NS_PER_S // 2  # within which a client may be ahead of that
 HELD = 0.97  # by plan: how slowly the rate fades that a client had when it was mapped nowhere and began to wait
 
@@ -92,14 +93,14 @@ class Known:
     """What is kept of a client between two looks. Only the registry reads and writes it; others hold on to it."""
 
     __slots__ = (
-        *("ahead_ns", "application", "delay_ns", "frame_ratio", "held_rate", "identity", "open", "place"),
+        *("ahead_ns", "application", "delay_ns", "frame_ratio", "held_rate", "identity", "joined_ns", "open", "place"),
         *("planned_bytes_per_s", "planned_rate", "recent", "said_rate", "seen_ns", "slo_ns", "slot", "step"),
     )
 
     def __init__(self, slot: int, identity: str, now_ns: int) -> None:
         self.slot = slot
         self.identity = identity
-        self.seen_ns = now_ns
+        self.joined_ns = self.seen_ns = now_ns
         self.recent = Recent(now_ns)
         self.step = -1  # in which its bandwidth was last compared with the plan's
         self.delay_ns: float | None = None
@@ -248,7 +249,7 @@ class Clients:
         for client in seen:
             state = self._by_slot.get(client.slot)
             if state is not None and state.identity == client.identity:
-                state.planned_rate = client.rate
+                state.planned_rate = _granted(state, client.rate)
                 state.planned_bytes_per_s = client.network.bytes_per_s
                 state.ahead_ns = min(state.ahead_ns, state.seen_ns + WINDOW_NS)
         self.placed(seen, places)
@@ -319,6 +320,15 @@ def _moved(before: float | None, now: float | None) -> bool:
     if before is None or now is None:
         return before is not now
     return not before / CHANGED_BY <= now <= before * CHANGED_BY
+
+
+def _granted(state: Known, rate: float) -> float:
+    """What a client may ask until the next plan, from the rate that this one counts on. In its first second it was
+    hardly measured.
+    """
+    if state.seen_ns - state.joined_ns < NS_PER_S:
+        rate = max(rate, FIRST_RATE)
+    return rate if state.planned_rate is None else max(rate, KEPT * state.planned_rate)
 
 
 def _seen(state: Known, now_ns: int) -> Client:

@@ -12,8 +12,9 @@ from itertools import product
 from stretto.core.deployment import Deployment
 from stretto.core.verdict import Candidate, OptionValue
 from stretto.core.view import Planner
+from stretto.planners.entry import Entry
 from stretto.planners.ports import Ports
-from stretto.planners.registry import ENTRIES, Entry, planner_entry
+from stretto.planners.registry import ENTRIES, planner_entry
 
 MOST_VARIANTS = 12  # of an application that are tried alone
 MOST_POOLED = 5  # of them where clients are known, and a trial is dear

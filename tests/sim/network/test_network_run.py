@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.sim.network.ladder import client, ladder
 
 from stretto.core.bandwidth import constant, in_steps
 from stretto.core.errors import StrettoError
@@ -15,6 +14,7 @@ from stretto.sim.network.clients import Adaptation, NetworkClient, Sending
 from stretto.sim.network.run import simulate_network
 from stretto.sim.network.sizes import answered_accuracy
 from stretto.sim.network.strategies import data_adaptations
+from tests.sim.network.ladder import client, ladder
 
 MS = 1_000_000
 LARGE = Sending(Adaptation.FIXED, "large")
@@ -75,7 +75,10 @@ def test_the_deadline_is_what_the_network_leaves() -> None:
     """30 ms of network in 100 leave room for the large model (24 ms); 80 ms do not, and it is dropped, not run late."""
     fits, does_not = (
         simulate_network(
-            ladder(), Clockwork({"see": "large"}, filling=True), [client(80_000 / second, fps=5, sending=LARGE)], seconds=4
+            ladder(),
+            Clockwork({"see": "large"}, filling=True),
+            [client(80_000 / second, fps=5, sending=LARGE)],
+            seconds=4,
         ).summary
         for second in (0.030, 0.080)
     )
@@ -88,7 +91,7 @@ def test_clients_come_and_go() -> None:
     clients = [client(joins_s=1.0, leaves_s=3.0), client(joins_s=2.0)]
     result = simulate_network(ladder(), Jellyfish(), clients, seconds=8)
     made = [result.frames["made_ns"][result.frames["client"] == number] / 1e9 for number in (0, 1)]
-    assert 1.0 <= made[0].min() and made[0].max() < 3.0 and 2.0 <= made[1].min() and made[1].max() > 7.9
+    assert made[0].min() >= 1.0 and made[0].max() < 3.0 and made[1].min() >= 2.0 and made[1].max() > 7.9
     last = result.plans[-1].plan
     assert len(last.routes[0].targets) <= 2
     assert result.summary.miss_rate < 0.02
@@ -116,7 +119,10 @@ def test_strategies_send_by_their_rule(name: str) -> None:
         (lambda: client(joins_s=2, leaves_s=1), "leaves after"),
         (lambda: client(frame_ratio=0), "as large as expected"),
         (lambda: Sending(Adaptation.FIXED), "fixed size"),
-        (lambda: simulate_network(ladder(), Jellyfish(), [NetworkClient("other", 5, constant(1e6))], seconds=1), "other"),
+        (
+            lambda: simulate_network(ladder(), Jellyfish(), [NetworkClient("other", 5, constant(1e6))], seconds=1),
+            "other",
+        ),
         (lambda: simulate_network(ladder(), Jellyfish(), [], seconds=1), "between 1 and"),
         (lambda: simulate_network(ladder(), Jellyfish(), [client(fps=10_000)], seconds=86_400), "frames"),
     ],

@@ -79,6 +79,6 @@ def _save(result: NetworkResult, path: Path) -> None:
 
     try:
         with path.open("wb") as file:
-            np.savez_compressed(file, **{name: result.frames[name] for name in result.frames.dtype.names or ()})
+            np.savez_compressed(file, **{name: result.frames[name] for name in result.frames.dtype.names or ()})  # type: ignore[arg-type]
     except OSError as error:
         raise StrettoError(f"{path} cannot be written ({error.strerror or 'output error'})") from None

@@ -16,7 +16,7 @@ from stretto.core.conditions import Conditions, Demand
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.outcome import Outcome
-from stretto.core.plan import Delays, Eager, Late, Plan, Route, RouteRule, Worklist, by_application
+from stretto.core.plan import Delays, Eager, Fixed, Late, Plan, Route, RouteRule, Worklist, by_application
 from stretto.core.profile import NS_PER_MS
 from stretto.core.worker import Worker, workers
 from stretto.dispatch.dispatcher import Dispatcher, Run
@@ -60,6 +60,7 @@ def log(tmp_path: Path) -> Path:
         dispatcher.decisions()
         grow(dispatcher)
         succeed(make, dispatcher)
+        swap(make)
     return path
 
 
@@ -88,6 +89,21 @@ def succeed(make: Journal, dispatcher: Dispatcher) -> None:
     later.decisions()
 
 
+def swap(make: Journal) -> None:
+    """A worker with room for two variants gets a third beside its work."""
+    models = tuple(variant(name, memory=1, load_ns=30) for name in "abc")
+    on = deployed(*models, crew=(Worker("w", memory_bytes=2),))
+    held = by_application((lane(stand_in=True),), placement=((0,),), prefetch=((1,),))
+    dispatcher = made(make, on, held, correction=0.1, now_ns=300)
+    dispatcher.adopt(301, by_application((lane(select=Fixed(2), stand_in=True),), placement=((2,),), prefetch=((0,),)))
+    dispatcher.submit(302, 0, 900)
+    dispatcher.decisions()
+    dispatcher.finished(314, 0)
+    assert dispatcher.loaded(331, 0, 2)
+    dispatcher.submit(332, 0, 900)
+    dispatcher.decisions()
+
+
 def changed(log: Path, kind: str, change: Any) -> Path:
     """The log with the first line of this kind changed."""
     lines = [json.loads(text) for text in log.read_text().splitlines()]
@@ -103,8 +119,8 @@ def test_a_log_of_every_kind_of_event_is_replayed(log: Path) -> None:
     shares: list[float] = []
     result = replay(log, shares.append)
     assert result.is_identical and result.differences == []
-    assert (result.dispatchers, result.submitted, result.span_ns) == (2, 10, 246)
-    assert result.decisions > 5 and result.events == 28
+    assert (result.dispatchers, result.submitted, result.span_ns) == (3, 12, 327)
+    assert result.decisions > 5 and result.events == 34
     assert sum(result.outcomes.values()) <= 8 and result.outcomes["dropped_cancelled"] == 1
 
 

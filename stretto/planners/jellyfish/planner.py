@@ -20,6 +20,7 @@ from stretto.planners.jellyfish.demand import Demand, Ladder, check_served, dema
 from stretto.planners.jellyfish.problem import NEVER_NS, UNMAPPED, Mapping, Problem, faults, mapping_of
 from stretto.planners.jellyfish.search import searched
 from stretto.planners.jellyfish.selection import annealed
+from stretto.planners.jellyfish.spread import spread
 from stretto.planners.jellyfish.update import NOT_KNOWN, neighbours, paired, rearranged
 from stretto.planners.parts.floors import single_variant_lane
 from stretto.planners.parts.rates import RATE_WINDOW_NS, rates_of
@@ -28,6 +29,7 @@ from stretto.planners.parts.steady import SteadyLoads
 
 NAME = "jellyfish"
 WORTH_A_CHANGE = 1e-3  # of the objective: clients and workers stay where they are for less
+ALONE = 0.25  # of its latency, that a client alone on its worker may wait, for its own frames come unevenly
 SHARING_S, SHARING_RUNG = 4.0, 1.25  # workers move to another application only when loads have clearly moved
 
 
@@ -102,7 +104,7 @@ class Jellyfish:
         deployment = view.deployment
         check_served(deployment, application, crew)
         ladder = self._ladder(view, application, crew)
-        demand = demand_of(view, application, ladder, queueing=self.queueing, step=self.step, headroom=self.headroom)
+        demand = self._demand(view, application, ladder)
         before = _models_before(view.plan, ladder)
         mapping = self._mapped(demand, before, _places_before(view.plan, deployment, application, ladder, demand))
         mapping = _with_models_for_all(demand.problem, ladder, mapping)
@@ -124,11 +126,22 @@ class Jellyfish:
             self._ladders[application] = known = (key, ladder)
         return known[1]
 
+    def _demand(self, view: View, application: int, ladder: Ladder) -> Demand:
+        """Where there is a worker for every client, nobody waits for anybody (ours: `spread` sees to that)."""
+        options = {"step": self.step, "headroom": self.headroom}
+        demand = demand_of(view, application, ladder, queueing=self.queueing, **options)
+        is_roomy = not demand.unnamed and demand.problem.clients <= len(ladder.workers)
+        if self.annealing or not is_roomy or self.queueing <= ALONE or len(set(ladder.like_of)) > 1:
+            return demand
+        return demand_of(view, application, ladder, queueing=ALONE, **options)
+
     def _mapped(self, demand: Demand, before: NDArray[np.int64], places: NDArray[np.int64]) -> Mapping:
         problem = demand.problem
         start = np.where(before == NOT_KNOWN, 0, before)
         find = annealed if self.annealing else searched
         found = find(problem, start, seed=self.seed)
+        if not self.annealing:
+            found = spread(problem, found)
         found = rearranged(found, paired(problem.kind_of, before, found.models))
         kept = _kept(problem, start, places)
         if (
@@ -136,6 +149,7 @@ class Jellyfish:
             and kept is not None
             and kept.mapped == found.mapped
             and found.value <= kept.value * (1 + WORTH_A_CHANGE)
+            and most_shared(kept) <= most_shared(found)
         ):
             found = kept
         return found
@@ -252,6 +266,11 @@ class _Part:
                 break
             numbers = more
         return numbers[0], tuple(numbers[1:]), len(numbers) == len(able)
+
+
+def most_shared(mapping: Mapping) -> int:
+    """Clients of the worker that has most of them."""
+    return int(np.bincount(mapping.worker_of[mapping.worker_of != UNMAPPED], minlength=1).max())
 
 
 def lane_name(deployment: Deployment, application: int, worker: int) -> str:

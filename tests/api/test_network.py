@@ -7,6 +7,7 @@ import contextlib
 import json
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -286,11 +287,12 @@ def test_who_floods_a_shared_lane_is_refused_what_is_beyond_its_rate(mapped: tup
     assert waiting <= 21
 
 
-def test_the_door_goes_by_what_was_measured(server: Running) -> None:
+def test_the_door_goes_by_what_was_measured() -> None:
     """Half a second's worth of the planned rate, with its headroom, whatever the client says of itself."""
     clients = Clients()
     slot = clients.slot_of(0, "liar")
     for frame in range(11):
+        clients.slot_of(frame * 100 * NS_PER_MS, "liar")
         clients.asked(frame * 100 * NS_PER_MS, slot, "fashion", said_rate=1e9)
     (seen,) = clients.all(NS_PER_S)
     assert seen.rate == pytest.approx(10, abs=1.5)
@@ -342,3 +344,37 @@ def test_plans_that_were_made_for_clients_are_made_again_from_the_log(tmp_path: 
     result = replay(path)
     assert result.is_identical, result.differences
     assert result.plans >= 2
+
+
+def test_who_floods_a_lane_of_all_cannot_keep_others_out(repository: Path) -> None:
+    """No plan maps clients here: the flood fills its share of the places, and the others find theirs."""
+    with Running(repository, only=("fashion/linear",), planner="clockwork") as server:
+        flood = [server.wire() for _ in range(150)]
+        others = [(server.wire(), name) for name in ("one", "two", "three") * 3]
+        body = {
+            name: json_body(images(), client_id=name, slo_ms=DEADLINE_MS) for name in ("flood", "one", "two", "three")
+        }
+        try:
+            with server.gate:
+                plan = server.call(lambda: server.service.engine.generation.dispatcher.plan)
+                lanes = [replace(lane, capacity=40) for lane in plan.lanes]
+                narrow = replace(plan, lanes=tuple(lanes))
+                server.call(lambda: server.service.engine.generation.dispatcher.adopt(time.monotonic_ns(), narrow))
+                server.call(server.service._replanner.stop)
+                for wire, name in others[:3]:
+                    wire.send(message("POST", INFER, body[name]))
+                server.wait_for_queries(3)
+                for wire in flood:
+                    wire.send(message("POST", INFER, body["flood"]))
+                server.wait_until(lambda: server.plane.refused.get("overloaded", 0) > 100, "most of it is refused")
+                before = server.waiting
+                for wire, name in others[3:]:
+                    wire.send(message("POST", INFER, body[name]))
+                server.wait_for_queries(before + 6)
+                waiting = server.waiting
+            assert [wire.reply().status for wire, _ in others] == [200] * 9
+            assert [wire.reply().status for wire in flood].count(200) <= 25 and waiting <= 40
+        finally:
+            for wire in (*flood, *(wire for wire, _ in others)):
+                wire.socket.close()
+        server.wait_until(lambda: server.service.clients._asking == 0, "nobody has anything open")

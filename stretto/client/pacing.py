@@ -144,13 +144,15 @@ class Pacer:
         return self.round_trip_ns + sending_s * NS_PER_S + serving_ns <= left_ns
 
     def _is_worth_sending(self, now_ns: int, left_ns: int) -> bool:
-        """Whether the smallest frame may come in time: by the mean, for one frame that was held up is no reason to send
-        nothing. A mean that is old is looked at anew, or nothing would be sent ever again.
+        """Whether the smallest frame may come in time, by the mean or by the last frame: one that was held up is no
+        reason to send nothing, and neither is a mean of which it is a part. What was measured long ago is looked at
+        anew, or nothing would be sent ever again.
         """
         mean = self._recent.bytes_per_s(now_ns)
         if mean is None or now_ns - self._measured_ns > PLAN_S * NS_PER_S:
             return self.round_trip_ns < left_ns
-        return self.round_trip_ns + self._bytes(0) * NS_PER_S / mean < left_ns
+        best = max(mean, self._last_bytes_per_s or mean)
+        return self.round_trip_ns + self._bytes(0) * NS_PER_S / best < left_ns
 
     def _expected_bytes_per_s(self, now_ns: int) -> float | None:
         """The mean of the last second, or what the last frame found where that is less: a bandwidth that fell is known

@@ -101,3 +101,11 @@ def test_bounds(options: dict[str, Any], message: str) -> None:
     usual = FrameLoad("a", np.zeros((2, 1, 4, 4)), (Link(constant(1e6)),))
     with pytest.raises(StrettoError, match=message):
         replace(usual, **options)
+
+
+def test_a_frame_counts_with_its_headers_and_plans_are_timed(running: Running) -> None:
+    """The ladder's frame sizes are those of whole requests, so what clients send is about what is expected of them."""
+    run_frames(load(running, Link(constant(1e6)), fps=10, edge=24))
+    (client,) = running.call(lambda: [each for each in running.service.clients.all() if each.rate > 0][:1])
+    assert 0.9 < client.frame_ratio < 1.1
+    assert sum(running.service.engine.meters.planning.counts) > 0

@@ -131,7 +131,7 @@ class Jellyfish:
         options = {"step": self.step, "headroom": self.headroom}
         demand = demand_of(view, application, ladder, queueing=self.queueing, **options)
         is_roomy = not demand.unnamed and demand.problem.clients <= len(ladder.workers)
-        if self.annealing or not is_roomy or self.queueing <= ALONE or len(set(ladder.like_of)) > 1:
+        if not self.filling or not is_roomy or self.queueing <= ALONE or len(set(ladder.like_of)) > 1:
             return demand
         return demand_of(view, application, ladder, queueing=ALONE, **options)
 
@@ -140,7 +140,7 @@ class Jellyfish:
         start = np.where(before == NOT_KNOWN, 0, before)
         find = annealed if self.annealing else searched
         found = find(problem, start, seed=self.seed)
-        if not self.annealing:
+        if self.filling:
             found = spread(problem, found)
         found = rearranged(found, paired(problem.kind_of, before, found.models))
         kept = _kept(problem, start, places)

@@ -139,6 +139,14 @@ def smaller(
     return there, tuple(by_rate[place] for place in places.tolist() if place < len(by_rate))
 
 
+def worse_networks(clients: Sequence[ClientConditions], factor: float) -> tuple[ClientConditions, ...]:
+    """The same clients behind networks so many times as fast."""
+    return tuple(
+        replace(client, bytes_per_s=tuple(max(rate * factor, SLOWEST) for rate in client.bytes_per_s))
+        for client in clients
+    )
+
+
 def scaled_rates(clients: Sequence[ClientConditions], factor: float) -> tuple[ClientConditions, ...]:
     """The same clients, each asking so many times as often."""
     return tuple(replace(client, rate=min(client.rate * factor, MAX_FPS)) for client in clients)

@@ -3,7 +3,9 @@
 What a client sends depends on what it is told, so a candidate is tried as a planner that plans anew each half second,
 not as one plan. Rounds are as in `judge`: all on a short stretch, the better ones on a longer one with their
 neighbours, the best few on seeds that no earlier round has used. A frame without an answer in time is worth nothing,
-and more than half a percent of them are dear: Jellyfish promises deadlines first, accuracy second.
+and more than half a percent of them are dear: Jellyfish promises deadlines first, accuracy second. So of the best few
+only those may win that are in time by more than the luck of a trial, also behind networks somewhat worse; where none
+is, the one that misses least.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from stretto.core.view import Planner, View
 from stretto.planners.candidates import candidates_with_clients, make, neighbours
 from stretto.planning.session import Session
 from stretto.sim.network.run import simulate_network
-from stretto.twin.clients import ClientConditions, at_rates, drawn, scaled_rates, smaller
+from stretto.twin.clients import ClientConditions, at_rates, drawn, scaled_rates, smaller, worse_networks
 from stretto.twin.judge import Conditional
 
 MOST_LATE = 0.004
@@ -34,7 +36,10 @@ FRAMES = (800, 1_600, 1_600, 2_500)  # of a trial, by round
 LEAST_S, MOST_S = 4.0, 30.0  # that it spans
 WARM_S = 2.0
 KEPT = (5, 3, 2)  # candidates after each round but the last
-LAST_SEEDS = 3
+LAST_SEEDS = 4
+SURE = 2.0  # standard errors of the misses
+WORSE = 0.85  # of the bandwidths that were measured
+MOST_LATE_THEN = 0.01
 REPLAN_S = 0.5
 
 
@@ -46,17 +51,20 @@ class _Court:
         self.tried: set[Candidate] = set()
         self.plan_cpu_s = 0.0
 
-    def score(self, candidate: Candidate, frames: int, seed: int, factor: float = 1.0) -> tuple[float, float, float]:
-        """With clients that ask `factor` times as often: value, share answered right and on time, share missed; −∞
-        where it cannot plan for them.
+    def score(
+        self, candidate: Candidate, frames: int, seed: int, factor: float = 1.0, network: float = 1.0
+    ) -> tuple[float, float, float]:
+        """With clients that ask `factor` times as often, behind networks `network` times as fast: value, share answered
+        right and on time, share missed; −∞ where it cannot plan for them.
         """
+        clients = worse_networks(scaled_rates(self.clients, factor), network)
         seconds = WARM_S + min(max(frames / max(self.rate, 1e-9), LEAST_S), MOST_S)
         self.tried.add(candidate)
         try:
             result = simulate_network(
                 self.deployment,
                 Session(self._timed(candidate)),
-                drawn(scaled_rates(self.clients, factor), seconds, seed),
+                drawn(clients, seconds, seed),
                 seconds=seconds,
                 seed=seed,
                 service=self.setting.service(),
@@ -68,6 +76,12 @@ class _Court:
             return -math.inf, 0.0, 1.0
         value = result.correct_on_time - LATE_PRICE * max(0.0, result.miss_rate - MOST_LATE)
         return value, result.correct_on_time, result.miss_rate
+
+    def is_in_time(self, candidate: Candidate, missed: Sequence[float], seed: int) -> bool:
+        """Surely, by what its last trials missed, and behind worse networks too."""
+        if fmean(missed) + SURE * stdev(missed) / math.sqrt(len(missed)) > MOST_LATE:
+            return False
+        return self.score(candidate, FRAMES[3], seed, network=WORSE)[2] <= MOST_LATE_THEN
 
     def _timed(self, candidate: Candidate) -> Planner:
         planner = make(candidate)
@@ -115,10 +129,17 @@ def judge_networks(
     best = case.best([*best, *close], FRAMES[2], seed + 2, KEPT[2])
     if not best:
         raise StrettoError("no candidate can plan for these clients at this load")
+    # The most careful of those that look at clients is there to the end, for when the others are not in time.
+    looking = [each for each in entered if "queueing" in dict(each.options)]
+    careful = sorted(looking, key=lambda each: -dict(each.options)["queueing"])[:1]
+    best = list(dict.fromkeys([*best, *careful]))
     tell(0.8)
     scores = {each: [case.score(each, FRAMES[3], seed + 3 + place) for place in range(LAST_SEEDS)] for each in best}
     values = {candidate: fmean(score[0] for score in scores[candidate]) for candidate in best}
-    winner = max(best, key=lambda candidate: values[candidate])
+    missed = {candidate: [score[2] for score in scores[candidate]] for candidate in best}
+    sure = [each for each in best if case.is_in_time(each, missed[each], seed + 3 + LAST_SEEDS)]
+    least = min(best, key=lambda candidate: fmean(missed[candidate]))
+    winner = max(sure or [least], key=lambda candidate: values[candidate])
     runner_up = max((each for each in best if each != winner), key=lambda each: values[each], default=winner)
     ahead = [one[0] - other[0] for one, other in zip(scores[winner], scores[runner_up], strict=True)]
     correct, late = ([score[place] for score in scores[winner]] for place in (1, 2))

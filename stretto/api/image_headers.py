@@ -92,7 +92,7 @@ def _jpeg(data: bytes) -> Header:
             continue
         (length,) = JPEG_SEGMENT.unpack_from(data, place + 2)
         if marker in JPEG_FRAMES:
-            if place + 4 + JPEG_FRAME.size > len(data) or JPEG_END not in data[place:]:
+            if place + 4 + JPEG_FRAME.size > len(data) or data.find(JPEG_END, place) < 0:
                 raise BadImage("is cut short")
             bits, height, width, _ = JPEG_FRAME.unpack_from(data, place + 4)
             if bits != 8:

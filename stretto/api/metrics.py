@@ -122,6 +122,11 @@ def _times(now: Snapshot) -> Iterator[Any]:
     yield stages
     yield slack
     yield sizes
+    if now.planning is not None:
+        planning = HistogramMetricFamily("stretto_planning_seconds", "From asking the planner to following its plan.")
+        edges = tuple(edge / 1e9 for edge in now.planning.edges)
+        planning.add_metric([], _buckets(now.planning, edges), now.planning.sum / 1e9)
+        yield planning
 
 
 def _state(now: Snapshot) -> Iterator[Any]:

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("stretto.api")
 
-BEYOND_SHARE = "this client asks more than it was planned with while others wait; ask less, or wait for the next plan"
+BEYOND_SHARE = "this client asks more than its share while others wait; ask less, or wait for the next plan"
 MAX_DEADLINE_MS = 3_600_000.0
 MAX_PRIORITY = 2**31 - 1
 RETRY_S = 1.0
@@ -236,11 +236,14 @@ class Plane:
             if self.trace is not None:
                 self.trace(request, entered)
             self._open += 1
+            if entered.client >= 0:
+                entered.asker = self.service.clients.began(entered.client, entered.rows)
             try:
                 self.service.engine.submit(entered)
             except BaseException:
                 if entered.outcome is None:  # nothing of it may end later
                     self._open -= 1
+                    self.service.clients.ended(entered.asker, entered.rows)
                     entered.done = _ignore
                     self.service.engine.cancel(entered)
                 raise
@@ -335,6 +338,7 @@ class Plane:
 
         def ended(entered: Request) -> None:
             self._open -= 1
+            self.service.clients.ended(entered.asker, entered.rows)
             outcome = entered.outcome
             try:
                 told = {} if client < 0 else self._told(client)

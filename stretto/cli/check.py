@@ -90,6 +90,8 @@ def _as_json(found: Repository, kind: str, rows: dict[str, list[dict[str, Any]]]
                 "slo_ms": application.slo_ms,
                 "penalty": application.penalty.name.lower(),
                 "input_shape": application.input.shape,
+                "sizes": application.input.sizes,
+                "encodings": application.input.encodings,
                 "classes": application.classes,
                 "variants": rows[application.name],
             }
@@ -111,6 +113,7 @@ def _as_json(found: Repository, kind: str, rows: dict[str, list[dict[str, Any]]]
 
 def _print(found: Repository, kind: str, rows: dict[str, list[dict[str, Any]]], problems: Problems) -> None:
     from stretto.report.tables import figures_table
+    from stretto.repository.images import sizes_text
     from stretto.repository.tensors import shape_text
 
     columns = ("accuracy", *(f"l({batch}) p95 ms" for batch in BATCHES), "memory MB", "profile")
@@ -128,6 +131,11 @@ def _print(found: Repository, kind: str, rows: dict[str, list[dict[str, Any]]], 
             for row in rows[application.name]
         }
         print_tables(figures_table(title, "variant", columns, table))
+        if application.input.sizes or len(application.input.encodings) > 1:
+            height, width = application.input.shape[-2:]
+            sizes = application.input.sizes or ((height, width),)
+            as_what = ", ".join(application.input.encodings)
+            typer.echo(f"{application.name} takes images of {sizes_text(sizes)} (height x width) as {as_what}")
     typer.echo(f"latency on machine kind {kind}")
     for problem in problems.found:
         typer.echo(f"{'error' if problem.is_error else 'warning'}: {problem}")

@@ -10,6 +10,7 @@ import typer
 
 from stretto.cli.options import Json
 from stretto.cli.output import check_plot, print_json, print_tables, progress_bar
+from stretto.core.errors import StrettoError
 
 if TYPE_CHECKING:
     from stretto.client.load import LoadResult
@@ -20,8 +21,16 @@ LOW, HIGH, PERIOD_S, SHARE = 120.0, 800.0, 2.0, 0.16  # requests/s outside and i
 WARM_UP_S = 0.3
 OURS = ""  # the version that leaves the choice to Stretto
 
-Seconds = Annotated[float, typer.Option(metavar="S", min=1, max=600, help="Of each of the six runs.")]
-DemoPlot = Annotated[Path, typer.Option(metavar="FILE", help="Where the plot goes (.png, .svg or .pdf).")]
+What = Annotated[
+    str, typer.Argument(metavar="[network]", help="Nothing: a bursty load. network: clients behind changing links.")
+]
+Seconds = Annotated[
+    float | None, typer.Option(metavar="S", min=1, max=600, help="Of each run: 2.5 of six runs; network: 20 of three.")
+]
+DemoPlot = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Where the plot goes (.png, .svg or .pdf); else stretto_demo*.png.")
+]
+SECONDS = 2.5
 
 
 @dataclass(frozen=True)
@@ -44,18 +53,29 @@ class Demo:
         return self.share(OURS) - self.share(self.best_single)
 
 
-def demo(seconds: Seconds = 2.5, plot: DemoPlot = Path("stretto_demo.png"), as_json: Json = False) -> None:
+def demo(what: What = "", seconds: Seconds = None, plot: DemoPlot = None, as_json: Json = False) -> None:
     """Serve the zoo, drive a bursty load, and compare Stretto with each variant served alone.
 
-    Everything is real: a server on loopback, trained models, and a load of image requests over HTTP.
+    Everything is real: a server on loopback, trained models, and a load of image requests over HTTP. `demo network`
+    sends frames over four links of changing bandwidth instead, next to fixed sizes.
 
     \b
     Examples:
       stretto demo
       stretto demo --seconds 20 --plot demo.svg
+      stretto demo network
     """
     from stretto.report import plots
 
+    if what == "network":
+        from stretto.cli.demo_network import demo_network
+
+        demo_network(seconds, plot, as_json)
+        return
+    if what:
+        raise StrettoError(f"there is no demo {what[:40]!r}; there are stretto demo and stretto demo network")
+    seconds = SECONDS if seconds is None else seconds
+    plot = Path("stretto_demo.png") if plot is None else plot
     check_plot(plot)
     typer.echo(
         "starting a server; the first start on a machine compiles its dispatcher, which takes a minute …", err=True

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from stretto.cli.bandwidth import DelayMs, Scale, StepS, TraceForm
 from stretto.cli.infer import CaFile, DeadlineMs, MinAccuracy, Token, Url, Version
 from stretto.cli.options import Json, Plot
 from stretto.cli.output import check_plot, print_json, print_tables
@@ -70,6 +71,16 @@ Data = Annotated[
     Path | None,
     typer.Option(metavar="FILE.npz", help="inputs, and labels to check answers by; else the sample of the zoo's APP."),
 ]
+Network = Annotated[
+    str | None,
+    typer.Option(metavar="TRACE", help="Send frames over links with this bandwidth; see stretto network."),
+]
+Clients = Annotated[int, typer.Option(metavar="N", help="With --network: how many, each with a link of its own.")]
+Fps = Annotated[float, typer.Option(metavar="F", help="With --network: frames a second that each client makes.")]
+Size = Annotated[
+    int | None, typer.Option(metavar="PX", help="With --network: send this size, whatever the server tells.")
+]
+Encoding = Annotated[str, typer.Option(metavar="NAME", help="With --network: raw, jpeg or png.")]
 
 
 def load(
@@ -86,6 +97,15 @@ def load(
     connections: Connections = 512,
     seed: Seed = 0,
     data: Data = None,
+    network: Network = None,
+    clients: Clients = 4,
+    fps: Fps = 15.0,
+    size: Size = None,
+    encoding: Encoding = "raw",
+    delay_ms: DelayMs = 0.0,
+    form: TraceForm = "mbit",
+    step_s: StepS = 1.0,
+    scale: Scale = 1.0,
     token: Token = None,
     ca_file: CaFile = None,
     plot: Plot = None,
@@ -95,17 +115,48 @@ def load(
 
     Latency counts from the moment a request was due. Ctrl-C ends the load and shows what was measured.
 
+    With --network, frames are sent instead, by clients that measure their links and send the size that they are told.
+
     \b
     Examples:
       stretto load fashion --rate 200
       stretto load fashion --kind burst:100:900:10:0.3 --seconds 60 --deadline-ms 50 --plot load.png
       stretto load fashion --trace day.csv --rate 300 --json
+      stretto load fashion_resolution --network fading --clients 4 --fps 15 --plot frames.png
     """
+    from stretto.cli.frames import LinkOptions, show_result, watched
     from stretto.cli.queries import labelled_file, zoo_sample
     from stretto.client.load import LoadSpec, run_load
+    from stretto.client.network.drive import run_frames
+    from stretto.client.network.spec import FrameLoad
 
     check_plot(plot)
     inputs, labels = zoo_sample(application) if data is None else labelled_file(data)
+    if network is not None:
+        _frames_only(rate=rate, trace=trace, version=version, min_accuracy=min_accuracy)
+        options = LinkOptions(network, clients, delay_ms, form, step_s, scale)
+        links, names = options.links(seed)
+        frames = FrameLoad(
+            application,
+            inputs,
+            links,
+            names,
+            labels,
+            url=url,
+            fps=fps,
+            seconds=seconds,
+            slo_ms=deadline_ms,
+            edge=size,
+            encoding=encoding,
+            seed=seed,
+            token=token,
+            ca_file=ca_file,
+        )
+        title = f"{application} over {network}: {clients} clients, {fps:g} frames/s each, {seconds:g} s"
+        with watched(title) as report:
+            frame_result = run_frames(frames, report)
+        show_result(frame_result, title, plot, as_json)
+        return
     spec = LoadSpec(
         application,
         inputs,
@@ -139,6 +190,13 @@ def load(
         _print(summary)
     for warning in warnings(summary):
         typer.echo(f"warning: {warning}", err=True)
+
+
+def _frames_only(**others: Any) -> None:
+    """Refuses what only a load of requests has."""
+    given = [f"--{name.replace('_', '-')}" for name, value in others.items() if value]
+    if given:
+        raise StrettoError(f"{' and '.join(given)} belong to a load of requests; leave them out with --network")
 
 
 def _trace_times_ns(spec: LoadSpec, trace: Path) -> NDArray[np.int64]:

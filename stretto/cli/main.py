@@ -17,6 +17,7 @@ from stretto.cli.evidence import evidence
 from stretto.cli.goodput import goodput
 from stretto.cli.infer import infer
 from stretto.cli.load import load
+from stretto.cli.network import network
 from stretto.cli.plan import plan
 from stretto.cli.planners import planners
 from stretto.cli.profile import profile
@@ -79,6 +80,7 @@ for command in (
     serve,
     infer,
     load,
+    network,
     check,
     profile,
     evidence,

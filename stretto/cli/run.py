@@ -30,7 +30,7 @@ def run_scenario(scenario: Scenario, *, record: bool = False, progress: Progress
     from stretto.twin.spot import SpotJudge
 
     rates = tuple(scenario.source.expected_rates(scenario.deployment, scenario.seconds))
-    judge = SpotJudge(partial(_setting_of, scenario))
+    judge = SpotJudge(partial(setting_of, scenario))
     session = scenario.session(replace(simulator_ports(), responses=partial(responses_of, scenario), judge=judge))
     return simulate(
         scenario.deployment,
@@ -49,7 +49,7 @@ def run_scenario(scenario: Scenario, *, record: bool = False, progress: Progress
     )
 
 
-def _setting_of(scenario: Scenario, deployment: Deployment) -> Setting:
+def setting_of(scenario: Scenario, deployment: Deployment) -> Setting:
     """Candidates are judged under what the scenario states, on other seeds than the run's."""
     from stretto.twin.measure import setting_from_scenario
 
@@ -60,6 +60,7 @@ def _setting_of(scenario: Scenario, deployment: Deployment) -> Setting:
         scenario.delays,
         seconds=scenario.seconds,
         seed=scenario.seed + OTHER_SEED,
+        clients=scenario.clients,
     )
 
 

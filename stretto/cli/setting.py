@@ -78,6 +78,7 @@ def read_setting(file: Path) -> Setting:
             scenario.delays,
             seconds=scenario.seconds,
             seed=scenario.seed,
+            clients=scenario.clients,
         )
     with progress_bar("reading") as progress:
         return setting_from_log(file, progress)

@@ -36,6 +36,7 @@ def simulate(
       stretto simulate examples/bursty.toml --planner clockwork --seconds 10
       stretto simulate examples/bursty.toml --compare symphony,symphony_eager,clockwork --plot compare.png
       stretto simulate examples/bursty.toml --json --out outcomes.npz
+      stretto simulate examples/jellyfish/four_clients.toml --plot clients.png
     """
     from stretto.cli.scenario.read import read_scenario
 
@@ -44,6 +45,11 @@ def simulate(
     scenarios = under_planners(adjusted(read_scenario(scenario), seed, seconds), planner, compare)
     if out is not None and len(scenarios) > 1:
         raise StrettoError("--out holds the outcomes of one planner; leave out --compare")
+    if next(iter(scenarios.values())).clients:
+        from stretto.cli.simulate_network import simulate_clients
+
+        simulate_clients(scenarios, as_json, plot, out)
+        return
     wants_queries = out is not None or (plot is not None and len(scenarios) == 1)
     results = {}
     with progress_bar("simulating") as progress:

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from stretto.client.errors import BadAnswer, BadRequest
-from stretto.client.images import FORMATS, JPEG_QUALITY, RAW, WHITE, encoded, resized
+from stretto.client.images import ENCODINGS, RAW, Size, encoded, resized, sizes_in
 from stretto.client.metadata import ApplicationMetadata
-from stretto.client.pacing import Size
 from stretto.client.tensors import NUMPY_OF, Array, cast, raw_of
+from stretto.core.encoding import JPEG_QUALITY, WHITE
 
-MAX_SIZES = 1000
-SIZE = re.compile(r"([1-9][0-9]{0,6})x([1-9][0-9]{0,6})", re.ASCII)
 ENCODED_SHARE = 0.2  # of its pixels' bytes that a frame is guessed to have when encoded, until one was
 REQUEST_BYTES = 600  # of the rest of a request
 
@@ -60,7 +57,9 @@ def frame_input(metadata: ApplicationMetadata, parameters: dict[str, Any]) -> Fr
     tensor = metadata.inputs[0]
     if tensor.datatype == "BYTES" or len(tensor.shape) not in (3, 4):
         raise BadRequest(f"application {metadata.name} takes no images: {tensor.datatype} of {list(tensor.shape)}")
-    sizes = _sizes(parameters.get("sizes")) or ((tensor.shape[-2], tensor.shape[-1]),)
+    sizes: tuple[Size, ...] = ((tensor.shape[-2], tensor.shape[-1]),)
+    if "sizes" in parameters:
+        sizes = sizes_in(parameters["sizes"])
     if min(min(size) for size in sizes) < 1:
         raise BadAnswer("the server does not say which sizes it takes")
     divide_by = parameters.get("divide_by")
@@ -76,19 +75,9 @@ def frame_input(metadata: ApplicationMetadata, parameters: dict[str, Any]) -> Fr
     )
 
 
-def _sizes(text: Any) -> tuple[Size, ...]:
-    """8x8,12x12: height and width of each."""
-    if not isinstance(text, str):
-        return ()
-    found = [SIZE.fullmatch(part) for part in text.split(",")[:MAX_SIZES]]
-    if not all(found):
-        raise BadAnswer("the sizes that the server takes are not understood")
-    return tuple((int(match[1]), int(match[2])) for match in found if match is not None)
-
-
 def checked_encoding(takes: FrameInput, encoding: str) -> str:
-    if encoding != RAW and encoding not in FORMATS:
-        raise BadRequest(f"there is no encoding {encoding[:40]!r}; there are {RAW}, {', '.join(FORMATS)}")
+    if encoding not in ENCODINGS:
+        raise BadRequest(f"there is no encoding {encoding[:40]!r}; there are {', '.join(ENCODINGS)}")
     if encoding not in takes.encodings:
         raise BadRequest(f"the server takes frames as {', '.join(takes.encodings)}, not as {encoding}")
     return encoding

@@ -27,10 +27,11 @@ from stretto.client.errors import BadRequest, ConnectionFailed, Expired, Overloa
 from stretto.client.frame_input import FrameInput, FrameTensor, checked_encoding, frame_tensor
 from stretto.client.frame_stats import Frame, FrameOutcome, FrameStats
 from stretto.client.frame_transport import HttpFrames, Transport
-from stretto.client.images import JPEG_QUALITY, RAW
+from stretto.client.images import RAW
 from stretto.client.pacing import Pacer, Size
 from stretto.client.streams import Transfer
 from stretto.client.tensors import Array
+from stretto.core.encoding import JPEG_QUALITY
 
 FIRST_ROUND_TRIPS = 3
 ROUND_TRIP_S = 2.0  # between two looks at the round trip
@@ -92,15 +93,14 @@ class AsyncFrameClient:
         if size is not None and size not in self._takes.sizes:
             taken = ", ".join(f"{height}x{width}" for height, width in self._takes.sizes)
             raise BadRequest(f"the server takes frames of {taken}, not of {size[0]}x{size[1]}")
-        self._pacer = self._new_pacer(is_bytes=True)
+        slo_ns = round(self.options.slo_ms * NS_PER_MS)
+        self._pacer = Pacer(time.monotonic_ns(), slo_ns, self._takes.sizes, self._guesses(is_bytes=True))
         for _ in range(FIRST_ROUND_TRIPS):
             self._pacer.went(await self._transport.round_trip_ns())
         self._looking = asyncio.get_running_loop().create_task(self._look())
 
-    def _new_pacer(self, is_bytes: bool) -> Pacer:
-        takes, options = self._takes, self.options
-        guesses = [takes.guess_bytes(size, options.encoding, is_bytes) for size in takes.sizes]
-        return Pacer(time.monotonic_ns(), round(options.slo_ms * NS_PER_MS), takes.sizes, guesses)
+    def _guesses(self, is_bytes: bool) -> list[float]:
+        return [self._takes.guess_bytes(size, self.options.encoding, is_bytes) for size in self._takes.sizes]
 
     async def send(self, frame: ArrayLike, made_ns: int | None = None) -> Frame:
         """What became of a frame, an image of [h, w] or [channels, h, w]. `made_ns`: when it was made, on the clock of
@@ -111,6 +111,8 @@ class AsyncFrameClient:
         image = np.asarray(frame)
         made = time.monotonic_ns() if made_ns is None else made_ns
         stats = self.stats
+        if not stats.made:
+            self._pacer.guess(self._guesses(is_bytes=image.dtype == np.uint8))
         stats.made += 1
         stats.in_flight += 1
         self._pacer.made(made)

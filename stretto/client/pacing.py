@@ -21,6 +21,7 @@ Size = tuple[int, int]  # height and width
 PLAN_S = 0.5  # a server's plan period: who is refused tries once in each
 ROUND_TRIPS = 8  # measured last; the least of them counts, for what a round trip takes longer is waiting, not distance
 SMOOTHING = 0.25
+SPREADS = 4.0  # that are left for answers which take longer than most, as TCP leaves them for round trips
 LEAST_SHARE = 0.1  # of the SLO that answers are taken to need until one came
 MAX_SIZE_TEXT = 100
 
@@ -31,16 +32,18 @@ class Pacer:
     def __init__(self, now_ns: int, slo_ns: int, sizes: Sequence[Size], guess_bytes: Sequence[float]) -> None:
         self.slo_ns = slo_ns
         self._sizes = sorted(sizes, key=math.prod)
-        guesses = dict(zip(sizes, guess_bytes, strict=True))
-        self._guess_bytes = [guesses[size] for size in self._sizes]
+        self._order = [list(sizes).index(size) for size in self._sizes]
+        self.guess(guess_bytes)
         self._known_bytes: dict[Size, float] = {}
         self._recent = Recent(now_ns)
         self._round_trips: deque[int] = deque(maxlen=ROUND_TRIPS)
         self._serving_ns = LEAST_SHARE * slo_ns
+        self._spread_ns = 0.0  # how far answers are from that mean, themselves in the mean
         self._told: Size | None = None
         self._is_held = False  # refused, or mapped nowhere: only probes are sent
         self._probe_ns = now_ns
         self._unreported: float | None = None
+        self._last_bytes_per_s: float | None = None
         self._measured_ns = now_ns
 
     # -- what happens ------------------------------------------------------------------------------------------------
@@ -54,7 +57,12 @@ class Pacer:
         bandwidth = bandwidth_of(frame_bytes, took_ns, self.round_trip_ns)
         if bandwidth is not None:
             self._recent.reported(now_ns, bandwidth)
-            self._unreported, self._measured_ns = bandwidth, now_ns
+            self._unreported = self._last_bytes_per_s = bandwidth
+            self._measured_ns = now_ns
+
+    def guess(self, guess_bytes: Sequence[float]) -> None:
+        """How many bytes a frame has at each size, in the order in which sizes were given, until one was sent."""
+        self._guess_bytes = [guess_bytes[place] for place in self._order]
 
     def went(self, took_ns: int) -> None:
         """A round trip of next to nothing took so long."""
@@ -67,7 +75,9 @@ class Pacer:
 
     def answered(self, now_ns: int, serving_ns: float, told: dict[str, Any]) -> None:
         """An answer came, so long after the server had the frame."""
-        self._serving_ns += SMOOTHING * (min(serving_ns, self.slo_ns) - self._serving_ns)
+        off_ns = min(serving_ns, self.slo_ns) - self._serving_ns
+        self._serving_ns += SMOOTHING * off_ns
+        self._spread_ns += SMOOTHING * (abs(off_ns) - self._spread_ns)
         self._is_held = False
         self._hear(now_ns, told)
 
@@ -102,11 +112,10 @@ class Pacer:
 
     def size_for(self, now_ns: int, left_ns: int) -> Size | None:
         """The size to send a frame at that has so much of its SLO left; None: it cannot come back in time at any."""
-        bandwidth = self._recent.bytes_per_s(now_ns)
+        bandwidth = self._expected_bytes_per_s(now_ns)
         fits = [rung for rung in range(len(self._sizes)) if self._fits(rung, bandwidth, left_ns, now_ns)]
         if not fits:
-            smallest_ns = self._bytes(0) * NS_PER_S / bandwidth if bandwidth else 0
-            return self._sizes[0] if self.round_trip_ns + smallest_ns < left_ns else None
+            return self._sizes[0] if self._is_worth_sending(now_ns, left_ns) else None
         if bandwidth is None:
             return self._sizes[self._measurable()]
         rung = fits[0] if self._is_held else self._rung(fits)
@@ -131,7 +140,28 @@ class Pacer:
         sending_s = self._bytes(rung) / bandwidth
         if sending_s * self._recent.rate(now_ns) > 1:
             return False
-        return self.round_trip_ns + sending_s * NS_PER_S + self._serving_ns <= left_ns
+        serving_ns = self._serving_ns + SPREADS * self._spread_ns
+        return self.round_trip_ns + sending_s * NS_PER_S + serving_ns <= left_ns
+
+    def _is_worth_sending(self, now_ns: int, left_ns: int) -> bool:
+        """Whether the smallest frame may come in time, by the mean or by the last frame: one that was held up is no
+        reason to send nothing, and neither is a mean of which it is a part. What was measured long ago is looked at
+        anew, or nothing would be sent ever again.
+        """
+        mean = self._recent.bytes_per_s(now_ns)
+        if mean is None or now_ns - self._measured_ns > PLAN_S * NS_PER_S:
+            return self.round_trip_ns < left_ns
+        best = max(mean, self._last_bytes_per_s or mean)
+        return self.round_trip_ns + self._bytes(0) * NS_PER_S / best < left_ns
+
+    def _expected_bytes_per_s(self, now_ns: int) -> float | None:
+        """The mean of the last second, or what the last frame found where that is less: a bandwidth that fell is known
+        with the next frame, and by the mean only a second later, which would be a second of late frames.
+        """
+        mean = self._recent.bytes_per_s(now_ns)
+        if mean is None or self._last_bytes_per_s is None or now_ns - self._measured_ns > NS_PER_S:
+            return mean
+        return min(mean, self._last_bytes_per_s)
 
     def _bytes(self, rung: int) -> float:
         """As sent lately at this size; else as of the nearest size that was, by their guesses."""

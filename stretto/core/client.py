@@ -26,9 +26,10 @@ MAX_DELAY_NS = 60 * NS_PER_S
 MAX_FRAME_RATIO = 64.0  # a frame is not more than so many times as large, or small, as its size lets expect
 CHANGED_BY = 1.2  # a bandwidth that moved by more than this factor is a reason to plan anew
 
-FIRST_RATE = 20.0  # queries/s that a client may ask which no plan has seen yet
+FIRST_RATE = 20.0  # queries/s that a client may ask which no plan has seen for a second yet
 PROBE_RATE = 2.0  # queries/s of one that the plan maps nowhere, so that it is heard when there is room again
 HEADROOM = 1.25  # over the rate that it was planned with
+KEPT = 0.8  # of that, by plan, where it asked less since: who was refused and waited may come back as it was
 WINDOW_NS = NS_PER_S // 2  # within which a client may be ahead of that
 HELD = 0.97  # by plan: how slowly the rate fades that a client had when it was mapped nowhere and began to wait
 
@@ -88,18 +89,18 @@ class Client:
     said_rate: float | None = None  # queries/s, as it says; for display only
 
 
-class _State:
-    """What is kept of a client between two looks."""
+class Known:
+    """What is kept of a client between two looks. Only the registry reads and writes it; others hold on to it."""
 
     __slots__ = (
-        *("ahead_ns", "application", "delay_ns", "frame_ratio", "held_rate", "identity", "place"),
+        *("ahead_ns", "application", "delay_ns", "frame_ratio", "held_rate", "identity", "joined_ns", "open", "place"),
         *("planned_bytes_per_s", "planned_rate", "recent", "said_rate", "seen_ns", "slo_ns", "slot", "step"),
     )
 
     def __init__(self, slot: int, identity: str, now_ns: int) -> None:
         self.slot = slot
         self.identity = identity
-        self.seen_ns = now_ns
+        self.joined_ns = self.seen_ns = now_ns
         self.recent = Recent(now_ns)
         self.step = -1  # in which its bandwidth was last compared with the plan's
         self.delay_ns: float | None = None
@@ -107,6 +108,7 @@ class _State:
         self.frame_ratio = 1.0
         self.said_rate: float | None = None
         self.application = ""
+        self.open = 0  # queries that have not ended
         self.place = Place(Told())
         self.planned_rate: float | None = None  # None: no plan has seen it yet
         self.planned_bytes_per_s: float | None = None
@@ -119,10 +121,11 @@ class Clients:
 
     def __init__(self, most: int = 65_536) -> None:
         self.limit(most)
-        self._by_identity: OrderedDict[str, _State] = OrderedDict()  # who asked longest ago first
-        self._by_slot: dict[int, _State] = {}
+        self._by_identity: OrderedDict[str, Known] = OrderedDict()  # who asked longest ago first
+        self._by_slot: dict[int, Known] = {}
         self._free: list[int] = []  # slots of clients that were forgotten, a heap: the lowest is taken next
         self._latest_ns = 0
+        self._asking = 0  # clients with queries that have not ended
         self.is_changed = False  # since the last plan: one came or went, or its bandwidth moved by much
         self.on_change: Callable[[], None] = _nothing  # called when `is_changed` becomes true
 
@@ -145,7 +148,7 @@ class Clients:
             while len(self._by_identity) >= self._most:
                 self._forget(next(iter(self._by_identity)))
             slot = heapq.heappop(self._free) if self._free else len(self._by_identity)
-            state = self._by_identity[identity] = self._by_slot[slot] = _State(slot, identity, now_ns)
+            state = self._by_identity[identity] = self._by_slot[slot] = Known(slot, identity, now_ns)
             self._change()
         else:
             self._by_identity.move_to_end(identity)
@@ -214,6 +217,25 @@ class Clients:
         state = self._by_slot.get(slot)
         return 0 if state is None or state.delay_ns is None else round(state.delay_ns)
 
+    def began(self, slot: int, queries: int = 1) -> Known | None:
+        """It has so many queries more; give what this returns to `ended`, for the slot may be another's by then."""
+        state = self._by_slot.get(slot)
+        if state is not None:
+            self._asking += state.open == 0
+            state.open += queries
+        return state
+
+    def ended(self, known: Known | None, queries: int = 1) -> None:
+        """So many queries of a client have ended."""
+        if known is not None:
+            known.open -= queries
+            self._asking -= known.open == 0
+
+    def is_ahead_of_others(self, slot: int, places: int) -> bool:
+        """Whether it has more queries that have not ended than an equal share of so many places."""
+        state = self._by_slot.get(slot)
+        return state is not None and state.open * self._asking > places
+
     def place_of(self, slot: int) -> Place | None:
         """Where the last plan puts it; None where it is forgotten."""
         state = self._by_slot.get(slot)
@@ -227,7 +249,7 @@ class Clients:
         for client in seen:
             state = self._by_slot.get(client.slot)
             if state is not None and state.identity == client.identity:
-                state.planned_rate = client.rate
+                state.planned_rate = _granted(state, client.rate)
                 state.planned_bytes_per_s = client.network.bytes_per_s
                 state.ahead_ns = min(state.ahead_ns, state.seen_ns + WINDOW_NS)
         self.placed(seen, places)
@@ -300,7 +322,16 @@ def _moved(before: float | None, now: float | None) -> bool:
     return not before / CHANGED_BY <= now <= before * CHANGED_BY
 
 
-def _seen(state: _State, now_ns: int) -> Client:
+def _granted(state: Known, rate: float) -> float:
+    """What a client may ask until the next plan, from the rate that this one counts on. In its first second it was
+    hardly measured.
+    """
+    if state.seen_ns - state.joined_ns < NS_PER_S:
+        rate = max(rate, FIRST_RATE)
+    return rate if state.planned_rate is None else max(rate, KEPT * state.planned_rate)
+
+
+def _seen(state: Known, now_ns: int) -> Client:
     delay_ns = state.delay_ns
     return Client(
         state.slot,

@@ -108,6 +108,7 @@ class Snapshot:
     restarts: int = 0  # of workers that were lost
     switch_hits: int = 0  # times that a worker had the variant in memory that a plan newly gave it
     switch_misses: int = 0  # and that it had to load it
+    planning: Distribution | None = None  # ns that plans took, to their adoption
     policies_made: int = 0
     policies_waiting: int = 0
     evidence_computed: int | None = None  # queries; None: nobody looks at evidence

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
+from stretto.core.client import Client
 from stretto.core.deployment import Deployment
 from stretto.core.plain import to_plain
 from stretto.core.plan import Delays
@@ -40,6 +41,10 @@ class Twin(Protocol):
     def handed_over(self, took_ns: int) -> None: ...
 
     def ended(self, overrun_ns: int) -> None: ...
+
+    def clients(self, now_ns: int, seen: Sequence[Client]) -> None:
+        """All clients as a planner saw them, with their rates and networks."""
+        ...
 
     def serves(self, deployment: Deployment) -> None: ...
 

@@ -62,6 +62,7 @@ class Meters:
             lambda: (Histogram(), Histogram(), Histogram(), Histogram(SLACK_EDGES_NS))
         )
         self.batch_sizes: defaultdict[str, Histogram] = defaultdict(lambda: Histogram(BATCH_EDGES))
+        self.planning = Histogram()  # from a planner's question to the plan's adoption
         self.short_circuited: Counter[str] = Counter()  # queries answered by their evidence, by application
 
     def batch(self, label: tuple[str, str], count: int, report: Report) -> None:

@@ -122,6 +122,7 @@ class Replanner:
 
     async def _replan(self) -> None:
         engine, generation = self._engine, self._engine.generation
+        begun_ns = engine.clock()
         telemetry = generation.dispatcher.telemetry(engine.clock())
         conditions = engine.conditions(generation)
         queue = _Queue(generation, engine.loop)
@@ -145,6 +146,9 @@ class Replanner:
             engine.adopt(generation, planned)
             self._looks_at_clients = clients.seen is not None
             self._clients.planned(clients.seen or (), placed)
+            if engine.twin is not None and clients.seen:
+                engine.twin.clients(telemetry.now_ns, clients.seen)
+            engine.meters.planning.add(engine.clock() - begun_ns)
             self._is_failing = False
         except Exception as error:  # a planner's bug must not end the planning
             if not self._is_failing and isinstance(error, StrettoError):

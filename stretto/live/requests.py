@@ -36,7 +36,7 @@ class Request:
     """
 
     __slots__ = (
-        *("accuracy_sum", "answers", "application", "arrival_ns", "batch", "client", "deadline_ns", "done"),
+        *("accuracy_sum", "answers", "application", "arrival_ns", "batch", "asker", "client", "deadline_ns", "done"),
         *("ended_ns", "inputs", "left", "min_accuracy", "outcome", "pinned", "priority", "problem"),
         *("queries", "queue_ns", "rows", "run_ns", "short_circuited", "variants"),
     )
@@ -57,6 +57,7 @@ class Request:
         self.inputs = inputs  # the first axis counts the queries
         self.done = done
         self.client = client
+        self.asker: Any = None  # what the registry of clients knows it by; None: nobody that is known
         self.priority = priority
         self.pinned = pinned  # the only variant that may answer; "": any
         self.min_accuracy = min_accuracy

@@ -12,10 +12,12 @@ from itertools import product
 from stretto.core.deployment import Deployment
 from stretto.core.verdict import Candidate, OptionValue
 from stretto.core.view import Planner
+from stretto.planners.entry import Entry
 from stretto.planners.ports import Ports
-from stretto.planners.registry import ENTRIES, Entry, planner_entry
+from stretto.planners.registry import ENTRIES, planner_entry
 
 MOST_VARIANTS = 12  # of an application that are tried alone
+MOST_POOLED = 5  # of them where clients are known, and a trial is dear
 
 
 def make(candidate: Candidate, ports: Ports | None = None) -> Planner:
@@ -54,6 +56,38 @@ def candidates_for(deployment: Deployment, *, dear: bool = False, by_client: boo
     return tuple(candidates)
 
 
+def candidates_with_clients(deployment: Deployment, rate: float) -> tuple[Candidate, ...]:
+    """What is worth trying where clients' networks are known: planners that look at clients, and one queue for all
+    workers with the most accurate variants that could answer so many queries a second.
+    """
+    looking = [
+        Candidate(entry.name, options)
+        for entry in ENTRIES
+        if entry.tried == "where clients are known"
+        for options in _options(entry)
+    ]
+    pooled = [
+        Candidate("clockwork_filling", (), variants)
+        for variants in _alone(deployment, 4096)
+        if _throughput(deployment, dict(variants)) >= rate
+    ]
+    return (*looking, *pooled[-MOST_POOLED:])
+
+
+def _throughput(deployment: Deployment, variants: dict[str, str]) -> float:
+    """Queries/s of all workers, if each ran the slowest of these variants in batches that leave half of the SLO."""
+    total = 0.0
+    for worker in deployment.workers:
+        paces = []
+        for application in deployment.applications:
+            variant = next(each for each in application.variants if each.name == variants[application.name])
+            profile = variant.profile_on(worker.kind)
+            batch = 0 if profile is None else profile.largest_batch_within(application.slo_ns / 2, deployment.quantile)
+            paces.append(0.0 if profile is None or not batch else batch * 1e9 / profile.latency_ns(batch))
+        total += min(paces)
+    return total
+
+
 def _memory_is_short(deployment: Deployment) -> bool:
     """Whether some worker cannot hold all that it can run."""
     return any(
@@ -69,10 +103,10 @@ def _options(entry: Entry) -> Iterator[tuple[tuple[str, OptionValue], ...]]:
         yield tuple((option.name, value) for option, value in zip(tried, values, strict=True))
 
 
-def _alone(deployment: Deployment) -> Iterator[tuple[tuple[str, str], ...]]:
+def _alone(deployment: Deployment, most: int = MOST_VARIANTS) -> Iterator[tuple[tuple[str, str], ...]]:
     """One variant for each application, of like rank: from the least accurate of all to the most accurate."""
     ladders = [
-        sorted(application.variants, key=lambda variant: variant.accuracy)[-MOST_VARIANTS:]
+        sorted(application.variants, key=lambda variant: variant.accuracy)[-most:]
         for application in deployment.applications
     ]
     longest = max(map(len, ladders))

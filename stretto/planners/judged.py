@@ -21,17 +21,19 @@ from numpy.typing import NDArray
 from stretto.core.deployment import Deployment, with_latencies
 from stretto.core.outcome import Outcome
 from stretto.core.plan import Plan
-from stretto.core.profile import LEAST_RATIO, MOST_RATIO
+from stretto.core.profile import LEAST_RATIO, MOST_RATIO, NS_PER_S
 from stretto.core.verdict import Candidate, Verdict
 from stretto.core.view import Planner, View
 from stretto.planners.candidates import make
 from stretto.planners.parts.rates import RATE_WINDOW_NS, rates_of
 from stretto.planners.parts.task import Task
 from stretto.planners.ports import JudgePort, MadePolicy, MakePolicy, PolicyPort, Ports, Prepares
+from stretto.planners.registry import planner_entry
 
 START = Candidate("shared_queue", (("noise", 0.2), ("margin", 0.1), ("caution", 1.0)))
 RUNG = 1.12  # loads of one application that are judged apart
 RUNG_OF_SEVERAL = 1.4  # of each of several applications
+RUNG_WITH_CLIENTS = 1.5  # where clients' networks are known: what is judged is a planner that follows rates itself
 LEAST_RATE = 1.0
 STAY = 0.6  # of a rung: so far from its middle a load must be before another rung counts
 SLOW_S = 2.0  # a change of the load counts for the rung when it has lasted; the candidate follows it at once
@@ -40,6 +42,7 @@ CHANCE = 3.0  # standard deviations of a count
 ENOUGH = 2_000  # queries that a promise is held against
 BROKEN_LATE = 0.02  # more than promised
 MOST_PLANNERS = 24
+EARLY_NS = 10_000_000  # so much before its time a candidate may plan
 
 Rungs = tuple[int, ...]
 
@@ -66,6 +69,8 @@ class Judged:
     _seen: tuple[Rungs, int, int] = field(default=((), 0, 0), init=False, repr=False)  # rung, queries, late ones
     _moved: dict[Any, Deployment] = field(default_factory=dict, init=False, repr=False)  # by ratios of latencies
     _broken: dict[Rungs, int] = field(default_factory=dict, init=False, repr=False)  # how often
+    _has_networks: bool = field(default=False, init=False, repr=False)  # of clients, that were measured
+    _planned: _Planned | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         self._desk = _Desk(self.policies)
@@ -80,10 +85,15 @@ class Judged:
             self._deployment = view.deployment
             for memory in (self._verdicts, self._asked, self._asked_for, self._planners, self._broken, self._moved):
                 memory.clear()
-            self._rungs, self._rates, self._steady = (), None, None
+            self._rungs, self._rates, self._steady, self._has_networks = (), None, None, False
             self._seen = ((), 0, 0)
             self._take(() if self.judge is None else self.judge.known(view.deployment))
         self._collect(view.deployment)
+        if not self._has_networks and any(client.network.bytes_per_s for client in view.clients()):
+            self._has_networks = True  # what was judged without them is no answer any more
+            for rungs in (self._asked, self._asked_for, self._broken):
+                rungs.clear()
+            self._rungs, self._seen = (), ((), 0, 0)
         view = self._steadied(view)
         rates = self._slow_rates(view)
         self._rungs = self._rungs_for(rates)
@@ -104,7 +114,13 @@ class Judged:
     def _plan(self, view: View, wanted: Candidate) -> Plan:
         """By the candidate that is wanted; by the one before until the wanted one has what it needs."""
         planner, before = self._planner(wanted), self._served
+        kept = self._planned
+        period_ns = round((planner_entry(wanted.planner).replan_s or 0.0) * NS_PER_S)
+        slots = tuple(client.slot for client in view.clients())
+        if kept is not None and kept.still_holds(view, wanted, slots, period_ns):
+            return kept.plan
         plan = planner(view)
+        self._planned = _Planned(view.deployment, wanted, view.now_ns, slots, plan) if slots else None
         if before in (None, wanted) or before not in self._planners or _is_prepared(planner):
             self._served = wanted
             return plan
@@ -148,6 +164,8 @@ class Judged:
 
     @property
     def _rung(self) -> float:
+        if self._has_networks:
+            return RUNG_WITH_CLIENTS
         several = self._deployment is not None and len(self._deployment.applications) > 1
         return RUNG_OF_SEVERAL if several else RUNG
 
@@ -225,6 +243,23 @@ class Judged:
                 ratios=verdict.ratios if verdict.runner_up.tail == verdict.candidate.tail else (),
             )
             self._asked.discard(self._rungs)
+
+
+@dataclass(frozen=True, eq=False)
+class _Planned:
+    """A candidate's last plan. One that is made to plan less often than it is asked here keeps to that, unless clients
+    came or went.
+    """
+
+    deployment: Deployment
+    candidate: Candidate
+    time_ns: int
+    slots: tuple[int, ...]
+    plan: Plan
+
+    def still_holds(self, view: View, wanted: Candidate, slots: tuple[int, ...], period_ns: int) -> bool:
+        is_like = self.deployment is view.deployment and self.candidate == wanted and self.slots == slots
+        return is_like and 0 <= view.now_ns - self.time_ns < period_ns - EARLY_NS
 
 
 def _is_prepared(planner: Planner) -> bool:

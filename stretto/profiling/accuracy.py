@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,9 @@ from stretto.backends.failure import run_batch
 from stretto.backends.model import Array, BackendError, BatchFailure, Model
 from stretto.core.errors import StrettoError
 from stretto.core.evidence import quadratic_scores
+from stretto.repository.tensors import Size
+
+Progress = Callable[[float], None]
 
 MAX_CLASSES = 100_000
 MAX_CONFUSION_CLASSES = 2000
@@ -46,6 +49,7 @@ class Evaluation:
     confusion: NDArray[np.int64]
     samples: int
     quadratic: tuple[float | None, ...] = ()
+    by_size: Mapping[Size, float] = field(default_factory=dict)  # accuracy of images sent at other sizes
 
 
 def read_labelled(file: Path, preferred: str = "inputs", divide_by: float = 1.0, dtype: str = "float32") -> Labelled:
@@ -94,7 +98,7 @@ def evaluate(
     classes: int | None = None,
     *,
     batch: int = BATCH,
-    progress: Callable[[float], None] | None = None,
+    progress: Progress | None = None,
     gives_probabilities: bool = False,
 ) -> Evaluation:
     """Runs all of the data through the model; its answer is the largest of its first output."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 from collections.abc import Mapping
@@ -10,16 +11,23 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from stretto.backends.adapt import Adapter
 from stretto.backends.of_variant import model_source
 from stretto.backends.source import BACKENDS, ModelSource, load_model
 from stretto.core.application import check_name
 from stretto.core.errors import ProfileError, StrettoError
+from stretto.core.resize import resized
 from stretto.evidence.build import Built
 from stretto.evidence.index import import_faiss
 from stretto.profiling.accuracy import BATCH, Evaluation, Labelled, evaluate, read_labelled
 from stretto.profiling.evidence import build_and_write, has_training_data
+from stretto.profiling.frames import frame_bytes
 from stretto.profiling.latency import BATCHES, Progress, check_batches
 from stretto.profiling.pareto import pareto_front
+from stretto.profiling.sizes import accuracy_at_sizes
+from stretto.profiling.sizes import as_json as sizes_as_json
 from stretto.profiling.stored import machine_of, stored_profile
 from stretto.profiling.variant import measure_model
 from stretto.repository.application import ApplicationFiles
@@ -28,9 +36,10 @@ from stretto.repository.read import ZOO, read_repository, zoo_folder
 from stretto.repository.repository import Repository
 from stretto.repository.stored_evidence import StoredEvidence
 from stretto.repository.stored_evidence import as_json as evidence_as_json
-from stretto.repository.tensors import OutputKind
+from stretto.repository.tensors import OutputKind, Shape
 from stretto.repository.variant import VariantFiles
 
+RANDOM_QUERIES = 4  # to measure with, where there is no sample
 ACCURACY_SHARE = 0.1  # of a variant's progress bar, where accuracy is measured
 
 
@@ -100,14 +109,17 @@ class Session:
         evaluation = None
         if request.data is not None:
             evaluation = _evaluated(application, variant, source, request.data, _part(progress, 0.0, ACCURACY_SHARE))
+        sent = _sent(application, variant)
         measured = measure_model(
             source,
-            _samples(application, variant),
+            _samples(application, variant, sent),
             batches,
             budget_s=request.budget_s,
             progress=_part(progress, ACCURACY_SHARE if request.data is not None else 0.0, 1.0),
+            adapter=None if sent is None else Adapter((sent,), variant.input_shape),
         )
-        stored = stored_profile(measured, source, variant.model_sha256(), self.kind)
+        sent_bytes = frame_bytes(application, variant)
+        stored = stored_profile(measured, source, variant.model_sha256(), self.kind, sent_bytes)
         written = None
         if not self.is_dry:
             written = variant.profile_path(self.kind)
@@ -263,10 +275,23 @@ def _largest_batch(application: ApplicationFiles, variant: VariantFiles) -> int:
     return min(application.limits.max_batch, variant.max_batch or application.limits.max_batch)
 
 
-def _samples(application: ApplicationFiles, variant: VariantFiles) -> dict[str, Any] | None:
+def _sent(application: ApplicationFiles, variant: VariantFiles) -> Shape | None:
+    """The shape of queries to measure with, where it is not the variant's own: the largest of those, which takes the
+    longest to resize. None where clients send nothing else.
+    """
+    others = [shape for shape in application.input.shapes if shape != variant.input_shape]
+    return max(others, key=math.prod, default=None)
+
+
+def _samples(application: ApplicationFiles, variant: VariantFiles, sent: Shape | None) -> dict[str, Any] | None:
+    """Queries as clients send them, or, where they need no resizing, as the variant takes them."""
+    takes = application.input
+    if sent is None:
+        return None if application.sample_file is None else {takes.name: application.sample(variant).inputs}
     if application.sample_file is None:
-        return None
-    return {application.input.name: application.sample(variant).inputs}
+        random = np.random.default_rng(1).random((RANDOM_QUERIES, *sent))
+        return {takes.name: random.astype(takes.dtype)}
+    return {takes.name: resized(application.sample().inputs, *sent[-2:])}
 
 
 def _evaluated(
@@ -276,25 +301,33 @@ def _evaluated(
     model = load_model(source)
     try:
         is_probable = application.output.kind is OutputKind.PROBABILITIES
-        return evaluate(
+        batch = min(BATCH, _largest_batch(application, variant))
+        found = evaluate(
             model,
             data,
             application.classes or None,
-            batch=min(BATCH, _largest_batch(application, variant)),
-            progress=progress,
+            batch=batch,
+            progress=_part(progress, 0.0, 1 / (1 + len(application.input.sizes))),
             gives_probabilities=is_probable,
         )
+        if not application.input.sizes:
+            return found
+        sent = labelled_for(application, None, file)
+        left = _part(progress, 1 / (1 + len(application.input.sizes)), 1.0)
+        return replace(found, by_size=accuracy_at_sizes(model, application, variant, sent, batch=batch, progress=left))
     finally:
         model.unload()
 
 
-def labelled_for(application: ApplicationFiles, variant: VariantFiles, file: Path) -> Labelled:
-    """Labelled data as this variant takes it: the array inputs_VARIANT where there is one, else inputs.
+def labelled_for(application: ApplicationFiles, variant: VariantFiles | None, file: Path) -> Labelled:
+    """Labelled data as this variant takes it: the array inputs_VARIANT where there is one, else inputs; as clients send
+    it where there is no variant.
 
     Whole numbers are scaled as the application's own sample is.
     """
     divide_by = 1.0 if application.sample_file is None else application.sample_file.divide_by
-    return read_labelled(file, f"inputs_{variant.name}", divide_by, application.input.dtype)
+    preferred = "inputs" if variant is None else f"inputs_{variant.name}"
+    return read_labelled(file, preferred, divide_by, application.input.dtype)
 
 
 def write_metrics(variant: VariantFiles, evaluation: Evaluation) -> bool:
@@ -305,8 +338,10 @@ def write_metrics(variant: VariantFiles, evaluation: Evaluation) -> bool:
     content: dict[str, Any] = {} if variant.metrics is None else json.loads(path.read_text(encoding="utf-8"))
     content["accuracy"] = round(evaluation.accuracy, 6)
     content["test_samples"] = evaluation.samples
-    for key in ("recall", "confusion", "validation_accuracy", "quadratic"):
+    for key in ("recall", "confusion", "validation_accuracy", "quadratic", "accuracy_by_size"):
         content.pop(key, None)
+    if evaluation.by_size:
+        content["accuracy_by_size"] = sizes_as_json(evaluation.by_size)
     if None not in evaluation.recall:  # a class that the data does not hold has no recall, and half a list is none
         content["recall"] = [round(value, 6) for value in evaluation.recall if value is not None]
     quadratic = [round(value, 6) for value in evaluation.quadratic if value is not None and -1 <= value <= 1]

@@ -19,7 +19,7 @@ def machine_of(device: str) -> Machine:
 
 
 def stored_profile(
-    measured: Measurement, source: ModelSource, model_sha256: str, kind: str | None = None
+    measured: Measurement, source: ModelSource, model_sha256: str, kind: str | None = None, frame_bytes: int = 0
 ) -> StoredProfile:
     """`kind` in place of the machine's own name."""
     machine = machine_of(source.device)
@@ -43,4 +43,5 @@ def stored_profile(
         measured.load_ms,
         latency.is_noisy,
         latency.note or None,
+        frame_bytes=frame_bytes,
     )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from stretto.backends.adapt import Adapter
 from stretto.backends.model import Array, BackendError, Model
 from stretto.backends.source import ModelSource, load_model
 from stretto.core.errors import ProfileError
@@ -36,8 +37,12 @@ def measure_model(
     tight: float = 0.02,
     clock: Clock | None = None,
     progress: Progress | None = None,
+    adapter: Adapter | None = None,
 ) -> Measurement:
-    """`samples` are real queries by input, repeated as needed; without them the model runs on random numbers."""
+    """`samples` are real queries by input, repeated as needed; without them the model runs on random numbers.
+
+    With an `adapter` they are as clients send them, and making them the model's size is part of its latency.
+    """
     clock = SystemClock() if clock is None else clock
     wanted = check_batches(batches)
     model, load_ms = _loaded(source, clock)
@@ -46,7 +51,9 @@ def measure_model(
             if model.fixed_batch not in wanted:
                 raise BackendError(f"{source.label} takes batches of exactly {model.fixed_batch}; measure that size")
             wanted = (model.fixed_batch,)
-        latency = latency_of(model, samples, wanted, budget_s=budget_s, tight=tight, clock=clock, progress=progress)
+        latency = latency_of(
+            model, samples, wanted, budget_s=budget_s, tight=tight, clock=clock, progress=progress, adapter=adapter
+        )
     finally:
         model.unload()
     return Measurement(latency, measure_memory(source, wanted[-1]), load_ms)
@@ -61,15 +68,37 @@ def latency_of(
     tight: float = 0.02,
     clock: Clock | None = None,
     progress: Progress | None = None,
+    adapter: Adapter | None = None,
 ) -> LatencyResult:
     """Latency of a loaded model, in its own buffers, as a worker that gathers queries there would run it."""
     wanted = check_batches(batches)
     model.prepare(wanted)
+    if adapter is not None:
+        assert samples is not None
+        run = _resizing_run(model, samples, wanted, adapter)
+        return measure_latency(run, wanted, budget_s=budget_s, tight=tight, clock=clock, progress=progress)
     # The largest first: a backend may keep all sizes in the memory of the largest.
     filled = {batch: _filled(model, samples, batch) for batch in sorted(wanted, reverse=True)}
     return measure_latency(
         lambda batch: model.run(filled[batch]), wanted, budget_s=budget_s, tight=tight, clock=clock, progress=progress
     )
+
+
+def _resizing_run(
+    model: Model, samples: Mapping[str, Array], batches: Sequence[int], adapter: Adapter
+) -> Callable[[int], object]:
+    """What a worker does with queries of another size: makes them the model's own in its buffers, and runs it."""
+    [spec] = model.inputs
+    given = samples[spec.name]
+    sent = {batch: given[np.arange(batch) % len(given)] for batch in batches}
+    # The largest first: a backend may keep all sizes in the memory of the largest.
+    buffers = {batch: model.buffers(batch) for batch in sorted(batches, reverse=True)}
+
+    def run(batch: int) -> object:
+        buffers[batch][spec.name][...] = adapter(sent[batch])
+        return model.run(buffers[batch])
+
+    return run
 
 
 def _loaded(source: ModelSource, clock: Clock) -> tuple[Model, float]:

@@ -71,6 +71,17 @@ def _figure(width: float, height: float, columns: int, title: str, **rest: Any) 
         yield figure, list(figure.subplots(1, columns, squeeze=False, **rest)[0])
 
 
+@contextmanager
+def grid_figure(
+    width: float, height: float, rows: int, columns: int, title: str, **rest: Any
+) -> Iterator[tuple[Any, list[list[Any]]]]:
+    """The same with several rows, whose axes share their times."""
+    with _figure(width, height, 1, title) as (figure, axes):
+        axes[0].remove()
+        grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey="row", **rest)
+        yield figure, [list(row) for row in grid]
+
+
 def save(figure: Any, file: Path) -> None:
     """Writes .png, .svg or .pdf, by the name's ending; the same figure gives the same bytes."""
     suffix = file.suffix.lower()

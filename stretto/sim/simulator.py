@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from stretto.core.client import Client
 from stretto.core.conditions import Conditions
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
@@ -134,10 +135,12 @@ class Simulation:
         """Let virtual time run to `until_ns`."""
         end_ns = int(self.seconds * NS_PER_S)
         if self._busy_until_ns < end_ns:  # what comes after the last arrival is not part of the load
+            self._run_to(min(until_ns, end_ns))
+            if until_ns >= end_ns:
+                self._busy_ns = self.dispatcher.busy_ns()
             self._busy_until_ns = min(until_ns, end_ns)
-            self._run_to(self._busy_until_ns)
-            self._busy_ns = self.dispatcher.busy_ns()
-        self._run_to(until_ns)
+        if until_ns > end_ns:
+            self._run_to(until_ns)
 
     def _run_to(self, until_ns: int) -> None:
         while True:
@@ -149,12 +152,35 @@ class Simulation:
             else:
                 self._next_chunk()
 
-    def replan(self) -> None:
+    def submit(self, application: int, deadline_ns: int, client: int = -1) -> int:
+        """A query comes now: for callers whose queries depend on the answers before, beside a source that has none.
+
+        Returns its row among the records, which its end is written to.
+        """
+        self._settle()
+        now_ns, tag = self.now_ns, int(self._state["first_tag"][0])
+        if now_ns >= self._state["warmup_ns"][0]:
+            self.submitted[application] += 1
+        if self._recording:
+            records = self._records_for(tag + 1)
+            records[tag] = (now_ns, deadline_ns, -1, -1, application, client, -1, -1, -1, 0, -1, 0)  # as in RECORD
+        self._state["first_tag"] = tag + 1
+        self.dispatcher.submit(now_ns, application, deadline_ns, tag, client)
+        return tag
+
+    @property
+    def records(self) -> NDArray[Any]:
+        """A row per query that came, where the run records them; an outcome of -1: it has not ended."""
+        return self._arrays["records"]
+
+    def replan(self, clients: Callable[[], tuple[Client, ...]] = tuple) -> None:
         """Show the planner the present state and follow what it says."""
         self._settle()
         waiting = partial(self.dispatcher.waiting, None if self._evidence is None else self._theta_of)
         telemetry = self.dispatcher.telemetry(self.now_ns)
-        self.in_force = self.session.next(self.in_force, telemetry, waiting=waiting, lines=self.dispatcher.lines)
+        self.in_force = self.session.next(
+            self.in_force, telemetry, clients=clients, waiting=waiting, lines=self.dispatcher.lines
+        )
         if self.in_force.plan is not self.dispatcher.plan:
             self.dispatcher.follow(self.now_ns, self.in_force.plan)
 
@@ -187,7 +213,8 @@ class Simulation:
         seconds = self.seconds - self.warmup_s
         came = int(self._state["next_arrival"][0])
         tallies = Tallies(submitted=self.submitted - self._counted(self._arrays["arrivals"][came:]), **self._tallies)
-        busy = self._busy_ns / max(self._busy_until_ns, 1)
+        is_over = self._busy_until_ns >= int(self.seconds * NS_PER_S)
+        busy = (self._busy_ns if is_over else self.dispatcher.busy_ns()) / max(self._busy_until_ns, 1)
         summary = summarise(
             tallies, self.deployment, seconds=seconds, planner=self.planner_name, seed=self.seed, worker_busy=busy
         )
@@ -234,17 +261,20 @@ class Simulation:
         return np.bincount(arrivals["application"][after_warmup], minlength=len(self.submitted))
 
     def _record(self, chunk: NDArray[Any], first: int) -> None:
-        records = self._arrays["records"]
-        if first + len(chunk) > len(records):
-            grown = np.zeros(max(2 * len(records), first + len(chunk)), dtype=RECORD)
-            grown[:first] = records[:first]
-            records = grown
-            self._put("records", records)
-        rows = records[first : first + len(chunk)]
+        rows = self._records_for(first + len(chunk))[first : first + len(chunk)]
         rows["arrival_ns"] = chunk["time_ns"]
         for name in ("deadline_ns", "application", "client", "query_class", "priority"):
             rows[name] = chunk[name]
         rows["start_ns"] = rows["end_ns"] = rows["variant"] = rows["worker"] = rows["outcome"] = -1
+
+    def _records_for(self, count: int) -> NDArray[Any]:
+        """With room for so many."""
+        records = self._arrays["records"]
+        if count > len(records):
+            grown = np.zeros(max(2 * len(records), count), dtype=RECORD)
+            grown[: len(records)] = records
+            self._put("records", grown)
+        return self._arrays["records"]
 
 
 def simulate(

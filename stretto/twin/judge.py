@@ -197,15 +197,15 @@ def judge(
     *,
     factor: float = 1.0,
     candidates: Sequence[Candidate] | None = None,
-    others: Worlds | None = None,
+    elsewhere: Worlds | None = None,
     seed: int = 1,
     progress: Callable[[float], None] | None = None,
 ) -> Verdict:
-    """The best candidate for these rates, which are `factor` times the setting's. `others`: the same with profiles at
-    other tails of the measured run times; candidates are tried there, too.
+    """The best candidate for these rates, which are `factor` times the setting's. `elsewhere`: the same with profiles
+    at other tails of the measured run times; candidates are tried there, too.
     """
     began = time.process_time()
-    case = _Court({1.0: (deployment, setting), **(others or {})}, factor, rates)
+    case = _Court({1.0: (deployment, setting), **(elsewhere or {})}, factor, rates)
     tell = progress or (lambda share: None)
     entered = candidates_for(deployment) if candidates is None else tuple(candidates)
     entered = tuple(replace(each, tail=tail) for tail in (1.0, 0.0) if tail in case.worlds for each in entered)

@@ -18,7 +18,8 @@ from stretto.core.application import check_name
 from stretto.core.errors import StrettoError
 from stretto.core.profile import Quantile
 from stretto.core.verdict import Candidate, OptionValue, Promise, Verdict
-from stretto.planners.registry import ENTRIES, Option
+from stretto.planners.entry import Option
+from stretto.planners.registry import ENTRIES
 from stretto.twin.library import ANEW, MOST_VERDICTS, ApplicationMark, Judgement, Library, Scope, VariantMark
 
 FORMAT = "stretto judged plans"

@@ -13,11 +13,13 @@ from stretto.core.plan import Delays
 from stretto.core.telemetry import Telemetry
 from stretto.core.verdict import Verdict
 from stretto.twin.as_measured import as_measured
+from stretto.twin.clients import are_networked
 from stretto.twin.judge import judge
 from stretto.twin.measure import setting_from_telemetry
+from stretto.twin.network_judge import judge_networks
 from stretto.twin.recent import Recent, profiled_latencies_ns
 from stretto.twin.setting import Setting
-from stretto.twin.stretch import ArrivalStretch
+from stretto.twin.stretch import ArrivalStretch, levelled
 
 LONGEST_NS = 120 * 10**9  # that a stretch of arrivals goes back
 DRIFT = 1.3  # a figure that differs by this factor makes conditions unlike
@@ -37,6 +39,7 @@ class LiveTwin:
         self.handed_over = self._recent.handed_over
         self.ended = self._recent.ended
         self.serves = self._recent.serves
+        self.clients = self._recent.clients
 
     def ran(self, deployment: Deployment, variant: int, kind: str, batch: int, took_ns: int) -> None:
         profiled_ns = profiled_latencies_ns(deployment, variant, kind, batch)
@@ -89,16 +92,21 @@ def judge_setting(
         names = (application.name for application in deployment.applications)
         arrivals = {name: ArrivalStretch(rate) for name, rate in zip(names, rates, strict=True)}
         setting, measured = replace(setting, arrivals=arrivals), sum(rates)
+    elif len(rates) == 1:  # of several applications the peaks may go together, and stay
+        setting = replace(setting, arrivals={name: levelled(each) for name, each in setting.arrivals.items()})
     worlds, ratios = {}, {}
     for tail in TAILS:
         world, conditions, ratios[tail] = as_measured(deployment, setting, tail)
         worlds[tail] = (world, conditions)
+    if are_networked(worlds[1.0][0], setting.clients):
+        verdict = judge_networks(*worlds[1.0], setting.clients, rates, progress=progress)
+        return replace(verdict, ratios=ratios[1.0] if setting.residuals else ())
     at_most, at_least = np.array(ratios[1.0]), np.array(ratios[0.0])
     if not (at_most > SPREAD * at_least).any():  # run times are all alike, and so would be their plans
         worlds = {1.0: worlds[1.0]}
     (world, conditions), others = worlds[1.0], {tail: worlds[tail] for tail in worlds if tail != 1.0}
     factor = sum(rates) / measured
-    verdict = judge(world, conditions, rates, factor=factor, others=others, progress=progress)
+    verdict = judge(world, conditions, rates, factor=factor, elsewhere=others, progress=progress)
     return replace(verdict, ratios=ratios[verdict.candidate.tail] if setting.residuals else ())
 
 
@@ -126,5 +134,10 @@ def _figures(setting: Setting) -> Iterator[tuple[str, float]]:
         if len(runs) >= ENOUGH_RUNS:
             yield f"median of {label} on {kind}", float(np.median(runs))
             yield f"p95 of {label} on {kind}", float(np.quantile(runs, 0.95))
+    for application in sorted({client.application for client in setting.clients}):
+        askers = [client for client in setting.clients if client.application == application]
+        yield f"clients of {application}", float(len(askers))
+        yield f"bandwidth to clients of {application}", float(np.median([np.mean(each.bytes_per_s) for each in askers]))
+        yield f"least bandwidth of {application}", float(min(min(each.bytes_per_s) for each in askers))
     for field in ("control_ns", "data_ns", "timer_ns"):
         yield field, max(getattr(setting.delays, field), LEAST_DELAY_NS)

@@ -17,9 +17,11 @@ from stretto.core.plan import Delays
 from stretto.core.profile import LatencyProfile, Quantile
 from stretto.core.telemetry import Telemetry
 from stretto.sim.arrivals import Source
+from stretto.sim.network.clients import NetworkClient
 from stretto.sim.replay import lines
 from stretto.sim.residuals import BUCKETS, Measured, Residuals, batches_of_bucket
 from stretto.sim.service import Deterministic, Empirical, Lognormal, Service
+from stretto.twin.clients import MOST_CLIENTS, conditions_of
 from stretto.twin.log import LogListener
 from stretto.twin.recent import Recent
 from stretto.twin.setting import Setting
@@ -91,11 +93,19 @@ def setting_from_telemetry(
         heard.overrun_ns,
         dict(sorted(networks.items())),
         heard.row,
+        heard.clients,
     )
 
 
 def setting_from_scenario(
-    deployment: Deployment, source: Source, service: Service, delays: Delays, *, seconds: float, seed: int = 1
+    deployment: Deployment,
+    source: Source,
+    service: Service,
+    delays: Delays,
+    *,
+    seconds: float,
+    seed: int = 1,
+    clients: Sequence[NetworkClient] = (),
 ) -> Setting:
     """What a scenario states: its load is drawn and its service law written as residuals."""
     rates = source.expected_rates(deployment, seconds)
@@ -111,7 +121,9 @@ def setting_from_scenario(
         application.name: _stretch_of_queries(np.concatenate(parts), span_ns) if parts else ArrivalStretch(0.0)
         for application, parts in zip(deployment.applications, queries, strict=True)
     }
-    return Setting(arrivals, _stated_residuals(deployment, service), delays, Fleet(deployment.workers).counts())
+    residuals, present = _stated_residuals(deployment, service), Fleet(deployment.workers).counts()
+    known = tuple(conditions_of(client, seconds) for client in clients[:MOST_CLIENTS])
+    return Setting(arrivals, residuals, delays, present, clients=known)
 
 
 def _stretch_of_queries(queries: NDArray[np.void], span_ns: int) -> ArrivalStretch:

@@ -7,18 +7,23 @@ came before. There is no clock here: times come in as arguments.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from stretto.core.client import MAX_DELAY_NS, Client
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.plan import Delays
-from stretto.core.profile import Quantile
+from stretto.core.profile import NS_PER_S, Quantile
 from stretto.sim.arrivals import MAX_DEADLINE_NS
+from stretto.sim.network.clients import MAX_FPS
 from stretto.sim.residuals import RATIOS, Residuals, bucket_of_batch
+from stretto.twin.clients import FASTEST, MOST_SECONDS, SLOWEST, ClientConditions
+from stretto.twin.clients import MOST_CLIENTS as MOST_CONDITIONS
 from stretto.twin.setting import Setting
 from stretto.twin.stretch import MOST_CLASSES, MOST_REQUESTS, REQUEST, SHORTEST_SPAN_NS, ArrivalStretch
 
@@ -78,6 +83,8 @@ class Recent:
         self._runs: dict[tuple[str, str], dict[int, Ring]] = {}  # by application/variant and kind, then bucket
         self._handoffs, self._overruns = Ring(MOST_DELAYS), Ring(MOST_DELAYS)
         self._networks: dict[int, Ring] = {}
+        self._clients: dict[str, tuple[Client, deque[float]]] = {}  # by identity, with the last seconds' bandwidths
+        self._looked = -1  # second of the last look at clients
 
     # -- what a driver tells ------------------------------------------------------------------------------------------
 
@@ -132,6 +139,22 @@ class Recent:
             return
         self._networks.setdefault(client, Ring(MOST_NETWORKS, code="d")).add(mbit_per_s)
 
+    def clients(self, now_ns: int, seen: Sequence[Client]) -> None:
+        """All clients at one instant. A second's bandwidth is that of its first look; who is not seen is forgotten."""
+        second = now_ns // NS_PER_S
+        if second == self._looked:
+            return
+        self._looked = second
+        known = self._clients
+        self._clients = {}
+        for client in seen[:MOST_CONDITIONS]:
+            bandwidth = client.network.bytes_per_s
+            if bandwidth is None or not 0 < client.rate <= MAX_FPS:
+                continue
+            past = known.get(client.identity, (client, deque(maxlen=MOST_SECONDS)))[1]
+            past.append(min(max(bandwidth, SLOWEST), FASTEST))
+            self._clients[client.identity] = (client, past)
+
     def serves(self, deployment: Deployment) -> None:
         """Another deployment is served: what it does not have is forgotten."""
         names = {application.name for application in deployment.applications}
@@ -166,6 +189,18 @@ class Recent:
             overrun_ns=self._overruns.rows()[:, 0].astype(np.int64),
             networks={client: tuple(ring.rows()[:, 0].tolist()) for client, ring in sorted(self._networks.items())},
             row=row,
+            clients=tuple(
+                ClientConditions(
+                    client.application,
+                    client.rate,
+                    tuple(past),
+                    client.slo_ns,
+                    min(client.network.delay_ns or 0, MAX_DELAY_NS),
+                    client.frame_ratio,
+                )
+                for client, past in self._clients.values()
+                if client.application in {application.name for application in deployment.applications}
+            ),
         )
 
     def has_arrivals(self, application: str) -> bool:

@@ -14,6 +14,7 @@ from stretto.core.profile import Quantile
 from stretto.sim.arrivals import Source
 from stretto.sim.residuals import FEWEST, Measured, Residuals
 from stretto.sim.service import Empirical, Service
+from stretto.twin.clients import MOST_CLIENTS, ClientConditions
 from stretto.twin.resample import Resampled
 from stretto.twin.stretch import ArrivalStretch
 
@@ -39,10 +40,13 @@ class Setting:
     overrun_ns: NDArray[np.int64] = field(default_factory=no_times)  # by how much batches ended later than expected
     networks: Mapping[int, tuple[float, ...]] = field(default_factory=dict)  # Mbit/s as measured, by client
     row: Quantile | None = None
+    clients: tuple[ClientConditions, ...] = ()  # with networks that are known
 
     def __post_init__(self) -> None:
         if any(count < 0 for count in self.present.values()):
             raise StrettoError("a number of workers is not negative")
+        if len(self.clients) > MOST_CLIENTS:
+            raise StrettoError(f"a setting holds at most {MOST_CLIENTS} clients")
         for name in ("handoff_ns", "overrun_ns"):
             times = np.sort(np.asarray(getattr(self, name), dtype=np.int64))
             times.setflags(write=False)

@@ -23,6 +23,8 @@ from stretto.core.npz import check_arrays
 from stretto.core.plan import Delays
 from stretto.core.profile import Quantile
 from stretto.sim.residuals import Residuals
+from stretto.twin.clients import MOST_CLIENTS as MOST_CONDITIONS
+from stretto.twin.clients import ClientConditions
 from stretto.twin.recent import MOST_CLIENTS, MOST_DELAYS, MOST_NAMES
 from stretto.twin.setting import Setting
 from stretto.twin.stretch import MOST_REQUESTS, REQUEST, ArrivalStretch
@@ -73,6 +75,7 @@ def save_setting(path: Path, setting: Setting) -> None:
         "present": dict(setting.present),
         "row": None if setting.row is None else setting.row.name,
         "networks": {str(client): list(rates) for client, rates in setting.networks.items()},
+        "clients": [_stated_client(client) for client in setting.clients],
     }
     arrays["ratios"] = np.concatenate([np.zeros(0), *(sample for _, _, sample in samples)])
     arrays["handoff_ns"], arrays["overrun_ns"] = setting.handoff_ns, setting.overrun_ns
@@ -133,7 +136,27 @@ def _setting(head: Any, arrays: Any) -> Setting:
             _whole(int(client)): tuple(_positive(rate) for rate in rates) for client, rates in head["networks"].items()
         },
         row=None if head.get("row") is None else Quantile[head["row"]],
+        clients=_clients(head.get("clients", [])),  # settings of before clients were kept have none
     )
+
+
+def _stated_client(client: ClientConditions) -> list[Any]:
+    bandwidths = list(client.bytes_per_s)
+    return [client.application, client.rate, client.slo_ns, client.delay_ns, client.frame_ratio, bandwidths]
+
+
+def _clients(stated: Any) -> tuple[ClientConditions, ...]:
+    if len(stated) > MOST_CONDITIONS:
+        raise ValueError("more clients than a setting can hold")
+    clients = []
+    for application, rate, slo_ns, delay_ns, frame_ratio, bandwidths in stated:
+        check_name("application", application)
+        due_ns = None if slo_ns is None else _whole(slo_ns)
+        known = tuple(_positive(bandwidth) for bandwidth in bandwidths)
+        clients.append(
+            ClientConditions(application, _positive(rate), known, due_ns, _whole(delay_ns), _positive(frame_ratio))
+        )
+    return tuple(clients)
 
 
 def _stretch(stated: Any, number: int, arrays: Any) -> ArrivalStretch:

@@ -27,8 +27,11 @@ class SpotJudge:
     def ask(self, deployment: Deployment, rates: tuple[float, ...]) -> None:
         if self._setting is None or deployment is not self._deployment:
             self._setting, self._deployment = self._setting_of(deployment), deployment
-        verdict = judge_setting(deployment, self._setting, rates)
-        self.verdicts.append(verdict)
+            self.verdicts.clear()
+        verdict = next((known for known in self.verdicts if known.rates == rates), None)
+        if verdict is None:
+            verdict = judge_setting(deployment, self._setting, rates)
+            self.verdicts.append(verdict)
         self._new.append(verdict)
 
     def collect(self, deployment: Deployment) -> Sequence[Verdict]:

@@ -27,6 +27,8 @@ SHORTEST_SPAN_NS = 100 * NS_PER_MS  # a single request, or a few at once, has no
 FEWEST_WINDOWS = 10  # below, a variance of counts says nothing
 SLACK_QUANTILES = (0.01, 0.5, 0.99)
 MAX_RATE = 1e9
+LEVEL_NS = NS_PER_S // 2  # in which a load is followed
+MOVES = 4.0  # times the dispersion of short windows, from which on a load moves by itself
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,6 +94,26 @@ class ArrivalStretch:
     def counts(self, window_ns: int) -> NDArray[np.float64]:
         """Queries in each whole window of the stretch."""
         return counts_in_windows(self.requests["offset_ns"], self.requests["rows"], self.span_ns, window_ns)
+
+
+def levelled(stretch: ArrivalStretch) -> ArrivalStretch:
+    """The same requests at one load, where it moved by the second: each half second is made as long as it was busy.
+
+    A load that moves so is followed by the second, and a plan serves one level of it at a time. Bursts that are shorter
+    stay as they were.
+    """
+    windows = stretch.span_ns // LEVEL_NS
+    if windows < FEWEST_WINDOWS or not len(stretch.requests):
+        return stretch
+    counts = stretch.counts(LEVEL_NS)
+    short = stretch.dispersion[0] if stretch.dispersion[0] > 1 else 1.0  # NaN is not above it
+    if counts.var() <= MOVES * short * counts.mean():
+        return stretch
+    requests = stretch.requests[stretch.requests["offset_ns"] < windows * LEVEL_NS].copy()
+    share = np.concatenate([[0.0], np.cumsum(counts) / counts.sum()])
+    places = np.interp(requests["offset_ns"], np.arange(windows + 1) * float(LEVEL_NS), share * windows * LEVEL_NS)
+    requests["offset_ns"] = np.minimum(places, windows * LEVEL_NS - 1)
+    return ArrivalStretch.of(requests, windows * LEVEL_NS, stretch.class_shares)
 
 
 def counts_in_windows(

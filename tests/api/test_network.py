@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +18,19 @@ from hypothesis import strategies as st
 
 from stretto.api.errors import ApiError
 from stretto.api.limits import Limits
+from stretto.api.messages import InferRequest, InputTensor
 from stretto.api.network import left_ns, reported, told_parameters
+from stretto.api.plane import Plane
 from stretto.core.client import HEADROOM, Clients, Place, Told
 from stretto.core.plan import Eager, Fixed, Lane, Late, Order, Plan, Route, RouteRule
 from stretto.core.profile import NS_PER_MS, NS_PER_S
 from stretto.core.view import View
+from stretto.live.options import ServiceOptions
+from stretto.live.recorder import Journal, recording
+from stretto.live.service import Service
+from stretto.live.threads import ThreadExecutor
+from stretto.repository.read import read_repository
+from stretto.sim.replay import replay
 from tests.api.serving import DEADLINE_MS, INFER, Running, Wire, binary_body, images, json_body, message
 
 NUMBERS = ("slo_ms", "waited_ms", "bandwidth", "rtt_ms", "rate")
@@ -276,11 +287,12 @@ def test_who_floods_a_shared_lane_is_refused_what_is_beyond_its_rate(mapped: tup
     assert waiting <= 21
 
 
-def test_the_door_goes_by_what_was_measured(server: Running) -> None:
+def test_the_door_goes_by_what_was_measured() -> None:
     """Half a second's worth of the planned rate, with its headroom, whatever the client says of itself."""
     clients = Clients()
     slot = clients.slot_of(0, "liar")
     for frame in range(11):
+        clients.slot_of(frame * 100 * NS_PER_MS, "liar")
         clients.asked(frame * 100 * NS_PER_MS, slot, "fashion", said_rate=1e9)
     (seen,) = clients.all(NS_PER_S)
     assert seen.rate == pytest.approx(10, abs=1.5)
@@ -300,3 +312,69 @@ def test_numbers_of_many_clients_are_heard_quickly() -> None:
         clients.asked(number * NS_PER_MS, slot, "fashion", bytes_per_s=1e6, delay_ns=5, frame_ratio=1.0)
     assert (time.perf_counter() - begun) / 2_000 < 200e-6
     assert np.isfinite([client.rate for client in clients.all()]).all()
+
+
+def test_plans_that_were_made_for_clients_are_made_again_from_the_log(tmp_path: Path) -> None:
+    """The log holds the clients that the planner saw, so that the simulator maps them the same way."""
+    path = tmp_path / "events.jsonl"
+
+    async def work(journal: Journal) -> int:
+        options = ServiceOptions("zoo:fashion_resolution", workers=2, planner="jellyfish", reload_s=0)
+        service = Service(options, read_repository(options.repository), ThreadExecutor, journal)
+        await service.start()
+        plane = Plane(service)
+        while not service.is_ready():
+            await asyncio.sleep(0.01)
+        for number in range(120):
+            name = f"camera {number % 3}"
+            parameters = {"client_id": name, "slo_ms": 2_000, "waited_ms": 1, "bandwidth": 1e5 * (1 + number % 3)}
+            tensor = InputTensor("input", "FP32", np.zeros((1, 1, 16, 16), np.float32))
+            with contextlib.suppress(ApiError):  # a busy machine may be late
+                await plane.infer(InferRequest("fashion_resolution", [tensor], parameters=parameters, sent_bytes=1500))
+            await asyncio.sleep(0.02)
+        known = len(service.clients)
+        await service.stop()
+        return known
+
+    with recording(path) as journal:
+        assert asyncio.run(work(journal)) == 3
+    seen = [json.loads(line) for line in path.read_text().splitlines()]
+    planned = [line for line in seen if line[0] == "planned"]
+    assert any(line[7] for line in planned)
+    result = replay(path)
+    assert result.is_identical, result.differences
+    assert result.plans >= 2
+
+
+def test_who_floods_a_lane_of_all_cannot_keep_others_out(repository: Path) -> None:
+    """No plan maps clients here: the flood fills its share of the places, and the others find theirs."""
+    with Running(repository, only=("fashion/linear",), planner="clockwork") as server:
+        flood = [server.wire() for _ in range(150)]
+        others = [(server.wire(), name) for name in ("one", "two", "three") * 3]
+        body = {
+            name: json_body(images(), client_id=name, slo_ms=DEADLINE_MS) for name in ("flood", "one", "two", "three")
+        }
+        try:
+            with server.gate:
+                plan = server.call(lambda: server.service.engine.generation.dispatcher.plan)
+                lanes = [replace(lane, capacity=40) for lane in plan.lanes]
+                narrow = replace(plan, lanes=tuple(lanes))
+                server.call(lambda: server.service.engine.generation.dispatcher.adopt(time.monotonic_ns(), narrow))
+                server.call(server.service._replanner.stop)
+                for wire, name in others[:3]:
+                    wire.send(message("POST", INFER, body[name]))
+                server.wait_for_queries(3)
+                for wire in flood:
+                    wire.send(message("POST", INFER, body["flood"]))
+                server.wait_until(lambda: server.plane.refused.get("overloaded", 0) > 100, "most of it is refused")
+                before = server.waiting
+                for wire, name in others[3:]:
+                    wire.send(message("POST", INFER, body[name]))
+                server.wait_for_queries(before + 6)
+                waiting = server.waiting
+            assert [wire.reply().status for wire, _ in others] == [200] * 9
+            assert [wire.reply().status for wire in flood].count(200) <= 25 and waiting <= 40
+        finally:
+            for wire in (*flood, *(wire for wire, _ in others)):
+                wire.socket.close()
+        server.wait_until(lambda: server.service.clients._asking == 0, "nobody has anything open")

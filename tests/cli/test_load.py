@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from stretto.cli.load import load, warnings
 from stretto.cli.main import Commands
+from tests.api.serving import Running, repository_of
 from tests.client.server import Rules, Server
 
 app = typer.Typer(cls=Commands)
@@ -112,3 +113,42 @@ def test_a_late_generator_warns() -> None:
     (found,) = warnings(summary | {"lag_ms": {"p99": 5.1}, "waited_for_connection": 50})
     assert "--connections" in found
     assert "interrupted" in warnings(summary | {"was_interrupted": True})[0]
+
+
+@pytest.fixture(scope="module")
+def ladder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A real server of several image sizes."""
+    repository = repository_of(tmp_path_factory.mktemp("ladder"), "fashion_resolution")
+    with Running(repository, only=("px08", "px24"), planner="jellyfish") as server:
+        host, port = server.address("http")
+        yield f"http://{host}:{port}"
+
+
+def test_frames_over_links(ladder: str, tmp_path: Path) -> None:
+    plot = tmp_path / "frames.svg"
+    words = ["load", "fashion_resolution", "--url", ladder, "--network", "fading", "--clients", "2", "--fps", "8"]
+    words += ["--seconds", "1", "--deadline-ms", "2000"]
+    result = CliRunner().invoke(app, [*words, "--json", "--plot", str(plot)])
+    assert result.exit_code == 0, result.output
+    summary = json.loads(result.stdout)
+    assert summary["frames"] == 16 == sum(summary["outcomes"].values()) and summary["slo_ms"] == 2000
+    assert all(client["link"].startswith("fading from") for client in summary["clients"])
+    assert "<svg" in plot.read_text()
+    result = CliRunner().invoke(app, [*words, "--size", "8"])
+    assert result.exit_code == 0 and "sent at 8 px" in result.stdout and "size with bandwidth" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--rate", "10"), "--rate belong to a load of requests"),
+        (("--clients", "0"), "from 1 to 4096 clients"),
+        (("--size", "9"), "the server takes frames of"),
+        (("--fps", "0"), "the frame rate"),
+        (("--encoding", "gif"), "no encoding 'gif'"),
+    ],
+)
+def test_errors_with_a_network_are_sentences(ladder: str, arguments: tuple[str, ...], message: str) -> None:
+    words = ["load", "fashion_resolution", "--url", ladder, "--network", "steps", "--seconds", "1", *arguments]
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 2 and message in result.stderr and "Traceback" not in result.output

@@ -130,3 +130,42 @@ def test_what_is_chosen_fits_or_is_the_smallest(bandwidth: float, left_ms: int, 
         sending_ms = BYTES[SIZES.index(size)] / known * 1e3
         assert 10 + sending_ms + 10 <= left_ms + 1e-3 and sending_ms * made.rate(NS_PER_S) <= 1000.1
         assert told is None or size <= told
+
+
+def test_a_bandwidth_that_fell_is_known_with_the_next_frame() -> None:
+    """The mean over a second knows it only a second later: every frame until then would be late."""
+    made = pacer()
+    for frame in range(10):
+        made.acknowledged(NS_PER_S, 100_000, 110 * NS_PER_MS)
+        assert frame < 9 or size_at(made) == (28, 28)
+    made.acknowledged(NS_PER_S, 100_000, 410 * NS_PER_MS)  # a quarter of it
+    assert made.bytes_per_s(NS_PER_S) > 700_000 and size_at(made) == (16, 16)
+    made.acknowledged(NS_PER_S, 100_000, 110 * NS_PER_MS)
+    assert size_at(made) == (28, 28)
+
+
+def test_answers_that_vary_leave_less_to_the_network() -> None:
+    steady, varying = pacer(), pacer()
+    for number in range(60):
+        steady.answered(NS_PER_S, 35 * NS_PER_MS, {})
+        varying.answered(NS_PER_S, (5 if number % 2 else 65) * NS_PER_MS, {})
+    assert size_at(steady) == (28, 28) and size_at(varying) == (8, 8)
+
+
+def test_a_network_that_stood_still_is_tried_again() -> None:
+    """One frame that was held up for a second used to end all sending: what it measured was never measured anew."""
+    made = pacer(9_000)  # the smallest frame would take more than a second
+    assert size_at(made) is None
+    later_ns = NS_PER_S + round(1.1 * PLAN_S * NS_PER_S)
+    assert made.size_for(later_ns, SLO_NS) == (8, 8)
+    assert made.size_for(later_ns, 5 * NS_PER_MS) is None  # less than a round trip is left
+    made.acknowledged(later_ns, 10_000, 20 * NS_PER_MS)
+    assert made.size_for(later_ns + 2 * NS_PER_S, SLO_NS) is not None
+
+
+def test_one_frame_that_was_held_up_is_no_reason_to_send_nothing() -> None:
+    made = pacer()
+    for _ in range(14):
+        made.acknowledged(NS_PER_S, 100_000, 110 * NS_PER_MS)
+    made.acknowledged(NS_PER_S, 10_000, 400 * NS_PER_MS)  # a pause of the machine: 25 kB/s
+    assert size_at(made) == (8, 8)

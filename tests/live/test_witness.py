@@ -141,3 +141,17 @@ def test_rows_of_a_request_have_each_their_own_and_pinned_ones_none() -> None:
 
 def test_a_class_is_told_where_it_is_likelier_than_all_others() -> None:
     assert [class_of(theta) for theta in ((0.2, 0.8), (0.5, 0.5), (0.4, 0.3, 0.3), (1.0,))] == [1, -1, -1, 0]
+
+
+def test_images_of_other_sizes_are_made_what_evidence_was_built_for() -> None:
+    shapes: list[tuple[int, ...]] = []
+
+    class Seen(Told):
+        def posterior(self, inputs: Array) -> NDArray[np.float64]:
+            shapes.append(inputs.shape)
+            return super().posterior(inputs)
+
+    evidence = Seen()
+    evidence.takes = InputTensor("input", "float32", (1, 8, 8))
+    theta = module._posterior(evidence, [np.zeros((2, 1, size, size), np.float32) for size in (4, 8, 12)])
+    assert shapes == [(6, 1, 8, 8)] and theta.shape == (6, 2)

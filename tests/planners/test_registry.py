@@ -15,9 +15,10 @@ from stretto.core.plan import Plan
 from stretto.core.profile import NS_PER_MS, LatencyProfile
 from stretto.core.view import View
 from stretto.core.worker import workers
+from stretto.planners.entry import Entry
 from stretto.planners.ports import LooksAtEvidence, Ports
 from stretto.planners.promise import PolicyPlanner
-from stretto.planners.registry import ENTRIES, Entry, planner_entry
+from stretto.planners.registry import ENTRIES, planner_entry
 from stretto.sim.arrivals import Load
 from stretto.sim.processes import Poisson
 from stretto.sim.responses import already_measured, measured_responses

@@ -108,4 +108,4 @@ def test_one_that_knows_networks_sees_the_slo_itself() -> None:
     session.next(current, Dispatcher(ON, PLAN).telemetry(0), Conditions(left_ns=(1, 1)))
     assert all(view.deployment is ON for view in planner.views)
     assert served_session("judged").knows_networks and Judged().knows_networks
-    assert not served_session("clockwork").knows_networks
+    assert served_session("jellyfish").knows_networks and not served_session("clockwork").knows_networks

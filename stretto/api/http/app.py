@@ -40,6 +40,7 @@ class Asked:
     traceparent: bytes = b""
     is_acknowledged: bool = False  # it wants to know when its last byte has come
     begun_ns: int | None = None  # when its first byte came
+    head_bytes: int = 0  # of its headers: they take time to come, too
     limit: int = 0
     elements: int = 0
     output: str = ""
@@ -148,7 +149,7 @@ class App:
             body = await _body(receive, asked.limit)
         except ApiError as error:
             raise self._plane.count_refusal(error) from None
-        asked.begun_ns = scope.get("stretto.begun_ns")
+        asked.begun_ns, asked.head_bytes = scope.get("stretto.begun_ns"), scope.get("stretto.head_bytes", 0)
         if asked.is_acknowledged and "stretto.acknowledge" in scope:
             scope["stretto.acknowledge"]()
         response = await self._plane.infer(self.decoded(asked, body), scope.get("stretto.open"))
@@ -195,7 +196,7 @@ class App:
         return asked
 
     def decoded(self, asked: Asked, body: bytes) -> InferRequest:
-        sent_bytes = len(body)
+        sent_bytes = asked.head_bytes + len(body)
         try:
             if asked.encoding:
                 body = inflate(body, asked.encoding, min(asked.limit, self._limits.inflated_bytes))

@@ -155,6 +155,7 @@ def protocol_class(app: App, plane: Plane, limits: Limits) -> type[HttpToolsProt
             self.headers.extend(headers)
             self.scope["stretto.open"] = self.open_requests  # type: ignore[typeddict-unknown-key]
             self.scope["stretto.begun_ns"] = self.begun_ns  # type: ignore[typeddict-unknown-key]
+            self.scope["stretto.head_bytes"] = self.header_bytes  # type: ignore[typeddict-unknown-key]
             if self.parser.get_http_version() != "1.0":
                 self.scope["stretto.acknowledge"] = self.acknowledge  # type: ignore[typeddict-unknown-key]
             super().on_headers_complete()
@@ -196,6 +197,7 @@ def protocol_class(app: App, plane: Plane, limits: Limits) -> type[HttpToolsProt
             try:
                 self.cycle = self.running = direct = Direct(app.asked(self.headers, *known), keep_alive)
                 direct.asked.begun_ns = self.begun_ns
+                direct.asked.head_bytes = self.header_bytes
                 direct.asked.is_acknowledged &= self.parser.get_http_version() != "1.0"
             except ApiError as error:
                 self.cycle = self.running = direct = Direct(app.no_asked, keep_alive)

@@ -17,6 +17,7 @@ MAX_APPLICATIONS = 10_000
 MAX_MEMORY_MB = 1e9
 MAX_SLO_MS = 3_600_000.0
 BYTES_PER_MB = 1_000_000
+MAX_FRAME_BYTES, MAX_SIDE = 1 << 30, 1 << 20
 DEFAULT_MAX_BATCH = 256
 LATENCY_KEYS = ("alpha_ms", "beta_ms", "published", "measured")
 QUANTILES = tuple(quantile.name.lower() for quantile in Quantile)
@@ -111,6 +112,8 @@ def _variant(fields: Fields, kinds: tuple[str, ...]) -> Variant:
     accuracy = fields.number("accuracy", 0, 1, 1.0)
     memory_mb = fields.number("memory_mb", 0, MAX_MEMORY_MB, 0.0)
     load_ms = fields.number("load_ms", 0, MAX_LATENCY_MS, 0.0)
+    frame_bytes = fields.integer("frame_bytes", 0, MAX_FRAME_BYTES, 0)
+    input_size = tuple(map(int, fields.numbers("input_size", 1, MAX_SIDE))) if fields.has("input_size") else ()
     profiles: dict[str, LatencyProfile] = {}
     on = fields.part("on")
     if on is not None:
@@ -136,6 +139,8 @@ def _variant(fields: Fields, kinds: tuple[str, ...]) -> Variant:
             tuple(profiles.values()),
             memory_bytes=round(memory_mb * BYTES_PER_MB),
             load_ns=round(load_ms * NS_PER_MS),
+            input_size=input_size,
+            frame_bytes=frame_bytes,
         )
 
 

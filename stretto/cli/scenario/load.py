@@ -27,7 +27,7 @@ def read_load(top: Fields, applications: tuple[Application, ...]) -> Source:
     """The source that feeds the simulator."""
     load = top.part("load")
     if load is None:
-        top.fail('there is no [load]; add one with kind = "poisson" and rate = 1000, say')
+        top.fail('there is no [load] and no [[clients]]; add a load with kind = "poisson" and rate = 1000, say')
     names = [application.name for application in applications]
     source: Source
     if load.has("client"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from stretto.cli.scenario.clients import read_clients, without_networks
 from stretto.cli.scenario.deployment import QUANTILES, read_deployment
 from stretto.cli.scenario.load import read_load
 from stretto.config.fields import Fields, parse_fields, read_fields, suggestion
@@ -19,6 +20,7 @@ from stretto.planners.registry import ENTRIES, NAMES, planner_entry
 from stretto.planning.served import served_session
 from stretto.planning.session import Rhythm, Session
 from stretto.sim.arrivals import Client, Clients, Load, Source
+from stretto.sim.network.clients import NetworkClient
 from stretto.sim.service import Deterministic, Empirical, Lognormal, Service
 
 MAX_SECONDS = 86_400.0 * 7
@@ -51,6 +53,7 @@ class Scenario:
     seconds: float = 30.0
     warmup_seconds: float = 0.0
     correction: float = 0.0  # step with which measured latency corrects the profile
+    clients: tuple[NetworkClient, ...] = ()  # behind networks; `source` is then what they would send without
 
     def __post_init__(self) -> None:
         entry = planner_entry(self.planner.name)
@@ -74,6 +77,8 @@ class Scenario:
 
     def at_rate(self, rate: float) -> Scenario:
         """The same at another mean rate (queries/s); clients keep their shares of it."""
+        if self.clients:
+            raise StrettoError("clients behind networks have the rates that they have; give a [load] to vary the rate")
         if isinstance(self.source, Load):
             return replace(self, source=replace(self.source, rate=rate))
         if isinstance(self.source, Clients):
@@ -109,15 +114,23 @@ def _scenario(top: Fields, default_name: str) -> Scenario:
     choice, quantile = _planner(top)
     deployment = read_deployment(top, quantile)
     _check_variants(top, choice, deployment)
-    source = read_load(top, deployment.applications)
-    with top.at("load"):
+    clients: tuple[NetworkClient, ...] = ()
+    source: Source
+    if top.has("clients"):
+        if top.has("load"):
+            top.fail("[load] and [[clients]] both say what comes; keep one", "load")
+        clients = read_clients(top, deployment.applications)
+        source = without_networks(clients)
+    else:
+        source = read_load(top, deployment.applications)
+    with top.at("clients" if clients else "load"):
         source.expected_rates(deployment, seconds)
     service, correction = _service(top)
     delays = _network(top)
     top.done()
     with top.at("planner"):
         times = (seed, seconds, warmup_seconds)
-        return Scenario(name, deployment, source, service, choice, delays, *times, correction)
+        return Scenario(name, deployment, source, service, choice, delays, *times, correction, clients)
 
 
 def _planner(top: Fields) -> tuple[PlannerChoice, Quantile]:

@@ -63,7 +63,7 @@ async def _prepared(spec: LoadSpec, progress: ReportProgress | None) -> Generato
         if spec.version and not await client.ready(spec.application, spec.version):
             raise NotFound(f"application {spec.application} has no variant {spec.version} that is ready")
         if deadline_ms is None:
-            deadline_ms = await _slo_ms(client, spec.application)
+            deadline_ms = await slo_ms_of(client, spec.application)
     requests = encoded_requests(spec, endpoint, metadata)
     choice = np.random.default_rng((spec.seed, 1)).integers(0, len(requests.encoded), len(times_ns))
     deadline_ns = None if deadline_ms is None else round(deadline_ms * 1e6)
@@ -71,7 +71,7 @@ async def _prepared(spec: LoadSpec, progress: ReportProgress | None) -> Generato
     return Generator(spec, endpoint, requests, choice.tolist(), record, deadline_ns, progress)
 
 
-async def _slo_ms(client: AsyncClient, application: str) -> float | None:
+async def slo_ms_of(client: AsyncClient, application: str) -> float | None:
     """The application's own deadline, from its configuration; None where that does not tell."""
     try:
         config: Any = await client.configuration(application)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from stretto.core.client import Client
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
+from stretto.core.frame_size import carried_bytes
 from stretto.core.profile import NS_PER_S, Quantile
 from stretto.core.view import View
 from stretto.planners.jellyfish.problem import NEVER_NS, Problem
@@ -124,6 +125,10 @@ def demand_of(view: View, application: int, ladder: Ladder, *, queueing: float, 
         delay_ns = longest if client.network.delay_ns is None else client.network.delay_ns
         network_ns = delay_ns + frames * client.frame_ratio / bytes_per_s * NS_PER_S
         slo_ns = served.slo_ns if client.slo_ns is None else client.slo_ns
+        # Ours: a size that the network cannot carry at the client's rate would only fill the link, and the client sends
+        # less; the smallest is left, for it has to send something.
+        is_carried = frames * client.frame_ratio <= carried_bytes(bytes_per_s, rates[place])
+        network_ns[~is_carried & (frames > frames.min())] = math.inf
         budgets[place] = np.clip(slo_ns - network_ns, -1, 2**62).astype(np.int64)
     delays = view.delays
     batches = np.arange(ladder.latency_ns.shape[2])

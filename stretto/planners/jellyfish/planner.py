@@ -20,13 +20,16 @@ from stretto.planners.jellyfish.demand import Demand, Ladder, check_served, dema
 from stretto.planners.jellyfish.problem import NEVER_NS, UNMAPPED, Mapping, Problem, faults, mapping_of
 from stretto.planners.jellyfish.search import searched
 from stretto.planners.jellyfish.selection import annealed
+from stretto.planners.jellyfish.spread import spread
 from stretto.planners.jellyfish.update import NOT_KNOWN, Followers, paired, rearranged
+from stretto.planners.parts.floors import single_variant_lane
 from stretto.planners.parts.rates import RATE_WINDOW_NS, rates_of
 from stretto.planners.parts.sharing import workers_of_applications
 from stretto.planners.parts.steady import SteadyLoads
 
 NAME = "jellyfish"
 WORTH_A_CHANGE = 1e-3  # of the objective: clients and workers stay where they are for less
+ALONE = 0.25  # of its latency, that a client alone on its worker may wait, for its own frames come unevenly
 SHARING_S, SHARING_RUNG = 4.0, 1.25  # workers move to another application only when loads have clearly moved
 
 
@@ -36,7 +39,10 @@ class Jellyfish:
     so many queries/s. `headroom`: times the measured rates that capacity is for. `resident`: how many variants a worker
     holds at a time; 0: as many as its memory does. `annealing`: algorithm 2 as published, without the search behind it.
     `rescue`: a client without a place is served where it would be in time if it need not wait. `tail`: plan with the
-    p99 of latencies, as published. `nearest`: prefetch models by distance alone, as published.
+    p99 of latencies, as published. `nearest`: prefetch models by distance alone, as published. `filling`: a batch may
+    be larger than planned where deadlines allow it, and under more load than small batches bring through, heads that
+    would force one are given up. Without it frames that come at once wait for several batches, and a queue that was
+    once too long stays so (the micro-bursts of section VI-B).
     """
 
     queueing: float = 1.0
@@ -47,6 +53,7 @@ class Jellyfish:
     rescue: bool = False
     tail: bool = True
     nearest: bool = False
+    filling: bool = True
     seed: int = 1
     _steady: SteadyLoads = field(init=False, repr=False)
     _deployment: Deployment | None = field(default=None, init=False, repr=False)
@@ -70,7 +77,7 @@ class Jellyfish:
         routes: list[Route] = []
         for part in parts:
             routes.append(part.route(len(lanes)))
-            lanes.extend(part.lanes(view.deployment))
+            lanes.extend(part.lanes(view.deployment, self.filling))
         placement, prefetch = self._residency(view, parts)
         plan = Plan(
             lanes=tuple(lanes),
@@ -100,7 +107,7 @@ class Jellyfish:
         deployment = view.deployment
         check_served(deployment, application, crew)
         ladder = self._ladder(view, application, crew)
-        demand = demand_of(view, application, ladder, queueing=self.queueing, step=self.step, headroom=self.headroom)
+        demand = self._demand(view, application, ladder)
         before = _models_before(view.plan, ladder)
         mapping = self._mapped(demand, before, _places_before(view.plan, deployment, application, ladder, demand))
         mapping = _with_models_for_all(demand.problem, ladder, mapping)
@@ -125,11 +132,22 @@ class Jellyfish:
             self._ladders[application] = known = (key, ladder)
         return known[1]
 
+    def _demand(self, view: View, application: int, ladder: Ladder) -> Demand:
+        """Where there is a worker for every client, nobody waits for anybody (ours: `spread` sees to that)."""
+        options = {"step": self.step, "headroom": self.headroom}
+        demand = demand_of(view, application, ladder, queueing=self.queueing, **options)
+        is_roomy = not demand.unnamed and demand.problem.clients <= len(ladder.workers)
+        if not self.filling or not is_roomy or self.queueing <= ALONE or len(set(ladder.like_of)) > 1:
+            return demand
+        return demand_of(view, application, ladder, queueing=ALONE, **options)
+
     def _mapped(self, demand: Demand, before: NDArray[np.int64], places: NDArray[np.int64]) -> Mapping:
         problem = demand.problem
         start = np.where(before == NOT_KNOWN, 0, before)
         find = annealed if self.annealing else searched
         found = find(problem, start, seed=self.seed)
+        if self.filling:
+            found = spread(problem, found)
         found = rearranged(found, paired(problem.kind_of, before, found.models))
         kept = _kept(problem, start, places)
         if (
@@ -137,6 +155,7 @@ class Jellyfish:
             and kept is not None
             and kept.mapped == found.mapped
             and found.value <= kept.value * (1 + WORTH_A_CHANGE)
+            and most_shared(kept) <= most_shared(found)
         ):
             found = kept
         return found
@@ -169,7 +188,7 @@ class _Part:
     demand: Demand
     mapping: Mapping
 
-    def lanes(self, deployment: Deployment) -> list[Lane]:
+    def lanes(self, deployment: Deployment, filling: bool) -> list[Lane]:
         """One for each worker, then the one that refuses."""
         name = deployment.applications[self.application].name
         made = [
@@ -178,7 +197,7 @@ class _Part:
                 workers=(worker,),
                 select=Fixed(self.ladder.variants[self.mapping.models[place]]),
                 order=Order.FIRST_COME,
-                release=Eager(int(self.mapping.batches[place])),
+                release=self._release(place, filling),
                 late=Late.DROP_WHEN_DISPATCHED,
                 stand_in=True,
             )
@@ -195,6 +214,16 @@ class _Part:
             may_load=False,
         )
         return [*made, refusing]
+
+    def _release(self, place: int, filling: bool) -> Eager:
+        """At the planned batch; `filling` at least at that."""
+        planned = int(self.mapping.batches[place])
+        if not filling:
+            return Eager(planned)
+        variant, worker = self.ladder.variants[self.mapping.models[place]], self.ladder.workers[place]
+        floors = single_variant_lane(self.deployment, variant, (worker,)).release.floor_rates
+        profile = self.deployment.profile(variant, self.deployment.workers[worker].kind)
+        return Eager(max(planned, profile.max_batch), floor_rates=floors)
 
     def route(self, first: int) -> Route:
         """Clients by slot. Position 0 is where there is most room, for slots that nobody had when this was planned."""
@@ -244,6 +273,11 @@ class _Part:
                 break
             numbers = more
         return numbers[0], tuple(numbers[1:]), len(numbers) == len(able)
+
+
+def most_shared(mapping: Mapping) -> int:
+    """Clients of the worker that has most of them."""
+    return int(np.bincount(mapping.worker_of[mapping.worker_of != UNMAPPED], minlength=1).max())
 
 
 def lane_name(deployment: Deployment, application: int, worker: int) -> str:

@@ -92,14 +92,14 @@ def test_a_better_network_gets_a_larger_variant() -> None:
 def test_delays_take_time_away() -> None:
     view = seen(deployed(1), client(0, mbit_per_s=100.0))
     slow = replace(view, delays=Delays(control_ns=30 * NS_PER_MS))
-    assert variant_of(Jellyfish()(slow), 0) < variant_of(Jellyfish()(view), 0)
+    assert variant_of(Jellyfish(filling=False)(slow), 0) < variant_of(Jellyfish(filling=False)(view), 0)
 
 
 def test_measured_latency_counts() -> None:
     deployment = deployed(1)
     view = seen(deployment, client(0, mbit_per_s=100.0))
     slow = replace(view, latency_ratio=np.full((4, 1), 2.0), is_measured=np.ones((4, 1), np.bool_))
-    assert variant_of(Jellyfish()(slow), 0) < variant_of(Jellyfish()(view), 0)
+    assert variant_of(Jellyfish(filling=False)(slow), 0) < variant_of(Jellyfish(filling=False)(view), 0)
 
 
 def test_a_client_that_has_no_place_is_refused_and_may_be_rescued() -> None:
@@ -239,10 +239,10 @@ def test_rates_are_told_apart_as_finely_as_time_allows(throughput: float, pairs:
 def test_every_plan_can_be_followed_and_keeps_its_constraints(
     drawn: list[tuple[float, float | None, float]], count: int, others: float
 ) -> None:
-    """(5) and (6) hold for every client that is not refused, reckoned from the plan alone."""
+    """(5) and (6) hold for every client that is not refused, reckoned from the plan alone, as published."""
     deployment = deployed(count)
     clients = [client(slot, *values) for slot, values in enumerate(drawn)]
-    plan = Jellyfish()(seen(deployment, *clients, others=others))
+    plan = Jellyfish(filling=False)(seen(deployment, *clients, others=others))
     check_plan(plan, deployment)
     slowest = min((one.network.bytes_per_s for one in clients if one.network.bytes_per_s), default=None)
     for number, lane in enumerate(plan.lanes[:-1]):
@@ -255,3 +255,26 @@ def test_every_plan_can_be_followed_and_keeps_its_constraints(
             rate = one.network.bytes_per_s or slowest
             network_ns = 0.0 if rate is None else variant.frame_bytes / rate * NS_PER_S
             assert 2 * latency_ns <= one.slo_ns - network_ns + 1
+
+
+def test_filling_lets_batches_grow_and_uses_idle_workers() -> None:
+    view = seen(deployed(), *(client(slot, mbit_per_s=100.0) for slot in range(4)))
+    filled, published = Jellyfish()(view), Jellyfish(filling=False)(view)
+    assert all(lane.release.max_batch == 8 and lane.release.floor_rates for lane in filled.lanes[:-1])
+    assert max(lane.release.max_batch for lane in published.lanes[:-1]) < 8
+    assert sorted(np.bincount([lane_of(filled, slot) for slot in range(4)])) == [2, 2]
+
+
+def test_a_client_with_a_worker_of_its_own_gets_a_larger_variant() -> None:
+    """Nobody waits where there are as many workers as clients."""
+    view = seen(deployed(), client(0, mbit_per_s=40.0, slo_ms=80.0), client(1, mbit_per_s=40.0, slo_ms=80.0))
+    filled, published = Jellyfish()(view), Jellyfish(filling=False)(view)
+    assert lane_of(filled, 0) != lane_of(filled, 1)
+    assert all(variant_of(filled, slot) > variant_of(published, slot) for slot in range(2))
+
+
+def test_a_size_that_the_network_cannot_carry_is_not_planned() -> None:
+    """At 60 frames a second 20 Mbit/s carry 40 kB each; the largest variant's frame would be in time alone."""
+    quick = client(0, rate=60.0, mbit_per_s=20.0, slo_ms=400.0)
+    chosen = variants()[variant_of(Jellyfish()(seen(deployed(4), quick)), 0)]
+    assert chosen.frame_bytes * 60 <= 0.95 * 20e6 / 8 < variants()[-1].frame_bytes * 60

@@ -1,0 +1,1 @@
+"""The planners by family, each with its options: what the registry puts together."""

@@ -1,0 +1,357 @@
+"""The closed loop: clients make and send frames, the dispatcher serves them, and answers say what to send next.
+
+The server's half is the one that serves: the compiled loop and the dispatcher, the planning session, the registry of
+clients and what they are told. Here are the clients and their links. Between two events of a client the compiled loop
+runs on its own. At one instant what clients do comes before what workers do.
+
+Every frame ends in exactly one outcome: given up by its client (its deadline passed before its first byte left), or one
+of the dispatcher's. That is checked at the end.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.core.client import FORGET_S, Client, Clients
+from stretto.core.deployment import Deployment
+from stretto.core.errors import StrettoError
+from stretto.core.frame_size import CONFIRMED_NS, SETTLED_NS
+from stretto.core.outcome import Outcome
+from stretto.core.plan import Delays
+from stretto.core.profile import NS_PER_S
+from stretto.core.recent import Recent
+from stretto.core.view import Planner
+from stretto.planning.session import Session
+from stretto.planning.telling import places
+from stretto.sim.network.clients import NetworkClient
+from stretto.sim.network.result import FRAME, NetworkResult, PlanAt, summary_of
+from stretto.sim.network.sizes import Choice, Promised, Sizes
+from stretto.sim.service import Service
+from stretto.sim.simulator import Simulation
+
+MAX_FRAMES = 50_000_000
+MAX_CLIENTS = 100_000
+SOONEST_NS = 50_000_000  # between two plans, when something changes that cannot wait for the next look
+ARRIVED, ANSWERED = 0, 1
+
+
+@dataclass(frozen=True)
+class _NoArrivals:
+    """Frames come by `submit`."""
+
+    rates: tuple[float, ...]
+
+    def chunks(self, deployment: Deployment, seconds: float, seed: int) -> Iterator[NDArray[np.void]]:
+        return iter(())
+
+    def expected_rates(self, deployment: Deployment, seconds: float) -> tuple[float, ...]:
+        return self.rates
+
+
+@dataclass(eq=False)
+class _State:
+    """What a client knows, and what is on its link."""
+
+    spec: NetworkClient
+    choice: Choice
+    application: int
+    slo_ns: int
+    identity: str
+    free_ns: int = 0  # when its link has sent all that it was given
+    told: Promised | None = None
+    first_ns: int | None = None  # when its first frame was acknowledged
+    last: float | None = None  # bytes/s of the last frame that was acknowledged
+    acks: deque[tuple[int, float]] = field(
+        default_factory=deque
+    )  # when an acknowledgement comes, and the bytes/s of it
+    to_say: deque[tuple[int, float]] = field(default_factory=deque)  # the same, until it is said with a frame
+    recent: Recent = field(default_factory=lambda: Recent(0))
+
+
+class NetworkRun:
+    """One run in progress; `simulate_network` is the usual way in."""
+
+    def __init__(
+        self,
+        deployment: Deployment,
+        planner: Planner | Session,
+        clients: Sequence[NetworkClient],
+        *,
+        seconds: float,
+        seed: int = 1,
+        service: Service | None = None,
+        delays: Delays | None = None,
+        replan_s: float | None = 0.5,
+        warmup_s: float = 0.0,
+        correction: float = 0.0,
+        replans_on_change: bool = True,
+        expected_rates: Sequence[float] | None = None,
+    ) -> None:
+        if not 1 <= len(clients) <= MAX_CLIENTS:
+            raise StrettoError(f"there must be between 1 and {MAX_CLIENTS} clients, not {len(clients)}")
+        if sum(client.fps for client in clients) * seconds > MAX_FRAMES:
+            raise StrettoError(f"these clients make more than {MAX_FRAMES} frames; take fewer, or a shorter run")
+        if replan_s is not None and not 0.001 <= replan_s <= 86_400:
+            raise StrettoError(f"plans are made each millisecond to each day, not each {replan_s} s")
+        self.deployment, self.specs, self.seed = deployment, tuple(clients), seed
+        self.seconds, self.warmup_s = seconds, warmup_s
+        names = [application.name for application in deployment.applications]
+        rates = np.zeros(len(names))
+        for client in clients:
+            if client.application not in names:
+                raise StrettoError(f"there is no application {client.application}; there are {', '.join(names[:20])}")
+            rates[names.index(client.application)] += client.fps
+        self.simulation = Simulation(
+            deployment,
+            planner,
+            _NoArrivals(tuple(rates.tolist())),
+            seconds=seconds,
+            seed=seed,
+            service=service,
+            delays=delays,
+            warmup_s=warmup_s,
+            record=True,
+            expected_rates=expected_rates,
+            correction=correction,
+        )
+        self.registry = Clients()
+        self.clients = tuple(self._client(client, number, names) for number, client in enumerate(clients))
+        self.frames = _frames(clients, seconds, seed)
+        self._made, self._client_of = self.frames["made_ns"].tolist(), self.frames["client"].tolist()
+        self._size, self._bytes, self._sent, self._arrived = ([-1] * len(self.frames) for _ in range(4))
+        self._expired: dict[int, int] = {}  # frame → when its client gave it up
+        self._sizes_random = np.random.default_rng([seed, 0xF2A3E])
+        self._replan_ns = None if replan_s is None else round(replan_s * NS_PER_S)
+        self._replans_on_change = replans_on_change
+        self._events: list[tuple[int, int, int, int | None]] = []  # time, kind, frame, told place
+        self._waiting: dict[int, int] = {}  # record of the server → frame, of those that have not ended
+        self._record_of = np.full(len(self.frames), -1, np.int64)
+        self._slot: dict[int, int] = {}  # client → slot at the server
+        self._told: dict[int, int | None] = {}  # client → place of the size that it is told
+        self.plans = [PlanAt(0, self.simulation.in_force.plan)]
+        self._estimates: list[tuple[int, int, float]] = []
+        self._planned_ns = 0
+
+    def _client(self, spec: NetworkClient, number: int, names: list[str]) -> _State:
+        application = names.index(spec.application)
+        slo_ns = spec.slo_ns or self.deployment.applications[application].slo_ns
+        sizes = Sizes.of(self.deployment, application)
+        most = sizes.place_of(spec.sending.largest)
+        around_ns = spec.delay_ns + spec.back_ns
+        choice = Choice(sizes, spec.sending, most, spec.fps, slo_ns, around_ns, spec.frame_ratio)
+        return _State(spec, choice, application, slo_ns, f"client-{number}")
+
+    # -- the run ------------------------------------------------------------------------------------------------------
+
+    def run(self, progress: Callable[[float], None] | None = None) -> NetworkResult:
+        made = self._made
+        end_ns = int(self.seconds * NS_PER_S)
+        next_plan = end_ns if self._replan_ns is None else min(self._replan_ns, end_ns)
+        number, tenth = 0, 0
+        never = 2**62
+        while True:
+            made_ns = made[number] if number < len(made) else never
+            event_ns = self._events[0][0] if self._events else never
+            is_open = number < len(made) or bool(self._events) or bool(self._waiting)
+            plan_ns = next_plan if self._replan_ns is not None and is_open else never
+            at_ns = min(made_ns, event_ns, plan_ns)
+            if at_ns == never:
+                if not self._waiting:
+                    break
+                self._run_to(never)  # nothing comes from clients any more
+                if not self._events and self._waiting:
+                    break  # the dispatcher holds them, and nothing would change that
+                continue
+            if at_ns > self.simulation.now_ns:
+                self._run_to(at_ns)
+                if self._events and self._events[0][0] < at_ns:
+                    continue  # an answer was on its way back before
+            if event_ns == at_ns:
+                at_ns, kind, frame, told = heapq.heappop(self._events)
+                if kind == ARRIVED:
+                    self._arrive(at_ns, frame)
+                else:
+                    self._hear(at_ns, self.clients[self._client_of[frame]], told)
+            elif made_ns == at_ns:
+                self._make(at_ns, number)
+                number += 1
+            else:
+                self._plan(at_ns)
+                next_plan = at_ns + (self._replan_ns or end_ns)
+                if at_ns > end_ns + 100 * NS_PER_S:
+                    break
+            if self._replans_on_change and self._replan_ns is not None and self.registry.is_changed:
+                next_plan = min(next_plan, max(self._planned_ns + SOONEST_NS, self.simulation.now_ns))
+            if progress is not None and number * 10 // max(len(made), 1) > tenth:
+                tenth += 1
+                progress(tenth / 10)
+        return self._result()
+
+    def _run_to(self, at_ns: int) -> None:
+        """Let the server run, and send on their way the answers that it had."""
+        simulation = self.simulation
+        simulation.run_to(at_ns)
+        if simulation.dispatcher.waiting_count + simulation.dispatcher.running == len(self._waiting):
+            return
+        outcome, end_ns = simulation.records["outcome"], simulation.records["end_ns"]
+        for record in [record for record in self._waiting if outcome[record] >= 0]:
+            frame = self._waiting.pop(record)
+            client = self._client_of[frame]
+            answered_ns = int(end_ns[record]) + self.specs[client].back_ns
+            heapq.heappush(self._events, (answered_ns, ANSWERED, frame, self._told.get(client)))
+
+    def _make(self, now_ns: int, frame: int) -> None:
+        """A client makes a frame, at a size of its choice, and gives it to its link."""
+        client = self.clients[self._client_of[frame]]
+        spec = client.spec
+        sizes = client.choice.sizes
+        place = client.choice.place(client.told, self._known(now_ns, client), max(0, client.free_ns - now_ns))
+        size = sizes.frame_bytes[place] * spec.frame_ratio
+        if spec.frame_spread > 0:
+            size *= self._spread(spec.frame_spread)
+        frame_bytes = max(1, round(size))
+        self._size[frame], self._bytes[frame] = sizes.variants[place], frame_bytes
+        start_ns = max(now_ns, client.free_ns)
+        if start_ns >= now_ns + client.slo_ns:
+            self._expired[frame] = start_ns
+            return
+        took_ns = spec.bandwidth.time_to_send(start_ns, frame_bytes)
+        client.free_ns = start_ns + took_ns
+        arrived_ns = client.free_ns + spec.delay_ns
+        self._sent[frame], self._arrived[frame] = start_ns, arrived_ns
+        ack = (arrived_ns + spec.back_ns, frame_bytes * NS_PER_S / max(took_ns, 1))
+        client.acks.append(ack)
+        client.to_say.append(ack)
+        heapq.heappush(self._events, (arrived_ns, ARRIVED, frame, None))
+
+    def _known(self, now_ns: int, client: _State) -> float | None:
+        """The bandwidth as the client knows it: over the last second, or of the last frame where that was slower."""
+        while client.acks and client.acks[0][0] <= now_ns:
+            at_ns, client.last = client.acks.popleft()
+            client.first_ns = at_ns if client.first_ns is None else client.first_ns
+            client.recent.reported(at_ns, client.last)
+        recent = client.recent.bytes_per_s(now_ns)
+        return recent if recent is None or client.last is None else min(recent, client.last)
+
+    def _hear(self, now_ns: int, client: _State, told: int | None) -> None:
+        """An answer says what to send. What it rests on is the bandwidth of the last second, as the server knows it."""
+        before = client.told
+        self._known(now_ns, client)
+        if told is None or client.first_ns is None or now_ns < client.first_ns + SETTLED_NS:
+            client.told = None
+        elif before is None or before.place != told or now_ns - before.time_ns >= CONFIRMED_NS:
+            client.told = Promised(told, now_ns, client.recent.bytes_per_s(now_ns))
+
+    def _spread(self, spread: float) -> float:
+        sigma2 = float(np.log1p(spread * spread))
+        return float(np.exp(self._sizes_random.normal(-sigma2 / 2, sigma2**0.5)))
+
+    def _arrive(self, now_ns: int, frame: int) -> None:
+        """A frame has come, with what its client measured before it was sent; it is due when its answer must leave."""
+        number = self._client_of[frame]
+        client = self.clients[number]
+        measured = []
+        while client.to_say and client.to_say[0][0] <= self._sent[frame]:
+            measured.append(client.to_say.popleft()[1])
+        slot = self._slot[number] = self.registry.slot_of(now_ns, client.identity)
+        expected = self.deployment.variants[self._size[frame]].frame_bytes
+        self.registry.asked(
+            now_ns,
+            slot,
+            client.spec.application,
+            bytes_per_s=len(measured) / sum(1.0 / each for each in measured) if measured else None,
+            delay_ns=client.spec.delay_ns + client.spec.back_ns,
+            slo_ns=client.slo_ns,
+            frame_ratio=self._bytes[frame] / expected,
+            said_rate=client.spec.fps,
+        )
+        deadline_ns = self._made[frame] + client.slo_ns - client.spec.back_ns
+        record = self.simulation.submit(client.application, deadline_ns, slot)
+        self._record_of[frame] = record
+        self._waiting[record] = frame
+
+    def _plan(self, now_ns: int) -> None:
+        """The planner looks at all clients as the server knows them; what it decides is told with the next answers."""
+        self.registry.forget_before(now_ns - round(FORGET_S * NS_PER_S))
+        seen = self.registry.all(now_ns)
+        before = self.simulation.in_force.plan
+        self.simulation.replan(lambda: seen)
+        plan = self.simulation.in_force.plan
+        if plan is not before:
+            self.plans.append(PlanAt(now_ns, plan))
+        self._tell(seen)
+        self._planned_ns = now_ns
+        number_of = {client.identity: number for number, client in enumerate(self.clients)}
+        self._estimates += [
+            (now_ns, number_of[client.identity], client.network.bytes_per_s)
+            for client in seen
+            if client.network.bytes_per_s is not None
+        ]
+
+    def _tell(self, seen: tuple[Client, ...]) -> None:
+        ratio = self.simulation.dispatcher.latency_ratio()
+        self.registry.planned(seen, places(self.simulation.in_force.plan, self.deployment, seen, ratio))
+        for number, slot in self._slot.items():
+            place = self.registry.place_of(slot)
+            names = self.clients[number].choice.sizes.names
+            known = place is not None and place.told.variant in names
+            self._told[number] = names.index(place.told.variant) if known and place is not None else None
+
+    def _result(self) -> NetworkResult:
+        frames, records = self.frames, self.simulation.records
+        columns = {"size": self._size, "bytes": self._bytes, "sent_ns": self._sent, "arrived_ns": self._arrived}
+        for name, values in columns.items():
+            frames[name] = values
+        expired = np.array(list(self._expired), np.int64)
+        frames["outcome"][expired], frames["ended_ns"][expired] = Outcome.DROPPED_EXPIRED, list(self._expired.values())
+        came = np.flatnonzero(self._record_of >= 0)
+        rows = records[self._record_of[came]]
+        for name in ("variant", "worker", "batch", "outcome"):
+            frames[name][came] = rows[name]
+        frames["ended_ns"][came] = rows["end_ns"]
+        back_ns = np.array([client.back_ns for client in self.specs])[frames["client"]]
+        ended = frames["ended_ns"] >= 0
+        frames["answered_ns"][ended] = (
+            frames["ended_ns"][ended] + np.where(frames["arrived_ns"] >= 0, back_ns, 0)[ended]
+        )
+        if (frames["outcome"] < 0).any():
+            raise StrettoError(f"{(frames['outcome'] < 0).sum()} frames have no outcome; their planner lets them wait")
+        server = self.simulation.result()
+        estimates = np.array(self._estimates, np.float64).reshape(-1, 3)
+        summary = summary_of(frames, self.deployment, server, len(self.specs), self.warmup_s, len(self.plans))
+        return NetworkResult(summary, frames, tuple(self.plans), server, estimates)
+
+
+def _frames(clients: Sequence[NetworkClient], seconds: float, seed: int) -> NDArray[np.void]:
+    """All frames in the order of their making: evenly from a start at random within the first period, with jitter."""
+    parts = []
+    for number, client in enumerate(clients):
+        random = np.random.default_rng([seed, 0xC11E, number])
+        until_s = min(seconds, client.leaves_s if client.leaves_s is not None else seconds)
+        period_ns = NS_PER_S / client.fps
+        first_ns = client.joins_s * NS_PER_S + random.uniform(0, period_ns)
+        count = max(0, int(np.ceil((until_s * NS_PER_S - first_ns) / period_ns)))
+        made_ns = first_ns + period_ns * np.arange(count)
+        if client.jitter > 0:
+            made_ns = np.sort(made_ns + random.uniform(0, client.jitter * period_ns, count))
+        frames = np.zeros(count, FRAME)
+        for name in FRAME.names or ():
+            frames[name] = -1
+        frames["client"], frames["made_ns"] = number, made_ns.astype(np.int64)
+        parts.append(frames[frames["made_ns"] < until_s * NS_PER_S])
+    frames = np.concatenate(parts)
+    return frames[np.argsort(frames["made_ns"], kind="stable")]
+
+
+def simulate_network(
+    deployment: Deployment, planner: Planner | Session, clients: Sequence[NetworkClient], **rest: object
+) -> NetworkResult:
+    """Run `seconds` of clients' frames and let all of them end."""
+    progress = rest.pop("progress", None)
+    return NetworkRun(deployment, planner, clients, **rest).run(progress)  # type: ignore[arg-type]

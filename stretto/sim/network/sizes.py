@@ -1,0 +1,110 @@
+"""The sizes of an application's frames: how many bytes each has, and which one a client takes.
+
+Sizes are known by the variant whose input they are. Accuracy goes by the smaller of the size sent and the size that the
+variant takes: a frame that is made larger gains nothing, and one made smaller is answered as the variant would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.core.deployment import Deployment
+from stretto.core.errors import StrettoError
+from stretto.core.frame_size import bytes_in_time, carried_bytes
+from stretto.core.profile import NS_PER_S
+from stretto.sim.network.clients import Adaptation, Sending
+
+
+@dataclass(frozen=True, eq=False)
+class Sizes:
+    """`variants` by rising bytes of a frame; several may share a size."""
+
+    variants: tuple[int, ...]  # numbers in the deployment
+    names: tuple[str, ...]
+    frame_bytes: tuple[int, ...]
+
+    @staticmethod
+    def of(deployment: Deployment, application: int) -> Sizes:
+        """Of those variants whose bytes are known."""
+        known = [number for number in deployment.variants_of(application) if deployment.variants[number].frame_bytes]
+        if not known:
+            name = deployment.applications[application].name
+            raise StrettoError(
+                f"no variant of application {name} says frame_bytes, so nothing can be sent over a network"
+            )
+        known.sort(key=lambda number: (deployment.variants[number].frame_bytes, number))
+        variants = [deployment.variants[number] for number in known]
+        return Sizes(tuple(known), tuple(each.name for each in variants), tuple(each.frame_bytes for each in variants))
+
+    def place_of(self, name: str) -> int:
+        """Among the sizes; the largest where no name is given."""
+        if not name:
+            return len(self.names) - 1
+        if name not in self.names:
+            raise StrettoError(f"no variant {name} says frame_bytes; there are {', '.join(self.names[:20])}")
+        return self.names.index(name)
+
+    def largest_within(self, most: int, frame_bytes: float) -> int:
+        """The largest up to place `most` of so many bytes at most; the smallest where none is."""
+        place = most
+        while place > 0 and self.frame_bytes[place] > frame_bytes:
+            place -= 1
+        return place
+
+
+@dataclass(frozen=True)
+class Promised:
+    """What a client was told, when, and the bandwidth that it knew of then."""
+
+    place: int
+    time_ns: int
+    bytes_per_s: float | None
+
+
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """What one client knows when it chooses."""
+
+    sizes: Sizes
+    sending: Sending
+    most: int  # place of the largest size that it may send
+    fps: float
+    slo_ns: int
+    around_ns: int  # delay to the server and back
+    frame_ratio: float
+
+    def place(self, told: Promised | None, bytes_per_s: float | None, waiting_ns: int) -> int:
+        """The size of the next frame. A client that has measured nothing yet begins with the smallest, but a fixed one
+        does not. `waiting_ns`: what earlier frames still need on the link.
+        """
+        if self.sending.adaptation is Adaptation.FIXED:
+            return self.most
+        if bytes_per_s is None:
+            return 0
+        most, slowness = self.most, self.frame_ratio / bytes_per_s
+        if self.sending.adaptation is Adaptation.TOLD:
+            if told is None:
+                return 0
+            most = min(most, told.place)
+            within = carried_bytes(bytes_per_s, self.fps)
+            if told.bytes_per_s is not None:
+                told_bytes = self.sizes.frame_bytes[told.place] * self.frame_ratio
+                within = min(within, bytes_in_time(bytes_per_s, told_bytes, told.bytes_per_s, waiting_ns))
+            return self.sizes.largest_within(most, within / self.frame_ratio)
+        within_s = 1.0 / self.fps
+        if self.sending.adaptation is Adaptation.SLO:
+            within_s = min(within_s, (self.slo_ns * (1 - self.sending.compute_share) - self.around_ns) / NS_PER_S)
+        return self.sizes.largest_within(most, within_s / slowness)
+
+
+def answered_accuracy(deployment: Deployment, sent: Sequence[int], ran: Sequence[int]) -> NDArray[np.float64]:
+    """Of frames sent at the size of one variant and run on another, by their numbers."""
+    accuracy = np.array([variant.accuracy for variant in deployment.variants])
+    pixels = np.array([prod(variant.input_size) if variant.input_size else 0 for variant in deployment.variants])
+    sent_at, ran_on = np.asarray(sent, np.int64), np.asarray(ran, np.int64)
+    return np.where(pixels[sent_at] < pixels[ran_on], np.minimum(accuracy[sent_at], accuracy[ran_on]), accuracy[ran_on])

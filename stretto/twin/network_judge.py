@@ -1,0 +1,138 @@
+"""The judge where clients' networks are known: candidates tried in the closed loop, with clients like those measured.
+
+What a client sends depends on what it is told, so a candidate is tried as a planner that plans anew each half second,
+not as one plan. Rounds are as in `judge`: all on a short stretch, the better ones on a longer one with their
+neighbours, the best few on seeds that no earlier round has used. A frame without an answer in time is worth nothing,
+and more than half a percent of them are dear: Jellyfish promises deadlines first, accuracy second.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from statistics import fmean, stdev
+
+from stretto.core.deployment import Deployment
+from stretto.core.errors import StrettoError
+from stretto.core.plan import Plan
+from stretto.core.verdict import Candidate, Promise, Verdict
+from stretto.core.view import Planner, View
+from stretto.planners.candidates import candidates_with_clients, make, neighbours
+from stretto.planning.session import Session
+from stretto.sim.network.run import simulate_network
+from stretto.twin.clients import ClientConditions, at_rates, drawn, scaled_rates, smaller
+from stretto.twin.judge import Conditional
+
+MOST_LATE = 0.004
+LATE_PRICE = 3.0  # of accuracy, for each share of frames that is missed beyond that
+HIGHER = 1.25  # a candidate serves until clients ask so many times as much, and must not break there
+HIGHER_WEIGHT = 0.25
+MOST_RATE = 400.0  # frames/s of a trial: more are tried in small
+FRAMES = (800, 1_600, 1_600, 2_500)  # of a trial, by round
+LEAST_S, MOST_S = 4.0, 30.0  # that it spans
+WARM_S = 2.0
+KEPT = (5, 3, 2)  # candidates after each round but the last
+LAST_SEEDS = 3
+REPLAN_S = 0.5
+
+
+class _Court:
+    def __init__(self, deployment: Deployment, setting: Conditional, clients: Sequence[ClientConditions]) -> None:
+        self.deployment, self.clients = smaller(deployment, clients, MOST_RATE)
+        self.setting = setting
+        self.rate = sum(client.rate for client in self.clients)
+        self.tried: set[Candidate] = set()
+        self.plan_cpu_s = 0.0
+
+    def score(self, candidate: Candidate, frames: int, seed: int, factor: float = 1.0) -> tuple[float, float, float]:
+        """With clients that ask `factor` times as often: value, share answered right and on time, share missed; −∞
+        where it cannot plan for them.
+        """
+        seconds = WARM_S + min(max(frames / max(self.rate, 1e-9), LEAST_S), MOST_S)
+        self.tried.add(candidate)
+        try:
+            result = simulate_network(
+                self.deployment,
+                Session(self._timed(candidate)),
+                drawn(scaled_rates(self.clients, factor), seconds, seed),
+                seconds=seconds,
+                seed=seed,
+                service=self.setting.service(),
+                delays=self.setting.delays,
+                replan_s=REPLAN_S,
+                warmup_s=WARM_S,
+            ).summary
+        except Exception:  # a StrettoError, or a bug of a planner: whatever it is, others can
+            return -math.inf, 0.0, 1.0
+        value = result.correct_on_time - LATE_PRICE * max(0.0, result.miss_rate - MOST_LATE)
+        return value, result.correct_on_time, result.miss_rate
+
+    def _timed(self, candidate: Candidate) -> Planner:
+        planner = make(candidate)
+
+        def timed(view: View) -> Plan:
+            began = time.process_time()
+            plan = planner(view)
+            self.plan_cpu_s += time.process_time() - began
+            return plan
+
+        return timed
+
+    def best(self, candidates: Sequence[Candidate], frames: int, seed: int, count: int) -> list[Candidate]:
+        """With a part of the value at a higher load. A candidate that cannot plan is left out."""
+
+        def value(candidate: Candidate) -> float:
+            above = self.score(candidate, frames // 2, seed, HIGHER)[0]
+            return (1 - HIGHER_WEIGHT) * self.score(candidate, frames, seed)[0] + HIGHER_WEIGHT * above
+
+        values = {candidate: value(candidate) for candidate in dict.fromkeys(candidates)}
+        able = [candidate for candidate in values if values[candidate] > -math.inf]
+        return sorted(able, key=lambda candidate: -values[candidate])[:count]
+
+
+def judge_networks(
+    deployment: Deployment,
+    setting: Conditional,
+    clients: Sequence[ClientConditions],
+    rates: tuple[float, ...],
+    *,
+    candidates: Sequence[Candidate] | None = None,
+    seed: int = 1,
+    progress: Callable[[float], None] | None = None,
+) -> Verdict:
+    """The best candidate for clients like these that ask so much together."""
+    began = time.process_time()
+    case = _Court(deployment, setting, at_rates(deployment, clients, rates))
+    tell = progress or (lambda share: None)
+    entered = candidates_with_clients(case.deployment, case.rate) if candidates is None else tuple(candidates)
+    better = case.best(entered, FRAMES[0], seed, KEPT[0])
+    tell(0.4)
+    best = case.best(better, FRAMES[1], seed + 1, KEPT[1])
+    tell(0.6)
+    close = [near for candidate in best[:1] for near in neighbours(candidate)]
+    best = case.best([*best, *close], FRAMES[2], seed + 2, KEPT[2])
+    if not best:
+        raise StrettoError("no candidate can plan for these clients at this load")
+    tell(0.8)
+    scores = {each: [case.score(each, FRAMES[3], seed + 3 + place) for place in range(LAST_SEEDS)] for each in best}
+    values = {candidate: fmean(score[0] for score in scores[candidate]) for candidate in best}
+    winner = max(best, key=lambda candidate: values[candidate])
+    runner_up = max((each for each in best if each != winner), key=lambda each: values[each], default=winner)
+    ahead = [one[0] - other[0] for one, other in zip(scores[winner], scores[runner_up], strict=True)]
+    correct, late = ([score[place] for score in scores[winner]] for place in (1, 2))
+    root = math.sqrt(LAST_SEEDS)
+    tell(1.0)
+    verdict = Verdict(
+        rates,
+        winner,
+        Promise(fmean(correct), fmean(late), stdev(correct) / root, stdev(late) / root),
+        runner_up,
+        tried=len(case.tried),
+        cpu_s=time.process_time() - began,
+        plan_cpu_s=case.plan_cpu_s,
+    )
+    if not all(math.isfinite(each) for each in ahead):
+        return verdict
+    return replace(verdict, ahead=fmean(ahead), ahead_error=stdev(ahead) / root)

@@ -1,0 +1,46 @@
+"""Clients spread over the workers of a model: as accurate, within (5) and (6), and nobody idle while others share."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stretto.core.profile import NS_PER_MS
+from stretto.planners.jellyfish.problem import Problem, faults
+from stretto.planners.jellyfish.search import searched
+from stretto.planners.jellyfish.spread import spread
+
+
+def problem(rates: list[float], budgets_ms: list[float], workers: int) -> Problem:
+    latency_ms = np.array([[0, 10, 14, 18, 22], [0, 20, 28, 36, 44], [0, 40, 56, 72, 88]], np.float64)
+    budget_ns = np.tile(np.array(budgets_ms)[:, None] * NS_PER_MS, (1, 3)).astype(np.int64)
+    return Problem(
+        accuracy=np.array([0.5, 0.7, 0.9]),
+        latency_ns=(latency_ms * NS_PER_MS).astype(np.int64)[None],
+        kind_of=np.zeros(workers, np.int64),
+        rate=np.array(rates),
+        budget_ns=budget_ns,
+        step=1.0,
+    )
+
+
+def test_an_idle_worker_takes_half() -> None:
+    case = problem([10.0] * 2, [200.0] * 2, 2)
+    evened = spread(case, searched(case))
+    assert sorted(evened.worker_of.tolist()) == [0, 1]
+    assert evened.models.tolist() == [2, 2]
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.lists(st.tuples(st.floats(1, 30), st.floats(10, 250)), min_size=1, max_size=10), st.integers(1, 5))
+def test_nothing_is_lost(clients: list[tuple[float, float]], workers: int) -> None:
+    case = problem([rate for rate, _ in clients], [budget for _, budget in clients], workers)
+    before = searched(case)
+    after = spread(case, before)
+    assert after.mapped == before.mapped
+    assert np.isclose(after.value, before.value)
+    assert faults(case, after) == []
+    counts = np.bincount(after.worker_of[after.worker_of >= 0], minlength=workers)
+    if after.mapped >= workers and len(set(after.models.tolist())) == 1:
+        assert counts.min() > 0

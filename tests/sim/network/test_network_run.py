@@ -1,0 +1,132 @@
+"""The closed loop: every frame ends once, time adds up, sizes follow what is told and what the network carries."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from stretto.core.bandwidth import constant, in_steps
+from stretto.core.errors import StrettoError
+from stretto.core.outcome import Outcome
+from stretto.planners.clockwork import Clockwork
+from stretto.planners.jellyfish.planner import Jellyfish
+from stretto.sim.network.clients import Adaptation, NetworkClient, Sending
+from stretto.sim.network.run import simulate_network
+from stretto.sim.network.sizes import answered_accuracy
+from stretto.sim.network.strategies import data_adaptations
+from tests.sim.network.ladder import client, ladder
+
+MS = 1_000_000
+LARGE = Sending(Adaptation.FIXED, "large")
+
+
+def test_every_frame_ends_once_and_times_add_up() -> None:
+    clients = [client(2e6, delay_ns=3 * MS, back_ns=2 * MS, jitter=0.2, joins_s=0.3 * n) for n in range(4)]
+    result = simulate_network(ladder(), Jellyfish(), clients, seconds=6, seed=3)
+    frames = result.frames
+    counts = np.bincount(frames["client"])
+    assert all(abs(counts[number] - (6 - 0.3 * number) * 20) <= 1 for number in range(4))
+    assert sum(result.summary.outcomes.values()) == len(frames) == result.summary.frames
+    assert (frames["outcome"] >= 0).all()
+    came = frames[frames["arrived_ns"] >= 0]
+    assert (came["sent_ns"] >= came["made_ns"]).all()
+    assert np.allclose(came["arrived_ns"] - came["sent_ns"], came["bytes"] / 2e6 * 1e9 + 3 * MS, atol=2)
+    assert (came["ended_ns"] >= came["arrived_ns"]).all()
+    on_time = frames["outcome"] == Outcome.ON_TIME
+    late_ns = frames["answered_ns"] - frames["made_ns"] - 100 * MS
+    assert (late_ns[on_time] <= 0).all()
+    assert result.server.summary.submitted == len(came)
+
+
+def test_same_seed_same_bytes() -> None:
+    clients = [client(in_steps([3e6, 1e6]), jitter=0.1, frame_spread=0.2) for _ in range(3)]
+    one, two, other = (
+        simulate_network(ladder(), Jellyfish(), clients, seconds=4, seed=seed).frames.tobytes() for seed in (1, 1, 2)
+    )
+    assert one == two != other
+
+
+def test_frames_go_one_after_the_other_and_expire_at_the_client() -> None:
+    """A fixed size that needs twice the link: what waits beyond its deadline is given up before it is sent."""
+    result = simulate_network(
+        ladder(), Clockwork({"see": "large"}, filling=True), [client(80_000 * 10, sending=LARGE)], seconds=5
+    )
+    frames = result.frames
+    sent = frames[frames["sent_ns"] >= 0]
+    assert (np.diff(sent["sent_ns"]) >= 100 * MS - 2).all()
+    assert result.summary.dropped_at_client == len(frames) - len(sent) > 20
+    assert (sent["sent_ns"] - sent["made_ns"] < 100 * MS).all()
+
+
+def test_sizes_follow_the_network() -> None:
+    """A network twenty times as slow: the client is told, and sends, less; and more again."""
+    trace = in_steps([8e6, 8e6, 8e6, 4e5, 4e5, 4e5])
+    result = simulate_network(ladder(), Jellyfish(), [client(trace)], seconds=12, seed=1)
+    frames = result.frames
+    second = frames["made_ns"] // 10**9 % 6
+    assert frames["size"][second == 2].min() == 2
+    assert frames["size"][second == 5].max() == 0
+    assert result.summary.miss_rate < 0.05
+    estimates = result.estimates[result.estimates[:, 0] % 6e9 == 3e9]
+    assert np.allclose(estimates[:, 2], 8e6, rtol=0.05)
+
+
+def test_the_deadline_is_what_the_network_leaves() -> None:
+    """30 ms of network in 100 leave room for the large model (24 ms); 80 ms do not, and it is dropped, not run late."""
+    fits, does_not = (
+        simulate_network(
+            ladder(),
+            Clockwork({"see": "large"}, filling=True),
+            [client(80_000 / second, fps=5, sending=LARGE)],
+            seconds=4,
+        ).summary
+        for second in (0.030, 0.080)
+    )
+    assert fits.miss_rate == 0
+    assert does_not.miss_rate == 1
+    assert does_not.outcomes["late"] == 0
+
+
+def test_clients_come_and_go() -> None:
+    clients = [client(joins_s=1.0, leaves_s=3.0), client(joins_s=2.0)]
+    result = simulate_network(ladder(), Jellyfish(), clients, seconds=8)
+    made = [result.frames["made_ns"][result.frames["client"] == number] / 1e9 for number in (0, 1)]
+    assert made[0].min() >= 1.0 and made[0].max() < 3.0 and made[1].min() >= 2.0 and made[1].max() > 7.9
+    last = result.plans[-1].plan
+    assert len(last.routes[0].targets) <= 2
+    assert result.summary.miss_rate < 0.02
+
+
+def test_accuracy_is_of_the_smaller_size() -> None:
+    served = ladder()
+    assert answered_accuracy(served, [0, 2, 1], [2, 0, 1]).tolist() == [0.5, 0.5, 0.7]
+
+
+@pytest.mark.parametrize("name", data_adaptations("middle"))
+def test_strategies_send_by_their_rule(name: str) -> None:
+    strategy = data_adaptations("middle")[name]
+    clients = [client(1.8e6, sending=strategy.sends) for _ in range(2)]
+    frames = simulate_network(ladder(), strategy.plans(Jellyfish()), clients, seconds=4).frames
+    settled = frames[frames["made_ns"] > 10**9]
+    expected = {"DA_off": 1, "DA_bw CB 50%": 2, "DA_bw CB 75%": 2, "DA_slo CB 50%": 2, "DA_slo CB 75%": 1}
+    assert set(settled["size"].tolist()) == {expected[name]}
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (lambda: NetworkClient("see", 0, constant(1e6)), "frames a second"),
+        (lambda: client(joins_s=2, leaves_s=1), "leaves after"),
+        (lambda: client(frame_ratio=0), "as large as expected"),
+        (lambda: Sending(Adaptation.FIXED), "fixed size"),
+        (
+            lambda: simulate_network(ladder(), Jellyfish(), [NetworkClient("other", 5, constant(1e6))], seconds=1),
+            "other",
+        ),
+        (lambda: simulate_network(ladder(), Jellyfish(), [], seconds=1), "between 1 and"),
+        (lambda: simulate_network(ladder(), Jellyfish(), [client(fps=10_000)], seconds=86_400), "frames"),
+    ],
+)
+def test_refused_with_a_reason(make: object, reason: str) -> None:
+    with pytest.raises(StrettoError, match=reason):
+        make()  # type: ignore[operator]

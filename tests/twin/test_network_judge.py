@@ -1,0 +1,151 @@
+"""The judge with clients behind networks: what it draws, what it chooses, and that its work is bounded."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stretto.core.client import Client, Network
+from stretto.core.errors import StrettoError
+from stretto.core.verdict import Candidate
+from stretto.planners.candidates import candidates_with_clients
+from stretto.planners.judged import Judged
+from stretto.planning.session import Session
+from stretto.sim.network.run import simulate_network
+from stretto.twin import network_judge
+from stretto.twin.clients import ClientConditions, are_networked, at_rates, conditions_of, drawn, smaller
+from stretto.twin.live import are_alike, figures_of
+from stretto.twin.network_judge import judge_networks
+from stretto.twin.recent import Recent
+from stretto.twin.setting import Setting
+from stretto.twin.setting_file import load_setting, save_setting
+from stretto.twin.spot import SpotJudge
+from stretto.twin.stretch import ArrivalStretch
+from tests.sim.network.ladder import client, ladder
+
+SECOND = 10**9
+SHORT = (100, 150, 150, 200)  # frames of a trial
+
+
+@pytest.fixture(autouse=True)
+def short_trials(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(network_judge, "FRAMES", SHORT)
+    monkeypatch.setattr(network_judge, "LEAST_S", 2.0)
+
+
+STEADY = ClientConditions("see", 20.0, (4e6,) * 10)
+
+
+def setting(clients: tuple[ClientConditions, ...]) -> Setting:
+    return Setting({"see": ArrivalStretch(sum(each.rate for each in clients))}, clients=clients)
+
+
+def test_drawn_clients_have_the_bandwidths_that_were_measured() -> None:
+    past = ClientConditions("see", 20.0, tuple(1e6 * (1 + second) for second in range(50)), delay_ns=5_000_001)
+    one, again, other = (drawn([past], 30, seed)[0] for seed in (1, 1, 2))
+    assert one.bandwidth.rates == again.bandwidth.rates != other.bandwidth.rates
+    assert set(one.bandwidth.rates) <= set(past.bytes_per_s)
+    assert one.delay_ns + one.back_ns == 5_000_001
+    steps = np.diff(one.bandwidth.rates)
+    assert (steps == 1e6).sum() >= 25  # a block stays together
+
+
+def test_conditions_of_a_stated_client() -> None:
+    known = conditions_of(client(3e6, fps=15, delay_ns=2, back_ns=3), 60)
+    assert known == ClientConditions("see", 15, (3e6,), None, 5, 1.0)
+    with pytest.raises(StrettoError, match="bandwidth"):
+        replace(known, bytes_per_s=(0.0,))
+    with pytest.raises(StrettoError, match="seconds of bandwidth"):
+        replace(known, bytes_per_s=(1e6,) * 121)
+
+
+def test_as_many_clients_as_a_load_has() -> None:
+    clients = [replace(STEADY, rate=rate) for rate in (10.0, 20.0, 30.0)]
+    assert [each.rate for each in at_rates(ladder(), clients, (32.0,))] == [10.0, 20.0]
+    assert [each.rate for each in at_rates(ladder(), clients, (70.0,))] == [10.0, 20.0, 30.0, 10.0]
+    assert len(at_rates(ladder(), clients, (0.1,))) == 1
+
+
+def test_much_load_is_tried_in_small() -> None:
+    served, clients = smaller(ladder(40), [STEADY] * 400, 400.0)
+    assert len(served.workers) == 2 and len(clients) == 20
+    assert smaller(ladder(2), [STEADY] * 4, 400.0)[0].workers == ladder(2).workers
+
+
+def test_networks_matter_where_sizes_differ() -> None:
+    assert are_networked(ladder(), [STEADY])
+    assert not are_networked(ladder(), [])
+    assert not are_networked(ladder(), [replace(STEADY, application="other")])
+
+
+def test_the_judge_takes_what_misses_least_and_is_most_accurate() -> None:
+    """Waiting is rare with two clients on two workers, so the published worst case gives accuracy away."""
+    tight = ladder(2, slo_ms=60)
+    clients = [replace(STEADY, bytes_per_s=(4e6,) * 20)] * 2
+    entered = (
+        Candidate("jellyfish", (("queueing", 1.0),)),
+        Candidate("jellyfish", (("queueing", 0.25),)),
+        Candidate("clockwork_filling", (), (("see", "small"),)),
+    )
+    verdict = judge_networks(tight, setting(tuple(clients)), clients, (40.0,), candidates=entered)
+    assert verdict.candidate.planner == "jellyfish" and verdict.candidate != entered[0]
+    assert verdict.promise.late < 0.01
+    assert verdict.tried >= 3
+    assert verdict.promise.correct > 0.85
+
+
+def test_what_is_tried_covers_queueing_and_shared_queues() -> None:
+    entered = candidates_with_clients(ladder(), 40.0)
+    assert {dict(each.options)["queueing"] for each in entered if each.planner == "jellyfish"} == {
+        0,
+        0.25,
+        0.5,
+        0.75,
+        1,
+    }
+    assert [dict(each.variants)["see"] for each in entered if each.planner == "clockwork_filling"][-1] == "large"
+    crowded = candidates_with_clients(ladder(1), 150.0)
+    assert "large" not in {dict(each.variants)["see"] for each in crowded if each.planner == "clockwork_filling"}
+
+
+def test_judged_serves_the_verdict_of_its_clients() -> None:
+    clients = [client(4e6, joins_s=0.2 * number) for number in range(2)]
+    known = tuple(conditions_of(each, 20) for each in clients)
+    judge = SpotJudge(lambda deployment: setting(known))
+    session = Session(Judged(judge=judge))
+    result = simulate_network(ladder(2, slo_ms=60), session, clients, seconds=6, replan_s=0.1)
+    assert result.summary.miss_rate <= 0.01
+    assert {each.plan.planner for each in result.plans} <= {"jellyfish", "clockwork_filling"}
+    assert 1 <= len(judge.verdicts) <= 3
+    alone = simulate_network(ladder(2, slo_ms=60), Session(Judged(judge=judge)), clients, seconds=6, replan_s=0.1)
+    assert alone.summary.accuracy == result.summary.accuracy
+
+
+def test_a_twin_remembers_each_second_of_a_client() -> None:
+    recent = Recent(0)
+    for tenth in range(35):
+        network = Network(1e6 * (1 + tenth // 10), 4_000_000)
+        seen = Client(0, "camera", tenth * SECOND // 10, network, application="see", rate=20.0, slo_ns=SECOND // 10)
+        recent.clients(tenth * SECOND // 10, [seen, Client(1, "quiet", 0, application="see", rate=5.0)])
+    heard = recent.setting(4 * SECOND, ladder(), present={})
+    assert heard.clients == (
+        ClientConditions("see", 20.0, (1e6, 2e6, 3e6, 4e6), SECOND // 10, 4_000_000, 1.0),
+    )  # fmt: skip
+    recent.clients(5 * SECOND, [])
+    assert recent.setting(5 * SECOND, ladder(), present={}).clients == ()
+
+
+def test_drift_of_networks_is_noticed() -> None:
+    usual = setting((STEADY,) * 4)
+    assert are_alike(figures_of(usual), figures_of(usual))
+    assert not are_alike(figures_of(usual), figures_of(setting((STEADY,) * 6)))
+    assert not are_alike(figures_of(usual), figures_of(setting((replace(STEADY, bytes_per_s=(2e6,)),) * 4)))
+
+
+def test_a_saved_setting_has_its_clients(tmp_path: Path) -> None:
+    kept = setting((STEADY, replace(STEADY, slo_ns=SECOND, delay_ns=7, frame_ratio=1.5)))
+    save_setting(tmp_path / "kept.npz", kept)
+    assert load_setting(tmp_path / "kept.npz").clients == kept.clients

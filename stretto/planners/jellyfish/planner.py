@@ -21,7 +21,7 @@ from stretto.planners.jellyfish.problem import NEVER_NS, UNMAPPED, Mapping, Prob
 from stretto.planners.jellyfish.search import searched
 from stretto.planners.jellyfish.selection import annealed
 from stretto.planners.jellyfish.spread import spread
-from stretto.planners.jellyfish.update import NOT_KNOWN, neighbours, paired, rearranged
+from stretto.planners.jellyfish.update import NOT_KNOWN, Followers, paired, rearranged
 from stretto.planners.parts.floors import single_variant_lane
 from stretto.planners.parts.rates import RATE_WINDOW_NS, rates_of
 from stretto.planners.parts.sharing import workers_of_applications
@@ -39,9 +39,10 @@ class Jellyfish:
     so many queries/s. `headroom`: times the measured rates that capacity is for. `resident`: how many variants a worker
     holds at a time; 0: as many as its memory does. `annealing`: algorithm 2 as published, without the search behind it.
     `rescue`: a client without a place is served where it would be in time if it need not wait. `tail`: plan with the
-    p99 of latencies, as published. `filling`: a batch may be larger than planned where deadlines allow it, and under
-    more load than small batches bring through, heads that would force one are given up. Without it frames that come at
-    once wait for several batches, and a queue that was once too long stays so (the micro-bursts of section VI-B).
+    p99 of latencies, as published. `nearest`: prefetch models by distance alone, as published. `filling`: a batch may
+    be larger than planned where deadlines allow it, and under more load than small batches bring through, heads that
+    would force one are given up. Without it frames that come at once wait for several batches, and a queue that was
+    once too long stays so (the micro-bursts of section VI-B).
     """
 
     queueing: float = 1.0
@@ -51,12 +52,14 @@ class Jellyfish:
     annealing: bool = False
     rescue: bool = False
     tail: bool = True
+    nearest: bool = False
     filling: bool = True
     seed: int = 1
     _steady: SteadyLoads = field(init=False, repr=False)
     _deployment: Deployment | None = field(default=None, init=False, repr=False)
     _plan: Plan | None = field(default=None, init=False, repr=False)
     _ladders: dict[int, tuple[object, Ladder]] = field(default_factory=dict, init=False, repr=False)
+    _followers: dict[int, Followers] = field(default_factory=dict, init=False, repr=False)  # by worker
 
     def __post_init__(self) -> None:
         self._steady = SteadyLoads(SHARING_S, SHARING_RUNG, RATE_WINDOW_NS / 1e9)
@@ -68,7 +71,7 @@ class Jellyfish:
 
     def __call__(self, view: View) -> Plan:
         if view.deployment is not self._deployment:
-            self._deployment, self._plan, self._ladders = view.deployment, None, {}
+            self._deployment, self._plan, self._ladders, self._followers = view.deployment, None, {}, {}
         parts = [self._part(view, number, crew) for number, crew in enumerate(self._crews(view))]
         lanes: list[Lane] = []
         routes: list[Route] = []
@@ -108,6 +111,9 @@ class Jellyfish:
         before = _models_before(view.plan, ladder)
         mapping = self._mapped(demand, before, _places_before(view.plan, deployment, application, ladder, demand))
         mapping = _with_models_for_all(demand.problem, ladder, mapping)
+        if not self.nearest:
+            for worker, old, new in zip(ladder.workers, before.tolist(), mapping.models.tolist(), strict=True):
+                self._followers.setdefault(worker, Followers()).saw(old, new)
         if self.rescue:
             mapping = rescued(demand.problem, mapping)
         return _Part(deployment, application, ladder, demand, mapping)
@@ -162,7 +168,8 @@ class Jellyfish:
         is_short = self.resident > 0
         for part in parts:
             for place, worker in enumerate(part.ladder.workers):
-                chosen, others, has_all = part.held(place, self.resident)
+                followers = self._followers.get(worker, Followers())
+                chosen, others, has_all = part.held(place, self.resident, followers)
                 placement[worker], prefetch[worker] = (chosen,), others
                 is_short = is_short or not has_all
         return (tuple(placement), tuple(prefetch)) if is_short else (None, None)
@@ -252,14 +259,14 @@ class _Part:
             parts[:] = 1.0
         return (*(parts / parts.max()).tolist(), 0.0) if parts.any() else ()
 
-    def held(self, place: int, resident: int) -> tuple[int, tuple[int, ...], bool]:
+    def held(self, place: int, resident: int, followers: Followers) -> tuple[int, tuple[int, ...], bool]:
         """The variant that a worker runs, its neighbours in memory, and whether that is all that it could run."""
         like, worker = self.ladder.like_of[place], self.deployment.workers[self.ladder.workers[place]]
         able = [m for m in range(len(self.ladder.variants)) if self.ladder.latency_ns[like, m, 1] < NEVER_NS]
         chosen = int(self.mapping.models[place])
         models = self.deployment.variants
         numbers = [self.ladder.variants[chosen]]
-        for near in neighbours(chosen, able):
+        for near in followers.of(chosen, able):
             more = [*numbers, self.ladder.variants[near]]
             need = sum(models[v].memory_bytes for v in more) + max(models[v].dynamic_memory_bytes for v in more)
             if need > worker.memory_bytes or (resident and len(more) > resident):

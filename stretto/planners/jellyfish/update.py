@@ -8,6 +8,7 @@ worker mostly has what it is to run next.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,8 @@ from numpy.typing import NDArray
 from stretto.planners.jellyfish.problem import UNMAPPED, Mapping
 
 NOT_KNOWN = -1  # of a worker's model before
+FADING = 0.995  # from one plan to the next: half in a minute or so
+FORGOTTEN = 0.01
 
 
 def paired(kind_of: NDArray[np.int64], before: NDArray[np.int64], after: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -48,8 +51,25 @@ def rearranged(mapping: Mapping, takes: NDArray[np.int64]) -> Mapping:
     return Mapping(mapping.models[takes], mapping.batches[takes], worker_of, mapping.mapped, mapping.value)
 
 
-def neighbours(model: int, models: Sequence[int]) -> list[int]:
-    """The other models by distance, nearest first; of two at the same distance the smaller one, which saves a client
-    whose network got worse.
+@dataclass
+class Followers:
+    """Which models followed which on a worker; longer ago counts less.
+
+    Published is to prefetch the nearest models by size. Networks come back to where they were, though, in steps of more
+    than one size, so what followed a model before is expected to do so again; distance decides where little is known.
     """
-    return sorted((other for other in models if other != model), key=lambda other: (abs(other - model), other))
+
+    counts: dict[tuple[int, int], float] = field(default_factory=dict)
+
+    def saw(self, before: int, after: int) -> None:
+        """What the worker ran, and runs from now on."""
+        self.counts = {pair: FADING * count for pair, count in self.counts.items() if count > FORGOTTEN}
+        if before not in (after, NOT_KNOWN):
+            self.counts[before, after] = self.counts.get((before, after), 0.0) + 1.0
+
+    def of(self, model: int, models: Sequence[int]) -> list[int]:
+        """The other models, the likeliest to follow first; of two that are as likely the smaller one, which saves a
+        client whose network got worse.
+        """
+        likely = {other: self.counts.get((model, other), 0.0) + 0.5 ** abs(other - model) for other in models}
+        return sorted((other for other in models if other != model), key=lambda other: (-likely[other], other))

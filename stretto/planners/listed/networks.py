@@ -18,6 +18,7 @@ ENTRIES = (
         Option("annealing", "flag", "false", "choose models by annealing alone, as published"),
         Option("rescue", "flag", "false", "serve a client without a place where it is in time if it need not wait"),
         Option("tail", "flag", "true", "plan with the p99 of latencies, as published"),
+        Option("nearest", "flag", "false", "prefetch the nearest sizes, as published, not those that followed before"),
         Option("filling", "flag", "true", "batches beyond the planned size where deadlines allow; false: as published"),
         replan_s=0.5,
         tried="where clients are known",

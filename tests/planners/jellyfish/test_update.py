@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stretto.planners.jellyfish.problem import Mapping
-from stretto.planners.jellyfish.update import NOT_KNOWN, neighbours, paired, rearranged
+from stretto.planners.jellyfish.update import NOT_KNOWN, Followers, paired, rearranged
 
 
 def after_pairing(kinds: list[int], before: list[int], after: list[int]) -> list[int]:
@@ -47,6 +47,18 @@ def test_clients_go_with_the_part_that_their_worker_gave_away() -> None:
 
 
 def test_neighbours_by_distance_smaller_first() -> None:
-    assert neighbours(5, range(16))[:4] == [4, 6, 3, 7]
-    assert neighbours(0, range(16))[:2] == [1, 2]
-    assert neighbours(15, [3, 15, 14]) == [14, 3]
+    nothing = Followers()
+    assert nothing.of(5, range(16))[:4] == [4, 6, 3, 7]
+    assert nothing.of(0, range(16))[:2] == [1, 2]
+    assert nothing.of(15, [3, 15, 14]) == [14, 3]
+
+
+def test_what_followed_before_comes_first_and_fades() -> None:
+    followers = Followers()
+    for before, after in ((5, 9), (2, 2), (NOT_KNOWN, 5)):
+        followers.saw(before, after)
+    assert followers.of(5, range(16))[:3] == [9, 4, 6]
+    assert followers.of(2, range(16))[:2] == [1, 3], "it stayed where it was"
+    for _ in range(2000):
+        followers.saw(4, 4)
+    assert followers.of(5, range(16))[:2] == [4, 6] and not followers.counts

@@ -103,10 +103,10 @@ def _options(entry: Entry) -> Iterator[tuple[tuple[str, OptionValue], ...]]:
         yield tuple((option.name, value) for option, value in zip(tried, values, strict=True))
 
 
-def _alone(deployment: Deployment, most: int = MOST_VARIANTS) -> Iterator[tuple[tuple[str, str], ...]]:
+def _alone(deployment: Deployment, most: int | None = None) -> Iterator[tuple[tuple[str, str], ...]]:
     """One variant for each application, of like rank: from the least accurate of all to the most accurate."""
     ladders = [
-        sorted(application.variants, key=lambda variant: variant.accuracy)[-most:]
+        sorted(application.variants, key=lambda variant: variant.accuracy)[-(most or MOST_VARIANTS) :]
         for application in deployment.applications
     ]
     longest = max(map(len, ladders))

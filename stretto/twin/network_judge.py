@@ -37,6 +37,7 @@ LEAST_S, MOST_S = 4.0, 30.0  # that it spans
 WARM_S = 2.0
 KEPT = (5, 3, 2)  # candidates after each round but the last
 LAST_SEEDS = 4
+AS_GOOD = 0.0005  # of accuracy: of candidates this near to the best the most careful is taken
 SURE = 2.0  # standard errors of the misses
 WORSE = 0.85  # of the bandwidths that were measured
 MOST_LATE_THEN = 0.01
@@ -106,6 +107,11 @@ class _Court:
         return sorted(able, key=lambda candidate: -values[candidate])[:count]
 
 
+def _carefulness(candidate: Candidate) -> float:
+    """How long it takes a batch to wait in its planning; those that do not look at that are the least careful."""
+    return float(dict(candidate.options).get("queueing", -1.0))
+
+
 def judge_networks(
     deployment: Deployment,
     setting: Conditional,
@@ -130,16 +136,16 @@ def judge_networks(
     if not best:
         raise StrettoError("no candidate can plan for these clients at this load")
     # The most careful of those that look at clients is there to the end, for when the others are not in time.
-    looking = [each for each in entered if "queueing" in dict(each.options)]
-    careful = sorted(looking, key=lambda each: -dict(each.options)["queueing"])[:1]
-    best = list(dict.fromkeys([*best, *careful]))
+    best = list(dict.fromkeys([*best, max(entered, key=_carefulness)]))
     tell(0.8)
     scores = {each: [case.score(each, FRAMES[3], seed + 3 + place) for place in range(LAST_SEEDS)] for each in best}
     values = {candidate: fmean(score[0] for score in scores[candidate]) for candidate in best}
     missed = {candidate: [score[2] for score in scores[candidate]] for candidate in best}
     sure = [each for each in best if case.is_in_time(each, missed[each], seed + 3 + LAST_SEEDS)]
     least = min(best, key=lambda candidate: fmean(missed[candidate]))
-    winner = max(sure or [least], key=lambda candidate: values[candidate])
+    able = sure or [least]
+    as_good = max(values[candidate] for candidate in able) - AS_GOOD
+    winner = max((each for each in able if values[each] >= as_good), key=_carefulness)
     runner_up = max((each for each in best if each != winner), key=lambda each: values[each], default=winner)
     ahead = [one[0] - other[0] for one, other in zip(scores[winner], scores[runner_up], strict=True)]
     correct, late = ([score[place] for score in scores[winner]] for place in (1, 2))

@@ -81,20 +81,19 @@ def test_networks_matter_where_sizes_differ() -> None:
     assert not are_networked(ladder(), [replace(STEADY, application="other")])
 
 
-def test_the_judge_takes_what_misses_least_and_is_most_accurate() -> None:
-    """Waiting is rare with two clients on two workers, so the published worst case gives accuracy away."""
+def test_the_judge_takes_what_is_surely_in_time_and_then_the_most_accurate() -> None:
+    """Three clients on two workers: without waiting in the plan, two whose frames come together miss, in some trials a
+    third of them; in others the same is more accurate.
+    """
     tight = ladder(2, slo_ms=60)
-    clients = [replace(STEADY, bytes_per_s=(4e6,) * 20)] * 2
-    entered = (
-        Candidate("jellyfish", (("queueing", 1.0),)),
-        Candidate("jellyfish", (("queueing", 0.25),)),
-        Candidate("clockwork_filling", (), (("see", "small"),)),
-    )
-    verdict = judge_networks(tight, setting(tuple(clients)), clients, (40.0,), candidates=entered)
-    assert verdict.candidate.planner == "jellyfish" and verdict.candidate != entered[0]
-    assert verdict.promise.late < 0.01
-    assert verdict.tried >= 3
-    assert verdict.promise.correct > 0.85
+    careful, bold = (Candidate("jellyfish", (("queueing", value),)) for value in (1.0, 0.25))
+    small = Candidate("clockwork_filling", (), (("see", "small"),))
+    clients = [replace(STEADY, bytes_per_s=(4e6,) * 20)] * 3
+    verdict = judge_networks(tight, setting(tuple(clients)), clients, (60.0,), candidates=(careful, bold, small))
+    assert verdict.candidate == careful and verdict.promise.late < 0.01 and verdict.tried >= 3
+    alone = clients[:2]  # one on each worker
+    verdict = judge_networks(tight, setting(tuple(alone)), alone, (40.0,), candidates=(careful, bold, small))
+    assert verdict.candidate == careful and verdict.promise.correct > 0.85  # of equally good ones, the careful one
 
 
 def test_what_is_tried_covers_queueing_and_shared_queues() -> None:

@@ -18,7 +18,6 @@ from jellyfish_network import (
     SEEDS,
     SHARED,
     STATIC,
-    Outcome,
     Setting,
     can_be_mapped,
     clients_of,
@@ -38,8 +37,8 @@ AIM_HITS = {5: 0.92, 3: 0.83}
 ILLUSTRATED = {"figure 7": Setting("synthetic", 100.0, 25.0, 2), "figure 10": Setting("wifi", 100.0, 25.0, 2)}
 
 
-def end_to_end(bench: Benchmark) -> list[Outcome]:
-    """Figures 8, 9 and 11: every setting on both traces, Jellyfish beside static models; returns Jellyfish's runs."""
+def end_to_end(bench: Benchmark) -> None:
+    """Figures 8, 9 and 11: every setting on both traces, Jellyfish beside static models."""
     every = [setting for trace in ("synthetic", "wifi") for setting in settings(trace)]
     jobs = [(setting, name, seed) for setting in every for name in SYSTEMS for seed in SEEDS]
     found = dict(zip(jobs, outcomes(jobs), strict=True))
@@ -91,15 +90,18 @@ def end_to_end(bench: Benchmark) -> list[Outcome]:
             what="B_M in time and as accurate or more (jellyfish_judged has the served default)",
             value=text,
         )
-    return [found[setting, "jellyfish", seed] for setting in every for seed in SEEDS if setting.trace == "wifi"]
 
 
-def prefetch(bench: Benchmark, runs: list[Outcome]) -> None:
-    """Section VI-G, on the WiFi trace: a worker holds the models nearest to the one that it runs."""
+def prefetch(bench: Benchmark) -> None:
+    """Section VI-G, on the WiFi trace: a worker holds the models nearest to the one that it runs, and the planner knows
+    how many. A change is one of a worker's planned model; it hits where the worker held the new one.
+    """
     for held, aim in AIM_HITS.items():
+        runs = outcomes([(setting, f"holding {held}", seed) for setting in settings("wifi") for seed in SEEDS])
         changes, hits = (sum(each.hits[held][place] for each in runs) for place in (0, 1))
         ratio = hits / max(changes, 1)
-        bench.row(figure="VI-G", resident=f"{held} of 16", changes=changes, hits=hits)
+        accuracy, missed = mean_of(runs, "accuracy"), 100 * mean_of(runs, "miss_rate")
+        bench.row(figure="VI-G", resident=f"{held} of 16", changes=changes, hits=hits, accuracy=accuracy, missed=missed)
         what = f"VI-G: share of a worker's changes to a model that it holds, {held} of 16 resident"
         bench.claim(what, paper=PAPER_HITS[held], target=f"≥ {aim}", ours=ratio, met=ratio >= aim)
 
@@ -198,8 +200,8 @@ def main() -> None:
     if not SHARED.is_dir():
         raise SystemExit("the traces are not here; this benchmark needs ../shared/data")
     bench = Benchmark("jellyfish_figures", SEEDS[0])
-    runs = end_to_end(bench)
-    prefetch(bench, runs)
+    end_to_end(bench)
+    prefetch(bench)
     data_adaptation(bench)
     large_scale(bench)
     mended(bench)

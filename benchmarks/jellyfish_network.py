@@ -103,6 +103,8 @@ def system(name: str) -> tuple[Planner, Sending]:
     if name in ADAPTATIONS:
         strategy = data_adaptations(MIDDLE)[name]
         return strategy.plans(Jellyfish()), strategy.sends
+    if name.startswith("holding "):
+        return Jellyfish(resident=int(name.split()[1])), Sending()
     if name == "published":
         return Jellyfish(filling=False, annealing=True, step=5.0), Sending()
     return Jellyfish(), Sending()

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from stretto.cli.output import part_of, print_json, print_tables, progress_bar
 from stretto.core.errors import StrettoError
@@ -79,6 +79,7 @@ def _save(result: NetworkResult, path: Path) -> None:
 
     try:
         with path.open("wb") as file:
-            np.savez_compressed(file, **{name: result.frames[name] for name in result.frames.dtype.names or ()})  # type: ignore[arg-type]
+            arrays: dict[str, Any] = {name: result.frames[name] for name in result.frames.dtype.names or ()}
+            np.savez_compressed(file, **arrays)
     except OSError as error:
         raise StrettoError(f"{path} cannot be written ({error.strerror or 'output error'})") from None

@@ -8,7 +8,7 @@ is dealt to the lanes that its share of λ was planned on.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -111,12 +111,15 @@ class Jellyfish:
         before = _models_before(view.plan, ladder)
         mapping = self._mapped(demand, before, _places_before(view.plan, deployment, application, ladder, demand))
         mapping = _with_models_for_all(demand.problem, ladder, mapping)
-        if not self.nearest:
-            for worker, old, new in zip(ladder.workers, before.tolist(), mapping.models.tolist(), strict=True):
-                self._followers.setdefault(worker, Followers()).saw(old, new)
         if self.rescue:
             mapping = rescued(demand.problem, mapping)
-        return _Part(deployment, application, ladder, demand, mapping)
+        part = _Part(deployment, application, ladder, demand, mapping)
+        if self.filling:
+            part = part.stepping_up(before, self.resident, self._followers)
+        if not self.nearest:
+            for worker, old, new in zip(ladder.workers, before.tolist(), part.mapping.models.tolist(), strict=True):
+                self._followers.setdefault(worker, Followers()).saw(old, new)
+        return part
 
     def _ladder(self, view: View, application: int, crew: tuple[int, ...]) -> Ladder:
         """Made anew only where the workers or what was measured of them have changed."""
@@ -149,6 +152,8 @@ class Jellyfish:
         if self.filling:
             found = spread(problem, found)
         found = rearranged(found, paired(problem.kind_of, before, found.models))
+        if self.filling:
+            found = idle_as_before(found, before)
         kept = _kept(problem, start, places)
         if (
             not self.annealing
@@ -259,11 +264,36 @@ class _Part:
             parts[:] = 1.0
         return (*(parts / parts.max()).tolist(), 0.0) if parts.any() else ()
 
-    def held(self, place: int, resident: int, followers: Followers) -> tuple[int, tuple[int, ...], bool]:
-        """The variant that a worker runs, its neighbours in memory, and whether that is all that it could run."""
+    def stepping_up(self, before: NDArray[np.int64], resident: int, followers: dict[int, Followers]) -> _Part:
+        """A worker goes up through the models that it holds, and down at once: a client whose network got worse cannot
+        wait for a load, one whose network got better loses a little accuracy for half a second (ours).
+        """
+        models = self.mapping.models.copy()
+        numbers = {variant: model for model, variant in enumerate(self.ladder.variants)}
+        for place, model in enumerate(before.tolist()):
+            if model == NOT_KNOWN or models[place] <= model:
+                continue
+            known = followers.get(self.ladder.workers[place], Followers())
+            chosen, others, has_all = self.held(place, resident, known, model)
+            if not has_all:
+                models[place] = min(models[place], max(numbers[variant] for variant in (chosen, *others)))
+        if (models == self.mapping.models).all():
+            return self
+        problem, worker_of, batches = self.demand.problem, self.mapping.worker_of, self.mapping.batches.copy()
+        for place in range(problem.workers):
+            allowed = problem.largest[problem.kind_of[place], models[place], worker_of == place]
+            batches[place] = allowed.min() if len(allowed) else batches[place]
+        return replace(self, mapping=mapping_of(problem, models, batches, worker_of))
+
+    def held(
+        self, place: int, resident: int, followers: Followers, model: int | None = None
+    ) -> tuple[int, tuple[int, ...], bool]:
+        """The variant that a worker runs (or `model`), its neighbours in memory, and whether that is all that it could
+        run.
+        """
         like, worker = self.ladder.like_of[place], self.deployment.workers[self.ladder.workers[place]]
         able = [m for m in range(len(self.ladder.variants)) if self.ladder.latency_ns[like, m, 1] < NEVER_NS]
-        chosen = int(self.mapping.models[place])
+        chosen = int(self.mapping.models[place]) if model is None else model
         models = self.deployment.variants
         numbers = [self.ladder.variants[chosen]]
         for near in followers.of(chosen, able):
@@ -273,6 +303,12 @@ class _Part:
                 break
             numbers = more
         return numbers[0], tuple(numbers[1:]), len(numbers) == len(able)
+
+
+def idle_as_before(mapping: Mapping, before: NDArray[np.int64]) -> Mapping:
+    """A worker without clients keeps its model: what nobody asked for is no reason to load anything."""
+    is_idle = np.bincount(mapping.worker_of[mapping.worker_of != UNMAPPED], minlength=len(before)) == 0
+    return replace(mapping, models=np.where(is_idle & (before != NOT_KNOWN), before, mapping.models))
 
 
 def most_shared(mapping: Mapping) -> int:

@@ -25,7 +25,6 @@ from stretto.core.profile import NS_PER_MS, NS_PER_S
 from stretto.core.view import Planner, View
 from stretto.planners.clockwork import Clockwork
 from stretto.planners.jellyfish.planner import Jellyfish
-from stretto.planners.jellyfish.update import neighbours
 from stretto.sim.network.clients import Adaptation, NetworkClient, Sending
 from stretto.sim.network.result import NetworkResult, NetworkSummary
 from stretto.sim.network.run import simulate_network
@@ -122,12 +121,12 @@ class Outcome:
     """What is kept of a run."""
 
     summary: NetworkSummary
-    hits: dict[int, tuple[int, int]]  # by how many models a worker holds: changes, and those to a model that it held
+    hits: tuple[int, int]  # changes of a worker's model, and those to one that it held
 
 
 def outcome(job: tuple[Setting, str, int]) -> Outcome:
     result = run(*job)
-    return Outcome(result.summary, {held: prefetch_hits(result, held) for held in (3, 5)})
+    return Outcome(result.summary, prefetch_hits(result))
 
 
 def outcomes(jobs: Sequence[tuple[Setting, str, int]], work: Callable[[Any], Any] = outcome) -> list[Any]:
@@ -136,19 +135,23 @@ def outcomes(jobs: Sequence[tuple[Setting, str, int]], work: Callable[[Any], Any
         return list(pool.map(work, jobs))
 
 
-def prefetch_hits(result: NetworkResult, held: int) -> tuple[int, int]:
-    """How often a worker's planned model changed, and how often it held the new one: the nearest to the one before."""
+def prefetch_hits(result: NetworkResult) -> tuple[int, int]:
+    """How often a worker's planned model changed, and how often the plan before had it in memory or on its way there."""
     changes = hits = 0
     before: dict[int, int] = {}
+    held: dict[int, set[int]] = {}
     for plan in result.plans:
+        placement, prefetch = plan.plan.placement, plan.plan.prefetch
         for lane in plan.plan.lanes:
             if lane.capacity == 0 or len(lane.workers) != 1:
                 continue
             worker, model = lane.workers[0], lane.select.variant  # type: ignore[union-attr]
             if worker in before and before[worker] != model:
                 changes += 1
-                hits += model in neighbours(before[worker], range(len(SIZES)))[: held - 1]
+                hits += model in held.get(worker, ())
             before[worker] = model
+        if placement is not None and prefetch is not None:
+            held = {worker: {*placement[worker], *prefetch[worker]} for worker in range(len(placement))}
     return changes, hits
 
 

@@ -93,8 +93,8 @@ def end_to_end(bench: Benchmark) -> None:
 
 
 def prefetch(bench: Benchmark) -> None:
-    """Section VI-G, on the WiFi trace: a worker holds the models likeliest to follow the one that it runs; the planner knows
-    how many. A change is one of a worker's planned model; it hits where the worker held the new one.
+    """Section VI-G, on the WiFi trace: a worker holds the models likeliest to follow the one that it runs, and the
+    planner knows how many. A change is one of a worker's planned model; it hits where the worker held the new one.
     """
     for held, aim in AIM_HITS.items():
         runs = outcomes([(setting, f"holding {held}", seed) for setting in settings("wifi") for seed in SEEDS])

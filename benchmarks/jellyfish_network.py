@@ -136,7 +136,7 @@ def outcomes(jobs: Sequence[tuple[Setting, str, int]], work: Callable[[Any], Any
 
 
 def prefetch_hits(result: NetworkResult) -> tuple[int, int]:
-    """How often a worker's planned model changed, and how often the plan before had it in memory or on its way there."""
+    """How often a worker's planned model changed, and how often the plan before had it in memory, or on its way."""
     changes = hits = 0
     before: dict[int, int] = {}
     held: dict[int, set[int]] = {}

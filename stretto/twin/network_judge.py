@@ -4,8 +4,8 @@ What a client sends depends on what it is told, so a candidate is tried as a pla
 not as one plan. Rounds are as in `judge`: all on a short stretch, the better ones on a longer one with their
 neighbours, the best few on seeds that no earlier round has used. A frame without an answer in time is worth nothing,
 and more than half a percent of them are dear: Jellyfish promises deadlines first, accuracy second. So of the best few
-only those may win that are in time by more than the luck of a trial, also behind networks somewhat worse; where none
-is, the one that misses least.
+only those may win that are in time by more than the luck of a trial, also behind networks somewhat worse, and where
+clients come that they cannot follow; where none is, the one that misses least.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ KEPT = (5, 3, 2)  # candidates after each round but the last
 LAST_SEEDS = 4
 AS_GOOD = 0.0005  # of accuracy: of candidates this near to the best the most careful is taken
 SURE = 2.0  # standard errors of the misses
+MORE = 1.4  # times the load, which may come before another verdict serves
 WORSE = 0.85  # of the bandwidths that were measured
 MOST_LATE_THEN = 0.01
 REPLAN_S = 0.5
@@ -82,7 +83,10 @@ class _Court:
         """Surely, by what its last trials missed, and behind worse networks too."""
         if fmean(missed) + SURE * stdev(missed) / math.sqrt(len(missed)) > MOST_LATE:
             return False
-        return self.score(candidate, FRAMES[3], seed, network=WORSE)[2] <= MOST_LATE_THEN
+        if self.score(candidate, FRAMES[3], seed, network=WORSE)[2] > MOST_LATE_THEN:
+            return False
+        # Who has one variant for all cannot step back by itself when clients come.
+        return _carefulness(candidate) >= 0 or self.score(candidate, FRAMES[3], seed, MORE)[2] <= MOST_LATE_THEN
 
     def _timed(self, candidate: Candidate) -> Planner:
         planner = make(candidate)

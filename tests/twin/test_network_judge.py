@@ -10,6 +10,7 @@ import pytest
 
 from stretto.core.client import Client, Network
 from stretto.core.errors import StrettoError
+from stretto.core.outcome import Outcome
 from stretto.core.verdict import Candidate
 from stretto.planners.candidates import candidates_with_clients
 from stretto.planners.judged import Judged
@@ -96,6 +97,21 @@ def test_the_judge_takes_what_is_surely_in_time_and_then_the_most_accurate() -> 
     assert verdict.candidate == careful and verdict.promise.correct > 0.85  # of equally good ones, the careful one
 
 
+def test_the_judge_takes_what_misses_least_and_is_most_accurate() -> None:
+    """One queue with the large variant is late behind networks this slow; with the small one accuracy is given away."""
+    clients = [replace(STEADY, bytes_per_s=(1.6e6,) * 20)] * 2
+    entered = (
+        Candidate("clockwork_filling", (), (("see", "small"),)),
+        Candidate("jellyfish", (("queueing", 0.25),)),
+        Candidate("jellyfish", (("queueing", 4.0),)),
+    )
+    verdict = judge_networks(ladder(2, slo_ms=60), setting(tuple(clients)), clients, (40.0,), candidates=entered)
+    assert verdict.candidate.planner == "jellyfish"
+    assert verdict.promise.late < 0.01
+    assert verdict.promise.correct > 0.65
+    assert verdict.tried >= 3
+
+
 def test_what_is_tried_covers_queueing_and_shared_queues() -> None:
     entered = candidates_with_clients(ladder(), 40.0)
     assert {dict(each.options)["queueing"] for each in entered if each.planner == "jellyfish"} == {
@@ -116,7 +132,8 @@ def test_judged_serves_the_verdict_of_its_clients() -> None:
     judge = SpotJudge(lambda deployment: setting(known))
     session = Session(Judged(judge=judge))
     result = simulate_network(ladder(2, slo_ms=60), session, clients, seconds=6, replan_s=0.1)
-    assert result.summary.miss_rate <= 0.01
+    settled = result.frames[result.frames["made_ns"] > SECOND]
+    assert (settled["outcome"] == Outcome.ON_TIME).mean() > 0.99
     assert {each.plan.planner for each in result.plans} <= {"jellyfish", "clockwork_filling"}
     assert 1 <= len(judge.verdicts) <= 3
     alone = simulate_network(ladder(2, slo_ms=60), Session(Judged(judge=judge)), clients, seconds=6, replan_s=0.1)

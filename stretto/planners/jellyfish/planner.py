@@ -250,9 +250,8 @@ class _Part:
         problem, mapping = self.demand.problem, self.mapping
         is_mapped = mapping.worker_of != UNMAPPED
         used = np.bincount(mapping.worker_of[is_mapped], problem.steps[is_mapped], problem.workers)
-        room = problem.capacity[problem.kind_of, mapping.models, mapping.batches].astype(np.float64) - used
-        left: NDArray[np.float64] = room
-        return left
+        room = problem.capacity[problem.kind_of, mapping.models, mapping.batches]
+        return (room - used).astype(np.float64)
 
     def _weights(self, order: list[int]) -> tuple[float, ...]:
         """How queries of nobody are dealt: as their parts were mapped; evenly where none could be; and to where there

@@ -278,3 +278,14 @@ def test_a_size_that_the_network_cannot_carry_is_not_planned() -> None:
     quick = client(0, rate=60.0, mbit_per_s=20.0, slo_ms=400.0)
     chosen = variants()[variant_of(Jellyfish()(seen(deployed(4), quick)), 0)]
     assert chosen.frame_bytes * 60 <= 0.95 * 20e6 / 8 < variants()[-1].frame_bytes * 60
+
+
+def test_a_worker_steps_up_through_what_it_holds_and_down_at_once() -> None:
+    deployment = deployed(1)
+    slow, fast = (seen(deployment, client(0, mbit_per_s=rate)) for rate in (2.0, 200.0))
+    planner = Jellyfish(resident=2)
+    low = planner(slow)
+    up = planner(replace(fast, plan=low))
+    assert variant_of(up, 0) == variant_of(low, 0) + 1 < variant_of(Jellyfish()(fast), 0)
+    top = planner(replace(fast, plan=planner(replace(fast, plan=up))))
+    assert variant_of(planner(replace(slow, plan=top)), 0) == variant_of(low, 0)

@@ -5,31 +5,25 @@ makes the answer; translators only read and write bytes.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from stretto.api import documents
-from stretto.api.bounds import are_within
+from stretto.api.answers import RETRY_S, SENTENCES, answer, refusal
 from stretto.api.datatypes import DATATYPE_OF
-from stretto.api.errors import REASONS, ApiError, Reason, bad_request, not_found, too_large
+from stretto.api.errors import ApiError, Reason, bad_request, not_found
 from stretto.api.images import (
     INLINE_US,
     ImageThreads,
     checked_frames,
-    is_encoded,
     load_decoders,
-    read_frames,
     reading_us,
-    scale,
 )
+from stretto.api.inputs import checked_input, checked_outputs, named_input, number_in, slack_from, whole_in
 from stretto.api.limits import Limits
-from stretto.api.messages import Array, InferRequest, InferResponse, InputTensor, OutputTensor, WantedOutput
+from stretto.api.messages import Array, InferRequest, InferResponse, InputTensor
 from stretto.api.network import NOTHING, Reported, left_ns, reported, told_parameters
 from stretto.core.client import MAX_IDENTITY
 from stretto.core.errors import StrettoError
@@ -38,27 +32,17 @@ from stretto.core.profile import NS_PER_MS
 from stretto.core.snapshot import Snapshot
 from stretto.live.requests import NoSuchVariant, Request
 from stretto.live.state import State
-from stretto.repository.images import can_decode, sizes_text
+from stretto.repository.images import can_decode
 from stretto.repository.problems import RepositoryError
 
 if TYPE_CHECKING:
     from stretto.live.service import Service
     from stretto.repository.application import ApplicationFiles
-    from stretto.repository.tensors import InputTensor as ApplicationInput
 
 log = logging.getLogger("stretto.api")
 
 BEYOND_SHARE = "this client asks more than its share while others wait; ask less, or wait for the next plan"
-MAX_DEADLINE_MS = 3_600_000.0
 MAX_PRIORITY = 2**31 - 1
-RETRY_S = 1.0
-SENTENCES = {
-    Outcome.DROPPED_EXPIRED: "the deadline passed before it could run",
-    Outcome.DROPPED_INFEASIBLE: "no variant can answer by the deadline any more",
-    Outcome.DROPPED_OVERLOAD: "there is too much work; try again later",
-    Outcome.DROPPED_CANCELLED: "it was withdrawn",
-    Outcome.FAILED: "it could not be answered",
-}
 Done = Callable[[InferResponse | ApiError], None]
 
 
@@ -321,12 +305,12 @@ class Plane:
         slack_ns = round(files.slo_ms * NS_PER_MS)
         client, priority, min_accuracy, said = -1, 0, 0.0, NOTHING
         if parameters:
-            slack_ns = _slack_ns(parameters, slack_ns)
+            slack_ns = slack_from(parameters, slack_ns)
             said = reported(parameters)
             if "priority" in parameters:
-                priority = _whole(parameters, "priority", 0, MAX_PRIORITY, 0)
+                priority = whole_in(parameters, "priority", 0, MAX_PRIORITY, 0)
             if "min_accuracy" in parameters:
-                min_accuracy = _number(parameters, "min_accuracy", 0.0, 1.0, 0.0)
+                min_accuracy = number_in(parameters, "min_accuracy", 0.0, 1.0, 0.0)
             if "client_id" in parameters:
                 client = self._client(parameters["client_id"])
                 self._hear(client, request, array, said)
@@ -401,156 +385,6 @@ class Plane:
     def _told(self, client: int) -> dict[str, str]:
         place = self.service.clients.place_of(client)
         return {} if place is None else told_parameters(place.told)
-
-
-def checked_input(files: ApplicationFiles, inputs: list[InputTensor]) -> Array:
-    """The one input, batch first, as the application takes it; of one of the sizes that it takes."""
-    takes, limits = files.input, files.limits
-    tensor = named_input(files, inputs)
-    if tensor.encoding and is_encoded(tensor):
-        array = read_frames(takes, checked_frames(files, tensor))
-    else:
-        array = _raw_input(files, tensor)
-    if limits.min_value is not None or limits.max_value is not None:
-        low = -math.inf if limits.min_value is None else limits.min_value
-        high = math.inf if limits.max_value is None else limits.max_value
-        if not are_within(array, low, high):
-            raise bad_request(f"the values of input {takes.name} must lie between {low:g} and {high:g}")
-    elif array.dtype.kind == "f" and not np.isfinite(array).all():
-        raise bad_request(f"the values of input {takes.name} must be finite")
-    return array
-
-
-def named_input(files: ApplicationFiles, inputs: list[InputTensor]) -> InputTensor:
-    takes = files.input
-    if len(inputs) != 1:
-        raise bad_request(f"application {files.name} takes one input, {takes.name}; {len(inputs)} were given")
-    tensor = inputs[0]
-    if tensor.name != takes.name:
-        raise bad_request(f"application {files.name} has no input {tensor.name[:60]!r}; it takes {takes.name}")
-    return tensor
-
-
-def _raw_input(files: ApplicationFiles, tensor: InputTensor) -> Array:
-    takes, array = files.input, tensor.array
-    is_bytes = tensor.datatype == "UINT8" and takes.divide_by is not None  # images as bytes, scaled as encoded ones are
-    if tensor.datatype != DATATYPE_OF[takes.dtype] and not is_bytes:
-        hint = ""
-        if tensor.datatype == "BYTES" and len(takes.encodings) > 1:
-            hint = f"; encoded images need a parameter encoding: {', '.join(takes.encodings)}"
-        raise bad_request(f"input {takes.name} must be {DATATYPE_OF[takes.dtype]}, not {tensor.datatype}{hint}")
-    if array.shape[1:] not in takes.shapes or not array.shape:
-        raise bad_request(f"input {takes.name} must have {_shapes_text(takes)}, not {list(array.shape)[:17]}")
-    if not 1 <= len(array) <= files.limits.max_batch:
-        raise too_large(f"a request holds from 1 to {files.limits.max_batch} queries, not {len(array)}")
-    if is_bytes:
-        scaled: Array = np.empty(array.shape, takes.dtype)
-        scale(array, takes, scaled)
-        return scaled
-    return array
-
-
-def _shapes_text(takes: ApplicationInput) -> str:
-    if not takes.sizes:
-        return f"shape {[-1, *takes.shape]}"
-    return f"shape {[-1, *takes.shape[:-2], 'height', 'width']} of {sizes_text(takes.sizes)}".replace("'", "")
-
-
-def checked_outputs(files: ApplicationFiles, wanted: list[WantedOutput]) -> WantedOutput:
-    """The one output, as it is wanted."""
-    gives = files.output
-    if not wanted:
-        return WantedOutput(gives.name)
-    for output in wanted:
-        if output.name != gives.name:
-            raise bad_request(f"application {files.name} has no output {output.name[:60]!r}; it gives {gives.name}")
-    if len(wanted) > 1:
-        raise bad_request(f"output {gives.name} is asked for {len(wanted)} times")
-    if wanted[0].classification:
-        if not files.classes:
-            raise bad_request(f"output {gives.name} has no classes, so there is no classification")
-        if wanted[0].classification < 0:
-            raise bad_request("classification must be above 0")
-    return wanted[0]
-
-
-def answer(entered: Request, files: ApplicationFiles, identity: str, wanted: WantedOutput) -> InferResponse:
-    """The response to a request that was answered."""
-    answers = entered.answers
-    assert answers is not None
-    gives = files.output
-    if wanted.classification:
-        best = classified(answers, wanted.classification, files.labels)
-        output = OutputTensor(gives.name, "BYTES", best, wanted.binary)
-    else:
-        output = OutputTensor(gives.name, DATATYPE_OF[gives.dtype], answers, wanted.binary)
-    variant = entered.variants[0] if len(entered.variants) == 1 else ",".join(entered.variants)
-    parameters = {
-        "variant": variant,
-        "expected_accuracy": round(entered.accuracy_sum / entered.rows, 6),
-        "batch_size": entered.batch,
-        "queue_ms": entered.queue_ns / 1e6,
-        "run_ms": entered.run_ns / 1e6,
-        "slack_ms": (entered.deadline_ns - entered.ended_ns) / 1e6,
-        "outcome": "on_time" if entered.outcome is Outcome.ON_TIME else "late",
-    }
-    if entered.short_circuited:
-        parameters["short_circuit"] = True
-        parameters["posterior"] = posterior_text(entered.short_circuited, entered.rows)
-    return InferResponse(files.name, variant, identity, [output], parameters)
-
-
-def posterior_text(posteriors: Mapping[int, Sequence[float]], rows: int) -> str:
-    """JSON: the posterior of the one row, or by row number of those that were answered by it."""
-    rounded = {row: [round(share, 6) for share in theta] for row, theta in sorted(posteriors.items())}
-    return json.dumps(rounded[0] if rows == 1 else rounded)
-
-
-def refusal(entered: Request, told: Mapping[str, str]) -> ApiError:
-    """Why a request that was entered got no answer."""
-    assert entered.outcome is not None
-    reason = REASONS[entered.outcome]
-    message = SENTENCES[entered.outcome]
-    if entered.problem:
-        message = f"{message}: {entered.problem}"
-    return ApiError(reason, message, RETRY_S if reason is Reason.OVERLOADED else None, told)
-
-
-def classified(answers: Array, count: int, labels: tuple[str, ...]) -> Array:
-    """The best classes of each row as "score:index:label", best first."""
-    count = min(count, answers.shape[-1])
-    flat = answers.reshape(-1, answers.shape[-1])
-    order = np.argsort(-flat, axis=1, kind="stable")[:, :count]
-    texts = np.empty(order.shape, object)
-    for row, places in enumerate(order.tolist()):
-        for place, number in enumerate(places):
-            label = f":{labels[number]}" if labels else ""
-            texts[row, place] = f"{flat[row, number]:.6f}:{number}{label}".encode()
-    return texts.reshape(*answers.shape[:-1], count)
-
-
-def _slack_ns(parameters: dict[str, Any], default_ns: int) -> int:
-    if "deadline_ms" in parameters:
-        value = _number(parameters, "deadline_ms", 0.0, MAX_DEADLINE_MS, 0.0)
-        if value <= 0:
-            raise bad_request(f"deadline_ms must be above 0 and at most {MAX_DEADLINE_MS:.0f}")
-        return max(1, round(value * NS_PER_MS))
-    timeout = _whole(parameters, "timeout", 0, round(MAX_DEADLINE_MS * 1000), 0)
-    return timeout * 1000 or default_ns
-
-
-def _number(parameters: dict[str, Any], name: str, low: float, high: float, default: float) -> float:
-    value = parameters.get(name, default)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
-        raise bad_request(f"{name} must be a number from {low:g} to {high:.10g}")
-    return float(value)
-
-
-def _whole(parameters: dict[str, Any], name: str, low: int, high: int, default: int) -> int:
-    value = parameters.get(name, default)
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise bad_request(f"{name} must be a whole number from {low} to {high}")
-    return value
 
 
 def _ignore(entered: Request) -> None: ...

@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from stretto.api.answers import classified
 from stretto.api.errors import ApiError
+from stretto.api.inputs import checked_input, checked_outputs
 from stretto.api.limits import Limits
 from stretto.api.messages import InferRequest, InferResponse, InputTensor, WantedOutput
-from stretto.api.plane import Plane, checked_input, checked_outputs, classified
+from stretto.api.plane import Plane
 from stretto.live.requests import Request
 from stretto.live.state import State
 from stretto.repository.application import ApplicationFiles

@@ -1,0 +1,82 @@
+"""What a request gets: its answer in the protocol's words, or the reason why there is none."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from stretto.api.datatypes import DATATYPE_OF
+from stretto.api.errors import REASONS, ApiError, Reason
+from stretto.api.messages import Array, InferResponse, OutputTensor, WantedOutput
+from stretto.core.outcome import Outcome
+from stretto.live.requests import Request
+
+if TYPE_CHECKING:
+    from stretto.repository.application import ApplicationFiles
+
+RETRY_S = 1.0
+SENTENCES = {
+    Outcome.DROPPED_EXPIRED: "the deadline passed before it could run",
+    Outcome.DROPPED_INFEASIBLE: "no variant can answer by the deadline any more",
+    Outcome.DROPPED_OVERLOAD: "there is too much work; try again later",
+    Outcome.DROPPED_CANCELLED: "it was withdrawn",
+    Outcome.FAILED: "it could not be answered",
+}
+
+
+def answer(entered: Request, files: ApplicationFiles, identity: str, wanted: WantedOutput) -> InferResponse:
+    """The response to a request that was answered."""
+    answers = entered.answers
+    assert answers is not None
+    gives = files.output
+    if wanted.classification:
+        best = classified(answers, wanted.classification, files.labels)
+        output = OutputTensor(gives.name, "BYTES", best, wanted.binary)
+    else:
+        output = OutputTensor(gives.name, DATATYPE_OF[gives.dtype], answers, wanted.binary)
+    variant = entered.variants[0] if len(entered.variants) == 1 else ",".join(entered.variants)
+    parameters = {
+        "variant": variant,
+        "expected_accuracy": round(entered.accuracy_sum / entered.rows, 6),
+        "batch_size": entered.batch,
+        "queue_ms": entered.queue_ns / 1e6,
+        "run_ms": entered.run_ns / 1e6,
+        "slack_ms": (entered.deadline_ns - entered.ended_ns) / 1e6,
+        "outcome": "on_time" if entered.outcome is Outcome.ON_TIME else "late",
+    }
+    if entered.short_circuited:
+        parameters["short_circuit"] = True
+        parameters["posterior"] = posterior_text(entered.short_circuited, entered.rows)
+    return InferResponse(files.name, variant, identity, [output], parameters)
+
+
+def posterior_text(posteriors: Mapping[int, Sequence[float]], rows: int) -> str:
+    """JSON: the posterior of the one row, or by row number of those that were answered by it."""
+    rounded = {row: [round(share, 6) for share in theta] for row, theta in sorted(posteriors.items())}
+    return json.dumps(rounded[0] if rows == 1 else rounded)
+
+
+def refusal(entered: Request, told: Mapping[str, str]) -> ApiError:
+    """Why a request that was entered got no answer."""
+    assert entered.outcome is not None
+    reason = REASONS[entered.outcome]
+    message = SENTENCES[entered.outcome]
+    if entered.problem:
+        message = f"{message}: {entered.problem}"
+    return ApiError(reason, message, RETRY_S if reason is Reason.OVERLOADED else None, told)
+
+
+def classified(answers: Array, count: int, labels: tuple[str, ...]) -> Array:
+    """The best classes of each row as "score:index:label", best first."""
+    count = min(count, answers.shape[-1])
+    flat = answers.reshape(-1, answers.shape[-1])
+    order = np.argsort(-flat, axis=1, kind="stable")[:, :count]
+    texts = np.empty(order.shape, object)
+    for row, places in enumerate(order.tolist()):
+        for place, number in enumerate(places):
+            label = f":{labels[number]}" if labels else ""
+            texts[row, place] = f"{flat[row, number]:.6f}:{number}{label}".encode()
+    return texts.reshape(*answers.shape[:-1], count)

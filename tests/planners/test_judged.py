@@ -236,3 +236,36 @@ def test_it_follows_a_load_that_changes() -> None:
     ).summary
     assert run.on_time_rate > 0.97 and run.accuracy > 0.7
     assert 1 <= len(port.asked) <= 8 and not port.broken_ones
+
+
+def test_a_load_that_differs_by_chance_is_not_planned_for_anew_and_a_change_is_at_once() -> None:
+    """100/s is 50 in half a second, and chance is 21 of them up or down."""
+    told: list[float] = []
+
+    class Listening(Judged):
+        def _plan(self, view: View, wanted: Candidate) -> Plan:
+            assert view.rates is not None
+            told.append(float(view.rates[0]))
+            return super()._plan(view, wanted)
+
+    planner, deployment = Listening(), small_deployment(3)
+    random = np.random.default_rng(3)
+    for number in range(100):
+        planner(View(deployment, number * NS_PER_S // 10, np.array([100.0 + random.uniform(-30, 30)])))
+    assert np.std(told[50:]) < 4 < np.std(random.uniform(-30, 30, 50))
+    assert np.mean(told[50:]) == pytest.approx(100.0, abs=5)
+    planner(View(deployment, 10 * NS_PER_S, np.array([200.0])))
+    assert told[-1] == 200.0
+
+
+def test_a_judged_plan_comes_with_the_latencies_it_was_judged_with() -> None:
+    deployment = small_deployment(3)
+    (verdict,) = [judge(deployment, Steady((100.0,)), (100.0,), candidates=CANDIDATES[:1])]
+    ratios = tuple((1.3,) for _ in deployment.variants)
+    planner = Judged(judge=OnTheSpot(is_busy=True, before=[replace(verdict, ratios=ratios)]))
+    assert at_load(planner, deployment, 100.0).ratios == ratios
+    far = tuple((99.0,) for _ in deployment.variants)
+    planner = Judged(judge=OnTheSpot(is_busy=True, before=[replace(verdict, ratios=far)]))
+    assert at_load(planner, deployment, 100.0).ratios == tuple((16.0,) for _ in deployment.variants)
+    planner = Judged(judge=OnTheSpot(is_busy=True, before=[verdict]))
+    assert at_load(planner, deployment, 100.0).ratios is None

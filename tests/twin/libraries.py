@@ -10,11 +10,13 @@ from stretto.twin.library import Judgement, Library, Scope
 from tests.planners.parts.tasks import small_deployment
 
 PRICED = Candidate("priced", (("caution", 1.05), ("margin", 0.2)))
-ALONE = Candidate("symphony_batch_aware", variants=(("app", "fast"),))
+ALONE = Candidate("symphony_batch_aware", variants=(("app", "fast"),), tail=0.5)
 
 
 def verdict(*rates: float, candidate: Candidate = PRICED, runner_up: Candidate = ALONE) -> Verdict:
-    return Verdict(rates, candidate, Promise(0.75, 0.001, 0.002, 0.0001), runner_up, 0.01, 0.002, 40, stressed=0.7)
+    promise = Promise(0.75, 0.001, 0.002, 0.0001)
+    ratios = ((1.25,), (0.8,), (1.0,))
+    return Verdict(rates, candidate, promise, runner_up, 0.01, 0.002, 40, stressed=0.7, ratios=ratios)
 
 
 def library(

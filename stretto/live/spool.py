@@ -15,7 +15,7 @@ STEP_S = 0.005
 
 
 class Spool:
-    """`write` is called on the thread with whole lines, and may block; its errors are its own matter, it must not raise.
+    """`write` is called on the thread with whole lines. It may block; it must not raise, for nobody would hear of it.
 
     One thread at a time may append. At most `most_bytes` wait; they are written when `eager_bytes` wait, and every
     `period_s` (None: only then), about `chunk_bytes` at a time.

@@ -11,7 +11,6 @@ from typing import Any
 
 from stretto.core import journal
 from stretto.core.deployment import Deployment
-from stretto.core.errors import StrettoError
 from stretto.core.outcome import Outcome
 from stretto.core.plain import from_plain, to_plain
 from stretto.core.verdict import Verdict

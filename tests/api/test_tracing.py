@@ -16,19 +16,21 @@ TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
 def ended_request(outcome: Outcome) -> list:
-    from stretto.api.tracing import tracer_of
+    from stretto.api.tracing import Tracing
 
     exporter = memory.InMemorySpanExporter()
-    begin = tracer_of(exporter)
+    tracing = Tracing(exporter)
     seen = []
     request = Request("fashion", np.zeros((1, 2)), 50_000_000, seen.append)
     request.arrival_ns, request.deadline_ns = 1_000_000, 51_000_000
-    begin(InferRequest("fashion", [], traceparent=TRACE), request)
+    tracing.begin(InferRequest("fashion", [], traceparent=TRACE), request)
     if outcome is Outcome.ON_TIME:
         request.queue_ns, request.run_ns, request.batch = 2_000_000, 3_000_000, 4
         request.answer(0, np.ones((1, 1)), "cnn", 0.9)
     request.end(outcome, 7_000_000)
     assert seen == [request], "the request ends as it would without spans"
+    tracing.close()
+    assert tracing.made == tracing.sent
     return list(exporter.get_finished_spans())
 
 

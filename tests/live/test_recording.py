@@ -1,4 +1,4 @@
-"""The files of a recording: bad disks, parts, what is there already. Whatever becomes of them, queries have their end."""
+"""The files of a recording: bad disks, parts, what is there already. Queries never notice."""
 
 from __future__ import annotations
 
@@ -246,7 +246,7 @@ def test_nothing_is_overwritten_unasked(tmp_path: Path) -> None:
 
 
 def test_a_plan_is_written_once(stage: Staging, tmp_path: Path) -> None:
-    """Plans with tables are most of a recording; each was written where it was planned, and again where it was adopted."""
+    """Plans are most of a recording: each was written where it was planned, and again where it was adopted."""
     path = tmp_path / "events.jsonl"
     served = serving(FAST, GOOD)
     plans = [plan_for(served), plan_for(served, release=Accumulate(2, 3_000_000))]

@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import http.client
+import socket
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -51,3 +58,55 @@ def test_an_answer_has_its_queue_and_its_run() -> None:
 def test_a_refusal_is_an_error() -> None:
     (whole,) = ended_request(Outcome.DROPPED_OVERLOAD)
     assert not whole.status.is_ok and whole.status.description == "dropped_overload"
+
+
+class Nowhere:
+    """An exporter to a collector that takes the connection and never answers, or takes none at all."""
+
+    def __init__(self, address: tuple[str, int], timeout_s: float) -> None:
+        self.address, self.timeout_s = address, timeout_s
+        self.tried = threading.Event()
+
+    def export(self, spans: Sequence[Any]) -> Any:
+        self.tried.set()
+        connection = http.client.HTTPConnection(*self.address, timeout=self.timeout_s)
+        connection.request("POST", "/v1/traces", b"spans")
+        connection.getresponse()
+        raise AssertionError("nobody answers here")
+
+    def shutdown(self) -> None: ...
+
+
+def end_one(tracing: Any) -> None:
+    seen: list[Request] = []
+    request = Request("fashion", np.zeros((1, 2)), 50_000_000, seen.append)
+    tracing.begin(InferRequest("fashion", [], traceparent="no trace at all"), request)
+    request.end(Outcome.FAILED, 7_000_000)
+    assert seen == [request]
+
+
+@pytest.mark.parametrize("is_listening", [False, True])
+def test_a_collector_that_is_not_there_holds_nobody(
+    is_listening: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """OpenTelemetry's own end would wait half a minute here; and its queue has a bound."""
+    from stretto.api.tracing import Tracing
+
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "10")
+    listener = socket.create_server(("127.0.0.1", 0))
+    address = listener.getsockname()
+    if not is_listening:
+        listener.close()
+    exporter = Nowhere(address, timeout_s=3_600.0)
+    tracing = Tracing(exporter)
+    for _ in range(5_000):  # more than its queue holds
+        end_one(tracing)
+    assert exporter.tried.wait(30)
+    before = time.monotonic()
+    tracing.close()
+    assert time.monotonic() - before < 20
+    assert (tracing.made, tracing.sent) == (5_000, 0)
+    listener.close()
+    if not is_listening:
+        assert sum("no collector takes the spans" in record.message for record in caplog.records) == 1
+    assert not [record for record in caplog.records if record.name.startswith("opentelemetry")]

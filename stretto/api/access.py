@@ -32,11 +32,7 @@ class Access:
     def replace(self, tokens: Sequence[str]) -> None:
         """From now on these are right, and no others."""
         self._accounts = frozenset(_account(token.encode()) for token in tokens)
-
-    @property
-    def is_open(self) -> bool:
-        """There is nothing to check."""
-        return not self._accounts and self._own_host is None
+        self.is_open = not self._accounts and self._own_host is None  # there is nothing to check
 
     @property
     def needs_token(self) -> bool:

@@ -208,7 +208,7 @@ def test_it_is_told_in_429(limited: Running) -> None:
 def test_by_token(repository: Path) -> None:
     limits = RateLimits(worker_ms_per_s=1e-6, by="token")
     tokens = ("0123456789abcdef", "fedcba9876543210")
-    with Running(repository, rates=limits, tokens=tokens) as server:
+    with Running(repository, rates=limits, tokens=tokens, grpc=True) as server:
         for token in tokens:
             given = f"Bearer {token}"
             # Another client_id is no other token.
@@ -217,5 +217,11 @@ def test_by_token(repository: Path) -> None:
                 for name in ("a", "b", "c")
             ]
             assert statuses == [200, 429, 429]
+        host, port = server.address("grpc")
+        with grpc.insecure_channel(f"{host}:{port}") as channel, pytest.raises(grpc.RpcError) as caught:
+            infer = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
+            infer(asked("d"), metadata=(("authorization", f"bearer {tokens[0]}"),), timeout=30)
+        error: Any = caught.value
+        assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         text = server.ask("GET", "/metrics", name="management").body.decode()
-        assert 'stretto_requests_limited_total{limit="worker_time"} 4.0' in text
+        assert 'stretto_requests_limited_total{limit="worker_time"} 5.0' in text

@@ -213,6 +213,39 @@ def test_a_person_does_not_wait_for_a_balancer() -> None:
         assert server.ended() == 0, server.lines
 
 
+def test_a_terminal_that_is_closed_takes_its_server_along() -> None:
+    """The kernel says so with the signal that otherwise asks to read everything anew."""
+    ours, theirs = os.openpty()
+    port = free_port()
+    command = [sys.executable, "-m", "stretto.cli.main", "serve", *SMALL, *FREE[2:], "--http-port", str(port)]
+    process = subprocess.Popen(
+        ["setsid", "--ctty", *command],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    try:
+        until(lambda: process.poll() is not None or is_up(f"http://127.0.0.1:{port}"))
+        process.send_signal(signal.SIGHUP)  # while the terminal is there, this is no reason to go
+        assert b"reloaded: " in read_until(ours, b"reloaded: ")
+        os.close(ours)
+        assert process.wait(60) == 0
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait(30)
+
+
+def read_until(descriptor: int, words: bytes) -> bytes:
+    read = b""
+    while words not in read:
+        read += os.read(descriptor, 1000)
+    return read
+
+
 def make_certificate(folder: Path) -> None:
     openssl = shutil.which("openssl")
     if openssl is None:

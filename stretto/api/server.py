@@ -15,7 +15,7 @@ from stretto.api.http.app import App
 from stretto.api.limits import Limits
 from stretto.api.metrics import Metrics
 from stretto.api.plane import Plane
-from stretto.api.rates import RateLimits, Rates
+from stretto.api.rates import BY_TOKEN, RateLimits, Rates
 from stretto.core.errors import StrettoError
 
 if TYPE_CHECKING:
@@ -48,6 +48,8 @@ class Listen:
     def __post_init__(self) -> None:
         if (self.tls_certificate is None) != (self.tls_key is None):
             raise StrettoError("TLS needs both a certificate and its key")
+        if not self.rates.are_off and self.rates.by == BY_TOKEN and not self.tokens:
+            raise StrettoError("clients can be limited by token only where they have tokens; give --token-file")
         if not is_loopback(self.management_host) and not self.management_tokens:
             raise StrettoError(
                 f"management would be open to other machines on {self.management_host}; "

@@ -80,10 +80,10 @@ def serve(
     tls_key: Annotated[Path | None, typer.Option(metavar="PEM")] = None,
     max_body_mb: Annotated[float, typer.Option(metavar="MB", min=0.001, max=2000)] = 64.0,
     client_requests: Annotated[
-        float, typer.Option(metavar="N", min=0, max=1e9, help="At most so many requests a second and client; 0: any.")
+        float, typer.Option(metavar="N", min=0, max=1e9, help="Requests a second that one client may send; 0: any.")
     ] = 0.0,
     client_worker_ms: Annotated[
-        float, typer.Option(metavar="MS", min=0, max=1e9, help="At most so much worker time a second and client.")
+        float, typer.Option(metavar="MS", min=0, max=1e9, help="Worker time a second that one client may use; 0: any.")
     ] = 0.0,
     limit_by: Annotated[
         str, typer.Option(metavar="WHAT", help="A client is a client_id (client) or a token.")

@@ -13,6 +13,7 @@ import pytest
 from stretto.api.errors import ApiError, Reason
 from stretto.api.grpc import open_inference_pb2 as protocol
 from stretto.api.rates import RateLimits, Rates, WorkerTime
+from stretto.api.server import Listen
 from stretto.client import Client, Overloaded
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
@@ -156,6 +157,8 @@ def test_limits_that_are_none() -> None:
     assert RateLimits().are_off and not RateLimits(1).are_off and not RateLimits(0, 1).are_off
     with pytest.raises(StrettoError, match="not by 'moon'"):
         RateLimits(by="moon")
+    with pytest.raises(StrettoError, match="only where they have tokens"):
+        Listen(rates=RateLimits(1, by="token"))
 
 
 # -- over the wire -----------------------------------------------------------------------------------------------------

@@ -11,7 +11,6 @@ import logging
 import os
 import select
 import sys
-import threading
 import time
 
 from stretto.core.errors import StrettoError
@@ -21,6 +20,7 @@ LEVELS = ("debug", "info", "warning", "error")
 FORMATS = ("text", "json")
 WAITING_BYTES = 4_000_000
 FLUSH_S = 1.0  # that the end waits for a log that takes nothing
+STANDARD_ERROR = 2
 NOBODY = -1  # the descriptor where there is no standard error
 
 
@@ -48,7 +48,6 @@ class LogLines(logging.Handler):
         super().__init__()
         self.lost = 0
         self._descriptor = descriptor
-        self._appending = threading.Lock()
         self._spool = Spool("log", self._save, most_bytes=WAITING_BYTES)
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -59,14 +58,13 @@ class LogLines(logging.Handler):
 
     def say(self, text: str) -> None:
         """A line as it stands, for whoever started the server."""
-        with self._appending:
-            if not self._spool.append(text.encode("utf-8", "backslashreplace") + b"\n"):
-                self.lost += 1
+        if not self._spool.append(text.encode("utf-8", "backslashreplace") + b"\n"):
+            self.lost += 1
 
     def flush(self) -> None:
         self._spool.flush(FLUSH_S)
 
-    def _save(self, lines: bytes) -> None:
+    def _save(self, lines: bytearray) -> None:
         """On the thread."""
         rest = memoryview(lines)
         while rest:
@@ -106,7 +104,13 @@ def lost_lines() -> int:
 
 
 def _standard_error() -> int:
-    """A descriptor of our own: the number of one that was closed may be a client's connection by the next line."""
+    """A descriptor of our own: the number of one that was closed may be a client's connection by the next line.
+
+    Numbers of standard streams that are free are taken up first. uvloop ends the process where it gets one of them.
+    """
+    while (taken := os.open(os.devnull, os.O_RDWR)) <= STANDARD_ERROR:
+        pass
+    os.close(taken)
     try:
         return NOBODY if sys.stderr is None else os.dup(sys.stderr.fileno())
     except (OSError, ValueError):

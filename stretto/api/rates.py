@@ -110,14 +110,16 @@ class Rates:
         return Charge(account, paid_ns)
 
     def charge(self, request: InferRequest, engine: Engine) -> None:
-        """A request came. ApiError where its client asks more than it may; KeyError: no such application."""
+        """A request came. ApiError where its client asks more than it may."""
         generation = engine.generation
+        number = generation.numbers.get(request.application)
+        if number is None:
+            return  # it is about to be served or to go, and is refused in a moment
         who: str | bytes = request.account
         if self.limits.by == BY_CLIENT:
             who = str(request.parameters.get("client_id", ""))[:MAX_IDENTITY]
         array = request.inputs[0].array if request.inputs else None
         rows = 1 if array is None or not array.ndim else len(array)
-        number = generation.numbers[request.application]
         request.charge = self.admit(engine.clock(), who, generation.deployment, number, rows)
 
     def settle(self, charge: Charge, ended: Request, engine: Engine) -> None:

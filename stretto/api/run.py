@@ -52,6 +52,7 @@ class ServeOptions:
     record: Path | None = None  # where every event goes, for stretto replay
     record_options: RecordOptions = field(default_factory=RecordOptions)
     log_level: str = "info"
+    log_format: str = "text"
 
 
 Reread = Callable[[], ServeOptions]

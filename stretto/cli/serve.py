@@ -211,6 +211,7 @@ def serve_options(values: dict[str, Any], said: ServeConfig) -> ServeOptions:
         record=values["record"],
         record_options=record_options,
         log_level=values["log_level"],
+        log_format=values["log_format"],
     )
 
 
@@ -248,7 +249,7 @@ class StartConsole:
 
     def progress(self, step: str, share: float) -> None:
         """A bar on a terminal; elsewhere one line, where there is something to wait for."""
-        if sys.stderr.isatty():
+        if sys.stderr is not None and sys.stderr.isatty():
             self._show(step, share)
         elif step == "compiling" and not self._is_told and time.monotonic() - self._began_s > TELL_AFTER_S:
             self._is_told = True

@@ -25,7 +25,7 @@ from stretto.core.errors import StrettoError
 from stretto.core.plain import to_plain
 from stretto.core.plan import Plan
 from stretto.core.snapshot import RecordingState
-from stretto.live.spool import CHUNK_BYTES, Spool
+from stretto.live.spool import Spool
 
 log = logging.getLogger("stretto.live")
 
@@ -54,6 +54,7 @@ class Recording:
         self._path, self._options = path, options
         self._identity = secrets.token_hex(8)
         self._part, self._part_bytes, self._total_bytes = 1, 0, 0
+        self._has_events = False  # the part that is open, beside its title
         self._problem = ""  # nothing more is taken
         self._is_broken = False  # nothing more is written
         self._stopping = threading.Lock()
@@ -66,7 +67,6 @@ class Recording:
             most_bytes=options.buffer_bytes,
             eager_bytes=EAGER_BYTES,
             period_s=options.flush_s,
-            chunk_bytes=min(CHUNK_BYTES, options.part_bytes // 4),
         )
         self.write(journal.title(self._identity, 1))
 
@@ -83,7 +83,7 @@ class Recording:
         if self._problem:
             return
         try:
-            if not self._spool.append(orjson.dumps(line) + b"\n"):
+            if not self._spool.append(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE)):
                 self._stop("the disk is slower than what is to be written")
         except Exception as error:
             self._stop(f"an event cannot be written ({type(error).__name__})")
@@ -116,7 +116,10 @@ class Recording:
         if not is_written:
             self._stop(f"the disk did not take the rest within {CLOSE_S:.0f} s")
             return  # the thread still has the file
-        os.close(self._file)
+        try:
+            os.close(self._file)
+        except OSError as error:  # a network disk may say only now that it took nothing
+            self._stop(error.strerror or type(error).__name__)
 
     def _stop(self, problem: str) -> None:
         with self._stopping:
@@ -127,36 +130,53 @@ class Recording:
 
     # -- on the thread -----------------------------------------------------------------------------------------------
 
-    def _save(self, lines: bytes) -> None:
+    def _save(self, lines: bytearray) -> None:
         """After the first error nothing more is written: a replay needs every event up to the last."""
         if self._is_broken:
             return
         try:
-            self._begin_part_for(len(lines))
-            rest = memoryview(lines)
-            while rest:
-                count = os.write(self._file, rest)
-                rest = rest[count:]
-                self._part_bytes += count
-                self._total_bytes += count
+            start = 0
+            while start < len(lines):
+                end = self._end_of_part(lines, start)
+                if end == start:
+                    self._begin_part()
+                    continue
+                if self._total_bytes + end - start > self._options.total_bytes:
+                    raise StrettoError(f"it has the {self._options.total_bytes / 1e6:g} MB that it may have")
+                self._write_out(lines[start:end])
+                start = end
         except Exception as error:
             self._is_broken = True
             reason = error.strerror if isinstance(error, OSError) else None
             self._stop(reason or str(error) or type(error).__name__)
 
-    def _begin_part_for(self, size: int) -> None:
-        """Lines are not torn between two parts."""
-        if self._total_bytes + size > self._options.total_bytes:
-            raise StrettoError(f"it has the {self._options.total_bytes / 1e6:g} MB that it may have")
-        if self._is_stream or not self._part_bytes or self._part_bytes + size <= self._options.part_bytes:
-            return
+    def _end_of_part(self, lines: bytearray, start: int) -> int:
+        """As far as whole lines fit into the part that is open; a part has at least one."""
+        room = self._options.part_bytes - self._part_bytes
+        if self._is_stream or len(lines) - start <= room:
+            return len(lines)
+        end = lines.rfind(b"\n", start, start + max(0, room)) + 1
+        if end > start:
+            return end
+        return start if self._has_events else lines.find(b"\n", start) + 1
+
+    def _begin_part(self) -> None:
         self._part += 1
-        title = orjson.dumps(journal.title(self._identity, self._part)) + b"\n"
         file = os.open(journal.part_path(self._path, self._part), NEW_FILE, 0o644)
         before, self._file = self._file, file
         os.close(before)
-        self._part_bytes = os.write(file, title)
-        self._total_bytes += self._part_bytes
+        self._part_bytes = 0
+        self._write_out(orjson.dumps(journal.title(self._identity, self._part), option=orjson.OPT_APPEND_NEWLINE))
+        self._has_events = False
+
+    def _write_out(self, lines: bytes | bytearray) -> None:
+        rest = memoryview(lines)
+        while rest:
+            count = os.write(self._file, rest)
+            rest = rest[count:]
+            self._part_bytes += count
+            self._total_bytes += count
+        self._has_events = True
 
 
 def _opened(path: Path, overwrite: bool) -> tuple[int, bool]:

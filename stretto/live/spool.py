@@ -1,42 +1,39 @@
 """Lines for a file that may be slow, full or gone: a bounded buffer, and a thread of its own that writes.
 
-Whoever appends never waits for the disk and never sees its errors. The recording of events and the log share this.
+Whoever appends never waits for the disk and never sees its errors. The recording of events and the log share this. The
+thread takes the whole buffer at once: were it to take line by line, it would hold Python's lock while it does.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 
-CHUNK_BYTES = 1 << 20
 STEP_S = 0.005
 
 
 class Spool:
     """`write` is called on the thread with whole lines. It may block; it must not raise, for nobody would hear of it.
 
-    One thread at a time may append. At most `most_bytes` wait; they are written when `eager_bytes` wait, and every
-    `period_s` (None: only then), about `chunk_bytes` at a time.
+    At most `most_bytes` wait or are being written. They are written when `eager_bytes` wait, and every `period_s`
+    (None: only then).
     """
 
     def __init__(
         self,
         name: str,
-        write: Callable[[bytes], None],
+        write: Callable[[bytearray], None],
         *,
         most_bytes: int,
         eager_bytes: int = 0,
         period_s: float | None = None,
-        chunk_bytes: int = CHUNK_BYTES,
     ) -> None:
         self._write = write
         self._most_bytes, self._eager_bytes, self._period_s = most_bytes, eager_bytes, period_s
-        self._chunk_bytes = chunk_bytes
-        self._lines: deque[bytes] = deque()  # append and popleft of a deque need no lock
-        self._taken_bytes = 0  # counted by whoever appends
-        self._done_bytes = 0  # counted by the thread
+        self._swapping = threading.Lock()  # held for as long as it takes to append or to swap the buffer
+        self._buffer = bytearray()
+        self._leaving_bytes = 0  # that are being written
         self._wake = threading.Event()
         self._is_closed = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)  # a hung disk must not hold the exit
@@ -44,23 +41,24 @@ class Spool:
 
     def append(self, line: bytes) -> bool:
         """False where the buffer has no room for it; then it is not written."""
-        size = len(line)
-        waiting_bytes = self._taken_bytes - self._done_bytes + size
-        if waiting_bytes > self._most_bytes:
-            return False
-        self._lines.append(line)
-        self._taken_bytes += size
-        if waiting_bytes > self._eager_bytes and not self._wake.is_set():
+        with self._swapping:
+            buffer = self._buffer
+            buffer += line
+            size = len(buffer)
+            if size + self._leaving_bytes > self._most_bytes:
+                del buffer[-len(line) :]
+                return False
+        if size > self._eager_bytes and not self._wake.is_set():
             self._wake.set()
         return True
 
     def flush(self, patience_s: float) -> bool:
-        """Wait until what was appended so far is written, but not for ever; true when it is."""
-        goal_bytes, end_s = self._taken_bytes, time.monotonic() + patience_s
+        """Wait until nothing is left to be written, but not for ever; true when nothing is."""
+        end_s = time.monotonic() + patience_s
         self._wake.set()
-        while self._done_bytes < goal_bytes and time.monotonic() < end_s and self._thread.is_alive():
+        while self._has_work() and time.monotonic() < end_s and self._thread.is_alive():
             time.sleep(STEP_S)
-        return self._done_bytes >= goal_bytes
+        return not self._has_work()
 
     def close(self, patience_s: float) -> bool:
         """Write the rest, and end; true when all is written. Nothing may be appended any more."""
@@ -69,17 +67,20 @@ class Spool:
         self._thread.join(patience_s)
         return not self._thread.is_alive()
 
+    def _has_work(self) -> bool:
+        with self._swapping:
+            return bool(self._buffer) or bool(self._leaving_bytes)
+
     def _run(self) -> None:
         while True:
             self._wake.wait(self._period_s)
             self._wake.clear()
-            is_last = self._is_closed  # asked before the buffer is emptied: what came before the end is written
-            while self._lines:
-                parts, size = [], 0
-                while self._lines and size < self._chunk_bytes:
-                    parts.append(self._lines.popleft())
-                    size += len(parts[-1])
-                self._write(b"".join(parts))
-                self._done_bytes += size
+            is_last = self._is_closed  # asked before the buffer is taken: what came before the end is written
+            with self._swapping:
+                lines, self._buffer = self._buffer, bytearray()
+                self._leaving_bytes = len(lines)
+            if lines:
+                self._write(lines)
+            self._leaving_bytes = 0
             if is_last:
                 return

@@ -188,7 +188,7 @@ def test_parts_are_read_as_one(stage: Staging, tmp_path: Path) -> None:
         while not (tmp_path / "events.4.jsonl").exists():
             ask(made, 20)
     parts = list(journal.parts_of(path))
-    assert len(parts) >= 4 and all(part.stat().st_size < 24_000 for part in parts[1:])
+    assert len(parts) >= 4 and all(part.stat().st_size <= 8_000 for part in parts[1:])
     result = replay(path)
     assert result.is_identical and result.submitted == len(made.requests)
     assert len(setting_from_log(path).arrivals["app"].requests) == len(made.requests)
@@ -282,16 +282,17 @@ def test_the_buffer_is_bounded_and_gives_up_on_a_disk_that_hangs() -> None:
     reading, writing = os.pipe()
     os.set_blocking(writing, True)
 
-    def write(lines: bytes) -> None:
-        os.write(writing, lines)
+    def write(lines: bytearray) -> None:
+        rest = memoryview(lines)
+        while rest:
+            rest = rest[os.write(writing, rest) :]
 
-    spool = Spool("test", write, most_bytes=1_000_000, chunk_bytes=1_000)
+    spool = Spool("test", write, most_bytes=1_000_000)
     line = b"x" * 999 + b"\n"
     taken = 0
     while spool.append(line):
         taken += 1
-    pipe_holds = 1 << 20  # at most
-    assert 900 <= taken <= (1_000_000 + pipe_holds) // 1_000
+    assert 1_000 <= taken <= 1_000 + (1 << 20) // 1_000  # and what the pipe holds
     assert not spool.flush(0.01) and not spool.close(0.01)
     found = 0
     while found < taken * 1_000:

@@ -58,7 +58,7 @@ class Reload:
                 return
             try:
                 stated = await asyncio.to_thread(self._reread)
-                self._listeners.reload(stated.listen)
+                await self._listeners.reload(stated.listen)
             except StrettoError as error:
                 log.error("nothing was reloaded, and what was in force stays: %s", error)
                 return

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from stretto.api.access import Access, is_loopback
-from stretto.api.certificates import Certificate
+from stretto.api.certificates import Certificate, load_certificate
 from stretto.api.http.app import App
 from stretto.api.limits import Limits
 from stretto.api.metrics import Metrics
@@ -91,7 +91,7 @@ class Listeners:
             await self.stop()
             raise
 
-    def reload(self, listen: Listen) -> None:
+    async def reload(self, listen: Listen) -> None:
         """Tokens, certificate and limits of clients as they are stated now. StrettoError where they cannot be had; then
         all stays as it was. What else is stated there waits for the next start.
         """
@@ -102,7 +102,8 @@ class Listeners:
         if (now.tls_certificate is None) != (listen.tls_certificate is None):
             raise StrettoError("a certificate can be replaced, but whether TLS is served is decided at the start")
         if self._certificate is not None and listen.tls_certificate is not None and listen.tls_key is not None:
-            self._certificate.replace(listen.tls_certificate, listen.tls_key)
+            paths = listen.tls_certificate, listen.tls_key
+            self._certificate.current = await asyncio.to_thread(load_certificate, *paths)
         self._inference.replace(listen.tokens)
         self._management.replace(listen.management_tokens)
         if listen.rates != now.rates:  # else what clients have used counts on

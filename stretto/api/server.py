@@ -108,15 +108,14 @@ class Listeners:
             return
         from uvicorn.server import ServerState
 
-        from stretto.api.http.protocol import protocol_class, sweep
+        from stretto.api.http.protocol import Connection, sweep
 
         loop = asyncio.get_running_loop()
         config = self._uvicorn_config(app)
         state = ServerState()
-        make = protocol_class(app, self.plane, self.listen.limits)
         listening = listening_socket(host, port)
         server = await loop.create_server(
-            lambda: make(config=config, server_state=state, app_state={}, _loop=loop),
+            lambda: Connection(config, state, loop, app, self.plane),
             sock=listening,
             ssl=config.ssl,
             backlog=BACKLOG,

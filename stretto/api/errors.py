@@ -75,5 +75,10 @@ def too_large(message: str) -> ApiError:
     return ApiError(Reason.TOO_LARGE, message)
 
 
+def no_room() -> ApiError:
+    """Beyond the budget of memory."""
+    return ApiError(Reason.OVERLOADED, "too much is being sent at present; try again later", 1.0)
+
+
 def not_found(message: str) -> ApiError:
     return ApiError(Reason.NOT_FOUND, message)

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from stretto.api import documents
 from stretto.api.answers import RETRY_S, SENTENCES, answer, refusal
+from stretto.api.budget import Budget
 from stretto.api.datatypes import DATATYPE_OF
-from stretto.api.errors import ApiError, Reason, bad_request, not_found
+from stretto.api.errors import ApiError, Reason, bad_request, no_room, not_found
 from stretto.api.images import (
     INLINE_US,
     ImageThreads,
@@ -53,6 +54,7 @@ class Plane:
 
     def __init__(self, service: Service | None = None, limits: Limits | None = None):
         self.limits = limits or Limits()
+        self.budget = Budget(self.limits.budget_bytes)
         self.refused: dict[str, int] = {}  # requests that became no query, by reason
         self.trace: Callable[[InferRequest, Request], None] | None = None  # where spans are wanted
         self._service: Service | None = None
@@ -219,6 +221,8 @@ class Plane:
             entered = self._checked(request, done)
             if self.trace is not None:
                 self.trace(request, entered)
+            if not self.budget.take(entered.inputs.nbytes):
+                raise no_room()
             self._open += 1
             if entered.client >= 0:
                 entered.asker = self.service.clients.began(entered.client, entered.rows)
@@ -227,6 +231,7 @@ class Plane:
             except BaseException:
                 if entered.outcome is None:  # nothing of it may end later
                     self._open -= 1
+                    self.budget.used -= entered.inputs.nbytes
                     self.service.clients.ended(entered.asker, entered.rows)
                     entered.done = _ignore
                     self.service.engine.cancel(entered)
@@ -256,7 +261,13 @@ class Plane:
         try:
             files = self._admitted(request)
             frames = checked_frames(files, named_input(files, request.inputs))
-            array = await self._images.read(files.input, frames)
+            size = frames.bytes_as(files.input.dtype)
+            if not self.budget.take(size):
+                raise no_room()
+            try:
+                array = await self._images.read(files.input, frames)
+            finally:
+                self.budget.used -= size
         except ApiError as error:
             raise self.count_refusal(error) from None
         request.inputs = [InputTensor(files.input.name, DATATYPE_OF[files.input.dtype], array)]
@@ -322,6 +333,7 @@ class Plane:
 
         def ended(entered: Request) -> None:
             self._open -= 1
+            self.budget.used -= entered.inputs.nbytes
             self.service.clients.ended(entered.asker, entered.rows)
             outcome = entered.outcome
             try:

@@ -12,13 +12,12 @@ import contextlib
 import logging
 import os
 import time
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from stretto.api.errors import ApiError, Reason, too_large
+from stretto.api.errors import ApiError, Reason, no_room, too_large
 from stretto.api.http.encode import Header, encode_error
 from stretto.api.http.exchange import Direct, Flow
 
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from uvicorn.server import ServerState
 
     from stretto.api.http.app import App
-    from stretto.api.messages import InferRequest, InferResponse
     from stretto.api.plane import Plane
     from stretto.live.requests import Request
 
@@ -36,7 +34,13 @@ log = logging.getLogger("stretto.api")
 
 ACKNOWLEDGEMENT = b"HTTP/1.1 102 Processing\r\n\r\n"  # an informational response: the answer comes after it
 UNSOUND = "this is no sound HTTP request, or its headers are too large"
-FAILED = ApiError(Reason.FAILED, "the server failed on this request")
+TINY_CHUNKS = "the chunks of the body are too small"
+NOTHING = memoryview(b"")
+TURN_BYTES = 16_384  # of requests that are taken in for one connection before others have their turn
+TINY_CHUNK = 64  # a body may have so many chunks, and after that they must be this large at the mean
+FREE_CHUNKS = 4096
+LINGER_S = 1.0  # that a client has to see its refusal, and what it may go on sending meanwhile
+LINGER_BYTES = 4_000_000
 
 
 class Connection(HttpToolsProtocol):
@@ -64,15 +68,24 @@ class Connection(HttpToolsProtocol):
         self.is_reading = True
         self.has_head = False
         self.is_upgrade = False
+        self.is_refused = False  # nothing is read or written any more
         self.has_told = False
         self.header_bytes = 0
         self.untold_bytes = 0
+        self.body_bytes = 0
+        self.forgotten_bytes = 0
+        self.chunks = 0
+        self.complaint = UNSOUND
+        self.held = 0
+        self.rest = NOTHING  # came, and waits for this connection's next turn
         if len(self.connections) > self.limits.connections:
             self.refuse(ApiError(Reason.OVERLOADED, "there are too many connections; try again later", 1.0))
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self.pipeline.clear()
+        self.rest = NOTHING
+        self.plane.budget.let_go(self)
         running = self.running
         if running is None:
             return
@@ -84,17 +97,76 @@ class Connection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         if self.parser is None or self.transport.is_closing():
+            self.forget(len(data))
             return
         self._unset_keepalive_if_required()
+        if len(data) <= TURN_BYTES and not self.rest:
+            self.feed(data)
+        else:
+            self.rest = memoryview(bytes(self.rest) + data if self.rest else data)
+            self.go_on()
+
+    def forget(self, size: int) -> None:
+        """Came after the last request that is answered."""
+        self.forgotten_bytes += size
+        if self.forgotten_bytes > LINGER_BYTES and not self.transport.is_closing():
+            if self.is_refused:
+                self.transport.close()
+            else:
+                self.transport.pause_reading()
+
+    def go_on(self) -> None:
+        """Take in what is this connection's for one turn of the event loop, and let others have theirs. What is taken
+        apart piece by piece is held to `TURN_BYTES`; the body of an inference whose length was stated costs nothing.
+        """
+        has_taken = False
+        while self.rest and self.parser is not None and not self.transport.is_closing():
+            size = min(self.body_left, len(self.rest))
+            if not size:
+                if has_taken:
+                    break
+                has_taken = True
+                size = TURN_BYTES
+                if self.is_between:  # the head by itself, so that the body behind it need not be put together
+                    size = bytes(self.rest[:TURN_BYTES]).find(b"\r\n\r\n") + 4
+                    size = TURN_BYTES if size < 4 else size
+            portion, self.rest = self.rest[:size], self.rest[size:]
+            self.feed(portion)
+        if self.parser is None or self.transport.is_closing():
+            self.rest = NOTHING
+            return
+        self.flow.end_turn()
+        self.loop.call_soon(self.take_turn)
+
+    def take_turn(self) -> None:
+        if self.rest:
+            self.go_on()
+        else:
+            self.flow.begin_turn()
+
+    @property
+    def is_between(self) -> bool:
+        """A request begins with the next byte."""
+        return not self.is_reading or (self.cycle is None and not self.header_bytes)
+
+    @property
+    def body_left(self) -> int:
+        """Of the inference that is being read, where its length was stated and it is kept."""
+        direct = self.cycle
+        if not self.is_reading or not self.has_head or not isinstance(direct, Direct) or direct.response_complete:
+            return 0
+        return max(0, direct.asked.stated - len(direct.body))
+
+    def feed(self, data: bytes | memoryview) -> None:
         rest = data
         while rest:
             try:
                 self.parser.feed_data(rest)
                 break
             except HttpParserUpgrade as upgrade:
-                rest = self.head_without_upgrade() + rest[upgrade.args[0] :]
+                rest = self.head_without_upgrade() + bytes(rest[upgrade.args[0] :])
             except HttpParserError:
-                self.end_unsound()
+                self.end_unsound(ApiError(Reason.BAD_REQUEST, self.complaint))
                 return
         if self.is_reading or self.pipeline:
             self.came(len(data))
@@ -117,7 +189,7 @@ class Connection(HttpToolsProtocol):
         self.url = b""
         self.expect_100_continue = False
         self.headers = []
-        self.header_bytes = self.untold_bytes = 0
+        self.header_bytes = self.untold_bytes = self.body_bytes = self.chunks = 0
         self.begun_ns = time.monotonic_ns()
         self.since_s = self.begun_ns / 1e9
         self.is_reading = self.has_told = True
@@ -168,21 +240,21 @@ class Connection(HttpToolsProtocol):
         self.headers = []  # those that follow the body say nothing
         self.has_head = True
 
+    def on_chunk_header(self) -> None:
+        self.chunks += 1
+        if self.chunks > FREE_CHUNKS and self.chunks * TINY_CHUNK > self.body_bytes:
+            self.complaint = TINY_CHUNKS
+            raise ValueError(TINY_CHUNKS)
+
     def on_body(self, body: bytes) -> None:
         self.has_told = True
+        self.body_bytes += len(body)
         direct = self.cycle
         if not isinstance(direct, Direct):
             super().on_body(body)
-        elif not direct.response_complete:
-            if not direct.body:
-                direct.body = body
-            else:  # not a list of parts: a client may send two bytes at a time
-                if isinstance(direct.body, bytes):
-                    direct.body = bytearray(direct.body)
-                direct.body += body
-            if len(direct.body) > direct.asked.limit:
-                error = self.plane.count_refusal(too_large(f"a request may have {direct.asked.limit} bytes"))
-                self.answer(direct, *encode_error(error), is_early=True)
+        elif not direct.response_complete and direct.came(body) > direct.asked.limit:
+            error = self.plane.count_refusal(too_large(f"a request may have {direct.asked.limit} bytes"))
+            self.answer(direct, *encode_error(error), is_early=True)
 
     def on_message_complete(self) -> None:
         if self.is_upgrade:
@@ -192,7 +264,9 @@ class Connection(HttpToolsProtocol):
         if not isinstance(direct, Direct):
             super().on_message_complete()
         elif not direct.response_complete:
-            self.enter(direct)
+            if self.held:
+                self.plane.budget.let_go(self)
+            direct.enter()
         elif not direct.keep_alive:
             self.transport.close()
 
@@ -201,51 +275,13 @@ class Connection(HttpToolsProtocol):
     def begin_direct(self, known: tuple[str, str]) -> None:
         keep_alive = self.parser.get_http_version() != "1.0" and self.parser.should_keep_alive()
         try:
-            self.cycle = self.running = direct = Direct(self.api.asked(self.headers, *known), keep_alive)
+            self.cycle = self.running = direct = Direct(self, self.api.asked(self.headers, *known), keep_alive)
             direct.asked.begun_ns = self.begun_ns
             direct.asked.head_bytes = self.header_bytes
             direct.asked.is_acknowledged &= self.parser.get_http_version() != "1.0"
         except ApiError as error:
-            self.cycle = self.running = direct = Direct(self.api.no_asked, keep_alive)
+            self.cycle = self.running = direct = Direct(self, self.api.no_asked, keep_alive)
             self.answer(direct, *encode_error(error), is_early=True)
-
-    def enter(self, direct: Direct) -> None:
-        """The request is complete: into the data plane, or back with the reason why not."""
-        body = bytes(direct.body)
-        direct.body = b""
-        if direct.asked.is_acknowledged:
-            self.acknowledge()
-        try:
-            request = self.api.decoded(direct.asked, body)
-            if self.plane.reads_slowly(request):
-                direct.reading = self.loop.create_task(self.begin_when_read(direct, request))
-            else:
-                self.begin(direct, request)
-        except Exception as error:
-            self.end(direct, _told(error))
-
-    async def begin_when_read(self, direct: Direct, request: InferRequest) -> None:
-        """A request whose images are read in a thread first."""
-        try:
-            await self.plane.read_images(request)
-            if not direct.disconnected:
-                self.begin(direct, request)
-        except Exception as error:
-            self.end(direct, _told(error))
-
-    def begin(self, direct: Direct, request: InferRequest) -> None:
-        entered = self.plane.begin(request, partial(self.end, direct))
-        if not direct.response_complete:
-            direct.entered = entered
-
-    def end(self, direct: Direct, result: InferResponse | ApiError) -> None:
-        direct.entered = None
-        if direct.disconnected or direct.response_complete:
-            return
-        if isinstance(result, ApiError):
-            self.answer(direct, *encode_error(result))
-        else:
-            self.answer(direct, *self.api.encoded(direct.asked, result))
 
     def answer(self, direct: Direct, status: int, body: bytes, headers: list[Header], is_early: bool = False) -> None:
         """`is_early`: the body is still on its way. It is read and forgotten, for a client that met a closed
@@ -253,6 +289,7 @@ class Connection(HttpToolsProtocol):
         """
         self.write(_bytes_of(status, body, headers, not direct.keep_alive))
         direct.response_complete = True
+        direct.body = b""
         self.since_s = time.monotonic()
         self.server_state.total_requests += 1
         if not direct.keep_alive:
@@ -264,6 +301,10 @@ class Connection(HttpToolsProtocol):
             self.send_unsound()
         elif self.flow.read_paused:
             self.flow.resume_reading()
+
+    def waited_ns(self) -> int:
+        """How long the last byte of the request had been there before it was read, as well as can be known."""
+        return 0
 
     def acknowledge(self) -> None:
         """The last byte of the request that is answered next has come. Answers to those before it are written."""
@@ -290,6 +331,8 @@ class Connection(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         self.since_s = time.monotonic()
+        if self.held and not self.pipeline and not self.is_reading:
+            self.plane.budget.let_go(self)
         super().on_response_complete()
         self.send_unsound()
 
@@ -307,14 +350,33 @@ class Connection(HttpToolsProtocol):
         elif self.is_reading:
             self.untold_bytes += size
             if self.untold_bytes > self.max_header_bytes:
-                self.end_unsound()
+                self.end_unsound(ApiError(Reason.BAD_REQUEST, UNSOUND))
+                return
+        if self.is_forgotten:
+            self.plane.budget.let_go(self)
+        elif not self.plane.budget.hold(self, size + (size >> 3)):  # what grows has some room to grow
+            self.give_up()
 
-    def end_unsound(self) -> None:
+    @property
+    def is_forgotten(self) -> bool:
+        """What comes belongs to a request that was answered already."""
+        return self.is_reading and self.has_head and not self.pipeline and bool(self.cycle.response_complete)
+
+    def give_up(self) -> None:
+        """There is no room for what is being read: its client may try again."""
+        self.plane.budget.let_go(self)
+        direct = self.cycle
+        if isinstance(direct, Direct) and self.is_reading and self.has_head and not direct.response_complete:
+            self.answer(direct, *encode_error(self.plane.count_refusal(no_room())), is_early=True)
+        else:
+            self.end_unsound(no_room())
+
+    def end_unsound(self, error: ApiError) -> None:
         """Nothing more is read. Sound requests before are answered first, so that answers keep their order."""
-        if self.transport.is_closing():
+        if self.is_refused or self.transport.is_closing():
             return
         self.parser = None  # type: ignore[assignment]
-        self.unsound = ApiError(Reason.BAD_REQUEST, UNSOUND)
+        self.unsound = error
         cycle, is_its_own = self.cycle, self.is_reading and self.has_head
         self.is_reading = False
         if is_its_own and cycle.response_complete:
@@ -333,10 +395,19 @@ class Connection(HttpToolsProtocol):
             self.refuse(self.unsound)
 
     def refuse(self, error: ApiError) -> None:
-        """An error and the end of the connection."""
-        if not self.transport.is_closing():
-            self.plane.count_refusal(error)
-            self.transport.write(_bytes_of(*encode_error(error), last=True))
+        """An error and the end of the connection. What its client is still sending is read and forgotten for a moment:
+        one that meets a closed connection would not see the answer.
+        """
+        if self.is_refused or self.transport.is_closing():
+            return
+        self.is_refused = True
+        self.parser = None  # type: ignore[assignment]
+        self.plane.count_refusal(error)
+        self.transport.write(_bytes_of(*encode_error(error), last=True))
+        if self.transport.can_write_eof() and len(self.connections) <= self.limits.connections:
+            self.transport.write_eof()
+            self.loop.call_later(LINGER_S, self.transport.close)
+        else:
             self.transport.close()
 
     def end_if_slow(self, now_s: float) -> None:
@@ -355,14 +426,6 @@ class Connection(HttpToolsProtocol):
     @property
     def is_answering(self) -> bool:
         return isinstance(self.running, Direct) and not self.running.response_complete
-
-
-def _told(error: Exception) -> ApiError:
-    """What a client hears of a failure: of one of ours, no more than that it was one."""
-    if isinstance(error, ApiError):
-        return error
-    log.error("a request failed", exc_info=error)
-    return FAILED
 
 
 def _bytes_of(status: int, body: bytes, headers: list[Header], last: bool = False) -> bytes:

@@ -56,6 +56,7 @@ class ApiError(Exception):
         self.reason = reason
         self.message = message
         self.retry_after_s = retry_after_s
+        self.is_counted = False  # among the refusals, or as the outcome of its queries
 
 
 REASONS = {

@@ -282,8 +282,11 @@ class Plane:
         return self._open
 
     def count_refusal(self, error: ApiError) -> ApiError:
-        word = error.reason.word
-        self.refused[word] = self.refused.get(word, 0) + 1
+        """Once, however many hands an error goes through."""
+        if not error.is_counted:
+            error.is_counted = True
+            word = error.reason.word
+            self.refused[word] = self.refused.get(word, 0) + 1
         return error
 
     def not_served(self, application: str) -> ApiError:

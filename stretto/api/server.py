@@ -18,6 +18,8 @@ from stretto.core.errors import StrettoError
 if TYPE_CHECKING:
     from uvicorn import Config
 
+    from stretto.api.grpc.reads import Reads
+
 log = logging.getLogger("stretto.api")
 
 BACKLOG = 2048
@@ -65,6 +67,7 @@ class Listeners:
         self._metrics = Metrics(self.plane)
         self._http: list[tuple[asyncio.Server, Any]] = []
         self._grpc: list[Any] = []
+        self._reads: Reads | None = None
         self._sweeps: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
@@ -150,9 +153,13 @@ class Listeners:
     async def _start_grpc(self, name: str, host: str, port: int | None, is_management: bool, token: str | None) -> None:
         if port is None:
             return
+        from stretto.api.grpc.reads import Reads
         from stretto.api.grpc.server import bind, make_server, tls_credentials
 
-        server = make_server(self.plane, limits=self.listen.limits, is_management=is_management, token=token)
+        limits = self.listen.limits
+        if self._reads is None:
+            self._reads = Reads(limits)
+        server = make_server(self.plane, limits=limits, is_management=is_management, token=token, reads=self._reads)
         certificate, key = self.listen.tls_certificate, self.listen.tls_key
         tls = None if certificate is None or key is None else tls_credentials(_read(certificate), _read(key))
         try:

@@ -12,6 +12,7 @@ import grpc.aio
 import numpy as np
 
 from stretto.api.grpc import open_inference_pb2 as protocol
+from stretto.api.grpc.reads import Reads
 from stretto.api.grpc.server import bind, make_server
 from stretto.api.limits import Limits
 from tests.api.grpc.mirror_plane import MirrorPlane
@@ -33,6 +34,8 @@ def run(scenario: Coroutine[Any, Any, T]) -> T:
 
 class Client:
     """Calls by name, with messages or with bytes. Failures raise grpc.aio.AioRpcError."""
+
+    reads: Reads  # of the server
 
     def __init__(self, plane: MirrorPlane, server: grpc.aio.Server, address: str, channel: grpc.aio.Channel):
         self.plane = plane
@@ -72,12 +75,15 @@ async def served(
     token: str | None = None,
 ) -> AsyncIterator[Client]:
     plane = MirrorPlane()
-    server = make_server(plane, limits=limits, is_management=is_management, token=token)
+    reads = Reads(limits)
+    server = make_server(plane, limits=limits, is_management=is_management, token=token, reads=reads)
     address = f"127.0.0.1:{bind(server, '127.0.0.1:0')}"
     await server.start()
     try:
         async with grpc.aio.insecure_channel(address, options=[("grpc.max_receive_message_length", -1)]) as channel:
-            yield Client(plane, server, address, channel)
+            client = Client(plane, server, address, channel)
+            client.reads = reads
+            yield client
     finally:
         await server.stop(0)
 

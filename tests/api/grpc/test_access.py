@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from stretto.api.grpc import open_inference_pb2 as protocol
+from stretto.api.grpc.reads import Reads
 from stretto.api.grpc.server import bind, make_server, tls_credentials
 from stretto.api.limits import Limits
 from tests.api.grpc.mirror_plane import MirrorPlane
@@ -61,7 +62,7 @@ def test_a_busy_address_is_refused() -> None:
 
     async def scenario() -> None:
         async with served() as client:
-            second = make_server(MirrorPlane(), limits=Limits(), is_management=False, token=None)
+            second = make_server(MirrorPlane(), limits=Limits(), is_management=False, token=None, reads=Reads(Limits()))
             with pytest.raises(OSError, match=client.address):
                 bind(second, client.address)
             await second.stop(0)
@@ -112,7 +113,7 @@ def test_tls(tmp_path: Path) -> None:
 
     async def scenario() -> None:
         plane = MirrorPlane()
-        server = make_server(plane, limits=Limits(), is_management=False, token=None)
+        server = make_server(plane, limits=Limits(), is_management=False, token=None, reads=Reads(Limits()))
         port = bind(server, "127.0.0.1:0", tls_credentials(certificate.read_bytes(), key.read_bytes()))
         await server.start()
         address = f"127.0.0.1:{port}"

@@ -81,5 +81,9 @@ def no_room() -> ApiError:
     return ApiError(Reason.OVERLOADED, "too much is being sent at present; try again later", 1.0)
 
 
+def too_many_connections() -> ApiError:
+    return ApiError(Reason.OVERLOADED, "there are too many connections; try again later", 1.0)
+
+
 def not_found(message: str) -> ApiError:
     return ApiError(Reason.NOT_FOUND, message)

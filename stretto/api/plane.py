@@ -118,6 +118,14 @@ class Plane:
         if not self.ready():
             raise self._not_ready()
 
+    @property
+    def is_leaving(self) -> bool:
+        """It is draining or stopped: clients should go elsewhere with what they ask next."""
+        return self._service is not None and self._service.state not in (State.STARTING, State.SERVING)
+
+    def welcome(self, is_management: bool) -> dict[str, Any]:
+        return documents.welcome(is_management)
+
     def server_metadata(self) -> dict[str, Any]:
         return documents.server_metadata()
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from uvicorn import Config
 
     from stretto.api.grpc.reads import Reads
+    from stretto.api.http.door import TlsDoor
 
 log = logging.getLogger("stretto.api")
 
@@ -65,7 +66,7 @@ class Listeners:
         self.plane = plane
         self.addresses: dict[str, tuple[str, int]] = {}
         self._metrics = Metrics(self.plane)
-        self._http: list[tuple[asyncio.Server, Any]] = []
+        self._http: list[tuple[asyncio.Server | TlsDoor, Any]] = []
         self._grpc: list[Any] = []
         self._reads: Reads | None = None
         self._sweeps: list[asyncio.Task[None]] = []
@@ -111,18 +112,23 @@ class Listeners:
             return
         from uvicorn.server import ServerState
 
+        from stretto.api.http.door import TlsDoor
         from stretto.api.http.protocol import Connection, sweep
 
         loop = asyncio.get_running_loop()
         config = self._uvicorn_config(app)
         state = ServerState()
         listening = listening_socket(host, port)
-        server = await loop.create_server(
-            lambda: Connection(config, state, loop, app, self.plane),
-            sock=listening,
-            ssl=config.ssl,
-            backlog=BACKLOG,
-        )
+
+        def make() -> Connection:
+            return Connection(config, state, loop, app, self.plane)
+
+        server: asyncio.Server | TlsDoor
+        if config.ssl is None:
+            server = await loop.create_server(make, sock=listening, backlog=BACKLOG)
+        else:
+            server = TlsDoor(listening, config.ssl, make, state.connections, self.plane, self.listen.limits)
+            server.open(BACKLOG)
         self.addresses[name] = listening.getsockname()[:2]
         self._http.append((server, state))
         self._sweeps.append(loop.create_task(sweep(state.connections, SWEEP_S)))

@@ -211,15 +211,19 @@ def test_draining(repository: Path) -> None:
             server.wait_until(lambda: not server.service.is_ready(), "it drains")
             reply = new.ask("GET", "/v2/health/ready")
             assert (reply.status, reply.reason) == (503, "unavailable")
-            assert new.ask("GET", "/v2/health/live").status == 200
-            assert new.ask("GET", "/v2/models/fashion/ready").status == 503
+            assert reply.headers["connection"] == "close" and new.is_closed()
+            assert server.ask("GET", "/v2/health/live").status == 200
+            assert server.ask("GET", "/v2/models/fashion/ready").status == 503
             for path in (PINNED, INFER):
-                reply = new.ask("POST", path, ONE)
+                reply = server.ask("POST", path, ONE)
                 assert (reply.status, reply.reason) == (503, "unavailable")
                 assert int(reply.headers["retry-after"]) >= 1
+                assert reply.headers["connection"] == "close"
             assert not drained.done()
-        assert running.reply().content["outputs"][0]["shape"] == [3, 10]
-        assert waiting.reply().content["outputs"][0]["shape"] == [2, 10]
+        for wire, rows in ((running, 3), (waiting, 2)):
+            reply = wire.reply()
+            assert reply.content["outputs"][0]["shape"] == [rows, 10]
+            assert reply.headers["connection"] == "close"
         assert drained.result(PATIENCE_S)
         assert server.waiting == 0
         server.run(server.listeners.stop())

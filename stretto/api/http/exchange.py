@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 
 from stretto.api.errors import ApiError, Reason
-from stretto.api.http.encode import Header, encode_error
+from stretto.api.http.encode import Header
 
 if TYPE_CHECKING:
     from stretto.api.http.app import App, Asked
@@ -42,6 +42,8 @@ class Answering(Protocol):
     def waited_ns(self) -> int: ...
 
     def answer(self, direct: Direct, status: int, body: bytes, headers: list[Header]) -> None: ...
+
+    def refuse_direct(self, direct: Direct, error: ApiError) -> None: ...
 
 
 class Direct:
@@ -109,7 +111,7 @@ class Direct:
         if self.disconnected or self.response_complete:
             return
         if isinstance(result, ApiError):
-            self.connection.answer(self, *encode_error(result))
+            self.connection.refuse_direct(self, result)
         else:
             self.connection.answer(self, *self.connection.api.encoded(self.asked, result))
 

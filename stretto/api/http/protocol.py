@@ -1,25 +1,25 @@
 """uvicorn's protocol, held tighter and cut shorter.
 
-Tighter: bounded headers and connections, errors as JSON, an end to requests that never become complete, and a lost
-client cancels its queries. Shorter: an inference at an address that was answered before goes from the parser to the
-data plane and back without a task, an event or ASGI messages, which cost more than all the rest together.
+Tighter: bounded connections, errors as JSON, an end to requests that never become complete, and a lost client cancels
+its queries; intake.py bounds what is read. Shorter: an inference at an address that was answered before goes from the
+parser to the data plane and back without a task, an event or ASGI messages, which cost more than all the rest together.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import os
+import socket
 import time
 from typing import TYPE_CHECKING, Any
 
-from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from stretto.api.errors import ApiError, Reason, no_room, too_large
+from stretto.api.errors import ApiError, no_room, too_large, too_many_connections
 from stretto.api.http.encode import Header, encode_error
-from stretto.api.http.exchange import Direct, Flow
+from stretto.api.http.exchange import Direct
+from stretto.api.http.intake import Intake
 
 if TYPE_CHECKING:
     from uvicorn import Config
@@ -29,63 +29,32 @@ if TYPE_CHECKING:
     from stretto.api.plane import Plane
     from stretto.live.requests import Request
 
-log = logging.getLogger("stretto.api")
-
-
 ACKNOWLEDGEMENT = b"HTTP/1.1 102 Processing\r\n\r\n"  # an informational response: the answer comes after it
-UNSOUND = "this is no sound HTTP request, or its headers are too large"
-TINY_CHUNKS = "the chunks of the body are too small"
-NOTHING = memoryview(b"")
-TURN_BYTES = 16_384  # of requests that are taken in for one connection before others have their turn
-TINY_CHUNK = 64  # a body may have so many chunks, and after that they must be this large at the mean
-FREE_CHUNKS = 4096
-LINGER_S = 1.0  # that a client has to see its refusal, and what it may go on sending meanwhile
-LINGER_BYTES = 4_000_000
+STILL_THERE = b"HTTP/1.1 100 Continue\r\n\r\n"
+LOOK_S = 0.05  # how often a connection is looked at whose client sends no more
+LINGER_S = 1.0  # that a client has to see its refusal
 
 
-class Connection(HttpToolsProtocol):
-    """Of one connection. `cycle` is the request that was read last, `running` the one that is answered now."""
-
-    cycle: Any
-    flow: Flow  # type: ignore[assignment]
+class Connection(Intake):
+    """Of one connection: what becomes of its requests."""
 
     def __init__(self, config: Config, state: ServerState, loop: asyncio.AbstractEventLoop, api: App, plane: Plane):
-        super().__init__(config, state, {}, loop)
+        super().__init__(config, state, loop, plane)
         self.api = api
-        self.plane = plane
-        self.limits = plane.limits
-        self.max_header_bytes = plane.limits.http_header_bytes
+        self.open_requests: set[Request] = set()
+        self.unsound: ApiError | None = None  # to be sent after the answers to the requests before
+        self.is_half_closed = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.flow = Flow(transport, self.pipeline)
-        self.running: Any = None
-        self.open_requests: set[Request] = set()
         is_plain = transport.get_extra_info("sslcontext") is None
         self.descriptor = transport.get_extra_info("socket").fileno() if is_plain else -1
-        self.unsound: ApiError | None = None  # to be sent after the answers to the requests before
-        self.since_s = time.monotonic()  # the last request began, or the last answer was sent
-        self.is_reading = True
-        self.has_head = False
-        self.is_upgrade = False
-        self.is_refused = False  # nothing is read or written any more
-        self.has_told = False
-        self.header_bytes = 0
-        self.untold_bytes = 0
-        self.body_bytes = 0
-        self.forgotten_bytes = 0
-        self.chunks = 0
-        self.complaint = UNSOUND
-        self.held = 0
-        self.rest = NOTHING  # came, and waits for this connection's next turn
         if len(self.connections) > self.limits.connections:
-            self.refuse(ApiError(Reason.OVERLOADED, "there are too many connections; try again later", 1.0))
+            self.refuse(too_many_connections())
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self.pipeline.clear()
-        self.rest = NOTHING
-        self.plane.budget.let_go(self)
         running = self.running
         if running is None:
             return
@@ -95,120 +64,34 @@ class Connection(HttpToolsProtocol):
         if isinstance(running, Direct) and running.entered is not None:
             self.plane.cancel(running.entered)
 
-    def data_received(self, data: bytes) -> None:
-        if self.parser is None or self.transport.is_closing():
-            self.forget(len(data))
-            return
-        self._unset_keepalive_if_required()
-        if len(data) <= TURN_BYTES and not self.rest:
-            self.feed(data)
-        else:
-            self.rest = memoryview(bytes(self.rest) + data if self.rest else data)
-            self.go_on()
-
-    def forget(self, size: int) -> None:
-        """Came after the last request that is answered."""
-        self.forgotten_bytes += size
-        if self.forgotten_bytes > LINGER_BYTES and not self.transport.is_closing():
-            if self.is_refused:
-                self.transport.close()
-            else:
-                self.transport.pause_reading()
-
-    def go_on(self) -> None:
-        """Take in what is this connection's for one turn of the event loop, and let others have theirs. What is taken
-        apart piece by piece is held to `TURN_BYTES`; the body of an inference whose length was stated costs nothing.
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """The client sends no more. It may have left, or wait for its answers all the same (a half-closed connection).
+        What left answers the next packet with a reset: an interim response tells, which every client passes over.
         """
-        has_taken = False
-        while self.rest and self.parser is not None and not self.transport.is_closing():
-            size = min(self.body_left, len(self.rest))
-            if not size:
-                if has_taken:
-                    break
-                has_taken = True
-                size = TURN_BYTES
-                if self.is_between:  # the head by itself, so that the body behind it need not be put together
-                    size = bytes(self.rest[:TURN_BYTES]).find(b"\r\n\r\n") + 4
-                    size = TURN_BYTES if size < 4 else size
-            portion, self.rest = self.rest[:size], self.rest[size:]
-            self.feed(portion)
-        if self.parser is None or self.transport.is_closing():
-            self.rest = NOTHING
-            return
-        self.flow.end_turn()
-        self.loop.call_soon(self.take_turn)
+        if self.descriptor < 0 or self.is_refused or not self.is_owing:
+            return False  # the connection ends
+        self.is_half_closed = True
+        if self.parser is not None and self.parser.get_http_version() != "1.0":
+            self.write(STILL_THERE)
+        self.loop.call_later(LOOK_S, self.look_for_client)
+        return True
 
-    def take_turn(self) -> None:
-        if self.rest:
-            self.go_on()
+    def look_for_client(self) -> None:
+        if self.transport.is_closing():
+            return
+        if self.transport.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            self.transport.abort()
         else:
-            self.flow.begin_turn()
+            self.loop.call_later(LOOK_S, self.look_for_client)
 
     @property
-    def is_between(self) -> bool:
-        """A request begins with the next byte."""
-        return not self.is_reading or (self.cycle is None and not self.header_bytes)
-
-    @property
-    def body_left(self) -> int:
-        """Of the inference that is being read, where its length was stated and it is kept."""
-        direct = self.cycle
-        if not self.is_reading or not self.has_head or not isinstance(direct, Direct) or direct.response_complete:
-            return 0
-        return max(0, direct.asked.stated - len(direct.body))
-
-    def feed(self, data: bytes | memoryview) -> None:
-        rest = data
-        while rest:
-            try:
-                self.parser.feed_data(rest)
-                break
-            except HttpParserUpgrade as upgrade:
-                rest = self.head_without_upgrade() + bytes(rest[upgrade.args[0] :])
-            except HttpParserError:
-                self.end_unsound(ApiError(Reason.BAD_REQUEST, self.complaint))
-                return
-        if self.is_reading or self.pipeline:
-            self.came(len(data))
-
-    def head_without_upgrade(self) -> bytes:
-        """The parser takes what follows an Upgrade header for another protocol. We speak none: the request is read
-        again as if it had not asked, body and all, by a new parser.
-        """
-        parts = [self.parser.get_method(), b" ", self.url, b" HTTP/1.1\r\n"]
-        for name, value in self.headers:
-            if name != b"upgrade":
-                parts += [name, b": ", value, b"\r\n"]
-        self.is_upgrade = False
-        self.parser = HttpRequestParser(self)
-        return b"".join((*parts, b"\r\n"))
+    def is_owing(self) -> bool:
+        """A request that is complete has no answer yet."""
+        running = self.running
+        is_own = self.is_reading and self.has_head and running is self.cycle
+        return running is not None and not running.response_complete and not is_own
 
     # -- the parser's callbacks ----------------------------------------------------------------------------------
-
-    def on_message_begin(self) -> None:
-        self.url = b""
-        self.expect_100_continue = False
-        self.headers = []
-        self.header_bytes = self.untold_bytes = self.body_bytes = self.chunks = 0
-        self.begun_ns = time.monotonic_ns()
-        self.since_s = self.begun_ns / 1e9
-        self.is_reading = self.has_told = True
-        self.has_head = False
-
-    def on_url(self, url: bytes) -> None:
-        self.url += url
-        self.header_bytes += len(url)
-        if self.header_bytes > self.max_header_bytes:
-            raise ValueError("the address is too long")  # the parser ends, and a 400 is sent
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        self.header_bytes += len(name) + len(value) + 4
-        if self.header_bytes > self.max_header_bytes:
-            raise ValueError("headers are too large")
-        name = name.lower()
-        if name == b"expect" and value.lower() == b"100-continue":
-            self.expect_100_continue = True
-        self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
         if self.parser.should_upgrade():
@@ -228,7 +111,7 @@ class Connection(HttpToolsProtocol):
         if len(self.pipeline) >= self.limits.pipelined_requests:
             raise ValueError("too many requests wait for the answer to an earlier one")
         url, headers, expects = self.url, self.headers, self.expect_100_continue
-        super().on_message_begin()  # which makes the scope that only tasks need
+        HttpToolsProtocol.on_message_begin(self)  # which makes the scope that only tasks need
         self.url, self.expect_100_continue = url, expects
         self.headers.extend(headers)
         self.scope["stretto.open"] = self.open_requests  # type: ignore[typeddict-unknown-key]
@@ -240,12 +123,6 @@ class Connection(HttpToolsProtocol):
         self.headers = []  # those that follow the body say nothing
         self.has_head = True
 
-    def on_chunk_header(self) -> None:
-        self.chunks += 1
-        if self.chunks > FREE_CHUNKS and self.chunks * TINY_CHUNK > self.body_bytes:
-            self.complaint = TINY_CHUNKS
-            raise ValueError(TINY_CHUNKS)
-
     def on_body(self, body: bytes) -> None:
         self.has_told = True
         self.body_bytes += len(body)
@@ -253,8 +130,7 @@ class Connection(HttpToolsProtocol):
         if not isinstance(direct, Direct):
             super().on_body(body)
         elif not direct.response_complete and direct.came(body) > direct.asked.limit:
-            error = self.plane.count_refusal(too_large(f"a request may have {direct.asked.limit} bytes"))
-            self.answer(direct, *encode_error(error), is_early=True)
+            self.refuse_direct(direct, too_large(f"a request may have {direct.asked.limit} bytes"), is_early=True)
 
     def on_message_complete(self) -> None:
         if self.is_upgrade:
@@ -281,12 +157,17 @@ class Connection(HttpToolsProtocol):
             direct.asked.is_acknowledged &= self.parser.get_http_version() != "1.0"
         except ApiError as error:
             self.cycle = self.running = direct = Direct(self, self.api.no_asked, keep_alive)
-            self.answer(direct, *encode_error(error), is_early=True)
+            self.refuse_direct(direct, error, is_early=True)
+
+    def refuse_direct(self, direct: Direct, error: ApiError, is_early: bool = False) -> None:
+        self.answer(direct, *encode_error(self.plane.count_refusal(error)), is_early=is_early)
 
     def answer(self, direct: Direct, status: int, body: bytes, headers: list[Header], is_early: bool = False) -> None:
         """`is_early`: the body is still on its way. It is read and forgotten, for a client that met a closed
         connection while it sends would not see the answer.
         """
+        if self.plane.is_leaving:
+            direct.keep_alive = False
         self.write(_bytes_of(status, body, headers, not direct.keep_alive))
         direct.response_complete = True
         direct.body = b""
@@ -299,6 +180,8 @@ class Connection(HttpToolsProtocol):
             self._start_asgi_task(*self.pipeline.pop())
         elif self.unsound is not None:
             self.send_unsound()
+        elif self.is_half_closed:
+            self.transport.close()
         elif self.flow.read_paused:
             self.flow.resume_reading()
 
@@ -335,39 +218,17 @@ class Connection(HttpToolsProtocol):
             self.plane.budget.let_go(self)
         super().on_response_complete()
         self.send_unsound()
+        if self.is_half_closed and self.running.response_complete:
+            self.transport.close()
 
     # -- what is refused -----------------------------------------------------------------------------------------
-
-    def came(self, size: int) -> None:
-        """Data that a request is not complete with, or that is ahead of the answers.
-
-        The parser keeps a header to itself until it is whole, and tells nothing of a chunk's extensions: what comes
-        without being told of is counted like headers.
-        """
-        self.flow.came(size)
-        if self.has_told:
-            self.has_told = False
-        elif self.is_reading:
-            self.untold_bytes += size
-            if self.untold_bytes > self.max_header_bytes:
-                self.end_unsound(ApiError(Reason.BAD_REQUEST, UNSOUND))
-                return
-        if self.is_forgotten:
-            self.plane.budget.let_go(self)
-        elif not self.plane.budget.hold(self, size + (size >> 3)):  # what grows has some room to grow
-            self.give_up()
-
-    @property
-    def is_forgotten(self) -> bool:
-        """What comes belongs to a request that was answered already."""
-        return self.is_reading and self.has_head and not self.pipeline and bool(self.cycle.response_complete)
 
     def give_up(self) -> None:
         """There is no room for what is being read: its client may try again."""
         self.plane.budget.let_go(self)
         direct = self.cycle
         if isinstance(direct, Direct) and self.is_reading and self.has_head and not direct.response_complete:
-            self.answer(direct, *encode_error(self.plane.count_refusal(no_room())), is_early=True)
+            self.refuse_direct(direct, no_room(), is_early=True)
         else:
             self.end_unsound(no_room())
 

@@ -37,6 +37,7 @@ from stretto.repository.images import can_decode
 from stretto.repository.problems import RepositoryError
 
 if TYPE_CHECKING:
+    from stretto.live.lag import LoopLag
     from stretto.live.service import Service
     from stretto.repository.application import ApplicationFiles
 
@@ -117,6 +118,10 @@ class Plane:
         """ApiError, with how far it is, where the server cannot serve yet, or no more."""
         if not self.ready():
             raise self._not_ready()
+
+    @property
+    def lag(self) -> LoopLag:
+        return self.service.engine.lag
 
     @property
     def is_leaving(self) -> bool:
@@ -368,6 +373,7 @@ class Plane:
             priority=priority,
             pinned=request.version,
             min_accuracy=min_accuracy,
+            spent_ns=request.spent_ns,
         )
 
     def _client(self, value: Any) -> int:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from stretto.api.errors import ApiError, no_room, too_large, too_many_connections
+from stretto.api.http.arrival import lain_ns
 from stretto.api.http.encode import Header, encode_error
 from stretto.api.http.exchange import Direct
 from stretto.api.http.intake import Intake
@@ -187,7 +188,8 @@ class Connection(Intake):
 
     def waited_ns(self) -> int:
         """How long the last byte of the request had been there before it was read, as well as can be known."""
-        return 0
+        lag, now_ns = self.plane.lag, time.monotonic_ns()
+        return min(lain_ns(self.transport), lag.most_ns(now_ns)) if lag.may_have_waited(now_ns) else 0
 
     def acknowledge(self) -> None:
         """The last byte of the request that is answered next has come. Answers to those before it are written."""

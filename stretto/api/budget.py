@@ -33,6 +33,7 @@ class Budget:
         self.used = 0
         self.given_up = 0  # bodies, since the start
         self._most_of_large = limit - limit // SPARE_PART
+        self._largest = 0  # nobody holds more
         self._holders: set[Holder] = set()  # connections with a body that is not complete, or that waits its turn
 
     def take(self, size: int) -> bool:
@@ -53,10 +54,18 @@ class Budget:
             self._holders.add(holder)
         holder.held += size
         self.used += size
+        self._largest = max(self._largest, holder.held)
         most = self.limit if holder.held <= SMALL_BYTES else self._most_of_large
         if self.used > most:
             self._relieve(holder.held, most)
         return self.used <= most and holder.held <= self.share
+
+    def let_go_of(self, holder: Holder, size: int) -> None:
+        """A part of what it holds."""
+        holder.held -= size
+        self.used -= size
+        if not holder.held:
+            self._holders.discard(holder)
 
     def let_go(self, holder: Holder) -> None:
         """The body became a request, or nothing."""
@@ -67,11 +76,15 @@ class Budget:
 
     def _relieve(self, size: int, most: int) -> None:
         """Give up bodies of those that hold more than this, the largest first, until there is room and some more."""
+        if self._largest <= size:
+            return  # and nobody is looked for
         enough = most - self.limit // RELIEF_PART
         larger = [holder for holder in self._holders if holder.held > size]
         for holder in sorted(larger, key=lambda holder: holder.held, reverse=True):
             if self.used <= enough:
+                self._largest = holder.held
                 return
             self.given_up += 1
             holder.give_up()
             self.let_go(holder)
+        self._largest = size

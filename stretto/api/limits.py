@@ -37,5 +37,7 @@ class Limits:
 
     @property
     def reads_at_once(self) -> int:
-        """gRPC's messages. Their length is not known before they are read, so each may be the longest."""
-        return max(1, (self.memory_bytes - self.budget_bytes) // self.message_bytes)
+        """gRPC's messages. Their length is not known before they are read, so each may be the longest; and one of them
+        is there twice while it is handed over.
+        """
+        return max(1, (self.memory_bytes - self.budget_bytes) // self.message_bytes - 1)

@@ -47,6 +47,11 @@ class Listen:
     def __post_init__(self) -> None:
         if (self.tls_certificate is None) != (self.tls_key is None):
             raise StrettoError("TLS needs both a certificate and its key")
+        if self.limits.message_bytes > self.limits.memory_bytes // 2:
+            raise StrettoError(
+                "half of the bytes in flight are for gRPC, and must hold a message: "
+                "give more (--in-flight-mb), or allow shorter messages (--max-message-mb)"
+            )
         if not is_loopback(self.management_host) and self.management_token is None:
             raise StrettoError(
                 f"management would be open to other machines on {self.management_host}; "

@@ -10,17 +10,24 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, OrderedDict
+from collections.abc import Callable
 from typing import Any
 
 from stretto.api.budget import SHARE_PART
 from stretto.api.errors import ApiError, Reason, no_room
 from stretto.api.limits import Limits
 
-TURN_S = 0.25  # a read that lasts longer gives way where others wait
+TURN_S = 0.25  # a read that lasts longer, and longer than the longest message should, gives way where others wait
+SLOW_BYTES_PER_S = 16e6
 SPARE_PART = 4
 WAITING = 16  # calls for each place, that may wait for one
 KNOWN = 10_000  # connections remembered
 LOOK_S = 1.0  # how often reads are looked at that nobody waits for
+LOOK_SOON_S = 0.05
+
+
+def did_not_come() -> ApiError:
+    return ApiError(Reason.EXPIRED, "the message of the call did not come")
 
 
 class Read:
@@ -34,7 +41,7 @@ class Read:
         self.began_s = 0.0
         self.task = asyncio.current_task()
         self.turn: asyncio.Future[None] | None = None  # while it waits for a place
-        self.failure: ApiError | None = None  # why it has to end
+        self.failure: Callable[[], ApiError] | None = None  # why it has to end
 
 
 class Reads:
@@ -44,6 +51,7 @@ class Reads:
         self.places = limits.reads_at_once
         self.refused = 0  # calls that gave way, or found no place
         self._timeout_s = limits.header_timeout_s
+        self._turn_s = max(TURN_S, limits.message_bytes / SLOW_BYTES_PER_S)
         self._open_places = self.places - self.places // SPARE_PART  # for connections that are not known
         self._reading: dict[Read, None] = {}  # the oldest first
         self._waiting: dict[Read, None] = {}
@@ -92,22 +100,29 @@ class Reads:
         try:
             body = await context.read()
         except asyncio.CancelledError:
+            # gRPC has what came of the message until the call is over; so long the place is taken.
+            context.add_done_callback(lambda _: self._leave(read))
             if read.failure is None or read.task is None or read.task.uncancel():
                 raise  # its client left
-            raise read.failure from None
-        finally:
-            del self._reading[read]
-            self._of_peer[read.peer] -= 1
-            if not self._of_peer[read.peer]:
-                del self._of_peer[read.peer]
-            if self._waiting:
-                self._give_places()
-        if loop.time() - read.began_s < TURN_S:
+            raise read.failure() from None
+        except BaseException:
+            self._leave(read)
+            raise
+        self._leave(read)
+        if loop.time() - read.began_s < self._turn_s:
             self._known[read.peer] = None
             self._known.move_to_end(read.peer)
             if len(self._known) > KNOWN:
                 self._known.popitem(last=False)
         return body
+
+    def _leave(self, read: Read) -> None:
+        del self._reading[read]
+        self._of_peer[read.peer] -= 1
+        if not self._of_peer[read.peer]:
+            del self._of_peer[read.peer]
+        if self._waiting:
+            self._give_places()
 
     def _is_free_for(self, read: Read) -> bool:
         return len(self._reading) < (self.places if read.peer in self._known else self._open_places)
@@ -118,7 +133,7 @@ class Reads:
             if last is None or read.peer not in self._known:
                 self.refused += 1
                 raise no_room()
-            self._end(last, no_room())
+            self._end(last, no_room)
         read.turn = asyncio.get_running_loop().create_future()
         self._waiting[read] = None
         self._give_places()
@@ -126,7 +141,7 @@ class Reads:
             self._displace()
         if self._look is not None and len(self._waiting) == 1:
             self._look.cancel()
-            self._look = read.turn.get_loop().call_later(TURN_S / 4, self._look_around)
+            self._look = read.turn.get_loop().call_later(LOOK_SOON_S, self._look_around)
         try:
             await read.turn
         finally:
@@ -149,17 +164,17 @@ class Reads:
         """One read for each call that waits: those that lasted longest, of connections that have most."""
         now_s = asyncio.get_running_loop().time()
         leaving = sum(read.failure is not None for read in self._reading)
-        old = [read for read in self._reading if read.failure is None and now_s - read.began_s >= TURN_S]
+        old = [read for read in self._reading if read.failure is None and now_s - read.began_s >= self._turn_s]
         old.sort(key=lambda read: (-self._of_peer[read.peer], read.began_s))
         for read in old[: max(0, len(self._waiting) - leaving)]:
-            self._end(read, no_room())
+            self._end(read, no_room)
 
-    def _end(self, read: Read, failure: ApiError) -> None:
+    def _end(self, read: Read, failure: Callable[[], ApiError]) -> None:
         self.refused += 1
         read.failure = failure
         self._known.pop(read.peer, None)
         if read.turn is not None and not read.turn.done():
-            read.turn.set_exception(failure)
+            read.turn.set_exception(failure())
         elif read.task is not None:
             read.task.cancel()
 
@@ -171,7 +186,7 @@ class Reads:
         loop = asyncio.get_running_loop()
         for read in list(self._reading):
             if read.is_one_call and read.failure is None and loop.time() - read.began_s > self._timeout_s:
-                self._end(read, ApiError(Reason.EXPIRED, "the message of the call did not come"))
+                self._end(read, did_not_come)
         if self._waiting:
             self._displace()
-        self._look = loop.call_later(TURN_S / 4 if self._waiting else LOOK_S, self._look_around)
+        self._look = loop.call_later(LOOK_SOON_S if self._waiting else LOOK_S, self._look_around)

@@ -78,18 +78,17 @@ class Servicer:
                 size = len(body)
                 reads.take(peer, size)
                 return await handler(body, context)
-            except asyncio.CancelledError as error:
-                if is_withdrawn():
+            except (asyncio.CancelledError, Exception) as error:
+                if isinstance(error, asyncio.CancelledError) and is_withdrawn():
                     raise
-                failure: BaseException = error
-            except Exception as error:
-                failure = error
+                if isinstance(error, ApiError):
+                    self.plane.count_refusal(error)
+                status = status_of(error, name)
+                body = b""  # the error would keep it
             finally:
                 if size:
                     reads.give_back(peer, size)
-            if isinstance(failure, ApiError):
-                self.plane.count_refusal(failure)
-            await end(context, status_of(failure, name))
+            await end(context, status)
             raise AssertionError  # `end` always raises
 
         return call

@@ -78,13 +78,10 @@ async def answer_to(
         take()
         body = await plain(body, limits.inflated_bytes, plane.budget)
         return streamed(await infer(body, write))
-    except asyncio.CancelledError as error:
-        if is_withdrawn():
+    except (asyncio.CancelledError, Exception) as error:
+        if isinstance(error, asyncio.CancelledError) and is_withdrawn():
             raise
-        failure: BaseException = error
-    except Exception as error:
-        failure = error
-    if isinstance(failure, ApiError):
-        plane.count_refusal(failure)
-    status = status_of(failure, CALL)
+        if isinstance(error, ApiError):
+            plane.count_refusal(error)
+        status = status_of(error, CALL)
     return streamed_error(wire.request_id(body, limits), status.message, status.parameters)

@@ -63,7 +63,6 @@ class App:
         self._decoder = Decoder(plane.limits)
         self._infers: dict[str, tuple[str, str]] = {}
         self._direct: dict[bytes, tuple[str, str]] = {}
-        self.no_asked = Asked("", "")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -191,6 +190,10 @@ class App:
         if asked.stated > asked.limit:
             raise too_large(f"a request may have {asked.limit} bytes, not {asked.stated}")
         return asked
+
+    def refused(self, headers: list[Header]) -> Asked:
+        """In the place of what cannot be asked; only how much of it comes is of interest."""
+        return Asked("", "", stated=int(next((value for key, value in headers if key == b"content-length"), b"0")))
 
     def decoded(self, asked: Asked, body: bytes) -> InferRequest:
         sent_bytes = asked.head_bytes + len(body)

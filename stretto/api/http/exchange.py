@@ -28,6 +28,7 @@ class _NoEvent:
 
 
 NO_EVENT = _NoEvent()
+SMALL_PART, LARGE_PART = 8_192, 65_536  # bytes of a body
 
 
 class Answering(Protocol):
@@ -50,8 +51,8 @@ class Direct:
     """An inference on its way without a task. It has the attributes of uvicorn's cycles that the protocol looks at."""
 
     __slots__ = (
-        *("asked", "body", "connection", "disconnected", "entered", "keep_alive"),
-        *("reading", "response_complete"),
+        *("asked", "connection", "disconnected", "entered", "keep_alive"),
+        *("parts", "reading", "response_complete"),
     )
     message_event = NO_EVENT
 
@@ -61,25 +62,27 @@ class Direct:
         self.keep_alive = keep_alive
         self.disconnected = False
         self.response_complete = False
-        self.body: bytes | bytearray = b""
+        self.parts: list[bytes | bytearray] = []  # of its body
         self.entered: Request | None = None
         self.reading: asyncio.Task[None] | None = None  # of its images, where that takes long
 
-    def came(self, body: bytes) -> int:
-        """A part of its body; returns how much has come."""
-        if not self.body:
-            self.body = body
-        else:  # not a list of parts: a client may send two bytes at a time
-            if isinstance(self.body, bytes):
-                self.body = bytearray(self.body)
-            self.body += body
-        return len(self.body)
+    def came(self, body: bytes) -> None:
+        """A part of its body. Small ones are put together, for a client may send two bytes at a time; large ones are
+        not, for what grows and moves leaves holes in the memory, which cost more than all bodies together.
+        """
+        parts = self.parts
+        if parts and len(body) < SMALL_PART and len(parts[-1]) < LARGE_PART:
+            if isinstance(parts[-1], bytes):
+                parts[-1] = bytearray(parts[-1])
+            parts[-1] += body
+        else:
+            parts.append(body)
 
     def enter(self) -> None:
         """It is complete: into the data plane, or back with the reason why not."""
         connection = self.connection
-        body = bytes(self.body)
-        self.body = b""
+        parts, self.parts = self.parts, []
+        body = parts[0] if len(parts) == 1 and isinstance(parts[0], bytes) else b"".join(parts)
         if self.asked.is_acknowledged:
             connection.acknowledge()
         try:

@@ -15,7 +15,7 @@ from uvicorn import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from stretto.api.errors import ApiError, Reason
+from stretto.api.errors import ApiError, Reason, no_room
 from stretto.api.http.exchange import Direct, Flow
 from stretto.api.plane import Plane
 
@@ -61,6 +61,10 @@ class Intake(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
+        if isinstance(self.cycle, Direct):
+            self.cycle.disconnected = True
+            self.cycle.parts = []
+            self.cycle = None  # a cycle of references would wait for the collector
         self.rest = NOTHING
         self.plane.budget.let_go(self)
 
@@ -90,16 +94,22 @@ class Intake(HttpToolsProtocol):
                 if self.is_between:  # the head by itself, so that the body behind it need not be put together
                     size = bytes(self.rest[:TURN_BYTES]).find(b"\r\n\r\n") + 4
                     size = TURN_BYTES if size < 4 else size
-            portion, self.rest = self.rest[:size], self.rest[size:]
+            portion = self.rest[:size]
+            self.rest = self.rest[size:] if size < len(self.rest) else NOTHING  # an empty slice would keep all of it
             self.feed(portion)
         if self.parser is None or self.transport.is_closing():
             self.rest = NOTHING
+            return
+        if self.rest and not self.plane.budget.hold(self, len(self.rest)):
+            self.rest = NOTHING
+            self.end_unsound(no_room())
             return
         self.flow.end_turn()
         self.loop.call_soon(self.take_turn)
 
     def take_turn(self) -> None:
         if self.rest:
+            self.plane.budget.let_go_of(self, len(self.rest))
             self.go_on()
         else:
             self.flow.begin_turn()
@@ -111,11 +121,11 @@ class Intake(HttpToolsProtocol):
 
     @property
     def body_left(self) -> int:
-        """Of the inference that is being read, where its length was stated and it is kept."""
+        """Of the inference that is being read, or forgotten, where its length was stated."""
         direct = self.cycle
-        if not self.is_reading or not self.has_head or not isinstance(direct, Direct) or direct.response_complete:
+        if not self.is_reading or not self.has_head or not isinstance(direct, Direct):
             return 0
-        return max(0, direct.asked.stated - len(direct.body))
+        return max(0, direct.asked.stated - self.body_bytes)
 
     def feed(self, data: bytes | memoryview) -> None:
         rest = data

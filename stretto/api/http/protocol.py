@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 ACKNOWLEDGEMENT = b"HTTP/1.1 102 Processing\r\n\r\n"  # an informational response: the answer comes after it
 STILL_THERE = b"HTTP/1.1 100 Continue\r\n\r\n"
 LOOK_S = 0.05  # how often a connection is looked at whose client sends no more
+SHORT_REST = 65_536  # of a refused body: it is read, and the connection kept
 LINGER_S = 1.0  # that a client has to see its refusal
 
 
@@ -56,7 +57,7 @@ class Connection(Intake):
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self.pipeline.clear()
-        running = self.running
+        running, self.running = self.running, None
         if running is None:
             return
         running.disconnected = True
@@ -130,8 +131,10 @@ class Connection(Intake):
         direct = self.cycle
         if not isinstance(direct, Direct):
             super().on_body(body)
-        elif not direct.response_complete and direct.came(body) > direct.asked.limit:
-            self.refuse_direct(direct, too_large(f"a request may have {direct.asked.limit} bytes"), is_early=True)
+        elif not direct.response_complete:
+            direct.came(body)
+            if self.body_bytes > direct.asked.limit:
+                self.refuse_direct(direct, too_large(f"a request may have {direct.asked.limit} bytes"), is_early=True)
 
     def on_message_complete(self) -> None:
         if self.is_upgrade:
@@ -157,7 +160,7 @@ class Connection(Intake):
             direct.asked.head_bytes = self.header_bytes
             direct.asked.is_acknowledged &= self.parser.get_http_version() != "1.0"
         except ApiError as error:
-            self.cycle = self.running = direct = Direct(self, self.api.no_asked, keep_alive)
+            self.cycle = self.running = direct = Direct(self, self.api.refused(self.headers), keep_alive)
             self.refuse_direct(direct, error, is_early=True)
 
     def refuse_direct(self, direct: Direct, error: ApiError, is_early: bool = False) -> None:
@@ -171,7 +174,7 @@ class Connection(Intake):
             direct.keep_alive = False
         self.write(_bytes_of(status, body, headers, not direct.keep_alive))
         direct.response_complete = True
-        direct.body = b""
+        direct.parts = []
         self.since_s = time.monotonic()
         self.server_state.total_requests += 1
         if not direct.keep_alive:
@@ -230,7 +233,12 @@ class Connection(Intake):
         self.plane.budget.let_go(self)
         direct = self.cycle
         if isinstance(direct, Direct) and self.is_reading and self.has_head and not direct.response_complete:
+            is_long = direct.asked.stated - self.body_bytes > SHORT_REST
+            direct.keep_alive &= not is_long
             self.refuse_direct(direct, no_room(), is_early=True)
+            if is_long:  # it is not read any more, for that would cost others their time
+                self.transport.pause_reading()
+                self.loop.call_later(LINGER_S, self.transport.close)
         else:
             self.end_unsound(no_room())
 

@@ -17,7 +17,7 @@ from stretto.api.limits import Limits
 from tests.api.grpc.running import SERVICE, Client, failure, raw_request, reason_of, run, served
 
 SMALL = raw_request(np.ones((1, 4), np.float32))
-FEW = Limits(memory_bytes=8_000_000, message_bytes=1_000_000)  # four messages at once, of which one place is spare
+FEW = Limits(memory_bytes=10_000_000, message_bytes=1_000_000)  # four messages at once, of which one place is spare
 
 
 class Own:
@@ -148,7 +148,7 @@ def test_a_connection_has_a_share() -> None:
 
     async def scenario() -> None:
         async with served(limits=FEW) as client, Own(client.address) as own:
-            body = raw_request(np.ones((1, 200_000), np.float32))
+            body = raw_request(np.ones((1, 240_000), np.float32))
             body.parameters["hold"].string_param = "gate"
             calls = [asyncio.create_task(held(client, body)) for _ in range(6)]
             await until(lambda: len(client.plane.running) == 1 and len(client.plane.refused) == 5)

@@ -37,7 +37,7 @@ class Limits:
 
     @property
     def reads_at_once(self) -> int:
-        """gRPC's messages. Their length is not known before they are read, so each may be the longest; and one of them
-        is there twice while it is handed over.
+        """gRPC's messages. Their length is not known before they are read, so each may be the longest. A quarter of
+        their half is for those that are just being handed over, and there twice.
         """
-        return max(1, (self.memory_bytes - self.budget_bytes) // self.message_bytes - 1)
+        return max(1, (self.memory_bytes - self.budget_bytes) * 3 // 4 // self.message_bytes)

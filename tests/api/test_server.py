@@ -268,3 +268,8 @@ def test_addresses_that_cannot_be_had(server: Running, complaints: list[str]) ->
             await asyncio.open_connection(*taken)
 
     server.run(start())
+
+
+def test_grpc_needs_room_for_a_message() -> None:
+    with pytest.raises(StrettoError, match="--in-flight-mb"):
+        Listen(limits=Limits(memory_bytes=9_000_000, message_bytes=5_000_000))

@@ -17,7 +17,7 @@ from stretto.api.limits import Limits
 from tests.api.grpc.running import SERVICE, Client, failure, raw_request, reason_of, run, served
 
 SMALL = raw_request(np.ones((1, 4), np.float32))
-FEW = Limits(memory_bytes=10_000_000, message_bytes=1_000_000)  # four messages at once, of which one place is spare
+FEW = Limits(memory_bytes=11_000_000, message_bytes=1_000_000)  # four messages at once, of which one place is spare
 
 
 class Own:

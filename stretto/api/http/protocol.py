@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from stretto.api.errors import ApiError, no_room, too_large, too_many_connections
+from stretto.api.errors import ApiError, Reason, no_room, too_large, too_many_connections
 from stretto.api.http.arrival import lain_ns
 from stretto.api.http.encode import Header, encode_error
 from stretto.api.http.exchange import Direct
@@ -289,9 +289,11 @@ class Connection(Intake):
                 self.transport.abort()
         elif self.flow.read_paused:
             return  # it is we who do not read
-        elif (self.is_reading and idle_s > self.limits.header_timeout_s) or (
-            (self.running is None or self.running.response_complete) and idle_s > self.limits.keep_alive_s
-        ):
+        elif self.is_reading and idle_s > self.limits.header_timeout_s:
+            if self.header_bytes:  # else nothing came at all
+                self.plane.count_refusal(ApiError(Reason.EXPIRED, "the request did not become complete"))
+            self.transport.close()
+        elif (self.running is None or self.running.response_complete) and idle_s > self.limits.keep_alive_s:
             self.transport.close()
 
     @property

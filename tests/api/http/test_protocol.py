@@ -452,6 +452,7 @@ def test_slow_and_idle_clients_are_cut(quick: Running) -> None:
             with server.wire() as wire:
                 wire.send(data)
                 assert wire.is_closed()
+        assert server.call(lambda: server.plane.refused["expired"]) == 3  # of which something was known
         with server.wire() as wire:  # a body that drips
             wire.send(chunked(ONE, 1000)[:300])
             began = time.monotonic()

@@ -54,7 +54,8 @@ class LoopLag:
 
     def tell_ns(self) -> int:
         """What planners should reckon with now: all but a few of the queries lose no more."""
-        lost_ns = lost(np.fromiter(self._late_ns, np.int64, len(self._late_ns)))
+        # What is not remembered was calm: a start that holds the loop for a moment says nothing of what comes.
+        lost_ns = lost(np.fromiter(self._late_ns, np.int64, len(self._late_ns)), REMEMBERED * BEAT_NS)
         measured_ns = stepped(lost_ns) if lost_ns >= NOTICED_NS else 0
         if not WELL_BELOW * self.told_ns < measured_ns < self.told_ns:
             self.told_ns = measured_ns
@@ -77,13 +78,13 @@ class LoopLag:
         self._expect(now_ns)
 
 
-def lost(late_ns: np.ndarray[tuple[int], np.dtype[np.int64]]) -> int:
+def lost(late_ns: np.ndarray[tuple[int], np.dtype[np.int64]], least_ns: int = 0) -> int:
     """What a share of `LOW` of the queries loses at least, where they come at any moment with equal chance.
 
     One that comes while the loop is held waits for the rest of that time: P(waits longer than x) is the sum of what
-    the beats were later than x, over all time.
+    the beats were later than x, over all time, which is `least_ns` at least.
     """
-    total = float(late_ns.sum() + BEAT_NS * len(late_ns))
+    total = float(max(late_ns.sum() + BEAT_NS * len(late_ns), least_ns))
     late = late_ns[late_ns > NOTICED_NS].astype(np.float64)
     low, high = 0.0, float(late.max()) if len(late) else 0.0
     while high - low > NOTICED_NS / 8:

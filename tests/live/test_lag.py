@@ -40,7 +40,7 @@ def test_a_loop_that_is_held_is_noticed() -> None:
         await asyncio.sleep(0.03)  # the beat comes, and still what is read now may have waited
         now_ns = time.monotonic_ns()
         assert lag.may_have_waited(now_ns) and lag.most_ns(now_ns) >= 200 * MS
-        assert lag.tell_ns() >= 100 * MS  # most of the time so far
+        assert lag.tell_ns() == 0 or lag.seen.sum > 1_000 * MS  # once is no reason to plan otherwise
         assert lag.seen.sum >= 280 * MS
         lag.stop()
 
@@ -50,10 +50,10 @@ def test_a_loop_that_is_held_is_noticed() -> None:
 def test_what_is_told_goes_down_in_steps() -> None:
     """A plan changes only when the lag really did."""
     lag = LoopLag()
-    lag._late_ns.extend([100 * MS, 0, 0])
+    lag._late_ns.extend([100 * MS, 0, 0] * 100)
     told_ns = lag.tell_ns()
     assert told_ns > 50 * MS
-    lag._late_ns.extend([0, 0])
+    lag._late_ns.extend([0] * 50)
     assert lag.tell_ns() == told_ns
-    lag._late_ns.extend([0] * 500)
+    lag._late_ns.extend([0] * 1_000)
     assert lag.tell_ns() == 0

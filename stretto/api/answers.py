@@ -66,7 +66,9 @@ def refusal(entered: Request, told: Mapping[str, str]) -> ApiError:
     message = SENTENCES[entered.outcome]
     if entered.problem:
         message = f"{message}: {entered.problem}"
-    return ApiError(reason, message, RETRY_S if reason is Reason.OVERLOADED else None, told)
+    error = ApiError(reason, message, RETRY_S if reason is Reason.OVERLOADED else None, told)
+    error.is_counted = True
+    return error
 
 
 def classified(answers: Array, count: int, labels: tuple[str, ...]) -> Array:

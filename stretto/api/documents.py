@@ -26,6 +26,24 @@ PLATFORMS = {"onnx": "onnxruntime_onnx", "torch": "pytorch", "callable": "python
 NOTHING = {"count": 0, "ns": 0}
 
 
+def welcome(is_management: bool) -> dict[str, Any]:
+    """Where to go from the root of a listener."""
+    calls = {
+        "server": "GET /v2",
+        "ready": "GET /v2/health/ready",
+        "application": "GET /v2/models/APPLICATION",
+        "inference": "POST /v2/models/APPLICATION/infer",
+    }
+    if is_management:
+        calls |= {"applications": "POST /v2/repository/index", "workers": "GET /v2/fleet", "metrics": "GET /metrics"}
+    return {
+        "name": "stretto",
+        "protocol": "Open Inference Protocol v2",
+        "calls": calls,
+        "documentation": "docs/serving.md of Stretto; https://kserve.github.io/website/ for the protocol",
+    }
+
+
 def server_metadata() -> dict[str, Any]:
     return {"name": SERVER_NAME, "version": __version__, "extensions": list(EXTENSIONS)}
 

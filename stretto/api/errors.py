@@ -56,6 +56,7 @@ class ApiError(Exception):
         self.reason = reason
         self.message = message
         self.retry_after_s = retry_after_s
+        self.is_counted = False  # among the refusals, or as the outcome of its queries
 
 
 REASONS = {
@@ -73,6 +74,15 @@ def bad_request(message: str) -> ApiError:
 
 def too_large(message: str) -> ApiError:
     return ApiError(Reason.TOO_LARGE, message)
+
+
+def no_room() -> ApiError:
+    """Beyond the budget of memory."""
+    return ApiError(Reason.OVERLOADED, "too much is being sent at present; try again later", 1.0)
+
+
+def too_many_connections() -> ApiError:
+    return ApiError(Reason.OVERLOADED, "there are too many connections; try again later", 1.0)
 
 
 def not_found(message: str) -> ApiError:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import math
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -42,6 +43,10 @@ class Frames:
     encoding: str
     shape: Shape
     name: str
+
+    def bytes_as(self, dtype: str) -> int:
+        """What they take as numbers, and what they take as they were sent."""
+        return len(self.data) * math.prod(self.shape) * np.dtype(dtype).itemsize + sum(map(len, self.data))
 
 
 def checked_frames(files: ApplicationFiles, tensor: InputTensor) -> Frames:

@@ -58,6 +58,12 @@ class Metrics:
             spans.add_metric(["sent"], self._plane.tracing.sent)
             yield spans
         yield _gauge("stretto_requests_open", "Requests without an answer yet.", self._plane.open_requests)
+        budget = self._plane.budget
+        yield _gauge("stretto_bytes_in_flight", "Bodies being read, and tensors that wait or run.", budget.used)
+        yield _gauge("stretto_bytes_in_flight_limit", "What they may have together.", budget.limit)
+        yield CounterMetricFamily(
+            "stretto_bodies_given_up", "Bodies that were half read, and refused for room.", value=budget.given_up
+        )
         if self._plane.is_starting:
             return
         now = self._plane.snapshot()
@@ -136,11 +142,15 @@ def _times(now: Snapshot) -> Iterator[Any]:
     yield stages
     yield slack
     yield sizes
-    if now.planning is not None:
-        planning = HistogramMetricFamily("stretto_planning_seconds", "From asking the planner to following its plan.")
-        edges = tuple(edge / 1e9 for edge in now.planning.edges)
-        planning.add_metric([], _buckets(now.planning, edges), now.planning.sum / 1e9)
-        yield planning
+    for name, text, measured in (
+        ("stretto_planning_seconds", "From asking the planner to following its plan.", now.planning),
+        ("stretto_loop_lag_seconds", "How long the event loop was held, looked at every 10 ms.", now.loop_lag),
+    ):
+        if measured is not None:
+            whole = HistogramMetricFamily(name, text)
+            edges = tuple(edge / 1e9 for edge in measured.edges)
+            whole.add_metric([], _buckets(measured, edges), measured.sum / 1e9)
+            yield whole
 
 
 def _state(now: Snapshot) -> Iterator[Any]:
@@ -173,6 +183,7 @@ def _state(now: Snapshot) -> Iterator[Any]:
     delays = GaugeMetricFamily("stretto_delay_seconds", "Delays that plans reckon with.", labels=["delay"])
     delays.add_metric(["handoff"], now.delays.control_ns / 1e9)
     delays.add_metric(["timer"], now.delays.timer_ns / 1e9)
+    delays.add_metric(["loop"], now.loop_lag_ns / 1e9)
     yield delays
     ratios = GaugeMetricFamily(
         "stretto_latency_ratio", "Measured over profiled latency.", labels=["application", "variant"]

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from stretto.api import documents
 from stretto.api.answers import RETRY_S, SENTENCES, answer, refusal
+from stretto.api.budget import Budget
 from stretto.api.datatypes import DATATYPE_OF
-from stretto.api.errors import ApiError, Reason, bad_request, not_found
+from stretto.api.errors import ApiError, Reason, bad_request, no_room, not_found
 from stretto.api.images import (
     INLINE_US,
     ImageThreads,
@@ -38,6 +39,7 @@ from stretto.repository.problems import RepositoryError
 
 if TYPE_CHECKING:
     from stretto.api.tracing import Tracing
+    from stretto.live.lag import LoopLag
     from stretto.live.service import Service
     from stretto.repository.application import ApplicationFiles
 
@@ -55,10 +57,11 @@ class Plane:
 
     def __init__(self, service: Service | None = None, limits: Limits | None = None):
         self.limits = limits or Limits()
+        self.budget = Budget(self.limits.budget_bytes)
         self.refused: dict[str, int] = {}  # requests that became no query, by reason
         self.tracing: Tracing | None = None  # where spans are wanted
         self.rates: Rates | None = None  # where clients are limited
-        self.is_leaving = False  # it serves on for a while, but balancers are to send nothing more
+        self.wants_to_leave = False  # it serves on for a while, but balancers are to send nothing more
         self._service: Service | None = None
         if service is not None:
             self.serve(service)
@@ -111,7 +114,7 @@ class Plane:
         if self._service is None:
             return False
         try:
-            return self._service.is_ready(application, version) and not self.is_leaving
+            return self._service.is_ready(application, version) and not self.wants_to_leave
         except KeyError:
             raise self._unknown(application or "", version) from None
 
@@ -119,6 +122,19 @@ class Plane:
         """ApiError, with how far it is, where the server cannot serve yet, or no more."""
         if not self.ready():
             raise self._not_ready()
+
+    @property
+    def lag(self) -> LoopLag:
+        return self.service.engine.lag
+
+    @property
+    def is_leaving(self) -> bool:
+        """It is draining or stopped: clients should go elsewhere with what they ask next."""
+        is_draining = self._service is not None and self._service.state not in (State.STARTING, State.SERVING)
+        return self.wants_to_leave or is_draining
+
+    def welcome(self, is_management: bool) -> dict[str, Any]:
+        return documents.welcome(is_management)
 
     def server_metadata(self) -> dict[str, Any]:
         return documents.server_metadata()
@@ -223,6 +239,8 @@ class Plane:
             entered = self._checked(request, done)
             if self.tracing is not None:
                 self.tracing.begin(request, entered)
+            if not self.budget.take(entered.inputs.nbytes):
+                raise no_room()
             self._open += 1
             if entered.client >= 0:
                 entered.asker = self.service.clients.began(entered.client, entered.rows)
@@ -231,6 +249,7 @@ class Plane:
             except BaseException:
                 if entered.outcome is None:  # nothing of it may end later
                     self._open -= 1
+                    self.budget.used -= entered.inputs.nbytes
                     self.service.clients.ended(entered.asker, entered.rows)
                     entered.done = _ignore
                     self.service.engine.cancel(entered)
@@ -266,7 +285,13 @@ class Plane:
             if self.rates is not None:
                 self.rates.charge(request, self.service.engine)
             frames = checked_frames(files, named_input(files, request.inputs))
-            array = await self._images.read(files.input, frames)
+            size = frames.bytes_as(files.input.dtype)
+            if not self.budget.take(size):
+                raise no_room()
+            try:
+                array = await self._images.read(files.input, frames)
+            finally:
+                self.budget.used -= size
         except ApiError as error:
             if request.charge is not None:
                 request.charge.give_back()
@@ -283,8 +308,11 @@ class Plane:
         return self._open
 
     def count_refusal(self, error: ApiError) -> ApiError:
-        word = error.reason.word
-        self.refused[word] = self.refused.get(word, 0) + 1
+        """Once, however many hands an error goes through."""
+        if not error.is_counted:
+            error.is_counted = True
+            word = error.reason.word
+            self.refused[word] = self.refused.get(word, 0) + 1
         return error
 
     def not_served(self, application: str) -> ApiError:
@@ -336,6 +364,7 @@ class Plane:
 
         def ended(entered: Request) -> None:
             self._open -= 1
+            self.budget.used -= entered.inputs.nbytes
             self.service.clients.ended(entered.asker, entered.rows)
             if self.rates is not None and request.charge is not None:
                 self.rates.settle(request.charge, entered, self.service.engine)
@@ -361,6 +390,7 @@ class Plane:
             priority=priority,
             pinned=request.version,
             min_accuracy=min_accuracy,
+            spent_ns=request.spent_ns,
         )
 
     def _client(self, value: Any) -> int:

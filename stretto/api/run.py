@@ -115,7 +115,7 @@ async def serve(options: ServeOptions, console: Console, reread: Reread | None =
             raise StrettoError("nothing can be served; the messages above say why")
         options = reload.options
         if stop.is_graceful and options.drain_grace_s > 0:
-            plane.is_leaving = True
+            plane.wants_to_leave = True
             log.info("not ready any more; queries are taken for another %g s", options.drain_grace_s)
             await asyncio.sleep(options.drain_grace_s)
         log.info("going down: nothing new is taken, what waits is finished")

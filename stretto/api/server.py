@@ -21,6 +21,9 @@ from stretto.core.errors import StrettoError
 if TYPE_CHECKING:
     from uvicorn import Config
 
+    from stretto.api.grpc.reads import Reads
+    from stretto.api.http.door import TlsDoor
+
 log = logging.getLogger("stretto.api")
 
 BACKLOG = 2048
@@ -50,6 +53,11 @@ class Listen:
             raise StrettoError("TLS needs both a certificate and its key")
         if not self.rates.are_off and self.rates.by == BY_TOKEN and not self.tokens:
             raise StrettoError("clients can be limited by token only where they have tokens; give --token-file")
+        if self.limits.message_bytes > self.limits.memory_bytes // 2:
+            raise StrettoError(
+                "half of the bytes in flight are for gRPC, and must hold a message: "
+                "give more (--in-flight-mb), or allow shorter messages (--max-message-mb)"
+            )
         if not is_loopback(self.management_host) and not self.management_tokens:
             raise StrettoError(
                 f"management would be open to other machines on {self.management_host}; "
@@ -71,8 +79,9 @@ class Listeners:
         if listen.tls_certificate is not None and listen.tls_key is not None:
             self._certificate = Certificate(listen.tls_certificate, listen.tls_key)
         plane.rates = self._rates(listen)
-        self._http: list[tuple[asyncio.Server, Any]] = []
+        self._http: list[tuple[asyncio.Server | TlsDoor, Any]] = []
         self._grpc: list[Any] = []
+        self._reads: Reads | None = None
         self._sweeps: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
@@ -139,19 +148,24 @@ class Listeners:
             return
         from uvicorn.server import ServerState
 
-        from stretto.api.http.protocol import protocol_class, sweep
+        from stretto.api.http.door import TlsDoor
+        from stretto.api.http.protocol import Connection, sweep
 
         loop = asyncio.get_running_loop()
         config = self._uvicorn_config(app)
         state = ServerState()
-        make = protocol_class(app, self.plane, self.listen.limits)
         listening = listening_socket(host, port)
-        server = await loop.create_server(
-            lambda: make(config=config, server_state=state, app_state={}, _loop=loop),
-            sock=listening,
-            ssl=None if self._certificate is None else self._certificate.http_context(),
-            backlog=BACKLOG,
-        )
+
+        def make() -> Connection:
+            return Connection(config, state, loop, app, self.plane)
+
+        server: asyncio.Server | TlsDoor
+        if self._certificate is None:
+            server = await loop.create_server(make, sock=listening, backlog=BACKLOG)
+        else:
+            context = self._certificate.http_context()
+            server = TlsDoor(listening, context, make, state.connections, self.plane, self.listen.limits)
+            server.open(BACKLOG)
         self.addresses[name] = listening.getsockname()[:2]
         self._http.append((server, state))
         self._sweeps.append(loop.create_task(sweep(state.connections, SWEEP_S)))
@@ -177,11 +191,15 @@ class Listeners:
     async def _start_grpc(self, name: str, host: str, port: int | None, is_management: bool, access: Access) -> None:
         if port is None:
             return
+        from stretto.api.grpc.reads import Reads
         from stretto.api.grpc.server import bind, make_server
 
         # gRPC writes a page about an address that it cannot have. So we ask first, and say it in a line.
         listening_socket(host, port).close()
-        server = make_server(self.plane, limits=self.listen.limits, is_management=is_management, access=access)
+        limits = self.listen.limits
+        if self._reads is None:
+            self._reads = Reads(limits)
+        server = make_server(self.plane, limits=limits, is_management=is_management, access=access, reads=self._reads)
         tls = None if self._certificate is None else self._certificate.grpc_credentials()
         try:
             bound = bind(server, f"[{host}]:{port}" if ":" in host else f"{host}:{port}", tls)

@@ -20,6 +20,11 @@ if TYPE_CHECKING:
     from stretto.live.service import Service
 
 TELL_AFTER_S = 4.0  # of compiling
+SIZES = {  # options in megabytes, and the limits that they set
+    "max_body_mb": ("body_bytes", "inflated_bytes"),
+    "max_message_mb": ("message_bytes",),
+    "in_flight_mb": ("memory_bytes",),
+}
 
 Repo = Annotated[str, typer.Argument(metavar="REPO", help="A folder, zoo or zoo:APP; see docs/repository.md.")]
 Host = Annotated[str, typer.Option(metavar="ADDRESS", help="Where inference listens.")]
@@ -78,7 +83,14 @@ def serve(
     ] = None,
     tls_certificate: Annotated[Path | None, typer.Option(metavar="PEM", help="With --tls-key: serve over TLS.")] = None,
     tls_key: Annotated[Path | None, typer.Option(metavar="PEM")] = None,
-    max_body_mb: Annotated[float, typer.Option(metavar="MB", min=0.001, max=2000)] = 64.0,
+    max_body_mb: Annotated[float, typer.Option(metavar="MB", min=0.001, max=2000, help="Of one HTTP body.")] = 64.0,
+    max_message_mb: Annotated[
+        float, typer.Option(metavar="MB", min=0.001, max=2000, help="Of one gRPC message.")
+    ] = 4.0,
+    in_flight_mb: Annotated[
+        float,
+        typer.Option(metavar="MB", min=1, max=1e6, help="Of all bodies, messages and waiting tensors together."),
+    ] = 512.0,
     client_requests: Annotated[
         float, typer.Option(metavar="N", min=0, max=1e9, help="Requests a second that one client may send; 0: any.")
     ] = 0.0,
@@ -152,9 +164,8 @@ def with_config(
     values |= {name: value for name, value in said.values.items() if not is_given(name)}
     if values["planner"] != said.values.get("planner"):
         said = replace(said, planner_options={})  # they were written for another one
-    if is_given("max_body_mb"):
-        sizes = ("body_bytes", "inflated_bytes")
-        said = replace(said, limits={name: value for name, value in said.limits.items() if name not in sizes})
+    given = {limit for option, limits in SIZES.items() if is_given(option) for limit in limits}
+    said = replace(said, limits={name: value for name, value in said.limits.items() if name not in given})
     return values, said
 
 
@@ -184,7 +195,7 @@ def serve_options(values: dict[str, Any], said: ServeConfig) -> ServeOptions:
         **{name: values[name] for name in ("workers", "executor", "threads", "device", "kind", "planner")},
         **{name: values[name] for name in ("hang_s", "reload_s")},
     )
-    body_bytes = round(values["max_body_mb"] * 1e6)
+    sizes = {limit: round(values[option] * 1e6) for option, limits in SIZES.items() for limit in limits}
     ports = ("http_port", "grpc_port", "management_port", "management_grpc_port")
     listen = Listen(
         host=values["host"],
@@ -193,7 +204,7 @@ def serve_options(values: dict[str, Any], said: ServeConfig) -> ServeOptions:
         management_tokens=tokens_in(values["management_token_file"]),
         tls_certificate=_text(values["tls_certificate"]),
         tls_key=_text(values["tls_key"]),
-        limits=Limits(**{"body_bytes": body_bytes, "inflated_bytes": body_bytes, **said.limits}),
+        limits=Limits(**(sizes | said.limits)),
         rates=RateLimits(values["client_requests"], values["client_worker_ms"], values["limit_by"]),
         **{name: _port(values[name]) for name in ports},
     )

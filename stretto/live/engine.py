@@ -23,11 +23,13 @@ from stretto.live.delays import DelayMeter
 from stretto.live.executor import Job
 from stretto.live.generation import Generation, Served
 from stretto.live.judging import Twin
+from stretto.live.lag import LoopLag
 from stretto.live.meters import Meters
 from stretto.live.recorder import Journal
 from stretto.live.requests import NoSuchVariant, Query, Request, rows_of
 from stretto.live.shelf import NO_ANSWER, ModelSpec, Report
 from stretto.live.witness import Witness, class_of
+from stretto.planning.left import after_waiting
 from stretto.planning.session import InForce, Session
 
 log = logging.getLogger("stretto.live")
@@ -61,6 +63,7 @@ class Engine:
         self.delays = delays or DelayMeter()
         self.loop = asyncio.get_running_loop()
         self.clock = clock
+        self.lag = LoopLag()
         self.meters = Meters()
         self.books = Books()
         # Variants that cannot be loaded; true where a generation without them will follow.
@@ -96,10 +99,12 @@ class Engine:
     def start(self) -> None:
         """Workers begin; `ready_count` of the crew tells how many can serve."""
         self.crew.start()
+        self.lag.start()
         self._watcher = self.loop.create_task(self._watch())
 
     async def stop(self, patience_s: float = 10.0) -> None:
         """The workers finish what they were given, and end."""
+        self.lag.stop()
         if self._watcher is not None:
             self._watcher.cancel()
         if self.witness is not None:
@@ -131,7 +136,7 @@ class Engine:
         now_ns = self.clock()
         application = generation.numbers[request.application]
         demand = generation.demand_of(now_ns, application, request)
-        request.arrival_ns = now_ns
+        request.arrival_ns = now_ns - request.spent_ns
         if self.twin is not None:
             slack_ns, client, priority = request.deadline_ns, request.client, request.priority
             self.twin.arrived(now_ns, request.application, request.rows, slack_ns, client, priority)
@@ -347,7 +352,8 @@ class Engine:
 
     def conditions(self, generation: Generation) -> Conditions:
         """As they are now."""
-        return replace(generation.conditions(self.delays.delays), left_ns=self.left_ns)
+        left_ns = after_waiting(generation.deployment, self.left_ns, self.lag.tell_ns())
+        return replace(generation.conditions(self.delays.delays), left_ns=left_ns)
 
     async def hold(self, served: Served) -> dict[str, str]:
         """Every worker that is there loads what is new beside its work; those that cannot be, with the reason."""

@@ -38,7 +38,7 @@ class Request:
     __slots__ = (
         *("accuracy_sum", "answers", "application", "arrival_ns", "batch", "asker", "client", "deadline_ns", "done"),
         *("ended_ns", "inputs", "left", "min_accuracy", "outcome", "pinned", "priority", "problem"),
-        *("queries", "queue_ns", "rows", "run_ns", "short_circuited", "variants"),
+        *("queries", "queue_ns", "rows", "run_ns", "short_circuited", "spent_ns", "variants"),
     )
 
     def __init__(
@@ -52,6 +52,7 @@ class Request:
         priority: int = 0,
         pinned: str = "",
         min_accuracy: float = 0.0,
+        spent_ns: int = 0,
     ):
         self.application = application
         self.inputs = inputs  # the first axis counts the queries
@@ -61,6 +62,7 @@ class Request:
         self.priority = priority
         self.pinned = pinned  # the only variant that may answer; "": any
         self.min_accuracy = min_accuracy
+        self.spent_ns = spent_ns  # since it came, before the engine takes it
         self.arrival_ns = 0
         self.deadline_ns = slack_ns  # from arrival, until the engine takes it and adds its clock
         self.ended_ns = 0

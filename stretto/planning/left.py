@@ -45,6 +45,17 @@ def left_ns(
     return None if tuple(found) == whole else tuple(found)
 
 
+def after_waiting(deployment: Deployment, left_ns: tuple[int, ...] | None, waited_ns: int) -> tuple[int, ...] | None:
+    """The same for queries that waited for so long before anybody read them."""
+    if not waited_ns:
+        return left_ns
+    slos_ns = tuple(application.slo_ns for application in deployment.applications)
+    return tuple(
+        max(round(LEAST_SHARE * slo_ns), left - waited_ns)
+        for slo_ns, left in zip(slos_ns, left_ns or slos_ns, strict=True)
+    )
+
+
 def _left_of(client: Client, frame_bytes: Mapping[str, int], told: Told, slo_ns: int) -> float:
     """Of a frame at the size that the client is told."""
     network, limit_ns = client.network, slo_ns if client.slo_ns is None else client.slo_ns

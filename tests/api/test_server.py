@@ -211,15 +211,19 @@ def test_draining(repository: Path) -> None:
             server.wait_until(lambda: not server.service.is_ready(), "it drains")
             reply = new.ask("GET", "/v2/health/ready")
             assert (reply.status, reply.reason) == (503, "unavailable")
-            assert new.ask("GET", "/v2/health/live").status == 200
-            assert new.ask("GET", "/v2/models/fashion/ready").status == 503
+            assert reply.headers["connection"] == "close" and new.is_closed()
+            assert server.ask("GET", "/v2/health/live").status == 200
+            assert server.ask("GET", "/v2/models/fashion/ready").status == 503
             for path in (PINNED, INFER):
-                reply = new.ask("POST", path, ONE)
+                reply = server.ask("POST", path, ONE)
                 assert (reply.status, reply.reason) == (503, "unavailable")
                 assert int(reply.headers["retry-after"]) >= 1
+                assert reply.headers["connection"] == "close"
             assert not drained.done()
-        assert running.reply().content["outputs"][0]["shape"] == [3, 10]
-        assert waiting.reply().content["outputs"][0]["shape"] == [2, 10]
+        for wire, rows in ((running, 3), (waiting, 2)):
+            reply = wire.reply()
+            assert reply.content["outputs"][0]["shape"] == [rows, 10]
+            assert reply.headers["connection"] == "close"
         assert drained.result(PATIENCE_S)
         assert server.waiting == 0
         server.run(server.listeners.stop())
@@ -264,3 +268,8 @@ def test_addresses_that_cannot_be_had(server: Running, complaints: list[str]) ->
             await asyncio.open_connection(*taken)
 
     server.run(start())
+
+
+def test_grpc_needs_room_for_a_message() -> None:
+    with pytest.raises(StrettoError, match="--in-flight-mb"):
+        Listen(limits=Limits(memory_bytes=9_000_000, message_bytes=5_000_000))

@@ -9,7 +9,7 @@ import pytest
 
 from stretto.api.limits import Limits
 from stretto.api.rates import RateLimits
-from stretto.cli.serve import serve, serve_options
+from stretto.cli.serve import SIZES, serve, serve_options
 from stretto.cli.serve_config import KEYS, read_serve_config
 from stretto.config.fields import ConfigError
 
@@ -54,7 +54,7 @@ def written(folder: Path, text: str) -> Path:
 
 
 def test_every_option_of_the_command_can_stand_in_the_file() -> None:
-    options = set(serve.__annotations__) - {"ctx", "repository", "config", "return", "max_body_mb"}
+    options = set(serve.__annotations__) - {"ctx", "repository", "config", "return", *SIZES}
     assert options == {"planner", "replan_ms", *(key for keys in KEYS.values() for key in keys)}
 
 
@@ -63,7 +63,8 @@ def test_what_it_says_is_done(tmp_path: Path) -> None:
     said = read_serve_config(written(tmp_path, WHOLE))
     defaults = {name: None for name in serve.__annotations__} | {
         **{"repository": "zoo", "management_host": "127.0.0.1", "management_port": 8082, "management_grpc_port": 8083},
-        **{"threads": 1, "device": "cpu", "max_body_mb": 64.0, "reload_s": 2.0, "hang_s": 10.0, "drain_s": 30.0},
+        **{"threads": 1, "device": "cpu", "max_body_mb": 64.0, "max_message_mb": 4.0, "in_flight_mb": 512.0},
+        **{"reload_s": 2.0, "hang_s": 10.0, "drain_s": 30.0},
         **{"record_file_mb": 256.0, "record_total_mb": 10_000.0, "log_level": "info"},
     }
     options = serve_options(defaults | said.values, said)
@@ -74,6 +75,7 @@ def test_what_it_says_is_done(tmp_path: Path) -> None:
     assert (options.drain_grace_s, options.drain_s) == (4, 30)
     assert options.listen.limits.connections == 77 and options.listen.limits.keep_alive_s == 5
     assert options.listen.limits.body_bytes == 64_000_000
+    assert (options.listen.limits.message_bytes, options.listen.limits.memory_bytes) == (4_000_000, 512_000_000)
     assert (options.service.workers, options.service.executor) == (3, "process")
     assert (options.service.planner, options.service.planner_options) == ("priced", {"margin": 0.25})
 

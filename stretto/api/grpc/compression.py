@@ -9,10 +9,12 @@ from __future__ import annotations
 import asyncio
 import zlib
 
-from stretto.api.errors import bad_request, too_large
+from stretto.api.budget import Budget
+from stretto.api.errors import bad_request, no_room, too_large
 
 GZIP_MAGIC = b"\x1f\x8b"
 ZLIB_METHOD = 8  # low half of the first byte: deflate, the only method there is
+MOST_RATIO = 1032  # of deflate
 AUTOMATIC = 32 + zlib.MAX_WBITS  # gzip or zlib, by the header
 
 
@@ -22,12 +24,18 @@ def is_compressed(body: bytes) -> bool:
     return len(body) >= 2 and body[0] & 0x0F == ZLIB_METHOD and int.from_bytes(body[:2], "big") % 31 == 0
 
 
-async def plain(body: bytes, at_most: int) -> bytes:
-    """The message itself; an ApiError where it would be longer than `at_most`."""
+async def plain(body: bytes, at_most: int, budget: Budget) -> bytes:
+    """The message itself; an ApiError where it would be longer than `at_most`, or there is no room for it."""
     if not is_compressed(body):
         return body
-    # In a thread: a small message may hold a great many bytes, and zlib lets others run meanwhile.
-    return await asyncio.to_thread(inflate, body, at_most)
+    room = min(at_most, MOST_RATIO * len(body))
+    if not budget.take(room):
+        raise no_room()
+    try:
+        # In a thread: a small message may hold a great many bytes, and zlib lets others run meanwhile.
+        return await asyncio.to_thread(inflate, body, at_most)
+    finally:
+        budget.used -= room
 
 
 def inflate(body: bytes, at_most: int) -> bytes:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+from stretto.api.budget import Budget
 from stretto.api.errors import ApiError
 from stretto.api.messages import InferRequest, InferResponse
 
 
 class ServedPlane(Protocol):
     """Every method may raise ApiError. Cancelling the task that awaits `infer` withdraws the query."""
+
+    budget: Budget
 
     def live(self) -> bool: ...
 

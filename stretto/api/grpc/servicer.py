@@ -14,9 +14,10 @@ import grpc
 from google.protobuf.message import Message
 
 from stretto.api.access import Access
-from stretto.api.errors import ApiError, Reason
+from stretto.api.errors import ApiError, Reason, too_large
 from stretto.api.grpc import open_inference_pb2 as protocol
 from stretto.api.grpc.compression import plain
+from stretto.api.grpc.reads import Reads
 from stretto.api.grpc.requests import infer_request, parse
 from stretto.api.grpc.responses import ACKNOWLEDGE, from_json, infer_response, streamed_acknowledgement
 from stretto.api.grpc.served_plane import ServedPlane
@@ -36,11 +37,12 @@ Handler = Callable[[bytes, Any], Awaitable[bytes]]
 class Servicer:
     """One listener's calls. `is_management`: it also answers for the repository."""
 
-    def __init__(self, plane: ServedPlane, limits: Limits, is_management: bool, access: Access):
+    def __init__(self, plane: ServedPlane, limits: Limits, is_management: bool, access: Access, reads: Reads):
         self.plane = plane
         self.limits = limits
         self.is_management = is_management
         self.access = access
+        self.reads = reads
 
     def generic_handler(self) -> grpc.GenericRpcHandler:
         """The table of calls, for grpc.aio.Server.add_generic_rpc_handlers."""
@@ -56,29 +58,56 @@ class Servicer:
             "RepositoryModelLoad": (protocol.RepositoryModelLoadRequest, self.repository_model_load),
             "RepositoryModelUnload": (protocol.RepositoryModelUnloadRequest, self.repository_model_unload),
         }
+        calls = {name: self.translated(kind, call) for name, (kind, call) in small.items()}
+        calls["ModelInfer"] = self.model_infer
+        # As if they were streams of requests: then it is we who say when a message is read.
         handlers = {
-            name: grpc.unary_unary_rpc_method_handler(guarded(name, self.translated(kind, call)))
-            for name, (kind, call) in small.items()
+            name: grpc.stream_unary_rpc_method_handler(self.guarded(name, call)) for name, call in calls.items()
         }
-        handlers["ModelInfer"] = grpc.unary_unary_rpc_method_handler(guarded("ModelInfer", self.model_infer))
         handlers["ModelStreamInfer"] = grpc.stream_stream_rpc_method_handler(self.model_stream_infer)
         return grpc.method_handlers_generic_handler(SERVICE, handlers)
+
+    def guarded(self, name: str, handler: Handler) -> Callable[[Any, Any], Awaitable[bytes]]:
+        """A call that reads its message when there is room for it, and ends every failure in a status."""
+        reads = self.reads
+
+        async def call(requests: Any, context: Any) -> bytes:
+            peer, size = context.peer(), 0
+            try:
+                body = await reads.read(context, peer)
+                if body is grpc.aio.EOF:
+                    raise too_large(f"the call has no message, or one of more than {self.limits.message_bytes} bytes")
+                size = len(body)
+                reads.take(peer, size)
+                return await handler(body, context)
+            except (asyncio.CancelledError, Exception) as error:
+                if isinstance(error, asyncio.CancelledError) and is_withdrawn():
+                    raise
+                if isinstance(error, ApiError):
+                    self.plane.count_refusal(error)
+                status = status_of(error, name)
+                body = b""  # the error would keep it
+            finally:
+                if size:
+                    reads.give_back(peer, size)
+            await end(context, status)
+            raise AssertionError  # `end` always raises
+
+        return call
 
     def translated(self, kind: type[Message], call: Call) -> Handler:
         """A call without tensors: its message is as small as the JSON of a request."""
 
         async def handler(body: bytes, context: Any) -> bytes:
-            message = parse(kind, await plain(body, self.limits.header_json_bytes), self.limits.header_json_bytes)
+            body = await plain(body, self.limits.header_json_bytes, self.plane.budget)
+            message = parse(kind, body, self.limits.header_json_bytes)
             return (await call(message)).SerializeToString()
 
         return handler
 
     async def model_infer(self, body: bytes, context: Any) -> bytes:
-        try:
-            request = infer_request(await plain(body, self.limits.inflated_bytes), self.limits)
-            take_deadline(request, context.time_remaining())
-        except ApiError as error:
-            raise self.plane.count_refusal(error) from None
+        request = infer_request(await plain(body, self.limits.inflated_bytes, self.plane.budget), self.limits)
+        take_deadline(request, context.time_remaining())
         if request.parameters.get(ACKNOWLEDGE) is True:
             await context.send_initial_metadata(())
         request.traceparent = traceparent_of(context)
@@ -90,16 +119,13 @@ class Servicer:
         traceparent, account = traceparent_of(context), self.account_of(context)
 
         async def infer(body: bytes, write: Write) -> bytes:
-            try:
-                request = infer_request(body, self.limits)
-            except ApiError as error:
-                raise self.plane.count_refusal(error) from None
+            request = infer_request(body, self.limits)
             if request.parameters.get(ACKNOWLEDGE) is True:
                 await write(streamed_acknowledgement(request.id))
             request.traceparent, request.account = traceparent, account
             return infer_response(await self.plane.infer(request))
 
-        await answer_stream(context, infer, self.limits)
+        await answer_stream(context, infer, self.limits, self.plane, self.reads)
 
     async def server_live(self, message: protocol.ServerLiveRequest) -> Message:
         return protocol.ServerLiveResponse(live=self.plane.live())
@@ -146,24 +172,6 @@ class Servicer:
     def hold_to_management(self) -> None:
         if not self.is_management:
             raise ApiError(Reason.FORBIDDEN, "the repository is managed on the management listener's own address")
-
-
-def guarded(name: str, handler: Handler) -> Handler:
-    """A handler that ends every failure in a status."""
-
-    async def call(body: bytes, context: Any) -> bytes:
-        try:
-            return await handler(body, context)
-        except asyncio.CancelledError as error:
-            if is_withdrawn():
-                raise
-            failure: BaseException = error
-        except Exception as error:
-            failure = error
-        await end(context, status_of(failure, name))
-        raise AssertionError  # `end` always raises
-
-    return call
 
 
 def take_deadline(request: InferRequest, remaining_s: float | None) -> None:

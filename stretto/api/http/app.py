@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
@@ -13,10 +12,9 @@ from stretto.api.errors import ApiError, Reason, not_found, too_large
 from stretto.api.http.compression import deflate, inflate, wanted
 from stretto.api.http.decode import Decoder, parse_json
 from stretto.api.http.encode import JSON_TYPE, Header, encode_error, encode_json, encode_response
+from stretto.api.http.exchange import told
 from stretto.api.messages import InferRequest, InferResponse
 from stretto.api.plane import Plane
-
-log = logging.getLogger("stretto.api")
 
 Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[dict[str, Any]]]
@@ -66,7 +64,6 @@ class App:
         self._decoder = Decoder(plane.limits)
         self._infers: dict[str, tuple[str, str]] = {}
         self._direct: dict[bytes, tuple[str, str]] = {}
-        self.no_asked = Asked("", "")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -74,14 +71,13 @@ class App:
         headers: list[Header] = []
         try:
             status, body, headers = await self._answer(scope, receive)
-        except ApiError as error:
-            status, body, headers = encode_error(error)
         except _Gone:
             return
-        except Exception:
-            log.exception("a request failed")
-            status, body, headers = encode_error(ApiError(Reason.FAILED, "the server failed on this request"))
+        except Exception as error:
+            status, body, headers = encode_error(self._plane.count_refusal(told(error)))
         headers.append((b"content-length", b"%d" % len(body)))
+        if self._plane.is_leaving:
+            headers.append((b"connection", b"close"))
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
 
@@ -93,6 +89,9 @@ class App:
         parts = [unquote(part) for part in scope["raw_path"].decode("ascii", "replace").split("/")[1:]]
         if parts and parts[-1] == "":
             parts.pop()
+        if scope["raw_path"] == b"/":
+            _allow(method, "GET")
+            return _json(self._plane.welcome(self._is_management))
         if parts[:1] == ["metrics"] and len(parts) == 1:
             return await self._metrics_text(scope, method)
         if parts[:1] != ["v2"]:
@@ -146,10 +145,7 @@ class App:
 
     async def _infer(self, scope: Scope, receive: Receive, name: str, version: str) -> Answer:
         asked = self.asked(scope["headers"], name, version)
-        try:
-            body = await _body(receive, asked.limit)
-        except ApiError as error:
-            raise self._plane.count_refusal(error) from None
+        body = await _body(receive, asked.limit)
         asked.begun_ns, asked.head_bytes = scope.get("stretto.begun_ns"), scope.get("stretto.head_bytes", 0)
         if asked.is_acknowledged and "stretto.acknowledge" in scope:
             scope["stretto.acknowledge"]()
@@ -191,26 +187,26 @@ class App:
             asked.account = self._admit(authorization, host, origin)
         limits, files = self._limits, self._plane.service.files.get(name)
         if files is None:
-            raise self._plane.count_refusal(self._plane.not_served(name))
+            raise self._plane.not_served(name)
         asked.output = files.output.name
         asked.elements = files.limits.max_batch * files.limits.max_elements
         useful = limits.header_json_bytes + TEXT_BYTES * asked.elements
-        asked.limit = min(limits.body_bytes, files.limits.max_body_bytes, useful)
+        asked.limit = min(limits.body_bytes, files.limits.max_body_bytes, useful, self._plane.budget.share)
         if asked.stated > asked.limit:
-            raise self._plane.count_refusal(too_large(f"a request may have {asked.limit} bytes, not {asked.stated}"))
+            raise too_large(f"a request may have {asked.limit} bytes, not {asked.stated}")
         return asked
+
+    def refused(self, headers: list[Header]) -> Asked:
+        """In the place of what cannot be asked; only how much of it comes is of interest."""
+        return Asked("", "", stated=int(next((value for key, value in headers if key == b"content-length"), b"0")))
 
     def decoded(self, asked: Asked, body: bytes) -> InferRequest:
         sent_bytes = asked.head_bytes + len(body)
-        try:
-            if asked.encoding:
-                body = inflate(body, asked.encoding, min(asked.limit, self._limits.inflated_bytes))
-            request = self._decoder.request(
-                body, asked.header_length, asked.name, asked.version, asked.output, asked.elements
-            )
-        except ApiError as error:
-            self._plane.count_refusal(error)
-            raise
+        if asked.encoding:
+            body = inflate(body, asked.encoding, min(asked.limit, self._limits.inflated_bytes))
+        request = self._decoder.request(
+            body, asked.header_length, asked.name, asked.version, asked.output, asked.elements
+        )
         if asked.traceparent:
             request.traceparent = asked.traceparent.decode("latin-1")
         request.sent_bytes, request.begun_ns, request.account = sent_bytes, asked.begun_ns, asked.account
@@ -275,10 +271,7 @@ class App:
             self._admit(*(headers.get(name, b"") for name in (b"authorization", b"host", b"origin")))
 
     def _admit(self, authorization: bytes, host: bytes, origin: bytes) -> bytes:
-        try:
-            return self._access.admit(authorization, host, origin)
-        except ApiError as error:
-            raise self._plane.count_refusal(error) from None
+        return self._access.admit(authorization, host, origin)
 
 
 class _Gone(Exception):

@@ -229,9 +229,9 @@ def _listed(entry: _Entry, dimensions: int) -> Array:
         return _strings(data, shape, elements, dimensions, name)
     flat = _flat(data, shape, elements, dimensions, name)
     kind = dtype.kind
-    looked_at = flat if kind == "b" else flat[:1]
+    types = set(map(type, flat))
     try:
-        if any((type(value) is bool) != (kind == "b") for value in looked_at):
+        if types - {bool} if kind == "b" else bool in types:  # true is no number
             raise TypeError
         values = np.asarray(packed(CODES[kind], flat))
     except (TypeError, OverflowError):

@@ -13,8 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from stretto.api.budget import Budget
 from stretto.api.datatypes import NUMPY_OF
 from stretto.api.errors import ApiError, Reason, bad_request, not_found
+from stretto.api.limits import Limits
 from stretto.api.messages import InferRequest, InferResponse, InputTensor, OutputTensor
 
 VARIANTS = ("fast", "exact")
@@ -28,6 +30,7 @@ class MirrorPlane:
     """Implements stretto.api.grpc.served_plane.ServedPlane."""
 
     def __init__(self) -> None:
+        self.budget = Budget(Limits().budget_bytes)
         self.is_ready = True
         self.loaded = {"mirror", "classes"}
         self.seen: list[InferRequest] = []
@@ -114,7 +117,9 @@ class MirrorPlane:
         self.loaded.discard(application)
 
     def count_refusal(self, error: ApiError) -> ApiError:
-        self.refused.append(error)
+        if not error.is_counted:
+            error.is_counted = True
+            self.refused.append(error)
         return error
 
     async def infer(self, request: InferRequest) -> InferResponse:

@@ -13,6 +13,7 @@ import numpy as np
 
 from stretto.api.access import Access
 from stretto.api.grpc import open_inference_pb2 as protocol
+from stretto.api.grpc.reads import Reads
 from stretto.api.grpc.server import bind, make_server
 from stretto.api.limits import Limits
 from tests.api.grpc.mirror_plane import MirrorPlane
@@ -34,6 +35,8 @@ def run(scenario: Coroutine[Any, Any, T]) -> T:
 
 class Client:
     """Calls by name, with messages or with bytes. Failures raise grpc.aio.AioRpcError."""
+
+    reads: Reads  # of the server
 
     def __init__(self, plane: MirrorPlane, server: grpc.aio.Server, address: str, channel: grpc.aio.Channel):
         self.plane = plane
@@ -74,12 +77,15 @@ async def served(
 ) -> AsyncIterator[Client]:
     plane = MirrorPlane()
     access = Access(() if token is None else (token,))
-    server = make_server(plane, limits=limits, is_management=is_management, access=access)
+    reads = Reads(limits)
+    server = make_server(plane, limits=limits, is_management=is_management, access=access, reads=reads)
     address = f"127.0.0.1:{bind(server, '127.0.0.1:0')}"
     await server.start()
     try:
         async with grpc.aio.insecure_channel(address, options=[("grpc.max_receive_message_length", -1)]) as channel:
-            yield Client(plane, server, address, channel)
+            client = Client(plane, server, address, channel)
+            client.reads = reads
+            yield client
     finally:
         await server.stop(0)
 

@@ -13,6 +13,7 @@ import pytest
 from stretto.api.access import Access
 from stretto.api.certificates import Certificate
 from stretto.api.grpc import open_inference_pb2 as protocol
+from stretto.api.grpc.reads import Reads
 from stretto.api.grpc.server import bind, make_server
 from stretto.api.limits import Limits
 from tests.api.grpc.mirror_plane import MirrorPlane
@@ -63,7 +64,9 @@ def test_a_busy_address_is_refused() -> None:
 
     async def scenario() -> None:
         async with served() as client:
-            second = make_server(MirrorPlane(), limits=Limits(), is_management=False, access=Access())
+            second = make_server(
+                MirrorPlane(), limits=Limits(), is_management=False, access=Access(), reads=Reads(Limits())
+            )
             with pytest.raises(OSError, match=client.address):
                 bind(second, client.address)
             await second.stop(0)
@@ -114,7 +117,7 @@ def test_tls(tmp_path: Path) -> None:
 
     async def scenario() -> None:
         plane = MirrorPlane()
-        server = make_server(plane, limits=Limits(), is_management=False, access=Access())
+        server = make_server(plane, limits=Limits(), is_management=False, access=Access(), reads=Reads(Limits()))
         port = bind(server, "127.0.0.1:0", Certificate(str(certificate), str(key)).grpc_credentials())
         await server.start()
         address = f"127.0.0.1:{port}"

@@ -111,7 +111,7 @@ def test_an_aligned_raw_tensor_is_a_view_of_the_message() -> None:
 
 def test_a_large_tensor_comes_back() -> None:
     async def scenario() -> None:
-        async with served() as client:
+        async with served(limits=Limits(message_bytes=9_000_000)) as client:
             array = np.arange(2_000_000, dtype="<i4").reshape(2, -1)
             [mirrored] = outputs_of(await client.infer(raw_request(array, datatype="INT32")))
             np.testing.assert_array_equal(mirrored, array[:, ::-1])

@@ -88,7 +88,7 @@ def test_statistics(server: Running) -> None:
 @pytest.mark.parametrize(
     ("method", "path", "status", "reason"),
     [
-        ("GET", "/", 404, "not_found"),
+        ("POST", "/", 405, "bad_request"),
         ("GET", "/v1", 404, "not_found"),
         ("GET", "/v2/health", 404, "not_found"),
         ("GET", "/v2/health/well", 404, "not_found"),
@@ -399,3 +399,35 @@ def test_our_own_client(server: Running) -> None:
             client.infer("none", images())
         with busy(server), pytest.raises(Infeasible):
             client.infer("fashion", images(), deadline_ms=30.0)
+
+
+@pytest.mark.parametrize("name", ["http", "management"])
+def test_the_root_says_where_to_go(server: Running, name: str) -> None:
+    reply = server.ask("GET", "/", name=name)
+    assert reply.status == 200 and reply.content["name"] == "stretto"
+    for call in ("server", "ready"):
+        method, path = reply.content["calls"][call].split(" ")
+        assert server.ask(method, path, name=name).status == 200
+    assert ("metrics" in reply.content["calls"]) is (name == "management")
+
+
+def test_every_refusal_is_counted_once(server: Running) -> None:
+    """Also what is refused before there is a query, and by whom it does not matter."""
+    asked = [
+        ("GET", "/nowhere", b"", "not_found"),
+        ("POST", "/v2", b"", "bad_request"),
+        ("GET", "/v2/fleet", b"", "forbidden"),
+        ("GET", "/v2/models/none", b"", "not_found"),
+        ("POST", "/v2/models/none/infer", b"{}", "not_found"),
+        ("POST", PINNED, b"{}", "bad_request"),
+        ("POST", PINNED + "/", b"{}", "bad_request"),
+        ("POST", PINNED, bytes(3_000_000), "bad_request"),
+        ("POST", PINNED + "/", bytes(3_000_000), "bad_request"),
+        ("GET", "/v2/models/fashion/versions/none/ready", b"", "not_found"),
+    ]
+    assert server.ask("POST", PINNED, json_body(images())).status == 200
+    for method, path, body, reason in asked:
+        before = server.call(lambda: dict(server.plane.refused))
+        assert server.ask(method, path, body).reason == reason
+        after = server.call(lambda: dict(server.plane.refused))
+        assert after == before | {reason: before.get(reason, 0) + 1}, path

@@ -292,3 +292,13 @@ def test_a_remembered_head_still_has_its_sizes_checked() -> None:
     decode(body, length, decoder=decoder)
     refusal(body + b"\x00", length, decoder=decoder)
     refusal(body[:-1], length, decoder=decoder)
+
+
+@pytest.mark.parametrize("datatype", ["FP32", "FP64", "INT8", "INT64", "UINT8", "UINT64"])
+@pytest.mark.parametrize("place", [0, 1, 49, 99])
+def test_true_is_no_number(datatype: str, place: int) -> None:
+    """Wherever it stands: Python counts it as 1."""
+    data: list[Any] = [1] * 100
+    data[place] = True
+    assert "values" in refusal(listed(data, datatype)).message
+    assert "values" in refusal(listed([1 if each is True else bool(each) for each in data], "BOOL")).message

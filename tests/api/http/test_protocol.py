@@ -413,8 +413,10 @@ def test_a_client_that_pipelines_without_end_is_not_read(server: Running) -> Non
 
 def test_a_pipeline_has_a_bound(server: Running) -> None:
     most = server.plane.limits.pipelined_requests
-    with server.wire() as wire:
+    with server.wire() as wire, server.gate:
         wire.send(infer_message("first") + message("GET", "/v2") * (most + 50))
+        server.wait_until(lambda: any(each.unsound for each in connections_of(server)), "no more is taken")
+        server.gate.is_open.set()
         replies = wire.replies()
     assert [reply.status for reply in replies] == [200] * (most + 1) + [400]
 
@@ -450,6 +452,7 @@ def test_slow_and_idle_clients_are_cut(quick: Running) -> None:
             with server.wire() as wire:
                 wire.send(data)
                 assert wire.is_closed()
+        assert server.call(lambda: server.plane.refused["expired"]) == 3  # of which something was known
         with server.wire() as wire:  # a body that drips
             wire.send(chunked(ONE, 1000)[:300])
             began = time.monotonic()

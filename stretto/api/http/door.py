@@ -1,0 +1,81 @@
+"""Connections over TLS, from the moment when they are accepted: those that have not shaken hands count too.
+
+An event loop's own server tells of a connection when its handshake is over, so that any number could stand before it,
+each with its buffers. Here they count as connections, and where too many are at it, the one that began first is let go:
+an honest handshake takes milliseconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+from collections.abc import Callable, Collection
+
+from stretto.api.errors import too_many_connections
+from stretto.api.limits import Limits
+from stretto.api.plane import Plane
+
+HANDSHAKES = 256  # at once; each takes about 100 kB
+ACCEPTED = 64  # connections a turn of the event loop
+
+
+class TlsDoor:
+    """Stands where an asyncio.Server does for plain connections. `connections` are those that have shaken hands."""
+
+    def __init__(
+        self,
+        listening: socket.socket,
+        context: ssl.SSLContext,
+        make: Callable[[], asyncio.Protocol],
+        connections: Collection[object],
+        plane: Plane,
+        limits: Limits,
+    ):
+        self._listening, self._context, self._make = listening, context, make
+        self._connections, self._plane, self._limits = connections, plane, limits
+        self._loop = asyncio.get_running_loop()
+        self._handshakes: dict[asyncio.Task[None], None] = {}  # the oldest first
+
+    def open(self, backlog: int) -> None:
+        self._listening.listen(backlog)
+        self._loop.add_reader(self._listening, self._accept)
+
+    def close(self) -> None:
+        self._loop.remove_reader(self._listening)
+        self._listening.close()
+        for handshake in self._handshakes:
+            handshake.cancel()
+
+    async def wait_closed(self) -> None:
+        if self._handshakes:
+            await asyncio.wait(set(self._handshakes))
+
+    @property
+    def handshakes(self) -> int:
+        return len(self._handshakes)
+
+    def _accept(self) -> None:
+        for _ in range(ACCEPTED):
+            try:
+                accepted, _ = self._listening.accept()
+            except OSError:  # none left, or no descriptor for it
+                return
+            if len(self._connections) + len(self._handshakes) >= self._limits.connections:
+                self._plane.count_refusal(too_many_connections())
+                accepted.close()  # nobody could read a reason yet
+                continue
+            if len(self._handshakes) >= HANDSHAKES:
+                self._plane.count_refusal(too_many_connections())
+                next(iter(self._handshakes)).cancel()
+            accepted.setblocking(False)
+            handshake = self._loop.create_task(self._shake_hands(accepted))
+            self._handshakes[handshake] = None
+            handshake.add_done_callback(lambda done: self._handshakes.pop(done, None))
+
+    async def _shake_hands(self, accepted: socket.socket) -> None:
+        with contextlib.suppress(OSError, ssl.SSLError, TimeoutError):  # whoever is there does not speak TLS
+            await self._loop.connect_accepted_socket(
+                self._make, accepted, ssl=self._context, ssl_handshake_timeout=self._limits.header_timeout_s
+            )

@@ -1,0 +1,84 @@
+"""The budget of bytes in flight: who is let in, and who is given up for it."""
+
+from __future__ import annotations
+
+import pytest
+
+from stretto.api.budget import RELIEF_PART, SHARE_PART, SMALL_BYTES, SPARE_PART, Budget
+
+LIMIT = 16_000_000
+
+
+class Sender:
+    def __init__(self, budget: Budget):
+        self.budget = budget
+        self.held = 0
+        self.is_given_up = False
+
+    def send(self, size: int) -> bool:
+        return self.budget.hold(self, size)
+
+    def give_up(self) -> None:
+        self.is_given_up = True
+        self.budget.let_go(self)
+
+
+@pytest.fixture
+def budget() -> Budget:
+    return Budget(LIMIT)
+
+
+def test_a_connection_has_its_share_and_no_more(budget: Budget) -> None:
+    sender = Sender(budget)
+    assert sender.send(LIMIT // SHARE_PART)
+    assert not sender.send(1)
+    budget.let_go(sender)
+    assert budget.used == 0 and sender.send(1)
+
+
+def test_those_that_hold_most_give_way(budget: Budget) -> None:
+    small, large = [Sender(budget) for _ in range(10)], [Sender(budget) for _ in range(6)]
+    assert all(sender.send(100_000 + number) for number, sender in enumerate(small))
+    sent = [sender.send(3_000_000) for sender in large]
+    assert sent.count(True) == 4  # a fifth would hold no less than those who were there before
+    new = Sender(budget)
+    while new.send(100_000) and not any(sender.is_given_up for sender in large):
+        pass
+    assert new.held <= 3_000_000 and not new.is_given_up
+    assert [sender.is_given_up for sender in small] == [False] * 10
+    assert budget.used <= LIMIT and budget.given_up >= 1
+
+
+def test_what_is_small_finds_room_when_the_budget_is_used_up(budget: Budget) -> None:
+    for _ in range(1_000):
+        Sender(budget).send(LIMIT // 100)
+    assert budget.used > LIMIT - LIMIT // SPARE_PART - LIMIT // 10
+    assert budget.take(3_000) and Sender(budget).send(3_000)
+    while budget.take(SMALL_BYTES):  # even this many: bodies that hold more make room for them
+        assert budget.used <= LIMIT
+    assert budget.used > LIMIT - SMALL_BYTES
+    assert budget.given_up > 50
+    while budget.take(1_000):
+        pass
+    assert budget.used > LIMIT - 1_000  # now all of it is of requests that wait, which are never given up
+
+
+def test_tensors_take_no_more_than_there_is(budget: Budget) -> None:
+    taken = 0
+    while budget.take(1_000_000):
+        taken += 1
+    assert taken == (LIMIT - LIMIT // SPARE_PART) // 1_000_000
+    budget.used -= 1_000_000
+    assert budget.take(1_000_000)
+
+
+def test_room_is_made_for_some_time(budget: Budget) -> None:
+    """Looking for those that hold most is not done for every byte."""
+    senders = [Sender(budget) for _ in range(140)]
+    assert all(sender.send(100_000) for sender in senders)
+    new = Sender(budget)
+    assert new.send(1_000)
+    while not budget.given_up:
+        assert Sender(budget).send(50_000)
+    assert budget.used <= LIMIT - LIMIT // RELIEF_PART + 50_000
+    assert sum(sender.is_given_up for sender in senders) == budget.given_up

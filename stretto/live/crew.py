@@ -1,22 +1,33 @@
-"""The workers as they come and go: started, lost, started again after a growing pause, and watched while they run."""
+"""The workers as they come and go: started, lost, started again after a growing pause, replaced, and watched.
+
+A worker that hangs, at a batch or at a load, is ended. One whose process holds too much memory is replaced: another is
+started beside it, takes over between two batches, and only then does the first one go.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Protocol
 
 from stretto.live.executor import Executor, Job, Listener
-from stretto.live.shelf import ModelSpec, Report
+from stretto.live.members import FIRST_PAUSE_S, Ear, Member, Successor
+from stretto.live.quarantine import Fault, label_of
+from stretto.live.shelf import ModelSpec, Report, failed
 
 log = logging.getLogger("stretto.live")
 
-FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 10.0
 HEALTHY_S = 5.0  # a worker that lived so long starts again after the first pause
 LATENESS = 20  # a batch that takes so many times what was expected, and at least hang_s, hangs
+LOAD_S = 60.0  # a model that takes longer to load hangs
+ROOM = 1.25  # beyond its limit by this, a worker is not replaced but ended
+SHORT_LIFE_S = 60.0  # whoever fills a worker's memory within this time took it down
+RETRY_S = 10.0  # after a successor that could not start
+RETIRE_S = 5.0
+SET_ASIDE = "its model is set aside at present, because of what it did to workers"
+MIB = 1 << 20
 
 Factory = Callable[[int, asyncio.AbstractEventLoop, Listener], Executor]
 Clock = Callable[[], int]
@@ -35,33 +46,44 @@ class Owner(Protocol):
 
     def loaded(self, worker: int, key: str, problem: str | None, alone: bool) -> None: ...
 
-
-@dataclass
-class _Member:
-    executor: Executor
-    is_ready: bool = False
-    jobs: list[Job] = field(default_factory=list)  # given to it and not ended, in order
-    held: set[str] = field(default_factory=set)  # keys of the models that it was told to hold
-    coming: set[str] = field(default_factory=set)  # of these, what is loaded beside its work and not there yet
-    began_ns: int = 0  # when the first of them became the first
-    started_ns: int = 0
-    pause_s: float = FIRST_PAUSE_S
-    restarts: int = 0
+    def blamed(self, key: str, fault: Fault, reason: str, is_certain: bool) -> None:
+        """A model took a worker down, or did not load. `is_certain`: nothing else can have been the cause."""
 
 
 class Crew:
-    """Listens to the executors for the engine."""
+    """Listens to the executors for the engine. `memory_bytes` is what a worker's process may hold; 0: anything."""
 
-    def __init__(self, count: int, factory: Factory, owner: Owner, clock: Clock, hang_s: float = 10.0):
+    def __init__(
+        self,
+        count: int,
+        factory: Factory,
+        owner: Owner,
+        clock: Clock,
+        hang_s: float = 10.0,
+        load_s: float = LOAD_S,
+        memory_bytes: int = 0,
+    ):
         self._loop = asyncio.get_running_loop()
         self._factory = factory
         self._owner = owner
         self._clock = clock
-        self._hang_ns = round(hang_s * 1e9)
+        self._hang_ns, self._load_ns = round(hang_s * 1e9), round(load_s * 1e9)
+        self._memory_bytes = memory_bytes
         self._is_stopping = False
         self.ready_count = 0
-        self._members = [_Member(factory(worker, self._loop, self)) for worker in range(count)]
+        self.replaced = 0  # workers that held too much memory
+        self.set_aside: frozenset[str] = frozenset()  # keys of models that must not run
+        self._members = [Member(self._executor(worker)) for worker in range(count)]
         self._pauses: dict[int, asyncio.TimerHandle] = {}
+        self._retiring: set[asyncio.Task[None]] = set()
+
+    def _executor(self, worker: int) -> Executor:
+        ear = Ear(self, worker)
+        ear.executor = self._factory(worker, self._loop, ear)
+        return ear.executor
+
+    def member(self, worker: int) -> Member:
+        return self._members[worker]
 
     def start(self, first: int = 0) -> None:
         """Those from this number on."""
@@ -71,14 +93,12 @@ class Crew:
     def add(self, count: int) -> None:
         """Further workers; they are started when the engine knows them."""
         first = len(self._members)
-        self._members += [_Member(self._factory(first + n, self._loop, self)) for n in range(count)]
+        self._members += [Member(self._executor(first + n)) for n in range(count)]
 
     def _start(self, worker: int) -> None:
         self._pauses.pop(worker, None)
-        member = self._members[worker]
-        member.started_ns = self._clock()
-        models = self._owner.first_models(worker)
-        member.held, member.coming = {spec.key for spec in models}, set()
+        member, models = self._members[worker], self._owner.first_models(worker)
+        member.begin({spec.key: spec for spec in models}, self._clock())
         member.executor.start(models)
 
     # -- what the engine asks ----------------------------------------------------------------------------------------
@@ -89,12 +109,31 @@ class Crew:
         if job.was_alone:
             member.began_ns = self._clock()
         member.jobs.append(job)
-        member.executor.run(job)
+        self._feed(job.worker, member)
+
+    def _feed(self, worker: int, member: Member) -> None:
+        """Give the executor what it can be given."""
+        while member.given < len(member.jobs):
+            job = member.jobs[member.given]
+            if job.key in self.set_aside:
+                if member.given == 0:  # else it ends in its turn
+                    member.given = 1
+                    self._loop.call_soon(self.job_ended, job, failed(job.count, SET_ASIDE))
+                return
+            if member.successor is not None and member.successor.is_ready:
+                if member.given:
+                    return  # what comes next is the successor's
+                self._take_over(worker)
+            member.given += 1
+            member.executor.run(job)
 
     def load(self, worker: int, spec: ModelSpec, alone: bool) -> None:
         member = self._members[worker]
         if member.is_ready:
             member.held.add(spec.key)
+            member.specs[spec.key] = spec
+            if alone:
+                member.ordered.add(spec.key)
             member.executor.load(spec, alone)
 
     def unload(self, worker: int, key: str) -> None:
@@ -105,19 +144,22 @@ class Crew:
 
     def prepare(self, worker: int, specs: Sequence[ModelSpec], done: Callable[[dict[str, str]], None]) -> None:
         """Hold these too; `done` gets those that cannot be, with reasons, unless the worker is lost before."""
-        member = self._members[worker]
+        member, executor = self._members[worker], self._members[worker].executor
         member.held.update(spec.key for spec in specs)
+        member.specs.update((spec.key, spec) for spec in specs)
         member.coming.update(spec.key for spec in specs)
 
         def held(broken: dict[str, str]) -> None:
+            if member.executor is not executor:
+                return
             for spec in specs:
                 member.coming.discard(spec.key)
                 if spec.key not in broken and spec.key not in member.held:
-                    member.executor.unload(spec.key)  # it was told to go while it came
+                    executor.unload(spec.key)  # it was told to go while it came
             member.held -= broken.keys()
             done(broken)
 
-        member.executor.prepare(specs, held)
+        executor.prepare(specs, held)
 
     def hold_only(self, worker: int, specs: Sequence[ModelSpec]) -> None:
         """After what it runs, before what it is told next: these models and no others."""
@@ -138,24 +180,27 @@ class Crew:
     def restarts(self) -> int:
         return sum(member.restarts for member in self._members)
 
-    def watch(self) -> None:
-        """Called now and then: a worker that hangs is ended."""
-        now_ns = self._clock()
-        for worker, member in enumerate(self._members):
+    def overdue(self, patience_ns: int) -> list[Job]:
+        """Batches that run for longer than this, and than anything that a slow machine explains."""
+        now_ns, found = self._clock(), []
+        for member in self._members:
             if member.jobs and member.is_ready:
                 job = member.jobs[0]
-                patience = max(self._hang_ns, LATENESS * (job.expected_ns - job.decided_ns))
-                if now_ns - member.began_ns > patience:
-                    log.error("worker %d has run a batch for %.1f s and is ended", worker, patience / 1e9)
-                    member.executor.kill()
+                if now_ns - member.began_ns > max(patience_ns, LATENESS * (job.expected_ns - job.decided_ns)):
+                    found += member.jobs
+        return found
 
     async def stop(self, patience_s: float = 10.0) -> None:
         self._is_stopping = True
         for pause in self._pauses.values():
             pause.cancel()
-        await asyncio.gather(*(member.executor.stop(patience_s) for member in self._members))
+        successors = [member.successor.executor for member in self._members if member.successor is not None]
+        for executor in successors:
+            executor.kill()
+        executors = [*(member.executor for member in self._members), *successors]
+        await asyncio.gather(*(executor.stop(patience_s) for executor in executors), *self._retiring)
         for member in self._members:
-            member.is_ready, member.jobs = False, []
+            member.is_ready, member.jobs, member.given = False, [], 0
         self._count_ready()
 
     def kill(self) -> None:
@@ -163,6 +208,130 @@ class Crew:
         self._is_stopping = True
         for member in self._members:
             member.executor.kill()
+            if member.successor is not None:
+                member.successor.executor.kill()
+
+    # -- looking after them ------------------------------------------------------------------------------------------
+
+    def watch(self) -> None:
+        """Called now and then: a worker that hangs is ended, and one that holds too much memory replaced."""
+        now_ns = self._clock()
+        for worker, member in enumerate(self._members):
+            if member.ended_for is None and worker not in self._pauses:
+                self._watch_load(worker, member, now_ns)
+                if member.is_ready:
+                    self._watch_job(worker, member, now_ns)
+                    self._watch_memory(worker, member, now_ns)
+
+    def _watch_job(self, worker: int, member: Member, now_ns: int) -> None:
+        if member.jobs and all(each.is_beside for each in member.executor.loading()):
+            job = member.jobs[0]
+            patience = max(self._hang_ns, LATENESS * (job.expected_ns - job.decided_ns))
+            if now_ns - member.began_ns > patience:
+                self._end(worker, Fault.HUNG, f"a batch ran for {patience / 1e9:.1f} s")
+
+    def _watch_load(self, worker: int, member: Member, now_ns: int) -> None:
+        first = next(iter(member.executor.loading()), None)
+        if first is None:
+            member.loading = None
+            if not member.is_ready and not member.coming and now_ns - member.started_ns > self._load_ns:
+                self._end(worker, Fault.LOAD_HUNG, "it did not start")  # nothing was loaded: no model is to blame
+        elif member.loading is None or member.loading[0] != first:
+            member.loading = first, now_ns
+        elif now_ns - member.loading[1] > self._load_ns:
+            reason = f"it did not load within {self._load_ns / 1e9:.0f} s"
+            if member.is_ready and first.is_beside:  # its batches go on; what hangs there goes when it is replaced
+                self._owner.blamed(first.key, Fault.LOAD_HUNG, reason, True)
+                self._replace(worker, member, f"{label_of(first.key)} hangs in it")
+            else:
+                self._end(worker, Fault.LOAD_HUNG, reason)
+
+    def _watch_memory(self, worker: int, member: Member, now_ns: int) -> None:
+        if not self._memory_bytes:
+            return
+        member.look_at_memory()
+        limit = max(self._memory_bytes, round(ROOM * member.resting_bytes) + 64 * MIB)  # what it needs, it may have
+        if member.memory_bytes <= limit:
+            return
+        told = f"its process holds {member.memory_bytes / MIB:.0f} MiB, more than {limit / MIB:.0f}"
+        if member.memory_bytes > ROOM * limit:
+            self._end(worker, Fault.MEMORY, told)
+        elif member.successor is None and now_ns >= member.no_successor_before_ns:
+            culprit = next(iter(member.growth.most_common(1)), None)
+            if culprit is not None and now_ns - member.ready_ns < SHORT_LIFE_S * 1e9:
+                self._owner.blamed(culprit[0], Fault.MEMORY, told, False)
+            self._replace(worker, member, told)
+
+    def _end(self, worker: int, fault: Fault, reason: str) -> None:
+        log.error("worker %d is ended: %s", worker, reason)
+        self._members[worker].ended_for = fault, reason
+        self._members[worker].executor.kill()
+
+    # -- replacing them ----------------------------------------------------------------------------------------------
+
+    def _replace(self, worker: int, member: Member, why: str) -> None:
+        """Start another beside it, with the models that it holds."""
+        if member.successor is not None or self._is_stopping:
+            return
+        log.warning("worker %d is replaced: %s", worker, why)
+        held = {key for key in member.held - member.coming if key not in self.set_aside}
+        member.successor = Successor(self._executor(worker), held, self._clock())
+        member.successor.executor.start([member.specs[key] for key in sorted(held)])
+
+    def successor_ready(self, worker: int, executor: Executor, broken: dict[str, str]) -> None:
+        member = self._members[worker]
+        successor = member.successor
+        if successor is None or successor.executor is not executor:
+            return
+        if broken:
+            self._give_up_successor(worker, f"{label_of(next(iter(broken)))} cannot be loaded")
+            return
+        successor.is_ready = True
+        if not member.given:
+            self._take_over(worker)
+
+    def successor_lost(self, worker: int, executor: Executor, reason: str) -> None:
+        successor = self._members[worker].successor
+        if successor is not None and successor.executor is executor:
+            self._give_up_successor(worker, reason)
+
+    def _give_up_successor(self, worker: int, reason: str) -> None:
+        member = self._members[worker]
+        if member.successor is None:
+            return
+        log.warning("worker %d is not replaced yet: %s", worker, reason)
+        executor, member.successor = member.successor.executor, None
+        member.no_successor_before_ns = self._clock() + round(RETRY_S * 1e9)
+        executor.kill()
+        self._feed(worker, member)
+
+    def _take_over(self, worker: int) -> bool:
+        """The successor is in charge from now on; false where it cannot be yet. Nothing is given to the old one."""
+        member = self._members[worker]
+        successor = member.successor
+        if successor is None or not successor.is_ready or member.coming or member.ordered:
+            return False
+        lacking = [member.specs[key] for key in sorted(member.held - successor.held - self.set_aside)]
+        if lacking:  # the old one was told to load more meanwhile
+            successor.is_ready = False
+            successor.held |= {spec.key for spec in lacking}
+            executor = successor.executor
+            executor.prepare(lacking, lambda broken: self.successor_ready(worker, executor, broken))
+            return False
+        for key in successor.held - member.held:
+            successor.executor.unload(key)
+        old, member.executor, member.successor = member.executor, successor.executor, None
+        member.started_ns, member.ready_ns = successor.started_ns, self._clock()
+        member.loading, member.memory_bytes, member.resting_bytes = None, 0, 0
+        member.growth.clear()
+        self.replaced += 1
+        self._retire(old)
+        return True
+
+    def _retire(self, executor: Executor) -> None:
+        task = self._loop.create_task(executor.stop(RETIRE_S))
+        self._retiring.add(task)
+        task.add_done_callback(self._retiring.discard)
 
     # -- what the executors tell -------------------------------------------------------------------------------------
 
@@ -174,7 +343,7 @@ class Crew:
         if lacking:  # what is served has changed since it was told to start
             self.prepare(worker, lacking, lambda more: self.worker_ready(worker, broken | more))
             return
-        member.is_ready = True
+        member.is_ready, member.ready_ns = True, self._clock()
         self._count_ready()
         self.hold_only(worker, [spec for spec in models if spec.key not in broken])
         self._owner.joined(worker, broken)
@@ -184,29 +353,67 @@ class Crew:
         if job not in member.jobs:
             return  # it was given up while this was on its way
         member.jobs.remove(job)
+        member.given -= 1
         member.began_ns = self._clock()
+        if member.given < len(member.jobs):
+            self._feed(job.worker, member)
+        elif member.successor is not None:
+            self._take_over(job.worker)
         self._owner.ended(job, report)
 
     def load_ended(self, worker: int, key: str, problem: str | None, alone: bool) -> None:
+        member = self._members[worker]
+        member.ordered.discard(key)
         if problem is not None:
-            self._members[worker].held.discard(key)
+            member.held.discard(key)
         self._owner.loaded(worker, key, problem, alone)
 
-    def worker_lost(self, worker: int, reason: str) -> None:
+    def worker_lost(self, worker: int, reason: str, from_outside: bool = False) -> None:
         member = self._members[worker]
-        jobs, member.jobs = member.jobs, []
+        jobs, member.jobs, member.given = member.jobs, [], 0
         was_ready, member.is_ready = member.is_ready, False
         self._count_ready()
         if self._is_stopping:
+            return
+        self._blame(member, jobs, reason, from_outside)
+        successor, member.successor = member.successor, None
+        if successor is not None:  # it was to follow in any case
+            held = {key: member.specs[key] for key in successor.held}
+            member.executor = successor.executor
+            member.restarts += 1
+            log.warning("worker %d is lost (%s); its successor takes over", worker, reason)
+            member.begin(held, successor.started_ns)
+            self._owner.left(worker, reason, jobs)
+            if successor.is_ready:
+                self.worker_ready(worker, {})
             return
         lived_ns = self._clock() - member.started_ns
         pause_s = FIRST_PAUSE_S if was_ready and lived_ns > HEALTHY_S * 1e9 else member.pause_s
         log.warning("worker %d is lost (%s); it is started again in %.1f s", worker, reason, pause_s)
         member.pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
         member.restarts += 1
-        member.executor = self._factory(worker, self._loop, self)
-        self._owner.left(worker, reason, jobs)
+        member.executor = self._executor(worker)
+        member.ended_for = None
         self._pauses[worker] = self._loop.call_later(pause_s, self._start, worker)
+        self._owner.left(worker, reason, jobs)
+
+    def _blame(self, member: Member, jobs: Sequence[Job], reason: str, from_outside: bool) -> None:
+        """Whoever was at work when it was lost. A process that somebody else killed is nobody's fault, unless it held
+        so much memory that it will have been the system.
+        """
+        loading = member.executor.loading()
+        in_turn = [each.key for each in loading if not each.is_beside]
+        suspects = in_turn[:1] or [*(each.key for each in loading), *(job.key for job in jobs[:1])]
+        fault = Fault.LOAD_CRASHED if loading else Fault.CRASHED
+        if member.ended_for is not None:
+            fault, reason = member.ended_for
+        elif from_outside:
+            if not self._memory_bytes or member.memory_bytes < self._memory_bytes / 2:
+                return
+            fault, reason = Fault.MEMORY, f"it held {member.memory_bytes / MIB:.0f} MiB when its process was killed"
+        for key in dict.fromkeys(suspects):
+            is_certain = bool(loading) and len(suspects) == 1
+            self._owner.blamed(key, fault, reason, is_certain)
 
     def _count_ready(self) -> None:
         self.ready_count = sum(member.is_ready for member in self._members)

@@ -10,8 +10,8 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 
-from stretto.live.crew import Clock
 from stretto.live.generation import Served
+from stretto.live.lookout import Clock
 from stretto.live.offer import Offer
 from stretto.live.probation import Probation, Verdict
 from stretto.live.quarantine import Entry, Fault, Quarantine, label_of

@@ -1,7 +1,7 @@
 """The workers as they come and go: started, lost, started again after a growing pause, replaced, and watched.
 
-A worker that hangs, at a batch or at a load, is ended. One whose process holds too much memory is replaced: another is
-started beside it, takes over between two batches, and only then does the first one go.
+A worker whose process holds too much memory is replaced: another is started beside it, takes over between two batches,
+and only then does the first one go.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from stretto.live.executor import Executor, Job, Listener
+from stretto.live.lookout import Blames, Clock, Lookout
 from stretto.live.members import FIRST_PAUSE_S, Ear, Member, Successor
 from stretto.live.quarantine import Fault, label_of
 from stretto.live.shelf import ModelSpec, Report, failed
@@ -20,20 +21,15 @@ log = logging.getLogger("stretto.live")
 
 LONGEST_PAUSE_S = 10.0
 HEALTHY_S = 5.0  # a worker that lived so long starts again after the first pause
-LATENESS = 20  # a batch that takes so many times what was expected, and at least hang_s, hangs
 LOAD_S = 60.0  # a model that takes longer to load hangs
-ROOM = 1.25  # beyond its limit by this, a worker is not replaced but ended
-SHORT_LIFE_S = 60.0  # whoever fills a worker's memory within this time took it down
 RETRY_S = 10.0  # after a successor that could not start
 RETIRE_S = 5.0
-SET_ASIDE = "its model is set aside at present, because of what it did to workers"
 MIB = 1 << 20
 
 Factory = Callable[[int, asyncio.AbstractEventLoop, Listener], Executor]
-Clock = Callable[[], int]
 
 
-class Owner(Protocol):
+class Owner(Blames, Protocol):
     """The engine, as the crew sees it."""
 
     def first_models(self, worker: int) -> Sequence[ModelSpec]: ...
@@ -45,9 +41,6 @@ class Owner(Protocol):
     def ended(self, job: Job, report: Report) -> None: ...
 
     def loaded(self, worker: int, key: str, problem: str | None, alone: bool) -> None: ...
-
-    def blamed(self, key: str, fault: Fault, reason: str, is_certain: bool) -> None:
-        """A model took a worker down, or did not load. `is_certain`: nothing else can have been the cause."""
 
 
 class Crew:
@@ -67,44 +60,39 @@ class Crew:
         self._factory = factory
         self._owner = owner
         self._clock = clock
-        self._hang_ns, self._load_ns = round(hang_s * 1e9), round(load_s * 1e9)
-        self._memory_bytes = memory_bytes
         self._is_stopping = False
         self.ready_count = 0
         self.replaced = 0  # workers that held too much memory
-        self.set_aside: frozenset[str] = frozenset()  # keys of models that must not run
-        self._members = [Member(self._executor(worker)) for worker in range(count)]
+        self.members = [Member(self._executor(worker)) for worker in range(count)]
         self._pauses: dict[int, asyncio.TimerHandle] = {}
         self._retiring: set[asyncio.Task[None]] = set()
+        self.lookout = Lookout(self, owner, clock, round(hang_s * 1e9), round(load_s * 1e9), memory_bytes)
 
     def _executor(self, worker: int) -> Executor:
         ear = Ear(self, worker)
         ear.executor = self._factory(worker, self._loop, ear)
         return ear.executor
 
-    def member(self, worker: int) -> Member:
-        return self._members[worker]
-
     def start(self, first: int = 0) -> None:
         """Those from this number on."""
-        for worker in range(first, len(self._members)):
+        for worker in range(first, len(self.members)):
             self._start(worker)
 
     def add(self, count: int) -> None:
         """Further workers; they are started when the engine knows them."""
-        first = len(self._members)
-        self._members += [Member(self._executor(first + n)) for n in range(count)]
+        first = len(self.members)
+        self.members += [Member(self._executor(first + n)) for n in range(count)]
 
     def _start(self, worker: int) -> None:
         self._pauses.pop(worker, None)
-        member, models = self._members[worker], self._owner.first_models(worker)
+        member, models = self.members[worker], self._owner.first_models(worker)
         member.begin({spec.key: spec for spec in models}, self._clock())
         member.executor.start(models)
 
     # -- what the engine asks ----------------------------------------------------------------------------------------
 
     def run(self, job: Job) -> None:
-        member = self._members[job.worker]
+        member = self.members[job.worker]
         job.was_alone = not member.jobs
         if job.was_alone:
             member.began_ns = self._clock()
@@ -115,10 +103,11 @@ class Crew:
         """Give the executor what it can be given."""
         while member.given < len(member.jobs):
             job = member.jobs[member.given]
-            if job.key in self.set_aside:
+            refusal = self.lookout.refusal(member, job.key) if job.key in self.lookout.wanted else ""
+            if refusal:
                 if member.given == 0:  # else it ends in its turn
                     member.given = 1
-                    self._loop.call_soon(self.job_ended, job, failed(job.count, SET_ASIDE))
+                    self._loop.call_soon(self.job_ended, job, failed(job.count, refusal))
                 return
             if member.successor is not None and member.successor.is_ready:
                 if member.given:
@@ -128,7 +117,7 @@ class Crew:
             member.executor.run(job)
 
     def load(self, worker: int, spec: ModelSpec, alone: bool) -> None:
-        member = self._members[worker]
+        member = self.members[worker]
         if member.is_ready:
             member.held.add(spec.key)
             member.specs[spec.key] = spec
@@ -137,14 +126,14 @@ class Crew:
             member.executor.load(spec, alone)
 
     def unload(self, worker: int, key: str) -> None:
-        member = self._members[worker]
+        member = self.members[worker]
         if member.is_ready:
             member.held.discard(key)
             member.executor.unload(key)
 
     def prepare(self, worker: int, specs: Sequence[ModelSpec], done: Callable[[dict[str, str]], None]) -> None:
         """Hold these too; `done` gets those that cannot be, with reasons, unless the worker is lost before."""
-        member, executor = self._members[worker], self._members[worker].executor
+        member, executor = self.members[worker], self.members[worker].executor
         member.held.update(spec.key for spec in specs)
         member.specs.update((spec.key, spec) for spec in specs)
         member.coming.update(spec.key for spec in specs)
@@ -164,122 +153,71 @@ class Crew:
     def hold_only(self, worker: int, specs: Sequence[ModelSpec]) -> None:
         """After what it runs, before what it is told next: these models and no others."""
         wanted = {spec.key for spec in specs}
-        for key in self._members[worker].held - wanted:
+        for key in self.members[worker].held - wanted:
             self.unload(worker, key)
         for spec in specs:
-            if spec.key not in self._members[worker].held - self._members[worker].coming:
+            if spec.key not in self.members[worker].held - self.members[worker].coming:
                 self.load(worker, spec, False)
 
     def is_ready(self, worker: int) -> bool:
-        return self._members[worker].is_ready
+        return self.members[worker].is_ready
+
+    def is_paused(self, worker: int) -> bool:
+        """It was lost, and is started again soon."""
+        return worker in self._pauses
 
     def is_busy(self, worker: int) -> bool:
-        return bool(self._members[worker].jobs)
+        return bool(self.members[worker].jobs)
 
     @property
     def restarts(self) -> int:
-        return sum(member.restarts for member in self._members)
-
-    def overdue(self, patience_ns: int) -> list[Job]:
-        """Batches that run for longer than this, and than anything that a slow machine explains."""
-        now_ns, found = self._clock(), []
-        for member in self._members:
-            if member.jobs and member.is_ready:
-                job = member.jobs[0]
-                if now_ns - member.began_ns > max(patience_ns, LATENESS * (job.expected_ns - job.decided_ns)):
-                    found += member.jobs
-        return found
+        return sum(member.restarts for member in self.members)
 
     async def stop(self, patience_s: float = 10.0) -> None:
         self._is_stopping = True
         for pause in self._pauses.values():
             pause.cancel()
-        successors = [member.successor.executor for member in self._members if member.successor is not None]
+        successors = [member.successor.executor for member in self.members if member.successor is not None]
         for executor in successors:
             executor.kill()
-        executors = [*(member.executor for member in self._members), *successors]
+        executors = [*(member.executor for member in self.members), *successors]
         await asyncio.gather(*(executor.stop(patience_s) for executor in executors), *self._retiring)
-        for member in self._members:
+        for member in self.members:
             member.is_ready, member.jobs, member.given = False, [], 0
         self._count_ready()
 
     def kill(self) -> None:
         """All of them, at once."""
         self._is_stopping = True
-        for member in self._members:
+        for member in self.members:
             member.executor.kill()
             if member.successor is not None:
                 member.successor.executor.kill()
 
-    # -- looking after them ------------------------------------------------------------------------------------------
-
     def watch(self) -> None:
         """Called now and then: a worker that hangs is ended, and one that holds too much memory replaced."""
-        now_ns = self._clock()
-        for worker, member in enumerate(self._members):
-            if member.ended_for is None and worker not in self._pauses:
-                self._watch_load(worker, member, now_ns)
-                if member.is_ready:
-                    self._watch_job(worker, member, now_ns)
-                    self._watch_memory(worker, member, now_ns)
+        self.lookout.watch()
 
-    def _watch_job(self, worker: int, member: Member, now_ns: int) -> None:
-        if member.jobs and all(each.is_beside for each in member.executor.loading()):
-            job = member.jobs[0]
-            patience = max(self._hang_ns, LATENESS * (job.expected_ns - job.decided_ns))
-            if now_ns - member.began_ns > patience:
-                self._end(worker, Fault.HUNG, f"a batch ran for {patience / 1e9:.1f} s")
-
-    def _watch_load(self, worker: int, member: Member, now_ns: int) -> None:
-        first = next(iter(member.executor.loading()), None)
-        if first is None:
-            member.loading = None
-            if not member.is_ready and not member.coming and now_ns - member.started_ns > self._load_ns:
-                self._end(worker, Fault.LOAD_HUNG, "it did not start")  # nothing was loaded: no model is to blame
-        elif member.loading is None or member.loading[0] != first:
-            member.loading = first, now_ns
-        elif now_ns - member.loading[1] > self._load_ns:
-            reason = f"it did not load within {self._load_ns / 1e9:.0f} s"
-            if member.is_ready and first.is_beside:  # its batches go on; what hangs there goes when it is replaced
-                self._owner.blamed(first.key, Fault.LOAD_HUNG, reason, True)
-                self._replace(worker, member, f"{label_of(first.key)} hangs in it")
-            else:
-                self._end(worker, Fault.LOAD_HUNG, reason)
-
-    def _watch_memory(self, worker: int, member: Member, now_ns: int) -> None:
-        if not self._memory_bytes:
-            return
-        member.look_at_memory()
-        limit = max(self._memory_bytes, round(ROOM * member.resting_bytes) + 64 * MIB)  # what it needs, it may have
-        if member.memory_bytes <= limit:
-            return
-        told = f"its process holds {member.memory_bytes / MIB:.0f} MiB, more than {limit / MIB:.0f}"
-        if member.memory_bytes > ROOM * limit:
-            self._end(worker, Fault.MEMORY, told)
-        elif member.successor is None and now_ns >= member.no_successor_before_ns:
-            culprit = next(iter(member.growth.most_common(1)), None)
-            if culprit is not None and now_ns - member.ready_ns < SHORT_LIFE_S * 1e9:
-                self._owner.blamed(culprit[0], Fault.MEMORY, told, False)
-            self._replace(worker, member, told)
-
-    def _end(self, worker: int, fault: Fault, reason: str) -> None:
+    def end(self, worker: int, fault: Fault, reason: str) -> None:
+        """At once, for what the model that it is at did."""
         log.error("worker %d is ended: %s", worker, reason)
-        self._members[worker].ended_for = fault, reason
-        self._members[worker].executor.kill()
+        self.members[worker].ended_for = fault, reason
+        self.members[worker].executor.kill()
 
     # -- replacing them ----------------------------------------------------------------------------------------------
 
-    def _replace(self, worker: int, member: Member, why: str) -> None:
+    def replace(self, worker: int, why: str) -> None:
         """Start another beside it, with the models that it holds."""
+        member = self.members[worker]
         if member.successor is not None or self._is_stopping:
             return
         log.warning("worker %d is replaced: %s", worker, why)
-        held = {key for key in member.held - member.coming if key not in self.set_aside}
+        held = {key for key in member.held - member.coming if key not in self.lookout.set_aside}
         member.successor = Successor(self._executor(worker), held, self._clock())
         member.successor.executor.start([member.specs[key] for key in sorted(held)])
 
     def successor_ready(self, worker: int, executor: Executor, broken: dict[str, str]) -> None:
-        member = self._members[worker]
+        member = self.members[worker]
         successor = member.successor
         if successor is None or successor.executor is not executor:
             return
@@ -291,12 +229,12 @@ class Crew:
             self._take_over(worker)
 
     def successor_lost(self, worker: int, executor: Executor, reason: str) -> None:
-        successor = self._members[worker].successor
+        successor = self.members[worker].successor
         if successor is not None and successor.executor is executor:
             self._give_up_successor(worker, reason)
 
     def _give_up_successor(self, worker: int, reason: str) -> None:
-        member = self._members[worker]
+        member = self.members[worker]
         if member.successor is None:
             return
         log.warning("worker %d is not replaced yet: %s", worker, reason)
@@ -307,11 +245,11 @@ class Crew:
 
     def _take_over(self, worker: int) -> bool:
         """The successor is in charge from now on; false where it cannot be yet. Nothing is given to the old one."""
-        member = self._members[worker]
+        member = self.members[worker]
         successor = member.successor
         if successor is None or not successor.is_ready or member.coming or member.ordered:
             return False
-        lacking = [member.specs[key] for key in sorted(member.held - successor.held - self.set_aside)]
+        lacking = [member.specs[key] for key in sorted(member.held - successor.held - self.lookout.set_aside)]
         if lacking:  # the old one was told to load more meanwhile
             successor.is_ready = False
             successor.held |= {spec.key for spec in lacking}
@@ -336,7 +274,7 @@ class Crew:
     # -- what the executors tell -------------------------------------------------------------------------------------
 
     def worker_ready(self, worker: int, broken: dict[str, str]) -> None:
-        member = self._members[worker]
+        member = self.members[worker]
         member.held -= broken.keys()
         models = self._owner.first_models(worker)
         lacking = [spec for spec in models if spec.key not in member.held and spec.key not in broken]
@@ -349,7 +287,7 @@ class Crew:
         self._owner.joined(worker, broken)
 
     def job_ended(self, job: Job, report: Report) -> None:
-        member = self._members[job.worker]
+        member = self.members[job.worker]
         if job not in member.jobs:
             return  # it was given up while this was on its way
         member.jobs.remove(job)
@@ -362,14 +300,14 @@ class Crew:
         self._owner.ended(job, report)
 
     def load_ended(self, worker: int, key: str, problem: str | None, alone: bool) -> None:
-        member = self._members[worker]
+        member = self.members[worker]
         member.ordered.discard(key)
         if problem is not None:
             member.held.discard(key)
         self._owner.loaded(worker, key, problem, alone)
 
     def worker_lost(self, worker: int, reason: str, from_outside: bool = False) -> None:
-        member = self._members[worker]
+        member = self.members[worker]
         jobs, member.jobs, member.given = member.jobs, [], 0
         was_ready, member.is_ready = member.is_ready, False
         self._count_ready()
@@ -408,7 +346,7 @@ class Crew:
         if member.ended_for is not None:
             fault, reason = member.ended_for
         elif from_outside:
-            if not self._memory_bytes or member.memory_bytes < self._memory_bytes / 2:
+            if not self.lookout.is_large(member):
                 return
             fault, reason = Fault.MEMORY, f"it held {member.memory_bytes / MIB:.0f} MiB when its process was killed"
         for key in dict.fromkeys(suspects):
@@ -416,4 +354,4 @@ class Crew:
             self._owner.blamed(key, fault, reason, is_certain)
 
     def _count_ready(self) -> None:
-        self.ready_count = sum(member.is_ready for member in self._members)
+        self.ready_count = sum(member.is_ready for member in self.members)

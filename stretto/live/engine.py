@@ -18,12 +18,13 @@ from stretto.core.outcome import Outcome
 from stretto.dispatch.dispatcher import Answer, Drop, Load, Run
 from stretto.live.answers import answer_batch, answer_by_evidence
 from stretto.live.books import Books
-from stretto.live.crew import LOAD_S, SET_ASIDE, Clock, Crew, Factory
+from stretto.live.crew import LOAD_S, Crew, Factory
 from stretto.live.delays import DelayMeter
 from stretto.live.executor import Job
 from stretto.live.failure_log import FailureLog
 from stretto.live.generation import Generation, Served
 from stretto.live.judging import Twin
+from stretto.live.lookout import AT_RISK, SET_ASIDE, Clock
 from stretto.live.losses import NO_WORKER_LEFT, Losses
 from stretto.live.meters import Meters
 from stretto.live.quarantine import Fault, label_of
@@ -38,7 +39,7 @@ log = logging.getLogger("stretto.live")
 CORRECTION = 0.02  # step with which measured latency corrects the profile
 WATCH_S = 0.25
 STOPPED = "the server stopped before it was answered"
-OWN_REASONS = frozenset({NO_ANSWER, NOT_LOADED, SET_ASIDE})  # ours, and not of the inside of a model
+OWN_REASONS = frozenset({NO_ANSWER, NOT_LOADED, SET_ASIDE, AT_RISK})  # ours, and not of the inside of a model
 
 
 class Engine:
@@ -88,6 +89,7 @@ class Engine:
             first = session.first(served.deployment, clock(), Conditions(delays=self.delays.delays))
         self.generation = self._generation(served, first)
         self.crew = Crew(self._worker_count, factory, self, clock, hang_s, load_s, memory_bytes)
+        self.crew.lookout.is_shared = len(served.deployment.applications) > 1
         self.losses = Losses(self)
         self._load_s = load_s
         self._watcher: asyncio.Task[None] | None = None
@@ -265,7 +267,7 @@ class Engine:
     # -- what the workers tell ---------------------------------------------------------------------------------------
 
     def first_models(self, worker: int) -> Sequence[ModelSpec]:
-        return [spec for spec in self.generation.first_models(worker) if spec.key not in self.crew.set_aside]
+        return [spec for spec in self.generation.first_models(worker) if spec.key not in self.crew.lookout.set_aside]
 
     def joined(self, worker: int, broken: dict[str, str]) -> None:
         if broken and self.on_broken(broken):
@@ -399,6 +401,7 @@ class Engine:
         self.generation = self._generation(served, in_force)
         self.generation.dispatcher.inherit(now_ns, old.dispatcher.estimates())
         self._old.append(old)
+        self.crew.lookout.is_shared = len(served.deployment.applications) > 1
         self.move([old.queries[waiting.ticket] for waiting in old.dispatcher.waiting()], old, now_ns)
         for worker in range(self._worker_count):
             if self.crew.is_ready(worker):

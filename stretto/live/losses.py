@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from stretto.live.engine import Engine
 
 MAX_TRIES = 2  # workers that a query may lose before it is taken to be the reason
-SUSPICION_NS = 250_000_000  # a batch that runs for so long, and 20 times what was expected, will hang
 NO_WORKER_LEFT = "the worker that ran it was lost, and it could not be tried again in time"
 NO_WORKER_ANSWERS = "the worker that ran it does not answer"
 POISON = "every worker that ran it was lost"
@@ -52,7 +51,7 @@ class Losses:
 
     def watch(self) -> None:
         """Called now and then: who waits for a batch that will hang need not wait until that is certain."""
-        for job in self._engine.crew.overdue(SUSPICION_NS):
+        for job in (job for member in self._engine.crew.lookout.overdue() for job in member.jobs):
             for query in job.entries:
                 if query.generation is not None and not query.is_ending:
                     self._end_at_deadline(query, NO_WORKER_ANSWERS)

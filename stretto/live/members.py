@@ -29,7 +29,7 @@ class Ear:
 
     @property
     def _is_in_charge(self) -> bool:
-        return self._crew.member(self._worker).executor is self.executor
+        return self._crew.members[self._worker].executor is self.executor
 
     def worker_ready(self, worker: int, broken: dict[str, str]) -> None:
         if self._is_in_charge:

@@ -15,6 +15,7 @@ NS = 1_000_000_000
 FIRST_PAUSE_S = 30.0
 LONGEST_PAUSE_S = 3600.0
 LOSSES = 2  # workers that a model may take down before it is set aside
+SUSPECT_S = 60.0  # after a loss
 HEALTHY_S = 600.0  # a loss so long ago is forgotten, and so is that the model was set aside
 
 
@@ -83,6 +84,11 @@ class Quarantine:
         self.times[label_of(key)] += 1
         self.entries[key] = entry = Entry(fault, reason, now_ns + round(pause_s * NS))
         return entry
+
+    def suspects(self, now_ns: int) -> frozenset[str]:
+        """Those that took a worker down lately, or were set aside until lately."""
+        since_ns = now_ns - round(SUSPECT_S * NS)
+        return frozenset(key for key, record in self._records.items() if record.losses and record.last_ns > since_ns)
 
     def due(self, now_ns: int) -> list[str]:
         """Those whose pause is over."""

@@ -65,6 +65,13 @@ class Repairs:
             self.look()
         elif admission.lost(key, fault, reason):
             self.look()
+        else:
+            self._beware()
+
+    def _beware(self) -> None:
+        quarantine = self._service.offer.quarantine
+        suspects = quarantine.suspects(self._service.engine.clock())
+        self._service.engine.crew.lookout.beware(frozenset(quarantine.entries), suspects)
 
     def look(self) -> None:
         """Other models than before may be served: no batch of those set aside begins from here on, and a generation of
@@ -73,7 +80,7 @@ class Repairs:
         service = self._service
         if service.state is not State.SERVING:
             return
-        service.engine.crew.set_aside = frozenset(service.offer.quarantine.entries)
+        self._beware()
         self._is_due = True
         if self._task is None or self._task.done():
             self._task = service.spawn(self._repair())
@@ -93,3 +100,4 @@ class Repairs:
         while True:
             await asyncio.sleep(TRY_AGAIN_S)
             self._service.admission.try_due()
+            self._beware()

@@ -7,7 +7,7 @@ import pytest
 from stretto.core.outcome import Outcome
 from stretto.core.plan import Late
 from stretto.live import crew
-from stretto.live.losses import NO_WORKER_ANSWERS, NO_WORKER_LEFT, POISON
+from stretto.live.losses import NO_WORKER_LEFT, POISON
 from tests.live.conftest import Staging
 from tests.live.scripted import plan_for, serving, variant
 

@@ -138,7 +138,7 @@ def test_variants_come_go_and_change_under_load(built: Built, workers: int) -> N
             assert not lost & set(outcomes) and outcomes.count(Outcome.ON_TIME) > len(outcomes) / 2
             await until(lambda: len(service.engine.generations()) == 1)
             assert conserved(service.engine)
-            assert service.engine.crew._members[0].held == {s.key for s in service.engine.generation.served.specs}
+            assert service.engine.crew.members[0].held == {s.key for s in service.engine.generation.served.specs}
 
     within(60, work)
 
@@ -223,7 +223,10 @@ def test_a_model_that_cannot_be_loaded_later_leaves_the_others_serving(built: Bu
             assert (await ask(service)).variants == ["fast"]
             built.add("good", 0.9, seed=1)
             await until(lambda: variants(service) == {"fast", "good"})
-            assert service.offer.quarantine.entries == {} and (await ask(service, pinned="good")).outcome is Outcome.ON_TIME
+            assert (
+                service.offer.quarantine.entries == {}
+                and (await ask(service, pinned="good")).outcome is Outcome.ON_TIME
+            )
 
     within(60, work)
 

@@ -80,6 +80,19 @@ def serve(
     hang_s: Annotated[
         float, typer.Option(metavar="S", min=0.1, help="A batch that takes longer, and 20 times what it should, hangs.")
     ] = 10.0,
+    load_s: Annotated[
+        float, typer.Option(metavar="S", min=0.1, help="A model that takes longer to load hangs, and is left out.")
+    ] = 60.0,
+    worker_rss_mb: Annotated[
+        float | None,
+        typer.Option(metavar="MB", min=0, help="A worker process that holds more is replaced; 0: never."),
+    ] = None,
+    ready_all: Annotated[
+        bool, typer.Option("--ready-all", help="Ready only while every application is; else what can be served.")
+    ] = False,
+    tell_failures: Annotated[
+        bool, typer.Option("--tell-failures", help="Clients hear what a model raised, not only that it failed.")
+    ] = False,
     drain_s: Annotated[float, typer.Option(metavar="S", min=0, help="At most so long to finish at the end.")] = 30.0,
     record: Annotated[Path | None, typer.Option(metavar="FILE", help="Write every event, for stretto replay.")] = None,
     traces: Annotated[bool, typer.Option("--traces", help="OpenTelemetry spans (extra: telemetry).")] = False,
@@ -145,7 +158,9 @@ def serve_options(values: dict[str, Any], said: ServeConfig) -> ServeOptions:
         data_aware=values["data_aware"],
         worker_memory_bytes=UNLIMITED_MEMORY if memory_mb is None else round(memory_mb * 1e6),
         **{name: values[name] for name in ("workers", "executor", "threads", "device", "kind", "planner")},
-        **{name: values[name] for name in ("hang_s", "reload_s")},
+        worker_rss_bytes=None if values["worker_rss_mb"] is None else round(values["worker_rss_mb"] * 1e6),
+        tells_failures=values["tell_failures"],
+        **{name: values[name] for name in ("hang_s", "load_s", "reload_s", "ready_all")},
     )
     body_bytes = round(values["max_body_mb"] * 1e6)
     ports = ("http_port", "grpc_port", "management_port", "management_grpc_port")

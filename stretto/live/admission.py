@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from stretto.live.generation import Served
 from stretto.live.lookout import Clock
@@ -111,7 +111,7 @@ class Admission:
         return [key for key in self._specs if key.startswith(f"{application}/")]
 
     @property
-    def trials(self) -> Iterable[str]:
+    def trials(self) -> Collection[str]:
         """Keys of the models that are tried now."""
         return self._trials.keys()
 

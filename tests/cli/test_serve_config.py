@@ -53,6 +53,7 @@ def test_what_it_says_is_done(tmp_path: Path) -> None:
     defaults = {name: None for name in serve.__annotations__} | {
         **{"repository": "zoo", "management_host": "127.0.0.1", "management_port": 8082, "management_grpc_port": 8083},
         **{"threads": 1, "device": "cpu", "max_body_mb": 64.0, "reload_s": 2.0, "hang_s": 10.0, "drain_s": 30.0},
+        **{"load_s": 60.0, "worker_rss_mb": None, "ready_all": False, "tell_failures": False},
     }
     options = serve_options(defaults | said.values, said)
     assert (options.listen.host, options.listen.http_port, options.listen.grpc_port) == ("0.0.0.0", 9000, None)

@@ -95,3 +95,9 @@ def fill_at_run(rows: Array) -> Array:
     while (rows > 0).any():
         _leaked.append(np.ones(CHUNK, np.uint8))
     return _answer(rows)
+
+
+def raise_at_run(rows: Array) -> Array:
+    if (rows > 0).any():
+        raise RuntimeError("secret path /inside/of/the/model")
+    return _answer(rows)

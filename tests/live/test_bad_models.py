@@ -331,3 +331,29 @@ def test_one_that_fills_memory_in_one_run_is_ended_and_set_aside(tmp_path: Path)
             assert (await ask(service)).outcome is Outcome.ON_TIME
 
     within(LIMIT_S, work)
+
+
+def test_management_and_replans_under_traffic_do_not_hurt_each_other(tmp_path: Path, caplog: Any) -> None:
+    """Loads and unloads of two applications, each in a loop of its own, while plans are made all the time."""
+    root = tmp_path / "models"
+    for name in ("good", "a", "b"):
+        add(root, name, "good")
+
+    async def turn(service: Service, name: str) -> None:
+        for _ in range(12):
+            await service.unload(name)
+            await service.load(name)
+            assert name in service.files
+
+    async def work() -> None:
+        async with service_of(root, "thread", replan_s=0.005) as service, Traffic(service) as traffic:
+            await asyncio.gather(*(turn(service, name) for name in ("a", "b")), *(again(service) for _ in range(2)))
+            assert set(service.files) == {"good", "a", "b"}
+        assert {request.outcome for request in traffic.ended} == {Outcome.ON_TIME}
+        assert "made no plan" not in caplog.text and "planner failed" not in caplog.text
+
+    async def again(service: Service) -> None:
+        for _ in range(12):
+            await service.load("good")
+
+    within(LIMIT_S, work)

@@ -26,14 +26,19 @@ class Repairs:
         self._task: asyncio.Task[None] | None = None
         self._is_due = False
 
+    async def enlist(self, repository: Repository) -> None:
+        """What of it nobody knows yet is tried from now on."""
+        admission = self._service.admission
+        everything = await asyncio.to_thread(self._service.offer.everything, repository)
+        admission.enlist(everything)
+        admission.keep(everything)
+
     async def first_ready(self, repository: Repository) -> Served:
         """What is served first: all that is known to be sound, and what is found to be within a moment. A model that
         takes longer to try keeps nobody waiting; it is served when it has passed.
         """
         offer, admission = self._service.offer, self._service.admission
-        everything = await asyncio.to_thread(offer.everything, repository)
-        admission.enlist(everything)
-        admission.keep(everything)
+        await self.enlist(repository)
         while True:
             await admission.quiet(GRACE_S)
             try:

@@ -110,6 +110,12 @@ class Service:
 
     # -- life --------------------------------------------------------------------------------------------------------
 
+    async def enlist(self) -> None:
+        """Models that are new here are tried from now on. `start` does so too; who has other things to do before may
+        call this first.
+        """
+        await self.repairs.enlist(self._read)
+
     async def start(self) -> None:
         """Returns when there is a plan; the service is ready when its first worker is."""
         options, journal, delays = self.options, self._journal, DelayMeter()

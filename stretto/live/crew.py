@@ -293,6 +293,8 @@ class Crew:
         member.jobs.remove(job)
         member.given -= 1
         member.began_ns = self._clock()
+        if job.key in self.lookout.wanted and report.answers is not None:
+            self.lookout.answered(job.key)
         if member.given < len(member.jobs):
             self._feed(job.worker, member)
         elif member.successor is not None:

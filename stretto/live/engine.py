@@ -24,7 +24,7 @@ from stretto.live.executor import Job
 from stretto.live.failure_log import FailureLog
 from stretto.live.generation import Generation, Served
 from stretto.live.judging import Twin
-from stretto.live.lookout import AT_RISK, SET_ASIDE, Clock
+from stretto.live.lookout import AT_RISK, NEW, SET_ASIDE, Clock
 from stretto.live.losses import NO_WORKER_LEFT, Losses
 from stretto.live.meters import Meters
 from stretto.live.quarantine import Fault, label_of
@@ -39,7 +39,7 @@ log = logging.getLogger("stretto.live")
 CORRECTION = 0.02  # step with which measured latency corrects the profile
 WATCH_S = 0.25
 STOPPED = "the server stopped before it was answered"
-OWN_REASONS = frozenset({NO_ANSWER, NOT_LOADED, SET_ASIDE, AT_RISK})  # ours, and not of the inside of a model
+OWN_REASONS = frozenset({NO_ANSWER, NOT_LOADED, SET_ASIDE, AT_RISK, NEW})  # ours, and not of the inside of a model
 
 
 class Engine:
@@ -89,10 +89,14 @@ class Engine:
             first = session.first(served.deployment, clock(), Conditions(delays=self.delays.delays))
         self.generation = self._generation(served, first)
         self.crew = Crew(self._worker_count, factory, self, clock, hang_s, load_s, memory_bytes)
-        self.crew.lookout.is_shared = len(served.deployment.applications) > 1
+        self._look_at(served)
         self.losses = Losses(self)
         self._load_s = load_s
         self._watcher: asyncio.Task[None] | None = None
+
+    def _look_at(self, served: Served) -> None:
+        keys = frozenset(spec.key for spec in served.specs)
+        self.crew.lookout.serve(keys, len(served.deployment.applications) > 1)
 
     def _generation(self, served: Served, in_force: InForce) -> Generation:
         """With every worker away; each joins when it is ready and free."""
@@ -401,7 +405,7 @@ class Engine:
         self.generation = self._generation(served, in_force)
         self.generation.dispatcher.inherit(now_ns, old.dispatcher.estimates())
         self._old.append(old)
-        self.crew.lookout.is_shared = len(served.deployment.applications) > 1
+        self._look_at(served)
         self.move([old.queries[waiting.ticket] for waiting in old.dispatcher.waiting()], old, now_ns)
         for worker in range(self._worker_count):
             if self.crew.is_ready(worker):

@@ -2,7 +2,8 @@
 
 A worker that hangs is ended. A model that took a worker down a moment ago, or that a worker hangs at, is a suspect.
 Where several applications share the workers, a suspect runs on half of them at most and never on the last one that is
-free, so that whatever it does, others are served.
+free, so that whatever it does, others are served. The last one is also not for a model that never answered, while there
+is another application that did.
 """
 
 from __future__ import annotations
@@ -18,11 +19,13 @@ if TYPE_CHECKING:
 
 LATENESS = 20  # a batch that takes so many times what was expected, and at least hang_s, hangs
 SUSPICION_NS = 250_000_000  # one that takes as many times and so long will hang, and is waited for no longer
+LONG_WATCH_NS = 750_000_000  # from one look at the workers to the next, at most
 HASTE_NS = 1_000_000_000  # the hang limit where no other worker is left
 ROOM = 1.25  # beyond its limit by this, a worker is not replaced but ended
 SHORT_LIFE_NS = 60_000_000_000  # whoever fills a worker's memory within this time took it down
 MIB = 1 << 20
 SET_ASIDE = "its model is set aside at present, because of what it did to workers"
+NEW = "its model has not answered yet, and others need the only worker that is left at this moment"
 AT_RISK = "its model took a worker down a moment ago, and others need those that are left"
 
 Clock = Callable[[], int]
@@ -45,12 +48,31 @@ class Lookout:
         self.set_aside: frozenset[str] = frozenset()  # keys of models that must not run
         self._suspects: frozenset[str] = frozenset()
         self._hanging: frozenset[str] = frozenset()
+        self._unproven: frozenset[str] = frozenset()
+        self._proven: frozenset[str] = frozenset()  # those that answered a batch
+        self._watched_ns = clock()
         self.wanted: frozenset[str] = frozenset()  # all of these: models whose batches are looked at first
 
     def beware(self, set_aside: frozenset[str], suspects: frozenset[str]) -> None:
         """Of these models, from now on."""
         self.set_aside, self._suspects = set_aside, suspects
-        self.wanted = set_aside | suspects | self._hanging
+        self._want()
+
+    def serve(self, keys: frozenset[str], is_shared: bool) -> None:
+        """These models are served from now on."""
+        self._proven &= keys
+        self._unproven, self.is_shared = keys - self._proven, is_shared
+        self._want()
+
+    def answered(self, key: str) -> None:
+        """A model that was wanted ran a batch well."""
+        if key in self._unproven:
+            self._proven |= {key}
+            self._unproven -= {key}
+            self._want()
+
+    def _want(self) -> None:
+        self.wanted = self.set_aside | self._suspects | self._hanging | self._unproven
 
     def refusal(self, member: Member, key: str) -> str:
         """Why a batch of this model must not begin there; nothing where it may."""
@@ -60,8 +82,12 @@ class Lookout:
         if not self.is_shared or not others:
             return ""
         now_ns = self._clock()
-        at_risk = sum(bool(other.jobs) and other.jobs[0].key == key for other in others)
         is_last = not any(other.is_ready and not self._is_overdue(other, now_ns) for other in others)
+        if key not in self._suspects and key not in self._hanging:
+            application = key.partition("/")[0]
+            is_needed = any(other.partition("/")[0] != application for other in self._proven)
+            return NEW if is_last and is_needed else ""
+        at_risk = sum(bool(other.jobs) and other.jobs[0].key == key for other in others)
         return AT_RISK if is_last or at_risk >= max(1, len(self._crew.members) // 2) else ""
 
     def is_large(self, member: Member) -> bool:
@@ -87,9 +113,14 @@ class Lookout:
 
     def watch(self) -> None:
         now_ns, members = self._clock(), self._crew.members
+        stood_ns = now_ns - self._watched_ns - LONG_WATCH_NS
+        self._watched_ns = now_ns
+        if stood_ns > 0:  # the whole machine stood still, or this loop did: no worker can be blamed for that time
+            for member in members:
+                member.began_ns += stood_ns
         overdue = [member for member in members if self._is_overdue(member, now_ns)]
         self._hanging = frozenset(member.jobs[0].key for member in overdue)
-        self.wanted = self.set_aside | self._suspects | self._hanging
+        self._want()
         is_any_free = any(member.is_ready and member not in overdue for member in members)
         patience_ns = self._hang_ns if is_any_free or not self.is_shared else min(HASTE_NS, self._hang_ns)
         for worker, member in enumerate(members):

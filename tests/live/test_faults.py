@@ -9,7 +9,7 @@ from stretto.core.plan import Late
 from stretto.live import crew
 from stretto.live.executor import Loading
 from stretto.live.generation import Served
-from stretto.live.lookout import AT_RISK, SET_ASIDE
+from stretto.live.lookout import AT_RISK, NEW, SET_ASIDE
 from stretto.live.losses import NO_WORKER_ANSWERS, NO_WORKER_LEFT, POISON
 from stretto.live.quarantine import Fault
 from tests.live.conftest import Staging
@@ -434,3 +434,42 @@ def test_one_that_grows_far_beyond_is_ended_and_its_model_blamed(stage: Staging)
     made.wait(300)
     assert old.killed and blamed == [("app/v@1", Fault.MEMORY)]
     made.finish_all()
+
+
+def test_a_model_that_never_answered_leaves_the_last_worker_to_one_that_did(stage: Staging) -> None:
+    made = stage(serving_apps({"good": (variant("v"),), "new": (variant("v"),)}, crew=2))
+    made.request(application="good", slack_ms=900)
+    made.finish_all()
+    made.call(made.workers[0].lose, "signal 9", from_outside=True)
+    refused = made.request(application="new", slack_ms=900)
+    made.wait(1)
+    assert (refused.outcome, refused.problem) == (Outcome.FAILED, NEW)
+    good = made.request(application="good", slack_ms=900)
+    made.finish_all()
+    made.wait(200)
+    taken = made.request(application="new", slack_ms=900)
+    made.finish_all()
+    assert (good.outcome, taken.outcome) == (Outcome.ON_TIME, Outcome.ON_TIME)
+    made.call(made.workers[0].lose, "signal 9", from_outside=True)
+    taken = made.request(application="new", slack_ms=900)  # it answered before
+    made.finish_all()
+    assert taken.outcome is Outcome.ON_TIME
+
+
+def test_at_start_the_first_worker_is_for_everybody(stage: Staging) -> None:
+    made = stage(serving_apps({"a": (variant("v"),), "b": (variant("v"),)}, crew=2), starts=False)
+    made.call(made.workers[0].ready)
+    request = made.request(application="b", slack_ms=900)
+    made.finish_all()
+    assert request.outcome is Outcome.ON_TIME
+
+
+def test_workers_are_not_ended_because_the_whole_machine_stood_still(stage: Staging) -> None:
+    made = stage(serving(), hang_s=2.0)
+    made.request(slack_ms=60_000)
+    made.wait(300)
+    made.loop.now_ns += 30_000_000_000
+    made.wait(300)
+    assert not made.workers[0].killed
+    made.wait(3000)
+    assert made.every[0].killed

@@ -261,7 +261,6 @@ class Crew:
         old, member.executor, member.successor = member.executor, successor.executor, None
         member.started_ns, member.ready_ns = successor.started_ns, self._clock()
         member.loading, member.memory_bytes, member.resting_bytes = None, 0, 0
-        member.growth.clear()
         self.replaced += 1
         self._retire(old)
         return True
@@ -347,6 +346,7 @@ class Crew:
         fault = Fault.LOAD_CRASHED if loading else Fault.CRASHED
         if member.ended_for is not None:
             fault, reason = member.ended_for
+            suspects = suspects if member.culprit is None else [member.culprit]
         elif from_outside:
             if not self.lookout.is_large(member):
                 return

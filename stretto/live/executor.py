@@ -6,7 +6,7 @@ that it is lost. Everything it tells comes on the event loop's thread.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -76,6 +76,9 @@ class Executor(Protocol):
 
     def memory_bytes(self) -> int:
         """What it alone holds in memory; 0 where that is not known."""
+
+    def growth(self) -> Mapping[str, int]:
+        """By key: bytes that its memory grew by while that model ran, in batches that ended, as far as it is known."""
 
     def kill(self) -> None:
         """End it at once, where that can be done; answers with worker_lost."""

@@ -158,9 +158,10 @@ class Lookout:
             return
         told = f"its process holds {member.memory_bytes / MIB:.0f} MiB, more than {limit / MIB:.0f}"
         if member.memory_bytes > ROOM * limit:
+            member.culprit = member.grown_by()
             self._crew.end(worker, Fault.MEMORY, told)
         elif member.successor is None and now_ns >= member.no_successor_before_ns:
-            culprit = next(iter(member.growth.most_common(1)), None)
+            culprit = member.grown_by()
             if culprit is not None and now_ns - member.ready_ns < SHORT_LIFE_NS:
-                self._owner.blamed(culprit[0], Fault.MEMORY, told, False)
+                self._owner.blamed(culprit, Fault.MEMORY, told, False)
             self._crew.replace(worker, told)

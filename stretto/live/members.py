@@ -6,7 +6,6 @@ ended, or because its model is set aside, so that it ends without being run.
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -84,21 +83,24 @@ class Member:
     loading: tuple[Loading, int] | None = None  # what it was seen to load last, and since when
     memory_bytes: int = 0  # when last looked at
     resting_bytes: int = 0  # soon after it was ready
-    growth: Counter[str] = field(default_factory=Counter)  # bytes by the model that ran when they were seen to come
     ended_for: tuple[Fault, str] | None = None  # why the crew itself ended it
+    culprit: str | None = None  # and the model that filled its memory, where that is why
 
     def begin(self, specs: dict[str, ModelSpec], now_ns: int) -> None:
         """Its executor starts with these models."""
         self.held, self.specs, self.coming, self.ordered = set(specs), specs, set(), set()
         self.started_ns, self.ready_ns = now_ns, 0
-        self.loading, self.ended_for = None, None
+        self.loading, self.ended_for, self.culprit = None, None, None
         self.memory_bytes = self.resting_bytes = 0
-        self.growth = Counter()
 
     def look_at_memory(self) -> None:
-        """What it holds now, and which model it grew with."""
-        now_bytes = self.executor.memory_bytes()
-        if self.resting_bytes and self.jobs:
-            self.growth[self.jobs[0].key] += max(0, now_bytes - self.memory_bytes)
-        self.memory_bytes = now_bytes
-        self.resting_bytes = self.resting_bytes or now_bytes
+        self.memory_bytes = self.executor.memory_bytes()
+        self.resting_bytes = self.resting_bytes or self.memory_bytes
+
+    def grown_by(self) -> str | None:
+        """The model that its memory grew most with; None where nobody is known to be at fault."""
+        grown = dict(self.executor.growth())
+        if self.jobs:  # what no ended batch took is its who runs now
+            rest = self.memory_bytes - self.resting_bytes - sum(grown.values())
+            grown[self.jobs[0].key] = grown.get(self.jobs[0].key, 0) + max(0, rest)
+        return max(grown, key=grown.__getitem__, default=None)

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from stretto.backends.resident import resident_bytes_of
 from stretto.core.errors import StrettoError
@@ -45,6 +45,7 @@ class ProcessExecutor:
         self._free = deque(range(SLOTS))
         self._orders: dict[int, tuple[Loading, Callable[[str], None]]] = {}  # loads on their way
         self._next = 0
+        self._growth: dict[str, int] = {}
         self._is_up = False  # the process runs, and reads what it is told
         self._is_over = False
         self._is_killed = False
@@ -120,6 +121,9 @@ class ProcessExecutor:
 
     def memory_bytes(self) -> int:
         return 0 if self._process is None or self._is_over else resident_bytes_of(self._process.pid)
+
+    def growth(self) -> Mapping[str, int]:
+        return self._growth
 
     def kill(self) -> None:
         if self._process is not None:
@@ -241,6 +245,8 @@ class ProcessExecutor:
         elif frame.kind == Kind.LOADED and frame.a in self._orders:
             _, ended = self._orders.pop(frame.a)
             ended(frame.text.decode("utf-8", "replace"))
+        elif frame.kind == Kind.GREW:
+            self._growth[frame.text.decode("utf-8", "replace")] = frame.a
         elif frame.kind == Kind.READY:
             self._is_up = True
 

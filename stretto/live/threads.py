@@ -8,7 +8,7 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from stretto.backends.callable import reason_of
 from stretto.core.errors import StrettoError
@@ -60,6 +60,9 @@ class ThreadExecutor:
     def memory_bytes(self) -> int:
         """All threads share the server's."""
         return 0
+
+    def growth(self) -> Mapping[str, int]:
+        return {}
 
     def kill(self) -> None:
         """A thread cannot be ended from outside: it is left to itself, and what it still says is not heard."""

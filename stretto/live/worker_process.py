@@ -26,9 +26,40 @@ from stretto.live.shelf import NOT_LOADED, ModelSpec, Shelf
 
 log = logging.getLogger("stretto.live.worker")
 CHUNK = 1 << 16
+STATM = "/proc/self/statm"
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+STEP_BYTES = 8 << 20  # of growth that is told
 PROBATION = "probation"  # the second argument
 PROBATION_NICENESS = 10
 DEATH_SIGNAL = 1  # of prctl: what a child gets when its parent dies
+
+
+class Growth:
+    """What this process grew by while each model ran: a look at its memory after each batch, told in large steps."""
+
+    def __init__(self) -> None:
+        self._file = os.open(STATM, os.O_RDONLY) if os.path.exists(STATM) else -1
+        self._now = 0
+        self._grown: dict[str, int] = {}
+        self._told: dict[str, int] = {}
+        self.rest()
+
+    def rest(self) -> None:
+        """What it grew by until now was not by running a model."""
+        self._now = self._resident()
+
+    def ran(self, key: str) -> int:
+        """The growth with this model so far, where that is worth telling; else 0."""
+        before, self._now = self._now, self._resident()
+        grown = self._grown.get(key, 0) + self._now - before
+        self._grown[key] = grown
+        if grown - self._told.get(key, 0) < STEP_BYTES:
+            return 0
+        self._told[key] = grown
+        return grown
+
+    def _resident(self) -> int:
+        return 0 if self._file < 0 else int(os.pread(self._file, 128, 0).split()[1]) * PAGE_BYTES
 
 
 class WorkerProcess:
@@ -40,6 +71,7 @@ class WorkerProcess:
         self._specs: dict[str, ModelSpec] = {}
         self._arena: Arena | None = None
         self._saying = threading.Lock()  # a load beside the work ends in a thread of its own
+        self._growth = Growth()
         self._descriptors: list[int] = []  # of shared memory, in the order of the frames that name them
 
     def work(self) -> None:
@@ -77,6 +109,7 @@ class WorkerProcess:
             spec = spec_from_text(frame.text)
             self._shelf.load(spec)
             self._specs[spec.key] = spec
+            self._growth.rest()
         except StrettoError as error:
             problem = str(error)
         except Exception as error:
@@ -103,6 +136,9 @@ class WorkerProcess:
             log.debug("a batch failed", exc_info=True)
             failures = dict.fromkeys(range(rows), reason_of(error))
         self._say(Frame(Kind.ENDED, number, started_ns, time.monotonic_ns(), failures_as_text(failures)))
+        grown = self._growth.ran(key)
+        if grown:
+            self._say(Frame(Kind.GREW, grown, text=key.encode()))
 
     def _say(self, frame: Frame) -> None:
         with self._saying:

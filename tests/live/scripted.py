@@ -7,7 +7,7 @@ batch only for a worker that is there, holds the model and has at most one batch
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -56,6 +56,7 @@ class ScriptedExecutor:
         self.specs: Sequence[ModelSpec] = ()
         self.at_load: list[Loading] = []
         self.memory = 0
+        self.grown: dict[str, int] = {}
 
     def start(self, specs: Sequence[ModelSpec]) -> None:
         assert not self.started, "an executor is started once"
@@ -99,6 +100,9 @@ class ScriptedExecutor:
 
     def memory_bytes(self) -> int:
         return self.memory
+
+    def growth(self) -> Mapping[str, int]:
+        return self.grown
 
     def kill(self) -> None:
         if not self.killed:

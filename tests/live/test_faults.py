@@ -473,3 +473,19 @@ def test_workers_are_not_ended_because_the_whole_machine_stood_still(stage: Stag
     assert not made.workers[0].killed
     made.wait(3000)
     assert made.every[0].killed
+
+
+@pytest.mark.parametrize("memory", [1100, 2000])  # it is replaced, or ended
+def test_memory_is_blamed_on_the_model_that_took_it_and_not_on_the_one_that_runs(stage: Staging, memory: int) -> None:
+    """Whoever ran when it was noticed used to be taken for the culprit."""
+    made = stage(serving_apps({"good": (variant("v"),), "leak": (variant("v"),)}, crew=2), memory_bytes=1000 * MIB)
+    blamed: list[tuple[str, Fault]] = []
+    made.engine.on_blamed = lambda key, fault, reason, is_certain: blamed.append((key, fault))
+    made.workers[0].memory = 100 * MIB
+    made.wait(300)
+    made.request(application="good", slack_ms=9000)
+    assert made.busy() == [0]
+    made.workers[0].grown = {"leak/v@1": (memory - 150) * MIB, "good/v@1": 50 * MIB}
+    made.workers[0].memory = memory * MIB
+    made.wait(300)
+    assert blamed == [("leak/v@1", Fault.MEMORY)]

@@ -209,7 +209,8 @@ class Crew:
     def replace(self, worker: int, why: str) -> None:
         """Start another beside it, with the models that it holds."""
         member = self.members[worker]
-        if member.successor is not None or self._is_stopping:
+        is_too_soon = self._clock() < member.no_successor_before_ns
+        if member.successor is not None or self._is_stopping or is_too_soon:
             return
         log.warning("worker %d is replaced: %s", worker, why)
         held = {key for key in member.held - member.coming if key not in self.lookout.set_aside}

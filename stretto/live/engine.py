@@ -23,6 +23,7 @@ from stretto.live.delays import DelayMeter
 from stretto.live.executor import Job
 from stretto.live.failure_log import FailureLog
 from stretto.live.generation import Generation, Served
+from stretto.live.holding import Holding
 from stretto.live.judging import Twin
 from stretto.live.lookout import AT_RISK, NEW, SET_ASIDE, Clock
 from stretto.live.losses import NO_WORKER_LEFT, Losses
@@ -83,7 +84,6 @@ class Engine:
         self._alarm = Alarm(self.loop, self._rang)
         self._old: list[Generation] = []
         self._loading: dict[tuple[int, str], Generation] = {}  # loads that no job waits for, and who asked for them
-        self._holding: list[tuple[int, asyncio.Future[dict[str, str]]]] = []
         self._worker_count = len(served.deployment.workers)
         if first is None:
             first = session.first(served.deployment, clock(), Conditions(delays=self.delays.delays))
@@ -91,7 +91,7 @@ class Engine:
         self.crew = Crew(self._worker_count, factory, self, clock, hang_s, load_s, memory_bytes)
         self._look_at(served)
         self.losses = Losses(self)
-        self._load_s = load_s
+        self._holding = Holding(self.crew, load_s)
         self._watcher: asyncio.Task[None] | None = None
 
     def _look_at(self, served: Served) -> None:
@@ -283,9 +283,7 @@ class Engine:
     def left(self, worker: int, reason: str, jobs: Sequence[Job]) -> None:
         """Queries that were lost with a worker are tried again, or end."""
         self._loading = {which: asked for which, asked in self._loading.items() if which[0] != worker}
-        for holder, future in self._holding:
-            if holder == worker and not future.done():
-                future.set_result({})  # it never tells; it loads anew when it starts
+        self._holding.left(worker)
         self.losses.left(worker, jobs)
         self._forget_old()
         self.on_fleet()
@@ -365,26 +363,8 @@ class Engine:
         """Every worker that is there loads what is new beside its work; those that cannot be, with the reason."""
         known = {spec.key for spec in self.generation.served.specs}
         new = [variant for variant, spec in enumerate(served.specs) if spec.key not in known]
-        if not new:
-            return {}
-        holding: list[tuple[int, asyncio.Future[dict[str, str]]]] = []
-        for worker in range(self._worker_count):
-            if self.crew.is_ready(worker):
-                future: asyncio.Future[dict[str, str]] = self.loop.create_future()
-                holding.append((worker, future))
-                self.crew.prepare(worker, [served.spec(worker, variant) for variant in new], _setter(future))
-        self._holding += holding
-        broken: dict[str, str] = {}
-        end = self.loop.time() + 2 * WATCH_S + self._load_s * len(new)  # the crew finds out about one that hangs before
-        try:
-            for _, future in holding:
-                try:
-                    broken |= await asyncio.wait_for(future, max(0.0, end - self.loop.time()))
-                except TimeoutError:
-                    log.warning("a worker has not loaded all that is new; what it lacks it loads when it is needed")
-        finally:
-            self._holding = [pair for pair in self._holding if pair not in holding]
-        return broken
+        workers = [worker for worker in range(self._worker_count) if self.crew.is_ready(worker)]
+        return await self._holding.hold({worker: [served.spec(worker, each) for each in new] for worker in workers})
 
     def enlarge(self, served: Served) -> None:
         """The same applications on more workers: nothing that was measured is lost. The new ones join when they are
@@ -452,11 +432,3 @@ class Engine:
     def generations(self) -> Sequence[Generation]:
         """Those whose counts are not yet in the books, the serving one last."""
         return (*self._old, self.generation)
-
-
-def _setter(future: asyncio.Future[dict[str, str]]) -> Callable[[dict[str, str]], None]:
-    def set_once(broken: dict[str, str]) -> None:
-        if not future.done():
-            future.set_result(broken)
-
-    return set_once

@@ -146,6 +146,8 @@ class Lookout:
         elif now_ns - member.loading[1] > self._load_ns:
             reason = f"it did not load within {self._load_ns / 1e9:.0f} s"
             if member.is_ready and first.is_beside:  # its batches go on; what hangs there goes when it is replaced
+                member.held -= member.coming  # nothing of what came with it is told of any more
+                member.coming.clear()
                 self._owner.blamed(first.key, Fault.LOAD_HUNG, reason, True)
                 self._crew.replace(worker, f"{label_of(first.key)} hangs in it")
             else:

@@ -489,3 +489,24 @@ def test_memory_is_blamed_on_the_model_that_took_it_and_not_on_the_one_that_runs
     made.workers[0].memory = memory * MIB
     made.wait(300)
     assert blamed == [("leak/v@1", Fault.MEMORY)]
+
+
+def test_a_load_that_hangs_beside_the_work_is_blamed_and_the_worker_replaced(stage: Staging) -> None:
+    """Its batches go on meanwhile. The model used to go live, after two minutes, without being loaded."""
+    made = stage(serving(), load_s=5.0)
+    blamed: list[tuple[str, Fault, bool]] = []
+    made.engine.on_blamed = lambda key, fault, reason, is_certain: blamed.append((key, fault, is_certain))
+    made.prepares = False
+    later = serving(variant("v"), variant("new"))
+    holding = made.loop.create_task(made.engine.hold(later))
+    made.wait(1)
+    made.workers[0].at_load = [Loading(1, "app/new@1", True)]
+    old = made.workers[0]
+    made.request(slack_ms=900)
+    made.finish_all()
+    made.wait(6000)
+    assert set(blamed) == {("app/new@1", Fault.LOAD_HUNG, True)}
+    assert old.is_gone and made.engine.crew.replaced == 1 and made.workers[0].held == {"app/v@1"}
+    request = made.request(slack_ms=900)
+    made.finish_all()
+    assert request.outcome is Outcome.ON_TIME and holding.done() and made.engine.crew.restarts == 0

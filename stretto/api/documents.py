@@ -9,6 +9,7 @@ from stretto.api.datatypes import DATATYPE_OF
 from stretto.api.network import told_parameters
 from stretto.core.profile import NS_PER_MS
 from stretto.core.snapshot import Distribution, Snapshot, VariantState
+from stretto.live.quarantine import label_of
 from stretto.repository.images import RAW, can_decode, sizes_text
 
 if TYPE_CHECKING:
@@ -201,15 +202,19 @@ def clients(now: Snapshot) -> dict[str, Any]:
 
 
 def index(service: Service, ready_only: bool) -> list[dict[str, Any]]:
-    """One entry per variant, as the protocol's index lists versions."""
+    """One entry per variant, as the protocol's index lists versions, with the reason why one is not served."""
     rows: list[dict[str, Any]] = []
-    broken = {key.partition("@")[0]: why for key, why in service.offer.broken.items()}
-    for name, files in service.offer.known.items():
+    now_ns, offer = service.engine.clock(), service.offer
+    set_aside = {label_of(key): entry.told(now_ns) for key, entry in offer.quarantine.entries.items()}
+    on_probation = {label_of(key) for key in service.admission.trials}
+    for name, files in offer.known.items():
         for variant in files.variants:
             if not variant.enabled:
                 continue
+            label = f"{name}/{variant.name}"
             is_ready = service.is_ready(name, variant.name)
-            reason = "" if is_ready else broken.get(f"{name}/{variant.name}", "not served")
+            reason = set_aside.get(label, "it is on probation" if label in on_probation else "not served")
+            reason = "" if is_ready else reason
             if is_ready or not ready_only:
                 state = "READY" if is_ready else "UNAVAILABLE"
                 rows.append({"name": name, "version": variant.name, "state": state, "reason": reason})

@@ -120,6 +120,30 @@ def _counts(now: Snapshot) -> Iterator[Any]:
     yield CounterMetricFamily(
         "stretto_worker_restarts", "Workers started again after they were lost.", value=now.restarts
     )
+    yield CounterMetricFamily(
+        "stretto_worker_replacements", "Worker processes replaced because of their memory.", value=now.replaced
+    )
+    yield from _bad_models(now)
+
+
+def _bad_models(now: Snapshot) -> Iterator[Any]:
+    """What models did wrong; variants that did nothing are left out."""
+    labels = ["application", "variant"]
+    failed = CounterMetricFamily("stretto_variant_failed_queries", "Queries that a model failed on.", labels=labels)
+    losses = CounterMetricFamily("stretto_variant_lost_workers", "Workers that a model took down.", labels=labels)
+    times = CounterMetricFamily("stretto_variant_quarantines", "Times that a model was set aside.", labels=labels)
+    set_aside = GaugeMetricFamily(
+        "stretto_variant_quarantined", "1: set aside at present, and what for.", labels=[*labels, "reason"]
+    )
+    for variant in now.variants:
+        label = [variant.application, variant.name]
+        for family, count in ((failed, variant.failed), (losses, variant.losses), (times, variant.times_set_aside)):
+            if count:
+                family.add_metric(label, count)
+        if variant.set_aside:
+            set_aside.add_metric([*label, variant.set_aside], 1)
+    yield from (failed, losses, times, set_aside)
+    yield _gauge("stretto_models_on_probation", "Models that are tried before they are served.", now.on_probation)
 
 
 def _times(now: Snapshot) -> Iterator[Any]:

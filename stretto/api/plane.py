@@ -317,7 +317,7 @@ class Plane:
 
     def not_served(self, application: str) -> ApiError:
         """Why a request for it is not taken."""
-        if application in self.service.offer.known:
+        if application in self.service.offer.known:  # why is told by management
             return ApiError(Reason.UNAVAILABLE, f"application {application} is not served at present", RETRY_S)
         return self._unknown(application, "")
 
@@ -329,8 +329,10 @@ class Plane:
             raise self.not_served(request.application)
         if service.state is not State.SERVING:
             raise ApiError(Reason.UNAVAILABLE, "the server is starting or going down; try another one", RETRY_S)
-        if service.engine.crew.ready_count == 0 or (service.offer.broken and not service.is_ready(request.application)):
+        if service.engine.crew.ready_count == 0:
             raise ApiError(Reason.UNAVAILABLE, "no worker is ready; try again shortly", RETRY_S)
+        if service.offer.quarantine.entries and not service.is_ready(request.application):
+            raise self.not_served(request.application)
         if self._open + self._images.waiting >= self.limits.waiting_requests:
             raise ApiError(Reason.OVERLOADED, SENTENCES[Outcome.DROPPED_OVERLOAD], RETRY_S)
         if request.version and all(variant.name != request.version for variant in files.variants):

@@ -150,23 +150,13 @@ async def _begun(options: ServeOptions, progress: Callable[[str, float], None], 
     progress(READING, 0.0)
     asked = options.service
     repository = await asyncio.to_thread(_repository, asked.repository)
-    progress(COMPILING, 0.0)
-    await asyncio.to_thread(compile_all)
-    from stretto.live.executors import executor_factory
-    from stretto.live.recorder import recording
-    from stretto.live.service import Service
-    from stretto.sim.ports import simulator_ports
-
-    progress("planning", COMPILED)
-    journal = stack.enter_context(recording(options.record, options.record_options))
-    twin = memory = None
-    if "judge" in planner_entry(asked.planner).ports:
-        from stretto.api.known import verdict_memory
-        from stretto.twin.live import LiveTwin
-
-        twin, memory = LiveTwin(time.monotonic_ns()), verdict_memory(asked, repository)
-    service = Service(asked, repository, executor_factory(asked.executor), journal, simulator_ports(), twin, memory)
+    await asyncio.to_thread(_import_what_serves)
+    service = _service(options, repository, stack)
     try:
+        await service.enlist()  # models that are new here are tried while the rest is made ready
+        progress(COMPILING, 0.0)
+        await asyncio.to_thread(compile_all)
+        progress("planning", COMPILED)
         await service.start()
     except BaseException:
         service.close_asides()
@@ -176,6 +166,28 @@ async def _begun(options: ServeOptions, progress: Callable[[str, float], None], 
     gc.freeze()
     gc.set_threshold(GC_THRESHOLD, 20, 50)
     return service
+
+
+def _service(options: ServeOptions, repository: Repository, stack: contextlib.ExitStack) -> Service:
+    from stretto.live.executors import executor_factory
+    from stretto.live.recorder import recording
+    from stretto.live.service import Service
+    from stretto.sim.ports import simulator_ports
+
+    asked = options.service
+    journal = stack.enter_context(recording(options.record, options.record_options))
+    twin = memory = None
+    if "judge" in planner_entry(asked.planner).ports:
+        from stretto.api.known import verdict_memory
+        from stretto.twin.live import LiveTwin
+
+        twin, memory = LiveTwin(time.monotonic_ns()), verdict_memory(asked, repository)
+    return Service(asked, repository, executor_factory(asked.executor), journal, simulator_ports(), twin, memory)
+
+
+def _import_what_serves() -> None:
+    """It takes long, and the loop answers meanwhile."""
+    import stretto.live.service  # noqa: F401
 
 
 def _repository(reference: str) -> Repository:

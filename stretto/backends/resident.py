@@ -1,18 +1,41 @@
-"""Memory of this process, as the system counts it."""
+"""Memory of this process, and of others, as the system counts it."""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import resource
 import sys
 from pathlib import Path
 
 STATUS = Path("/proc/self/status")
 CLEAR = Path("/proc/self/clear_refs")
+LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))  # of a container
 
 
 def resident_bytes() -> int:
     """Resident memory now; 0 where the system does not tell."""
     return _status_bytes("VmRSS")
+
+
+def resident_bytes_of(process: int) -> int:
+    """Resident memory of another process; 0 where the system does not tell."""
+    try:
+        with open(f"/proc/{process}/statm", "rb") as file:
+            return int(file.read().split()[1]) * resource.getpagesize()
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def total_bytes() -> int:
+    """Memory that this machine has, or that its container may use; 0 where the system does not tell."""
+    found = []
+    with contextlib.suppress(OSError, ValueError):
+        found.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    for limit in LIMITS:
+        with contextlib.suppress(OSError, ValueError):
+            found.append(int(limit.read_text()))
+    return min((each for each in found if each > 0), default=0)
 
 
 def peak_bytes() -> int:

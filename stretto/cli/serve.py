@@ -107,6 +107,19 @@ def serve(
     drain_grace: Annotated[
         float, typer.Option(metavar="S", min=0, help="After SIGTERM: not ready, but queries are taken so long.")
     ] = 0.0,
+    load_s: Annotated[
+        float, typer.Option(metavar="S", min=0.1, help="A model that takes longer to load hangs, and is left out.")
+    ] = 60.0,
+    worker_rss_mb: Annotated[
+        float | None,
+        typer.Option(metavar="MB", min=0, help="A worker process that holds more is replaced; 0: never."),
+    ] = None,
+    ready_all: Annotated[
+        bool, typer.Option("--ready-all", help="Ready only while every application is; else what can be served.")
+    ] = False,
+    tell_failures: Annotated[
+        bool, typer.Option("--tell-failures", help="Clients hear what a model raised, not only that it failed.")
+    ] = False,
     drain_s: Annotated[float, typer.Option(metavar="S", min=0, help="At most so long to finish at the end.")] = 30.0,
     record: Annotated[Path | None, typer.Option(metavar="FILE", help="Write every event, for stretto replay.")] = None,
     record_overwrite: Annotated[bool, typer.Option("--record-overwrite", help="Replace an earlier recording.")] = False,
@@ -193,7 +206,9 @@ def serve_options(values: dict[str, Any], said: ServeConfig) -> ServeOptions:
         data_aware=values["data_aware"],
         worker_memory_bytes=UNLIMITED_MEMORY if memory_mb is None else round(memory_mb * 1e6),
         **{name: values[name] for name in ("workers", "executor", "threads", "device", "kind", "planner")},
-        **{name: values[name] for name in ("hang_s", "reload_s")},
+        worker_rss_bytes=None if values["worker_rss_mb"] is None else round(values["worker_rss_mb"] * 1e6),
+        tells_failures=values["tell_failures"],
+        **{name: values[name] for name in ("hang_s", "load_s", "reload_s", "ready_all")},
     )
     sizes = {limit: round(values[option] * 1e6) for option, limits in SIZES.items() for limit in limits}
     ports = ("http_port", "grpc_port", "management_port", "management_grpc_port")

@@ -73,7 +73,9 @@ KEYS: dict[str, dict[str, Reader]] = {
         "device": _text,
         "kind": _text,
         "worker_memory_mb": _number(1, 1e9),
+        "worker_rss_mb": _number(0, 1e9),
         "hang_s": _number(0.1, 86_400),
+        "load_s": _number(0.1, 86_400),
     },
     "models": {
         "variant": _texts,
@@ -82,6 +84,8 @@ KEYS: dict[str, dict[str, Reader]] = {
         "plans": _path,
         "fresh": _flag,
         "data_aware": _flag,
+        "ready_all": _flag,
+        "tell_failures": _flag,
     },
     "clients": {
         "client_requests": _number(0, 1e9),

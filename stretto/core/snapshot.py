@@ -65,6 +65,9 @@ class VariantState:
     last_ended_ms: int = 0
     sizes: tuple[tuple[int, int, int], ...] = ()  # batch size, batches, ns
     latency_ratio: float | None = None  # measured over profiled, on its slowest kind; None: not served now
+    losses: int = 0  # workers that it took down
+    set_aside: str = ""  # what it is not served for at present, in one word
+    times_set_aside: int = 0
 
 
 @dataclass(frozen=True)
@@ -115,6 +118,8 @@ class Snapshot:
     clients: tuple[Client, ...] = ()  # the latest to ask; there may be more
     client_count: int = 0
     restarts: int = 0  # of workers that were lost
+    replaced: int = 0  # workers whose process held too much memory
+    on_probation: int = 0  # models that are tried before they are served
     switch_hits: int = 0  # times that a worker had the variant in memory that a plan newly gave it
     switch_misses: int = 0  # and that it had to load it
     planning: Distribution | None = None  # ns that plans took, to their adoption

@@ -34,7 +34,6 @@ from stretto.dispatch.queue import NONE, dequeue, enqueue, height_of
 from stretto.dispatch.rates import count_arrival, lane_meter, rate_at, uncount_arrival
 from stretto.dispatch.records import NEVER, Status, batches, int64s, lanes, queries, routes, workers
 from stretto.dispatch.routes import lane_alive, route_query
-from stretto.dispatch.select import drops_late
 from stretto.dispatch.turns import due, expect_worker, refresh, serve
 
 
@@ -121,6 +120,7 @@ def submit(
     query.priority = priority
     query.demand = demand
     query.work = NONE
+    query.was_lost = 0
     query.status = Status.WAITING
     ticket = ticket_of(s, slot)
     int64s(s.submitted_at, s.submitted_count)[application] += 1
@@ -210,9 +210,10 @@ def loaded(state: Any, now_ns: int, worker_index: int, variant: int, ok: bool) -
 
 @compiled
 def return_query(s: Any, slot: int, lane_index: int, now_ns: int) -> None:
-    """A query whose worker was lost: back to a lane if it can still make it, else dropped or failed."""
+    """A query whose worker was lost: back to a lane if it can still make it, else it failed."""
     query = queries(s)[slot]
     after = query.next
+    query.was_lost = 1
     s.running -= 1
     if 0 <= query.demand < routes(s)[query.application].demand_count:
         lane_index = route_query(s, slot)  # a pre-formed batch may have taken it from another lane than its own
@@ -225,10 +226,7 @@ def return_query(s: Any, slot: int, lane_index: int, now_ns: int) -> None:
         join(s, slot, target, now_ns)
         return
     query.next = after
-    if drops_late(lanes(s)[target]):
-        announce_drop(s, slot, lateness_reason(query.deadline_ns, now_ns))
-    else:
-        announce_drop(s, slot, Outcome.FAILED.value)
+    announce_drop(s, slot, Outcome.FAILED.value)
     free_slot(s, slot)
 
 

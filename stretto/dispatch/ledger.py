@@ -91,6 +91,10 @@ def announce(s: Any, kind: int, slot: int, outcome: int) -> None:
 
 @compiled
 def announce_drop(s: Any, slot: int, reason: int) -> None:
+    """A query that was lost with its worker, and has no time left for that, failed: it did not come too late."""
+    is_late = reason == Outcome.DROPPED_INFEASIBLE.value or reason == Outcome.DROPPED_EXPIRED.value
+    if is_late and queries(s)[slot].was_lost:
+        reason = Outcome.FAILED.value
     announce(s, DecisionKind.DROP.value, slot, reason)
 
 

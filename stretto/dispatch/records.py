@@ -116,6 +116,7 @@ QUERY = np.dtype(
         ("work", "i8"),  # the worklist entry that holds it
         ("status", "i1"),
         ("height", "i1"),  # in the skip lists
+        ("was_lost", "i1"),  # the worker that had it is gone: if it cannot be tried again in time, it failed
     ],
     align=True,
 )

@@ -1,28 +1,35 @@
-"""The workers as they come and go: started, lost, started again after a growing pause, and watched while they run."""
+"""The workers as they come and go: started, lost, started again after a growing pause, replaced, and watched.
+
+A worker whose process holds too much memory is replaced: another is started beside it, takes over between two batches,
+and only then does the first one go.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Protocol
 
 from stretto.live.executor import Executor, Job, Listener
-from stretto.live.shelf import ModelSpec, Report
+from stretto.live.lookout import Blames, Clock, Lookout
+from stretto.live.members import FIRST_PAUSE_S, Ear, Member, Successor
+from stretto.live.quarantine import Fault, label_of
+from stretto.live.shelf import ModelSpec, Report, failed
 
 log = logging.getLogger("stretto.live")
 
-FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 10.0
 HEALTHY_S = 5.0  # a worker that lived so long starts again after the first pause
-LATENESS = 20  # a batch that takes so many times what was expected, and at least hang_s, hangs
+LOAD_S = 60.0  # a model that takes longer to load hangs
+RETRY_S = 10.0  # after a successor that could not start
+RETIRE_S = 5.0
+MIB = 1 << 20
 
 Factory = Callable[[int, asyncio.AbstractEventLoop, Listener], Executor]
-Clock = Callable[[], int]
 
 
-class Owner(Protocol):
+class Owner(Blames, Protocol):
     """The engine, as the crew sees it."""
 
     def first_models(self, worker: int) -> Sequence[ModelSpec]: ...
@@ -36,177 +43,318 @@ class Owner(Protocol):
     def loaded(self, worker: int, key: str, problem: str | None, alone: bool) -> None: ...
 
 
-@dataclass
-class _Member:
-    executor: Executor
-    is_ready: bool = False
-    jobs: list[Job] = field(default_factory=list)  # given to it and not ended, in order
-    held: set[str] = field(default_factory=set)  # keys of the models that it was told to hold
-    coming: set[str] = field(default_factory=set)  # of these, what is loaded beside its work and not there yet
-    began_ns: int = 0  # when the first of them became the first
-    started_ns: int = 0
-    pause_s: float = FIRST_PAUSE_S
-    restarts: int = 0
-
-
 class Crew:
-    """Listens to the executors for the engine."""
+    """Listens to the executors for the engine. `memory_bytes` is what a worker's process may hold; 0: anything."""
 
-    def __init__(self, count: int, factory: Factory, owner: Owner, clock: Clock, hang_s: float = 10.0):
+    def __init__(
+        self,
+        count: int,
+        factory: Factory,
+        owner: Owner,
+        clock: Clock,
+        hang_s: float = 10.0,
+        load_s: float = LOAD_S,
+        memory_bytes: int = 0,
+    ):
         self._loop = asyncio.get_running_loop()
         self._factory = factory
         self._owner = owner
         self._clock = clock
-        self._hang_ns = round(hang_s * 1e9)
         self._is_stopping = False
         self.ready_count = 0
-        self._members = [_Member(factory(worker, self._loop, self)) for worker in range(count)]
+        self.replaced = 0  # workers that held too much memory
+        self.members = [Member(self._executor(worker)) for worker in range(count)]
         self._pauses: dict[int, asyncio.TimerHandle] = {}
+        self._retiring: set[asyncio.Task[None]] = set()
+        self.lookout = Lookout(self, owner, clock, round(hang_s * 1e9), round(load_s * 1e9), memory_bytes)
+
+    def _executor(self, worker: int) -> Executor:
+        ear = Ear(self, worker)
+        ear.executor = self._factory(worker, self._loop, ear)
+        return ear.executor
 
     def start(self, first: int = 0) -> None:
         """Those from this number on."""
-        for worker in range(first, len(self._members)):
+        for worker in range(first, len(self.members)):
             self._start(worker)
 
     def add(self, count: int) -> None:
         """Further workers; they are started when the engine knows them."""
-        first = len(self._members)
-        self._members += [_Member(self._factory(first + n, self._loop, self)) for n in range(count)]
+        first = len(self.members)
+        self.members += [Member(self._executor(first + n)) for n in range(count)]
 
     def _start(self, worker: int) -> None:
         self._pauses.pop(worker, None)
-        member = self._members[worker]
-        member.started_ns = self._clock()
-        models = self._owner.first_models(worker)
-        member.held, member.coming = {spec.key for spec in models}, set()
+        member, models = self.members[worker], self._owner.first_models(worker)
+        member.begin({spec.key: spec for spec in models}, self._clock())
         member.executor.start(models)
 
     # -- what the engine asks ----------------------------------------------------------------------------------------
 
     def run(self, job: Job) -> None:
-        member = self._members[job.worker]
+        member = self.members[job.worker]
         job.was_alone = not member.jobs
         if job.was_alone:
             member.began_ns = self._clock()
         member.jobs.append(job)
-        member.executor.run(job)
+        self._feed(job.worker, member)
+
+    def _feed(self, worker: int, member: Member) -> None:
+        """Give the executor what it can be given."""
+        while member.given < len(member.jobs):
+            job = member.jobs[member.given]
+            refusal = self.lookout.refusal(member, job.key) if job.key in self.lookout.wanted else ""
+            if refusal:
+                if member.given == 0:  # else it ends in its turn
+                    member.given = 1
+                    self._loop.call_soon(self.job_ended, job, failed(job.count, refusal))
+                return
+            if member.successor is not None and member.successor.is_ready:
+                if member.given:
+                    return  # what comes next is the successor's
+                self._take_over(worker)
+            member.given += 1
+            member.executor.run(job)
 
     def load(self, worker: int, spec: ModelSpec, alone: bool) -> None:
-        member = self._members[worker]
+        member = self.members[worker]
         if member.is_ready:
             member.held.add(spec.key)
+            member.specs[spec.key] = spec
+            if alone:
+                member.ordered.add(spec.key)
             member.executor.load(spec, alone)
 
     def unload(self, worker: int, key: str) -> None:
-        member = self._members[worker]
+        member = self.members[worker]
         if member.is_ready:
             member.held.discard(key)
             member.executor.unload(key)
 
     def prepare(self, worker: int, specs: Sequence[ModelSpec], done: Callable[[dict[str, str]], None]) -> None:
         """Hold these too; `done` gets those that cannot be, with reasons, unless the worker is lost before."""
-        member = self._members[worker]
+        member, executor = self.members[worker], self.members[worker].executor
         member.held.update(spec.key for spec in specs)
+        member.specs.update((spec.key, spec) for spec in specs)
         member.coming.update(spec.key for spec in specs)
 
         def held(broken: dict[str, str]) -> None:
+            if member.executor is not executor:
+                return
             for spec in specs:
                 member.coming.discard(spec.key)
                 if spec.key not in broken and spec.key not in member.held:
-                    member.executor.unload(spec.key)  # it was told to go while it came
+                    executor.unload(spec.key)  # it was told to go while it came
             member.held -= broken.keys()
             done(broken)
 
-        member.executor.prepare(specs, held)
+        executor.prepare(specs, held)
 
     def hold_only(self, worker: int, specs: Sequence[ModelSpec]) -> None:
         """After what it runs, before what it is told next: these models and no others."""
         wanted = {spec.key for spec in specs}
-        for key in self._members[worker].held - wanted:
+        for key in self.members[worker].held - wanted:
             self.unload(worker, key)
         for spec in specs:
-            if spec.key not in self._members[worker].held - self._members[worker].coming:
+            if spec.key not in self.members[worker].held - self.members[worker].coming:
                 self.load(worker, spec, False)
 
     def is_ready(self, worker: int) -> bool:
-        return self._members[worker].is_ready
+        return self.members[worker].is_ready
+
+    def is_paused(self, worker: int) -> bool:
+        """It was lost, and is started again soon."""
+        return worker in self._pauses
 
     def is_busy(self, worker: int) -> bool:
-        return bool(self._members[worker].jobs)
+        return bool(self.members[worker].jobs)
 
     @property
     def restarts(self) -> int:
-        return sum(member.restarts for member in self._members)
-
-    def watch(self) -> None:
-        """Called now and then: a worker that hangs is ended."""
-        now_ns = self._clock()
-        for worker, member in enumerate(self._members):
-            if member.jobs and member.is_ready:
-                job = member.jobs[0]
-                patience = max(self._hang_ns, LATENESS * (job.expected_ns - job.decided_ns))
-                if now_ns - member.began_ns > patience:
-                    log.error("worker %d has run a batch for %.1f s and is ended", worker, patience / 1e9)
-                    member.executor.kill()
+        return sum(member.restarts for member in self.members)
 
     async def stop(self, patience_s: float = 10.0) -> None:
         self._is_stopping = True
         for pause in self._pauses.values():
             pause.cancel()
-        await asyncio.gather(*(member.executor.stop(patience_s) for member in self._members))
-        for member in self._members:
-            member.is_ready, member.jobs = False, []
+        successors = [member.successor.executor for member in self.members if member.successor is not None]
+        for executor in successors:
+            executor.kill()
+        executors = [*(member.executor for member in self.members), *successors]
+        await asyncio.gather(*(executor.stop(patience_s) for executor in executors), *self._retiring)
+        for member in self.members:
+            member.is_ready, member.jobs, member.given = False, [], 0
         self._count_ready()
 
     def kill(self) -> None:
         """All of them, at once."""
         self._is_stopping = True
-        for member in self._members:
+        for member in self.members:
             member.executor.kill()
+            if member.successor is not None:
+                member.successor.executor.kill()
+
+    def watch(self) -> None:
+        """Called now and then: a worker that hangs is ended, and one that holds too much memory replaced."""
+        self.lookout.watch()
+
+    def end(self, worker: int, fault: Fault, reason: str) -> None:
+        """At once, for what the model that it is at did."""
+        log.error("worker %d is ended: %s", worker, reason)
+        self.members[worker].ended_for = fault, reason
+        self.members[worker].executor.kill()
+
+    # -- replacing them ----------------------------------------------------------------------------------------------
+
+    def replace(self, worker: int, why: str) -> None:
+        """Start another beside it, with the models that it holds."""
+        member = self.members[worker]
+        is_too_soon = self._clock() < member.no_successor_before_ns
+        if member.successor is not None or self._is_stopping or is_too_soon:
+            return
+        log.warning("worker %d is replaced: %s", worker, why)
+        held = {key for key in member.held - member.coming if key not in self.lookout.set_aside}
+        member.successor = Successor(self._executor(worker), held, self._clock())
+        member.successor.executor.start([member.specs[key] for key in sorted(held)])
+
+    def successor_ready(self, worker: int, executor: Executor, broken: dict[str, str]) -> None:
+        member = self.members[worker]
+        successor = member.successor
+        if successor is None or successor.executor is not executor:
+            return
+        if broken:
+            self._give_up_successor(worker, f"{label_of(next(iter(broken)))} cannot be loaded")
+            return
+        successor.is_ready = True
+        if not member.given:
+            self._take_over(worker)
+
+    def successor_lost(self, worker: int, executor: Executor, reason: str) -> None:
+        successor = self.members[worker].successor
+        if successor is not None and successor.executor is executor:
+            self._give_up_successor(worker, reason)
+
+    def _give_up_successor(self, worker: int, reason: str) -> None:
+        member = self.members[worker]
+        if member.successor is None:
+            return
+        log.warning("worker %d is not replaced yet: %s", worker, reason)
+        executor, member.successor = member.successor.executor, None
+        member.no_successor_before_ns = self._clock() + round(RETRY_S * 1e9)
+        executor.kill()
+        self._feed(worker, member)
+
+    def _take_over(self, worker: int) -> bool:
+        """The successor is in charge from now on; false where it cannot be yet. Nothing is given to the old one."""
+        member = self.members[worker]
+        successor = member.successor
+        if successor is None or not successor.is_ready or member.coming or member.ordered:
+            return False
+        lacking = [member.specs[key] for key in sorted(member.held - successor.held - self.lookout.set_aside)]
+        if lacking:  # the old one was told to load more meanwhile
+            successor.is_ready = False
+            successor.held |= {spec.key for spec in lacking}
+            executor = successor.executor
+            executor.prepare(lacking, lambda broken: self.successor_ready(worker, executor, broken))
+            return False
+        for key in successor.held - member.held:
+            successor.executor.unload(key)
+        old, member.executor, member.successor = member.executor, successor.executor, None
+        member.started_ns, member.ready_ns = successor.started_ns, self._clock()
+        member.loading, member.memory_bytes, member.resting_bytes = None, 0, 0
+        self.replaced += 1
+        self._retire(old)
+        return True
+
+    def _retire(self, executor: Executor) -> None:
+        task = self._loop.create_task(executor.stop(RETIRE_S))
+        self._retiring.add(task)
+        task.add_done_callback(self._retiring.discard)
 
     # -- what the executors tell -------------------------------------------------------------------------------------
 
     def worker_ready(self, worker: int, broken: dict[str, str]) -> None:
-        member = self._members[worker]
+        member = self.members[worker]
         member.held -= broken.keys()
         models = self._owner.first_models(worker)
         lacking = [spec for spec in models if spec.key not in member.held and spec.key not in broken]
         if lacking:  # what is served has changed since it was told to start
             self.prepare(worker, lacking, lambda more: self.worker_ready(worker, broken | more))
             return
-        member.is_ready = True
+        member.is_ready, member.ready_ns = True, self._clock()
         self._count_ready()
         self.hold_only(worker, [spec for spec in models if spec.key not in broken])
         self._owner.joined(worker, broken)
 
     def job_ended(self, job: Job, report: Report) -> None:
-        member = self._members[job.worker]
+        member = self.members[job.worker]
         if job not in member.jobs:
             return  # it was given up while this was on its way
         member.jobs.remove(job)
+        member.given -= 1
         member.began_ns = self._clock()
+        if job.key in self.lookout.wanted and report.answers is not None:
+            self.lookout.answered(job.key)
+        if member.given < len(member.jobs):
+            self._feed(job.worker, member)
+        elif member.successor is not None:
+            self._take_over(job.worker)
         self._owner.ended(job, report)
 
     def load_ended(self, worker: int, key: str, problem: str | None, alone: bool) -> None:
+        member = self.members[worker]
+        member.ordered.discard(key)
         if problem is not None:
-            self._members[worker].held.discard(key)
+            member.held.discard(key)
         self._owner.loaded(worker, key, problem, alone)
 
-    def worker_lost(self, worker: int, reason: str) -> None:
-        member = self._members[worker]
-        jobs, member.jobs = member.jobs, []
+    def worker_lost(self, worker: int, reason: str, from_outside: bool = False) -> None:
+        member = self.members[worker]
+        jobs, member.jobs, member.given = member.jobs, [], 0
         was_ready, member.is_ready = member.is_ready, False
         self._count_ready()
         if self._is_stopping:
+            return
+        self._blame(member, jobs, reason, from_outside)
+        successor, member.successor = member.successor, None
+        if successor is not None:  # it was to follow in any case
+            held = {key: member.specs[key] for key in successor.held}
+            member.executor = successor.executor
+            member.restarts += 1
+            log.warning("worker %d is lost (%s); its successor takes over", worker, reason)
+            member.begin(held, successor.started_ns)
+            self._owner.left(worker, reason, jobs)
+            if successor.is_ready:
+                self.worker_ready(worker, {})
             return
         lived_ns = self._clock() - member.started_ns
         pause_s = FIRST_PAUSE_S if was_ready and lived_ns > HEALTHY_S * 1e9 else member.pause_s
         log.warning("worker %d is lost (%s); it is started again in %.1f s", worker, reason, pause_s)
         member.pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
         member.restarts += 1
-        member.executor = self._factory(worker, self._loop, self)
-        self._owner.left(worker, reason, jobs)
+        member.executor = self._executor(worker)
+        member.ended_for = None
         self._pauses[worker] = self._loop.call_later(pause_s, self._start, worker)
+        self._owner.left(worker, reason, jobs)
+
+    def _blame(self, member: Member, jobs: Sequence[Job], reason: str, from_outside: bool) -> None:
+        """Whoever was at work when it was lost. A process that somebody else killed is nobody's fault, unless it held
+        so much memory that it will have been the system.
+        """
+        loading = member.executor.loading()
+        in_turn = [each.key for each in loading if not each.is_beside]
+        suspects = in_turn[:1] or [*(each.key for each in loading), *(job.key for job in jobs[:1])]
+        fault = Fault.LOAD_CRASHED if loading else Fault.CRASHED
+        if member.ended_for is not None:
+            fault, reason = member.ended_for
+            suspects = suspects if member.culprit is None else [member.culprit]
+        elif from_outside:
+            if not self.lookout.is_large(member):
+                return
+            fault, reason = Fault.MEMORY, f"it held {member.memory_bytes / MIB:.0f} MiB when its process was killed"
+        for key in dict.fromkeys(suspects):
+            is_certain = bool(loading) and len(suspects) == 1
+            self._owner.blamed(key, fault, reason, is_certain)
 
     def _count_ready(self) -> None:
-        self.ready_count = sum(member.is_ready for member in self._members)
+        self.ready_count = sum(member.is_ready for member in self.members)

@@ -6,9 +6,9 @@ It decides nothing itself. All of it runs on the event loop's thread; workers re
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -18,16 +18,21 @@ from stretto.core.outcome import Outcome
 from stretto.dispatch.dispatcher import Answer, Drop, Load, Run
 from stretto.live.answers import answer_batch, answer_by_evidence
 from stretto.live.books import Books
-from stretto.live.crew import Clock, Crew, Factory
+from stretto.live.crew import LOAD_S, Crew, Factory
 from stretto.live.delays import DelayMeter
 from stretto.live.executor import Job
+from stretto.live.failure_log import FailureLog
 from stretto.live.generation import Generation, Served
+from stretto.live.holding import Holding
 from stretto.live.judging import Twin
 from stretto.live.lag import LoopLag
+from stretto.live.lookout import AT_RISK, NEW, SET_ASIDE, Clock
+from stretto.live.losses import NO_WORKER_LEFT, Losses
 from stretto.live.meters import Meters
+from stretto.live.quarantine import Fault, label_of
 from stretto.live.recorder import Journal
 from stretto.live.requests import NoSuchVariant, Query, Request, rows_of
-from stretto.live.shelf import NO_ANSWER, ModelSpec, Report
+from stretto.live.shelf import NO_ANSWER, NOT_LOADED, ModelSpec, Report
 from stretto.live.witness import Witness, class_of
 from stretto.planning.left import after_waiting
 from stretto.planning.session import InForce, Session
@@ -35,12 +40,9 @@ from stretto.planning.session import InForce, Session
 log = logging.getLogger("stretto.live")
 
 CORRECTION = 0.02  # step with which measured latency corrects the profile
-MAX_TRIES = 2  # workers that a query may lose before it is taken to be the reason
 WATCH_S = 0.25
-HOLD_S = 120.0  # a worker that has not loaded new models by then is not waited for
-NO_WORKER_LEFT = "the worker that ran it was lost, and it could not be tried again in time"
-POISON = "every worker that ran it was lost"
 STOPPED = "the server stopped before it was answered"
+OWN_REASONS = frozenset({NO_ANSWER, NOT_LOADED, SET_ASIDE, AT_RISK, NEW})  # ours, and not of the inside of a model
 
 
 class Engine:
@@ -55,6 +57,9 @@ class Engine:
         first: InForce | None = None,
         clock: Clock = time.monotonic_ns,
         hang_s: float = 10.0,
+        load_s: float = LOAD_S,
+        memory_bytes: int = 0,
+        tells_failures: bool = False,
         correction: float = CORRECTION,
         delays: DelayMeter | None = None,
         journal: Journal | None = None,
@@ -66,11 +71,16 @@ class Engine:
         self.lag = LoopLag()
         self.meters = Meters()
         self.books = Books()
-        # Variants that cannot be loaded; true where a generation without them will follow.
+        self.failures = FailureLog()
+        self._tells_failures = tells_failures  # clients hear what a model raised, not only that it failed
         self.left_ns: tuple[int, ...] | None = None  # of its SLO, when a query comes; by application; None: all
         self.on_fleet: Callable[[], None] = lambda: None  # a worker joined or left
+        # Variants that cannot be loaded; true where a generation without them will follow.
         self.on_broken: Callable[[dict[str, str]], bool] = lambda broken: False
         self.was_ready = False  # a worker could serve, at some time
+        # A model that took a worker down, or hangs at its load: its key, what it did, in words, and whether that is
+        # certain.
+        self.on_blamed: Callable[[str, Fault, str, bool], None] = lambda key, fault, reason, is_certain: None
         self.witness: Witness | None = None  # where a planner looks at evidence
         self.twin: Twin | None = None  # where a planner has candidates judged
         self._correction = correction
@@ -78,13 +88,19 @@ class Engine:
         self._alarm = Alarm(self.loop, self._rang)
         self._old: list[Generation] = []
         self._loading: dict[tuple[int, str], Generation] = {}  # loads that no job waits for, and who asked for them
-        self._holding: list[tuple[int, asyncio.Future[dict[str, str]]]] = []
         self._worker_count = len(served.deployment.workers)
         if first is None:
             first = session.first(served.deployment, clock(), Conditions(delays=self.delays.delays))
         self.generation = self._generation(served, first)
-        self.crew = Crew(self._worker_count, factory, self, clock, hang_s)
+        self.crew = Crew(self._worker_count, factory, self, clock, hang_s, load_s, memory_bytes)
+        self._look_at(served)
+        self.losses = Losses(self)
+        self._holding = Holding(self.crew, load_s)
         self._watcher: asyncio.Task[None] | None = None
+
+    def _look_at(self, served: Served) -> None:
+        keys = frozenset(spec.key for spec in served.specs)
+        self.crew.lookout.serve(keys, len(served.deployment.applications) > 1)
 
     def _generation(self, served: Served, in_force: InForce) -> Generation:
         """With every worker away; each joins when it is ready and free."""
@@ -120,13 +136,14 @@ class Engine:
             for ticket, query in list(generation.queries.items()):
                 query.request.problem = query.request.problem or STOPPED
                 generation.dispatcher.cancel(now_ns, ticket, Outcome.FAILED)
-            self._act(generation)
+            self.act(generation)
         self._forget_old()
 
     async def _watch(self) -> None:
         while True:
             await asyncio.sleep(WATCH_S)
             self.crew.watch()
+            self.losses.watch()
 
     # -- requests ----------------------------------------------------------------------------------------------------
 
@@ -144,7 +161,7 @@ class Engine:
         last = request.queries[-1]
         for query in request.queries:
             self._enter(query, generation, now_ns, application, demand, query is not last)
-        self._act(generation)
+        self.act(generation)
         if self.witness is not None and request.outcome is None:
             self.witness.ask(request)
 
@@ -158,7 +175,7 @@ class Engine:
                 generation.dispatcher.classified(now_ns, query.ticket, class_of(query.theta))
                 touched[id(generation)] = generation
         for generation in touched.values():
-            self._act(generation)
+            self.act(generation)
 
     @staticmethod
     def _enter(
@@ -182,7 +199,7 @@ class Engine:
             generation = query.generation
             if generation is not None:
                 generation.dispatcher.cancel(now_ns, query.ticket, reason)
-                self._act(generation)
+                self.act(generation)
 
     @property
     def waiting(self) -> int:
@@ -193,9 +210,9 @@ class Engine:
 
     def _rang(self) -> None:
         self.generation.dispatcher.advance(self.clock())
-        self._act(self.generation)
+        self.act(self.generation)
 
-    def _act(self, generation: Generation) -> None:
+    def act(self, generation: Generation) -> None:
         """Carry out what was decided, and come back when the dispatcher wants."""
         dispatcher = generation.dispatcher
         for decision in dispatcher.decisions():
@@ -230,7 +247,7 @@ class Engine:
                 self.on_broken({spec.key: problem})
             if generation is self.generation:
                 generation.dispatcher.loaded(self.clock(), load.worker, load.variant, problem is None)
-                self._act(generation)
+                self.act(generation)
 
         if self.crew.is_ready(load.worker):  # else it was lost a moment ago, and the dispatcher hears of that next
             self.crew.prepare(load.worker, (spec,), ended)
@@ -260,40 +277,26 @@ class Engine:
     # -- what the workers tell ---------------------------------------------------------------------------------------
 
     def first_models(self, worker: int) -> Sequence[ModelSpec]:
-        return self.generation.first_models(worker)
+        return [spec for spec in self.generation.first_models(worker) if spec.key not in self.crew.lookout.set_aside]
 
     def joined(self, worker: int, broken: dict[str, str]) -> None:
         if broken and self.on_broken(broken):
             return  # it joins the generation that follows, where nothing is broken
         self.was_ready = True
         self.generation.dispatcher.worker_joined(self.clock(), worker)
-        self._act(self.generation)
+        self.act(self.generation)
         self.on_fleet()
 
     def left(self, worker: int, reason: str, jobs: Sequence[Job]) -> None:
         """Queries that were lost with a worker are tried again, or end."""
-        now_ns = self.clock()
         self._loading = {which: asked for which, asked in self._loading.items() if which[0] != worker}
-        for holder, future in self._holding:
-            if holder == worker and not future.done():
-                future.set_result({})  # it never tells; it loads anew when it starts
-        generations = {id(self.generation): self.generation}
-        for place, job in enumerate(jobs):
-            generation: Generation = job.generation
-            generations[id(generation)] = generation
-            for query in job.entries:  # a poison query ends here, before another worker is given it
-                query.tries += place == 0  # what was only next in line had no part in it
-                if query.tries >= MAX_TRIES and query.generation is not None:
-                    query.request.problem = POISON
-                    generation.dispatcher.cancel(now_ns, query.ticket, Outcome.FAILED)
-            self._act(generation)
-            if generation is not self.generation:  # its workers are elsewhere by now; nothing starts there any more
-                self._move([query for query in job.entries if query.generation is generation], generation, now_ns)
-        for generation in generations.values():
-            generation.dispatcher.worker_left(now_ns, worker)
-            self._act(generation)
+        self._holding.left(worker)
+        self.losses.left(worker, jobs)
         self._forget_old()
         self.on_fleet()
+
+    def blamed(self, key: str, fault: Fault, reason: str, is_certain: bool) -> None:
+        self.on_blamed(key, fault, reason, is_certain)
 
     def ended(self, job: Job, report: Report) -> None:
         """A batch is done: the worker goes on first, then its queries are answered."""
@@ -302,11 +305,8 @@ class Engine:
         dispatcher = generation.dispatcher
         if report.answers is None and len(report.failures) < job.count:
             report.failures = dict.fromkeys(range(job.count), NO_ANSWER) | report.failures
-        for position, reason in report.failures.items():
-            query = job.entries[position]
-            if query.generation is not None:
-                query.request.problem = query.request.problem or reason
-                dispatcher.cancel(now_ns, query.ticket, Outcome.FAILED)
+        if report.failures:
+            self._fail(job, report.failures, now_ns)
         run_ns = max(0, report.ended_ns - report.started_ns)
         dispatcher.finished(now_ns, job.worker, report.answers is not None, run_ns)
         handoff_ns = now_ns - job.decided_ns - run_ns
@@ -321,13 +321,25 @@ class Engine:
                 self.twin.handed_over(handoff_ns)
         if generation is not self.generation and not self.crew.is_busy(job.worker):
             self.generation.dispatcher.worker_joined(now_ns, job.worker)
-            self._act(self.generation)
-        self._act(generation)
+            self.act(self.generation)
+        self.act(generation)
         self.meters.batch(generation.label(job.variant), job.count, report)
         if report.answers is not None:
             answer_batch(job, report, report.answers, now_ns, self.meters)
         if self._old:
             self._forget_old()
+
+    def _fail(self, job: Job, failures: dict[int, str], now_ns: int) -> None:
+        """These queries of a batch have no answer. Their clients hear no more of the model than that it failed."""
+        model = label_of(job.key)
+        for reason, count in Counter(failures.values()).items():
+            self.failures.add(model, reason, count)
+        for position, reason in failures.items():
+            query = job.entries[position]
+            if query.generation is not None:
+                told = reason if self._tells_failures or reason in OWN_REASONS else NO_ANSWER
+                query.request.problem = query.request.problem or told
+                job.generation.dispatcher.cancel(now_ns, query.ticket, Outcome.FAILED)
 
     def loaded(self, worker: int, key: str, problem: str | None, alone: bool) -> None:
         """A load that the placement asked for ended, or one that a batch needs failed, as the batch will."""
@@ -336,7 +348,7 @@ class Engine:
             self.on_broken({key: problem})
         if alone and self._loading.pop((worker, key), None) is self.generation:
             self.generation.dispatcher.finished(self.clock(), worker, problem is None)
-            self._act(self.generation)
+            self.act(self.generation)
 
     # -- plans and generations ---------------------------------------------------------------------------------------
 
@@ -348,7 +360,7 @@ class Engine:
         if generation is self.generation and not is_stale:
             conditions = self.conditions(generation)
             generation.follow(self.clock(), in_force or generation.in_force, conditions)
-            self._act(generation)
+            self.act(generation)
 
     def conditions(self, generation: Generation) -> Conditions:
         """As they are now."""
@@ -359,23 +371,8 @@ class Engine:
         """Every worker that is there loads what is new beside its work; those that cannot be, with the reason."""
         known = {spec.key for spec in self.generation.served.specs}
         new = [variant for variant, spec in enumerate(served.specs) if spec.key not in known]
-        if not new:
-            return {}
-        holding: list[tuple[int, asyncio.Future[dict[str, str]]]] = []
-        for worker in range(self._worker_count):
-            if self.crew.is_ready(worker):
-                future: asyncio.Future[dict[str, str]] = self.loop.create_future()
-                holding.append((worker, future))
-                self.crew.prepare(worker, [served.spec(worker, variant) for variant in new], _setter(future))
-        self._holding += holding
-        broken: dict[str, str] = {}
-        try:
-            for _, future in holding:
-                with contextlib.suppress(TimeoutError):
-                    broken |= await asyncio.wait_for(future, HOLD_S)
-        finally:
-            self._holding = [pair for pair in self._holding if pair not in holding]
-        return broken
+        workers = [worker for worker in range(self._worker_count) if self.crew.is_ready(worker)]
+        return await self._holding.hold({worker: [served.spec(worker, each) for each in new] for worker in workers})
 
     def enlarge(self, served: Served) -> None:
         """The same applications on more workers: nothing that was measured is lost. The new ones join when they are
@@ -386,7 +383,7 @@ class Engine:
         self.generation.enlarge(self.clock(), served)
         self._worker_count = count
         self.crew.start(first)
-        self._act(self.generation)
+        self.act(self.generation)
 
     def replace(self, served: Served, in_force: InForce) -> None:
         """Serve a new deployment from now on. Waiting queries move; batches on their way end where they began."""
@@ -396,7 +393,8 @@ class Engine:
         self.generation = self._generation(served, in_force)
         self.generation.dispatcher.inherit(now_ns, old.dispatcher.estimates())
         self._old.append(old)
-        self._move([old.queries[waiting.ticket] for waiting in old.dispatcher.waiting()], old, now_ns)
+        self._look_at(served)
+        self.move([old.queries[waiting.ticket] for waiting in old.dispatcher.waiting()], old, now_ns)
         for worker in range(self._worker_count):
             if self.crew.is_ready(worker):
                 self.crew.hold_only(worker, self.generation.first_models(worker))
@@ -409,9 +407,9 @@ class Engine:
         for worker in range(self._worker_count):
             if self.crew.is_ready(worker) and not self.crew.is_busy(worker):
                 self.generation.dispatcher.worker_joined(now_ns, worker)
-        self._act(self.generation)
+        self.act(self.generation)
 
-    def _move(self, queries: Sequence[Query], old: Generation, now_ns: int) -> None:
+    def move(self, queries: Sequence[Query], old: Generation, now_ns: int) -> None:
         """Into the generation that serves now; a query that it has no variant for ends as failed."""
         new = self.generation
         for query in queries:
@@ -431,8 +429,8 @@ class Engine:
             old.moved[old.numbers[request.application]] += 1
             self._enter(query, new, now_ns, application, demand, more=True)
         new.dispatcher.advance(now_ns)
-        self._act(old)
-        self._act(new)
+        self.act(old)
+        self.act(new)
 
     def _forget_old(self) -> None:
         for old in [old for old in self._old if old.is_idle]:
@@ -442,11 +440,3 @@ class Engine:
     def generations(self) -> Sequence[Generation]:
         """Those whose counts are not yet in the books, the serving one last."""
         return (*self._old, self.generation)
-
-
-def _setter(future: asyncio.Future[dict[str, str]]) -> Callable[[dict[str, str]], None]:
-    def set_once(broken: dict[str, str]) -> None:
-        if not future.done():
-            future.set_result(broken)
-
-    return set_once

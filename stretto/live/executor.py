@@ -6,7 +6,7 @@ that it is lost. Everything it tells comes on the event loop's thread.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -30,6 +30,15 @@ class Job:
     was_alone: bool = True  # when it was given to the worker, nothing else ran there
 
 
+@dataclass(frozen=True)
+class Loading:
+    """A load that a worker is at."""
+
+    number: int  # tells one order from the next
+    key: str
+    is_beside: bool  # its batches go on meanwhile
+
+
 class Listener(Protocol):
     """The engine, as an executor sees it."""
 
@@ -41,8 +50,8 @@ class Listener(Protocol):
     def load_ended(self, worker: int, key: str, problem: str | None, alone: bool) -> None:
         """`alone`: no job waits for it."""
 
-    def worker_lost(self, worker: int, reason: str) -> None:
-        """What it ran is lost with it; it can be started again."""
+    def worker_lost(self, worker: int, reason: str, from_outside: bool = False) -> None:
+        """What it ran is lost with it; it can be started again. `from_outside`: somebody else ended its process."""
 
 
 class Executor(Protocol):
@@ -61,6 +70,15 @@ class Executor(Protocol):
         """Hold these too, beside its work as far as it can; `done` gets those that cannot be held, with reasons."""
 
     def unload(self, key: str) -> None: ...
+
+    def loading(self) -> Sequence[Loading]:
+        """What it loads at this moment, the oldest order first; also after it was lost, as of then."""
+
+    def memory_bytes(self) -> int:
+        """What it alone holds in memory; 0 where that is not known."""
+
+    def growth(self) -> Mapping[str, int]:
+        """By key: bytes that its memory grew by while that model ran, in batches that ended, as far as it is known."""
 
     def kill(self) -> None:
         """End it at once, where that can be done; answers with worker_lost."""

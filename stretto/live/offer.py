@@ -1,18 +1,21 @@
-"""What of a repository is offered: the variants that were chosen, that were not unloaded and that can be loaded."""
+"""What of a repository is offered: the variants that were chosen, that were not unloaded and that may be served."""
 
 from __future__ import annotations
 
-import logging
+from collections.abc import Callable
 from dataclasses import replace
 
 from stretto.core.errors import StrettoError
 from stretto.core.profile import Quantile
 from stretto.live.fleet import WorkerSpec, deployed_workers
 from stretto.live.generation import Served, served
+from stretto.live.quarantine import Quarantine
 from stretto.repository.application import ApplicationFiles
 from stretto.repository.repository import Repository
 
-log = logging.getLogger("stretto.live")
+
+class NothingToServe(StrettoError):
+    """Nothing of the repository may be served at present."""
 
 
 class Offer:
@@ -24,7 +27,8 @@ class Offer:
         self.fleet = fleet
         self.known: dict[str, ApplicationFiles] = {}  # of what the repository holds
         self.warnings: tuple[str, ...] = ()
-        self.broken: dict[str, str] = {}  # model keys that cannot be loaded, with the reason
+        self.quarantine = Quarantine()  # models that are set aside
+        self.passed: set[str] = set()  # keys of models that passed their probation
         self.unloaded: set[str] = set()
         self._quantile = quantile
         self._only = only
@@ -34,18 +38,27 @@ class Offer:
                 raise StrettoError(f"{repository.reference} has no variant {name[:80]!r}; it has {', '.join(labels)}")
 
     def served(self, repository: Repository) -> Served:
-        """The deployment of what may be served."""
-        chosen = [self.chosen(files) for files in repository.applications if files.name not in self.unloaded]
-        ready, self.warnings = self._without_broken(repository, [files for files in chosen if files.variants])
+        """The deployment of what may be served. NothingToServe where that is nothing."""
+        offered = [files for files in self._offered(repository) if files.name not in self.unloaded]
+        return self._deployed(repository, offered, self.may_serve)
+
+    def everything(self, repository: Repository) -> Served:
+        """The deployment of what could be served if every model were sound and nothing was unloaded."""
         self.known = {files.name: files for files in repository.applications}
-        return ready
+        return self._deployed(repository, self._offered(repository), lambda key: True)
+
+    def may_serve(self, key: str) -> bool:
+        return key in self.passed and key not in self.quarantine.entries
+
+    def _offered(self, repository: Repository) -> list[ApplicationFiles]:
+        return [files for files in map(self.chosen, repository.applications) if files.variants]
 
     def missing(self, ready: Served) -> list[str]:
         """Applications of the repository that should be served and are not."""
         sound = {
             ready.deployment.applications[ready.deployment.application_of[number]].name
             for number, spec in enumerate(ready.specs)
-            if spec.key not in self.broken
+            if self.may_serve(spec.key)
         }
         wanted = [name for name, files in self.known.items() if self.chosen(files).variants]
         return [name for name in wanted if name not in self.unloaded and name not in sound]
@@ -56,25 +69,20 @@ class Offer:
         wanted = tuple(v for v in files.variants if v.name in self._only or f"{files.name}/{v.name}" in self._only)
         return replace(files, variants=wanted)
 
-    def tell_broken(self, broken: dict[str, str]) -> None:
-        """These cannot be loaded, and are left out from now on."""
-        for key, why in broken.items():
-            log.error("%s is left out: %s", key.partition("@")[0], why)
-        self.broken |= broken
-
-    def _without_broken(
-        self, repository: Repository, offered: list[ApplicationFiles]
-    ) -> tuple[Served, tuple[str, ...]]:
+    def _deployed(
+        self, repository: Repository, offered: list[ApplicationFiles], may_serve: Callable[[str], bool]
+    ) -> Served:
         if not offered:
-            raise StrettoError(f"{repository.reference}: nothing can be served; see the messages above")
+            raise NothingToServe(f"{repository.reference}: nothing can be served; see the messages above")
         workers = deployed_workers(self.fleet, repository)
         deployment, warnings = replace(repository, applications=tuple(offered)).deployment(workers, self._quantile)
         ready = served(deployment, {files.name: files for files in offered}, self.fleet)
-        bad = {deployment.variant_label(n) for n, spec in enumerate(ready.specs) if spec.key in self.broken}
+        bad = {deployment.variant_label(n) for n, spec in enumerate(ready.specs) if not may_serve(spec.key)}
         if not bad:
-            return ready, warnings
+            self.warnings = warnings
+            return ready
         left = [
             replace(files, variants=tuple(v for v in files.variants if f"{files.name}/{v.name}" not in bad))
             for files in offered
         ]
-        return self._without_broken(repository, [files for files in left if files.variants])
+        return self._deployed(repository, [files for files in left if files.variants], may_serve)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from stretto.backends.resident import total_bytes
 from stretto.core.errors import StrettoError
 from stretto.core.profile import Quantile
 from stretto.core.verdict import GivenValue
@@ -14,6 +15,7 @@ from stretto.live.fleet import WorkerSpec, read_worker
 from stretto.planners.registry import DEFAULT_PLANNER, planner_entry
 
 EXECUTORS = ("thread", "process")
+WORKERS_SHARE = 0.6  # of the machine's memory, for all worker processes together
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,10 @@ class ServiceOptions:
     only: tuple[str, ...] = ()  # variants to serve, as NAME or APPLICATION/NAME; none: all
     replan_s: float | None = None  # how often the planner is asked; None: as often as it is made for
     hang_s: float = 10.0
+    load_s: float = 60.0  # a model that takes longer to load hangs
+    worker_rss_bytes: int | None = None  # a worker process that holds more is replaced; None: its share of the machine
+    ready_all: bool = False  # ready only while every application is; else as soon as what can be served is
+    tells_failures: bool = False  # clients hear what a model raised
     reload_s: float = 2.0  # how often the repository is looked at; 0: only when told
     correction: float = 0.02
 
@@ -48,6 +54,8 @@ class ServiceOptions:
             raise StrettoError(f"there is no executor {self.executor[:40]!r}; there are {', '.join(EXECUTORS)}")
         if not self.hang_s > 0 or not self.reload_s >= 0:
             raise StrettoError("hang_s must be above 0, and reload_s must not be negative")
+        if not self.load_s > 0 or (self.worker_rss_bytes is not None and self.worker_rss_bytes < 0):
+            raise StrettoError("load_s must be above 0, and worker_rss_bytes must not be negative")
         if self.worker and self.workers:
             raise StrettoError("give either workers, a number, or worker, a list; not both")
         if self.plans is not None and "judge" not in planner_entry(self.planner).ports:
@@ -60,6 +68,13 @@ class ServiceOptions:
         if self.worker:
             return tuple(read_worker(text, memory_bytes) for text in self.worker)
         return (WorkerSpec(self.device, self.workers, self.threads, self.kind, memory_bytes),)
+
+    @property
+    def process_bytes(self) -> int:
+        """What one worker's process may hold; 0 where that is not known."""
+        if self.worker_rss_bytes is not None:
+            return self.worker_rss_bytes
+        return round(WORKERS_SHARE * total_bytes() / self.worker_count)
 
     @property
     def worker_count(self) -> int:

@@ -3,33 +3,35 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
+import signal
 import socket
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
+from stretto.backends.resident import resident_bytes_of
 from stretto.core.errors import StrettoError
 from stretto.live.arena import SLOTS, Arena, fill, runs_of, slot_bytes
-from stretto.live.executor import Job, Listener
+from stretto.live.executor import Job, Listener, Loading
 from stretto.live.frames import Frame, FrameReader, Kind, failures_in, run_as_text, spec_as_text
 from stretto.live.shelf import NOT_LOADED, ModelSpec, Report, failed
 
 log = logging.getLogger("stretto.live")
 
 CHUNK = 1 << 16
-START_S = 60.0  # a process that is not ready by then is given up
 EXIT_S = 0.25  # from the end of its socket to the end of a process
+EXIT_STEP_S = 0.01
 SEND_BYTES = 1 << 20
 
 
 class ProcessExecutor:
     """Started once: a lost worker gets a new executor."""
 
-    def __init__(self, worker: int, loop: asyncio.AbstractEventLoop, listener: Listener):
+    def __init__(self, worker: int, loop: asyncio.AbstractEventLoop, listener: Listener, arguments: Sequence[str] = ()):
         self._worker = worker
+        self._arguments = arguments
         self._loop = loop
         self._listener = listener
         self._reader = FrameReader()
@@ -41,11 +43,12 @@ class ProcessExecutor:
         # By number: the job, its model, its slot, and of which memory.
         self._jobs: dict[int, tuple[Job, ModelSpec, int, Arena]] = {}
         self._free = deque(range(SLOTS))
-        self._orders: dict[int, Callable[[str], None]] = {}  # loads on their way
+        self._orders: dict[int, tuple[Loading, Callable[[str], None]]] = {}  # loads on their way
         self._next = 0
+        self._growth: dict[str, int] = {}
+        self._is_up = False  # the process runs, and reads what it is told
         self._is_over = False
-        self._is_ready = False
-        self._patience: asyncio.TimerHandle | None = None
+        self._is_killed = False
 
     # -- what it is told ---------------------------------------------------------------------------------------------
 
@@ -59,7 +62,7 @@ class ProcessExecutor:
             ours.setblocking(False)
             ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BYTES)
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "stretto.live.worker_process", str(theirs.fileno())],
+                [sys.executable, "-m", "stretto.live.worker_process", str(theirs.fileno()), *self._arguments],
                 pass_fds=(theirs.fileno(),),
                 stdin=subprocess.DEVNULL,
             )
@@ -71,19 +74,8 @@ class ProcessExecutor:
             theirs.close()
         self._channel = ours
         self._loop.add_reader(ours.fileno(), self._readable)
-        self._be_patient()
         broken: dict[str, str] = {}
         self._hold(specs, broken, lambda: self._ready(broken))
-
-    def _be_patient(self) -> None:
-        """For the next model; one that takes longer is told of."""
-        if self._patience is not None:
-            self._patience.cancel()
-        self._patience = self._loop.call_later(START_S, self._give_up_start)
-
-    def _give_up_start(self) -> None:
-        log.error("worker %d did not load a model within %.0f s and is ended", self._worker, START_S)
-        self.kill()
 
     def _cannot_start(self, error: OSError) -> None:
         self._loop.call_soon(self._listener.worker_lost, self._worker, f"it cannot be started ({error.strerror})")
@@ -120,8 +112,22 @@ class ProcessExecutor:
         self._specs.pop(key, None)
         self._say(Frame(Kind.UNLOAD, text=key.encode()))
 
+    def loading(self) -> Sequence[Loading]:
+        """It takes orders in turn: one that stands behind a batch has not begun."""
+        if not self._is_up:
+            return ()
+        running = min(self._jobs, default=self._next + 1)
+        return [each for number, (each, _) in self._orders.items() if each.is_beside or number < running]
+
+    def memory_bytes(self) -> int:
+        return 0 if self._process is None or self._is_over else resident_bytes_of(self._process.pid)
+
+    def growth(self) -> Mapping[str, int]:
+        return self._growth
+
     def kill(self) -> None:
         if self._process is not None:
+            self._is_killed = True
             self._process.kill()  # the closed socket tells the rest
 
     async def stop(self, patience_s: float = 10.0) -> None:
@@ -165,7 +171,7 @@ class ProcessExecutor:
         self._specs[spec.key] = spec
         self._make_room()
         number = self._number()
-        self._orders[number] = ended
+        self._orders[number] = Loading(number, spec.key, is_beside), ended
         self._say(Frame(Kind.LOAD, number, int(is_beside), text=spec_as_text(spec)))
 
     def _make_room(self) -> None:
@@ -201,9 +207,6 @@ class ProcessExecutor:
         return self._next
 
     def _ready(self, broken: dict[str, str]) -> None:
-        self._is_ready = True
-        if self._patience is not None:
-            self._patience.cancel()
         if not self._is_over:
             self._listener.worker_ready(self._worker, broken)
 
@@ -240,31 +243,37 @@ class ProcessExecutor:
             self._close_unused()
             self._listener.job_ended(job, Report(answers, failures, frame.b, frame.c))
         elif frame.kind == Kind.LOADED and frame.a in self._orders:
-            if not self._is_ready:
-                self._be_patient()
-            self._orders.pop(frame.a)(frame.text.decode("utf-8", "replace"))
+            _, ended = self._orders.pop(frame.a)
+            ended(frame.text.decode("utf-8", "replace"))
+        elif frame.kind == Kind.GREW:
+            self._growth[frame.text.decode("utf-8", "replace")] = frame.a
+        elif frame.kind == Kind.READY:
+            self._is_up = True
 
-    def _lost(self) -> None:
-        process = self._process
-        code = None
-        if process is not None:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                code = process.wait(EXIT_S)
+    def _lost(self, patience_s: float = EXIT_S) -> None:
+        """Its socket is closed. How the process ended is known a moment later; nobody is kept waiting for that."""
+        if self._is_over:
+            return
+        self._hang_up()
+        code = None if self._process is None else self._process.poll()
+        if code is None and patience_s > 0:
+            self._loop.call_later(EXIT_STEP_S, self._lost, patience_s - EXIT_STEP_S)
+            return
         reason = f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
-        was_over = self._is_over
         self._end(reason)
-        if not was_over:
-            self._listener.worker_lost(self._worker, f"its process ended with {reason}")
+        from_outside = code == -signal.SIGKILL and not self._is_killed
+        self._listener.worker_lost(self._worker, f"its process ended with {reason}", from_outside)
 
-    def _end(self, reason: str) -> None:
-        """Nothing is left: no descriptor, no memory, no process."""
-        self._is_over = True
-        if self._patience is not None:
-            self._patience.cancel()
+    def _hang_up(self) -> None:
         if self._channel is not None:
             self._loop.remove_reader(self._channel.fileno())
             self._channel.close()
             self._channel = None
+
+    def _end(self, reason: str) -> None:
+        """Nothing is left: no descriptor, no memory, no process."""
+        self._is_over = True
+        self._hang_up()
         for arena in (*self._old_arenas, *([] if self._arena is None else [self._arena])):
             arena.close()
         self._arena, self._old_arenas = None, []

@@ -18,7 +18,7 @@ class NoSuchVariant(Exception):
 class Query:
     """One row of a request, as the dispatcher knows it."""
 
-    __slots__ = ("generation", "request", "row", "theta", "ticket", "tries")
+    __slots__ = ("generation", "is_ending", "request", "row", "theta", "ticket", "tries")
 
     def __init__(self, request: Request, row: int):
         self.request = request
@@ -26,6 +26,7 @@ class Query:
         self.ticket = -1
         self.generation: Any = None  # whose dispatcher holds it; None once it ended
         self.tries = 0
+        self.is_ending = False  # it ends at its deadline, answered or not, because of what became of its worker
         self.theta: tuple[float, ...] | None = None  # posterior of its class, once there is evidence
 
 

@@ -6,6 +6,7 @@ Changes are picked up without a pause: new models are loaded beside the work, th
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import math
 import time
@@ -22,6 +23,7 @@ from stretto.core.errors import StrettoError
 from stretto.core.plan import Delays
 from stretto.core.telemetry import Telemetry
 from stretto.core.view import View
+from stretto.live.admission import Admission
 from stretto.live.crew import Factory
 from stretto.live.delays import DelayMeter
 from stretto.live.engine import Engine
@@ -31,7 +33,11 @@ from stretto.live.judging import Judging, Memory, Twin
 from stretto.live.offer import Offer
 from stretto.live.options import ServiceOptions
 from stretto.live.policies import PolicyMaker
+from stretto.live.probation import Probation
+from stretto.live.quarantine import label_of
 from stretto.live.recorder import Journal
+from stretto.live.remembered import Remembered
+from stretto.live.repairs import GRACE_S, Repairs
 from stretto.live.replan import Replanner
 from stretto.live.state import State
 from stretto.live.witness import Evidence, Witness
@@ -77,8 +83,10 @@ class Service:
         self.cannot_serve = asyncio.Event()  # no worker ever held a model, and none can
         self._changing = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._repair: asyncio.Task[None] | None = None  # on the way to a generation without what is broken
         loop = asyncio.get_running_loop()
+        self.repairs = Repairs(self)
+        probation = Probation(loop, options.load_s, options.worker_rss_bytes or 0)
+        self.admission = Admission(self.offer, probation, Remembered(), time.monotonic_ns, self.repairs.look)
         self.maker = PolicyMaker(loop)
         self.judging = None if twin is None else Judging(loop, twin, self._measured, memory)
         self.session = served_session(
@@ -103,11 +111,17 @@ class Service:
 
     # -- life --------------------------------------------------------------------------------------------------------
 
+    async def enlist(self) -> None:
+        """Models that are new here are tried from now on. `start` does so too; who has other things to do before may
+        call this first.
+        """
+        await self.repairs.enlist(self._read)
+
     async def start(self) -> None:
         """Returns when there is a plan; the service is ready when its first worker is."""
         options, journal, delays = self.options, self._journal, DelayMeter()
         journal.began(options.planner, options.planner_options, options.data_aware)
-        ready = await asyncio.to_thread(self.offer.served, self._read)
+        ready = await self.repairs.first_ready(self._read)
         conditions = Conditions(delays=delays.delays)
         first = await asyncio.to_thread(self.session.first, ready.deployment, time.monotonic_ns(), conditions)
         self._tell_unused()
@@ -117,11 +131,15 @@ class Service:
             self._factory,
             first=first,
             hang_s=options.hang_s,
+            load_s=options.load_s,
+            memory_bytes=options.process_bytes,
+            tells_failures=options.tells_failures,
             correction=options.correction,
             delays=delays,
             journal=journal,
         )
-        self.engine.on_broken = self._found_broken
+        self.engine.on_broken = self.repairs.found_broken
+        self.engine.on_blamed = self.repairs.blamed
         self.engine.twin = None if self.judging is None else self.judging.twin
         if self.session.looks_at_evidence:
             self.engine.witness = Witness(self.engine.loop, self.engine.classified)
@@ -133,15 +151,21 @@ class Service:
         self.engine.start()
         self.state = State.SERVING
         self._replanner.start()
+        self.spawn(self.repairs.try_again())
+        self.repairs.look()  # a trial may have ended while the first plan was made
         if self.options.reload_s > 0:
-            self._spawn(self._watch())
+            self.spawn(self._watch())
 
     def is_ready(self, application: str | None = None, variant: str = "") -> bool:
-        """A worker can serve it, or every application; KeyError for a name that the repository does not hold."""
+        """A worker can serve it; or, of the server, something that is served (all of it, where that was asked for).
+        KeyError for a name that the repository does not hold.
+        """
         offer, generation = self.offer, self.engine.generation
         if application is None:
             has_workers = self.state is State.SERVING and self.engine.crew.ready_count > 0
-            return has_workers and not offer.missing(generation.served)
+            if self.options.ready_all:
+                return has_workers and not offer.missing(generation.served)
+            return has_workers and any(offer.may_serve(spec.key) for spec in generation.served.specs)
         if application not in offer.known:
             raise KeyError(application)
         files = self.files.get(application)
@@ -155,7 +179,7 @@ class Service:
         names = [
             generation.names[each]
             for each in generation.deployment.variants_of(number)
-            if generation.served.specs[each].key not in offer.broken
+            if offer.may_serve(generation.served.specs[each].key)
         ]
         return variant in names if variant else bool(names)
 
@@ -185,6 +209,7 @@ class Service:
 
     def close_asides(self) -> None:
         """The processes that work beside the serving end."""
+        self.admission.close()
         self.maker.close()
         if self.judging is not None:
             self.judging.close()
@@ -202,18 +227,35 @@ class Service:
 
     async def load(self, application: str) -> None:
         """Read the application anew and serve it. StrettoError where it cannot be; then all stays as it was."""
+        repository = await asyncio.to_thread(read_repository, self.options.repository)
+        repository.application(application)  # refused here where there is none of that name
+        await self._try_on_demand(repository, application)
         async with self._changing:
-            repository = await asyncio.to_thread(read_repository, self.options.repository)
-            repository.application(application)  # refused here where there is none of that name
             offer = self.offer
-            before = set(offer.unloaded), dict(offer.broken)
+            was_unloaded = application in offer.unloaded
             offer.unloaded.discard(application)
-            offer.broken = {key: why for key, why in offer.broken.items() if not key.startswith(f"{application}/")}
             try:
-                await self._change(repository)
+                await self._change(await asyncio.to_thread(read_repository, self.options.repository))
             except BaseException:
-                offer.unloaded, offer.broken = before
+                if was_unloaded:
+                    offer.unloaded.add(application)
                 raise
+            if application not in self.files:
+                raise StrettoError(self._why_not(application))
+
+    async def _try_on_demand(self, repository: Repository, application: str) -> None:
+        """Whatever of it is new or set aside is tried now. Others are served, changed and loaded meanwhile."""
+        self.admission.enlist(await asyncio.to_thread(self.offer.everything, repository))
+        keys = self.admission.keys_of(application)
+        self.admission.try_again(key for key in keys if key in self.offer.quarantine.entries)
+        await self.admission.settled(keys)
+
+    def _why_not(self, application: str) -> str:
+        """Why nothing of it is served, for an operator."""
+        for key, entry in self.offer.quarantine.entries.items():
+            if key.startswith(f"{application}/"):
+                return f"{label_of(key)} is set aside, {entry.told(time.monotonic_ns())}"
+        return f"no variant of {application} can be served"
 
     async def unload(self, application: str) -> None:
         """Stop serving it, once what waits for it has ended. KeyError where there is none of that name."""
@@ -262,17 +304,20 @@ class Service:
             await asyncio.sleep(DRAIN_STEP_S)
 
     async def _change(self, repository: Repository) -> None:
-        """Serve what the repository holds now: models first, then the plan, then the move."""
+        """Serve what the repository holds now and may be served: models first, then the plan, then the move."""
         while True:
+            everything = await asyncio.to_thread(self.offer.everything, repository)
+            self.admission.enlist(everything)
             ready = await asyncio.to_thread(self.offer.served, repository)
             broken = await self.engine.hold(ready)
-            if not broken:
+            if not broken and all(self.offer.may_serve(spec.key) for spec in ready.specs):
                 break
-            self.offer.tell_broken(broken)
+            self.repairs.set_aside(broken)
+        self.admission.keep(everything)
         gone = set(self.files) - {files.name for files in ready.files}
         if gone:
             self.files = {name: files for name, files in self.files.items() if name not in gone}
-            await self._finish(gone)
+            await self._finish({name for name in gone if name in self.offer.unloaded or name not in self.offer.known})
         await self._witness_all(ready)
         async with self._replanner.turn:
             self.maker.forget()
@@ -309,22 +354,15 @@ class Service:
         if self.engine.witness is not None:
             self.engine.witness.use(await asyncio.to_thread(_loaded_evidence, ready.files))
 
-    def _found_broken(self, broken: dict[str, str]) -> bool:
-        """A worker could not load a model: serve without that variant; true where that is on its way."""
-        new = {key: why for key, why in broken.items() if key not in self.offer.broken}
-        if new:
-            self.offer.tell_broken(new)
-            self._repair = self._spawn(self._reread(self._read))
-        return self._repair is not None and not self._repair.done()
-
-    async def _reread(self, repository: Repository) -> None:
+    async def take_up(self, repository: Repository | None = None) -> None:
+        """Serve what this repository holds, or the one that is served already, as far as it may be by now."""
         async with self._changing:
             try:
-                await self._change(repository)
+                await self._change(repository or self._read)
             except (StrettoError, OSError) as error:  # a file may be gone between two looks
                 log.error("%s", error)
                 specs = self.engine.generation.served.specs
-                if not self.engine.was_ready and all(spec.key in self.offer.broken for spec in specs):
+                if not self.engine.was_ready and not any(self.offer.may_serve(spec.key) for spec in specs):
                     self.cannot_serve.set()
             except Exception:  # a planner's own; the next change is to be seen all the same
                 log.exception("the change could not be taken up")
@@ -347,10 +385,12 @@ class Service:
                 log.error("the repository changed and cannot be read; what was served before is served on: %s", error)
                 continue
             log.info("the repository changed and is taken up")
-            self.offer.broken.clear()
-            await self._reread(repository)
+            with contextlib.suppress(StrettoError, OSError):  # whoever takes it up meets the same, and says so
+                self.admission.enlist(await asyncio.to_thread(self.offer.everything, repository))
+                await self.admission.quiet(GRACE_S)
+            await self.take_up(repository)
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from stretto.core.snapshot import ApplicationState, Distribution, Snapshot, VariantState, snapshot_of
 from stretto.live.meters import STAGES, Histogram, Meters, VariantMeter
+from stretto.live.quarantine import Quarantine, label_of
 from stretto.live.service import Service
 
 MAX_CLIENTS = 1000  # shown
@@ -24,10 +25,12 @@ def snapshot(service: Service) -> Snapshot:
         waiting=bare.waiting + sum(other.waiting for other in others),
         running=bare.running + sum(other.running for other in others),
         applications=_applications(service, bare.applications),
-        variants=_variants(engine.meters, bare.variants),
+        variants=_variants(engine.meters, bare.variants, service.offer.quarantine),
         clients=service.clients.latest(telemetry.now_ns, MAX_CLIENTS),
         client_count=len(service.clients),
         restarts=engine.crew.restarts,
+        replaced=engine.crew.replaced,
+        on_probation=len(service.admission.trials),
         switch_hits=bare.switch_hits + sum(other.switch_hits for other in others) + engine.books.switch_hits,
         switch_misses=bare.switch_misses + sum(other.switch_misses for other in others) + engine.books.switch_misses,
         planning=_frozen(engine.meters.planning),
@@ -63,13 +66,24 @@ def _applications(service: Service, served: tuple[ApplicationState, ...]) -> tup
     return tuple(found)
 
 
-def _variants(meters: Meters, served: tuple[VariantState, ...]) -> tuple[VariantState, ...]:
-    """Those served now, and those that ran before."""
+def _variants(meters: Meters, served: tuple[VariantState, ...], quarantine: Quarantine) -> tuple[VariantState, ...]:
+    """Those served now, those that ran before, and those that are set aside."""
     states = {(state.application, state.name): state for state in served}
-    return tuple(
-        _counted(states.get(label) or VariantState(*label), meters.variants.get(label) or VariantMeter())
-        for label in sorted({*states, *meters.variants})
-    )
+    set_aside = {label_of(key): entry.fault.value for key, entry in quarantine.entries.items()}
+    bad = {tuple(label.split("/", 1)) for label in (*set_aside, *quarantine.losses, *quarantine.times)}
+    found = []
+    for application, name in sorted({*states, *meters.variants, *bad}):
+        state = states.get((application, name)) or VariantState(application, name)
+        label = f"{application}/{name}"
+        found.append(
+            replace(
+                _counted(state, meters.variants.get((application, name)) or VariantMeter()),
+                losses=quarantine.losses[label],
+                set_aside=set_aside.get(label, ""),
+                times_set_aside=quarantine.times[label],
+            )
+        )
+    return tuple(found)
 
 
 def _counted(state: VariantState, meter: VariantMeter) -> VariantState:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
+from stretto.backends.callable import reason_of
 from stretto.core.errors import StrettoError
-from stretto.live.executor import Job, Listener
-from stretto.live.shelf import NO_ANSWER, ModelSpec, Shelf, failed
+from stretto.live.executor import Job, Listener, Loading
+from stretto.live.shelf import ModelSpec, Shelf, failed
 
 log = logging.getLogger("stretto.live")
 
@@ -27,6 +29,8 @@ class ThreadExecutor:
         self._commands: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name=f"stretto-worker-{worker}", daemon=True)
         self._is_lost = False
+        self._loading: dict[int, Loading] = {}  # written by the threads that load, each its own
+        self._orders = itertools.count()
 
     def start(self, specs: Sequence[ModelSpec]) -> None:
         self._commands.put(lambda: self._begin(specs))
@@ -42,13 +46,23 @@ class ThreadExecutor:
         """In a thread of its own, so that batches go on meanwhile; begun in its turn, after models that are to go."""
 
         def hold() -> None:
-            self._tell(done, _hold(self._shelf, specs))
+            self._tell(done, self._hold(specs, True))
 
         load = threading.Thread(target=hold, name=f"stretto-load-{self._worker}", daemon=True)
         self._commands.put(load.start)
 
     def unload(self, key: str) -> None:
         self._commands.put(lambda: self._shelf.unload(key))
+
+    def loading(self) -> Sequence[Loading]:
+        return sorted(self._loading.copy().values(), key=lambda loading: loading.number)
+
+    def memory_bytes(self) -> int:
+        """All threads share the server's."""
+        return 0
+
+    def growth(self) -> Mapping[str, int]:
+        return {}
 
     def kill(self) -> None:
         """A thread cannot be ended from outside: it is left to itself, and what it still says is not heard."""
@@ -68,22 +82,39 @@ class ThreadExecutor:
         self._shelf.clear()
 
     def _begin(self, specs: Sequence[ModelSpec]) -> None:
-        self._tell(self._listener.worker_ready, self._worker, _hold(self._shelf, specs))
+        self._tell(self._listener.worker_ready, self._worker, self._hold(specs))
 
     def _run(self, job: Job) -> None:
         started_ns = time.monotonic_ns()
         try:
             report = self._shelf.run(job.key, job.parts)
-        except Exception:  # whatever a model's own code raises must not end the worker
-            log.exception("a batch of %s failed", job.key)
-            report = failed(job.count, NO_ANSWER)
+        except Exception as error:  # whatever a model's own code raises must not end the worker
+            log.debug("a batch of %s failed", job.key, exc_info=True)
+            report = failed(job.count, reason_of(error))
         report.started_ns, report.ended_ns = started_ns, time.monotonic_ns()
         self._tell(self._listener.job_ended, job, report)
 
     def _load(self, spec: ModelSpec, alone: bool) -> None:
-        problem = _hold(self._shelf, (spec,)).get(spec.key)
+        problem = self._hold((spec,)).get(spec.key)
         if alone or problem is not None:
             self._tell(self._listener.load_ended, self._worker, spec.key, problem, alone)
+
+    def _hold(self, specs: Sequence[ModelSpec], is_beside: bool = False) -> dict[str, str]:
+        """Loads them; those that cannot be, with the reason."""
+        broken: dict[str, str] = {}
+        for spec in specs:
+            number = next(self._orders)
+            self._loading[number] = Loading(number, spec.key, is_beside)
+            try:
+                self._shelf.load(spec)
+            except StrettoError as error:
+                broken[spec.key] = str(error)
+            except Exception as error:
+                log.debug("%s cannot be loaded", spec.key, exc_info=True)
+                broken[spec.key] = f"it cannot be loaded ({reason_of(error)})"
+            finally:
+                del self._loading[number]
+        return broken
 
     def _tell(self, call: Callable[..., None], *values: object) -> None:
         try:
@@ -95,17 +126,3 @@ class ThreadExecutor:
         """On the loop's thread, where it is known for sure whether this worker was given up."""
         if not self._is_lost:
             call(*values)
-
-
-def _hold(shelf: Shelf, specs: Sequence[ModelSpec]) -> dict[str, str]:
-    """Loads them; those that cannot be, with the reason."""
-    broken: dict[str, str] = {}
-    for spec in specs:
-        try:
-            shelf.load(spec)
-        except StrettoError as error:
-            broken[spec.key] = str(error)
-        except Exception as error:
-            log.exception("%s cannot be loaded", spec.key)
-            broken[spec.key] = f"it cannot be loaded ({type(error).__name__})"
-    return broken

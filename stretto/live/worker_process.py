@@ -1,11 +1,13 @@
 """A worker process: `python -m stretto.live.worker_process FD`. It holds models, runs batches and says how they went.
 
-It talks on one socket, and ends when that closes: a server that is gone leaves no workers behind.
+It talks on one socket, and ends when that closes: a server that is gone leaves no workers behind. With a second
+argument, `probation`, it tries models that nobody knows yet, and everything else goes before it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import logging
 import os
 import signal
@@ -16,13 +18,48 @@ import time
 
 import numpy as np
 
+from stretto.backends.callable import reason_of
 from stretto.core.errors import StrettoError
 from stretto.live.arena import Arena
 from stretto.live.frames import Frame, FrameReader, Kind, failures_as_text, run_in, spec_from_text
-from stretto.live.shelf import NO_ANSWER, NOT_LOADED, ModelSpec, Shelf
+from stretto.live.shelf import NOT_LOADED, ModelSpec, Shelf
 
 log = logging.getLogger("stretto.live.worker")
 CHUNK = 1 << 16
+STATM = "/proc/self/statm"
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+STEP_BYTES = 8 << 20  # of growth that is told
+PROBATION = "probation"  # the second argument
+PROBATION_NICENESS = 10
+DEATH_SIGNAL = 1  # of prctl: what a child gets when its parent dies
+
+
+class Growth:
+    """What this process grew by while each model ran: a look at its memory after each batch, told in large steps."""
+
+    def __init__(self) -> None:
+        self._file = os.open(STATM, os.O_RDONLY) if os.path.exists(STATM) else -1
+        self._now = 0
+        self._grown: dict[str, int] = {}
+        self._told: dict[str, int] = {}
+        self.rest()
+
+    def rest(self) -> None:
+        """What it grew by until now was not by running a model."""
+        self._now = self._resident()
+
+    def ran(self, key: str) -> int:
+        """The growth with this model so far, where that is worth telling; else 0."""
+        before, self._now = self._now, self._resident()
+        grown = self._grown.get(key, 0) + self._now - before
+        self._grown[key] = grown
+        if grown - self._told.get(key, 0) < STEP_BYTES:
+            return 0
+        self._told[key] = grown
+        return grown
+
+    def _resident(self) -> int:
+        return 0 if self._file < 0 else int(os.pread(self._file, 128, 0).split()[1]) * PAGE_BYTES
 
 
 class WorkerProcess:
@@ -34,6 +71,7 @@ class WorkerProcess:
         self._specs: dict[str, ModelSpec] = {}
         self._arena: Arena | None = None
         self._saying = threading.Lock()  # a load beside the work ends in a thread of its own
+        self._growth = Growth()
         self._descriptors: list[int] = []  # of shared memory, in the order of the frames that name them
 
     def work(self) -> None:
@@ -71,11 +109,12 @@ class WorkerProcess:
             spec = spec_from_text(frame.text)
             self._shelf.load(spec)
             self._specs[spec.key] = spec
+            self._growth.rest()
         except StrettoError as error:
             problem = str(error)
         except Exception as error:
-            log.exception("a model cannot be loaded")
-            problem = f"it cannot be loaded ({type(error).__name__})"
+            log.debug("a model cannot be loaded", exc_info=True)
+            problem = f"it cannot be loaded ({reason_of(error)})"
         self._say(Frame(Kind.LOADED, frame.a, text=problem.encode()))
 
     def _run(self, frame: Frame) -> None:
@@ -93,20 +132,34 @@ class WorkerProcess:
                 failures = answered.failures
                 if answered.answers is not None:
                     np.copyto(self._arena.answers(slot, spec, rows), answered.answers)
-        except Exception:  # whatever a model's own code raises must not end the worker
-            log.exception("a batch failed")
-            failures = dict.fromkeys(range(rows), NO_ANSWER)
+        except Exception as error:  # whatever a model's own code raises must not end the worker
+            log.debug("a batch failed", exc_info=True)
+            failures = dict.fromkeys(range(rows), reason_of(error))
         self._say(Frame(Kind.ENDED, number, started_ns, time.monotonic_ns(), failures_as_text(failures)))
+        grown = self._growth.ran(key)
+        if grown:
+            self._say(Frame(Kind.GREW, grown, text=key.encode()))
 
     def _say(self, frame: Frame) -> None:
         with self._saying:
             self._channel.sendall(frame.encoded())
 
 
+def _step_back() -> None:
+    """A model on probation takes no time that a served one wants, and is the first to go where memory is short."""
+    os.nice(PROBATION_NICENESS)
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+        file.write("1000")
+
+
 def main() -> None:
     # They may reach the whole group; the server ends its workers itself.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
+    if sys.platform == "linux":  # a model that hangs does not see the socket close
+        ctypes.CDLL(None).prctl(DEATH_SIGNAL, signal.SIGKILL)
+    if PROBATION in sys.argv[2:]:
+        _step_back()
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     channel = socket.socket(fileno=int(sys.argv[1]))
     channel.setblocking(True)

@@ -65,6 +65,7 @@ def test_what_it_says_is_done(tmp_path: Path) -> None:
         **{"repository": "zoo", "management_host": "127.0.0.1", "management_port": 8082, "management_grpc_port": 8083},
         **{"threads": 1, "device": "cpu", "max_body_mb": 64.0, "max_message_mb": 4.0, "in_flight_mb": 512.0},
         **{"reload_s": 2.0, "hang_s": 10.0, "drain_s": 30.0},
+        **{"load_s": 60.0, "worker_rss_mb": None, "ready_all": False, "tell_failures": False},
         **{"record_file_mb": 256.0, "record_total_mb": 10_000.0, "log_level": "info"},
     }
     options = serve_options(defaults | said.values, said)

@@ -284,8 +284,9 @@ class Driver:
             assert drop.reason is not Outcome.DROPPED_CANCELLED
             assert entry.stage in (Stage.WAITING, Stage.RETURNING), "a running query was dropped"
         if drop.reason is Outcome.FAILED and not withdrawn:
-            assert self.losing and entry.stage is Stage.RETURNING
+            assert entry.times_lost, "a query that no worker was lost with failed"
         if drop.reason in promises.LATENESS:
+            assert not entry.times_lost, "a query that was lost with its worker is said to be late"
             assert (drop.reason is Outcome.DROPPED_EXPIRED) == (entry.deadline_ns < self.now_ns)
         self._end(drop.ticket, drop.reason)
 

@@ -431,7 +431,7 @@ def test_a_lost_worker_gives_its_queries_back_while_they_can_make_it() -> None:
     made.decisions()
     made.worker_left(15, 1)
     made.worker_left(20, 0)
-    assert [(drop.ticket, drop.reason) for drop in drops(made)] == [(hopeless, Outcome.DROPPED_INFEASIBLE)]
+    assert [(drop.ticket, drop.reason) for drop in drops(made)] == [(hopeless, Outcome.FAILED)]
     made.worker_joined(30, 1)
     assert [(run.worker, run.tickets) for run in runs(made)] == [(1, (hopeful,))]
 

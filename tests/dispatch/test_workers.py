@@ -13,7 +13,7 @@ from tests.dispatch import promises
 from tests.dispatch.driver import Driver
 from tests.dispatch.small import GATHER, deployed, driver, lane, variant
 
-INFEASIBLE, EXPIRED = Outcome.DROPPED_INFEASIBLE, Outcome.DROPPED_EXPIRED
+INFEASIBLE = Outcome.DROPPED_INFEASIBLE
 
 
 def test_the_queries_of_a_lost_worker_run_on_another() -> None:
@@ -47,13 +47,13 @@ def test_they_return_to_their_old_place_in_the_lane() -> None:
         (Late.KEEP, 9, Outcome.FAILED),
         (Late.REFUSE, 9, Outcome.FAILED),
         (Late.DROP_WHEN_DISPATCHED, 8, None),
-        (Late.DROP_WHEN_DISPATCHED, 9, INFEASIBLE),
-        (Late.DROP_WHEN_DISPATCHED, 20, INFEASIBLE),
-        (Late.DROP_WHEN_DISPATCHED, 21, EXPIRED),
-        (Late.DROP_WHEN_INFEASIBLE, 9, INFEASIBLE),
+        (Late.DROP_WHEN_DISPATCHED, 9, Outcome.FAILED),
+        (Late.DROP_WHEN_DISPATCHED, 20, Outcome.FAILED),
+        (Late.DROP_WHEN_DISPATCHED, 21, Outcome.FAILED),
+        (Late.DROP_WHEN_INFEASIBLE, 9, Outcome.FAILED),
     ],
 )
-def test_those_that_cannot_make_it_any_more_end_with_a_reason(late: Late, moment: int, outcome: Outcome | None) -> None:
+def test_those_that_cannot_make_it_any_more_failed(late: Late, moment: int, outcome: Outcome | None) -> None:
     """Deadline 20, alone 12 ns: from 9 on it is too late to begin again."""
     made = driver(lane(crew=(0, 1), late=late))
     ticket = made.query(20)
@@ -71,6 +71,17 @@ def test_with_no_worker_left_what_ran_waits_with_the_rest_for_one_to_come() -> N
     assert (made.lengths(), made.wake()) == ([2], None)
     made.at(90).join(0)
     assert made.batches()[-1] == (0, 0, [1, 0])
+
+
+def test_one_that_waits_once_more_and_becomes_infeasible_failed_and_was_not_late() -> None:
+    """It used to count as infeasible, as though its client had come too late."""
+    made = driver(lane(late=Late.DROP_WHEN_INFEASIBLE))
+    lost = made.query(40)
+    made.at(3).leave(0)
+    late = made.query(40)
+    assert made.lengths() == [2]
+    made.at(35).advance()
+    assert (made.outcome(lost), made.outcome(late)) == (Outcome.FAILED, INFEASIBLE)
 
 
 def test_with_no_worker_left_what_cannot_make_it_fails() -> None:

@@ -7,7 +7,7 @@ batch only for a worker that is there, holds the model and has at most one batch
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from stretto.core.profile import LatencyProfile
 from stretto.core.worker import workers
 from stretto.live.delays import DelayMeter
 from stretto.live.engine import Engine
-from stretto.live.executor import Job, Listener
+from stretto.live.executor import Job, Listener, Loading
 from stretto.live.generation import Served
 from stretto.live.requests import Request
 from stretto.live.shelf import ModelSpec, Report
@@ -54,6 +54,9 @@ class ScriptedExecutor:
         self.alone: list[str] = []  # loads that no job waits for
         self.killed = self.started = self.is_gone = False
         self.specs: Sequence[ModelSpec] = ()
+        self.at_load: list[Loading] = []
+        self.memory = 0
+        self.grown: dict[str, int] = {}
 
     def start(self, specs: Sequence[ModelSpec]) -> None:
         assert not self.started, "an executor is started once"
@@ -92,6 +95,15 @@ class ScriptedExecutor:
         assert all(job.key != key for job in self.jobs) or self.stage.may_unload_in_use
         self.held.discard(key)
 
+    def loading(self) -> Sequence[Loading]:
+        return self.at_load
+
+    def memory_bytes(self) -> int:
+        return self.memory
+
+    def growth(self) -> Mapping[str, int]:
+        return self.grown
+
     def kill(self) -> None:
         if not self.killed:
             self.killed = True
@@ -113,10 +125,10 @@ class ScriptedExecutor:
         key = self.alone.pop(0)
         self.listener.load_ended(self.worker, key, problem, True)
 
-    def lose(self, reason: str = "signal 9") -> None:
+    def lose(self, reason: str = "signal 9", from_outside: bool = False) -> None:
         self.is_gone = True
         self.jobs.clear()
-        self.listener.worker_lost(self.worker, reason)
+        self.listener.worker_lost(self.worker, reason, from_outside)
 
 
 class Stage:

@@ -134,7 +134,7 @@ def test_a_generation_may_follow_while_a_model_is_on_its_way(factory: Factory) -
             engine.adopt(engine.generation, planned(engine, before, holding(before, 1)))
             engine.replace(after, planned(engine, after, holding(after, 0, 2)))
             assert (await asked(engine, one())).answers.tolist() == [[2.0, 2.0]]
-            member = engine.crew._members[0]
+            member = engine.crew.members[0]
             await until(lambda: not member.coming)
             await asyncio.sleep(0)
             assert "app/heavytoload@1" not in member.held

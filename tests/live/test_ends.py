@@ -15,6 +15,7 @@ import numpy as np
 from stretto.core.outcome import Outcome
 from stretto.live.executors import executor_factory
 from stretto.live.options import ServiceOptions
+from stretto.live.quarantine import Fault
 from stretto.live.requests import Request
 from stretto.live.service import Service
 from stretto.repository.read import read_repository, zoo_folder
@@ -91,7 +92,7 @@ def test_an_application_whose_models_are_all_broken_is_not_ready(tmp_path: Path)
     async def scene(service: Service) -> None:
         assert service.is_ready("mnist") and service.is_ready()
         (key,) = [spec.key for spec in service.engine.generation.served.specs]
-        service.offer.broken[key] = "it cannot be loaded"
+        service.offer.quarantine.put(service.engine.clock(), key, Fault.LOAD_FAILED, "it cannot be loaded")
         assert not service.is_ready("mnist") and not service.is_ready()
 
     serving(reference, scene)

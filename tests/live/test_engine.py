@@ -180,7 +180,7 @@ def test_a_request_that_fits_one_batch_fits_through_the_door(stage: Staging) -> 
 
 
 def test_a_query_that_the_model_fails_on_fails_alone(stage: Staging) -> None:
-    made = stage(serving())
+    made = stage(serving(), tells_failures=True)
     made.request()
     one, bad, other = made.request(), made.request(rows=2), made.request()
     made.finish()
@@ -194,7 +194,7 @@ def test_a_query_that_the_model_fails_on_fails_alone(stage: Staging) -> None:
 @pytest.mark.parametrize("failures", [{}, {0: "first"}, {0: "first", 1: "second"}])
 def test_a_batch_without_answers_fails_whole(stage: Staging, failures: dict[int, str]) -> None:
     """Also where the worker names no query, or not every one: none may be forgotten."""
-    made = stage(serving())
+    made = stage(serving(), tells_failures=True)
     made.request()
     pair = [made.request(), made.request()]
     made.finish()

@@ -7,9 +7,13 @@ import pytest
 from stretto.core.outcome import Outcome
 from stretto.core.plan import Late
 from stretto.live import crew
-from stretto.live.engine import POISON
+from stretto.live.executor import Loading
+from stretto.live.generation import Served
+from stretto.live.lookout import AT_RISK, NEW, SET_ASIDE
+from stretto.live.losses import NO_WORKER_ANSWERS, NO_WORKER_LEFT, POISON
+from stretto.live.quarantine import Fault
 from tests.live.conftest import Staging
-from tests.live.scripted import plan_for, serving, variant
+from tests.live.scripted import Stage, plan_for, serving, serving_apps, variant
 
 
 def test_a_lost_worker_s_queries_are_tried_again(stage: Staging) -> None:
@@ -36,17 +40,15 @@ def test_a_query_waits_for_its_only_worker_to_come_back(stage: Staging) -> None:
     assert request.outcome is Outcome.ON_TIME
 
 
-@pytest.mark.parametrize(
-    ("late", "outcome"),
-    [(Late.DROP_WHEN_INFEASIBLE, Outcome.DROPPED_INFEASIBLE), (Late.KEEP, Outcome.FAILED)],
-)
-def test_a_query_that_cannot_be_tried_again_in_time_ends(stage: Staging, late: Late, outcome: Outcome) -> None:
+@pytest.mark.parametrize("late", [Late.DROP_WHEN_INFEASIBLE, Late.KEEP])
+def test_a_query_that_cannot_be_tried_again_in_time_failed(stage: Staging, late: Late) -> None:
+    """It used to end as infeasible, as though it had come too late."""
     served = serving(crew=2)
     made = stage(served, plan_for(served, late))
     request = made.request(slack_ms=10)
     made.wait(7)
     made.lose(0)
-    assert request.outcome is outcome and made.busy() == []
+    assert (request.outcome, request.problem) == (Outcome.FAILED, NO_WORKER_LEFT) and made.busy() == []
 
 
 def test_a_cancelled_query_is_not_tried_again(stage: Staging) -> None:
@@ -230,3 +232,281 @@ def test_workers_are_lost_while_the_engine_stops(stage: Staging) -> None:
 
     made.loop.run_until_complete(stop())
     assert request.outcome is Outcome.FAILED
+
+
+def test_a_client_hears_at_its_deadline_that_its_worker_hangs(stage: Staging) -> None:
+    """It used to hear so when the worker was given up, here a minute later."""
+    made = stage(serving(crew=2), hang_s=60.0)
+    stuck = made.request(slack_ms=1000)
+    made.wait(990)
+    assert stuck.outcome is None
+    made.wait(300)
+    assert (stuck.outcome, stuck.problem) == (Outcome.FAILED, NO_WORKER_ANSWERS)
+    assert stuck.ended_ns - stuck.deadline_ns < 260_000_000 and made.outcomes() == {Outcome.FAILED: 1}
+    (worker,) = made.busy()
+    made.finish(worker)  # what comes after all is nobody's any more
+    assert made.outcomes() == {Outcome.FAILED: 1}
+
+
+def test_a_lost_query_that_nobody_can_try_again_fails_at_its_deadline(stage: Staging) -> None:
+    served = serving()
+    made = stage(served, plan_for(served, Late.KEEP))
+    request = made.request(slack_ms=500)
+    made.starts = False
+    made.lose()
+    made.wait(490)
+    assert request.outcome is None
+    made.wait(20)
+    assert (request.outcome, request.problem) == (Outcome.FAILED, NO_WORKER_LEFT)
+
+
+def test_a_slow_batch_is_no_hanging_one(stage: Staging) -> None:
+    """It is answered late, as before: 20 times what was expected have not passed."""
+    served = serving(variant("v", beta_ms=100), slo_ms=200)
+    made = stage(served, plan_for(served, Late.KEEP))
+    request = made.request(slack_ms=200)
+    made.wait(1500)
+    assert request.outcome is None
+    made.finish()
+    assert request.outcome is Outcome.LATE
+
+
+def test_a_batch_of_a_model_that_is_set_aside_ends_without_being_run(stage: Staging) -> None:
+    """In its turn: what runs before it on the same worker ends first."""
+    served = serving_apps({"a": (variant("v"),), "b": (variant("v"),)})
+    made = stage(served, handoff_ns=300_000)
+    first = made.request(application="a", slack_ms=900)
+    second = made.request(application="b", slack_ms=900)
+    made.wait(5)
+    assert [job.key for job in made.workers[0].jobs] == ["a/v@1", "b/v@1"]  # given ahead, before it was known
+    made.engine.crew.lookout.beware(frozenset({"b/v@1"}), frozenset())
+    third = made.request(application="b", slack_ms=900)
+    made.finish()
+    made.finish()
+    assert (first.outcome, second.outcome) == (Outcome.ON_TIME, Outcome.ON_TIME)
+    made.wait(1)
+    assert (third.outcome, third.problem) == (Outcome.FAILED, SET_ASIDE) and made.busy() == []
+
+
+def test_a_suspect_leaves_the_last_worker_to_others(stage: Staging) -> None:
+    served = serving_apps({"bad": (variant("v"),), "good": (variant("v"),)}, crew=2)
+    made = stage(served)
+    blamed: list[tuple[str, Fault, bool]] = []
+    made.engine.on_blamed = lambda key, fault, reason, is_certain: blamed.append((key, fault, is_certain))
+    lost = made.request(application="bad", slack_ms=900)
+    (worker,) = made.busy()
+    made.engine.crew.lookout.beware(frozenset(), frozenset({"bad/v@1"}))
+    made.lose(worker)
+    assert blamed == [("bad/v@1", Fault.CRASHED, False)]
+    made.wait(1)
+    assert (lost.outcome, lost.problem) == (Outcome.FAILED, AT_RISK)
+    good = made.request(application="good", slack_ms=900)
+    assert made.busy() == [1 - worker]
+    made.finish_all()
+    assert good.outcome is Outcome.ON_TIME
+    made.wait(200)
+    again = made.request(application="bad", slack_ms=900)
+    made.finish_all()
+    assert again.outcome is Outcome.ON_TIME  # both are there again
+
+
+def test_a_process_that_somebody_else_killed_is_no_model_s_fault(stage: Staging) -> None:
+    made = stage(serving(crew=2))
+    blamed: list[str] = []
+    made.engine.on_blamed = lambda key, *rest: blamed.append(key)
+    request = made.request(slack_ms=900)
+    made.call(made.workers[made.busy()[0]].lose, "signal 9", from_outside=True)
+    assert blamed == []
+    made.finish_all()
+    assert request.outcome is Outcome.ON_TIME
+
+
+def test_a_load_that_hangs_at_start_is_blamed_and_the_worker_ended(stage: Staging) -> None:
+    made = stage(serving(variant("a"), variant("b")), starts=False, load_s=5.0)
+    blamed: list[tuple[str, Fault, bool]] = []
+    made.engine.on_blamed = lambda key, fault, reason, is_certain: blamed.append((key, fault, is_certain))
+    made.workers[0].at_load = [Loading(1, "app/a@1", False)]
+    made.wait(3000)
+    made.workers[0].at_load = [Loading(2, "app/b@1", False)]  # the first took long, and is there
+    made.wait(4000)
+    assert not made.workers[0].killed
+    made.wait(2000)
+    assert made.every[0].killed and blamed == [("app/b@1", Fault.LOAD_HUNG, True)]
+
+
+# -- workers that are replaced ----------------------------------------------------------------------------------------
+
+MIB = 1 << 20
+
+
+def grown(stage: Staging, served: Served | None = None) -> Stage:
+    """A worker that holds more than it may, beside the one that is to follow it."""
+    made = stage(served or serving(), memory_bytes=1000 * MIB)
+    made.starts = False
+    made.workers[0].memory = 100 * MIB
+    made.wait(300)
+    made.workers[0].memory = 1100 * MIB
+    made.wait(300)
+    assert len(made.every) == 2 and made.every[1].started and not made.every[0].is_gone
+    return made
+
+
+def test_a_worker_with_too_much_memory_goes_when_its_successor_is_there(stage: Staging) -> None:
+    made = grown(stage)
+    old, new = made.every
+    first = made.request()
+    assert len(old.jobs) == 1
+    made.call(new.ready)
+    assert not old.is_gone and new.jobs == []
+    second = made.request()
+    made.call(old.finish)
+    assert first.outcome is Outcome.ON_TIME and old.is_gone and len(new.jobs) == 1
+    made.call(new.finish)
+    assert second.outcome is Outcome.ON_TIME
+    assert (made.engine.crew.replaced, made.engine.crew.restarts) == (1, 0)
+
+
+def test_what_is_handed_ahead_goes_to_the_successor(stage: Staging) -> None:
+    made = stage(serving(), memory_bytes=1000 * MIB, handoff_ns=300_000)
+    made.starts = False
+    made.workers[0].memory = 1100 * MIB
+    made.wait(300)
+    made.workers[0].memory = 1500 * MIB
+    made.wait(300)
+    old, new = made.every
+    first = made.request(slack_ms=900)
+    made.call(new.ready)
+    second = made.request(slack_ms=900)
+    made.wait(5)
+    assert [job.count for job in old.jobs] == [1] and new.jobs == []
+    made.call(old.finish)
+    assert first.outcome is Outcome.ON_TIME and len(new.jobs) == 1
+    made.call(new.finish)
+    assert second.outcome is Outcome.ON_TIME
+
+
+def test_a_worker_that_is_lost_before_it_is_replaced(stage: Staging) -> None:
+    made = grown(stage)
+    old, new = made.every
+    request = made.request(slack_ms=900)
+    made.call(old.lose)
+    assert request.outcome is None and len(made.every) == 2
+    made.call(new.ready)
+    assert len(new.jobs) == 1
+    made.call(new.finish)
+    assert request.outcome is Outcome.ON_TIME and made.engine.crew.restarts == 1
+
+
+def test_a_successor_that_cannot_start_is_tried_again_later(stage: Staging) -> None:
+    made = grown(stage)
+    old, new = made.every
+    made.call(new.lose)
+    made.request()
+    made.call(old.finish)
+    made.wait(5000)
+    assert len(made.every) == 2
+    made.wait(6000)
+    assert len(made.every) == 3 and made.every[2].started
+
+
+def test_a_successor_holds_what_was_loaded_meanwhile(stage: Staging) -> None:
+    made = grown(stage)
+    old, new = made.every
+    later = serving(variant("new"), version="2")
+    made.replace(later, plan_for(later))
+    made.call(new.ready)
+    assert old.is_gone and new.held == {"app/new@2"}
+    request = made.request()
+    made.call(new.finish)
+    assert request.variants == ["new"]
+
+
+def test_one_that_grows_far_beyond_is_ended_and_its_model_blamed(stage: Staging) -> None:
+    made = stage(serving(crew=2), memory_bytes=1000 * MIB)
+    blamed: list[tuple[str, Fault]] = []
+    made.engine.on_blamed = lambda key, fault, reason, is_certain: blamed.append((key, fault))
+    for executor in made.workers.values():
+        executor.memory = 100 * MIB
+    made.wait(300)
+    made.request(slack_ms=9000)
+    old = made.workers[made.busy()[0]]
+    old.memory = 2000 * MIB
+    made.wait(300)
+    assert old.killed and blamed == [("app/v@1", Fault.MEMORY)]
+    made.finish_all()
+
+
+def test_a_model_that_never_answered_leaves_the_last_worker_to_one_that_did(stage: Staging) -> None:
+    made = stage(serving_apps({"good": (variant("v"),), "new": (variant("v"),)}, crew=2))
+    made.request(application="good", slack_ms=900)
+    made.finish_all()
+    made.call(made.workers[0].lose, "signal 9", from_outside=True)
+    refused = made.request(application="new", slack_ms=900)
+    made.wait(1)
+    assert (refused.outcome, refused.problem) == (Outcome.FAILED, NEW)
+    good = made.request(application="good", slack_ms=900)
+    made.finish_all()
+    made.wait(200)
+    taken = made.request(application="new", slack_ms=900)
+    made.finish_all()
+    assert (good.outcome, taken.outcome) == (Outcome.ON_TIME, Outcome.ON_TIME)
+    made.call(made.workers[0].lose, "signal 9", from_outside=True)
+    taken = made.request(application="new", slack_ms=900)  # it answered before
+    made.finish_all()
+    assert taken.outcome is Outcome.ON_TIME
+
+
+def test_at_start_the_first_worker_is_for_everybody(stage: Staging) -> None:
+    made = stage(serving_apps({"a": (variant("v"),), "b": (variant("v"),)}, crew=2), starts=False)
+    made.call(made.workers[0].ready)
+    request = made.request(application="b", slack_ms=900)
+    made.finish_all()
+    assert request.outcome is Outcome.ON_TIME
+
+
+def test_workers_are_not_ended_because_the_whole_machine_stood_still(stage: Staging) -> None:
+    made = stage(serving(), hang_s=2.0)
+    made.request(slack_ms=60_000)
+    made.wait(300)
+    made.loop.now_ns += 30_000_000_000
+    made.wait(300)
+    assert not made.workers[0].killed
+    made.wait(3000)
+    assert made.every[0].killed
+
+
+@pytest.mark.parametrize("memory", [1100, 2000])  # it is replaced, or ended
+def test_memory_is_blamed_on_the_model_that_took_it_and_not_on_the_one_that_runs(stage: Staging, memory: int) -> None:
+    """Whoever ran when it was noticed used to be taken for the culprit."""
+    made = stage(serving_apps({"good": (variant("v"),), "leak": (variant("v"),)}, crew=2), memory_bytes=1000 * MIB)
+    blamed: list[tuple[str, Fault]] = []
+    made.engine.on_blamed = lambda key, fault, reason, is_certain: blamed.append((key, fault))
+    made.workers[0].memory = 100 * MIB
+    made.wait(300)
+    made.request(application="good", slack_ms=9000)
+    assert made.busy() == [0]
+    made.workers[0].grown = {"leak/v@1": (memory - 150) * MIB, "good/v@1": 50 * MIB}
+    made.workers[0].memory = memory * MIB
+    made.wait(300)
+    assert blamed == [("leak/v@1", Fault.MEMORY)]
+
+
+def test_a_load_that_hangs_beside_the_work_is_blamed_and_the_worker_replaced(stage: Staging) -> None:
+    """Its batches go on meanwhile. The model used to go live, after two minutes, without being loaded."""
+    made = stage(serving(), load_s=5.0)
+    blamed: list[tuple[str, Fault, bool]] = []
+    made.engine.on_blamed = lambda key, fault, reason, is_certain: blamed.append((key, fault, is_certain))
+    made.prepares = False
+    later = serving(variant("v"), variant("new"))
+    holding = made.loop.create_task(made.engine.hold(later))
+    made.wait(1)
+    made.workers[0].at_load = [Loading(1, "app/new@1", True)]
+    old = made.workers[0]
+    made.request(slack_ms=900)
+    made.finish_all()
+    made.wait(6000)
+    assert set(blamed) == {("app/new@1", Fault.LOAD_HUNG, True)}
+    assert old.is_gone and made.engine.crew.replaced == 1 and made.workers[0].held == {"app/v@1"}
+    request = made.request(slack_ms=900)
+    made.finish_all()
+    assert request.outcome is Outcome.ON_TIME and holding.done() and made.engine.crew.restarts == 0

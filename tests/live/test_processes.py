@@ -37,7 +37,7 @@ def quick_restarts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def executor_of(engine: Engine, worker: int = 0) -> ProcessExecutor:
-    executor = engine.crew._members[worker].executor
+    executor = engine.crew.members[worker].executor
     assert isinstance(executor, ProcessExecutor)
     return executor
 
@@ -83,7 +83,7 @@ def test_answers_are_those_of_a_thread() -> None:
     async def work() -> None:
         for kind in ("thread", "process"):
             async with serving(served, executor_factory(kind)) as engine:
-                assert isinstance(engine.crew._members[0].executor, ThreadExecutor | ProcessExecutor)
+                assert isinstance(engine.crew.members[0].executor, ThreadExecutor | ProcessExecutor)
                 requests = [await asked(engine, images, "mnist", pinned=name) for name in names]
                 one = await asked(engine, images[:1], "mnist", pinned=names[0])
                 assert all(request.outcome is Outcome.ON_TIME for request in (*requests, one))

@@ -19,6 +19,7 @@ from stretto.core.plan import Plan
 from stretto.core.view import View
 from stretto.live.crew import Factory
 from stretto.live.options import ServiceOptions
+from stretto.live.quarantine import label_of
 from stretto.live.requests import NoSuchVariant, Request
 from stretto.live.service import Service
 from stretto.live.state import State
@@ -137,7 +138,7 @@ def test_variants_come_go_and_change_under_load(built: Built, workers: int) -> N
             assert not lost & set(outcomes) and outcomes.count(Outcome.ON_TIME) > len(outcomes) / 2
             await until(lambda: len(service.engine.generations()) == 1)
             assert conserved(service.engine)
-            assert service.engine.crew._members[0].held == {s.key for s in service.engine.generation.served.specs}
+            assert service.engine.crew.members[0].held == {s.key for s in service.engine.generation.served.specs}
 
     within(60, work)
 
@@ -181,7 +182,7 @@ def test_a_model_that_cannot_be_loaded_is_left_out_from_the_start(built: Built) 
             await until(lambda: variants(service) == {"fast", "good"})
             assert {(await each).outcome for each in early} == {Outcome.ON_TIME}  # nobody met the broken one
             assert service.is_ready() and not service.is_ready("rows", "bad")
-            assert [key.partition("@")[0] for key in service.offer.broken] == ["rows/bad"]
+            assert [label_of(key) for key in service.offer.quarantine.entries] == ["rows/bad"]
             assert (await ask(service)).variants == ["good"]
             with pytest.raises(NoSuchVariant):
                 ask(service, pinned="bad")
@@ -198,7 +199,10 @@ def test_an_application_of_which_nothing_can_be_loaded_is_missed(built: Built) -
     async def work() -> None:
         async with service_of(built.root, is_ready=False) as service:
             await until(lambda: set(service.engine.generation.numbers) == {"rows"})
-            assert service.offer.missing(service.engine.generation.served) == ["other"] and not service.is_ready()
+            assert service.offer.missing(service.engine.generation.served) == ["other"]
+            await until(service.is_ready)
+            service.options = replace(service.options, ready_all=True)
+            assert not service.is_ready()
             assert service.is_ready("rows") and not service.is_ready("other")
             assert (await ask(service)).outcome is Outcome.ON_TIME
 
@@ -219,7 +223,10 @@ def test_a_model_that_cannot_be_loaded_later_leaves_the_others_serving(built: Bu
             assert (await ask(service)).variants == ["fast"]
             built.add("good", 0.9, seed=1)
             await until(lambda: variants(service) == {"fast", "good"})
-            assert service.offer.broken == {} and (await ask(service, pinned="good")).outcome is Outcome.ON_TIME
+            assert (
+                service.offer.quarantine.entries == {}
+                and (await ask(service, pinned="good")).outcome is Outcome.ON_TIME
+            )
 
     within(60, work)
 

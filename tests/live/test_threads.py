@@ -109,17 +109,23 @@ def test_a_query_at_fault_fails_and_the_rest_of_its_batch_is_answered(tmp_path: 
     within(30, work)
 
 
-def test_a_model_that_raises() -> None:
+@pytest.mark.parametrize("tells", [False, True])
+def test_a_model_that_raises(tells: bool, caplog: pytest.LogCaptureFixture) -> None:
+    """Its client used to hear whatever the exception said; and the log had a traceback for each batch."""
     served = of_models(fussy=code("fussy"))
 
     async def work() -> None:
-        async with serving(served) as engine:
+        async with serving(served, tells_failures=tells) as engine:
             good, bad = (
                 await asked(engine, np.full((1, 2), 4, np.float32)),
                 await asked(engine, np.full((1, 2), -4, np.float32)),
             )
             assert good.answers is not None and good.answers.tolist() == [[2.0, 2.0]]
-            assert bad.outcome is Outcome.FAILED and "negative numbers" in bad.problem
+            assert bad.outcome is Outcome.FAILED and ("negative numbers" in bad.problem) is tells
+            for _ in range(11):
+                await asked(engine, np.full((1, 2), -4, np.float32))
+            told = [record.getMessage() for record in caplog.records if "negative numbers" in record.getMessage()]
+            assert len(told) == 2 and "app/fussy failed on 1 queries" in told[0] and "10 queries by now" in told[1]
             again = await asked(engine, np.full((1, 2), 9, np.float32))
             assert again.outcome is Outcome.ON_TIME  # the worker goes on
             assert engine.crew.restarts == 0

@@ -534,12 +534,12 @@ def test_a_query_of_a_lost_worker_runs_again_elsewhere() -> None:
     row = rows_of(result)[0]
     assert (row["worker"], row["start_ns"], row["end_ns"]) == (1, 3 * NS_PER_MS, 9 * NS_PER_MS)
     assert result.summary.worker_busy == pytest.approx((0.0, 0.006))
-    # Too late to begin again (l(1) is 6 ms): dropped where the lane drops, failed where it keeps.
+    # Too late to begin again (l(1) is 6 ms): it failed, whatever the lane does with those that come too late.
     faults = [Fault(0.003, 0, FaultKind.LEFT)]
     arrivals = [(0, 0, 8 * NS_PER_MS)]
     result = simulate(linear(2), plan, Handmade(arrivals), seconds=1.0, record=True, faults=faults)
     assert (rows_of(result)["outcome"].tolist(), rows_of(result)["end_ns"].tolist()) == (
-        [Outcome.DROPPED_INFEASIBLE],
+        [Outcome.FAILED],
         [3 * NS_PER_MS],
     )
     keeps = always(by_application((Lane("a", (0, 1), Fixed(0)),)))

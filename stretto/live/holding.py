@@ -1,0 +1,60 @@
+"""Workers that load new models beside their work, before the engine moves over to them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+
+from stretto.live.crew import Crew
+from stretto.live.shelf import ModelSpec
+
+log = logging.getLogger("stretto.live")
+
+MARGIN_S = 0.5  # in which the crew finds out about a load that hangs, and says so
+
+Told = asyncio.Future[dict[str, str]]
+
+
+class Holding:
+    """`load_s` is how long one model may take."""
+
+    def __init__(self, crew: Crew, load_s: float):
+        self._crew, self._load_s = crew, load_s
+        self._waiting: list[tuple[int, Told]] = []
+
+    async def hold(self, models: Mapping[int, Sequence[ModelSpec]]) -> dict[str, str]:
+        """These, by worker; those that cannot be held, with the reason."""
+        loop = asyncio.get_running_loop()
+        waiting: list[tuple[int, Told]] = []
+        for worker, specs in models.items():
+            if specs:
+                told: Told = loop.create_future()
+                waiting.append((worker, told))
+                self._crew.prepare(worker, specs, _setter(told))
+        self._waiting += waiting
+        broken: dict[str, str] = {}
+        end = loop.time() + MARGIN_S + self._load_s * max(map(len, models.values()), default=0)
+        try:
+            for worker, told in waiting:
+                try:
+                    broken |= await asyncio.wait_for(told, max(0.0, end - loop.time()))
+                except TimeoutError:
+                    log.warning("worker %d has not loaded all that is new; it loads what it lacks when it can", worker)
+        finally:
+            self._waiting = [pair for pair in self._waiting if pair not in waiting]
+        return broken
+
+    def left(self, worker: int) -> None:
+        """It never tells; it loads anew when it starts."""
+        for holder, told in self._waiting:
+            if holder == worker and not told.done():
+                told.set_result({})
+
+
+def _setter(told: Told) -> Callable[[dict[str, str]], None]:
+    def set_once(broken: dict[str, str]) -> None:
+        if not told.done():
+            told.set_result(broken)
+
+    return set_once

@@ -1,0 +1,197 @@
+"""Models that nobody knows yet are tried in a process of their own: loaded, run once, and their memory looked at.
+
+Whatever such a model does there, crash, exit, hang or fill memory, it does to nobody else. One process tries many
+models, one after the other; it is lost with a model that takes it down, and the rest go on in the next. While one model
+takes long, another process takes those behind it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+import numpy as np
+
+from stretto.backends.resident import total_bytes
+from stretto.live.executor import Job
+from stretto.live.processes import ProcessExecutor
+from stretto.live.quarantine import Fault, label_of
+from stretto.live.shelf import ModelSpec, Report
+from stretto.live.worker_process import PROBATION
+
+log = logging.getLogger("stretto.live")
+
+LOOK_S = 0.05  # how often a model that is tried is looked at
+PATIENCE_S = 1.0  # one that takes longer keeps nobody waiting
+MOST = 8  # processes at once
+START_S = 60.0  # for a process to start
+SHARE = 0.5  # of the machine's memory that a model may take where no limit is set
+MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What came of a trial; `fault` None: it passed."""
+
+    fault: Fault | None = None
+    reason: str = ""
+    memory_bytes: int = 0  # that the process grew by
+
+
+Waiting = tuple[ModelSpec, "asyncio.Future[Verdict]"]
+
+
+class Probation:
+    """`load_s` is how long a model may take, `memory_bytes` what its process may hold (0: half of the machine's)."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, load_s: float, memory_bytes: int = 0):
+        self.loop = loop
+        self.load_s = load_s
+        self.memory_bytes = memory_bytes or round(SHARE * total_bytes())
+        self._waiting: deque[Waiting] = deque()
+        self._benches: set[Bench] = set()
+        self._is_closed = False
+
+    async def verdict(self, spec: ModelSpec) -> Verdict:
+        """Of one model; takes its turn."""
+        future: asyncio.Future[Verdict] = self.loop.create_future()
+        self._waiting.append((spec, future))
+        self._open_bench()
+        return await future
+
+    def close(self) -> None:
+        """Every process is ended; nobody hears of what it tried."""
+        self._is_closed = True
+        for bench in list(self._benches):
+            bench.end()
+
+    def next(self) -> Waiting | None:
+        while self._waiting and not self._is_closed:
+            spec, future = self._waiting.popleft()
+            if not future.done():
+                return spec, future
+        return None
+
+    def ended(self, bench: Bench) -> None:
+        self._benches.discard(bench)
+        self._open_bench()
+
+    def look(self) -> None:
+        """Called by each bench now and then."""
+        self._open_bench()
+
+    def _open_bench(self) -> None:
+        """Another process, where somebody waits and all that there are take long."""
+        is_wanted = self._waiting and not self._is_closed and len(self._benches) < MOST
+        if is_wanted and all(bench.takes_long for bench in self._benches):
+            bench = Bench(self)
+            self._benches.add(bench)
+            bench.start()
+
+
+class Bench:
+    """One process, and the model that it tries. Listens to its executor."""
+
+    def __init__(self, probation: Probation):
+        self._probation, self._loop = probation, probation.loop
+        self._executor = ProcessExecutor(-1, self._loop, self, (PROBATION,))
+        self._spec: ModelSpec | None = None
+        self._future: asyncio.Future[Verdict] | None = None
+        self._began_s = self._loop.time()
+        self._before_bytes = 0
+        self._doom: Verdict | None = None  # why it was ended here
+        self._is_up = False
+        self._look: asyncio.TimerHandle | None = None
+
+    @property
+    def takes_long(self) -> bool:
+        return self._is_up and self._spec is not None and self._loop.time() - self._began_s > PATIENCE_S
+
+    def start(self) -> None:
+        self._executor.start(())
+        self._look = self._loop.call_later(LOOK_S, self._look_at)
+
+    def end(self) -> None:
+        if self._look is not None:
+            self._look.cancel()
+        self._executor.kill()
+
+    # -- what the executor tells -------------------------------------------------------------------------------------
+
+    def worker_ready(self, worker: int, broken: dict[str, str]) -> None:
+        self._is_up = True
+        self._next()
+
+    def load_ended(self, worker: int, key: str, problem: str | None, alone: bool) -> None:
+        spec = self._spec
+        if spec is None:
+            return
+        if problem is not None:
+            self._say(Verdict(Fault.LOAD_FAILED, problem))
+            self._next()
+            return
+        rows = np.zeros((1, *spec.input_shape), spec.input_dtype)
+        now_ns, nobody = 0, SimpleNamespace()
+        self._executor.run(Job(-1, -1, key, (rows,), 1, (nobody,), nobody, now_ns, now_ns))
+
+    def job_ended(self, job: Job, report: Report) -> None:
+        """A model that raises on a batch of nothing may well answer a real one: it hurts nobody, and passes."""
+        if self._spec is None:
+            return
+        if report.failures:
+            log.warning("%s, when it was tried on zeros: %s", label_of(job.key), next(iter(report.failures.values())))
+        self._say(Verdict(memory_bytes=max(0, self._executor.memory_bytes() - self._before_bytes)))
+        self._executor.unload(job.key)
+        self._next()
+
+    def worker_lost(self, worker: int, reason: str, from_outside: bool = False) -> None:
+        if self._look is not None:
+            self._look.cancel()
+        verdict = self._doom or Verdict(Fault.LOAD_CRASHED, f"when it was tried, {reason}")
+        if self._spec is None and not self._is_up:
+            self._take(self._probation.next())  # no model was at it, but without a process none can be tried
+            verdict = Verdict(Fault.LOAD_FAILED, f"it could not be tried: {reason}")
+        self._say(verdict)
+        self._probation.ended(self)
+
+    # -- one after the other -----------------------------------------------------------------------------------------
+
+    def _next(self) -> None:
+        waiting = self._probation.next()
+        if waiting is None:
+            self.end()  # whoever comes later gets another process
+            return
+        self._take(waiting)
+        assert self._spec is not None
+        self._before_bytes = self._executor.memory_bytes()
+        self._executor.load(self._spec, True)
+
+    def _take(self, waiting: Waiting | None) -> None:
+        self._began_s = self._loop.time()
+        if waiting is not None:
+            self._spec, self._future = waiting
+
+    def _say(self, verdict: Verdict) -> None:
+        if self._future is not None and not self._future.done():
+            self._future.set_result(verdict)
+        self._spec = self._future = None
+
+    def _look_at(self) -> None:
+        """Whether it hangs or fills memory."""
+        took_s = self._loop.time() - self._began_s
+        held_bytes, most_bytes = self._executor.memory_bytes(), self._probation.memory_bytes
+        if self._spec is not None and took_s > self._probation.load_s:
+            self._doom = Verdict(Fault.LOAD_HUNG, f"it did not load and run within {self._probation.load_s:.0f} s")
+        elif self._spec is not None and 0 < most_bytes < held_bytes:
+            told = f"{held_bytes / MIB:.0f} MiB, more than the {most_bytes / MIB:.0f} that it may take"
+            self._doom = Verdict(Fault.MEMORY, f"when it was tried, its process held {told}")
+        elif not self._is_up and took_s > START_S:
+            self._doom = Verdict(Fault.LOAD_FAILED, "no process for trying it started in time")
+        if self._doom is not None:
+            self._executor.kill()
+            return
+        self._probation.look()
+        self._look = self._loop.call_later(LOOK_S, self._look_at)

@@ -1,0 +1,108 @@
+"""Keeps what is served in line with what may be: without models that did something wrong, with those that passed."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from stretto.live.generation import Served
+from stretto.live.offer import NothingToServe
+from stretto.live.quarantine import Fault, label_of
+from stretto.live.state import State
+from stretto.repository.repository import Repository
+
+if TYPE_CHECKING:
+    from stretto.live.service import Service
+
+GRACE_S = 3.0  # trials that end one after the other are waited for; one that takes longer is not
+TRY_AGAIN_S = 1.0  # how often models that are set aside are looked at
+
+
+class Repairs:
+    """The service's: on the loop's thread."""
+
+    def __init__(self, service: Service):
+        self._service = service
+        self._task: asyncio.Task[None] | None = None
+        self._is_due = False
+
+    async def enlist(self, repository: Repository) -> None:
+        """What of it nobody knows yet is tried from now on."""
+        admission = self._service.admission
+        everything = await asyncio.to_thread(self._service.offer.everything, repository)
+        admission.enlist(everything)
+        admission.keep(everything)
+
+    async def first_ready(self, repository: Repository) -> Served:
+        """What is served first: all that is known to be sound, and what is found to be within a moment. A model that
+        takes longer to try keeps nobody waiting; it is served when it has passed.
+        """
+        offer, admission = self._service.offer, self._service.admission
+        await self.enlist(repository)
+        while True:
+            await admission.quiet(GRACE_S)
+            try:
+                return await asyncio.to_thread(offer.served, repository)
+            except NothingToServe:
+                if not admission.is_trying:
+                    entries = offer.quarantine.entries.items()
+                    told = "; ".join(f"{label_of(key)}: {entry.reason}" for key, entry in entries)
+                    raise NothingToServe(f"nothing can be served: {told[:2000]}") from None
+
+    def found_broken(self, broken: dict[str, str]) -> bool:
+        """A worker could not load a model: serve without that variant; true where that is on its way."""
+        self.set_aside({key: why for key, why in broken.items() if key not in self._service.offer.quarantine.entries})
+        return self._task is not None and not self._task.done()
+
+    def set_aside(self, broken: dict[str, str]) -> None:
+        for key, why in broken.items():
+            self._service.admission.set_aside(key, Fault.LOAD_FAILED, why)
+        if broken:
+            self.look()
+
+    def blamed(self, key: str, fault: Fault, reason: str, is_certain: bool) -> None:
+        """A model took a worker down. At its load, it is set aside at once; while it ran, after the second time."""
+        admission = self._service.admission
+        if key in self._service.offer.quarantine.entries:
+            return
+        if is_certain:
+            admission.set_aside(key, fault, reason)
+            self.look()
+        elif admission.lost(key, fault, reason):
+            self.look()
+        else:
+            self._beware()
+
+    def _beware(self) -> None:
+        quarantine = self._service.offer.quarantine
+        suspects = quarantine.suspects(self._service.engine.clock())
+        self._service.engine.crew.lookout.beware(frozenset(quarantine.entries), suspects)
+
+    def look(self) -> None:
+        """Other models than before may be served: no batch of those set aside begins from here on, and a generation of
+        those that may be follows.
+        """
+        service = self._service
+        if service.state is not State.SERVING:
+            return
+        self._beware()
+        self._is_due = True
+        if self._task is None or self._task.done():
+            self._task = service.spawn(self._repair())
+
+    async def _repair(self) -> None:
+        service = self._service
+        while self._is_due:
+            self._is_due = False
+            is_served = {spec.key for spec in service.engine.generation.served.specs}
+            if is_served != service.admission.wanted():
+                await service.take_up()
+            else:
+                service.engine.join_ready()
+
+    async def try_again(self) -> None:
+        """Models that are set aside are tried again when their pause is over."""
+        while True:
+            await asyncio.sleep(TRY_AGAIN_S)
+            self._service.admission.try_due()
+            self._beware()

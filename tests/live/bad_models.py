@@ -1,0 +1,103 @@
+"""Models that do what a server must survive: really crash, exit, hang and fill memory, at their load or when they run.
+
+What they do when they run they do only where a number is above 0, so that they pass a trial on zeros.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import time
+
+import numpy as np
+
+from stretto.backends.model import Array
+
+CHUNK = 16 << 20  # bytes
+_leaked: list[Array] = []
+
+
+def _answer(rows: Array) -> Array:
+    return np.repeat(rows.reshape(len(rows), -1)[:, :1], 3, axis=1)
+
+
+def good(rows: Array) -> Array:
+    time.sleep(0.001)
+    return _answer(rows)
+
+
+class CrashAtLoad:
+    def __init__(self) -> None:
+        ctypes.string_at(0)
+
+    __call__ = staticmethod(_answer)
+
+
+class ExitAtLoad:
+    def __init__(self) -> None:
+        os._exit(0)
+
+    __call__ = staticmethod(_answer)
+
+
+class HangAtLoad:
+    def __init__(self) -> None:
+        time.sleep(3600)
+
+    __call__ = staticmethod(_answer)
+
+
+class FillAtLoad:
+    def __init__(self) -> None:
+        while True:
+            _leaked.append(np.ones(CHUNK, np.uint8))
+
+    __call__ = staticmethod(_answer)
+
+
+class CrashAtLoadOnceServed:
+    """Sound on probation, and a crash in every worker."""
+
+    def __init__(self) -> None:
+        import sys
+
+        if "probation" not in sys.argv:
+            ctypes.string_at(0)
+
+    __call__ = staticmethod(_answer)
+
+
+def crash_at_run(rows: Array) -> Array:
+    if (rows > 0).any():
+        ctypes.string_at(0)
+    return _answer(rows)
+
+
+def exit_at_run(rows: Array) -> Array:
+    if (rows > 0).any():
+        os._exit(3)
+    return _answer(rows)
+
+
+def hang_at_run(rows: Array) -> Array:
+    if (rows > 0).any():
+        time.sleep(3600)
+    return _answer(rows)
+
+
+def leak_at_run(rows: Array) -> Array:
+    if (rows > 0).any():
+        _leaked.append(np.ones(CHUNK, np.uint8))
+    return _answer(rows)
+
+
+def fill_at_run(rows: Array) -> Array:
+    while (rows > 0).any():
+        _leaked.append(np.ones(CHUNK, np.uint8))
+    return _answer(rows)
+
+
+def raise_at_run(rows: Array) -> Array:
+    if (rows > 0).any():
+        raise RuntimeError("secret path /inside/of/the/model")
+    return _answer(rows)

@@ -41,6 +41,13 @@ class SocketFuzz:
             await self.some()
         return self._findings
 
+    async def run_for(self, seconds: float) -> Findings:
+        """As many as there is time for."""
+        end = asyncio.get_running_loop().time() + seconds
+        while asyncio.get_running_loop().time() < end:
+            await self.some()
+        return self._findings
+
     async def some(self) -> None:
         """A few hundred inputs of all kinds at once, and a good request after them."""
         work = [self._pipelined(self._drawn(self._bodies, PIPELINED)) for _ in range(TOGETHER)]

@@ -52,7 +52,7 @@ class Stage:
     seconds: float  # that a fault lasts
     calls: int  # of management, in one fault
     tried: Counter[str] = field(default_factory=Counter)  # bad models
-    management: Counter[str] = field(default_factory=Counter)  # statuses of load and unload
+    management: Counter[str] = field(default_factory=Counter)  # statuses of load and unload, of sound applications
     fuzz: Findings = field(default_factory=Findings)
     most_connections: int = 0
     large_messages: int = 0
@@ -75,10 +75,9 @@ def post(url: str, content: Any = None, patience_s: float = CALL_S) -> str:
         return NO_ANSWER
 
 
-def manage(stage: Stage, application: str, what: str) -> str:
+def manage(stage: Stage, application: str, what: str, statuses: Counter[str]) -> None:
     status = post(f"{stage.server.management_url}/v2/repository/models/{application}/{what}")
-    stage.management[f"{what} {status}"] += 1
-    return status
+    statuses[f"{what} {status}"] += 1
 
 
 def bad_models(stage: Stage) -> dict[str, Any]:
@@ -88,20 +87,21 @@ def bad_models(stage: Stage) -> dict[str, Any]:
     names.sort(key=lambda name: stage.tried[name])
     end_s = time.monotonic() + stage.seconds
     seen: dict[str, dict[str, int]] = {}
+    calls: Counter[str] = Counter()
     for name in names:
         if seen and time.monotonic() > end_s and all(stage.tried[each] for each in BAD):
             break
         stage.tried[name] += 1
         folder = write_application(stage.repository, name, BAD[name], kind=stage.kind)
-        loading = threading.Thread(target=manage, args=(stage, name, "load"), daemon=True)
+        loading = threading.Thread(target=manage, args=(stage, name, "load", calls), daemon=True)
         loading.start()
         loading.join(max(2.0, stage.seconds / 4))  # then it is asked, loaded or not
         ends = asked(stage, name)
         loading.join(CALL_S)
-        manage(stage, name, "unload")
+        manage(stage, name, "unload", calls)
         shutil.rmtree(folder)
         seen[name] = ends
-    return {"clients of bad models": seen}
+    return {"clients of bad models": seen, "calls": dict(calls)}
 
 
 def asked(stage: Stage, application: str) -> dict[str, int]:
@@ -157,7 +157,7 @@ def management(stage: Stage) -> dict[str, Any]:
     names = [f"extra{number}" for number in range(EXTRAS)]
     orders = [(stage.random.choice(names), stage.random.choice(("load", "unload"))) for _ in range(stage.calls)]
     with ThreadPoolExecutor(CALLERS) as pool:
-        list(pool.map(lambda order: manage(stage, *order), orders))
+        list(pool.map(lambda order: manage(stage, *order, stage.management), orders))
     return {"calls": dict(stage.management - before)}
 
 

@@ -13,11 +13,10 @@ from stretto.cli.output import check_plot, print_json, print_tables, progress_ba
 from stretto.core.errors import StrettoError
 
 if TYPE_CHECKING:
+    from stretto.cli.demo_load import BurstyLoad
     from stretto.client.load import LoadResult
 
 APPLICATION = "fashion_resolution"
-ROWS = 4  # images of a request
-LOW, HIGH, PERIOD_S, SHARE = 120.0, 800.0, 2.0, 0.16  # requests/s outside and in a burst, and the bursts' share of time
 WARM_UP_S = 0.3
 OURS = ""  # the version that leaves the choice to Stretto
 
@@ -35,8 +34,9 @@ SECONDS = 2.5
 
 @dataclass(frozen=True)
 class Demo:
-    """What was measured: the result of each run by variant, Stretto's own choice under ""."""
+    """The load, and the result of each run by variant, Stretto's own choice under ""."""
 
+    load: BurstyLoad
     results: dict[str, LoadResult]
 
     def share(self, version: str) -> float:
@@ -106,16 +106,20 @@ def demo(what: What = "", seconds: Seconds = None, plot: DemoPlot = None, as_jso
 
 def run_demo(seconds: float, progress: Any = None, seed: int = 1) -> Demo:
     """One server, then the same load for Stretto and for each variant alone."""
+    from stretto.cli.demo_load import ROWS, bursty_load, carried
     from stretto.cli.queries import sample_of
     from stretto.cli.started import started_server
     from stretto.client.load import LoadSpec, run_load
     from stretto.repository.read import read_repository
 
     repository = read_repository(f"zoo:{APPLICATION}")
-    versions = [OURS, *(variant.name for variant in repository.application(APPLICATION).variants)]
+    variants = repository.application(APPLICATION).variants  # from fast to accurate
+    versions = [OURS, *(variant.name for variant in variants)]
     inputs, labels = sample_of(APPLICATION)
     results: dict[str, LoadResult] = {}
     with started_server(["zoo", "--workers", "1", "--log-level", "error"]) as server:
+        ends = [carried(server.url, APPLICATION, inputs, variants[end].name) for end in (0, -1)]
+        bursts = bursty_load(*ends)
 
         def load(version: str, length_s: float) -> LoadResult:
             return run_load(
@@ -125,7 +129,7 @@ def run_demo(seconds: float, progress: Any = None, seed: int = 1) -> Demo:
                     labels,
                     url=server.url,
                     seconds=length_s,
-                    kind=f"burst:{LOW:g}:{HIGH:g}:{PERIOD_S:g}:{SHARE:g}",
+                    kind=bursts.kind,
                     rows=ROWS,
                     version=version,
                     seed=seed,
@@ -137,13 +141,13 @@ def run_demo(seconds: float, progress: Any = None, seed: int = 1) -> Demo:
             results[version] = load(version, seconds)
             if progress is not None:
                 progress((number + 1) / len(versions))
-    return Demo(results)
+    return Demo(bursts, results)
 
 
 def _table(measured: Demo) -> Any:
     from rich.table import Table
 
-    table = Table(title=f"{APPLICATION}: bursts of {ROWS * HIGH:,.0f} images/s over {ROWS * LOW:,.0f}, one worker")
+    table = Table(title=f"{APPLICATION}: {measured.load}, one worker")
     columns = ("served by", "correct and on time", "on time", "accuracy of answers", "p99 ms", "refused")
     for name in columns:
         table.add_column(name, justify="left" if name == "served by" else "right")

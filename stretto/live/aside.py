@@ -19,6 +19,7 @@ from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
 from stretto.core.errors import StrettoError
+from stretto.live.pace import Pace
 
 IDLE_S = 30.0
 NICENESS = 15
@@ -36,6 +37,7 @@ class Aside:
         self._loop, self._most = loop, most
         self._orders: list[Order] = []  # the last one is next
         self._pool: ProcessPoolExecutor | None = None
+        self._pace = Pace(loop)
         self._is_running = self._is_closed = False
         self._idle: asyncio.TimerHandle | None = None
 
@@ -83,7 +85,10 @@ class Aside:
             if self._pool is None:
                 self._pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _step_back)
             try:
-                return self._pool.submit(work)
+                future = self._pool.submit(work)
+                for process in self._processes():
+                    self._pace.begin(process)
+                return future
             except BrokenProcessPool:
                 self._rest()
         lost: Future[Any] = Future()
@@ -96,6 +101,7 @@ class Aside:
 
     def _ended(self, done: Done, future: Future[Any]) -> None:
         self._is_running = False
+        self._pace.end()
         if self._is_closed:
             return
         problem = None if future.cancelled() else future.exception()
@@ -106,15 +112,21 @@ class Aside:
 
     def _rest(self) -> None:
         """End the process; what it computes is not waited for."""
+        self._pace.end()
+        processes = self._processes()
         pool, self._pool = self._pool, None
         if self._idle is not None:
             self._idle.cancel()
             self._idle = None
         if pool is not None:
-            processes = list((pool._processes or {}).values())
             pool.shutdown(wait=False, cancel_futures=True)
             for process in processes:
-                process.terminate()
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGTERM)
+
+    def _processes(self) -> list[int]:
+        """The one of the pool, if it was started."""
+        return [] if self._pool is None else list(self._pool._processes or {})
 
 
 def _step_back() -> None:

@@ -1,0 +1,79 @@
+"""Work beside the serving goes on only as fast as the serving bears it.
+
+The lowest priority is not enough where processor time is rationed as a whole, as in a container with a quota or on a
+shared host: what the work takes there is missing for the answers. So while it runs, the event loop's own timers are
+watched. When they come late, the work is stopped for a growing part of the time, by SIGSTOP and SIGCONT; when they are
+on time again it gets more, up to all of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+
+SLOT_S = 0.1  # of it the work has its share, then it is stopped
+TICK_S = 0.01  # between two looks at the timers
+LATE_S = 0.005  # a timer so late hurts answers
+FIRST_SHARE = 0.5
+LEAST_SHARE = 0.1  # so that it comes to an end on a host that is always late
+MORE, LESS = 0.05, 0.5  # added after a slot without a late timer; times what it had after one with
+
+
+class Pace:
+    """For one process at a time, between `begin` and `end`. All of it is called on the loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop):
+        self._loop = loop
+        self._process: int | None = None
+        self._is_stopped = False
+        self._share = FIRST_SHARE
+        self._slot_start = self._due = self._latest = 0.0
+        self._tick: asyncio.TimerHandle | None = None
+
+    @property
+    def share(self) -> float:
+        """Of the time, in which the work may run."""
+        return self._share
+
+    def begin(self, process: int) -> None:
+        self.end()
+        self._process = process
+        self._slot_start, self._latest = self._loop.time(), 0.0
+        self._wait()
+
+    def end(self) -> None:
+        """The process goes on, whatever its share was."""
+        if self._tick is not None:
+            self._tick.cancel()
+            self._tick = None
+        self._set_stopped(False)
+        self._process = None
+
+    def _wait(self) -> None:
+        self._due = self._loop.time() + TICK_S
+        self._tick = self._loop.call_at(self._due, self._look)
+
+    def _look(self) -> None:
+        now = self._loop.time()
+        self._latest = max(self._latest, now - self._due)
+        if now - self._slot_start >= SLOT_S:
+            self._share = shared(self._share, self._latest)
+            self._slot_start, self._latest = now, 0.0
+        self._set_stopped(now - self._slot_start >= self._share * SLOT_S)
+        self._wait()
+
+    def _set_stopped(self, is_stopped: bool) -> None:
+        if is_stopped == self._is_stopped or self._process is None:
+            return
+        self._is_stopped = is_stopped
+        with contextlib.suppress(ProcessLookupError):  # it has ended by itself
+            os.kill(self._process, signal.SIGSTOP if is_stopped else signal.SIGCONT)
+
+
+def shared(share: float, late_s: float) -> float:
+    """The share of the next slot, after one whose latest timer was so late."""
+    if late_s > LATE_S:
+        return max(LEAST_SHARE, share * LESS)
+    return min(1.0, share + MORE)

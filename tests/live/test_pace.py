@@ -1,0 +1,87 @@
+"""Work beside the serving gives way when the loop's timers come late, and goes on when they do not."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from stretto.live.pace import LATE_S, LEAST_SHARE, Pace, shared
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads the state of a process from /proc")
+
+
+@pytest.fixture
+def work() -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    yield process
+    process.kill()
+    process.wait()
+
+
+def is_stopped(process: int) -> bool:
+    return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+
+async def seen_stopped(process: int, bound_s: float = 10.0) -> bool:
+    end = time.monotonic() + bound_s
+    while time.monotonic() < end:
+        if is_stopped(process):
+            return True
+        await asyncio.sleep(0.002)
+    return False
+
+
+def test_late_timers_halve_the_share_and_timely_ones_add_to_it() -> None:
+    assert shared(0.8, 2 * LATE_S) == 0.4
+    assert shared(LEAST_SHARE, 1.0) == LEAST_SHARE
+    assert 0.8 < shared(0.8, 0.0) <= 1.0
+    share = LEAST_SHARE
+    for _ in range(30):
+        share = shared(share, 0.0)
+    assert share == 1.0
+
+
+def test_work_is_stopped_for_a_part_of_the_time_on_a_loop_that_is_held_up(work: subprocess.Popen[bytes]) -> None:
+    async def held_up() -> None:
+        pace = Pace(asyncio.get_running_loop())
+        pace.begin(work.pid)
+        for _ in range(6):
+            time.sleep(0.12)  # what holds the loop up
+            await asyncio.sleep(0)
+        assert pace.share < 0.5
+        assert await seen_stopped(work.pid)
+        pace.end()
+        assert not is_stopped(work.pid)
+
+    asyncio.run(held_up())
+
+
+def test_a_process_that_is_gone_disturbs_nothing(work: subprocess.Popen[bytes]) -> None:
+    async def held_up() -> None:
+        pace = Pace(asyncio.get_running_loop())
+        pace.begin(work.pid)
+        work.kill()
+        work.wait()
+        await asyncio.sleep(0.25)
+        pace.end()
+
+    asyncio.run(held_up())
+
+
+def test_a_process_that_is_stopped_can_still_be_ended(work: subprocess.Popen[bytes]) -> None:
+    async def held_up() -> None:
+        pace = Pace(asyncio.get_running_loop())
+        pace.begin(work.pid)
+        time.sleep(0.12)
+        assert await seen_stopped(work.pid)
+        pace.end()
+        work.terminate()
+        assert work.wait(10) != 0
+
+    asyncio.run(held_up())

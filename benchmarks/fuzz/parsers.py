@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
@@ -199,11 +200,10 @@ class ParserFuzz:
             except (ValueError, StopIteration):
                 self._findings.found("answered with no HTTP", data)
             connection.end()
-        end = asyncio.get_running_loop().time() + PATIENCE_S
-        while self._state.tasks and asyncio.get_running_loop().time() < end:
-            await asyncio.sleep(0)
+        await _until(lambda: not self._state.tasks)
         if self._state.tasks:
             self._findings.found("a hang: tasks of connections that are gone", connections[-1][1])
+        await _until(lambda: len(self._kept.answers()) >= asked or self._kept.transport.is_closed)
         answers = self._kept.answers()
         if len(answers) != asked and not self._kept.transport.is_closed:
             self._findings.found(f"{asked} bodies on one connection, {len(answers)} answers", connections[-1][1])
@@ -218,14 +218,17 @@ class ParserFuzz:
         new = Connection(self._make)
         for connection in (self._kept, new):
             connection.send(good)
-        await self._target.calm()
-        await asyncio.sleep(0)
-        end = asyncio.get_running_loop().time() + PATIENCE_S
-        while not (self._kept.answers() and new.answers()) and asyncio.get_running_loop().time() < end:
-            await asyncio.sleep(0.001)
+        await _until(lambda: bool(self._kept.answers() and new.answers()))
         for connection in (self._kept, new):
             if [status for status, _ in connection.answers()] != [200]:
                 self._findings.found("a good request was not answered", data)
         self._kept.transport.sent.clear()
         new.end()
         await self._called(asyncio.create_task(self._servicer.model_infer(good_message(), Context())), data)  # type: ignore[arg-type]
+
+
+async def _until(condition: Callable[[], bool]) -> None:
+    """Turns of the loop until it holds, or patience ends."""
+    end = asyncio.get_running_loop().time() + PATIENCE_S
+    while not condition() and asyncio.get_running_loop().time() < end:
+        await asyncio.sleep(0)

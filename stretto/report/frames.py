@@ -15,6 +15,7 @@ from stretto.report.plots import DROPPED, INK, LATE, MUTED, ON_TIME, STYLE
 
 MAX_CLIENTS = 4  # that are drawn one by one
 POINTS = 400  # of a trace
+LEGEND_INCHES = 2.0  # that the longest entry of the legend takes
 
 
 def frames_figure(results: Mapping[str, FrameResult], title: str) -> Any:
@@ -135,4 +136,5 @@ def _legend(figure: Any, rows: list[list[Any]], result: FrameResult) -> None:
     for axes in (axes for row in rows for axes in row):
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             handles.setdefault(label, handle)
-    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=min(11, len(handles)))
+    columns = max(2, int(figure.get_figwidth() / LEGEND_INCHES))
+    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=min(columns, len(handles)))

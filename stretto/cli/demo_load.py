@@ -18,8 +18,8 @@ from stretto.client import AsyncClient, Expired, Infeasible, Overloaded
 from stretto.client.tensors import Array
 
 ROWS = 8  # images of a request
-LOW, HIGH = 0.6, 0.8  # of what the most accurate variant carries, outside bursts; of what the fastest does, in them
-PERIOD_S, SHARE = 2.0, 0.16  # of the bursts, and the part of the time that they take
+LOW, HIGH = 0.75, 0.85  # of what the most accurate variant carries, outside bursts; of what the fastest does, in them
+PERIOD_S, SHARE = 2.5, 0.08  # of the bursts, and the part of the time that they take
 ASKING = 8  # requests under way while it is measured
 WARM_UP_S, MEASURE_S = 0.2, 0.8
 PATIENCE_MS = 2_000.0  # of those requests; what is measured is throughput

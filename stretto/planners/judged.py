@@ -30,7 +30,7 @@ from stretto.planners.parts.task import Task
 from stretto.planners.ports import JudgePort, MadePolicy, MakePolicy, PolicyPort, Ports, Prepares
 from stretto.planners.registry import planner_entry
 
-START = Candidate("shared_queue", (("noise", 0.2), ("margin", 0.1), ("caution", 1.0)))
+START = Candidate("priced")  # it needs no table, so it serves from the first query on
 RUNG = 1.12  # loads of one application that are judged apart
 RUNG_OF_SEVERAL = 1.4  # of each of several applications
 RUNG_WITH_CLIENTS = 1.5  # where clients' networks are known: what is judged is a planner that follows rates itself
@@ -202,7 +202,15 @@ class Judged:
         return replace(view, rates=self._steady.copy())
 
     def _rungs_for(self, rates: NDArray[np.float64]) -> Rungs:
-        """The nearest rungs; the ones before as long as the load is near enough to them."""
+        """The nearest rungs; the ones before as long as the load is near enough to them. Those of a load that moves,
+        and was judged as a whole, at all of its levels.
+        """
+        for rungs, verdict in self._verdicts.items():
+            lowest, highest = verdict.levels
+            if lowest < highest and verdict.rates in self._asked_for:
+                times = rates / verdict.rates
+                if lowest <= times.min() and times.max() <= highest:
+                    return rungs
         heights = [self._height(rate) for rate in rates.tolist()]
         if self._rungs and all(abs(height - step) <= STAY for height, step in zip(heights, self._rungs, strict=True)):
             return self._rungs

@@ -6,7 +6,7 @@ from stretto.core.errors import StrettoError
 from stretto.planners.entry import Entry
 from stretto.planners.listed import batching, instances, networks, ours, placement, variants, windows
 
-DEFAULT_PLANNER = "shared_queue"  # of a server
+DEFAULT_PLANNER = "judged"  # of a server
 FAMILIES = (ours, batching, variants, placement, networks, instances, windows)
 ENTRIES: tuple[Entry, ...] = tuple(entry for family in FAMILIES for entry in family.ENTRIES)
 NAMES = tuple(entry.name for entry in ENTRIES)

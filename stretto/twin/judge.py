@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, stdev
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,50 +20,30 @@ from numpy.typing import NDArray
 from stretto.core.conditions import Conditions
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
-from stretto.core.plan import Delays, Plan
+from stretto.core.plan import Plan
 from stretto.core.verdict import Candidate, Promise, Verdict
 from stretto.planners.candidates import candidates_for, make, neighbours, rough
 from stretto.planning.session import Session
 from stretto.sim.arrivals import Source
 from stretto.sim.bounds import fluid_accuracy
-from stretto.sim.service import Service
 from stretto.sim.simulator import MAX_SECONDS, Fault, FaultKind, simulate
+from stretto.twin.conditional import Conditional, Score, Worlds
+from stretto.twin.followed import Followed
 from stretto.twin.surges import Surges
 
-LATE_PRICE = 0.2  # of accuracy, for each share of queries that is not answered on time beyond what may be
-MOST_LATE = 0.005
 LEAST_SLOS = 25  # that a trial spans
 WARM_SLOS = 3
 FIRST_QUERIES, SECOND_QUERIES, LAST_QUERIES, STRESS_QUERIES = 4_000, 10_000, 16_000, 6_000
 SECOND, LAST = 12, 4  # candidates in those rounds
 SATISFIED = 0.003  # of accuracy, below the bound
 LAST_SEEDS = 5
+FOLLOWED_SEEDS = 3  # of a load that moves, where a trial is longer
 STRESS_LOADS = (0.8, 1.3)
 SURGE, SURGE_SHARE, SURGE_SLOS = 1.8, 0.25, 20.0  # times the load, for which part of the time, how often
 AS_GOOD = 0.0005  # of accuracy: candidates this near to the best are told apart by stress
 BROKEN = 0.1  # of accuracy below the best under the same stress
 HIGHER = 1.12  # a plan serves until the load has risen by so much, and must not break there
 HIGHER_WEIGHT = 0.25
-
-
-class Conditional(Protocol):
-    """What candidates are tried under: a Setting, or a scenario."""
-
-    @property
-    def delays(self) -> Delays: ...
-
-    def source(self, factor: float) -> Source:
-        """Arrivals of the setting's shape at so many times its rates."""
-        ...
-
-    def service(self) -> Service: ...
-
-
-@dataclass(frozen=True)
-class _Score:
-    value: float
-    correct: float
-    late: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,9 +58,6 @@ class _Drawn:
 
     def expected_rates(self, deployment: Deployment, seconds: float) -> tuple[float, ...]:
         return self.rates
-
-
-Worlds = Mapping[float, tuple[Deployment, Conditional]]  # by the tail of run times that profiles were moved to
 
 
 class _Court:
@@ -127,10 +103,10 @@ class _Court:
         *,
         surges: bool = False,
         worker_lost: bool = False,
-    ) -> _Score:
+    ) -> Score:
         plan = self.plan(candidate)
         if plan is None:
-            return _Score(-math.inf, 0.0, 1.0)
+            return Score()
         rate = max(sum(self.rates), 1e-9)
         seconds = min(max(queries / rate, LEAST_SLOS * self.longest_s), 0.9 * MAX_SECONDS)
         warmup_s = min(WARM_SLOS * self.longest_s, 0.2 * seconds)
@@ -145,9 +121,7 @@ class _Court:
             expected_rates=self.rates,
             faults=[Fault(warmup_s, len(self.deployment.workers) - 1, FaultKind.LEFT)] if worker_lost else (),
         ).summary
-        late = 1.0 - summary.on_time_rate
-        value = summary.correct_on_time - LATE_PRICE * max(0.0, late - MOST_LATE)
-        return _Score(value, summary.correct_on_time, late)
+        return Score.of(summary)
 
     def _source(self, seconds: float, factor: float, seed: int, surges: bool) -> Source:
         key = (seconds, factor, seed, surges)
@@ -198,11 +172,13 @@ def judge(
     factor: float = 1.0,
     candidates: Sequence[Candidate] | None = None,
     elsewhere: Worlds | None = None,
+    moving: Worlds | None = None,
     seed: int = 1,
     progress: Callable[[float], None] | None = None,
 ) -> Verdict:
     """The best candidate for these rates, which are `factor` times the setting's. `elsewhere`: the same with profiles
-    at other tails of the measured run times; candidates are tried there, too.
+    at other tails of the measured run times; candidates are tried there, too. `moving`: all of them with arrivals as
+    they came, where the setting holds one level of a load that moves; the last round is run there.
     """
     began = time.process_time()
     case = _Court({1.0: (deployment, setting), **(elsewhere or {})}, factor, rates)
@@ -224,18 +200,21 @@ def judge(
     if not best:
         raise StrettoError("no candidate can plan for these applications at this load")
     tell(0.8)
-    scores = {
-        candidate: [case.score(candidate, LAST_QUERIES, seed + 3 + number) for number in range(LAST_SEEDS)]
-        for candidate in best
-    }
-    values = {candidate: fmean(score.value for score in scores[candidate]) for candidate in best}
-    stressed = {candidate: case.stressed(candidate, seed + 3 + LAST_SEEDS) for candidate in best}
+    if moving is None:
+        scores = {
+            candidate: [case.score(candidate, LAST_QUERIES, seed + 3 + number) for number in range(LAST_SEEDS)]
+            for candidate in best
+        }
+        stressed = {candidate: case.stressed(candidate, seed + 3 + LAST_SEEDS) for candidate in best}
+    else:
+        scores, stressed = _followed(Followed(moving), best, seed + 3)
+    values = {candidate: fmean(score.value for score in scores[candidate]) for candidate in scores}
     winner = steadiest(values, stressed)
-    others = [candidate for candidate in best if candidate != winner]
+    others = [candidate for candidate in values if candidate != winner]
     runner_up = max(others, key=lambda candidate: values[candidate], default=winner)
     ahead = [a.value - b.value for a, b in zip(scores[winner], scores[runner_up], strict=True)]
     correct, late = ([getattr(score, name) for score in scores[winner]] for name in ("correct", "late"))
-    root = math.sqrt(LAST_SEEDS)
+    root = math.sqrt(len(ahead))
     tell(1.0)
     return Verdict(
         rates,
@@ -249,6 +228,16 @@ def judge(
         case.plan_cpu_s,
         stressed[winner],
     )
+
+
+def _followed(
+    case: Followed, best: Sequence[Candidate], seed: int
+) -> tuple[dict[Candidate, list[Score]], dict[Candidate, float]]:
+    """Scores of the best few in the closed loop, and what they stand there at a higher load."""
+    first = {candidate: case.score(candidate, seed) for candidate in case.entrants(best)}
+    last = sorted(first, key=lambda candidate: -first[candidate].value)[:LAST]
+    scores = {each: [case.score(each, seed + number) for number in range(1, 1 + FOLLOWED_SEEDS)] for each in last}
+    return scores, {each: case.score(each, seed, max(STRESS_LOADS)).value for each in last}
 
 
 def _best(ranked: Sequence[Candidate], count: int) -> list[Candidate]:

@@ -127,6 +127,7 @@ def _judgement_as_plain(judgement: Judgement, names: list[str]) -> Table:
         "tried": verdict.tried,
         "stressed": _rounded(verdict.stressed),
         "figures": {name: _rounded(value) for name, value in judgement.figures.items()},
+        "levels": [_rounded(level) for level in verdict.levels],
         "ratios": [[_rounded(ratio) for ratio in row] for row in verdict.ratios],
     }
 
@@ -179,6 +180,7 @@ def _judgement(stated: Table, scope: Scope) -> Judgement:
         _number(stated["ahead_error"], 0, 10),
         _whole(stated["tried"], 0, 10**6),
         stressed=_number(stated.get("stressed", 0.0), -10, 10),  # judged without, in earlier files
+        levels=_levels(_list(stated.get("levels", [1.0, 1.0]), 2)),
         ratios=tuple(
             tuple(_number(ratio, 1e-3, 1e3) for ratio in _list(row, MOST_NAMES))
             for row in _list(stated.get("ratios", []), MOST_NAMES)
@@ -186,6 +188,11 @@ def _judgement(stated: Table, scope: Scope) -> Judgement:
     )
     figures = {_text(name): _number(value, 1e-12, LARGEST) for name, value in _table(stated["figures"]).items()}
     return Judgement(verdict, figures)
+
+
+def _levels(stated: list[Any]) -> tuple[float, float]:
+    lowest, highest = (_number(level, 0, 1e9) for level in stated)
+    return (lowest, highest)
 
 
 def _candidate(stated: Table, scope: Scope) -> Candidate:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,7 +19,7 @@ from stretto.twin.measure import setting_from_telemetry
 from stretto.twin.network_judge import judge_networks
 from stretto.twin.recent import Recent, profiled_latencies_ns
 from stretto.twin.setting import Setting
-from stretto.twin.stretch import ArrivalStretch, levelled
+from stretto.twin.stretch import LEVEL_NS, ArrivalStretch, levelled
 
 LONGEST_NS = 120 * 10**9  # that a stretch of arrivals goes back
 DRIFT = 1.3  # a figure that differs by this factor makes conditions unlike
@@ -92,8 +92,10 @@ def judge_setting(
         names = (application.name for application in deployment.applications)
         arrivals = {name: ArrivalStretch(rate) for name, rate in zip(names, rates, strict=True)}
         setting, measured = replace(setting, arrivals=arrivals), sum(rates)
-    elif len(rates) == 1:  # of several applications the peaks may go together, and stay
+    as_it_came = setting
+    if len(rates) == 1:  # of several applications the peaks may go together, and stay
         setting = replace(setting, arrivals={name: levelled(each) for name, each in setting.arrivals.items()})
+    moves = any(setting.arrivals[name] is not each for name, each in as_it_came.arrivals.items())
     worlds, ratios = {}, {}
     for tail in TAILS:
         world, conditions, ratios[tail] = as_measured(deployment, setting, tail)
@@ -106,8 +108,18 @@ def judge_setting(
         worlds = {1.0: worlds[1.0]}
     (world, conditions), others = worlds[1.0], {tail: worlds[tail] for tail in worlds if tail != 1.0}
     factor = sum(rates) / measured
-    verdict = judge(world, conditions, rates, factor=factor, elsewhere=others, progress=progress)
-    return replace(verdict, ratios=ratios[verdict.candidate.tail] if setting.residuals else ())
+    # The level is one of those that the load moves between, so that it is tried as a whole, whatever the level.
+    moving = {tail: as_measured(deployment, as_it_came, tail)[:2] for tail in worlds} if moves else None
+    verdict = judge(world, conditions, rates, factor=factor, elsewhere=others, moving=moving, progress=progress)
+    levels = _levels(as_it_came.arrivals.values(), rates[0]) if moves else (1.0, 1.0)
+    return replace(verdict, levels=levels, ratios=ratios[verdict.candidate.tail] if setting.residuals else ())
+
+
+def _levels(stretches: Iterable[ArrivalStretch], rate: float) -> tuple[float, float]:
+    """Between how many times this rate the load moved, by the half second."""
+    counts = np.concatenate([stretch.counts(LEVEL_NS) for stretch in stretches])
+    levels = counts * (1e9 / LEVEL_NS) / rate
+    return min(1.0, float(levels.min())), max(1.0, float(levels.max()))
 
 
 def are_alike(figures: Mapping[str, float], others: Mapping[str, float]) -> bool:

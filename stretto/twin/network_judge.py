@@ -25,7 +25,7 @@ from stretto.planners.candidates import candidates_with_clients, make, neighbour
 from stretto.planning.session import Session
 from stretto.sim.network.run import simulate_network
 from stretto.twin.clients import ClientConditions, at_rates, drawn, scaled_rates, smaller, worse_networks
-from stretto.twin.judge import Conditional
+from stretto.twin.conditional import Conditional
 
 MOST_LATE = 0.004
 LATE_PRICE = 3.0  # of accuracy, for each share of frames that is missed beyond that

@@ -39,6 +39,7 @@ class OnTheSpot:
 
     candidates: Sequence[Candidate] = CANDIDATES
     is_busy: bool = False
+    levels: tuple[float, float] = (1.0, 1.0)
     asked: list[tuple[float, ...]] = field(default_factory=list)
     waiting: list[tuple[Deployment, tuple[float, ...]]] = field(default_factory=list)
     broken_ones: list[tuple[Verdict, float]] = field(default_factory=list)
@@ -56,7 +57,7 @@ class OnTheSpot:
             return ()
         waiting, self.waiting = self.waiting, []
         return [
-            judge(deployment, Steady(rates), rates, candidates=self.candidates)
+            replace(judge(deployment, Steady(rates), rates, candidates=self.candidates), levels=self.levels)
             for whose, rates in waiting
             if whose is deployment
         ]
@@ -86,7 +87,7 @@ def test_without_a_judge_the_start_candidate_serves() -> None:
 
 
 def test_the_start_candidate_serves_until_there_is_a_verdict() -> None:
-    deployment, port = small_deployment(3), OnTheSpot(is_busy=True)
+    deployment, port = small_deployment(3), OnTheSpot(is_busy=True, candidates=CANDIDATES[2:])
     planner = Judged(judge=port)
     assert at_load(planner, deployment, 100.0).planner == START.planner
     assert at_load(planner, deployment, 100.0).planner == START.planner
@@ -108,6 +109,27 @@ def test_a_verdict_that_was_known_serves_from_the_start_and_is_judged_all_the_sa
     port.is_busy, port.candidates = False, CANDIDATES[:1]
     assert at_load(planner, deployment, 100.0).planner == "priced"
     assert planner.in_force() not in known
+
+
+def test_a_load_that_moves_is_judged_once_for_all_its_levels() -> None:
+    deployment, port = small_deployment(3), OnTheSpot(levels=(0.4, 5.0))
+    planner = Judged(judge=port)
+    for load in (100.0, 250.0, 40.0, 480.0):
+        at_load(planner, deployment, load)
+    assert port.asked == [(100.0,)]
+    verdict = planner.in_force()
+    at_load(planner, deployment, 30.0)
+    assert len(port.asked) == 2, "it never moved as far down as that"
+    assert planner.in_force() is not verdict
+
+
+def test_a_load_that_moves_is_held_to_its_promise_at_all_its_levels() -> None:
+    deployment, port = small_deployment(3), OnTheSpot(levels=(0.4, 5.0))
+    planner = Judged(judge=port)
+    at_load(planner, deployment, 100.0)
+    for load in (250.0, 40.0, 250.0, 40.0):
+        at_load(planner, deployment, load, on_time=ENOUGH // 4, late=ENOUGH // 8)
+    assert len(port.broken_ones) == 1
 
 
 def test_nothing_is_asked_while_nothing_comes() -> None:

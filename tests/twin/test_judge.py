@@ -21,13 +21,12 @@ from stretto.planning.session import Session
 from stretto.sim.arrivals import Source
 from stretto.sim.results import Summary
 from stretto.sim.simulator import simulate
+from stretto.twin.conditional import LATE_PRICE, MOST_LATE
 from stretto.twin.judge import (
     AS_GOOD,
     BROKEN,
     HIGHER,
     LAST_SEEDS,
-    LATE_PRICE,
-    MOST_LATE,
     STRESS_LOADS,
     judge,
     steadiest,

@@ -1,0 +1,127 @@
+"""The default as served from a fresh start, on three bursty loads, beside each variant alone and beside `priced`.
+
+The loads are stated in shares of what the fastest and the most accurate variant carry through the server, so that they
+mean the same on every machine. Each run has a server of its own that has learned nothing; the first query counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+from statistics import mean
+
+from benchmarks.harness import Benchmark
+from stretto.cli.demo import APPLICATION
+from stretto.cli.demo_load import HIGH, LOW, PERIOD_S, ROWS, SHARE, BurstyLoad, carried
+from stretto.cli.queries import zoo_sample
+from stretto.cli.started import started_server
+from stretto.client.load import LoadSpec, run_load
+from stretto.planners.registry import DEFAULT_PLANNER
+from stretto.repository.read import read_repository
+
+SERVE = (f"zoo:{APPLICATION}", "--workers", "1", "--log-level", "error", "--fresh")
+LOADS = {"demo": (PERIOD_S, SHARE), "rare": (5.0, 0.06), "long": (10.0, 0.05)}  # period, and share of it in bursts
+SEEDS = (11, 12, 13)
+PRICED = "priced"
+
+
+@dataclass(frozen=True)
+class Run:
+    """One server under one load. With a version every request is pinned to that variant."""
+
+    load: str
+    bursts: BurstyLoad
+    planner: str
+    version: str
+    seed: int
+    seconds: float
+
+    @property
+    def served_by(self) -> str:
+        return self.version or self.planner
+
+
+def measured(run: Run) -> dict[str, float]:
+    inputs, labels = zoo_sample(APPLICATION)
+    with started_server([*SERVE, "--planner", run.planner]) as server:
+        result = run_load(
+            LoadSpec(
+                APPLICATION,
+                inputs,
+                labels,
+                url=server.url,
+                seconds=run.seconds,
+                kind=run.bursts.kind,
+                rows=ROWS,
+                version=run.version,
+                seed=run.seed,
+            )
+        )
+        cpu_s = server.cpu_s()
+    summary = result.summary()
+    return {
+        "correct_on_time": float(summary["correct_on_time_share"] or 0.0),
+        "on_time": float(summary["on_time_share"]),
+        "accuracy": float(summary["accuracy"] or 0.0),
+        "p99_ms": float(summary["latency_ms"]["p99"]),
+        "lag_p99_ms": float(summary["lag_ms"]["p99"]),
+        "server_cpu_s": cpu_s,
+    }
+
+
+def what_is_carried(variants: list[str]) -> tuple[float, float]:
+    """Images a second by the fastest and by the most accurate variant."""
+    inputs, _ = zoo_sample(APPLICATION)
+    with started_server(SERVE) as server:
+        return (
+            carried(server.url, APPLICATION, inputs, variants[0]),
+            carried(server.url, APPLICATION, inputs, variants[-1]),
+        )
+
+
+def runs(variants: list[str], planners: list[str], seconds: float) -> Iterator[Run]:
+    by_fastest, by_best = what_is_carried(variants)
+    for name, (period_s, share) in LOADS.items():
+        bursts = BurstyLoad(LOW * by_best, HIGH * by_fastest, period_s, share)
+        for seed in SEEDS:
+            yield from (Run(name, bursts, planner, "", seed, seconds) for planner in planners)
+        yield from (Run(name, bursts, PRICED, variant, SEEDS[0], seconds) for variant in variants)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--jobs", type=int, default=1, help="runs at once; each needs three cores of its own")
+    parser.add_argument("--planners", nargs="+", default=[DEFAULT_PLANNER, PRICED])
+    arguments = parser.parse_args()
+    bench = Benchmark("judged_live", seed=SEEDS[0])
+    variants = [variant.name for variant in read_repository(f"zoo:{APPLICATION}").application(APPLICATION).variants]
+    correct: dict[tuple[str, str], list[float]] = {}
+    todo = list(runs(variants, arguments.planners, arguments.seconds))
+    with ProcessPoolExecutor(arguments.jobs, get_context("spawn")) as pool:
+        for run, figures in zip(todo, bench.steps(pool.map(measured, todo), len(todo), "serving"), strict=True):
+            rates = {"low": run.bursts.low, "high": run.bursts.high}
+            bench.row(load=run.load, served_by=run.served_by, seed=run.seed, **figures, **rates)
+            correct.setdefault((run.load, run.served_by), []).append(figures["correct_on_time"])
+    points = {key: 100 * mean(shares) for key, shares in correct.items()}
+    for load in LOADS:
+        ours = points[load, arguments.planners[0]]
+        best = max(variants, key=lambda variant: points[load, variant])
+        ahead = ours - points[load, best]
+        bench.claim(
+            f"{load}: points of correct and on time above every single variant (the best is {best})",
+            paper="-",
+            target="≥ 3",
+            ours=ahead,
+            met=ahead >= 3,
+        )
+        ahead = ours - points[load, PRICED]
+        bench.claim(f"{load}: points above {PRICED}", paper="-", target="≥ 0.5", ours=ahead, met=ahead >= 0.5)
+    bench.finish()
+
+
+if __name__ == "__main__":
+    main()

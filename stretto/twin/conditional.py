@@ -1,0 +1,48 @@
+"""What candidates are tried under, and what a trial is worth."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from stretto.core.deployment import Deployment
+from stretto.core.plan import Delays
+from stretto.sim.arrivals import Source
+from stretto.sim.results import Summary
+from stretto.sim.service import Service
+
+LATE_PRICE = 0.2  # of accuracy, for each share of queries that is not answered on time beyond what may be
+MOST_LATE = 0.005
+
+
+class Conditional(Protocol):
+    """A Setting, or a scenario."""
+
+    @property
+    def delays(self) -> Delays: ...
+
+    def source(self, factor: float) -> Source:
+        """Arrivals of the setting's shape at so many times its rates."""
+        ...
+
+    def service(self) -> Service: ...
+
+
+Worlds = Mapping[float, tuple[Deployment, Conditional]]  # by the tail of run times that profiles were moved to
+
+
+@dataclass(frozen=True)
+class Score:
+    """Of one trial; by default of a candidate that cannot plan."""
+
+    value: float = -math.inf
+    correct: float = 0.0
+    late: float = 1.0
+
+    @staticmethod
+    def of(summary: Summary) -> Score:
+        late = 1.0 - summary.on_time_rate
+        value = summary.correct_on_time - LATE_PRICE * max(0.0, late - MOST_LATE)
+        return Score(value, summary.correct_on_time, late)

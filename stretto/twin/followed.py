@@ -1,0 +1,68 @@
+"""Candidates tried on a load that moves, as they would be served: they follow it, and plan anew while it moves.
+
+A plan made for one level of such a load, and tried at that level, says little of how its planner stands the way from
+one level to the next. So the last round is run in the closed loop, on the arrivals as they came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from stretto.core.errors import StrettoError
+from stretto.core.verdict import Candidate
+from stretto.planners.candidates import candidates_for
+from stretto.planners.registry import planner_entry
+from stretto.planning.served import served_session
+from stretto.planning.session import Session
+from stretto.sim.ports import simulator_ports
+from stretto.sim.simulator import MAX_SECONDS, simulate
+from stretto.twin.conditional import Score, Worlds
+
+SECONDS = 20.0  # of one trial
+MOST_QUERIES = 100_000
+WARM_UP = 0.1  # of the seconds, in which a planner comes to know the load
+
+
+@dataclass(frozen=True, eq=False)
+class Followed:
+    """`worlds` by the tail of run times, with arrivals as they came."""
+
+    worlds: Worlds
+    _sessions: dict[Candidate, Session] = field(default_factory=dict, repr=False)  # with the tables that they made
+
+    def score(self, candidate: Candidate, seed: int, factor: float = 1.0) -> Score:
+        deployment, setting = self.worlds[candidate.tail]
+        source = setting.source(factor)
+        rate = max(sum(source.expected_rates(deployment, 1.0)), 1e-9)
+        seconds = min(SECONDS, MOST_QUERIES / rate, 0.9 * MAX_SECONDS)
+        session = self._session(candidate)
+        try:
+            run = simulate(
+                deployment,
+                session,
+                source,
+                seconds=seconds,
+                warmup_s=WARM_UP * seconds,
+                seed=seed,
+                service=setting.service(),
+                delays=setting.delays,
+                replan_s=session.rhythm.period_for(deployment) or None,
+                expected_rates=source.expected_rates(deployment, seconds),
+            )
+        except StrettoError:
+            return Score()
+        return Score.of(run.summary)
+
+    def _session(self, candidate: Candidate) -> Session:
+        if candidate not in self._sessions:
+            options, variants = dict(candidate.options), dict(candidate.variants)
+            session = served_session(candidate.planner, options, variants=variants, ports=simulator_ports())
+            self._sessions[candidate] = session
+        return self._sessions[candidate]
+
+    def entrants(self, best: Iterable[Candidate]) -> list[Candidate]:
+        """Those that were best at one level, and all whose plans take no tables: they follow a load at once."""
+        deployment, _ = self.worlds[1.0]
+        quick = [each for each in candidates_for(deployment) if "policies" not in planner_entry(each.planner).ports]
+        return list(dict.fromkeys([*best, *quick]))

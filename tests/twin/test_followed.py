@@ -1,0 +1,84 @@
+"""A load that moves is judged as a whole, by candidates that follow it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from statistics import fmean
+
+import numpy as np
+import pytest
+
+from stretto.core.application import Application, Variant
+from stretto.core.deployment import Deployment
+from stretto.core.profile import NS_PER_S, LatencyProfile
+from stretto.core.verdict import Candidate
+from stretto.core.worker import workers
+from stretto.planners.judged import START
+from stretto.twin import followed
+from stretto.twin.followed import Followed
+from stretto.twin.live import judge_setting
+from stretto.twin.setting import Setting
+from stretto.twin.stretch import ArrivalStretch
+from tests.twin.made import requests_at
+
+LOW, HIGH = 150.0, 1500.0
+SPAN_S = 60
+
+
+def deployment() -> Deployment:
+    """The quick variant carries 1900 queries/s, the good one 220."""
+    quick = Variant("quick", 0.7, (LatencyProfile.linear(0.5, 0.5, 16),))
+    good = Variant("good", 0.9, (LatencyProfile.linear(4.5, 1.0, 16),))
+    return Deployment((Application("a", 100_000_000, (quick, good)),), workers(1))
+
+
+def moving(seed: int) -> Setting:
+    """Bursts of 0.4 s in every 4 s."""
+    random = np.random.default_rng(seed)
+    starts = np.arange(0, SPAN_S, 0.1)
+    rates = np.where(starts % 4 < 0.4, HIGH, LOW)
+    times = np.concatenate(
+        [start + 0.1 * random.random(random.poisson(0.1 * rate)) for start, rate in zip(starts, rates, strict=True)]
+    )
+    requests = requests_at((np.sort(times) * NS_PER_S).astype(np.int64), slack_ns=100_000_000)
+    return Setting(arrivals={"a": ArrivalStretch.of(requests, SPAN_S * NS_PER_S)})
+
+
+@pytest.fixture(scope="module")
+def setting() -> Setting:
+    return moving(1)
+
+
+def test_the_verdict_holds_between_the_levels_of_the_load_and_gives_no_less_than_the_start(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(followed, "SECONDS", 8.0)
+    there, rate = deployment(), setting.arrivals["a"].rate
+    verdict = judge_setting(there, setting, (rate,))
+    lowest, highest = verdict.levels
+    assert lowest * rate < 1.3 * LOW and highest * rate > 0.7 * HIGH
+    others = Followed({tail: (there, moving(2)) for tail in (0.0, 0.5, 1.0)})
+    ours, start = (
+        fmean(others.score(candidate, seed).value for seed in (21, 22, 23)) for candidate in (verdict.candidate, START)
+    )
+    assert ours > start - 0.01
+    assert verdict.promise.correct == pytest.approx(ours, abs=0.03)
+
+
+def test_a_steady_load_is_judged_at_its_one_level(setting: Setting) -> None:
+    steady = replace(setting, arrivals={"a": ArrivalStretch(200.0)})
+    assert judge_setting(deployment(), steady, (200.0,)).levels == (1.0, 1.0)
+
+
+def test_a_planner_that_cannot_plan_scores_nothing(setting: Setting) -> None:
+    case = Followed({1.0: (deployment(), setting)})
+    assert case.score(Candidate("priced", (("caution", 1.05), ("margin", 0.5))), 1).correct > 0.5
+    assert case.score(Candidate("symphony"), 1).value < 0.5
+
+
+def test_those_that_follow_a_load_at_once_enter_beside_the_best(setting: Setting) -> None:
+    case = Followed({1.0: (deployment(), setting)})
+    best = Candidate("shared_queue", (("noise", 0.1),))
+    entrants = case.entrants([best])
+    assert entrants[0] == best and len(set(entrants)) == len(entrants)
+    assert {"priced", "slackfit"} <= {candidate.planner for candidate in entrants}

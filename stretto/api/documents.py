@@ -30,19 +30,6 @@ def server_metadata() -> dict[str, Any]:
     return {"name": SERVER_NAME, "version": __version__, "extensions": list(EXTENSIONS)}
 
 
-def directions(is_management: bool) -> dict[str, Any]:
-    """For somebody who opens the bare address: where to go from there."""
-    calls = {
-        "GET /v2": "the server: version and extensions",
-        "GET /v2/health/ready": "whether it serves",
-        "GET /v2/models/APP": "what an application takes and gives",
-        "POST /v2/models/APP/infer": "inference",
-    }
-    if is_management:
-        calls |= {"POST /v2/repository/index": "the applications", "GET /metrics": "metrics for Prometheus"}
-    return {"name": SERVER_NAME, "protocol": "Open Inference Protocol v2", "calls": calls}
-
-
 def model_metadata(files: ApplicationFiles, versions: list[str]) -> dict[str, Any]:
     takes, gives = files.input, files.output
     return {

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
 
-from stretto.api.documents import directions
 from stretto.api.errors import ApiError, Reason, not_found, too_large
 from stretto.api.http.compression import deflate, inflate, wanted
 from stretto.api.http.decode import Decoder, parse_json
@@ -93,9 +92,6 @@ class App:
         parts = [unquote(part) for part in scope["raw_path"].decode("ascii", "replace").split("/")[1:]]
         if parts and parts[-1] == "":
             parts.pop()
-        if not parts:
-            _allow(method, "GET")
-            return _json(directions(self._is_management))
         if parts[:1] == ["metrics"] and len(parts) == 1:
             return await self._metrics_text(scope, method)
         if parts[:1] != ["v2"]:

@@ -54,9 +54,6 @@ def test_health_and_metadata(server: Running, listener: str) -> None:
     for path in ("/v2/health/live", "/v2/health/ready", "/v2/models/fashion/ready"):
         assert (get(path).status, get(path).body) == (200, b"")
     assert get("/v2/models/fashion/versions/mlp/ready").status == 200
-    calls = get("/").content["calls"]
-    assert "POST /v2/models/APP/infer" in calls and ("GET /metrics" in calls) == (listener == "management")
-    assert server.ask("POST", "/", name=listener).status == 405
     about = get("/v2").content
     assert about["name"] == "stretto" and about["version"] and "binary_tensor_data" in about["extensions"]
     model = get("/v2/models/fashion").content
@@ -91,6 +88,7 @@ def test_statistics(server: Running) -> None:
 @pytest.mark.parametrize(
     ("method", "path", "status", "reason"),
     [
+        ("GET", "/", 404, "not_found"),
         ("GET", "/v1", 404, "not_found"),
         ("GET", "/v2/health", 404, "not_found"),
         ("GET", "/v2/health/well", 404, "not_found"),

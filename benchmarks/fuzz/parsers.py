@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections.abc import Callable
 from random import Random
 from typing import Any
@@ -30,13 +31,19 @@ PIECES = 4  # that a message comes in, at most
 class MemoryTransport(asyncio.Transport):
     """A connection without a socket: what the server writes is kept."""
 
-    def __init__(self) -> None:
-        super().__init__({"sslcontext": "memory"})  # so that the protocol writes by way of the transport
+    def __init__(self, nowhere: socket.socket) -> None:
+        # As if over TLS, so that the protocol writes by way of the transport; and a socket that it may ask.
+        super().__init__({"sslcontext": "memory", "socket": nowhere})
         self.sent = bytearray()
         self.is_closed = False
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         self.sent += data
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write_eof(self) -> None: ...
 
     def close(self) -> None:
         self.is_closed = True
@@ -61,8 +68,8 @@ class MemoryTransport(asyncio.Transport):
 class Connection:
     """The server's side of one connection."""
 
-    def __init__(self, make: Any) -> None:
-        self.transport = MemoryTransport()
+    def __init__(self, make: Any, nowhere: socket.socket) -> None:
+        self.transport = MemoryTransport(nowhere)
         self.protocol = make()
         self.protocol.connection_made(self.transport)
 
@@ -119,7 +126,11 @@ class ParserFuzz:
         entries = corpus()
         self._others = [entry.data for entry in entries]
         self._by_kind = {kind: [entry for entry in entries if entry.kind == kind] for kind in KINDS}
-        self._kept = Connection(self._make)  # for all bodies whose framing is sound: it must stay usable
+        self._nowhere = socket.socket()  # never connected
+        self._kept = self._connection()  # for all bodies whose framing is sound: it must stay usable
+
+    def _connection(self) -> Connection:
+        return Connection(self._make, self._nowhere)
 
     async def run(self, inputs: int) -> Findings:
         """So many inputs; every one gets its end, and good requests are answered between them."""
@@ -132,6 +143,7 @@ class ParserFuzz:
         finally:
             logging.getLogger().removeHandler(complaints)
             self._kept.end()
+            self._nowhere.close()
         return self._findings
 
     async def _some(self, count: int) -> None:
@@ -162,13 +174,13 @@ class ParserFuzz:
     def _sent(self, entry: Entry, data: bytes) -> Connection:
         """Any bytes on a connection of their own; bodies with sound framing share one."""
         if entry.kind == "http":
-            connection = Connection(self._make)
+            connection = self._connection()
             for piece in self._pieces(data):
                 connection.send(piece)
             return connection
         if self._kept.transport.is_closed:
             self._findings.found("a connection closed after a body with sound framing", data)
-            self._kept = Connection(self._make)
+            self._kept = self._connection()
         self._kept.send(http_message(entry.path, data, entry.headers))
         return self._kept
 
@@ -215,7 +227,7 @@ class ParserFuzz:
     async def _is_well(self, data: bytes) -> None:
         """A good request is answered, on the connection that bore it all and on a new one, and over gRPC."""
         good = http_message(good_row().path, good_row().data)
-        new = Connection(self._make)
+        new = self._connection()
         for connection in (self._kept, new):
             connection.send(good)
         await _until(lambda: bool(self._kept.answers() and new.answers()))

@@ -82,9 +82,10 @@ def what_is_carried(variants: list[str]) -> tuple[float, float]:
         )
 
 
-def runs(variants: list[str], planners: list[str], seconds: float) -> Iterator[Run]:
+def runs(loads: list[str], variants: list[str], planners: list[str], seconds: float) -> Iterator[Run]:
     by_fastest, by_best = what_is_carried(variants)
-    for name, (period_s, share) in LOADS.items():
+    for name in loads:
+        period_s, share = LOADS[name]
         bursts = BurstyLoad(LOW * by_best, HIGH * by_fastest, period_s, share)
         for seed in SEEDS:
             yield from (Run(name, bursts, planner, "", seed, seconds) for planner in planners)
@@ -96,18 +97,19 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--jobs", type=int, default=1, help="runs at once; each needs three cores of its own")
     parser.add_argument("--planners", nargs="+", default=[DEFAULT_PLANNER, PRICED])
+    parser.add_argument("--loads", nargs="+", choices=tuple(LOADS), default=list(LOADS))
     arguments = parser.parse_args()
     bench = Benchmark("judged_live", seed=SEEDS[0])
     variants = [variant.name for variant in read_repository(f"zoo:{APPLICATION}").application(APPLICATION).variants]
     correct: dict[tuple[str, str], list[float]] = {}
-    todo = list(runs(variants, arguments.planners, arguments.seconds))
+    todo = list(runs(arguments.loads, variants, arguments.planners, arguments.seconds))
     with ProcessPoolExecutor(arguments.jobs, get_context("spawn")) as pool:
         for run, figures in zip(todo, bench.steps(pool.map(measured, todo), len(todo), "serving"), strict=True):
             rates = {"low": run.bursts.low, "high": run.bursts.high}
             bench.row(load=run.load, served_by=run.served_by, seed=run.seed, **figures, **rates)
             correct.setdefault((run.load, run.served_by), []).append(figures["correct_on_time"])
     points = {key: 100 * mean(shares) for key, shares in correct.items()}
-    for load in LOADS:
+    for load in arguments.loads:
         ours = points[load, arguments.planners[0]]
         best = max(variants, key=lambda variant: points[load, variant])
         ahead = ours - points[load, best]

@@ -1,6 +1,6 @@
 """Overload: three times what the server can carry, for a minute. Goodput stays, memory is flat, refusals come at once.
 
-One variant alone (resnet_l, some milliseconds an image). Peak goodput, in images a second, is the best over loads
+One variant alone (resnet_m, some milliseconds an image). Peak goodput, in images a second, is the best over loads
 that rise until the server is saturated; then three times that load for 60 s.
 """
 
@@ -17,7 +17,7 @@ from stretto.cli.started import Started, started_server
 from stretto.client.load import LoadOutcome, LoadResult, LoadSpec, run_load
 
 APPLICATION = "fashion"
-VARIANT = "resnet_l"
+VARIANT = "resnet_m"
 ROWS = (
     4  # images of a request, so that the worker and not the sockets is the limit; they are answered or refused as one
 )

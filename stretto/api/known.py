@@ -9,6 +9,7 @@ from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.live.options import ServiceOptions
 from stretto.repository.judged import judged_place
+from stretto.repository.machine import present_kinds
 from stretto.repository.repository import Repository
 from stretto.twin.library import Library
 from stretto.twin.library_file import MAX_BYTES, library_of, load_library
@@ -24,12 +25,16 @@ def verdict_memory(options: ServiceOptions, repository: Repository) -> VerdictMe
 
 
 def start_libraries(repository: Repository, deployment: Deployment) -> list[Library]:
-    """Of each application, for workers of one kind; there are none for a mixed fleet."""
+    """Of each application, for workers of one kind that this machine has: a load that keeps another one busy says
+    nothing here. There are none for a mixed fleet.
+    """
+    if len(deployment.kinds) > 1 or deployment.kinds[0] not in present_kinds():
+        return []
     served = {application.name for application in deployment.applications}
     libraries = []
     for files in repository.applications:
         place = judged_place(files, deployment.kinds[0])
-        if len(deployment.kinds) > 1 or files.name not in served or not place.exists():
+        if files.name not in served or not place.exists():
             continue
         try:
             libraries.append(library_of(place.text(MAX_BYTES), place.label))

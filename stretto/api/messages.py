@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from stretto.api.rates import Charge
 
 Array = NDArray[Any]
 
@@ -50,6 +53,8 @@ class InferRequest:
     sent_bytes: int = 0  # of the whole request, as it came
     begun_ns: int | None = None  # when its first byte came, on the monotonic clock; None: nobody saw that
     spent_ns: int = 0  # since it came, before it is entered: taken off what it has until its deadline
+    account: bytes = b""  # whose token it came with
+    charge: Charge | None = None  # what it paid, where clients are limited
 
 
 @dataclass(slots=True)

@@ -8,6 +8,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
+from stretto.api.logs import lost_lines
 from stretto.api.plane import Plane
 from stretto.core.outcome import Outcome
 from stretto.core.snapshot import Distribution, Snapshot
@@ -43,6 +44,19 @@ class Metrics:
         for reason, count in sorted(self._plane.refused.items()):
             refused.add_metric([reason], count)
         yield refused
+        if self._plane.rates is not None:
+            limited = CounterMetricFamily(
+                "stretto_requests_limited", "Requests refused because their client asked too much.", labels=["limit"]
+            )
+            for limit, count in self._plane.rates.refused.items():
+                limited.add_metric([limit], count)
+            yield limited
+        yield CounterMetricFamily("stretto_log_lines_lost", "Lines of the log not written.", value=lost_lines())
+        if self._plane.tracing is not None:
+            spans = CounterMetricFamily("stretto_spans", "Spans made, and taken by a collector.", labels=["state"])
+            spans.add_metric(["made"], self._plane.tracing.made)
+            spans.add_metric(["sent"], self._plane.tracing.sent)
+            yield spans
         yield _gauge("stretto_requests_open", "Requests without an answer yet.", self._plane.open_requests)
         if self._plane.is_starting:
             return
@@ -144,6 +158,11 @@ def _state(now: Snapshot) -> Iterator[Any]:
     yield _gauge("stretto_queries_running", "Queries in a running batch.", now.running)
     yield _gauge("stretto_workers_ready", "Workers that can serve.", sum(slot.is_present for slot in now.slots))
     yield _gauge("stretto_clients", "Clients that said who they are and asked lately.", now.client_count)
+    if now.recording is not None:
+        yield _gauge("stretto_recording", "1 while events are recorded, 0 since that stopped.", now.recording.is_active)
+        yield CounterMetricFamily(
+            "stretto_recorded_bytes", "Bytes of events written.", value=now.recording.written_bytes
+        )
     yield _gauge("stretto_policies_waiting", "Policies asked for and not there yet.", now.policies_waiting)
     busy = CounterMetricFamily(
         "stretto_worker_busy_seconds", "Time that a worker was given batches for.", labels=["worker", "kind"]

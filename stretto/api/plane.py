@@ -25,6 +25,7 @@ from stretto.api.inputs import checked_input, checked_outputs, named_input, numb
 from stretto.api.limits import Limits
 from stretto.api.messages import Array, InferRequest, InferResponse, InputTensor
 from stretto.api.network import NOTHING, Reported, left_ns, reported, told_parameters
+from stretto.api.rates import Rates
 from stretto.core.client import MAX_IDENTITY
 from stretto.core.errors import StrettoError
 from stretto.core.outcome import Outcome
@@ -36,6 +37,7 @@ from stretto.repository.images import can_decode
 from stretto.repository.problems import RepositoryError
 
 if TYPE_CHECKING:
+    from stretto.api.tracing import Tracing
     from stretto.live.service import Service
     from stretto.repository.application import ApplicationFiles
 
@@ -54,7 +56,9 @@ class Plane:
     def __init__(self, service: Service | None = None, limits: Limits | None = None):
         self.limits = limits or Limits()
         self.refused: dict[str, int] = {}  # requests that became no query, by reason
-        self.trace: Callable[[InferRequest, Request], None] | None = None  # where spans are wanted
+        self.tracing: Tracing | None = None  # where spans are wanted
+        self.rates: Rates | None = None  # where clients are limited
+        self.is_leaving = False  # it serves on for a while, but balancers are to send nothing more
         self._service: Service | None = None
         if service is not None:
             self.serve(service)
@@ -107,7 +111,7 @@ class Plane:
         if self._service is None:
             return False
         try:
-            return self._service.is_ready(application, version)
+            return self._service.is_ready(application, version) and not self.is_leaving
         except KeyError:
             raise self._unknown(application or "", version) from None
 
@@ -219,8 +223,8 @@ class Plane:
         """Enter a request; `done` is called once, possibly before this returns. ApiError where it is not taken."""
         try:
             entered = self._checked(request, done)
-            if self.trace is not None:
-                self.trace(request, entered)
+            if self.tracing is not None:
+                self.tracing.begin(request, entered)
             self._open += 1
             if entered.client >= 0:
                 entered.asker = self.service.clients.began(entered.client, entered.rows)
@@ -233,14 +237,18 @@ class Plane:
                     entered.done = _ignore
                     self.service.engine.cancel(entered)
                 raise
-        except ApiError as error:
-            self.count_refusal(error)
-            raise
-        except NoSuchVariant as error:
-            raise self.count_refusal(not_found(str(error))) from None
-        except KeyError:
-            raise self.count_refusal(self._unknown(request.application, request.version)) from None
+        except (ApiError, KeyError, NoSuchVariant) as error:
+            if request.charge is not None:
+                request.charge.give_back()
+            raise self.count_refusal(self._refusal(request, error)) from None
         return entered
+
+    def _refusal(self, request: InferRequest, error: ApiError | KeyError | NoSuchVariant) -> ApiError:
+        if isinstance(error, ApiError):
+            return error
+        if isinstance(error, NoSuchVariant):
+            return not_found(str(error))
+        return self._unknown(request.application, request.version)
 
     def reads_slowly(self, request: InferRequest) -> bool:
         """Its images are to be read with `read_images` before it is begun: here, everybody would wait for them."""
@@ -257,9 +265,13 @@ class Plane:
         came_ns = clock()
         try:
             files = self._admitted(request)
+            if self.rates is not None:
+                self.rates.charge(request, self.service.engine)
             frames = checked_frames(files, named_input(files, request.inputs))
             array = await self._images.read(files.input, frames)
         except ApiError as error:
+            if request.charge is not None:
+                request.charge.give_back()
             raise self.count_refusal(error) from None
         request.inputs = [InputTensor(files.input.name, DATATYPE_OF[files.input.dtype], array)]
         request.spent_ns += clock() - came_ns
@@ -301,6 +313,8 @@ class Plane:
 
     def _checked(self, request: InferRequest, done: Done) -> Request:
         files = self._admitted(request)
+        if self.rates is not None and request.charge is None:
+            self.rates.charge(request, self.service.engine)
         array = checked_input(files, request.inputs)
         wanted = checked_outputs(files, request.outputs)
         parameters = request.parameters
@@ -325,6 +339,8 @@ class Plane:
         def ended(entered: Request) -> None:
             self._open -= 1
             self.service.clients.ended(entered.asker, entered.rows)
+            if self.rates is not None and request.charge is not None:
+                self.rates.settle(request.charge, entered, self.service.engine)
             outcome = entered.outcome
             try:
                 told = {} if client < 0 else self._told(client)

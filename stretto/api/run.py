@@ -13,12 +13,15 @@ import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from stretto.api.plane import Plane
+from stretto.api.reload import Reload
 from stretto.api.server import Listen, Listeners
-from stretto.api.tracing import tracer_of
+from stretto.api.tracing import Tracing
+from stretto.core.errors import StrettoError
 from stretto.live.options import ServiceOptions
+from stretto.live.recording import RecordOptions
 from stretto.planners.registry import planner_entry
 
 if TYPE_CHECKING:
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("stretto.api")
 
+T = TypeVar("T")
 COMPILING = "compiling"
 READING = "reading the repository"
 COMPILED = 0.9  # of the start
@@ -43,8 +47,15 @@ class ServeOptions:
     service: ServiceOptions
     listen: Listen = field(default_factory=Listen)
     drain_s: float = 30.0
+    drain_grace_s: float = 0.0  # between "not ready" and the first refusal, for balancers; of SIGTERM only
     traces: bool = False  # OpenTelemetry spans
     record: Path | None = None  # where every event goes, for stretto replay
+    record_options: RecordOptions = field(default_factory=RecordOptions)
+    log_level: str = "info"
+    log_format: str = "text"
+
+
+Reread = Callable[[], ServeOptions]
 
 
 class Console(Protocol):
@@ -60,22 +71,28 @@ class Console(Protocol):
         """The start is over, one way or the other."""
 
 
-async def serve(options: ServeOptions, console: Console) -> bool:
+async def serve(options: ServeOptions, console: Console, reread: Reread | None = None) -> bool:
     """Until SIGTERM or SIGINT; a second signal ends it at once. True: every query that was taken in had its end.
 
-    Listeners open first, so that a balancer sees at once that the server lives and is not ready yet.
+    Listeners open first, so that a balancer sees at once that the server lives and is not ready yet. `reread` has the
+    options as they are stated now, for SIGHUP.
     """
     plane = Plane(limits=options.listen.limits)
     listeners = Listeners(plane, options.listen)
-    if options.traces:
-        plane.trace = tracer_of()
-    stop = _Stop(asyncio.get_running_loop())
-    for number in (signal.SIGTERM, signal.SIGINT):
-        with contextlib.suppress(NotImplementedError):
-            asyncio.get_running_loop().add_signal_handler(number, stop.signalled)
+    loop = asyncio.get_running_loop()
+    stop = _Stop(loop)
+    reload = Reload(options, listeners, reread, stop.signalled)
+    with contextlib.suppress(NotImplementedError):
+        loop.add_signal_handler(signal.SIGTERM, stop.signalled, True)
+        loop.add_signal_handler(signal.SIGINT, stop.signalled)
+        if reread is not None:
+            loop.add_signal_handler(signal.SIGHUP, reload.signalled)
     service: Service | None = None
     patience_s, is_clean = STOP_S, True
     stack = contextlib.ExitStack()  # closed last
+    if options.traces:
+        plane.tracing = Tracing()
+        stack.callback(plane.tracing.close)
     try:
         await listeners.start()
         console.listening(listeners)
@@ -93,7 +110,14 @@ async def serve(options: ServeOptions, console: Console) -> bool:
         stop.service = service
         plane.serve(service)
         console.serving(service, listeners)
-        await stop.asked.wait()
+        await stop.unless_asked(service.cannot_serve.wait())
+        if not stop.asked.is_set():
+            raise StrettoError("nothing can be served; the messages above say why")
+        options = reload.options
+        if stop.is_graceful and options.drain_grace_s > 0:
+            plane.is_leaving = True
+            log.info("not ready any more; queries are taken for another %g s", options.drain_grace_s)
+            await asyncio.sleep(options.drain_grace_s)
         log.info("going down: nothing new is taken, what waits is finished")
         is_clean = await service.drain(options.drain_s)
         if not is_clean:
@@ -134,7 +158,7 @@ async def _begun(options: ServeOptions, progress: Callable[[str, float], None], 
     from stretto.sim.ports import simulator_ports
 
     progress("planning", COMPILED)
-    journal = stack.enter_context(recording(options.record))
+    journal = stack.enter_context(recording(options.record, options.record_options))
     twin = memory = None
     if "judge" in planner_entry(asked.planner).ports:
         from stretto.api.known import verdict_memory
@@ -165,11 +189,12 @@ class _Stop:
 
     def __init__(self, loop: asyncio.AbstractEventLoop):
         self.asked = asyncio.Event()
+        self.is_graceful = False  # it was not a person who waits
         self.service: Service | None = None
         self._loop = loop
         self._asked_s = 0.0
 
-    async def unless_asked(self, work: Coroutine[Any, Any, Service]) -> Service | None:
+    async def unless_asked(self, work: Coroutine[Any, Any, T]) -> T | None:
         """What the work brings; None where the signal comes first."""
         task, asked = asyncio.ensure_future(work), asyncio.ensure_future(self.asked.wait())
         done, _ = await asyncio.wait({task, asked}, return_when=asyncio.FIRST_COMPLETED)
@@ -179,8 +204,9 @@ class _Stop:
         task.cancel()
         return None
 
-    def signalled(self) -> None:
+    def signalled(self, is_graceful: bool = False) -> None:
         if not self.asked.is_set():
+            self.is_graceful = is_graceful
             self._asked_s = self._loop.time()
             self.asked.set()
         elif self._loop.time() - self._asked_s > INSIST_S:
@@ -191,12 +217,12 @@ class _Stop:
             os._exit(1)  # whatever else would wait for something
 
 
-def run(options: ServeOptions, console: Console) -> bool:
+def run(options: ServeOptions, console: Console, reread: Reread | None = None) -> bool:
     """`serve` in an event loop of its own, uvloop's where it is there."""
     sys.setswitchinterval(SWITCH_S)
     try:
         import uvloop
     except ImportError:
-        return asyncio.run(serve(options, console))
+        return asyncio.run(serve(options, console, reread))
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(serve(options, console))
+        return runner.run(serve(options, console, reread))

@@ -9,10 +9,13 @@ import socket
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from stretto.api.access import Access, is_loopback
+from stretto.api.certificates import Certificate, load_certificate
 from stretto.api.http.app import App
 from stretto.api.limits import Limits
 from stretto.api.metrics import Metrics
 from stretto.api.plane import Plane
+from stretto.api.rates import BY_TOKEN, RateLimits, Rates
 from stretto.core.errors import StrettoError
 
 if TYPE_CHECKING:
@@ -35,24 +38,23 @@ class Listen:
     management_host: str = "127.0.0.1"
     management_port: int | None = 8082
     management_grpc_port: int | None = 8083
-    token: str | None = None
-    management_token: str | None = None
+    tokens: tuple[str, ...] = ()  # any of them is right; none: everybody may call
+    management_tokens: tuple[str, ...] = ()
     tls_certificate: str | None = None
     tls_key: str | None = None
     limits: Limits = field(default_factory=Limits)
+    rates: RateLimits = field(default_factory=RateLimits)
 
     def __post_init__(self) -> None:
         if (self.tls_certificate is None) != (self.tls_key is None):
             raise StrettoError("TLS needs both a certificate and its key")
-        if not is_loopback(self.management_host) and self.management_token is None:
+        if not self.rates.are_off and self.rates.by == BY_TOKEN and not self.tokens:
+            raise StrettoError("clients can be limited by token only where they have tokens; give --token-file")
+        if not is_loopback(self.management_host) and not self.management_tokens:
             raise StrettoError(
                 f"management would be open to other machines on {self.management_host}; "
                 "give it a token (--management-token-file), or leave it on 127.0.0.1"
             )
-
-
-def is_loopback(host: str) -> bool:
-    return host in ("localhost", "::1") or host.startswith("127.")
 
 
 class Listeners:
@@ -63,6 +65,12 @@ class Listeners:
         self.plane = plane
         self.addresses: dict[str, tuple[str, int]] = {}
         self._metrics = Metrics(self.plane)
+        self._inference = Access(listen.tokens)
+        self._management = Access(listen.management_tokens, listen.management_host)
+        self._certificate: Certificate | None = None
+        if listen.tls_certificate is not None and listen.tls_key is not None:
+            self._certificate = Certificate(listen.tls_certificate, listen.tls_key)
+        plane.rates = self._rates(listen)
         self._http: list[tuple[asyncio.Server, Any]] = []
         self._grpc: list[Any] = []
         self._sweeps: list[asyncio.Task[None]] = []
@@ -70,18 +78,41 @@ class Listeners:
     async def start(self) -> None:
         """All or none: StrettoError where an address cannot be had."""
         listen = self.listen
-        inference = App(self.plane, token=listen.token)
-        management = App(self.plane, is_management=True, token=listen.management_token, metrics=self._metrics.text)
+        inference = App(self.plane, access=self._inference)
+        management = App(self.plane, is_management=True, access=self._management, metrics=self._metrics.text)
         try:
             await self._start_http("http", inference, listen.host, listen.http_port)
-            await self._start_grpc("grpc", listen.host, listen.grpc_port, False, listen.token)
+            await self._start_grpc("grpc", listen.host, listen.grpc_port, False, self._inference)
             await self._start_http("management", management, listen.management_host, listen.management_port)
             await self._start_grpc(
-                "management grpc", listen.management_host, listen.management_grpc_port, True, listen.management_token
+                "management grpc", listen.management_host, listen.management_grpc_port, True, self._management
             )
         except BaseException:
             await self.stop()
             raise
+
+    async def reload(self, listen: Listen) -> None:
+        """Tokens, certificate and limits of clients as they are stated now. StrettoError where they cannot be had; then
+        all stays as it was. What else is stated there waits for the next start.
+        """
+        now = self.listen
+        for before, after in ((now.tokens, listen.tokens), (now.management_tokens, listen.management_tokens)):
+            if bool(before) != bool(after):
+                raise StrettoError("tokens can be replaced, but whether they are needed is decided at the start")
+        if (now.tls_certificate is None) != (listen.tls_certificate is None):
+            raise StrettoError("a certificate can be replaced, but whether TLS is served is decided at the start")
+        if self._certificate is not None and listen.tls_certificate is not None and listen.tls_key is not None:
+            paths = listen.tls_certificate, listen.tls_key
+            self._certificate.current = await asyncio.to_thread(load_certificate, *paths)
+        self._inference.replace(listen.tokens)
+        self._management.replace(listen.management_tokens)
+        if listen.rates != now.rates:  # else what clients have used counts on
+            self.plane.rates = self._rates(listen)
+        self.listen = listen
+
+    @staticmethod
+    def _rates(listen: Listen) -> Rates | None:
+        return None if listen.rates.are_off else Rates(listen.rates, listen.limits.client_ids)
 
     async def stop(self) -> None:
         """Answers that are on their way go out; then every connection is closed."""
@@ -118,7 +149,7 @@ class Listeners:
         server = await loop.create_server(
             lambda: make(config=config, server_state=state, app_state={}, _loop=loop),
             sock=listening,
-            ssl=config.ssl,
+            ssl=None if self._certificate is None else self._certificate.http_context(),
             backlog=BACKLOG,
         )
         self.addresses[name] = listening.getsockname()[:2]
@@ -139,23 +170,19 @@ class Listeners:
             date_header=False,
             proxy_headers=False,
             timeout_keep_alive=round(self.listen.limits.keep_alive_s),
-            ssl_certfile=self.listen.tls_certificate,
-            ssl_keyfile=self.listen.tls_key,
         )
-        try:
-            config.load()
-        except (OSError, ValueError) as error:
-            raise StrettoError(f"the TLS certificate or key cannot be used ({type(error).__name__})") from None
+        config.load()
         return config
 
-    async def _start_grpc(self, name: str, host: str, port: int | None, is_management: bool, token: str | None) -> None:
+    async def _start_grpc(self, name: str, host: str, port: int | None, is_management: bool, access: Access) -> None:
         if port is None:
             return
-        from stretto.api.grpc.server import bind, make_server, tls_credentials
+        from stretto.api.grpc.server import bind, make_server
 
-        server = make_server(self.plane, limits=self.listen.limits, is_management=is_management, token=token)
-        certificate, key = self.listen.tls_certificate, self.listen.tls_key
-        tls = None if certificate is None or key is None else tls_credentials(_read(certificate), _read(key))
+        # gRPC writes a page about an address that it cannot have. So we ask first, and say it in a line.
+        listening_socket(host, port).close()
+        server = make_server(self.plane, limits=self.listen.limits, is_management=is_management, access=access)
+        tls = None if self._certificate is None else self._certificate.grpc_credentials()
         try:
             bound = bind(server, f"[{host}]:{port}" if ":" in host else f"{host}:{port}", tls)
         except OSError as error:
@@ -180,17 +207,10 @@ def listening_socket(host: str, port: int) -> socket.socket:
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind(address)
+        listening.listen(BACKLOG)
     except OSError as error:
         listening.close()
         reason = error.strerror or "the address cannot be used"
         raise StrettoError(f"cannot listen on {host}:{port} ({reason}); choose another port, or 0 for any") from None
     listening.setblocking(False)
     return listening
-
-
-def _read(path: str) -> bytes:
-    try:
-        with open(path, "rb") as file:
-            return file.read()
-    except OSError as error:
-        raise StrettoError(f"{path} cannot be read ({error.strerror})") from None

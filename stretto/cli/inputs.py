@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +14,7 @@ if TYPE_CHECKING:
     from stretto.cli.scenario.read import Scenario
 
 DEFAULT_WORKERS = 8
+MOST_TOKEN_BYTES = 64_000
 
 
 def described_scenario(
@@ -93,12 +96,36 @@ def under_planners(scenario: Scenario, planner: str | None, compare: str | None)
 
 def token_in(file: Path | None) -> str | None:
     """The bearer token in a file, which is one line; files, so that it stands in no list of processes."""
+    tokens = tokens_in(file)
+    if len(tokens) > 1:
+        raise StrettoError(f"{file} holds {len(tokens)} tokens; a client needs one")
+    return tokens[0] if tokens else None
+
+
+def tokens_in(file: Path | None) -> tuple[str, ...]:
+    """The bearer tokens in a file, one a line. No file: none."""
     if file is None:
-        return None
+        return ()
     try:
-        token = file.read_text(encoding="ascii").strip()
-    except (OSError, UnicodeDecodeError):
+        lines = (line.strip() for line in _small_plain_file(file).decode("ascii").splitlines())
+        tokens = tuple(line for line in lines if line)
+    except UnicodeDecodeError:
         raise StrettoError(f"{file} cannot be read as a token; it must hold one line of ASCII text") from None
-    if not 16 <= len(token) <= 4096 or not token.isprintable() or " " in token:
-        raise StrettoError(f"{file} must hold one token of at least 16 characters, without spaces")
-    return token
+    if not tokens or any(not 16 <= len(token) <= 4096 or not token.isprintable() or " " in token for token in tokens):
+        raise StrettoError(f"{file} must hold one token of at least 16 characters a line, without spaces")
+    return tokens
+
+
+def _small_plain_file(file: Path) -> bytes:
+    """A pipe would be waited for, and a device may have no end."""
+    try:
+        descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode) or status.st_size > MOST_TOKEN_BYTES:
+                raise StrettoError(f"{file} must be a plain file of at most {MOST_TOKEN_BYTES // 1000} kB")
+            return os.read(descriptor, MOST_TOKEN_BYTES)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise StrettoError(f"{file} cannot be read as a token ({error.strerror})") from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated, Any
 
 import typer
@@ -38,7 +39,10 @@ class Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except StrettoError as error:
-            typer.echo(f"error: {error}", err=True)
+            try:
+                typer.echo(f"error: {error}", err=True)
+            except OSError:  # nobody can be told; what cannot be written is not tried again at the exit
+                sys.stderr = None  # type: ignore[assignment]
             raise typer.Exit(2) from None
 
 

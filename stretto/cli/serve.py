@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -69,19 +70,38 @@ def serve(
     worker_memory_mb: Annotated[
         float | None, typer.Option(metavar="MB", min=1, help="Models are loaded and unloaded to fit.")
     ] = None,
-    token_file: Annotated[Path | None, typer.Option(metavar="FILE", help="Inference needs this bearer token.")] = None,
+    token_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Inference needs this bearer token; several: one a line.")
+    ] = None,
     management_token_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Management needs this bearer token.")
+        Path | None, typer.Option(metavar="FILE", help="Management needs this bearer token; several: one a line.")
     ] = None,
     tls_certificate: Annotated[Path | None, typer.Option(metavar="PEM", help="With --tls-key: serve over TLS.")] = None,
     tls_key: Annotated[Path | None, typer.Option(metavar="PEM")] = None,
     max_body_mb: Annotated[float, typer.Option(metavar="MB", min=0.001, max=2000)] = 64.0,
+    client_requests: Annotated[
+        float, typer.Option(metavar="N", min=0, max=1e9, help="Requests a second that one client may send; 0: any.")
+    ] = 0.0,
+    client_worker_ms: Annotated[
+        float, typer.Option(metavar="MS", min=0, max=1e9, help="Worker time a second that one client may use; 0: any.")
+    ] = 0.0,
+    limit_by: Annotated[
+        str, typer.Option(metavar="WHAT", help="A client is a client_id (client) or a token.")
+    ] = "client",
     reload_s: Annotated[float, typer.Option(metavar="S", min=0, help="Look for changes so often; 0: never.")] = 2.0,
     hang_s: Annotated[
         float, typer.Option(metavar="S", min=0.1, help="A batch that takes longer, and 20 times what it should, hangs.")
     ] = 10.0,
+    drain_grace: Annotated[
+        float, typer.Option(metavar="S", min=0, help="After SIGTERM: not ready, but queries are taken so long.")
+    ] = 0.0,
     drain_s: Annotated[float, typer.Option(metavar="S", min=0, help="At most so long to finish at the end.")] = 30.0,
     record: Annotated[Path | None, typer.Option(metavar="FILE", help="Write every event, for stretto replay.")] = None,
+    record_overwrite: Annotated[bool, typer.Option("--record-overwrite", help="Replace an earlier recording.")] = False,
+    record_file_mb: Annotated[
+        float, typer.Option(metavar="MB", min=0.001, help="Then the recording goes on in a further file.")
+    ] = 256.0,
+    record_total_mb: Annotated[float, typer.Option(metavar="MB", min=0.001, help="Then recording stops.")] = 10_000.0,
     traces: Annotated[bool, typer.Option("--traces", help="OpenTelemetry spans (extra: telemetry).")] = False,
     log_format: Annotated[str, typer.Option(metavar="FORMAT", help="text or json.")] = "text",
     log_level: Annotated[str, typer.Option(metavar="LEVEL", help="debug, info, warning or error.")] = "info",
@@ -92,6 +112,7 @@ def serve(
     """Serve a model repository over HTTP and gRPC, and keep its deadlines.
 
     Clients call applications, never models; see docs/serving.md. Ctrl-C or SIGTERM finishes what waits, then ends.
+    SIGHUP reads tokens, certificates and the configuration file anew.
 
     \b
     Examples:
@@ -103,34 +124,50 @@ def serve(
     """
     from stretto.api.logs import set_up_logs
     from stretto.api.run import run
-    from stretto.cli.serve_config import read_serve_config
-
-    said = read_serve_config(config)
-    values = dict(ctx.params)
 
     def is_given(name: str) -> bool:
         source = ctx.get_parameter_source(name)
         return source is not None and source.name != "DEFAULT"
 
+    def stated() -> tuple[dict[str, Any], ServeConfig]:
+        return with_config(dict(ctx.params), is_given, config)
+
+    values, said = stated()
+    log = set_up_logs(values["log_format"], values["log_level"])
+    try:
+        is_clean = run(serve_options(values, said), StartConsole(log.say), lambda: serve_options(*stated()))
+    finally:
+        log.flush()
+    if not is_clean:
+        raise typer.Exit(1)
+
+
+def with_config(
+    values: dict[str, Any], is_given: Callable[[str], bool], config: Path | None
+) -> tuple[dict[str, Any], ServeConfig]:
+    """The values of the options, and what only the file can say; the command line goes first."""
+    from stretto.cli.serve_config import read_serve_config
+
+    said = read_serve_config(config)
     values |= {name: value for name, value in said.values.items() if not is_given(name)}
     if values["planner"] != said.values.get("planner"):
         said = replace(said, planner_options={})  # they were written for another one
     if is_given("max_body_mb"):
         sizes = ("body_bytes", "inflated_bytes")
         said = replace(said, limits={name: value for name, value in said.limits.items() if name not in sizes})
-    set_up_logs(values["log_format"], values["log_level"])
-    if not run(serve_options(values, said), StartConsole()):
-        raise typer.Exit(1)
+    return values, said
 
 
 def serve_options(values: dict[str, Any], said: ServeConfig) -> ServeOptions:
     """From the values of the options, by name, and what only the file can say."""
     from stretto.api.limits import Limits
+    from stretto.api.rates import RateLimits
     from stretto.api.run import ServeOptions
     from stretto.api.server import Listen
-    from stretto.cli.inputs import token_in
+    from stretto.cli.inputs import tokens_in
     from stretto.core.worker import UNLIMITED_MEMORY
     from stretto.live.options import ServiceOptions
+    from stretto.live.recording import RecordOptions
 
     memory_mb = values["worker_memory_mb"]
     service = ServiceOptions(
@@ -152,14 +189,30 @@ def serve_options(values: dict[str, Any], said: ServeConfig) -> ServeOptions:
     listen = Listen(
         host=values["host"],
         management_host=values["management_host"],
-        token=token_in(values["token_file"]),
-        management_token=token_in(values["management_token_file"]),
+        tokens=tokens_in(values["token_file"]),
+        management_tokens=tokens_in(values["management_token_file"]),
         tls_certificate=_text(values["tls_certificate"]),
         tls_key=_text(values["tls_key"]),
         limits=Limits(**{"body_bytes": body_bytes, "inflated_bytes": body_bytes, **said.limits}),
+        rates=RateLimits(values["client_requests"], values["client_worker_ms"], values["limit_by"]),
         **{name: _port(values[name]) for name in ports},
     )
-    return ServeOptions(service, listen, values["drain_s"], values["traces"], values["record"])
+    record_options = RecordOptions(
+        overwrite=values["record_overwrite"],
+        part_bytes=round(values["record_file_mb"] * 1e6),
+        total_bytes=round(values["record_total_mb"] * 1e6),
+    )
+    return ServeOptions(
+        service,
+        listen,
+        drain_s=values["drain_s"],
+        drain_grace_s=values["drain_grace"],
+        traces=values["traces"],
+        record=values["record"],
+        record_options=record_options,
+        log_level=values["log_level"],
+        log_format=values["log_format"],
+    )
 
 
 def _text(path: Path | None) -> str | None:
@@ -176,7 +229,8 @@ def _port(number: int) -> int | None:
 class StartConsole:
     """On standard error, like all that is not a result: where it listens, how far the start is, and that it serves."""
 
-    def __init__(self) -> None:
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
         self._bar: Any = None
         self._task: Any = None
         self._is_told = False
@@ -187,25 +241,25 @@ class StartConsole:
         secure = "s" if listeners.listen.tls_certificate else ""
         for name, (host, port) in listeners.addresses.items():
             scheme = f"http{secure}://" if "grpc" not in name else ""
-            typer.echo(f"  {name:<16} {scheme}{host}:{port}", err=True)
-        from stretto.api.server import is_loopback
+            self._say(f"  {name:<16} {scheme}{host}:{port}")
+        from stretto.api.access import is_loopback
 
-        if not is_loopback(listeners.listen.host) and listeners.listen.token is None:
-            typer.echo("warning: other machines can call this server without a token; see --token-file", err=True)
+        if not is_loopback(listeners.listen.host) and not listeners.listen.tokens:
+            self._say("warning: other machines can call this server without a token; see --token-file")
 
     def progress(self, step: str, share: float) -> None:
         """A bar on a terminal; elsewhere one line, where there is something to wait for."""
-        if sys.stderr.isatty():
+        if sys.stderr is not None and sys.stderr.isatty():
             self._show(step, share)
         elif step == "compiling" and not self._is_told and time.monotonic() - self._began_s > TELL_AFTER_S:
             self._is_told = True
-            typer.echo("compiling the dispatcher, which the first start on a machine needs; see stretto warm", err=True)
+            self._say("compiling the dispatcher, which the first start on a machine needs; see stretto warm")
 
     def serving(self, service: Service, listeners: Listeners) -> None:
         for warning in service.offer.warnings:
-            typer.echo(f"warning: {warning}", err=True)
+            self._say(f"warning: {warning}")
         names = ", ".join(service.files)
-        typer.echo(f"serving {names} with {service.options.worker_count} worker(s)", err=True)
+        self._say(f"serving {names} with {service.options.worker_count} worker(s)")
 
     def started(self) -> None:
         if self._bar is not None:

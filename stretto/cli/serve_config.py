@@ -83,13 +83,21 @@ KEYS: dict[str, dict[str, Reader]] = {
         "fresh": _flag,
         "data_aware": _flag,
     },
+    "clients": {
+        "client_requests": _number(0, 1e9),
+        "client_worker_ms": _number(0, 1e9),
+        "limit_by": _choice("client", "token"),
+    },
     "log": {
         "record": _path,
+        "record_overwrite": _flag,
+        "record_file_mb": _number(0.001, 1e9),
+        "record_total_mb": _number(0.001, 1e9),
         "traces": _flag,
         "log_format": _choice("text", "json"),
         "log_level": _choice("debug", "info", "warning", "error"),
     },
-    "end": {"drain_s": _number(0, 86_400)},
+    "end": {"drain_grace": _number(0, 86_400), "drain_s": _number(0, 86_400)},
 }
 MOST = 2**40
 

@@ -1,8 +1,10 @@
 """The event log of a server: what its dispatchers were told, when, and what they decided; and how plans came about. One
 JSON list a line.
 
-    ["stretto events", 5]
+    ["stretto events", 6, recording, part]                 the first line of each file of a recording
     ["session", planner, options, data_aware]              who plans
+    ["plan", number, plan]                                 what `plan` means in the lines that follow; a number may be
+                                                           given to another plan later
     ["made", g, now_ns, correction, deployment, plan, [view_ns, rates, alive, conditions, policies]]
                                                            a dispatcher; g numbers those of one log. Its first plan was
                                                            made from this view (rates and alive may be null)
@@ -15,23 +17,64 @@ JSON list a line.
     ["decided", g, [decision, …]]
     ["planned", g, now_ns, telemetry, conditions, waiting, lines, clients, policies, plan]
         the planner was asked; waiting, lines and clients are null where it did not look, policies are
-        [application, kind, workers, load, made] of those that came meanwhile, plan is null where it stayed the same
+        [application, kind, workers, load, made] of those that came meanwhile
     ["under", g, now_ns, conditions]                       the plan in force under other conditions
 
 A decision is ["run", worker, variant, [ticket, …], start_ns, expected_ns], ["drop", ticket, reason],
 ["load", worker, variant, start_ns, expected_ns, alone, beside], ["unload", worker, variant] or ["answer", ticket].
+
+A recording is one file or several parts: events.jsonl, events.2.jsonl, events.3.jsonl and so on. Only the last may end
+in a line that is cut off.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
 TITLE = "stretto events"
-VERSION = 5
-SESSION = "session"
+VERSION = 6
+SESSION, PLAN = "session", "plan"
 MADE, SUBMIT, CANCEL, FINISHED = "made", "submit", "cancel", "finished"
 JOINED, LEFT, ADVANCE, ADOPT, DECIDED = "joined", "left", "advance", "adopt", "decided"
 CLASSIFIED, PLANNED, UNDER = "classified", "planned", "under"
 REROUTE, ENLARGE, INHERIT, LOADED = "reroute", "enlarge", "inherit", "loaded"
 EVENTS = (
-    *(SESSION, MADE, SUBMIT, CANCEL, FINISHED, CLASSIFIED, JOINED, LEFT, ADVANCE, ADOPT, REROUTE, ENLARGE, INHERIT),
+    *(
+        SESSION,
+        PLAN,
+        MADE,
+        SUBMIT,
+        CANCEL,
+        FINISHED,
+        CLASSIFIED,
+        JOINED,
+        LEFT,
+        ADVANCE,
+        ADOPT,
+        REROUTE,
+        ENLARGE,
+        INHERIT,
+    ),
     *(DECIDED, PLANNED, UNDER, LOADED),
 )
+
+
+def title(recording: str, part: int) -> list[Any]:
+    """The first line of a part. `recording` tells parts of one recording from those of another."""
+    return [TITLE, VERSION, recording, part]
+
+
+def part_path(path: Path, part: int) -> Path:
+    """The file of a part of the recording that begins at `path`; parts count from 1."""
+    return path if part == 1 else path.with_name(f"{path.stem}.{part}{path.suffix}")
+
+
+def parts_of(path: Path, first: int = 1) -> Iterator[Path]:
+    """The files of a recording that are there, in order, from part `first` on."""
+    for part in count(first):
+        if not (file := part_path(path, part)).is_file():
+            return
+        yield file

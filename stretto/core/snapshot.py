@@ -88,6 +88,15 @@ class SlotState:
     holds: tuple[str, ...]  # application/variant
 
 
+@dataclass(frozen=True)
+class RecordingState:
+    """Of the recording of events."""
+
+    is_active: bool
+    written_bytes: int
+    problem: str = ""  # why it stopped
+
+
 @dataclass(frozen=True, eq=False)
 class Snapshot:
     """Of a server, or of a simulation, which leaves out what it has none of."""
@@ -113,6 +122,7 @@ class Snapshot:
     policies_waiting: int = 0
     evidence_computed: int | None = None  # queries; None: nobody looks at evidence
     evidence_left_out: int = 0
+    recording: RecordingState | None = None  # None: nothing is recorded
 
 
 def snapshot_of(deployment: Deployment, telemetry: Telemetry, plan: Plan, delays: Delays) -> Snapshot:

@@ -131,7 +131,8 @@ class Aside:
 
 def _step_back() -> None:
     """In the process, first of all: everything else goes before it, and it ends with the server whatever happens."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is for the server, which ends this one
+    for number in (signal.SIGINT, signal.SIGHUP):  # a terminal's Ctrl-C is for the server, which ends this one
+        signal.signal(number, signal.SIG_IGN)
     os.nice(NICENESS)
     if sys.platform == "linux":
         with contextlib.suppress(OSError):

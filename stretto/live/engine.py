@@ -67,6 +67,7 @@ class Engine:
         self.left_ns: tuple[int, ...] | None = None  # of its SLO, when a query comes; by application; None: all
         self.on_fleet: Callable[[], None] = lambda: None  # a worker joined or left
         self.on_broken: Callable[[dict[str, str]], bool] = lambda broken: False
+        self.was_ready = False  # a worker could serve, at some time
         self.witness: Witness | None = None  # where a planner looks at evidence
         self.twin: Twin | None = None  # where a planner has candidates judged
         self._correction = correction
@@ -259,6 +260,7 @@ class Engine:
     def joined(self, worker: int, broken: dict[str, str]) -> None:
         if broken and self.on_broken(broken):
             return  # it joins the generation that follows, where nothing is broken
+        self.was_ready = True
         self.generation.dispatcher.worker_joined(self.clock(), worker)
         self._act(self.generation)
         self.on_fleet()

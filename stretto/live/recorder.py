@@ -1,5 +1,5 @@
-"""Writes the event log of the dispatchers that serve and of the planning, so that the simulator can replay both
-(core/journal.py).
+"""Tells a recording what the dispatchers that serve were told and decided, and how plans came about, so that the
+simulator can replay both (core/journal.py).
 """
 
 from __future__ import annotations
@@ -9,57 +9,67 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from stretto.core import journal
 from stretto.core.client import Client
 from stretto.core.conditions import Conditions
 from stretto.core.deployment import Deployment
-from stretto.core.errors import StrettoError
 from stretto.core.estimates import Estimates
 from stretto.core.outcome import Outcome
 from stretto.core.plain import to_plain
 from stretto.core.plan import Plan, Route
+from stretto.core.snapshot import RecordingState
 from stretto.core.telemetry import Telemetry
 from stretto.core.verdict import GivenValue
 from stretto.core.view import Lines, WaitingQuery
 from stretto.dispatch.dispatcher import Decision, Dispatcher, decision_as_list
+from stretto.live.recording import Recording, RecordOptions
 from stretto.planning.session import InForce
 
-Write = Callable[[list[Any]], None]
+DEFAULT_OPTIONS = RecordOptions()
 
 
 class RecordedDispatcher(Dispatcher):
     """Does what it is told and writes it down; what is refused is not written."""
 
     def __init__(
-        self, write: Write, number: int, in_force: InForce, policies: list[Any], *, correction: float, now_ns: int
+        self,
+        recording: Recording,
+        number: int,
+        in_force: InForce,
+        policies: list[Any],
+        *,
+        correction: float,
+        now_ns: int,
     ) -> None:
         super().__init__(in_force.deployment, in_force.plan, correction=correction, now_ns=now_ns)
-        self._write = write
+        self._recording = recording
+        self._write = recording.write
         self.number = number
-        view = in_force.first_view
-        seen = None
-        if view is not None:  # what was collected is plain already
-            seen = [*to_plain([view.now_ns, view.rates, view.alive, in_force.conditions]), policies]
-        plain = [to_plain(in_force.deployment), to_plain(in_force.plan), seen]
-        write([journal.MADE, number, now_ns, correction, *plain])
+
+        def made() -> list[Any]:
+            view, seen = in_force.first_view, None
+            if view is not None:  # what was collected is plain already
+                seen = [*to_plain([view.now_ns, view.rates, view.alive, in_force.conditions]), policies]
+            deployment, plan = to_plain(in_force.deployment), recording.number_of(in_force.plan)
+            return [journal.MADE, number, now_ns, correction, deployment, plan, seen]
+
+        recording.tell(made)
 
     def adopt(self, now_ns: int, plan: Plan) -> None:
         super().adopt(now_ns, plan)
-        self._write([journal.ADOPT, self.number, now_ns, to_plain(plan)])
+        self._recording.tell(lambda: [journal.ADOPT, self.number, now_ns, self._recording.number_of(plan)])
 
     def reroute(self, now_ns: int, routes: tuple[Route, ...]) -> None:
         super().reroute(now_ns, routes)
-        self._write([journal.REROUTE, self.number, now_ns, to_plain(routes)])
+        self._recording.tell(lambda: [journal.REROUTE, self.number, now_ns, to_plain(routes)])
 
     def enlarge(self, now_ns: int, deployment: Deployment) -> None:
         super().enlarge(now_ns, deployment)
-        self._write([journal.ENLARGE, self.number, now_ns, to_plain(deployment)])
+        self._recording.tell(lambda: [journal.ENLARGE, self.number, now_ns, to_plain(deployment)])
 
     def inherit(self, now_ns: int, estimates: Estimates) -> None:
         super().inherit(now_ns, estimates)
-        self._write([journal.INHERIT, self.number, now_ns, to_plain(estimates)])
+        self._recording.tell(lambda: [journal.INHERIT, self.number, now_ns, to_plain(estimates)])
 
     def submit(
         self,
@@ -116,27 +126,31 @@ class RecordedDispatcher(Dispatcher):
 
 
 class Journal:
-    """Makes the dispatchers that serve and hears of the planning; without a `write` it keeps nothing."""
+    """Makes the dispatchers that serve and hears of the planning; without a recording it keeps nothing."""
 
-    def __init__(self, write: Write | None = None) -> None:
-        self._write = write
+    def __init__(self, recording: Recording | None = None) -> None:
+        self._recording = recording
         self._made = 0
-        self._last_plan: Plan | None = None
-        self.collected: Callable[[], list[Any]] = (
-            list  # policies by name, and verdicts, that the planner was given since
-        )
+        # Policies by name, and verdicts, that the planner was given since the last call.
+        self.collected: Callable[[], list[Any]] = list
+
+    @property
+    def state(self) -> RecordingState | None:
+        """Of the recording; None where nothing is recorded."""
+        return None if self._recording is None else self._recording.state
 
     def began(self, planner: str, options: Mapping[str, GivenValue], data_aware: bool) -> None:
         """Who plans."""
-        if self._write is not None:
-            self._write([journal.SESSION, planner, dict(options), data_aware])
+        if self._recording is not None:
+            self._recording.write([journal.SESSION, planner, dict(options), data_aware])
 
     def dispatcher(self, in_force: InForce, *, correction: float, now_ns: int) -> Dispatcher:
-        if self._write is None:
+        policies = self.collected()
+        if self._recording is None:
             return Dispatcher(in_force.deployment, in_force.plan, correction=correction, now_ns=now_ns)
         self._made += 1
-        number, policies = self._made - 1, self.collected()
-        return RecordedDispatcher(self._write, number, in_force, policies, correction=correction, now_ns=now_ns)
+        number = self._made - 1
+        return RecordedDispatcher(self._recording, number, in_force, policies, correction=correction, now_ns=now_ns)
 
     def planned(
         self,
@@ -150,34 +164,36 @@ class Journal:
         """The planner was asked, with this. `waiting` and `lines` are what it saw of the queues, where it looked, and
         `clients` are those that it saw.
         """
-        if self._write is not None and isinstance(dispatcher, RecordedDispatcher):
-            plan = None if in_force.plan is self._last_plan else to_plain(in_force.plan)
-            self._last_plan = in_force.plan
+        policies = self.collected()  # also where nobody wants them: they would pile up
+        recording = self._recording
+        if recording is None or not isinstance(dispatcher, RecordedDispatcher):
+            return
+        number = dispatcher.number
+
+        def line() -> list[Any]:
             seen = None if waiting is None else to_plain(list(waiting))
             met = None if clients is None else to_plain(list(clients))
             given = [to_plain(telemetry), to_plain(in_force.conditions), seen, to_plain(lines), met]
-            self._write([journal.PLANNED, dispatcher.number, telemetry.now_ns, *given, self.collected(), plan])
+            plan = recording.number_of(in_force.plan)
+            return [journal.PLANNED, number, telemetry.now_ns, *given, policies, plan]
+
+        recording.tell(line)
 
     def under(self, now_ns: int, dispatcher: Dispatcher, conditions: Conditions) -> None:
         """The plan in force was completed for other conditions."""
-        if self._write is not None and isinstance(dispatcher, RecordedDispatcher):
-            self._write([journal.UNDER, dispatcher.number, now_ns, to_plain(conditions)])
+        if self._recording is not None and isinstance(dispatcher, RecordedDispatcher):
+            number = dispatcher.number
+            self._recording.tell(lambda: [journal.UNDER, number, now_ns, to_plain(conditions)])
 
 
 @contextmanager
-def recording(path: Path | None) -> Iterator[Journal]:
-    """A journal that keeps nothing, or one that writes into the file."""
+def recording(path: Path | None, options: RecordOptions = DEFAULT_OPTIONS) -> Iterator[Journal]:
+    """A journal that keeps nothing, or one that records into files that begin at `path`."""
     if path is None:
         yield Journal()
         return
+    files = Recording(path, options)
     try:
-        file = path.open("wb", buffering=1 << 20)
-    except OSError as error:
-        raise StrettoError(f"{path} cannot be written ({error.strerror})") from None
-    with file:
-
-        def write(line: list[Any]) -> None:
-            file.write(orjson.dumps(line) + b"\n")
-
-        write([journal.TITLE, journal.VERSION])
-        yield Journal(write)
+        yield Journal(files)
+    finally:
+        files.close()

@@ -74,6 +74,7 @@ class Service:
         self.files: dict[str, ApplicationFiles] = {}  # of what is served
         self.clients = Clients()
         self.offer = Offer(repository, options.fleet(), options.quantile, options.only)
+        self.cannot_serve = asyncio.Event()  # no worker ever held a model, and none can
         self._changing = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
         self._repair: asyncio.Task[None] | None = None  # on the way to a generation without what is broken
@@ -330,6 +331,9 @@ class Service:
                 await self._change(repository)
             except (StrettoError, OSError) as error:  # a file may be gone between two looks
                 log.error("%s", error)
+                specs = self.engine.generation.served.specs
+                if not self.engine.was_ready and all(spec.key in self.offer.broken for spec in specs):
+                    self.cannot_serve.set()
             except Exception:  # a planner's own; the next change is to be seen all the same
                 log.exception("the change could not be taken up")
             finally:

@@ -35,6 +35,7 @@ def snapshot(service: Service) -> Snapshot:
         policies_waiting=service.maker.waiting,
         evidence_computed=None if witness is None else witness.seen,
         evidence_left_out=0 if witness is None else witness.skipped,
+        recording=engine.journal.state,
     )
 
 

@@ -104,7 +104,8 @@ class WorkerProcess:
 
 
 def main() -> None:
-    for number in (signal.SIGINT, signal.SIGTERM):  # they may reach the whole group; the server ends its workers itself
+    # They may reach the whole group; the server ends its workers itself.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     channel = socket.socket(fileno=int(sys.argv[1]))

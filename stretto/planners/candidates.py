@@ -56,6 +56,11 @@ def candidates_for(deployment: Deployment, *, dear: bool = False, by_client: boo
     return tuple(candidates)
 
 
+def candidates_without_tables(deployment: Deployment) -> tuple[Candidate, ...]:
+    """Those whose plans are made at once: they serve from the first query on, and follow a load as it moves."""
+    return tuple(each for each in candidates_for(deployment) if "policies" not in planner_entry(each.planner).ports)
+
+
 def candidates_with_clients(deployment: Deployment, rate: float) -> tuple[Candidate, ...]:
     """What is worth trying where clients' networks are known: planners that look at clients, and one queue for all
     workers with the most accurate variants that could answer so many queries a second.

@@ -4,18 +4,15 @@ planning session. Every decision and every plan is compared.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from stretto.core import journal
 from stretto.core.deployment import Deployment
-from stretto.core.errors import StrettoError
 from stretto.core.outcome import Outcome
 from stretto.core.plain import from_plain, to_plain
-from stretto.core.plan import Plan
 from stretto.core.verdict import Verdict
 from stretto.core.view import View
 from stretto.dispatch.dispatcher import Dispatcher, decision_as_list
@@ -23,9 +20,9 @@ from stretto.planners.parts.task import Task
 from stretto.planners.ports import MadePolicy, MakePolicy, policy_name
 from stretto.planning.served import served_session
 from stretto.planning.session import InForce, Session, on_larger_fleet
+from stretto.sim.event_log import event_lines
 from stretto.sim.ports import simulator_ports
 
-MAX_LINE = 64_000_000
 MAX_DIFFERENCES = 20
 
 
@@ -116,7 +113,7 @@ class _Replayer:
         self.served: dict[int, _Served] = {}
         self.session: Session | None = None
         self.policies, self.verdicts = ReplayedPolicies(), ReplayedVerdicts()
-        self._last_plan: Plan | None = None  # that a line "planned" had
+        self.plans: dict[int, Any] = {}  # as plain data, by the number that lines refer to them by
 
     def begin(self, planner: str, options: dict[str, Any], data_aware: bool) -> None:
         ports = replace(simulator_ports(), policies=self.policies, judge=self.verdicts)
@@ -167,8 +164,9 @@ class _Replayer:
             if self.session is not None and served.in_force is not None:
                 served.in_force = self.session.under(served.in_force, from_plain(rest[1]))
         else:
-            self._compare_plan(served, rest[1], number)
-            dispatcher.adopt(now_ns, from_plain(rest[1]))
+            plan = self.plans[_whole(rest[1])]
+            self._compare_plan(served, plan, number)
+            dispatcher.adopt(now_ns, from_plain(plan))
         served.decided += [decision_as_list(decision) for decision in dispatcher.decisions()]
 
     def compare_decisions(self, which: int, live: list[Any], number: int) -> None:
@@ -179,12 +177,12 @@ class _Replayer:
             self.result.differ(f"line {number}: decided {str(here)[:200]} here, {str(live)[:200]} live")
 
     def _make(self, which: int, rest: list[Any], number: int) -> None:
-        now_ns, correction, deployment = rest[0], rest[1], from_plain(rest[2])
-        dispatcher = Dispatcher(deployment, from_plain(rest[3]), correction=correction, now_ns=now_ns)
+        now_ns, correction, deployment, plan = rest[0], rest[1], from_plain(rest[2]), self.plans[_whole(rest[3])]
+        dispatcher = Dispatcher(deployment, from_plain(plan), correction=correction, now_ns=now_ns)
         decided = [decision_as_list(decision) for decision in dispatcher.decisions()]
         served = self.served[which] = _Served(dispatcher, self._first(deployment, from_plain(rest[4])), decided)
         if served.in_force is not None:
-            self._compare_plan(served, rest[3], number)
+            self._compare_plan(served, plan, number)
 
     def _arrive(self, given: Sequence[Any]) -> None:
         """Policies by name, and verdicts."""
@@ -219,13 +217,7 @@ class _Replayer:
             waiting=lambda: seen,
             lines=lambda depth: seen_lines,
         )
-        if plan is not None:
-            self._compare_plan(served, plan, number)
-        else:
-            self.result.plans += 1
-            if to_plain(served.in_force.plan) != to_plain(self._last_plan):
-                self.result.differ(f"line {number}: another plan here, the same as before live")
-        self._last_plan = served.in_force.plan
+        self._compare_plan(served, self.plans[_whole(plan)], number)
 
     def _compare_plan(self, served: _Served, live: Any, number: int) -> None:
         if served.in_force is None:
@@ -236,30 +228,31 @@ class _Replayer:
 
 
 def replay(path: Path, progress: Callable[[float], None] | None = None) -> Replay:
-    """StrettoError where the file is no event log; a line cut off at its end is left out."""
+    """StrettoError where the file is no event log; a line cut off at its end is left out. Further parts of a recording
+    are found beside the first.
+    """
     result = Replay()
     replayer = _Replayer(result)
     first_ns: int | None = None
-    for number, line, share in lines(path):
-        try:
-            kind, which, *rest = line
+    for line in event_lines(path):
+        with line.explained():
+            kind, which, *rest = line.content
             if kind == journal.DECIDED:
-                replayer.compare_decisions(which, rest[0], number)
+                replayer.compare_decisions(which, rest[0], line.number)
                 continue
             if kind == journal.SESSION:
                 replayer.begin(which, *rest)
                 continue
+            if kind == journal.PLAN:
+                replayer.plans[_whole(which)] = rest[0]
+                continue
             now_ns = _whole(rest[0])
             first_ns = now_ns if first_ns is None else first_ns
             result.span_ns = max(result.span_ns, now_ns - first_ns)
-            replayer.apply(kind, which, rest, number)
-        except StrettoError as error:
-            raise StrettoError(f"{path.name}:{number}: {error}") from None
-        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-            raise StrettoError(f"{path.name}:{number}: is no event ({type(error).__name__})") from None
+            replayer.apply(kind, which, rest, line.number)
         result.events += 1
-        if progress is not None and number % 1000 == 0:
-            progress(share)
+        if progress is not None and result.events % 1000 == 0:
+            progress(line.share)
     for served in replayer.served.values():
         _, outcomes = served.dispatcher.counts()
         for outcome in Outcome:
@@ -267,34 +260,6 @@ def replay(path: Path, progress: Callable[[float], None] | None = None) -> Repla
             result.outcomes[name] = result.outcomes.get(name, 0) + int(outcomes[:, outcome].sum())
     result.dispatchers = len(replayer.served)
     return result
-
-
-def lines(path: Path) -> Iterator[tuple[int, list[Any], float]]:
-    """(line number, content, share of the file read)."""
-    try:
-        size = max(1, path.stat().st_size)
-        file = path.open("rb")
-    except OSError as error:
-        raise StrettoError(f"{path} cannot be read ({error.strerror})") from None
-    with file:
-        read = 0
-        for number, text in enumerate(iter(lambda: file.readline(MAX_LINE), b""), 1):
-            read += len(text)
-            if len(text) == MAX_LINE:
-                raise StrettoError(f"{path.name}:{number}: is longer than a line of an event log can be")
-            if not text.endswith(b"\n"):
-                return  # the server ended while it wrote this
-            try:
-                content = json.loads(text)
-            except (ValueError, RecursionError):
-                raise StrettoError(f"{path.name}:{number}: is no JSON") from None
-            if number == 1:
-                if content != [journal.TITLE, journal.VERSION]:
-                    raise StrettoError(f"{path.name} is no event log of this version of Stretto; record one anew")
-                continue
-            if not isinstance(content, list) or len(content) < 3 or content[0] not in journal.EVENTS:
-                raise StrettoError(f"{path.name}:{number}: is no event")
-            yield number, content, read / size
 
 
 def _whole(value: Any) -> int:

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 
 from stretto.core.errors import StrettoError
 from stretto.core.verdict import Candidate
-from stretto.planners.candidates import candidates_for
-from stretto.planners.registry import planner_entry
+from stretto.planners.candidates import candidates_without_tables
 from stretto.planning.served import served_session
 from stretto.planning.session import Session
 from stretto.sim.ports import simulator_ports
@@ -62,7 +61,5 @@ class Followed:
         return self._sessions[candidate]
 
     def entrants(self, best: Iterable[Candidate]) -> list[Candidate]:
-        """Those that were best at one level, and all whose plans take no tables: they follow a load at once."""
-        deployment, _ = self.worlds[1.0]
-        quick = [each for each in candidates_for(deployment) if "policies" not in planner_entry(each.planner).ports]
-        return list(dict.fromkeys([*best, *quick]))
+        """Those that were best at one level, and all that follow a load at once."""
+        return list(dict.fromkeys([*best, *candidates_without_tables(self.worlds[1.0][0])]))

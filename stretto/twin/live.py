@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from stretto.core.deployment import Deployment
 from stretto.core.plan import Delays
 from stretto.core.telemetry import Telemetry
-from stretto.core.verdict import Verdict
+from stretto.core.verdict import Candidate, Verdict
 from stretto.twin.as_measured import as_measured
 from stretto.twin.clients import are_networked
 from stretto.twin.judge import judge
@@ -84,9 +84,10 @@ def judge_setting(
     setting: Setting,
     rates: tuple[float, ...],
     *,
+    candidates: Sequence[Candidate] | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> Verdict:
-    """At these rates; arrivals have the setting's shape, where anything came."""
+    """At these rates; arrivals have the setting's shape, where anything came. Without `candidates` all are tried."""
     measured = sum(setting.source().expected_rates(deployment, 1.0))
     if measured <= 0:
         names = (application.name for application in deployment.applications)
@@ -110,7 +111,16 @@ def judge_setting(
     factor = sum(rates) / measured
     # The level is one of those that the load moves between, so that it is tried as a whole, whatever the level.
     moving = {tail: as_measured(deployment, as_it_came, tail)[:2] for tail in worlds} if moves else None
-    verdict = judge(world, conditions, rates, factor=factor, elsewhere=others, moving=moving, progress=progress)
+    verdict = judge(
+        world,
+        conditions,
+        rates,
+        factor=factor,
+        candidates=candidates,
+        elsewhere=others,
+        moving=moving,
+        progress=progress,
+    )
     levels = _levels(as_it_came.arrivals.values(), rates[0]) if moves else (1.0, 1.0)
     return replace(verdict, levels=levels, ratios=ratios[verdict.candidate.tail] if setting.residuals else ())
 

@@ -61,7 +61,7 @@ class LogListener:
         """One line; LookupError, TypeError or ValueError where it is no event."""
         kind, which, *rest = line
         withdrawn, self._withdrawn = self._withdrawn, None
-        if kind == journal.SESSION:
+        if kind in (journal.SESSION, journal.PLAN):
             return
         if kind == journal.MADE:
             self._made(which, _whole(rest[0]), from_plain(rest[2]), from_plain(rest[4]))

@@ -17,8 +17,8 @@ from stretto.core.plan import Delays
 from stretto.core.profile import LatencyProfile, Quantile
 from stretto.core.telemetry import Telemetry
 from stretto.sim.arrivals import Source
+from stretto.sim.event_log import event_lines
 from stretto.sim.network.clients import NetworkClient
-from stretto.sim.replay import lines
 from stretto.sim.residuals import BUCKETS, Measured, Residuals, batches_of_bucket
 from stretto.sim.service import Deterministic, Empirical, Lognormal, Service
 from stretto.twin.clients import MOST_CLIENTS, conditions_of
@@ -36,15 +36,11 @@ Floats = NDArray[np.float64]
 def setting_from_log(path: Path, progress: Callable[[float], None] | None = None) -> Setting:
     """What a server recorded (core/journal.py); StrettoError where the file is no event log."""
     listener = LogListener()
-    for number, line, share in lines(path):
-        try:
-            listener.hear(line)
-        except StrettoError as error:
-            raise StrettoError(f"{path.name}:{number}: {error}") from None
-        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-            raise StrettoError(f"{path.name}:{number}: is no event ({type(error).__name__})") from None
-        if progress is not None and number % 1000 == 0:
-            progress(share)
+    for heard, line in enumerate(event_lines(path), 1):
+        with line.explained():
+            listener.hear(line.content)
+        if progress is not None and heard % 1000 == 0:
+            progress(line.share)
     if listener.deployment is None:
         raise StrettoError(f"{path.name} tells of no deployment; the server ended before it served")
     return listener.setting()

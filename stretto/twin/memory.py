@@ -48,6 +48,7 @@ class VerdictMemory:
     ) -> None:
         self._given, self._starts, self._folder = given, starts, folder
         self._lock = threading.Lock()
+        self._writing = threading.Lock()
         self._deployment: Deployment | None = None
         self._unproved: dict[tuple[int, ...], Judgement] = {}  # judged before this start, by rungs
         self._learned: Library | None = None  # of the deployment, with what is new
@@ -55,9 +56,10 @@ class VerdictMemory:
 
     def known(self, deployment: Deployment) -> Sequence[Verdict]:
         """All that is known of a deployment that is served from now on."""
+        self.save()
+        learned = self._read(deployment)
         with self._lock:
-            self._write()
-            self._deployment, self._learned = deployment, self._read(deployment)
+            self._deployment, self._learned = deployment, learned
             judgements: list[Judgement] = []
             for library in self._starts(deployment):
                 judgements += _holding(library, deployment, logging.INFO, partly=True)
@@ -101,19 +103,22 @@ class VerdictMemory:
                 self._learned = replace(self._learned, judgements=left)
 
     def save(self) -> None:
-        """Write what is new; a folder that cannot be written is told of once."""
-        with self._lock:
-            self._write()
+        """Write what is new; a folder that cannot be written is told of once. Whoever asks for a verdict meanwhile does
+        not wait for the disk.
+        """
+        with self._writing:
+            with self._lock:
+                learned, is_new = self._learned, not self._is_saved
+                self._is_saved = True
+            if is_new and learned is not None and self._folder is not None:
+                self._write(learned, self._folder)
 
-    def _write(self) -> None:
-        if self._is_saved or self._learned is None or self._folder is None:
-            return
-        self._is_saved = True
+    def _write(self, learned: Library, folder: Path) -> None:
         try:
             with suppress(OSError):  # then the file cannot be written either, which is told
-                self._folder.mkdir(parents=True, exist_ok=True)
-            save_library(self._folder / self._learned.name, self._learned)
-            _forget_oldest(self._folder)
+                folder.mkdir(parents=True, exist_ok=True)
+            save_library(folder / learned.name, learned)
+            _forget_oldest(folder)
         except StrettoError as error:
             log.warning("what was judged is not kept for the next start: %s", error)
             self._folder = None

@@ -11,6 +11,7 @@ from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.plan import Delays
 from stretto.core.verdict import Verdict
+from stretto.planners.candidates import candidates_without_tables
 from stretto.planners.judged import RUNG, RUNG_OF_SEVERAL
 from stretto.planners.parts.choose import choose_variants
 from stretto.sim.bounds import fluid_goodput
@@ -113,12 +114,17 @@ def library_of_verdicts(
 
 
 def start_library(deployment: Deployment, delays: Delays, judge: Judge, progress: Progress | None = None) -> Library:
-    """As profiled, over a few loads, the middle ones first, until `judge` has no time for more."""
+    """As profiled, over a few loads, the middle ones first, until `judge` has no time for more.
+
+    Of candidates without tables: at the start of a server there is no time to make any, and nobody knows whether its
+    load will move.
+    """
     setting = as_profiled(deployment, delays)
+    candidates = candidates_without_tables(deployment)
     loads = loads_between(deployment, shares_of(deployment, setting), most=START_LOADS)
     verdicts: list[Verdict] = []
     for number in halving(len(loads)):
-        verdict = judge(partial(judge_setting, deployment, setting, loads[number]))
+        verdict = judge(partial(judge_setting, deployment, setting, loads[number], candidates=candidates))
         if verdict is None:
             break
         verdicts.append(verdict)

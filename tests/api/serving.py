@@ -22,6 +22,7 @@ import uvloop
 from stretto.api.bounds import rehearse_bounds
 from stretto.api.limits import Limits
 from stretto.api.plane import Plane
+from stretto.api.rates import RateLimits
 from stretto.api.server import Listen, Listeners
 from stretto.live.executor import Job, Listener
 from stretto.live.options import ServiceOptions
@@ -76,6 +77,8 @@ class Running:
         *,
         limits: Limits = DEFAULT_LIMITS,
         token: str | None = None,
+        tokens: Sequence[str] = (),
+        rates: RateLimits | None = None,
         management_token: str | None = None,
         certificate: Path | None = None,
         key: Path | None = None,
@@ -88,8 +91,9 @@ class Running:
             grpc_port=ports,
             management_port=0,
             management_grpc_port=ports,
-            token=token,
-            management_token=management_token,
+            tokens=tuple(tokens) if token is None else (token,),
+            rates=rates or RateLimits(),
+            management_tokens=() if management_token is None else (management_token,),
             tls_certificate=None if certificate is None else str(certificate),
             tls_key=None if key is None else str(key),
             limits=limits,

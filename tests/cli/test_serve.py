@@ -153,6 +153,7 @@ def test_with_worker_processes_and_fewer_listeners() -> None:
         (("zoo:mnist", "--tls-certificate", __file__), "TLS needs both"),
         (("zoo:mnist", "--management-host", "0.0.0.0"), "give it a token"),
         (("zoo:mnist", "--record", "/no/such/folder/events"), "cannot be written"),
+        (("zoo:mnist", "--record", __file__), "say --record-overwrite to replace it"),
     ],
 )
 def test_bad_options_are_told_in_a_sentence(arguments: tuple[str, ...], words: str) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from stretto.api.limits import Limits
+from stretto.api.rates import RateLimits
 from stretto.cli.serve import serve, serve_options
 from stretto.cli.serve_config import KEYS, read_serve_config
 from stretto.config.fields import ConfigError
@@ -31,8 +32,18 @@ margin = 0.25
 connections = 77
 keep_alive_s = 5
 
+[clients]
+client_requests = 10
+client_worker_ms = 250
+limit_by = "token"
+
 [log]
 log_format = "json"
+record = "events.jsonl"
+record_file_mb = 1.5
+
+[end]
+drain_grace = 4
 """
 
 
@@ -53,10 +64,14 @@ def test_what_it_says_is_done(tmp_path: Path) -> None:
     defaults = {name: None for name in serve.__annotations__} | {
         **{"repository": "zoo", "management_host": "127.0.0.1", "management_port": 8082, "management_grpc_port": 8083},
         **{"threads": 1, "device": "cpu", "max_body_mb": 64.0, "reload_s": 2.0, "hang_s": 10.0, "drain_s": 30.0},
+        **{"record_file_mb": 256.0, "record_total_mb": 10_000.0, "log_level": "info"},
     }
     options = serve_options(defaults | said.values, said)
     assert (options.listen.host, options.listen.http_port, options.listen.grpc_port) == ("0.0.0.0", 9000, None)
-    assert options.listen.token == "0123456789abcdef", "a path is looked up beside the file"
+    assert options.listen.tokens == ("0123456789abcdef",), "a path is looked up beside the file"
+    assert options.listen.rates == RateLimits(10, 250, "token")
+    assert options.record == tmp_path / "events.jsonl" and options.record_options.part_bytes == 1_500_000
+    assert (options.drain_grace_s, options.drain_s) == (4, 30)
     assert options.listen.limits.connections == 77 and options.listen.limits.keep_alive_s == 5
     assert options.listen.limits.body_bytes == 64_000_000
     assert (options.service.workers, options.service.executor) == (3, "process")

@@ -266,7 +266,7 @@ def test_a_worker_process_ends_when_its_server_does() -> None:
     theirs.close()
     ours.settimeout(60)
     assert ours.recv(100)  # it is there
-    for number in (signal.SIGTERM, signal.SIGINT):  # a group's signals are not for it
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):  # a group's signals are not for it
         process.send_signal(number)
     assert process.poll() is None
     ours.close()

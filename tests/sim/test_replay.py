@@ -23,6 +23,7 @@ from stretto.dispatch.dispatcher import Dispatcher, Run
 from stretto.live.recorder import Journal, recording
 from stretto.planning.served import served_session
 from stretto.planning.session import InForce
+from stretto.sim import event_log
 from stretto.sim import replay as module
 from stretto.sim.replay import replay
 from tests.dispatch.small import deployed, lane, planned, straight, variant
@@ -231,7 +232,7 @@ def test_a_line_cut_off_at_the_end_is_left_out(log: Path) -> None:
 
 
 def write(path: Path, *lines: Any) -> Path:
-    title = [journal.TITLE, journal.VERSION]
+    title = journal.title("made up", 1)
     path.write_text("".join((each if isinstance(each, str) else json.dumps(each)) + "\n" for each in (title, *lines)))
     return path
 
@@ -266,8 +267,8 @@ def write(path: Path, *lines: Any) -> Path:
         (["joined", 0, 1, "x"], "TypeError"),
         (["left", 0, 1, -1], "worker number -1 is outside"),
         (["adopt", 0, 1, 7], "is no event"),
-        (["adopt", 0, 1, {"type": "Plan", "lanes": [], "routes": []}], "a plan needs between 1"),
-        (["adopt", 0, 1, {"type": "Spy"}], "no plan or deployment that Stretto wrote"),
+        (["adopt", 0, 1, {"type": "Plan", "lanes": [], "routes": []}], "TypeError"),
+        (["plan", "x", {}], "TypeError"),
         (["reroute", 0, 1], "IndexError"),
         (["reroute", 0, 1, []], "has 0 routes for 1 applications"),
         (["reroute", 0, 1, [7]], "AttributeError"),
@@ -278,13 +279,27 @@ def write(path: Path, *lines: Any) -> Path:
     ],
 )
 def test_a_bad_line_is_named(log: Path, line: Any, words: str) -> None:
-    made = json.loads(log.read_text().splitlines()[1])
-    path = write(log.with_name("bad.jsonl"), made, line)
+    plan, made = (json.loads(text) for text in log.read_text().splitlines()[1:3])
+    path = write(log.with_name("bad.jsonl"), plan, made, line)
     if words:
-        with pytest.raises(StrettoError, match=r"^bad\.jsonl:3: ") as told:
+        with pytest.raises(StrettoError, match=r"^bad\.jsonl:4: ") as told:
             replay(path)
         assert words in str(told.value)
     else:
+        replay(path)
+
+
+@pytest.mark.parametrize(
+    ("plan", "words"),
+    [
+        ({"type": "Plan", "lanes": [], "routes": []}, "a plan needs between 1"),
+        ({"type": "Spy"}, "no plan or deployment that Stretto wrote"),
+    ],
+)
+def test_a_bad_plan_is_named_where_it_is_used(log: Path, plan: Any, words: str) -> None:
+    first, made = (json.loads(text) for text in log.read_text().splitlines()[1:3])
+    path = write(log.with_name("bad.jsonl"), first, made, ["plan", 1, plan], ["adopt", 0, 1, 1])
+    with pytest.raises(StrettoError, match=rf"^bad\.jsonl:5: .*{words}"):
         replay(path)
 
 
@@ -299,7 +314,7 @@ def test_files_that_are_no_event_log(tmp_path: Path, monkeypatch: pytest.MonkeyP
             replay(tmp_path / "other.jsonl")
     (tmp_path / "empty.jsonl").write_text("")
     assert replay(tmp_path / "empty.jsonl").events == 0
-    monkeypatch.setattr(module, "MAX_LINE", 40)
+    monkeypatch.setattr(event_log, "MAX_LINE", 80)
     write(tmp_path / "long.jsonl", ["advance", 0, 1, "x" * 100])
     with pytest.raises(StrettoError, match=r"long\.jsonl:2: is longer"):
         replay(tmp_path / "long.jsonl")
@@ -319,9 +334,9 @@ def test_files_that_are_no_event_log(tmp_path: Path, monkeypatch: pytest.MonkeyP
     )
 )
 def test_nonsense_is_a_sentence_or_nothing(log: Path, line: list[Any]) -> None:
-    made = json.loads(log.read_text().splitlines()[1])
-    path = write(log.with_name("nonsense.jsonl"), made, line)
+    plan, made = (json.loads(text) for text in log.read_text().splitlines()[1:3])
+    path = write(log.with_name("nonsense.jsonl"), plan, made, line)
     try:
         replay(path)
     except StrettoError as error:
-        assert str(error).startswith("nonsense.jsonl:3: ")
+        assert str(error).startswith("nonsense.jsonl:4: ")

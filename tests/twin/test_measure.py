@@ -102,7 +102,7 @@ def test_files_that_are_no_log_are_refused_and_a_log_cut_off_is_read(tmp_path: P
     whole = path.read_text()
     path.write_text(whole[: whole.rindex('["submit"')] + '["submit", 0, 12')
     assert len(setting_from_log(path).arrivals["app"].requests) == 4
-    head, made_line, *rest = whole.splitlines(keepends=True)
+    head, _, made_line, *rest = whole.splitlines(keepends=True)
     for wrong, match in (
         ("hello\n", "is no JSON"),
         ('["hello"]\n', "no event log of this version"),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import threading
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -155,6 +157,29 @@ def test_a_folder_that_cannot_be_written_is_told_once(tmp_path: Path, caplog: py
             memory.keep(deployment, verdict(load), case(deployment))
             memory.save()
     assert len(caplog.records) == 1 and "not kept for the next start" in caplog.text
+
+
+def test_a_disk_that_hangs_holds_nobody_who_asks(tmp_path: Path) -> None:
+    """The event loop asks, and used to wait for whoever wrote. A pipe that nobody reads stands for the disk."""
+    memory, deployment = VerdictMemory(folder=tmp_path), small_deployment(3)
+    memory.known(deployment)
+    memory.keep(deployment, verdict(100.0), case(deployment))
+    memory.save()
+    (file,) = tmp_path.iterdir()
+    pipe = tmp_path / f".{file.name}.{os.getpid()}.part"
+    os.mkfifo(pipe)
+    memory.keep(deployment, verdict(200.0), case(deployment))
+    saving = threading.Thread(target=memory.save, daemon=True)
+    saving.start()
+    asking = threading.Thread(target=memory.keep, args=(deployment, verdict(300.0), case(deployment)), daemon=True)
+    saving.join(0.05)
+    asking.start()
+    asking.join(30)
+    assert not asking.is_alive() and saving.is_alive()
+    with pipe.open("rb") as reader:
+        reader.read()
+    saving.join(30)
+    assert not saving.is_alive()
 
 
 def test_files_of_long_ago_go(tmp_path: Path) -> None:

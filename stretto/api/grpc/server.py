@@ -7,16 +7,16 @@ its message is read.
 
 from __future__ import annotations
 
-import hmac
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import grpc
 import grpc.aio
 
+from stretto.api.access import Access
 from stretto.api.errors import ApiError, Reason
 from stretto.api.grpc.served_plane import ServedPlane
-from stretto.api.grpc.servicer import SERVICE, Servicer
+from stretto.api.grpc.servicer import SERVICE, Servicer, account_in
 from stretto.api.grpc.status import end, status_of
 from stretto.api.limits import Limits
 
@@ -24,11 +24,11 @@ OPEN_CALLS = frozenset({f"/{SERVICE}/ServerLive", f"/{SERVICE}/ServerReady"})
 SHORTEST_PING_S = 10.0  # a client that pings more often, with nothing under way, is shut out
 
 
-def make_server(plane: ServedPlane, *, limits: Limits, is_management: bool, token: str | None) -> grpc.aio.Server:
+def make_server(plane: ServedPlane, *, limits: Limits, is_management: bool, access: Access) -> grpc.aio.Server:
     """A server that listens nowhere yet: `bind` it, then start it. It belongs to the running event loop."""
-    interceptors = [] if token is None else [TokenGate(token)]
+    interceptors = [TokenGate(access)] if access.needs_token else []
     server = grpc.aio.server(interceptors=interceptors, options=options(limits))
-    server.add_generic_rpc_handlers((Servicer(plane, limits, is_management).generic_handler(),))
+    server.add_generic_rpc_handlers((Servicer(plane, limits, is_management, access).generic_handler(),))
     return server
 
 
@@ -44,11 +44,6 @@ def bind(server: grpc.aio.Server, address: str, credentials: grpc.ServerCredenti
     if not port:
         raise OSError(f"gRPC cannot listen on {address}: is the address in use, or not of this machine?")
     return int(port)
-
-
-def tls_credentials(certificate: bytes, key: bytes) -> grpc.ServerCredentials:
-    """Of a certificate chain and its private key, both PEM."""
-    return grpc.ssl_server_credentials([(key, certificate)])
 
 
 def options(limits: Limits) -> list[tuple[str, int]]:
@@ -73,26 +68,21 @@ def options(limits: Limits) -> list[tuple[str, int]]:
 class TokenGate(grpc.aio.ServerInterceptor):
     """Lets a call through that carries the bearer token, and calls for health always."""
 
-    def __init__(self, token: str):
-        self.expected = token.encode()
+    def __init__(self, access: Access):
+        self.access = access
 
     async def intercept_service(
         self,
         continuation: Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler]],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> grpc.RpcMethodHandler:
-        if handler_call_details.method in OPEN_CALLS or self.is_known(handler_call_details.invocation_metadata):
+        if handler_call_details.method in OPEN_CALLS or self.is_known(handler_call_details):
             return await continuation(handler_call_details)
         # A handler of streams does not wait for a message, whatever kind of call it was meant to be.
         return grpc.stream_stream_rpc_method_handler(turn_away)
 
-    def is_known(self, metadata: Any) -> bool:
-        for key, value in metadata or ():
-            if key == "authorization" and isinstance(value, str):
-                scheme, _, given = value.partition(" ")
-                if scheme.lower() == "bearer" and hmac.compare_digest(given.strip().encode(), self.expected):
-                    return True
-        return False
+    def is_known(self, call: grpc.HandlerCallDetails) -> bool:
+        return account_in(call.invocation_metadata, self.access) is not None
 
 
 async def turn_away(requests: Any, context: Any) -> None:

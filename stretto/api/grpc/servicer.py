@@ -13,6 +13,7 @@ from typing import Any
 import grpc
 from google.protobuf.message import Message
 
+from stretto.api.access import Access
 from stretto.api.errors import ApiError, Reason
 from stretto.api.grpc import open_inference_pb2 as protocol
 from stretto.api.grpc.compression import plain
@@ -35,10 +36,11 @@ Handler = Callable[[bytes, Any], Awaitable[bytes]]
 class Servicer:
     """One listener's calls. `is_management`: it also answers for the repository."""
 
-    def __init__(self, plane: ServedPlane, limits: Limits, is_management: bool):
+    def __init__(self, plane: ServedPlane, limits: Limits, is_management: bool, access: Access):
         self.plane = plane
         self.limits = limits
         self.is_management = is_management
+        self.access = access
 
     def generic_handler(self) -> grpc.GenericRpcHandler:
         """The table of calls, for grpc.aio.Server.add_generic_rpc_handlers."""
@@ -80,11 +82,12 @@ class Servicer:
         if request.parameters.get(ACKNOWLEDGE) is True:
             await context.send_initial_metadata(())
         request.traceparent = traceparent_of(context)
+        request.account = self.account_of(context)
         return infer_response(await self.plane.infer(request))
 
     async def model_stream_infer(self, requests: Any, context: Any) -> None:
         # The stream's own deadline is not a query's: it bounds a conversation, and would press its last requests most.
-        traceparent = traceparent_of(context)
+        traceparent, account = traceparent_of(context), self.account_of(context)
 
         async def infer(body: bytes, write: Write) -> bytes:
             try:
@@ -93,7 +96,7 @@ class Servicer:
                 raise self.plane.count_refusal(error) from None
             if request.parameters.get(ACKNOWLEDGE) is True:
                 await write(streamed_acknowledgement(request.id))
-            request.traceparent = traceparent
+            request.traceparent, request.account = traceparent, account
             return infer_response(await self.plane.infer(request))
 
         await answer_stream(context, infer, self.limits)
@@ -136,6 +139,10 @@ class Servicer:
         await self.plane.unload(message.model_name)
         return protocol.RepositoryModelUnloadResponse()
 
+    def account_of(self, context: Any) -> bytes:
+        """Whose token a call came with."""
+        return account_in(context.invocation_metadata(), self.access) or b"" if self.access.needs_token else b""
+
     def hold_to_management(self) -> None:
         if not self.is_management:
             raise ApiError(Reason.FORBIDDEN, "the repository is managed on the management listener's own address")
@@ -168,6 +175,15 @@ def take_deadline(request: InferRequest, remaining_s: float | None) -> None:
     if remaining_s <= 0:
         raise ApiError(Reason.EXPIRED, "the deadline of the call had passed when it was read")
     request.parameters["deadline_ms"] = 1_000 * remaining_s
+
+
+def account_in(metadata: Any, access: Access) -> bytes | None:
+    for key, value in metadata or ():
+        if key == "authorization" and isinstance(value, str):
+            account = access.account_of(value.encode())
+            if account is not None:
+                return account
+    return None
 
 
 def traceparent_of(context: Any) -> str:

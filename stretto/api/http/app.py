@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hmac
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
 
+from stretto.api.access import Access
 from stretto.api.errors import ApiError, Reason, not_found, too_large
 from stretto.api.http.compression import deflate, inflate, wanted
 from stretto.api.http.decode import Decoder, parse_json
@@ -44,6 +44,7 @@ class Asked:
     limit: int = 0
     elements: int = 0
     output: str = ""
+    account: bytes = b""  # whose token it came with
 
 
 class App:
@@ -54,13 +55,13 @@ class App:
         plane: Plane,
         *,
         is_management: bool = False,
-        token: str | None = None,
+        access: Access | None = None,
         metrics: Callable[[], bytes] | None = None,
     ):
         self._plane = plane
         self._limits = plane.limits
         self._is_management = is_management
-        self._token = None if token is None else b"Bearer " + token.encode()
+        self._access = access or Access()
         self._metrics = metrics
         self._decoder = Decoder(plane.limits)
         self._infers: dict[str, tuple[str, str]] = {}
@@ -166,7 +167,7 @@ class App:
         larger than its largest input could make it.
         """
         asked = Asked(name, version)
-        authorization = b""
+        authorization = host = origin = b""
         for key, value in headers:
             if key == b"inference-header-content-length":
                 asked.header_length = value
@@ -182,8 +183,12 @@ class App:
                 asked.traceparent = value
             elif key == b"stretto-ack":
                 asked.is_acknowledged = value == b"1"
-        if self._token is not None:
-            self._check_token(authorization)
+            elif key == b"host":
+                host = value
+            elif key == b"origin":
+                origin = value
+        if not self._access.is_open:
+            asked.account = self._admit(authorization, host, origin)
         limits, files = self._limits, self._plane.service.files.get(name)
         if files is None:
             raise self._plane.count_refusal(self._plane.not_served(name))
@@ -208,7 +213,7 @@ class App:
             raise
         if asked.traceparent:
             request.traceparent = asked.traceparent.decode("latin-1")
-        request.sent_bytes, request.begun_ns = sent_bytes, asked.begun_ns
+        request.sent_bytes, request.begun_ns, request.account = sent_bytes, asked.begun_ns, asked.account
         return request
 
     def encoded(self, asked: Asked, response: InferResponse) -> Answer:
@@ -265,14 +270,15 @@ class App:
         return 200, self._metrics(), [METRICS_TYPE]
 
     def _authenticate(self, scope: Scope) -> None:
-        if self._token is not None:
-            self._check_token(next((value for key, value in scope["headers"] if key == b"authorization"), b""))
+        if not self._access.is_open:
+            headers = dict(scope["headers"])
+            self._admit(*(headers.get(name, b"") for name in (b"authorization", b"host", b"origin")))
 
-    def _check_token(self, authorization: bytes) -> None:
-        assert self._token is not None
-        if not hmac.compare_digest(authorization, self._token):
-            error = ApiError(Reason.UNAUTHENTICATED, "a bearer token is needed: Authorization: Bearer …")
-            raise self._plane.count_refusal(error)
+    def _admit(self, authorization: bytes, host: bytes, origin: bytes) -> bytes:
+        try:
+            return self._access.admit(authorization, host, origin)
+        except ApiError as error:
+            raise self._plane.count_refusal(error) from None
 
 
 class _Gone(Exception):

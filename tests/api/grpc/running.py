@@ -11,6 +11,7 @@ import grpc
 import grpc.aio
 import numpy as np
 
+from stretto.api.access import Access
 from stretto.api.grpc import open_inference_pb2 as protocol
 from stretto.api.grpc.server import bind, make_server
 from stretto.api.limits import Limits
@@ -72,7 +73,8 @@ async def served(
     token: str | None = None,
 ) -> AsyncIterator[Client]:
     plane = MirrorPlane()
-    server = make_server(plane, limits=limits, is_management=is_management, token=token)
+    access = Access(() if token is None else (token,))
+    server = make_server(plane, limits=limits, is_management=is_management, access=access)
     address = f"127.0.0.1:{bind(server, '127.0.0.1:0')}"
     await server.start()
     try:

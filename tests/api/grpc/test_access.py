@@ -10,8 +10,10 @@ import grpc
 import numpy as np
 import pytest
 
+from stretto.api.access import Access
+from stretto.api.certificates import Certificate
 from stretto.api.grpc import open_inference_pb2 as protocol
-from stretto.api.grpc.server import bind, make_server, tls_credentials
+from stretto.api.grpc.server import bind, make_server
 from stretto.api.limits import Limits
 from tests.api.grpc.mirror_plane import MirrorPlane
 from tests.api.grpc.running import SERVICE, Client, failure, raw_request, reason_of, run, served, text
@@ -61,7 +63,7 @@ def test_a_busy_address_is_refused() -> None:
 
     async def scenario() -> None:
         async with served() as client:
-            second = make_server(MirrorPlane(), limits=Limits(), is_management=False, token=None)
+            second = make_server(MirrorPlane(), limits=Limits(), is_management=False, access=Access())
             with pytest.raises(OSError, match=client.address):
                 bind(second, client.address)
             await second.stop(0)
@@ -112,8 +114,8 @@ def test_tls(tmp_path: Path) -> None:
 
     async def scenario() -> None:
         plane = MirrorPlane()
-        server = make_server(plane, limits=Limits(), is_management=False, token=None)
-        port = bind(server, "127.0.0.1:0", tls_credentials(certificate.read_bytes(), key.read_bytes()))
+        server = make_server(plane, limits=Limits(), is_management=False, access=Access())
+        port = bind(server, "127.0.0.1:0", Certificate(str(certificate), str(key)).grpc_credentials())
         await server.start()
         address = f"127.0.0.1:{port}"
         named = [("grpc.ssl_target_name_override", "localhost")]

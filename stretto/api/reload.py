@@ -1,0 +1,92 @@
+"""What SIGHUP does: tokens, certificates, limits of clients, the level of the log and times of the end, as they are
+stated now. A file that cannot be used is told of, and what was in force stays.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import Callable
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+from stretto.api.logs import set_level
+from stretto.core.errors import StrettoError
+
+if TYPE_CHECKING:
+    from stretto.api.run import ServeOptions
+    from stretto.api.server import Listeners
+
+log = logging.getLogger("stretto.api")
+
+# Fields of ServeOptions and Listen that are taken up, or compared by their own fields.
+TAKEN_UP = {"listen", "service", "log_level", "drain_s", "drain_grace_s"}
+TAKEN_UP_BY_LISTENERS = {"tokens", "management_tokens", "tls_certificate", "tls_key", "rates"}
+
+
+class Reload:
+    """`options` are those in force. A signal while an earlier one is worked on is one more after it."""
+
+    def __init__(
+        self,
+        options: ServeOptions,
+        listeners: Listeners,
+        reread: Callable[[], ServeOptions] | None,
+        hung_up: Callable[[], None],
+    ) -> None:
+        """`hung_up` is called where the signal means that the terminal is gone."""
+        self.options = options
+        self._listeners, self._reread, self._hung_up = listeners, reread, hung_up
+        self._turn = asyncio.Lock()
+        self._tasks: set[asyncio.Task[None]] = set()
+        is_ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN  # as with nohup
+        self._has_terminal = not is_ignored and _has_terminal()
+
+    def signalled(self) -> None:
+        if self._has_terminal and not _has_terminal():
+            self._hung_up()
+            return
+        task = asyncio.get_running_loop().create_task(self._take_up())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _take_up(self) -> None:
+        async with self._turn:
+            if self._reread is None:
+                return
+            try:
+                stated = await asyncio.to_thread(self._reread)
+                await self._listeners.reload(stated.listen)
+            except StrettoError as error:
+                log.error("nothing was reloaded, and what was in force stays: %s", error)
+                return
+            waiting = _differences(self.options, stated)
+            self.options = stated
+            set_level(stated.log_level)
+            log.info("reloaded: tokens, certificate, limits of clients, level of the log, times of the end")
+            if waiting:
+                log.warning("these were changed too, and wait for the next start: %s", ", ".join(waiting))
+
+
+def _differences(before: ServeOptions, after: ServeOptions) -> list[str]:
+    """Fields that differ and cannot be taken up while it serves."""
+    return [
+        *_unequal(before, after, TAKEN_UP),
+        *_unequal(before.listen, after.listen, TAKEN_UP_BY_LISTENERS),
+        *_unequal(before.service, after.service, set()),
+    ]
+
+
+def _unequal(before: Any, after: Any, without: set[str]) -> list[str]:
+    names = [field.name for field in fields(before) if field.name not in without]
+    return [name for name in names if getattr(before, name) != getattr(after, name)]
+
+
+def _has_terminal() -> bool:
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC))
+    except OSError:
+        return False
+    return True

@@ -18,6 +18,7 @@ from benchmarks.fuzz.corpus import KINDS, Entry, corpus, good_message, good_row,
 from benchmarks.fuzz.mutations import mutated
 from benchmarks.fuzz.server import PATIENCE_S, Target
 from benchmarks.fuzz.verdict import Findings, responses
+from stretto.api.access import Access
 from stretto.api.errors import ApiError
 from stretto.api.grpc.servicer import Servicer
 from stretto.api.grpc.status import status_of
@@ -122,7 +123,7 @@ class ParserFuzz:
         make = protocol_class(app, target.plane, target.plane.limits)
         loop = asyncio.get_running_loop()
         self._make = lambda: make(config=config, server_state=self._state, app_state={}, _loop=loop)
-        self._servicer = Servicer(target.plane, target.plane.limits, is_management=False)
+        self._servicer = Servicer(target.plane, target.plane.limits, is_management=False, access=Access())
         entries = corpus()
         self._others = [entry.data for entry in entries]
         self._by_kind = {kind: [entry for entry in entries if entry.kind == kind] for kind in KINDS}

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from stretto.cli.queries import zoo_sample
+from stretto.cli.queries import sample_of
 from stretto.cli.started import started_server
 from stretto.client.load import LoadOutcome, LoadSpec, run_load
 from stretto.core.deployment import Deployment
@@ -98,7 +98,7 @@ def live_two_kinds(seed: int) -> dict[str, Any]:
             subprocess.run([*command, "--threads", str(threads)], check=True, capture_output=True)
         fleet = ["--worker", f"cpu,kind={ONE}", "--worker", f"cpu,threads=2,kind={TWO}"]
         with started_server([str(root), *fleet, "--executor", "process", "--log-level", "error"]) as server:
-            inputs, labels = zoo_sample(APPLICATION)
+            inputs, labels = sample_of(APPLICATION)
             spec = LoadSpec(APPLICATION, inputs, labels, url=server.url, rate=LIVE_RATE, seconds=LIVE_S, seed=seed)
             result = run_load(spec)
             busy_s = busy_seconds(server.management_url)

@@ -19,7 +19,7 @@ import numpy as np
 
 from benchmarks.fleets import busy_seconds
 from benchmarks.harness import RESULTS, Benchmark
-from stretto.cli.queries import zoo_sample
+from stretto.cli.queries import sample_of
 from stretto.cli.started import started_server
 from stretto.client.load import LoadOutcome, LoadResult, LoadSpec, run_load
 from stretto.core.profile import Quantile
@@ -73,7 +73,7 @@ def make_repository(root: Path, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Trained, exported and profiled on both kinds; what was held back to ask for, with its labels."""
     import torch
 
-    inputs, labels = zoo_sample("fashion")
+    inputs, labels = sample_of("fashion")
     half = len(inputs) // 2
     folder = root / APPLICATION
     folder.mkdir(parents=True)

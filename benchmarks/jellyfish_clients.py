@@ -21,7 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from benchmarks.harness import Benchmark
 from benchmarks.serving import every
 from stretto.cli.demo_network import APPLICATION, SERVED
-from stretto.cli.queries import zoo_sample
+from stretto.cli.queries import sample_of
 from stretto.cli.started import Started, started_server
 from stretto.client import AsyncFrameClient, FrameOutcome, StrettoClientError
 from stretto.client.address import endpoint_of
@@ -95,7 +95,7 @@ async def come_and_go(server: Started, clients: int, seconds: float, seed: int) 
     """All of them, each from its own moment on."""
     tally = Tally()
     draws = np.random.default_rng(seed)
-    inputs, _ = zoo_sample(APPLICATION)
+    inputs, _ = sample_of(APPLICATION)
     endpoint = endpoint_of(server.url)
     stays_s = np.clip(draws.exponential(STAY_S, clients), LEAST_STAY_S, min(MOST_STAY_S, seconds / 2))
     joins_s = draws.random(clients) * (seconds - stays_s)

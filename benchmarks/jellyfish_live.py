@@ -20,7 +20,7 @@ from benchmarks.harness import RESULTS, Benchmark
 from benchmarks.quiet import when_quiet
 from stretto.cli.bandwidth import BUILT_IN, read_bandwidth
 from stretto.cli.demo_network import APPLICATION, DELAY_MS, SERVED, fixed_sizes
-from stretto.cli.queries import zoo_sample
+from stretto.cli.queries import sample_of
 from stretto.cli.started import Started, started_server
 from stretto.client.network import Link
 from stretto.client.network.drive import run_frames
@@ -64,7 +64,7 @@ def _published(trace: str) -> Bandwidth:
 
 
 def drive(server: Started, trace: str, seconds: float, edge: int | None, seed: int) -> FrameResult:
-    inputs, labels = zoo_sample(APPLICATION)
+    inputs, labels = sample_of(APPLICATION)
     links, names = links_of(trace, seed)
     return run_frames(
         FrameLoad(

@@ -23,7 +23,7 @@ from benchmarks.adopt_speed import adopt_ms, reroute_ms
 from benchmarks.fleets import LIVE_KINDS, UNEQUAL, fleet_row, live_two_kinds
 from benchmarks.harness import RESULTS, Benchmark
 from benchmarks.quiet import when_quiet
-from stretto.cli.queries import zoo_sample
+from stretto.cli.queries import sample_of
 from stretto.cli.started import Started, started_server
 from stretto.client.load import LoadOutcome, LoadResult, LoadSpec, run_load
 from stretto.planners.parts.choose import choose_variants
@@ -111,7 +111,7 @@ def identical_plans(bench: Benchmark) -> None:
 
 
 def load_spec(server: Started, name: str, *, seconds: float = RECORDED_S, **more: object) -> LoadSpec:
-    inputs, labels = zoo_sample(name)
+    inputs, labels = sample_of(name)
     return LoadSpec(name, inputs, labels, url=server.url, seconds=seconds, **more)  # type: ignore[arg-type]
 
 

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 from benchmarks.harness import Benchmark
-from stretto.cli.queries import zoo_sample
+from stretto.cli.queries import sample_of
 from stretto.cli.started import Started, started_server
 from stretto.client.load import LoadSpec, run_load
 from stretto.repository.read import zoo_folder
@@ -60,7 +60,7 @@ def record(log: Path, executor: str, planner: str) -> None:
             for number, (name, version, deadline_ms) in enumerate(
                 (("fashion", "", 60.0), ("mnist", "", 20.0), ("fashion", "cnn_m", 30.0))
             ):
-                inputs, labels = zoo_sample(name)
+                inputs, labels = sample_of(name)
                 spec = LoadSpec(
                     name,
                     inputs,

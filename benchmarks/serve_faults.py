@@ -26,7 +26,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from benchmarks.harness import Benchmark
 from benchmarks.replay import worker_processes
 from benchmarks.serving import every, infer_body
-from stretto.cli.queries import zoo_sample
+from stretto.cli.queries import sample_of
 from stretto.cli.started import Started, started_server
 from stretto.client import Client, StrettoClientError
 from stretto.client.load import LoadResult, LoadSpec, run_load
@@ -75,7 +75,7 @@ def balance(found: dict[str, float]) -> float:
 
 
 def load(server: Started, seconds: float, rate: float, seed: int, **more: Any) -> LoadResult:
-    inputs, labels = zoo_sample("fashion")
+    inputs, labels = sample_of("fashion")
     return run_load(LoadSpec("fashion", inputs, labels, url=server.url, rate=rate, seconds=seconds, seed=seed, **more))
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from benchmarks.harness import Benchmark
 from benchmarks.serving import every
-from stretto.cli.queries import zoo_sample
+from stretto.cli.queries import sample_of
 from stretto.cli.started import Started, started_server
 from stretto.client.load import LoadOutcome, LoadResult, LoadSpec, run_load
 
@@ -28,7 +28,7 @@ REFUSALS = (LoadOutcome.OVERLOADED, LoadOutcome.INFEASIBLE, LoadOutcome.EXPIRED)
 
 
 def drive(server: Started, rate: float, seconds: float, seed: int) -> LoadResult:
-    inputs, labels = zoo_sample(APPLICATION)
+    inputs, labels = sample_of(APPLICATION)
     return run_load(
         LoadSpec(
             APPLICATION,

@@ -16,7 +16,7 @@ from typing import Any
 
 import orjson
 
-from stretto.cli.queries import zoo_sample
+from stretto.cli.queries import sample_of
 
 ROOT = Path(__file__).parent.parent
 
@@ -31,7 +31,7 @@ def infer_body(
     application: str, rows: int = 1, *, binary: bool = True, deadline_ms: float | None = None
 ) -> tuple[bytes, list[str]]:
     """The body of an inference of the zoo's sample, and the headers that go with it."""
-    inputs, _ = zoo_sample(application)
+    inputs, _ = sample_of(application)
     array = inputs[:rows]
     tensor: dict[str, Any] = {"name": "input", "datatype": "FP32", "shape": list(array.shape)}
     parameters: dict[str, Any] = {} if deadline_ms is None else {"deadline_ms": deadline_ms}

@@ -40,7 +40,9 @@ def main() -> None:
         source = model_source(application, variant)
         sample = application.sample(variant)
         model = load_model(source)
-        found = evaluate(model, checked(sample.inputs, sample.labels), application.classes)
+        found = evaluate(
+            model, checked(sample.inputs, sample.labels), application.classes, output=application.output.name
+        )
         model.unload()
         measured = measure_model(source, {application.input.name: sample.inputs}, BATCHES, budget_s=BUDGET_S)
         latency = measured.latency

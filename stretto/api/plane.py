@@ -191,7 +191,9 @@ class Plane:
         files = self.service.files.get(application) or self.service.offer.known.get(application)
         if files is None:
             raise self._unknown(application, "")
-        versions = [variant.name for variant in files.variants if variant.enabled]
+        enabled = {variant.name for variant in files.variants if variant.enabled}
+        versions = [name for name in self.service.from_fast_to_accurate(application) if name in enabled]
+        versions += [variant.name for variant in files.variants if variant.name in enabled.difference(versions)]
         if version:
             if version not in versions:
                 raise self._unknown(application, version)

@@ -1,39 +1,66 @@
 """The Python backend: a function, or an object that can be called, from a batch to an answer.
 
-One input comes as an array, several as a dict by name; the answer is an array, or a dict by name.
+One input comes as an array, several as a dict by name; the answer is an array, or a dict by name. docs/repository.md
+says the same to users, under "A variant in Python".
 """
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import re
+import sys
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from stretto.backends.model import Array, BackendError, Batch, BatchFailure, TensorSpec, batch_size, check_outputs
 from stretto.backends.source import ModelSource
+from stretto.repository.model_code import code_sha256, module_beside
 
 REFERENCE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 MAX_REASON = 300
 
 
-def named_object(reference: str) -> Any:
-    """What "module:name" names. The module is imported: the reference must come from somebody trusted to run code."""
+def named_object(reference: str, folder: Path | None = None) -> Any:
+    """What "module:name" names: in `folder`, beside the model, where that has such a module, else in what is installed.
+
+    The module is imported: the reference must come from somebody trusted to run code.
+    """
     if not REFERENCE.fullmatch(reference):
         raise BackendError(f"{reference[:80]!r} is no code reference; write module:function, as models.heart:classify")
     module_name, _, name = reference.partition(":")
+    package = None
+    if folder is not None and module_beside(folder, reference) is not None:
+        package = _package_of(folder, reference)
     try:
-        module = importlib.import_module(module_name)
+        module = importlib.import_module(module_name if package is None else f"{package}.{module_name}")
     except ModuleNotFoundError as error:
-        missing = error.name or module_name
-        raise BackendError(f"{reference} cannot be imported: there is no module {missing}; install it") from None
+        missing = (error.name or module_name).removeprefix(f"{package}.")
+        where = f", nor {module_name.replace('.', '/')}.py beside the model" if missing == module_name else ""
+        raise BackendError(f"{reference} cannot be imported: there is no module {missing}{where}; install it") from None
     except Exception as error:
         raise BackendError(f"{reference} cannot be imported: {reason_of(error)}") from None
     if not hasattr(module, name):
         raise BackendError(f"module {module_name} has no {name}; correct the reference {reference}")
     return getattr(module, name)
+
+
+def _package_of(folder: Path, code: str) -> str:
+    """The folder of a variant as a package of its own, whose name nobody else has: modules of two variants may have the
+    same name, none of them hides an installed one, and one that has changed is another.
+    """
+    digest = hashlib.sha256(f"{folder.resolve()} {code_sha256(folder, code)}".encode()).hexdigest()
+    name = f"stretto_variant_{digest[:24]}"
+    if name not in sys.modules:
+        importlib.invalidate_caches()
+        package = ModuleType(name)
+        package.__path__ = [str(folder)]
+        sys.modules[name] = package
+    return name
 
 
 def reason_of(error: BaseException) -> str:
@@ -50,7 +77,7 @@ def load_callable(source: ModelSource) -> CallableModel:
         raise BackendError(f"{source.code} does not say what it takes; declare its input tensors")
     if source.device != "cpu":
         raise BackendError(f"{source.code} runs where its own code says; leave the device at cpu")
-    function = named_object(source.code)
+    function = named_object(source.code, source.folder)
     if isinstance(function, type):
         try:
             function = function()

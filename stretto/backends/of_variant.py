@@ -21,4 +21,5 @@ def model_source(
         device,
         inputs=(TensorSpec(takes.name, takes.dtype, tuple(variant.input_shape)),),
         outputs=(TensorSpec(gives.name, gives.dtype, tuple(gives.shape)),),
+        folder=variant.folder,
     )

@@ -29,6 +29,7 @@ class ModelSource:
     precision: str = "float32"  # torch only: what the network computes in; its inputs and answers stay as they are
     inputs: tuple[TensorSpec, ...] = ()
     outputs: tuple[TensorSpec, ...] = ()
+    folder: Path | None = None  # of the variant, where the module of `code` may lie
 
     def __post_init__(self) -> None:
         if self.backend not in BACKENDS:

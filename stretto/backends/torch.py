@@ -86,7 +86,7 @@ def _built(source: ModelSource) -> Any:
         weights = load_file(source.file)
     except (SafetensorError, OSError, ValueError):
         raise BackendError(f"{source.label} is no safetensors file, or is cut off or damaged; copy it again") from None
-    build = named_object(source.code)
+    build = named_object(source.code, source.folder)
     try:
         module = build()
     except Exception as error:

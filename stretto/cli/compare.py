@@ -61,7 +61,7 @@ OneMore = Annotated[
 def compare(
     seconds: Seconds = 20.0,
     planner: OneMore = None,
-    plot: ComparePlot = Path("stretto_demo.png"),
+    plot: ComparePlot = Path("stretto_compare.png"),
     as_json: Json = False,
 ) -> None:
     """Compare the batching systems on a bursty load, in simulation.

@@ -107,7 +107,7 @@ def demo(what: What = "", seconds: Seconds = None, plot: DemoPlot = None, as_jso
 def run_demo(seconds: float, progress: Any = None, seed: int = 1) -> Demo:
     """One server, then the same load for Stretto and for each variant alone."""
     from stretto.cli.demo_load import ROWS, bursty_load, carried
-    from stretto.cli.queries import zoo_sample
+    from stretto.cli.queries import sample_of
     from stretto.cli.started import started_server
     from stretto.client.load import LoadSpec, run_load
     from stretto.repository.read import read_repository
@@ -115,7 +115,7 @@ def run_demo(seconds: float, progress: Any = None, seed: int = 1) -> Demo:
     repository = read_repository(f"zoo:{APPLICATION}")
     variants = repository.application(APPLICATION).variants  # from fast to accurate
     versions = [OURS, *(variant.name for variant in variants)]
-    inputs, labels = zoo_sample(APPLICATION)
+    inputs, labels = sample_of(APPLICATION)
     results: dict[str, LoadResult] = {}
     with started_server(["zoo", "--workers", "1", "--log-level", "error"]) as server:
         ends = [carried(server.url, APPLICATION, inputs, variants[end].name) for end in (0, -1)]

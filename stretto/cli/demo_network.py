@@ -104,12 +104,12 @@ def run_network_demo(seconds: float, watch: Watch, seed: int = 1) -> NetworkDemo
 
 def run_once(server: Started, seconds: float, edge: int | None, report: ReportFrames | None, seed: int) -> FrameResult:
     """Four clients behind the four traces of the package; `edge` None: they send what they are told."""
-    from stretto.cli.queries import zoo_sample
+    from stretto.cli.queries import sample_of
     from stretto.client.network import Link
     from stretto.client.network.drive import run_frames
     from stretto.client.network.spec import FrameLoad
 
-    inputs, labels = zoo_sample(APPLICATION)
+    inputs, labels = sample_of(APPLICATION)
     delay_ns = round(DELAY_MS * 1e6)
     links = tuple(Link(read_bandwidth(name, scale=SCALE), None, delay_ns, delay_ns) for name in BUILT_IN)
     load = FrameLoad(

@@ -21,13 +21,17 @@ DEFAULT_TOP = 3
 ApplicationName = Annotated[str, typer.Argument(metavar="APP", help="The application to ask.")]
 Input = Annotated[
     str,
-    typer.Argument(metavar="INPUT", help="A .npy or .npz file, or sample, sample:3 …: a query of the zoo's APP."),
+    typer.Argument(metavar="INPUT", help="A .npy or .npz file, or sample, sample:3 …: a query of APP's sample."),
+]
+RepositoryReference = Annotated[
+    str | None,
+    typer.Option("--repository", metavar="REPO", help="Where APP and its sample are, as a folder; else the zoo."),
 ]
 Url = Annotated[str, typer.Option(metavar="URL", help="Where the server is.")]
 DeadlineMs = Annotated[
     float | None, typer.Option(metavar="MS", help="The answer is wanted by then; else the application's SLO holds.")
 ]
-Version = Annotated[str, typer.Option(metavar="VARIANT", help="Only this variant may answer.")]
+VariantName = Annotated[str, typer.Option("--variant", metavar="NAME", help="Only this variant may answer.")]
 MinAccuracy = Annotated[
     float | None, typer.Option(metavar="SHARE", help="Only variants at least this accurate may answer.")
 ]
@@ -43,8 +47,9 @@ def infer(
     application: ApplicationName,
     query: Input,
     url: Url = "http://127.0.0.1:8080",
+    repository: RepositoryReference = None,
     deadline_ms: DeadlineMs = None,
-    version: Version = "",
+    variant: VariantName = "",
     min_accuracy: MinAccuracy = None,
     top: Top = None,
     count: Count = 1,
@@ -59,10 +64,11 @@ def infer(
       stretto infer fashion sample
       stretto infer fashion sample:3 --deadline-ms 20
       stretto infer fashion image.npy --top 5 --json
+      stretto infer heart sample:3 --repository models
     """
     from stretto.client import Client
 
-    inputs, truth = _inputs(application, query)
+    inputs, truth = _inputs(application, query, repository)
     answers: list[tuple[Answer, float]] = []
     with Client(url, token=token, ca_file=ca_file) as client:
         classes = _classes(client, application, top)
@@ -72,7 +78,7 @@ def infer(
                 application,
                 inputs,
                 deadline_ms=deadline_ms,
-                version=version,
+                version=variant,
                 min_accuracy=min_accuracy,
                 classification=classes,
             )
@@ -85,29 +91,26 @@ def infer(
         _print_many(application, answers)
 
 
-def _inputs(application: str, query: str) -> tuple[Any, str | None]:
+def _inputs(application: str, query: str, repository: str | None) -> tuple[Any, str | None]:
     """What to send, and the true class where it is known."""
-    from stretto.cli.queries import read_arrays, zoo_sample
+    from stretto.cli.queries import read_arrays, sampled_application
 
     word, colon, place = query.partition(":")
     if word == "sample":
-        inputs, labels = zoo_sample(application)
-        number = 0 if not colon else int(place) if place.isdigit() else len(inputs)
-        if number >= len(inputs):
-            raise StrettoError(f"{query[:40]!r} is no query of the sample; use sample:0 to sample:{len(inputs) - 1}")
-        return inputs[number], _label(application, int(labels[number]))
+        files = sampled_application(application, repository)
+        sample = files.sample()
+        number = 0 if not colon else int(place) if place.isdigit() else len(sample)
+        if number >= len(sample):
+            raise StrettoError(f"{query[:40]!r} is no query of the sample; use sample:0 to sample:{len(sample) - 1}")
+        label = int(sample.labels[number])
+        return sample.inputs[number], files.labels[label] if label < len(files.labels) else str(label)
+    if repository is not None:
+        raise StrettoError("--repository says whose sample is meant; give sample, or leave it out beside a file")
     arrays = read_arrays(Path(query))
     if "inputs" in arrays:
         return arrays["inputs"], None
     arrays.pop("labels", None)
     return (next(iter(arrays.values())) if len(arrays) == 1 else arrays), None
-
-
-def _label(application: str, number: int) -> str:
-    from stretto.repository.read import read_repository
-
-    labels = read_repository(f"zoo:{application}").applications[0].labels
-    return labels[number] if number < len(labels) else str(number)
 
 
 def _classes(client: Client, application: str, top: int | None) -> int:

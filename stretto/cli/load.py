@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from stretto.cli.bandwidth import DelayMs, Scale, StepS, TraceForm
-from stretto.cli.infer import CaFile, DeadlineMs, MinAccuracy, Token, Url, Version
+from stretto.cli.infer import CaFile, DeadlineMs, MinAccuracy, RepositoryReference, Token, Url, VariantName
 from stretto.cli.options import Json, Plot
 from stretto.cli.output import check_plot, print_json, print_tables
 from stretto.core.errors import StrettoError
@@ -69,7 +69,7 @@ Connections = Annotated[int, typer.Option(metavar="N", help="At most so many; th
 Seed = Annotated[int, typer.Option(metavar="N", help="Same seed, same requests at the same moments.")]
 Data = Annotated[
     Path | None,
-    typer.Option(metavar="FILE.npz", help="inputs, and labels to check answers by; else the sample of the zoo's APP."),
+    typer.Option(metavar="FILE.npz", help="inputs, and labels to check answers by; else APP's sample."),
 ]
 Network = Annotated[
     str | None,
@@ -92,11 +92,12 @@ def load(
     trace: Trace = None,
     rows: Rows = 1,
     deadline_ms: DeadlineMs = None,
-    version: Version = "",
+    variant: VariantName = "",
     min_accuracy: MinAccuracy = None,
     connections: Connections = 512,
     seed: Seed = 0,
     data: Data = None,
+    repository: RepositoryReference = None,
     network: Network = None,
     clients: Clients = 4,
     fps: Fps = 15.0,
@@ -122,18 +123,21 @@ def load(
       stretto load fashion --rate 200
       stretto load fashion --kind burst:100:900:10:0.3 --seconds 60 --deadline-ms 50 --plot load.png
       stretto load fashion --trace day.csv --rate 300 --json
+      stretto load heart --repository models --rate 50
       stretto load fashion_resolution --network fading --clients 4 --fps 15 --plot frames.png
     """
     from stretto.cli.frames import LinkOptions, show_result, watched
-    from stretto.cli.queries import labelled_file, zoo_sample
+    from stretto.cli.queries import labelled_file, sample_of
     from stretto.client.load import LoadSpec, run_load
     from stretto.client.network.drive import run_frames
     from stretto.client.network.spec import FrameLoad
 
     check_plot(plot)
-    inputs, labels = zoo_sample(application) if data is None else labelled_file(data)
+    if data is not None and repository is not None:
+        raise StrettoError("--data and --repository both say what to send; give one of them")
+    inputs, labels = sample_of(application, repository) if data is None else labelled_file(data)
     if network is not None:
-        _frames_only(rate=rate, trace=trace, version=version, min_accuracy=min_accuracy)
+        _frames_only(rate=rate, trace=trace, variant=variant, min_accuracy=min_accuracy)
         options = LinkOptions(network, clients, delay_ms, form, step_s, scale)
         links, names = options.links(seed)
         frames = FrameLoad(
@@ -167,7 +171,7 @@ def load(
         kind=kind,
         rows=rows,
         deadline_ms=deadline_ms,
-        version=version,
+        version=variant,
         min_accuracy=min_accuracy,
         connections=connections,
         seed=seed,

@@ -159,8 +159,9 @@ def _picture(deployment: Deployment, table: Table) -> Picture:
     return Picture.of(
         table,
         [variant.name for variant in deployment.variants],
-        [profile.latency_ns(1, deployment.quantile) for profile in profiles],
+        deployment.from_fast_to_accurate(0),
         [profile.max_batch for profile in profiles],
+        deployment.applications[0].slo_ns,
     )
 
 

@@ -1,4 +1,4 @@
-"""Queries to send: from a file, or from the sample of an application of the zoo."""
+"""Queries to send: from a file, or from the sample of an application, the zoo's or one of your own."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.core.errors import StrettoError
+from stretto.repository.application import ApplicationFiles
 from stretto.repository.read import read_repository
 
 MAX_FILE_BYTES = 2**30
@@ -18,9 +19,19 @@ MAX_FILE_BYTES = 2**30
 Array = NDArray[Any]
 
 
-def zoo_sample(application: str) -> tuple[Array, NDArray[np.int64]]:
-    """The sample of the zoo's application of that name."""
-    sample = read_repository(f"zoo:{application}").applications[0].sample()
+def sampled_application(application: str, repository: str | None) -> ApplicationFiles:
+    """The application of that name in a repository, which may be its own folder; in the zoo where none is given."""
+    if repository is not None:
+        return read_repository(repository).application(application)
+    try:
+        return read_repository(f"zoo:{application}").applications[0]
+    except StrettoError as error:
+        raise StrettoError(f"{error}; the sample of an application of your own needs --repository FOLDER") from None
+
+
+def sample_of(application: str, repository: str | None = None) -> tuple[Array, NDArray[np.int64]]:
+    """The sample of an application: queries as clients send them, and their classes."""
+    sample = sampled_application(application, repository).sample()
     return sample.inputs, sample.labels
 
 

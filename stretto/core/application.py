@@ -41,6 +41,7 @@ class Variant:
     recall: tuple[float, ...] = ()
     input_size: tuple[int, ...] = ()
     frame_bytes: int = 0  # of one query as a client sends it at this input size; 0: not known
+    has_accuracy: bool = True  # False: nobody said how accurate it is, and `accuracy` counts as 1 where one is needed
 
     def __post_init__(self) -> None:
         check_name("variant", self.name)

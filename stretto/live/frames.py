@@ -110,7 +110,8 @@ def spec_as_text(spec: ModelSpec) -> bytes:
 def spec_from_text(text: bytes) -> ModelSpec:
     content = json.loads(text)
     source = content["source"]
-    source["file"] = None if source["file"] is None else Path(source["file"])
+    for path in ("file", "folder"):
+        source[path] = None if source[path] is None else Path(source[path])
     for what in ("inputs", "outputs"):
         source[what] = tuple(TensorSpec(**each | {"shape": tuple(each["shape"])}) for each in source[what])
     shapes: dict[str, Any] = {what: tuple(content[what]) for what in ("input_shape", "output_shape")}

@@ -156,6 +156,14 @@ class Service:
         if self.options.reload_s > 0:
             self.spawn(self._watch())
 
+    def from_fast_to_accurate(self, application: str) -> tuple[str, ...]:
+        """The variants of what is served under that name; none where it is not."""
+        generation = self.engine.generation
+        number = generation.numbers.get(application)
+        if number is None:
+            return ()
+        return tuple(generation.names[each] for each in generation.deployment.from_fast_to_accurate(number))
+
     def is_ready(self, application: str | None = None, variant: str = "") -> bool:
         """A worker can serve it; or, of the server, something that is served (all of it, where that was asked for).
         KeyError for a name that the repository does not hold.

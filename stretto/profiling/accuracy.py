@@ -97,11 +97,14 @@ def evaluate(
     data: Labelled,
     classes: int | None = None,
     *,
+    output: str | None = None,
     batch: int = BATCH,
     progress: Progress | None = None,
     gives_probabilities: bool = False,
 ) -> Evaluation:
-    """Runs all of the data through the model; its answer is the largest of its first output."""
+    """Runs all of the data through the model. Its answer is the largest number of the tensor `output`; a model that
+    gives one tensor alone needs no name.
+    """
     if len(model.inputs) != 1:
         raise BackendError(f"accuracy is measured on models of one input; this one has {len(model.inputs)}")
     spec = model.inputs[0]
@@ -122,10 +125,11 @@ def evaluate(
         if model.fixed_batch is not None and count < size:
             rows = np.concatenate([rows, np.repeat(rows[-1:], size - count, axis=0)])
         try:
-            scores = next(iter(run_batch(model, {spec.name: np.ascontiguousarray(rows)}).values()))
+            outputs = run_batch(model, {spec.name: np.ascontiguousarray(rows)})
         except BatchFailure as failure:
             where = "" if failure.position is None else f" (query {first + failure.position} of {data.label})"
             raise BackendError(f"{failure.reason}{where}") from None
+        scores = _chosen(outputs, output)
         if scores.ndim != 2:
             raise BackendError(f"accuracy needs one number per class; the model gives {scores.shape[1:]} per query")
         classes = scores.shape[1]
@@ -144,6 +148,16 @@ def evaluate(
     seen = np.bincount(data.labels, minlength=classes)
     means = tuple(float(value / count) if count else None for value, count in zip(by_class, seen, strict=True))
     return replace(found, quadratic=means)
+
+
+def _chosen(outputs: Mapping[str, Array], output: str | None) -> Array:
+    """A model may give more tensors than the answer, in any order."""
+    if output is None and len(outputs) == 1:
+        return next(iter(outputs.values()))
+    if output is None or output not in outputs:
+        wanted = "say which of them is the answer" if output is None else f"there is no {output}"
+        raise BackendError(f"the model gives {', '.join(outputs)}; {wanted}")
+    return outputs[output]
 
 
 def tallied(data: Labelled, answers: NDArray[np.int64], classes: int) -> Evaluation:

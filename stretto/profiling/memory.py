@@ -98,10 +98,14 @@ def _run_zeros(model: Model, batch: int) -> None:
 def _as_json(source: ModelSource) -> dict[str, Any]:
     return {
         **{key: getattr(source, key) for key in PLAIN},
-        "file": None if source.file is None else str(source.file.absolute()),
+        **{name: None if path is None else str(path.absolute()) for name, path in _paths(source).items()},
         "inputs": [[spec.name, spec.dtype, list(spec.shape)] for spec in source.inputs],
         "outputs": [[spec.name, spec.dtype, list(spec.shape)] for spec in source.outputs],
     }
+
+
+def _paths(source: ModelSource) -> dict[str, Path | None]:
+    return {"file": source.file, "folder": source.folder}
 
 
 def _from_json(value: dict[str, Any]) -> ModelSource:
@@ -109,9 +113,9 @@ def _from_json(value: dict[str, Any]) -> ModelSource:
         tuple(TensorSpec(name, dtype, tuple(shape)) for name, dtype, shape in value[what])
         for what in ("inputs", "outputs")
     )
-    file = None if value["file"] is None else Path(value["file"])
+    file, folder = (None if value[what] is None else Path(value[what]) for what in ("file", "folder"))
     plain = {key: value[key] for key in PLAIN}
-    return ModelSource(file=file, inputs=inputs, outputs=outputs, **plain)
+    return ModelSource(file=file, folder=folder, inputs=inputs, outputs=outputs, **plain)
 
 
 def main() -> int:

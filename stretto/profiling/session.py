@@ -306,6 +306,7 @@ def _evaluated(
             model,
             data,
             application.classes or None,
+            output=application.output.name,
             batch=batch,
             progress=_part(progress, 0.0, 1 / (1 + len(application.input.sizes))),
             gives_probabilities=is_probable,

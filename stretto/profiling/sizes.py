@@ -41,7 +41,9 @@ def accuracy_at_sizes(
         if progress is not None:
             progress(number / len(takes.sizes))
         rows = adapter(as_sent(data.inputs, takes, size))
-        found[size] = evaluate(model, replace(data, inputs=rows), application.classes or None, batch=batch).accuracy
+        sent = replace(data, inputs=rows)
+        evaluation = evaluate(model, sent, application.classes or None, output=application.output.name, batch=batch)
+        found[size] = evaluation.accuracy
     return found
 
 

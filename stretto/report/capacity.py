@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from stretto.report.plots import DROPPED, INK, MUTED, ON_TIME, _figure
+from stretto.report.plots import DROPPED, INK, MUTED, ON_TIME, _figure, legend_below
 
 Point = tuple[int, float, float]  # workers, accuracy, share of queries not on time
 
@@ -42,5 +42,5 @@ def capacity_figure(
             textcoords="offset points",
             fontweight="bold",
         )
-        violation.legend(loc="upper right")
+        legend_below(violation)
     return figure

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 
 from stretto.client.network.result import FrameResult
+from stretto.report.colours import variant_colours
 from stretto.report.plots import DROPPED, INK, LATE, MUTED, ON_TIME, STYLE
 
 MAX_CLIENTS = 4  # that are drawn one by one
 POINTS = 400  # of a trace
-LADDER = ("#9ecae1", "#6baed6", "#4292c6", "#2171b5", "#08519c", "#08306b")  # variants by name, light to dark
+LEGEND_INCHES = 2.0  # that the longest entry of the legend takes
 
 
 def frames_figure(results: Mapping[str, FrameResult], title: str) -> Any:
@@ -81,10 +82,10 @@ def draw_sizes(axes: Any, result: FrameResult, number: int) -> None:
     """The height of each frame, in the colour of the variant that answered it."""
     sent = (result.client == number) & (result.edge > 0)
     axes.step(result.made_ns[sent] / 1e9, result.edge[sent], where="post", color=MUTED, linewidth=0.8)
-    for place, name in enumerate(sorted(result.variants)):
-        answered = sent & (result.variant == result.variants.index(name))
-        colour = LADDER[round(place * (len(LADDER) - 1) / max(1, len(result.variants) - 1))]
-        axes.scatter(result.made_ns[answered] / 1e9, result.edge[answered], s=11, color=colour, zorder=3, label=name)
+    for place, (name, colour) in enumerate(variant_colours(result.variants).items()):
+        answered = sent & (result.variant == place)
+        label = name if (result.variant == place).any() else None
+        axes.scatter(result.made_ns[answered] / 1e9, result.edge[answered], s=11, color=colour, zorder=3, label=label)
     axes.set(title="size sent")
 
 
@@ -135,4 +136,5 @@ def _legend(figure: Any, rows: list[list[Any]], result: FrameResult) -> None:
     for axes in (axes for row in rows for axes in row):
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             handles.setdefault(label, handle)
-    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=min(11, len(handles)))
+    columns = max(2, int(figure.get_figwidth() / LEGEND_INCHES))
+    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=min(columns, len(handles)))

@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stretto.client.load.result import LoadResult
 from stretto.client.load.timeline import Timeline, timeline
-from stretto.report.plots import DROPPED, INK, MUTED, ON_TIME, STYLE
+from stretto.report.colours import variant_colours
+from stretto.report.plots import DROPPED, GRID, INK, MUTED, ON_TIME, STYLE, legend_beside
 
-VARIANT_COLOURS = ("#2a9d8f", "#e9c46a", "#457b9d", "#e76f51", "#6d597a", "#8ab17d", "#b56576", "#355070")
-MAX_VARIANTS = len(VARIANT_COLOURS)
+MAX_VARIANTS = 8  # that are named
+SEVERAL, OTHERS = "several in a request", "others"
 
 
 def load_figure(result: LoadResult, title: str | None = None) -> Any:
@@ -49,31 +51,38 @@ def draw_good(axes: Any, line: Timeline, is_labelled: bool) -> None:
         axes.plot(line.middle_s, 100 * line.correct_on_time_share, color=ON_TIME, linewidth=2, label="correct, on time")
     axes.set_ylim(0, 101)
     axes.set(title="correct and on time" if is_labelled else "on time", ylabel="% of queries")
-    axes.legend(loc="lower left", ncols=2, facecolor="white", frameon=True, framealpha=0.85)
+    legend_beside(axes)
 
 
 def draw_variants(axes: Any, line: Timeline, names: tuple[str, ...]) -> None:
-    """Stacked; the most used ones by name, all others together."""
-    shares = np.nan_to_num(line.variant_share)
-    several = np.array(["," in name for name in names], bool)  # the rows of one request, answered by more than one
-    if several.any():
-        shares = np.vstack((shares[~several], shares[several].sum(axis=0, keepdims=True)))
-        names = (*(name for name in names if "," not in name), "several in a request")
-    order = np.argsort(-shares.sum(axis=1), kind="stable")
-    layers = [(names[number], shares[number]) for number in order[: MAX_VARIANTS - 1]]
-    if len(order) >= MAX_VARIANTS:
-        layers.append(("others", shares[order[MAX_VARIANTS - 1 :]].sum(axis=0)))
+    """Stacked from the fastest to the most accurate; of many variants the most used by name, all others together."""
+    layers = variant_layers(line.variant_share, names)
+    colours = variant_colours([name for name in names if "," not in name]) | {SEVERAL: MUTED, OTHERS: GRID}
     if layers:
         axes.stackplot(
             line.middle_s,
-            *(100 * share for _, share in layers),
-            labels=[name.replace("$", r"\$").lstrip("_") for name, _ in layers],
-            colors=VARIANT_COLOURS,
+            *(100 * share for share in layers.values()),
+            labels=[name.replace("$", r"\$").lstrip("_") for name in layers],
+            colors=[colours[name] for name in layers],
             linewidth=0,
         )
-        axes.legend(loc="lower left", ncols=min(4, len(layers)), facecolor="white", frameon=True, framealpha=0.85)
+        legend_beside(axes, is_stacked=True)
     axes.set_ylim(0, 100)
     axes.set(title="who answered", ylabel="% of answers")
+
+
+def variant_layers(shares: NDArray[np.float64], names: tuple[str, ...]) -> dict[str, NDArray[np.float64]]:
+    """The share of each variant that answered, in the order of `names`, which is from fast to accurate."""
+    found = {name: np.nan_to_num(share) for name, share in zip(names, shares, strict=True)}
+    several = [share for name, share in found.items() if "," in name]  # the rows of one request, answered by more
+    layers = {name: share for name, share in found.items() if "," not in name and share.any()}
+    kept = sorted(layers, key=lambda name: -layers[name].sum())[: MAX_VARIANTS - 1]
+    rest = [share for name, share in layers.items() if name not in kept]
+    layers = {name: share for name, share in layers.items() if name in kept}
+    for name, parts in ((OTHERS, rest), (SEVERAL, several)):
+        if parts:
+            layers[name] = np.sum(parts, axis=0)
+    return layers
 
 
 def draw_latency(axes: Any, line: Timeline, deadline_ns: int | None) -> None:
@@ -83,4 +92,4 @@ def draw_latency(axes: Any, line: Timeline, deadline_ns: int | None) -> None:
         axes.axhline(deadline_ns / 1e6, color=INK, linewidth=0.8, linestyle="--", label="deadline")
     axes.set_ylim(bottom=0)
     axes.set(title="latency of answers, from when they were due", ylabel="ms")
-    axes.legend(loc="upper left", ncols=3)
+    legend_beside(axes)

@@ -14,7 +14,7 @@ from stretto.report.tables import OUTCOME_WORDS, milliseconds, share, whole
 
 if TYPE_CHECKING:
     from stretto.sim.network.clients import NetworkClient
-    from stretto.sim.network.result import NetworkResult, NetworkSummary
+    from stretto.sim.network.result import FrameFigures, NetworkResult, NetworkSummary
 
 MOST_COLUMNS = 4
 MOST_ROWS = 40
@@ -28,7 +28,7 @@ def network_table(summaries: Mapping[str, NetworkSummary], title: str) -> Table:
         table.add_column(name, justify="right")
     for name, summary in summaries.items():
         latency = f"{milliseconds(summary.latency_ms['p50'])} / {milliseconds(summary.latency_ms['p99'])}"
-        figures = (share(summary.miss_rate), share(summary.accuracy), latency, share(summary.worker_use))
+        figures = (share(summary.miss_rate), _accuracy(summary), latency, share(summary.worker_use))
         table.add_row(name, whole(summary.frames), *figures, whole(summary.plans), whole(summary.dropped_at_client))
     return table
 
@@ -40,9 +40,13 @@ def clients_table(summary: NetworkSummary) -> Table:
         table.add_column(name, justify="right")
     for number, client in enumerate(summary.clients[:MOST_ROWS]):
         latency = f"{milliseconds(client.latency_ms['p50'])} / {milliseconds(client.latency_ms['p99'])}"
-        figures = (share(client.miss_rate), share(client.accuracy), latency, f"{client.megabit_per_s:.2f}")
+        figures = (share(client.miss_rate), _accuracy(client), latency, f"{client.megabit_per_s:.2f}")
         table.add_row(str(number), whole(client.frames), *figures)
     return table
+
+
+def _accuracy(figures: FrameFigures) -> str:
+    return share(figures.accuracy) if figures.has_accuracy else "–"
 
 
 def outcome_rows(summary: NetworkSummary) -> list[tuple[str, str]]:

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from stretto.profiling.pareto import pareto_front
-from stretto.report.plots import DROPPED, INK, MUTED, ON_TIME, _figure
+from stretto.report.colours import variant_colours
+from stretto.report.plots import INK, MUTED, _figure, legend_below
 
 MAX_PANELS = 4
 
@@ -22,22 +23,29 @@ def pareto_figure(applications: Mapping[str, Mapping[str, tuple[float, float]]],
 
 
 def draw_front(axes: Any, points: Mapping[str, tuple[float, float]], batch: int) -> None:
-    """Accuracy against latency on a logarithmic axis; variants that another one beats are hollow."""
+    """Accuracy against latency on a logarithmic axis, each variant in its colour; hollow where another beats it."""
     front = pareto_front(points)
+    colours = variant_colours(sorted(points, key=lambda name: (points[name][1], points[name][0], name)))
     axes.plot(
         [points[name][1] for name in front],
         [100 * points[name][0] for name in front],
-        color=ON_TIME,
-        linewidth=1.6,
+        color=MUTED,
+        linewidth=1.2,
         drawstyle="steps-post",  # between two variants there is nothing to run but the faster one
-        marker="o",
-        markersize=6,
         label="Pareto front",
     )
     beaten = [name for name in points if name not in front]
-    if beaten:
-        xs, ys = [points[name][1] for name in beaten], [100 * points[name][0] for name in beaten]
-        axes.scatter(xs, ys, facecolors="white", edgecolors=DROPPED, s=36, zorder=3, label="beaten by another")
+    for names, is_hollow in ((front, False), (beaten, True)):
+        axes.scatter(
+            [points[name][1] for name in names],
+            [100 * points[name][0] for name in names],
+            facecolors="white" if is_hollow else [colours[name] for name in names],
+            edgecolors=[colours[name] for name in names],
+            s=36,
+            linewidths=1.6,
+            zorder=3,
+            label="beaten by another" if is_hollow and names else None,
+        )
     for name, (accuracy, latency) in points.items():
         axes.annotate(
             name,
@@ -52,4 +60,4 @@ def draw_front(axes: Any, points: Mapping[str, tuple[float, float]], batch: int)
     axes.margins(x=0.18, y=0.12)
     axes.set(xlabel=f"p95 latency of a batch of {batch}, ms", ylabel="accuracy, %")
     if beaten:
-        axes.legend(loc="lower right")
+        legend_below(axes, 2)

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -97,6 +96,19 @@ def save(figure: Any, file: Path) -> None:
         raise StrettoError(f"the plot {file} cannot be written ({error.strerror})") from None
 
 
+def legend_beside(axes: Any, is_stacked: bool = False) -> None:
+    """A legend right of the axes, where it hides nothing; of a stack, with the uppermost layer first."""
+    handles, labels = axes.get_legend_handles_labels()
+    if is_stacked:
+        handles, labels = handles[::-1], labels[::-1]
+    axes.legend(handles, labels, loc="upper left", bbox_to_anchor=(1.01, 1.0), borderaxespad=0.0)
+
+
+def legend_below(axes: Any, columns: int = 3) -> None:
+    """A legend under the axes and their label, where it hides nothing."""
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=columns, borderaxespad=0.0)
+
+
 def colour_of(planner: str, place: int) -> str:
     """The planner's own colour, else the next free one."""
     return PLANNER_COLOURS.get(planner, OTHER_COLOURS[place % len(OTHER_COLOURS)])
@@ -145,21 +157,23 @@ def goodput_figure(found: Mapping[str, GoodputResult], title: str, limit: float)
 
 
 def draw_bad_rates(axes: Any, found: Mapping[str, GoodputResult]) -> None:
-    """The median over seeds at every rate that a search tried, and the line of 1% that it looked for."""
+    """A dot for every run of a search, the line of 1% that it looked for, and the rate that it found.
+
+    The dots are not joined: a search tries rates where it needs them, with as many seeds as settle them, and what lies
+    between two of them it does not know.
+    """
     for place, (name, one) in enumerate(found.items()):
-        tried: dict[float, list[float]] = {}
-        for probe in sorted(one.probes, key=lambda probe: probe.rate):
-            tried.setdefault(probe.rate, []).append(100 * probe.bad_rate)
         colour = colour_of(name, place)
-        axes.plot(list(tried), [median(values) for values in tried.values()], color=colour, label=name, linewidth=1.4)
-        dots = [(rate, value) for rate, values in tried.items() for value in values]
-        axes.scatter(*zip(*dots, strict=True), color=colour, s=9, alpha=0.5, linewidths=0)
+        rates, shares = [probe.rate for probe in one.probes], [100 * probe.bad_rate for probe in one.probes]
+        axes.scatter(rates, shares, color=colour, s=16, alpha=0.6, linewidths=0, label=name)
+        if one.rate > 0:
+            axes.axvline(one.rate, color=colour, linewidth=1.2, alpha=0.8)
     axes.axhline(1.0, color=INK, linewidth=0.8, linestyle="--")
     axes.set_yscale("symlog", linthresh=0.1)
     axes.set_ylim(bottom=0)
     axes.set_yticks([0, 0.1, 1, 10, 100], ["0", "0.1", "1", "10", "100"])
     axes.set(title="bad rate of the worst application", xlabel="queries/s offered", ylabel="%")
-    axes.legend(loc="upper left")
+    legend_below(axes, min(4, len(found)))
 
 
 def bound_figure(bounds: Mapping[str, float], title: str) -> Any:
@@ -283,7 +297,7 @@ def draw_latency(axes: Any, result: Result) -> None:
     axes.set_xlim(0, 1.1 * max(last, slos[-1] if len(slos) <= 3 else 0.0) or 1.0)
     axes.set_ylim(0, 101)
     axes.set(title="latency", xlabel="ms", ylabel="% of answers within")
-    axes.legend(loc="lower right")
+    legend_below(axes)
 
 
 def draw_batches(axes: Any, histogram: Sequence[int], colour: str) -> None:

@@ -1,4 +1,4 @@
-"""A policy as a picture: queue length down, slack of the head across, a colour and a letter for each variant.
+"""A policy as a picture: queue length against slack of the head, a colour and a letter for each variant.
 
 Drawn from the table that the dispatcher follows, so that what is seen is what is done. The same picture for a terminal
 (rich) and for a file (matplotlib, loaded when asked).
@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.core.plan import Table
+from stretto.report.colours import ladder_colour
 from stretto.report.plots import INK, MUTED, _figure
 
 if TYPE_CHECKING:
@@ -27,24 +28,26 @@ EVERY_ROW, ROW_RATIO, MAX_ROWS = 24, 1.15, 44
 MAX_FIGURE_ROWS = 200
 MAX_TICKS = 8
 LETTER_COLOUR = "rgb(20,25,35)"
-# From the fastest variant to the most accurate; light enough for dark letters.
-SHADES = ((70, 105, 180), (60, 160, 190), (85, 190, 150), (165, 205, 95), (245, 205, 80), (245, 150, 75), (225, 95, 95))
 
 
 @dataclass(frozen=True, eq=False)
 class Picture:
-    """`variants` are the deployment's numbers of those in use, fastest first; `names` go by number."""
+    """`ladder` are the numbers of all variants, fastest first, and `variants` those of them in use; `names` go by
+    number. The head has at most `slo_ns` of slack.
+    """
 
     table: Table
     names: Sequence[str]
     max_batch: Sequence[int]  # by number
     variants: tuple[int, ...]
+    ladder: tuple[int, ...]
+    slo_ns: int
 
     @staticmethod
-    def of(table: Table, names: Sequence[str], latency_ns: Sequence[int], max_batch: Sequence[int]) -> Picture:
-        """`latency_ns` of one query and `max_batch`, by variant number, order the variants and judge the batches."""
-        used = sorted({int(v) for v in np.unique(table.variant[1:]) if v >= 0}, key=lambda v: (latency_ns[v], v))
-        return Picture(table, names, max_batch, tuple(used))
+    def of(table: Table, names: Sequence[str], ladder: Sequence[int], max_batch: Sequence[int], slo_ns: int) -> Picture:
+        """`max_batch`, by variant number, judges the batches."""
+        used = set(np.unique(table.variant[1:]).tolist())
+        return Picture(table, names, max_batch, tuple(v for v in ladder if v in used), tuple(ladder), slo_ns)
 
     def letter(self, variant: int) -> str:
         if variant < 0:
@@ -53,12 +56,8 @@ class Picture:
         return LETTERS[place] if place < len(LETTERS) else MANY
 
     def colour(self, variant: int) -> tuple[int, int, int]:
-        """Evenly along the shades."""
-        at = self.variants.index(variant) / max(1, len(self.variants) - 1) * (len(SHADES) - 1)
-        low = min(int(at), len(SHADES) - 2)
-        pair = zip(SHADES[low], SHADES[low + 1], strict=True)
-        red, green, blue = (round(a + (b - a) * (at - low)) for a, b in pair)
-        return red, green, blue
+        """The same whatever the policy uses, so that pictures of one application can be compared."""
+        return ladder_colour(self.ladder.index(variant), len(self.ladder))
 
     def style(self, variant: int) -> str:
         """For rich: dark letters on the variant's colour."""
@@ -124,17 +123,18 @@ def policy_legend(picture: Picture, figures: Sequence[Sequence[str]], columns: S
 
 
 def policy_figure(picture: Picture, title: str, note: str) -> Any:
-    """The same in a file; beside it the batches, where they are not simply all that waits."""
+    """The same in a file, with short queues below; beside it the batches, where they are not simply all that waits."""
     variant, cut = picture.table.variant, picture.cut()
     rows = max(2, min(_last_change(variant, cut) + 2, len(variant), MAX_FIGURE_ROWS))
     has_cuts = bool(cut[1:rows].any())
     step_ms = picture.table.slack_step_ns / 1e6
-    extent = (0.0, variant.shape[1] * step_ms, rows - 0.5, 0.5)
+    extent = (0.0, variant.shape[1] * step_ms, 0.5, rows - 0.5)
+    looks: dict[str, Any] = {"extent": extent, "aspect": "auto", "interpolation": "nearest", "origin": "lower"}
     image = np.ones((rows - 1, variant.shape[1], 3))
     for number in picture.variants:
         image[variant[1:rows] == number] = np.array(picture.colour(number)) / 255
     with _figure(12.5 if has_cuts else 8.5, 5.6, 1 + has_cuts, title) as (figure, axes):
-        axes[0].imshow(image, extent=extent, aspect="auto", interpolation="nearest")
+        axes[0].imshow(image, **looks)
         axes[0].set(title="variant", xlabel="slack of the head, ms", ylabel="queries queued")
         for number in picture.variants:
             shade = tuple(part / 255 for part in picture.colour(number))
@@ -146,18 +146,27 @@ def policy_figure(picture: Picture, title: str, note: str) -> Any:
             limits = np.asarray(picture.max_batch)[variant[1:rows]]
             taken = np.where(cut[1:rows] > 0, cut[1:rows], np.minimum(queued, limits)).astype(np.float64)
             taken[variant[1:rows] < 0] = np.nan
-            shown = axes[1].imshow(taken, extent=extent, aspect="auto", interpolation="nearest", cmap="viridis")
+            shown = axes[1].imshow(taken, cmap="viridis", **looks)
             axes[1].set(title="queries taken", xlabel="slack of the head, ms")
             figure.colorbar(shown, ax=axes[1], label="batch")
         for one in axes:
             one.grid(visible=False)
-            one.yaxis.get_major_locator().set_params(integer=True)
+            one.set_xlim(0, picture.slo_ns / 1e6)  # the last column is for a head that has all of it, and no time yet
+            _queue_ticks(one, rows - 1, has_longer=rows == len(variant) or _last_change(variant, cut) < rows - 1)
         count = len(axes[0].get_legend_handles_labels()[1])
         figure.legend(loc="outside lower left", ncols=min(count, 5 if has_cuts else 4))
         axes[-1].annotate(
             note, (1, 1), xycoords="axes fraction", xytext=(0, 10), textcoords="offset points", ha="right", color=INK
         )
     return figure
+
+
+def _queue_ticks(axes: Any, last: int, has_longer: bool) -> None:
+    """Round lengths and the last one, with a + where its row holds for all longer queues too."""
+    step = next(size for size in (1, 2, 5, 10, 20, 50, 100) if last / size <= MAX_TICKS or size == 100)
+    ticks = [1, *range(step, last, step)] if step > 1 else list(range(1, last))
+    ticks = [tick for tick in ticks if last - tick > 0.6 * step]
+    axes.set_yticks([*ticks, last], [*map(str, ticks), f"{last}+" if has_longer else str(last)])
 
 
 def _shown_rows(rows: int) -> list[int]:

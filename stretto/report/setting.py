@@ -11,14 +11,16 @@ from numpy.typing import NDArray
 from rich.table import Table
 
 from stretto.core.profile import NS_PER_MS, NS_PER_S
-from stretto.report.load import VARIANT_COLOURS
-from stretto.report.plots import INK, MUTED, STYLE
+from stretto.report.colours import variant_colours
+from stretto.report.plots import INK, MUTED, STYLE, legend_below
 from stretto.report.tables import figures_table, milliseconds, share, whole
 from stretto.twin.setting import Setting
 from stretto.twin.stretch import SLACK_QUANTILES, WINDOWS_NS, ArrivalStretch, dispersion
 
 RESIDUAL_QUANTILES = (0.5, 0.95, 0.99)
-MOST_LINES = len(VARIANT_COLOURS)
+APPLICATION_COLOURS = ("#2a9d8f", "#e9c46a", "#457b9d", "#e76f51", "#6d597a", "#8ab17d", "#b56576", "#355070")
+MOST_LINES = len(APPLICATION_COLOURS)
+KIND_LINES = ("-", "--", ":", "-.")
 MOST_BINS = 1200  # of a picture over time
 BIN_NS = 100 * NS_PER_MS
 PICTURE_WINDOWS_NS = tuple(step * 10**power for power in range(6, 10) for step in (1, 2, 5))  # 1 ms … 5 s
@@ -175,7 +177,7 @@ def draw_arrivals(axes: Any, stretches: Mapping[str, ArrivalStretch]) -> None:
     for place, (name, stretch) in enumerate(stretches.items()):
         counts = stretch.counts(bin_ns)
         edges_s = (np.arange(len(counts) + 1) * bin_ns - stretch.span_ns) / NS_PER_S
-        colour = VARIANT_COLOURS[place]
+        colour = APPLICATION_COLOURS[place]
         axes.stairs(counts, edges_s, color=colour, fill=True, alpha=0.18)
         label = f"{_safe(name)}, {stretch.rate:,.3g}/s"
         axes.stairs(counts, edges_s, baseline=None, color=colour, linewidth=1.1, label=label)
@@ -183,7 +185,7 @@ def draw_arrivals(axes: Any, stretches: Mapping[str, ArrivalStretch]) -> None:
     axes.set_ylim(bottom=0)
     axes.set(title=f"arrivals per {_span(bin_ns)}", xlabel="seconds before the end of the stretch", ylabel="queries")
     if stretches:
-        axes.legend(loc="upper left", ncols=2, frameon=True, facecolor="white", framealpha=0.85, edgecolor="none")
+        legend_below(axes, 4)
 
 
 def draw_dispersion(axes: Any, stretches: Mapping[str, ArrivalStretch]) -> None:
@@ -198,7 +200,7 @@ def draw_dispersion(axes: Any, stretches: Mapping[str, ArrivalStretch]) -> None:
         offsets, rows = stretch.requests["offset_ns"], stretch.requests["rows"]
         values = [dispersion(offsets, rows, stretch.span_ns, window) for window in PICTURE_WINDOWS_NS]
         windows_ms = np.array(PICTURE_WINDOWS_NS) / NS_PER_MS
-        axes.plot(windows_ms, values, color=VARIANT_COLOURS[place], linewidth=1.8, marker="o", markersize=3.5)
+        axes.plot(windows_ms, values, color=APPLICATION_COLOURS[place], linewidth=1.8, marker="o", markersize=3.5)
         seen += [value for value in values if math.isfinite(value) and value > 0]
     axes.set_xscale("log")
     axes.set_yscale("log")
@@ -209,17 +211,22 @@ def draw_dispersion(axes: Any, stretches: Mapping[str, ArrivalStretch]) -> None:
 
 
 def draw_residuals(axes: Any, setting: Setting) -> None:
-    """The share of runs within each multiple of the profile's latency; the most used variants."""
+    """The share of runs within each multiple of the profile's latency; the most used variants.
+
+    A setting does not hold the latencies themselves, so that variants have their colours by name.
+    """
+    colours = variant_colours(sorted({label for label, _ in setting.residuals}))
     used = sorted(setting.residuals.items(), key=lambda pair: -pair[1].runs)[:MOST_LINES]
     highest, lowest = 1.1, 0.9
-    kinds = {kind for (_, kind), _ in used}
-    for place, ((label, kind), residuals) in enumerate(used):
+    kinds = sorted({kind for (_, kind), _ in used})
+    for (label, kind), residuals in used:
         ratios = residuals.pooled
         upto = 100 * np.arange(1, len(ratios) + 1) / len(ratios)
         name = label if len(kinds) == 1 else f"{label} on {kind}"
         axes.step(
             np.concatenate([ratios[:1], ratios]), np.concatenate([[0.0], upto]), where="post",
-            color=VARIANT_COLOURS[place], linewidth=1.8, label=f"{_safe(name)}, n = {residuals.runs:,}",
+            color=colours[label], linestyle=KIND_LINES[kinds.index(kind) % len(KIND_LINES)], linewidth=1.8,
+            label=f"{_safe(name)}, n = {residuals.runs:,}",
         )  # fmt: skip
         highest = max(highest, float(np.quantile(ratios, 0.995)))
         lowest = min(lowest, float(ratios[0]))
@@ -233,7 +240,7 @@ def draw_residuals(axes: Any, setting: Setting) -> None:
     axes.set_ylim(0, 101)
     axes.set(title="run times", xlabel="run time over the profile's", ylabel="% of runs within")
     if used:
-        axes.legend(loc="lower right", frameon=True, facecolor="white", framealpha=0.85, edgecolor="none", fontsize=9)
+        legend_below(axes, 2)
 
 
 def draw_rows(axes: Any, stretches: Mapping[str, ArrivalStretch]) -> None:
@@ -244,7 +251,7 @@ def draw_rows(axes: Any, stretches: Mapping[str, ArrivalStretch]) -> None:
         counts = stretch.rows_histogram()
         heights = [100 * counts.get(size, 0) / len(stretch.requests) for size in sizes]
         left = np.arange(len(sizes)) + (place - (len(stretches) - 1) / 2) * width
-        axes.bar(left, heights, width=width, color=VARIANT_COLOURS[place])
+        axes.bar(left, heights, width=width, color=APPLICATION_COLOURS[place])
     every = max(1, math.ceil(len(sizes) / 12))
     axes.set_xticks(np.arange(len(sizes))[::every], [str(size) for size in sizes[::every]])
     axes.set_xlim(-max(0.8, 2.5 - len(sizes) / 2), len(sizes) - 1 + max(0.8, 2.5 - len(sizes) / 2))

@@ -52,8 +52,14 @@ def run_table(summary: Summary, title: str) -> Table:
         ("queries submitted", whole(summary.submitted)),
         ("goodput, answers on time a second", whole(summary.goodput)),
         ("on time", share(summary.on_time_rate)),
-        ("accuracy of on-time answers", share(summary.accuracy)),
-        ("correct and on time", share(summary.correct_on_time)),
+        *(
+            [
+                ("accuracy of on-time answers", share(summary.accuracy)),
+                ("correct and on time", share(summary.correct_on_time)),
+            ]
+            if summary.has_accuracy
+            else []
+        ),
         ("latency p50 / p95 / p99, ms", _percentiles(summary.latency_ms)),
         ("queueing p50 / p95 / p99, ms", _percentiles(summary.queueing_ms)),
         ("mean batch", f"{summary.batch_mean:.2f}"),
@@ -88,7 +94,8 @@ def application_table(applications: Sequence[Any]) -> Table:
 
 def comparison_table(summaries: Mapping[str, Summary], title: str, words: Mapping[str, str] | None = None) -> Table:
     """One planner a row, the best goodput in bold; accuracy where planners differ in it."""
-    has_accuracy = len({round(summary.accuracy, 6) for summary in summaries.values()}) > 1
+    is_given = all(summary.has_accuracy for summary in summaries.values())
+    has_accuracy = is_given and len({round(summary.accuracy, 6) for summary in summaries.values()}) > 1
     columns = ("goodput /s", "on time", *(["accuracy"] if has_accuracy else []), "p99 ms", "mean batch", "workers busy")
     table = _table(title, "planner", *columns)
     best = max((summary.goodput for summary in summaries.values()), default=0.0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from dataclasses import dataclass
 from enum import StrEnum
@@ -13,6 +12,7 @@ from stretto.core.application import check_name
 from stretto.core.profile import MAX_BATCH_LIMIT, MAX_LATENCY_MS
 from stretto.repository.files import Place
 from stretto.repository.metrics import Metrics, read_metrics
+from stretto.repository.model_code import code_sha256
 from stretto.repository.model_file import ModelFile, check_tensors, find_model
 from stretto.repository.problems import Problems
 from stretto.repository.profiles import StoredProfile, file_sha256, profile_at, profile_path
@@ -82,10 +82,8 @@ class VariantFiles:
         return profile_path(self.folder, kind)
 
     def model_sha256(self) -> str:
-        """Of the model's file; of the code's name where it has no file. A profile of another one is stale."""
-        if self.file is None:
-            return hashlib.sha256(str(self.code).encode()).hexdigest()
-        return file_sha256(self.file)
+        """Of the model's file; of the code where it has no file. A profile of another one is stale."""
+        return code_sha256(self.folder, str(self.code)) if self.file is None else file_sha256(self.file)
 
     def profile_state(self, kind: str, kinds_here: tuple[str, ...]) -> ProfileState:
         """What can be said of the profile for `kind` on a machine that offers the workers `kinds_here`."""

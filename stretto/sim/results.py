@@ -42,6 +42,7 @@ class Figures:
     queueing_ms: dict[str, float]
     batch_mean: float
     answered_by_evidence: int  # without a worker (short-circuit)
+    has_accuracy: bool  # False: some variant's accuracy was not given, and figures of accuracy say nothing
 
 
 @dataclass(frozen=True)
@@ -66,8 +67,12 @@ class Summary(Figures):
     applications: tuple[ApplicationSummary, ...]
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data, for JSON."""
-        return asdict(self)
+        """Plain data, for JSON; accuracy is None where it was not given."""
+        told = asdict(self)
+        for part in (told, *told["applications"]):
+            if not part["has_accuracy"]:
+                part["accuracy"] = part["correct_on_time"] = None
+        return told
 
     @property
     def worst_bad_rate(self) -> float:
@@ -147,6 +152,7 @@ def _figures(tallies: Tallies, deployment: Deployment, applications: list[int], 
         "queueing_ms": _percentiles(tallies.queueing_histogram[applications].sum(axis=0)),
         "batch_mean": _batch_mean(sizes),
         "answered_by_evidence": int(tallies.evidence_counts[applications].sum()),
+        "has_accuracy": all(deployment.variants[variant].has_accuracy for variant in variants),
     }
 
 

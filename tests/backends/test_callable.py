@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +12,7 @@ import pytest
 from stretto.backends.callable import CallableModel, named_object
 from stretto.backends.model import BackendError, BatchFailure, TensorSpec
 from stretto.backends.source import ModelSource, backend_of, load_model
+from stretto.repository.model_code import code_sha256
 
 TAKES = (TensorSpec("x", "float32", (2,)),)
 GIVES = (TensorSpec("scores", "float32", (3,)),)
@@ -120,3 +123,38 @@ def test_sources_are_checked() -> None:
         backend_of(Path("model.pth"))
     with pytest.raises(BackendError, match="tensors hold numbers"):
         TensorSpec("x", "string", ())
+
+
+def beside(folder: Path, bias: float) -> ModelSource:
+    """A model whose module lies in a folder that is not on Python's path, and imports a neighbour."""
+    folder.mkdir(exist_ok=True)
+    (folder / "own_model.py").write_text(
+        "import numpy as np\nfrom .settings import BIAS\n\n\n"
+        "def scores(batch):\n    return np.full((len(batch), 3), BIAS, np.float32)\n"
+    )
+    (folder / "settings.py").write_text(f"BIAS = {bias}\n")
+    return ModelSource("callable", code="own_model:scores", inputs=TAKES, outputs=GIVES, folder=folder)
+
+
+def test_a_module_beside_the_model_is_found(tmp_path: Path) -> None:
+    """A repository could not hold a callable: its module had to be installed."""
+    before = list(sys.path)
+    one, two = (load_model(beside(tmp_path / name, bias)) for name, bias in (("one", 1.0), ("two", 2.0)))
+    assert (one.run(BATCH)["scores"] == 1).all(), "modules of one name in two variants are two modules"
+    assert (two.run(BATCH)["scores"] == 2).all()
+    assert (load_model(beside(tmp_path / "one", 5.0)).run(BATCH)["scores"] == 5).all(), "a changed one is read anew"
+    assert sys.path == before and "own_model" not in sys.modules
+    with pytest.raises(BackendError, match=r"no module other_model, nor other_model\.py beside the model"):
+        load_model(replace(beside(tmp_path / "one", 1.0), code="other_model:scores"))
+    (tmp_path / "one" / "own_model.py").write_text("import not_installed_anywhere\n")
+    with pytest.raises(BackendError, match="no module not_installed_anywhere; install"):
+        load_model(ModelSource("callable", code="own_model:scores", inputs=TAKES, folder=tmp_path / "one"))
+    assert named_object("math:sqrt", tmp_path / "one")(4) == 2, "else what is installed"
+
+
+def test_a_changed_module_is_another_model(tmp_path: Path) -> None:
+    beside(tmp_path / "one", 1.0)
+    before = code_sha256(tmp_path / "one", "own_model:scores")
+    assert code_sha256(tmp_path / "one", "math:sqrt") == code_sha256(tmp_path / "two", "math:sqrt")
+    beside(tmp_path / "one", 3.0)
+    assert code_sha256(tmp_path / "one", "own_model:scores") != before

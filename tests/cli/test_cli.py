@@ -186,9 +186,11 @@ def test_goodput_lies_below_the_bound(tmp_path: Path) -> None:
     assert "of the staggered bound" in run("goodput", *what).stdout
 
 
-def test_compare_tells_what_was_gained(tmp_path: Path) -> None:
-    plot = tmp_path / "compare.png"
-    result = run("compare", "--seconds", 0.2, "--plot", plot)
+def test_compare_tells_what_was_gained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its picture has a name of its own: it was written over that of `stretto demo`."""
+    monkeypatch.chdir(tmp_path)
+    plot = Path("stretto_compare.png")
+    result = run("compare", "--seconds", 0.2)
     assert result.exit_code == 0, result.output
     *_, where, gained = result.stdout.strip().splitlines()
     assert where == f"plot: {plot}" and plot.exists()
@@ -232,3 +234,17 @@ def test_bound_draws_its_plot(tmp_path: Path) -> None:
     shown = CliRunner().invoke(app, ["bound", "--model", "symphony_1080ti:ResNet50", "--plot", str(plot)])
     assert shown.exit_code == 0
     assert plot.read_bytes().startswith(b"\x89PNG")
+
+
+def test_no_accuracy_is_shown_where_none_was_given(small: Path) -> None:
+    """A scenario without accuracies was told to be right in 100.00% of its answers."""
+    shown = run("simulate", small, "--seconds", 0.2).stdout
+    assert "accuracy" not in shown and "correct" not in shown and "on time" in shown
+    summary = printed("simulate", small, "--seconds", 0.2)["runs"]["symphony"]
+    assert summary["accuracy"] is None and summary["correct_on_time"] is None
+    assert {each["name"]: each["accuracy"] for each in summary["applications"]} == {"classify": 0.75, "detect": None}
+    compared = run("simulate", small, "--seconds", 0.2, "--compare", "symphony,clipper").stdout
+    assert "accuracy" not in compared
+    small.write_text(small.read_text().replace("beta_ms = 6.0", "beta_ms = 6.0\naccuracy = 0.75"))
+    assert "75.00%" in run("simulate", small, "--seconds", 0.2).stdout
+    assert printed("simulate", small, "--seconds", 0.2)["runs"]["symphony"]["accuracy"] == 0.75

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from stretto.cli.infer import infer
 from stretto.cli.main import Commands
 from tests.client.server import Rules, Server
+from tests.repository.build import Built, build
 
 app = typer.Typer(cls=Commands)
 app.callback()(lambda: None)
@@ -39,7 +40,7 @@ def bee(tmp_path: Path) -> Path:
 
 
 def test_one_answer(server: Server, bee: Path) -> None:
-    result = run(server, "rows", bee, "--deadline-ms", 80, "--version", "fast", "--top", 2, "--min-accuracy", 0.1)
+    result = run(server, "rows", bee, "--deadline-ms", 80, "--variant", "fast", "--top", 2, "--min-accuracy", 0.1)
     assert result.exit_code == 0, result.output
     for text in ("bee", "0.5000", "ant", "fast answered on time", "90.00%", "waited 1.50 ms, ran 2.50 ms", "40.00 ms"):
         assert text in result.stdout
@@ -96,3 +97,32 @@ def test_refusals_and_hostile_labels(server: Server, bee: Path) -> None:
     server.rules.refuse = "overloaded"
     result = run(server, "rows", bee)
     assert result.exit_code == 2 and result.stderr == "error: it is overloaded\n"
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Built:
+    """An application of a user's own, with a sample."""
+    built = build(tmp_path / "models")
+    np.savez(built.app / "sample.npz", inputs=np.eye(4, dtype=np.float32)[:3, None], labels=np.array([0, 1, 2]))
+    return built
+
+
+def test_a_query_of_an_application_of_ones_own(own: Built) -> None:
+    """Only the zoo's samples could be sent."""
+    with Server(Rules(shape=(1, 4), labels=("left", "middle", "right"))) as server:
+        for repository in (own.root, own.app):
+            result = run(server, "rows", "sample:1", "--repository", repository)
+            assert result.exit_code == 0 and "truth: middle" in result.stdout, result.output
+        result = run(server, "other", "sample", "--repository", own.root)
+        assert result.exit_code == 2 and "has no application 'other'" in result.stderr
+        result = run(server, "rows", "sample")
+        assert result.exit_code == 2 and "--repository FOLDER" in result.stderr
+        (own.app / "sample.npz").unlink()
+        result = run(server, "rows", "sample", "--repository", own.root)
+        assert result.exit_code == 2 and "has no sample" in result.stderr
+
+
+def test_a_version_is_only_ever_that_of_stretto(server: Server, bee: Path) -> None:
+    """--version named a variant here, and printed a version elsewhere."""
+    result = run(server, "rows", bee, "--version", "fast")
+    assert result.exit_code == 2 and "No such option: --version" in result.stderr

@@ -16,6 +16,7 @@ from stretto.cli.load import load, warnings
 from stretto.cli.main import Commands
 from tests.api.serving import Running, repository_of
 from tests.client.server import Rules, Server
+from tests.repository.build import build
 
 app = typer.Typer(cls=Commands)
 app.callback()(lambda: None)
@@ -42,7 +43,7 @@ def run(server: Server, data: Path, *arguments: object) -> Any:
 
 
 def test_a_table(server: Server, data: Path) -> None:
-    result = run(server, data, "--rate", 200, "--seconds", 0.3, "--version", "fast", "--rows", 2)
+    result = run(server, data, "--rate", 200, "--seconds", 0.3, "--variant", "fast", "--rows", 2)
     assert result.exit_code == 0, result.output
     for text in (
         "rows: poisson, 0.3 s, seed 0, deadline 2000 ms",
@@ -152,3 +153,16 @@ def test_errors_with_a_network_are_sentences(ladder: str, arguments: tuple[str, 
     words = ["load", "fashion_resolution", "--url", ladder, "--network", "steps", "--seconds", "1", *arguments]
     result = CliRunner().invoke(app, words)
     assert result.exit_code == 2 and message in result.stderr and "Traceback" not in result.output
+
+
+def test_the_sample_of_an_application_of_ones_own(tmp_path: Path) -> None:
+    """Only the zoo's samples could be sent."""
+    built = build(tmp_path / "models")
+    np.savez(built.app / "sample.npz", inputs=np.eye(4, dtype=np.float32)[:3, None], labels=np.array([0, 1, 2]))
+    with Server(Rules(shape=(1, 4))) as server:
+        words = ["load", "rows", "--url", server.url, "--rate", "100", "--seconds", "0.2", "--json"]
+        result = CliRunner().invoke(app, [*words, "--repository", str(built.root)])
+        assert result.exit_code == 0, result.output
+        assert json.loads(result.stdout)["accuracy"] == 1
+        result = CliRunner().invoke(app, [*words, "--repository", str(built.root), "--data", "some.npz"])
+        assert result.exit_code == 2 and "give one of them" in result.stderr

@@ -253,3 +253,47 @@ def test_accuracy_is_measured_in_batches_that_the_variant_takes(
     (variant / "variant.toml").write_text('backend = "callable"\ncode = "small_rows:classify"\nmax_batch = 4\n')
     found = printed(built.app, *QUICK, "--variant", "small", "--data", labelled(tmp_path / "test.npz"))
     assert found["applications"]["rows"]["variants"]["small"]["accuracy"] == pytest.approx(1 / 3)
+
+
+def test_data_is_judged_by_the_output_that_app_toml_names(built: Built, tmp_path: Path) -> None:
+    """A model may give more than its answer: features first, as many exports do, was taken for the scores."""
+    from onnx import TensorProto, helper
+
+    graph = helper.make_graph(
+        [
+            helper.make_node("Neg", ["input"], ["negative"]),
+            helper.make_node("Flatten", ["negative"], ["features"]),
+            helper.make_node("Flatten", ["input"], ["probabilities"]),
+        ],
+        "two",
+        [helper.make_tensor_value_info("input", TensorProto.FLOAT, ["batch", 1, 3])],
+        [
+            helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", 3])
+            for name in ("features", "probabilities")
+        ],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    built.write_app((built.app / "app.toml").read_text().replace("[1, 4]", "[1, 3]"))
+    shutil.rmtree(built.variant("good"))
+    (built.variant("fast") / "model.onnx").write_bytes(model.SerializeToString())
+    inputs = np.eye(3, dtype=np.float32)[np.arange(30) % 3].reshape(30, 1, 3)
+    data = labelled(tmp_path / "test.npz", inputs=inputs)
+    variants = printed(built.app, *QUICK, "--data", data)["applications"]["rows"]["variants"]
+    assert variants["fast"]["accuracy"] == 1
+
+
+def test_a_callable_beside_the_model_is_measured(built: Built) -> None:
+    """Its module was looked for among what is installed only; memory is measured in a process of its own."""
+    shutil.rmtree(built.variant("good"))
+    folder = built.variant("fast")
+    for file in folder.iterdir():
+        file.unlink()
+    (folder / "rules_of_rows.py").write_text(
+        "import numpy as np\n\n\ndef classify(batch):\n    return batch[:, 0, :3].astype(np.float32)\n"
+    )
+    (folder / "variant.toml").write_text(
+        'backend = "callable"\ncode = "rules_of_rows:classify"\naccuracy = 0.5\naccuracy_source = "measured"\n'
+    )
+    fast = printed(built.app, *QUICK)["applications"]["rows"]["variants"]["fast"]
+    assert fast["written"] and set(fast["profile"]["batches"]) == {"1", "4"}
+    assert read_repository(built.app).applications[0].variant("fast").profile_state("x", ("x",)) == "foreign"

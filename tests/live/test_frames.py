@@ -41,6 +41,7 @@ sources = st.builds(
     st.sampled_from(["cpu", "cuda:1"]),
     inputs=st.lists(tensors, max_size=2).map(tuple),
     outputs=st.lists(tensors, max_size=2).map(tuple),
+    folder=st.none() | st.just(Path("/models/a b")),
 )
 specs = st.builds(ModelSpec, words, sources, words, dtypes, shapes, words, dtypes, shapes, st.integers(1, 4096))
 

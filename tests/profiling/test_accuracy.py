@@ -109,3 +109,17 @@ def test_the_pareto_front_is_what_nothing_beats() -> None:
         is_beaten = any((a >= accuracy and t <= latency) and (a > accuracy or t < latency) for a, t in points.values())
         assert (name in pareto_front(points)) == (not is_beaten) or name == "twin"
     assert pareto_front({}) == []
+
+
+def test_the_answer_is_the_output_that_is_named() -> None:
+    """The first output of a model was taken for its answer, whatever app.toml says."""
+
+    def two(batch: np.ndarray) -> dict[str, np.ndarray]:
+        return {"features": batch[:, ::-1], "scores": batch}
+
+    model = CallableModel(two, TAKES, (TensorSpec("features", "float32", (3,)), TensorSpec("scores", "float32", (3,))))
+    data = checked(one_hot(0, 0, 2), np.array([0, 0, 2]))
+    assert evaluate(model, data, 3, output="scores").accuracy == 1
+    assert evaluate(model, data, 3, output="features").accuracy == 0
+    with pytest.raises(BackendError, match="gives features, scores; say which"):
+        evaluate(model, data, 3)

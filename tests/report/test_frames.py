@@ -25,6 +25,15 @@ def test_a_figure_for_one_run_and_for_several(tmp_path: Path) -> None:
     assert several.stat().st_size > alone.stat().st_size > 20_000
 
 
+def test_the_legend_is_whole() -> None:
+    """With two clients it was wider than the figure."""
+    figure = frames_figure({"told": made_up()}, "one")
+    figure.draw_without_rendering()
+    (legend,) = figure.legends
+    box, whole = legend.get_window_extent(), figure.bbox
+    assert whole.x0 <= box.x0 and box.x1 <= whole.x1
+
+
 def now(latency_ms: float, bandwidth: float = 50_000.0) -> FramesNow:
     client = ClientNow("walking", 60_000.0, bandwidth, 16, "px16", latency_ms, 40, 2, 36)
     return FramesNow(3.2, 20.0, 100.0, (client,))

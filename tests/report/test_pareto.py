@@ -18,7 +18,8 @@ def test_the_front_is_a_line_and_the_rest_is_hollow(tmp_path: Path) -> None:
     assert axes.get_title(loc="left") == "rows"
     (line,) = axes.get_lines()
     assert list(line.get_xdata()) == [0.1, 2.0] and list(line.get_ydata()) == pytest.approx([70, 90])
-    assert len(axes.collections[0].get_offsets()) == 1
+    filled, hollow = axes.collections
+    assert len(filled.get_offsets()) == 2 and len(hollow.get_offsets()) == 1
     assert {text.get_text() for text in axes.texts} == set(POINTS)
     plots.save(figure, tmp_path / "front.png")
 

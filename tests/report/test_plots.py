@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 import numpy as np
 import pytest
+from matplotlib.colors import to_hex
 
 from stretto.cli.run import run_scenario
 from stretto.cli.scenario.read import parse_scenario
+from stretto.client.load import LoadSpec
+from stretto.client.load.result import LoadResult
 from stretto.core.errors import StrettoError
+from stretto.core.plan import Table
 from stretto.report import plots
+from stretto.report.capacity import capacity_figure
+from stretto.report.load import load_figure
+from stretto.report.pareto import pareto_figure
+from stretto.report.policy import Picture
 from stretto.sim.goodput import GoodputResult, Probe
 from stretto.sim.results import Result
 
@@ -101,3 +110,93 @@ def test_what_cannot_be_written_is_told(tmp_path: Path) -> None:
         plots.save(figure, tmp_path / "run.gif")
     with pytest.raises(StrettoError, match="cannot be written"):
         plots.save(figure, tmp_path / "none" / "run.png")
+
+
+def test_a_search_is_dots_and_no_line_joins_them() -> None:
+    """The line through the runs of a search zigzagged: it tries rates as it needs them, with few seeds or many."""
+    probes = tuple(Probe(rate, seed, 0.001 * seed, rate) for rate in (300.0, 400.0, 350.0) for seed in (1, 2))
+    figure = plots.goodput_figure({"symphony": GoodputResult(350.0, 400.0, probes)}, "t", 500.0)
+    axes = figure.axes[0]
+    (dots,) = axes.collections
+    assert sorted(map(tuple, dots.get_offsets().tolist())) == sorted(
+        (probe.rate, 100 * probe.bad_rate) for probe in probes
+    )
+    for line in axes.lines:  # the limit, across; the rate that was found, upright
+        xs, ys = line.get_data()
+        assert len(set(xs)) == 1 or len(set(ys)) == 1
+
+
+def overlaps(figure: Any) -> list[str]:
+    """Titles of axes whose own data area a legend touches."""
+    figure.draw_without_rendering()
+    found = []
+    for axes in figure.axes:
+        legend = axes.get_legend()
+        if legend is not None and axes.get_window_extent().overlaps(legend.get_window_extent()):
+            found.append(axes.get_title(loc="left"))
+    return found
+
+
+def test_legends_are_off_the_data() -> None:
+    run = result()
+    probes = (Probe(350.0, 1, 0.0, 350.0), Probe(400.0, 1, 0.05, 380.0))
+    points = {"a": (0.7, 1.0), "b": (0.9, 4.0), "beaten": (0.6, 5.0)}
+    for figure in (
+        plots.run_figure(run, "t"),
+        plots.comparison_figure({"symphony": run.summary, "mine": run.summary}, "t"),
+        plots.goodput_figure({"symphony": GoodputResult(350.0, 400.0, probes)}, "t", 500.0),
+        pareto_figure({"rows": points}, "t"),
+        capacity_figure([(1, 0.8, 0.5), (2, 0.9, 0.001)], (2, 0.9, 0.002), 0.85, 0.01, "t"),
+        load_figure(loaded({"fast": 0.5, "good": 0.5})),
+    ):
+        assert not overlaps(figure)
+
+
+def loaded(answered_by: dict[str, float], names: tuple[str, ...] = ("fast", "middle", "good")) -> LoadResult:
+    """A load of 100 requests; `names` are all variants, from fast to accurate."""
+    counts = [round(100 * answered_by.get(name, 0.0)) for name in names]
+    variant = np.repeat(np.arange(len(names)), counts).astype(np.int16)
+    total = len(variant)
+    return LoadResult(
+        spec=LoadSpec("rows", np.zeros((1, 4), np.float32), rate=100.0, seconds=1.0),
+        deadline_ns=50_000_000,
+        variants=names,
+        is_labelled=False,
+        scheduled_ns=np.linspace(0, 0.99e9, total).astype(np.int64),
+        latency_ns=np.full(total, 5_000_000),
+        lag_ns=np.zeros(total, np.int64),
+        outcome=np.zeros(total, np.uint8),
+        variant=variant,
+        correct=np.full(total, -1, np.int16),
+        batch=np.ones(total, np.int32),
+        elapsed_ns=1_000_000_000,
+        cpu_ns=0,
+        connections=1,
+        waited=0,
+    )
+
+
+def layers_of(figure: Any) -> dict[str, str]:
+    """Names and colours of a load's variants, from the lowest layer up."""
+    axes = next(axes for axes in figure.axes if axes.get_title(loc="left") == "who answered")
+    return {layer.get_label(): to_hex(layer.get_facecolor()[0]) for layer in axes.collections}
+
+
+def test_one_variant_has_one_colour_in_every_picture_and_layers_go_from_fast_to_accurate() -> None:
+    """The most used variant had the first colour, whichever it was, and stood below."""
+    often, seldom = (
+        layers_of(load_figure(loaded({"good": 0.9, "fast": 0.1}))),
+        layers_of(load_figure(loaded({"good": 0.1, "fast": 0.9}))),
+    )
+    assert list(often) == list(seldom) == ["fast", "good"] and often == seldom
+    points = {"good": (0.9, 4.0), "middle": (0.8, 2.0), "fast": (0.7, 1.0)}
+    axes = pareto_figure({"rows": points}, "t").axes[0]
+    shown = {
+        round(float(x), 6): to_hex(colour)
+        for dots in axes.collections
+        for (x, _), colour in zip(dots.get_offsets(), dots.get_edgecolors(), strict=True)
+    }
+    assert shown[1.0] == often["fast"] and shown[4.0] == often["good"]
+    table = Table(10_000_000, np.array([[0, 2], [0, 2]], np.int32), np.zeros((2, 2), np.int32))
+    policy = Picture.of(table, ("good", "middle", "fast"), (2, 1, 0), [8] * 3, 20_000_000)
+    assert to_hex(np.array(policy.colour(2)) / 255) == often["fast"]

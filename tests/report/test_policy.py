@@ -9,14 +9,16 @@ from stretto.report.plots import save
 from stretto.report.policy import LABEL, LETTERS, Picture, policy_figure, policy_legend, policy_text
 
 NAMES = ("slow", "fast", "unused")
-LATENCY_NS = (20, 10, 5)
+LADDER = (2, 1, 0)  # fastest first
 
 
 def picture(variant: list[list[int]], batch: list[list[int]] | None = None, max_batch: int = 8) -> Picture:
     """Row 0 is not asked for; slack in steps of 10 ms."""
     chosen = np.array([variant[0], *variant], dtype=np.int32)
     taken = np.zeros_like(chosen) if batch is None else np.array([batch[0], *batch], dtype=np.int32)
-    return Picture.of(Table(10_000_000, chosen, taken), NAMES, LATENCY_NS, [max_batch] * 3)
+    return Picture.of(
+        Table(10_000_000, chosen, taken), NAMES, LADDER, [max_batch] * 3, 10_000_000 * (chosen.shape[1] - 1)
+    )
 
 
 def rows(shown: Picture, width: int = 100) -> dict[str, str]:
@@ -81,7 +83,9 @@ def test_more_variants_than_letters_still_draw() -> None:
     count = len(LETTERS) + 3
     names = [f"v{number}" for number in range(count)]
     variant = np.tile(np.arange(count, dtype=np.int32), (3, 1))
-    shown = Picture.of(Table(1_000_000, variant, np.zeros_like(variant)), names, range(count), [8] * count)
+    shown = Picture.of(
+        Table(1_000_000, variant, np.zeros_like(variant)), names, range(count), [8] * count, 1_000_000 * count
+    )
     assert shown.letter(count - 1) == "?"
     assert len({shown.colour(number) for number in range(count)}) > count // 2
 
@@ -107,3 +111,23 @@ def test_figures_with_and_without_cut_batches(tmp_path: Path) -> None:
     for name, figure in (("plain.png", plain), ("cut.svg", cut)):
         save(figure, tmp_path / name)
         assert (tmp_path / name).stat().st_size > 1000
+
+
+def test_short_queues_stand_below_and_no_column_beyond_the_slo_is_seen() -> None:
+    """Queues grew downwards, and a last column, of a head with all of its slack, stuck out beyond the SLO."""
+    shown = picture([[1, 1, 0], [0, 0, 1], [0, 0, 1]])
+    (axes,) = policy_figure(shown, "title", "note").axes
+    bottom, top = axes.get_ylim()
+    assert bottom == 0.5 < top == 2.5
+    assert axes.get_xlim() == (0, 20)
+    (image,) = axes.images
+    assert image.origin == "lower" and image.get_extent() == [0, 30, 0.5, 2.5]
+    first_row = image.get_array()[0]
+    assert np.allclose(first_row[0], np.array(shown.colour(1)) / 255)
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["1", "2+"]
+
+
+def test_a_colour_belongs_to_a_variant_whatever_the_policy_uses() -> None:
+    """Colours were spread over the variants in use, so that one variant looked like another in the next picture."""
+    alone, both = picture([[1, 1]]), picture([[1, 0]])
+    assert alone.colour(1) == both.colour(1) != both.colour(0)

@@ -90,7 +90,10 @@ def test_accuracy_is_compared_where_planners_differ_in_it() -> None:
     summary = overloaded()
     alike = {"one": summary, "two": summary}
     assert "accuracy" not in [column.header for column in comparison_table(alike, "title").columns]
-    apart = {"one": replace(summary, accuracy=0.5), "two": replace(summary, accuracy=0.75)}
+    apart = {
+        "one": replace(summary, accuracy=0.5, has_accuracy=True),
+        "two": replace(summary, accuracy=0.75, has_accuracy=True),
+    }
     table = comparison_table(apart, "title")
     (column,) = [column for column in table.columns if column.header == "accuracy"]
     assert list(column.cells) == ["50.00%", "75.00%"]

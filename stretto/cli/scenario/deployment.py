@@ -141,6 +141,7 @@ def _variant(fields: Fields, kinds: tuple[str, ...]) -> Variant:
             load_ns=round(load_ms * NS_PER_MS),
             input_size=input_size,
             frame_bytes=frame_bytes,
+            has_accuracy=fields.has("accuracy"),
         )
 
 
@@ -215,7 +216,7 @@ def _zoo(zoo: Fields, kinds: tuple[str, ...]) -> list[Application]:
         Application(
             row.name,
             round((slo_ms or row.slo_ms) * NS_PER_MS),
-            (Variant(row.name, 1.0, tuple(row.profile(kind, max_batch) for kind in kinds)),),
+            (Variant(row.name, 1.0, tuple(row.profile(kind, max_batch) for kind in kinds), has_accuracy=False),),
         )
         for row in rows
     ]

@@ -21,7 +21,14 @@ ON_TIME, LATE, BAD_ANSWER = int(LoadOutcome.ON_TIME), int(LoadOutcome.LATE), int
 class Record:
     """`scheduled_ns` and the other arrays have one entry per request of the load."""
 
-    def __init__(self, times_ns: NDArray[np.int64], labels: list[tuple[int, ...]] | None, deadline_ns: int | None):
+    def __init__(
+        self,
+        times_ns: NDArray[np.int64],
+        labels: list[tuple[int, ...]] | None,
+        deadline_ns: int | None,
+        variants: tuple[str, ...] = (),
+    ):
+        """`variants` are those that the server names, in its order; others that answer come after them."""
         count = len(times_ns)
         self.scheduled_ns = array("q", times_ns.tobytes())
         self.latency_ns = array("q", bytes(8 * count))
@@ -30,7 +37,7 @@ class Record:
         self.variant = array("h", [-1]) * count
         self.correct = array("h", [-1]) * count
         self.batch = array("i", bytes(4 * count))
-        self.variants: dict[str, int] = {}
+        self.variants = {name: number for number, name in enumerate(dict.fromkeys(variants[:MAX_VARIANTS]))}
         self.ended = self.on_time = self.late = self.correct_on_time = 0
         self._labels = labels
         self._deadline_ns = deadline_ns

@@ -69,7 +69,8 @@ class LoadResult:
     """Requests that ended, in the order in which they were due; all of them, unless the run was interrupted.
 
     `latency_ns` counts from `scheduled_ns`, to the answer or the refusal. `lag_ns` is how late the request left, -1
-    where it never did. `variant` is a place in `variants`, -1 without an answer. `correct` counts the right rows of an
+    where it never did. `variant` is a place in `variants`, -1 without an answer;
+    those that the server names come first, from the fastest to the most accurate. `correct` counts the right rows of an
     answer, -1 where there is no answer or no label.
     """
 
@@ -136,7 +137,7 @@ class LoadResult:
             "accuracy": int(checked.sum()) / (len(checked) * rows) if len(checked) else None,
             "latency_ms": percentiles_ms(self.latency_ns[answers]),
             "variants": {
-                name: int(count) / answered for name, count in zip(self.variants, by_variant, strict=True) if answered
+                name: int(count) / answered for name, count in zip(self.variants, by_variant, strict=True) if count
             },
             "mean_batch": float(self.batch[answers].mean()) if answered else None,
             "offered_rate": total / seconds,

@@ -67,7 +67,7 @@ async def _prepared(spec: LoadSpec, progress: ReportProgress | None) -> Generato
     requests = encoded_requests(spec, endpoint, metadata)
     choice = np.random.default_rng((spec.seed, 1)).integers(0, len(requests.encoded), len(times_ns))
     deadline_ns = None if deadline_ms is None else round(deadline_ms * 1e6)
-    record = Record(times_ns, requests.labels, deadline_ns)
+    record = Record(times_ns, requests.labels, deadline_ns, metadata.versions)
     return Generator(spec, endpoint, requests, choice.tolist(), record, deadline_ns, progress)
 
 

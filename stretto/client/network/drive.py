@@ -20,6 +20,7 @@ from stretto.client.async_client import AsyncClient
 from stretto.client.frame_stats import Frame, FrameOutcome
 from stretto.client.frames import AsyncFrameClient
 from stretto.client.load.run import PREPARING_TIMEOUT_MS, slo_ms_of
+from stretto.client.metadata import application_metadata
 from stretto.client.network.proxy import Proxy
 from stretto.client.network.record import FrameRecord, MadeFrame
 from stretto.client.network.result import FrameResult
@@ -85,7 +86,8 @@ class _Run:
             raise StrettoError("a link passes on to an http:// URL; a certificate would not be that of the link")
         slo_ms = spec.slo_ms
         async with AsyncClient(spec.url, token=spec.token, timeout_ms=PREPARING_TIMEOUT_MS) as client:
-            await client.metadata(spec.application)
+            metadata = application_metadata(await client.metadata(spec.application))
+            self._record.variants = {name: number for number, name in enumerate(dict.fromkeys(metadata.versions))}
             if slo_ms is None:
                 slo_ms = await slo_ms_of(client, spec.application)
         if slo_ms is None:

@@ -46,6 +46,7 @@ class FrameFigures:
     dropped_at_client: int
     latency_ms: dict[str, float]  # of answers, from the making of the frame
     megabit_per_s: float  # sent
+    has_accuracy: bool  # False: some variant's accuracy was not given, and figures of accuracy say nothing
 
 
 @dataclass(frozen=True)
@@ -61,8 +62,12 @@ class NetworkSummary(FrameFigures):
     clients: tuple[FrameFigures, ...]
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data, for JSON."""
-        return asdict(self)
+        """Plain data, for JSON; accuracy is None where it was not given."""
+        told = asdict(self)
+        for part in (told, *told["clients"]):
+            if not part["has_accuracy"]:
+                part["accuracy"] = part["correct_on_time"] = None
+        return told
 
 
 @dataclass(frozen=True)
@@ -99,6 +104,7 @@ def figures_of(frames: NDArray[Any], deployment: Deployment, seconds: float) -> 
         dropped_at_client=int(((frames["outcome"] == Outcome.DROPPED_EXPIRED) & (frames["arrived_ns"] < 0)).sum()),
         latency_ms={name: float(np.percentile(latency_ms, share)) if len(answered) else 0.0 for name, share in shares},
         megabit_per_s=float(frames["bytes"][frames["sent_ns"] >= 0].sum()) * 8e-6 / max(seconds, 1e-9),
+        has_accuracy=all(variant.has_accuracy for variant in deployment.variants),
     )
 
 

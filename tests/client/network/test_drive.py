@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stretto.cli.queries import zoo_sample
+from stretto.cli.queries import sample_of
 from stretto.client.errors import BadRequest, NotFound
 from stretto.client.network import Link
 from stretto.client.network.drive import run_frames
@@ -31,7 +31,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 def load(running: Running, *links: Link, **options: Any) -> FrameLoad:
     host, port = running.address("http")
-    inputs, labels = zoo_sample(APPLICATION)
+    inputs, labels = sample_of(APPLICATION)
     usual = {"labels": labels, "url": f"http://{host}:{port}", "seconds": 1.0, "slo_ms": PATIENT_MS}
     return FrameLoad(APPLICATION, inputs, links, **{**usual, **options})
 

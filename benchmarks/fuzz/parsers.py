@@ -20,10 +20,11 @@ from benchmarks.fuzz.server import PATIENCE_S, Target
 from benchmarks.fuzz.verdict import Findings, responses
 from stretto.api.access import Access
 from stretto.api.errors import ApiError
+from stretto.api.grpc.reads import Reads
 from stretto.api.grpc.servicer import Servicer
 from stretto.api.grpc.status import status_of
 from stretto.api.http.app import App
-from stretto.api.http.protocol import protocol_class
+from stretto.api.http.protocol import Connection as Protocol
 
 TOGETHER = 32  # connections at a time
 PIECES = 4  # that a message comes in, at most
@@ -120,10 +121,9 @@ class ParserFuzz:
         self._state = ServerState()
         config = Config(app, http="httptools", ws="none", lifespan="off", log_config=None, server_header=False)  # type: ignore[arg-type]
         config.load()
-        make = protocol_class(app, target.plane, target.plane.limits)
-        loop = asyncio.get_running_loop()
-        self._make = lambda: make(config=config, server_state=self._state, app_state={}, _loop=loop)
-        self._servicer = Servicer(target.plane, target.plane.limits, is_management=False, access=Access())
+        loop, limits = asyncio.get_running_loop(), target.plane.limits
+        self._make = lambda: Protocol(config, self._state, loop, app, target.plane)
+        self._servicer = Servicer(target.plane, limits, is_management=False, access=Access(), reads=Reads(limits))
         entries = corpus()
         self._others = [entry.data for entry in entries]
         self._by_kind = {kind: [entry for entry in entries if entry.kind == kind] for kind in KINDS}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from functools import partial
 
 from stretto.core.deployment import Deployment
@@ -18,17 +19,23 @@ from stretto.twin.memory import VerdictMemory, learned_folder
 log = logging.getLogger("stretto.api")
 
 
-def verdict_memory(options: ServiceOptions, repository: Repository) -> VerdictMemory:
-    """StrettoError where a file that the user named is none; what else is damaged is told of, and done without."""
+def verdict_memory(
+    options: ServiceOptions, repository: Repository, kinds_here: Sequence[str] | None = None
+) -> VerdictMemory:
+    """StrettoError where a file that the user named is none; what else is damaged is told of, and done without.
+
+    `kinds_here` are those of workers that this machine has; it is asked where they are not stated.
+    """
     given = None if options.plans is None else load_library(options.plans)
-    return VerdictMemory(given, partial(start_libraries, repository), None if options.is_fresh else learned_folder())
+    starts = partial(start_libraries, repository, present_kinds() if kinds_here is None else kinds_here)
+    return VerdictMemory(given, starts, None if options.is_fresh else learned_folder())
 
 
-def start_libraries(repository: Repository, deployment: Deployment) -> list[Library]:
+def start_libraries(repository: Repository, kinds_here: Sequence[str], deployment: Deployment) -> list[Library]:
     """Of each application, for workers of one kind that this machine has: a load that keeps another one busy says
     nothing here. There are none for a mixed fleet.
     """
-    if len(deployment.kinds) > 1 or deployment.kinds[0] not in present_kinds():
+    if len(deployment.kinds) > 1 or deployment.kinds[0] not in kinds_here:
         return []
     served = {application.name for application in deployment.applications}
     libraries = []

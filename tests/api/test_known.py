@@ -20,6 +20,7 @@ from tests.twin.libraries import library
 
 KIND = "cpu-aarch64-neoverse-n1-2c"
 GPU = "gpu-nvidia-h200"
+KINDS = (KIND, GPU)
 
 
 def served(repository: Repository, *fleet: tuple[str, int]) -> Deployment:
@@ -29,20 +30,26 @@ def served(repository: Repository, *fleet: tuple[str, int]) -> Deployment:
 
 def test_a_server_of_the_zoo_starts_with_a_judged_plan_for_each_application() -> None:
     repository = read_repository("zoo")
-    memory = verdict_memory(ServiceOptions("zoo", planner="judged", is_fresh=True), repository)
+    memory = verdict_memory(ServiceOptions("zoo", planner="judged", is_fresh=True), repository, KINDS)
     deployment = served(repository, (KIND, 1))
     known = memory.known(deployment)
     called = {tuple(rate > 0 for rate in verdict.rates) for verdict in known}
     alone = {tuple(number == place for number in range(4)) for place in range(4)}
     assert called == alone, "each is judged for itself"
-    assert len(start_libraries(repository, deployment)) == 4
+    assert len(start_libraries(repository, KINDS, deployment)) == 4
     twice = memory.known(served(repository, (KIND, 2)))
     assert [verdict.rates for verdict in twice] == [tuple(2 * rate for rate in verdict.rates) for verdict in known]
 
 
+def test_there_are_none_for_a_machine_that_is_not_here() -> None:
+    repository = read_repository("zoo:mnist")
+    assert not start_libraries(repository, (GPU,), served(repository, (KIND, 1)))
+    assert start_libraries(repository, (GPU,), served(repository, (GPU, 1)))
+
+
 def test_there_are_none_for_a_mixed_fleet_or_other_variants() -> None:
     repository = read_repository("zoo:mnist")
-    memory = verdict_memory(ServiceOptions("zoo:mnist", planner="judged", is_fresh=True), repository)
+    memory = verdict_memory(ServiceOptions("zoo:mnist", planner="judged", is_fresh=True), repository, KINDS)
     assert memory.known(served(repository, (GPU, 1)))
     assert not memory.known(served(repository, (KIND, 1), (GPU, 1)))
     deployment = served(repository, (KIND, 1))
@@ -57,7 +64,7 @@ def test_damaged_start_plans_are_done_without_but_a_named_file_is_refused(
     shutil.copytree(zoo_folder() / "mnist", tmp_path / "mnist")
     repository = read_repository(tmp_path)
     (tmp_path / "mnist" / "judged" / f"{KIND}.json").write_text("[]")
-    assert not start_libraries(repository, served(repository, (KIND, 1)))
+    assert not start_libraries(repository, KINDS, served(repository, (KIND, 1)))
     assert "start plans are left aside" in caplog.text and "not a file of judged plans" in caplog.text
     named = tmp_path / "plans.json"
     named.write_text("[]")

@@ -2,8 +2,9 @@
 
 Image task, 60 workers, SLO 150 ms (shared/data/ramsis_image.csv). Doors are on, the load is measured and not told, and
 planners are asked as often as a server asks them. Where a planner follows verdicts, they are of a judge that knows what
-ten seconds of the load, on another seed, would have told a server. Service takes the profiled p95, or varies by a fifth around the mean.
-`correct` is the share of all queries answered right and on time. The defaults were chosen on seed 5; these are others.
+ten seconds of the load, on another seed, would have told a server. Service takes the profiled p95, or varies by a fifth
+around the mean. `correct` is the share of all queries answered right and on time. The defaults were chosen on seed 5;
+these are others.
 """
 
 from __future__ import annotations

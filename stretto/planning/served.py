@@ -31,7 +31,9 @@ def served_session(
     entry = planner_entry(name)
     given = ports or Ports()
     if given.stored and "stored" not in entry.ports:
-        raise StrettoError(f"planner {name} follows no policies; leave the file of policies out")
+        raise StrettoError(
+            f"planner {name} follows no policies; name one that does, as --planner shared_queue, or leave the file out"
+        )
     planner = entry.make(options, variants, given)
     looks = isinstance(planner, LooksAtEvidence) and planner.looks_at_evidence
     knows_networks = isinstance(planner, KnowsNetworks) and planner.knows_networks

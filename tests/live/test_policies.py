@@ -157,11 +157,13 @@ async def asked_until(service: Service, condition: Callable[[], bool]) -> None:
         await asyncio.sleep(0.02)
 
 
-def test_the_default_planner_takes_up_what_is_made(built: Built) -> None:
+def test_the_shared_queue_takes_up_what_is_made(built: Built) -> None:
     built.add("better")
 
     async def work() -> None:
-        async with service_of(built.root, planner_options={"queries": 1000, "slack_steps": 20}) as service:
+        async with service_of(
+            built.root, planner="shared_queue", planner_options={"queries": 1000, "slack_steps": 20}
+        ) as service:
             planner = service.session.planner
             assert isinstance(planner, SharedQueue) and service.maker is not None
             assert service.engine.generation.in_force.plan.planner == "shared_queue"
@@ -177,14 +179,16 @@ def test_stored_policies_are_refused_where_they_do_not_match(built: Built, tmp_p
     path = tmp_path / "policies.npz"
 
     async def store() -> None:
-        async with service_of(built.root, planner_options={"queries": 1000, "slack_steps": 20}) as service:
+        async with service_of(
+            built.root, planner="shared_queue", planner_options={"queries": 1000, "slack_steps": 20}
+        ) as service:
             planner = service.session.planner
             assert isinstance(planner, SharedQueue)
             await asked_until(service, lambda: bool(planner.in_force()))
             save_libraries(path, [library for library in planner._policies._libraries.values() if library.policies])
 
     async def serve(**options: Any) -> None:
-        async with service_of(built.root, policies=path, **options) as service:
+        async with service_of(built.root, policies=path, **{"planner": "shared_queue", **options}) as service:
             assert service.engine.generation.in_force.plan.planner == "shared_queue"
             planner = service.session.planner
             assert isinstance(planner, SharedQueue) and planner.in_force()  # from the first plan on
@@ -200,5 +204,5 @@ def test_stored_policies_are_refused_where_they_do_not_match(built: Built, tmp_p
 
 
 async def _begin(options: ServiceOptions) -> None:
-    async with service_of(options.repository, policies=options.policies):
+    async with service_of(options.repository, planner="shared_queue", policies=options.policies):
         pass

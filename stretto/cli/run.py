@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from stretto.cli.scenario.read import Scenario
     from stretto.core.deployment import Deployment
     from stretto.planners.model_switching import Responses
+    from stretto.planning.session import Session
     from stretto.sim.results import Result
     from stretto.twin.setting import Setting
 
@@ -25,13 +26,10 @@ def run_scenario(scenario: Scenario, *, record: bool = False, progress: Progress
     """As it would be served. The planner knows the mean rates, as an owner would state them; what comes is up to the
     load.
     """
-    from stretto.sim.ports import simulator_ports
     from stretto.sim.simulator import simulate
-    from stretto.twin.spot import SpotJudge
 
     rates = tuple(scenario.source.expected_rates(scenario.deployment, scenario.seconds))
-    judge = SpotJudge(partial(setting_of, scenario))
-    session = scenario.session(replace(simulator_ports(), responses=partial(responses_of, scenario), judge=judge))
+    session = session_of(scenario)
     return simulate(
         scenario.deployment,
         session,
@@ -47,6 +45,15 @@ def run_scenario(scenario: Scenario, *, record: bool = False, progress: Progress
         expected_rates=rates,
         progress=progress,
     )
+
+
+def session_of(scenario: Scenario) -> Session:
+    """With a judge on the spot and response latencies measured beforehand, for planners that ask for them."""
+    from stretto.sim.ports import simulator_ports
+    from stretto.twin.spot import SpotJudge
+
+    judge = SpotJudge(partial(setting_of, scenario))
+    return scenario.session(replace(simulator_ports(), responses=partial(responses_of, scenario), judge=judge))
 
 
 def setting_of(scenario: Scenario, deployment: Deployment) -> Setting:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,14 +19,10 @@ DEFAULT_REPLAN_S = 0.5  # of a planner that plans once: clients come and go, and
 
 def run_network(scenario: Scenario, progress: Progress | None = None) -> NetworkResult:
     """As it would be served, with clients that send what they are told."""
-    from stretto.cli.run import responses_of, setting_of
+    from stretto.cli.run import session_of
     from stretto.sim.network.run import simulate_network
-    from stretto.sim.ports import simulator_ports
-    from stretto.twin.spot import SpotJudge
 
-    judge = SpotJudge(partial(setting_of, scenario))
-    ports = replace(simulator_ports(), responses=partial(responses_of, scenario), judge=judge)
-    session = scenario.session(ports)
+    session = session_of(scenario)
     return simulate_network(
         scenario.deployment,
         session,

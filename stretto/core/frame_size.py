@@ -1,8 +1,9 @@
 """How many bytes a client's next frame may have: what its network carries, and no longer on the way than planned for.
 
 The server plans each half second with what it heard; between two plans the network may get worse. A client then sends
-less than it was told (it backs off), so that a frame is not on its way for longer than when it was told. Pure: the
-client and the simulated client choose alike.
+less than it was told (it backs off), so that a frame is not on its way for longer than when it was told. The planner
+and the simulated client use this. A live client (`stretto.client.pacing`) knows more, how long its answers took, and
+holds a frame against what is left of its SLO instead.
 """
 
 from __future__ import annotations

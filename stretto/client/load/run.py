@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import gc
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,23 +17,14 @@ from stretto.client.load.record import Record
 from stretto.client.load.result import LoadResult
 from stretto.client.load.spec import LoadSpec
 from stretto.client.metadata import application_metadata
+from stretto.client.quiet_loop import driven
 
 PREPARING_TIMEOUT_MS = 10_000.0
 
 
 def run_load(spec: LoadSpec, progress: ReportProgress | None = None) -> LoadResult:
     """Sends the load in an event loop of its own, and waits for its end. Ctrl-C ends it early, and keeps the result."""
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        generator = runner.run(_prepared(spec, progress))
-        gc.collect()
-        gc.freeze()  # else each full collection would go through everything that is loaded, and requests leave late
-        try:
-            runner.run(generator.run())
-        except KeyboardInterrupt:
-            generator.was_interrupted = True
-        finally:
-            gc.unfreeze()
-    return generator.result()
+    return driven(_prepared(spec, progress), Generator.run).result()
 
 
 async def drive(spec: LoadSpec, progress: ReportProgress | None = None) -> LoadResult:
@@ -44,14 +32,6 @@ async def drive(spec: LoadSpec, progress: ReportProgress | None = None) -> LoadR
     generator = await _prepared(spec, progress)
     await generator.run()
     return generator.result()
-
-
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    try:
-        import uvloop
-    except ImportError:
-        return None
-    return uvloop.new_event_loop
 
 
 async def _prepared(spec: LoadSpec, progress: ReportProgress | None) -> Generator:

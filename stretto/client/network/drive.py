@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import time
-from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +23,7 @@ from stretto.client.network.proxy import Proxy
 from stretto.client.network.record import FrameRecord, MadeFrame
 from stretto.client.network.result import FrameResult
 from stretto.client.network.spec import ClientNow, FrameLoad, FramesNow, ReportFrames
+from stretto.client.quiet_loop import driven
 from stretto.core.bandwidth import Bandwidth
 from stretto.core.errors import StrettoError
 
@@ -37,34 +36,20 @@ NS_PER_S = 1_000_000_000
 
 def run_frames(spec: FrameLoad, progress: ReportFrames | None = None) -> FrameResult:
     """Sends the frames in an event loop of its own. Ctrl-C ends it early, and keeps the result."""
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        run = _Run(spec, progress)
-        runner.run(run.prepare())
-        gc.collect()
-        gc.freeze()  # else each full collection would go through everything that is loaded, and frames leave late
-        try:
-            runner.run(run.drive())
-        except KeyboardInterrupt:
-            run.was_interrupted = True
-        finally:
-            gc.unfreeze()
-        return run.result()
+    return driven(_prepared(spec, progress), _Run.drive).result()
 
 
 async def drive_frames(spec: FrameLoad, progress: ReportFrames | None = None) -> FrameResult:
     """The same inside a running event loop, which should have little else to do."""
-    run = _Run(spec, progress)
-    await run.prepare()
+    run = await _prepared(spec, progress)
     await run.drive()
     return run.result()
 
 
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    try:
-        import uvloop
-    except ImportError:
-        return None
-    return uvloop.new_event_loop
+async def _prepared(spec: FrameLoad, progress: ReportFrames | None) -> _Run:
+    run = _Run(spec, progress)
+    await run.prepare()
+    return run
 
 
 class _Run:

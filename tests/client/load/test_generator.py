@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stretto.client import ConnectionFailed, NotFound
-from stretto.client.load import LoadOutcome, LoadProgress, LoadResult, LoadSpec, drive, run, run_load
+from stretto.client import ConnectionFailed, NotFound, quiet_loop
+from stretto.client.load import LoadOutcome, LoadProgress, LoadResult, LoadSpec, drive, run_load
 from stretto.client.load.timeline import timeline
 from stretto.core.errors import StrettoError
 from tests.client.server import Server
@@ -171,7 +171,7 @@ def test_inside_a_loop_and_without_uvloop_or_timerfd(server: Server, monkeypatch
     monkeypatch.setattr("stretto.alarm.sys", SimpleNamespace(platform="elsewhere"))
     result = asyncio.run(drive(spec(server, seconds=0.3)))
     assert counts(result) == {"on_time": len(result)} and result.summary()["correct_on_time_share"] == 1
-    monkeypatch.setattr(run, "_loop_factory", lambda: None)
+    monkeypatch.setattr(quiet_loop, "_loop_factory", lambda: None)
     assert len(run_load(spec(server, seconds=0.1)))
 
 

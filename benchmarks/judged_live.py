@@ -16,7 +16,7 @@ from statistics import mean
 from benchmarks.harness import Benchmark
 from stretto.cli.demo import APPLICATION
 from stretto.cli.demo_load import HIGH, LOW, PERIOD_S, ROWS, SHARE, BurstyLoad, carried
-from stretto.cli.queries import zoo_sample
+from stretto.cli.queries import sample_of
 from stretto.cli.started import started_server
 from stretto.client.load import LoadSpec, run_load
 from stretto.planners.registry import DEFAULT_PLANNER
@@ -45,7 +45,7 @@ class Run:
 
 
 def measured(run: Run) -> dict[str, float]:
-    inputs, labels = zoo_sample(APPLICATION)
+    inputs, labels = sample_of(APPLICATION)
     with started_server([*SERVE, "--planner", run.planner]) as server:
         result = run_load(
             LoadSpec(
@@ -74,7 +74,7 @@ def measured(run: Run) -> dict[str, float]:
 
 def what_is_carried(variants: list[str]) -> tuple[float, float]:
     """Images a second by the fastest and by the most accurate variant."""
-    inputs, _ = zoo_sample(APPLICATION)
+    inputs, _ = sample_of(APPLICATION)
     with started_server(SERVE) as server:
         return (
             carried(server.url, APPLICATION, inputs, variants[0]),

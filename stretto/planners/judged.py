@@ -208,8 +208,10 @@ class Judged:
         for rungs, verdict in self._verdicts.items():
             lowest, highest = verdict.levels
             if lowest < highest and verdict.rates in self._asked_for:
-                times = rates / verdict.rates
-                if lowest <= times.min() and times.max() <= highest:
+                judged = np.array(verdict.rates)
+                is_called = judged > LEAST_RATE
+                times = rates[is_called] / judged[is_called]
+                if (lowest <= times).all() and (times <= highest).all() and (rates[~is_called] <= LEAST_RATE).all():
                     return rungs
         heights = [self._height(rate) for rate in rates.tolist()]
         if self._rungs and all(abs(height - step) <= STAY for height, step in zip(heights, self._rungs, strict=True)):

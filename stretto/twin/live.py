@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -28,6 +28,7 @@ ENOUGH_RUNS = 100
 TAILS = (1.0, 0.5, 0.0)  # of measured run times, which plans may reckon with
 SPREAD = 1.1  # between the first and the last of them, from which on it matters
 ENOUGH_NS = 4 * 10**9
+CALLED = 0.02  # of all queries: an application with less is as good as not called
 
 
 class LiveTwin:
@@ -94,7 +95,8 @@ def judge_setting(
         arrivals = {name: ArrivalStretch(rate) for name, rate in zip(names, rates, strict=True)}
         setting, measured = replace(setting, arrivals=arrivals), sum(rates)
     as_it_came = setting
-    if len(rates) == 1:  # of several applications the peaks may go together, and stay
+    called = [place for place, rate in enumerate(rates) if rate >= CALLED * sum(rates)]
+    if len(called) == 1:  # of several applications the peaks may go together, and stay
         setting = replace(setting, arrivals={name: levelled(each) for name, each in setting.arrivals.items()})
     moves = any(setting.arrivals[name] is not each for name, each in as_it_came.arrivals.items())
     worlds, ratios = {}, {}
@@ -121,14 +123,16 @@ def judge_setting(
         moving=moving,
         progress=progress,
     )
-    levels = _levels(as_it_came.arrivals.values(), rates[0]) if moves else (1.0, 1.0)
+    name = deployment.applications[called[0]].name if called else ""
+    levels = (
+        _levels(as_it_came.arrivals[name], rates[called[0]]) if moves and name in as_it_came.arrivals else (1.0, 1.0)
+    )
     return replace(verdict, levels=levels, ratios=ratios[verdict.candidate.tail] if setting.residuals else ())
 
 
-def _levels(stretches: Iterable[ArrivalStretch], rate: float) -> tuple[float, float]:
+def _levels(stretch: ArrivalStretch, rate: float) -> tuple[float, float]:
     """Between how many times this rate the load moved, by the half second."""
-    counts = np.concatenate([stretch.counts(LEVEL_NS) for stretch in stretches])
-    levels = counts * (1e9 / LEVEL_NS) / rate
+    levels = stretch.counts(LEVEL_NS) * (1e9 / LEVEL_NS) / rate
     return min(1.0, float(levels.min())), max(1.0, float(levels.max()))
 
 

@@ -123,6 +123,16 @@ def test_a_load_that_moves_is_judged_once_for_all_its_levels() -> None:
     assert planner.in_force() is not verdict
 
 
+def test_a_load_that_moves_alone_is_judged_anew_when_another_application_is_called() -> None:
+    deployment, port = two_kinds(), OnTheSpot(levels=(0.4, 5.0))
+    planner = Judged(judge=port)
+    for load in (100.0, 250.0):
+        at_load(planner, deployment, load, 0.0)
+    assert len(port.asked) == 1
+    at_load(planner, deployment, 250.0, 50.0)
+    assert len(port.asked) == 2
+
+
 def test_a_load_that_moves_is_held_to_its_promise_at_all_its_levels() -> None:
     deployment, port = small_deployment(3), OnTheSpot(levels=(0.4, 5.0))
     planner = Judged(judge=port)

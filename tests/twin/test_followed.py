@@ -25,11 +25,12 @@ LOW, HIGH = 150.0, 1500.0
 SPAN_S = 60
 
 
-def deployment() -> Deployment:
+def deployment(*names: str) -> Deployment:
     """The quick variant carries 1900 queries/s, the good one 220."""
     quick = Variant("quick", 0.7, (LatencyProfile.linear(0.5, 0.5, 16),))
     good = Variant("good", 0.9, (LatencyProfile.linear(4.5, 1.0, 16),))
-    return Deployment((Application("a", 100_000_000, (quick, good)),), workers(1))
+    applications = tuple(Application(name, 100_000_000, (quick, good)) for name in names or ("a",))
+    return Deployment(applications, workers(1))
 
 
 def moving(seed: int) -> Setting:
@@ -63,6 +64,13 @@ def test_the_verdict_holds_between_the_levels_of_the_load_and_gives_no_less_than
     )
     assert ours > start - 0.01
     assert verdict.promise.correct == pytest.approx(ours, abs=0.03)
+
+
+def test_an_application_that_is_not_called_changes_nothing(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(followed, "SECONDS", 4.0)
+    rate = setting.arrivals["a"].rate
+    lowest, highest = judge_setting(deployment("b", "a"), setting, (1.0, rate), candidates=[START]).levels
+    assert lowest * rate < 1.3 * LOW and highest * rate > 0.7 * HIGH
 
 
 def test_a_steady_load_is_judged_at_its_one_level(setting: Setting) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from stretto.core.errors import StrettoError
 from stretto.core.verdict import Candidate
 from stretto.planners.candidates import candidates_without_tables
 from stretto.planning.served import served_session
@@ -49,7 +48,7 @@ class Followed:
                 replan_s=session.rhythm.period_for(deployment) or None,
                 expected_rates=source.expected_rates(deployment, seconds),
             )
-        except StrettoError:
+        except Exception:  # a StrettoError, or a bug of a planner: whatever it is, others can
             return Score()
         return Score.of(run.summary)
 

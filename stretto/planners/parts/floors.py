@@ -21,7 +21,7 @@ GOOD_PACE = 0.97  # of the best pace: a batch that reaches it is large enough
 
 def floor_rates(profile: LatencyProfile, slo_ns: int, workers: float, quantile: Quantile) -> tuple[float, ...]:
     """By batch size from 1: the arrival rate (queries/s) above which `workers` workers cannot keep up with less."""
-    largest = max(1, profile.largest_batch_within(slo_ns / (1 + 1 / workers), quantile))
+    largest = max(1, profile.largest_batch_within(slo_ns * workers / (workers + 1), quantile))
     rates = [0.0]
     for batch in range(1, largest):
         rates.append(workers * batch * NS_PER_S / profile.latency_ns(batch, quantile))

@@ -60,7 +60,11 @@ def serve(
         bool, typer.Option("--data-aware", help="Choose by evidence of each query's class (extra: evidence).")
     ] = False,
     policies: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Policies of stretto plan --out, for a planner that follows them; missing ones are made.")
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Policies of stretto plan --out, for a planner that follows them; missing ones are made.",
+        ),
     ] = None,
     plans: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Judged plans of stretto tune --out (planner judged).")

@@ -2,8 +2,8 @@
 
 A worker that hangs is ended. A model that took a worker down a moment ago, or that a worker hangs at, is a suspect.
 Where several applications share the workers, a suspect runs on half of them at most and never on the last one that is
-free, so that whatever it does, others are served. The last one is also not for a model that never answered, while there
-is another application that did.
+free, so that whatever it does, others are served. The last one is also not for a model that has answered little, while
+there is another application that has answered much.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ LATENESS = 20  # a batch that takes so many times what was expected, and at leas
 SUSPICION_NS = 250_000_000  # one that takes as many times and so long will hang, and is waited for no longer
 LONG_WATCH_NS = 750_000_000  # from one look at the workers to the next, at most
 HASTE_NS = 1_000_000_000  # the hang limit where no other worker is left
+PROVEN = 20  # batches that a model must have answered to be trusted with the last worker
 ROOM = 1.25  # beyond its limit by this, a worker is not replaced but ended
 SHORT_LIFE_NS = 60_000_000_000  # whoever fills a worker's memory within this time took it down
 MIB = 1 << 20
 SET_ASIDE = "its model is set aside at present, because of what it did to workers"
-NEW = "its model has not answered yet, and others need the only worker that is left at this moment"
+NEW = "its model has answered little yet, and others need the only worker that is left at this moment"
 AT_RISK = "its model took a worker down a moment ago, and others need those that are left"
 
 Clock = Callable[[], int]
@@ -49,7 +50,8 @@ class Lookout:
         self._suspects: frozenset[str] = frozenset()
         self._hanging: frozenset[str] = frozenset()
         self._unproven: frozenset[str] = frozenset()
-        self._proven: frozenset[str] = frozenset()  # those that answered a batch
+        self._proven: frozenset[str] = frozenset()  # those that answered PROVEN batches
+        self._answered: dict[str, int] = {}  # batches, of those that are not proven
         self._watched_ns = clock()
         self.wanted: frozenset[str] = frozenset()  # all of these: models whose batches are looked at first
 
@@ -62,14 +64,18 @@ class Lookout:
         """These models are served from now on."""
         self._proven &= keys
         self._unproven, self.is_shared = keys - self._proven, is_shared
+        self._answered = {key: count for key, count in self._answered.items() if key in keys}
         self._want()
 
     def answered(self, key: str) -> None:
         """A model that was wanted ran a batch well."""
         if key in self._unproven:
-            self._proven |= {key}
-            self._unproven -= {key}
-            self._want()
+            self._answered[key] = self._answered.get(key, 0) + 1
+            if self._answered[key] >= PROVEN:
+                del self._answered[key]
+                self._proven |= {key}
+                self._unproven -= {key}
+                self._want()
 
     def _want(self) -> None:
         self.wanted = self.set_aside | self._suspects | self._hanging | self._unproven

@@ -9,7 +9,7 @@ from stretto.core.plan import Late
 from stretto.live import crew
 from stretto.live.executor import Loading
 from stretto.live.generation import Served
-from stretto.live.lookout import AT_RISK, NEW, SET_ASIDE
+from stretto.live.lookout import AT_RISK, NEW, PROVEN, SET_ASIDE
 from stretto.live.losses import NO_WORKER_ANSWERS, NO_WORKER_LEFT, POISON
 from stretto.live.quarantine import Fault
 from tests.live.conftest import Staging
@@ -436,10 +436,16 @@ def test_one_that_grows_far_beyond_is_ended_and_its_model_blamed(stage: Staging)
     made.finish_all()
 
 
-def test_a_model_that_never_answered_leaves_the_last_worker_to_one_that_did(stage: Staging) -> None:
+def test_a_model_that_answered_little_leaves_the_last_worker_to_one_that_answered_much(stage: Staging) -> None:
     made = stage(serving_apps({"good": (variant("v"),), "new": (variant("v"),)}, crew=2))
-    made.request(application="good", slack_ms=900)
-    made.finish_all()
+
+    def answers(application: str, batches: int) -> None:
+        for _ in range(batches):
+            made.request(application=application, slack_ms=900)
+            made.finish_all()
+
+    answers("good", PROVEN)
+    answers("new", 2)  # as one that takes its worker down with the third query
     made.call(made.workers[0].lose, "signal 9", from_outside=True)
     refused = made.request(application="new", slack_ms=900)
     made.wait(1)
@@ -449,9 +455,10 @@ def test_a_model_that_never_answered_leaves_the_last_worker_to_one_that_did(stag
     made.wait(200)
     taken = made.request(application="new", slack_ms=900)
     made.finish_all()
+    answers("new", PROVEN)
     assert (good.outcome, taken.outcome) == (Outcome.ON_TIME, Outcome.ON_TIME)
     made.call(made.workers[0].lose, "signal 9", from_outside=True)
-    taken = made.request(application="new", slack_ms=900)  # it answered before
+    taken = made.request(application="new", slack_ms=900)  # it is proven by now
     made.finish_all()
     assert taken.outcome is Outcome.ON_TIME
 

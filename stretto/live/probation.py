@@ -52,13 +52,14 @@ class Probation:
         self.load_s = load_s
         self.memory_bytes = memory_bytes or round(SHARE * total_bytes())
         self._waiting: deque[Waiting] = deque()
+        self._code: deque[Waiting] = deque()  # that waits: a program may do anything, so files of numbers go first
         self._benches: set[Bench] = set()
         self._is_closed = False
 
     async def verdict(self, spec: ModelSpec) -> Verdict:
         """Of one model; takes its turn."""
         future: asyncio.Future[Verdict] = self.loop.create_future()
-        self._waiting.append((spec, future))
+        (self._waiting if spec.source.code is None else self._code).append((spec, future))
         self._open_bench()
         return await future
 
@@ -69,8 +70,8 @@ class Probation:
             bench.end()
 
     def next(self) -> Waiting | None:
-        while self._waiting and not self._is_closed:
-            spec, future = self._waiting.popleft()
+        while (self._waiting or self._code) and not self._is_closed:
+            spec, future = (self._waiting or self._code).popleft()
             if not future.done():
                 return spec, future
         return None
@@ -85,7 +86,7 @@ class Probation:
 
     def _open_bench(self) -> None:
         """Another process, where somebody waits and all that there are take long."""
-        is_wanted = self._waiting and not self._is_closed and len(self._benches) < MOST
+        is_wanted = (self._waiting or self._code) and not self._is_closed and len(self._benches) < MOST
         if is_wanted and all(bench.takes_long for bench in self._benches):
             bench = Bench(self)
             self._benches.add(bench)

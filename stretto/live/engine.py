@@ -41,6 +41,7 @@ log = logging.getLogger("stretto.live")
 
 CORRECTION = 0.02  # step with which measured latency corrects the profile
 WATCH_S = 0.25
+TOO_LATE = (Outcome.DROPPED_INFEASIBLE, Outcome.DROPPED_EXPIRED)
 STOPPED = "the server stopped before it was answered"
 OWN_REASONS = frozenset({NO_ANSWER, NOT_LOADED, SET_ASIDE, AT_RISK, NEW})  # ours, and not of the inside of a model
 
@@ -267,6 +268,9 @@ class Engine:
             return  # it moved on
         query.generation = None
         request = query.request
+        if query.is_ending and reason in TOO_LATE:  # it was lost before it moved here, which only the engine knows
+            generation.count_as_failed(request.application, reason)
+            reason = Outcome.FAILED
         if request.outcome is None:
             if reason is Outcome.FAILED and not request.problem:
                 request.problem = NO_WORKER_LEFT

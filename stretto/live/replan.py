@@ -151,6 +151,7 @@ class Replanner:
             engine.meters.planning.add(engine.clock() - begun_ns)
             self._is_failing = False
         except Exception as error:  # a planner's bug must not end the planning
+            engine.meters.plans_failed += 1
             if not self._is_failing and isinstance(error, StrettoError):
                 log.warning("the planner made no plan, and the one in force stays: %s", error)
             elif not self._is_failing:

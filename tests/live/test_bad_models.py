@@ -351,6 +351,7 @@ def test_management_and_replans_under_traffic_do_not_hurt_each_other(tmp_path: P
             assert set(service.files) == {"good", "a", "b"}
         assert {request.outcome for request in traffic.ended} == {Outcome.ON_TIME}
         assert "made no plan" not in caplog.text and "planner failed" not in caplog.text
+        assert service.engine.meters.plans_failed == 0
 
     async def again(service: Service) -> None:
         for _ in range(12):

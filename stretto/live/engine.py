@@ -78,7 +78,6 @@ class Engine:
         self.on_fleet: Callable[[], None] = lambda: None  # a worker joined or left
         # Variants that cannot be loaded; true where a generation without them will follow.
         self.on_broken: Callable[[dict[str, str]], bool] = lambda broken: False
-        self.was_ready = False  # a worker could serve, at some time
         # A model that took a worker down, or hangs at its load: its key, what it did, in words, and whether that is
         # certain.
         self.on_blamed: Callable[[str, Fault, str, bool], None] = lambda key, fault, reason, is_certain: None
@@ -286,7 +285,6 @@ class Engine:
     def joined(self, worker: int, broken: dict[str, str]) -> None:
         if broken and self.on_broken(broken):
             return  # it joins the generation that follows, where nothing is broken
-        self.was_ready = True
         self.generation.dispatcher.worker_joined(self.clock(), worker)
         self.act(self.generation)
         self.on_fleet()

@@ -80,10 +80,10 @@ class Service:
         self.files: dict[str, ApplicationFiles] = {}  # of what is served
         self.clients = Clients()
         self.offer = Offer(repository, options.fleet(), options.quantile, options.only)
-        self.cannot_serve = asyncio.Event()  # no worker ever held a model, and none can
         self._changing = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
         loop = asyncio.get_running_loop()
+        self.can_serve: asyncio.Future[bool] = loop.create_future()  # true: a worker does; false: none ever will
         self.repairs = Repairs(self)
         probation = Probation(loop, options.load_s, options.worker_rss_bytes or 0)
         self.admission = Admission(self.offer, probation, Remembered(), time.monotonic_ns, self.repairs.look)
@@ -145,7 +145,7 @@ class Service:
             self.engine.witness = Witness(self.engine.loop, self.engine.classified)
         period_s = self.session.rhythm.period_for(ready.deployment)
         self._replanner = Replanner(self.engine, period_s, self.clients)
-        self.engine.on_fleet = self._replanner.hurry
+        self.engine.on_fleet = self._fleet_changed
         await self._witness_all(ready)
         self.files = {files.name: files for files in ready.files}
         self.engine.start()
@@ -155,6 +155,19 @@ class Service:
         self.repairs.look()  # a trial may have ended while the first plan was made
         if self.options.reload_s > 0:
             self.spawn(self._watch())
+
+    def _fleet_changed(self) -> None:
+        self._note_ready()
+        self._replanner.hurry()
+
+    def _note_ready(self) -> None:
+        if not self.can_serve.done() and self._serves_something:
+            self.can_serve.set_result(True)
+
+    @property
+    def _serves_something(self) -> bool:
+        has_workers = self.state is State.SERVING and self.engine.crew.ready_count > 0
+        return has_workers and any(self.offer.may_serve(spec.key) for spec in self.engine.generation.served.specs)
 
     def from_fast_to_accurate(self, application: str) -> tuple[str, ...]:
         """The variants of what is served under that name; none where it is not."""
@@ -170,10 +183,8 @@ class Service:
         """
         offer, generation = self.offer, self.engine.generation
         if application is None:
-            has_workers = self.state is State.SERVING and self.engine.crew.ready_count > 0
-            if self.options.ready_all:
-                return has_workers and not offer.missing(generation.served)
-            return has_workers and any(offer.may_serve(spec.key) for spec in generation.served.specs)
+            is_wanted = not self.options.ready_all or not offer.missing(generation.served)
+            return self._serves_something and is_wanted
         if application not in offer.known:
             raise KeyError(application)
         files = self.files.get(application)
@@ -370,12 +381,13 @@ class Service:
             except (StrettoError, OSError) as error:  # a file may be gone between two looks
                 log.error("%s", error)
                 specs = self.engine.generation.served.specs
-                if not self.engine.was_ready and not any(self.offer.may_serve(spec.key) for spec in specs):
-                    self.cannot_serve.set()
+                if not self.can_serve.done() and not any(self.offer.may_serve(spec.key) for spec in specs):
+                    self.can_serve.set_result(False)
             except Exception:  # a planner's own; the next change is to be seen all the same
                 log.exception("the change could not be taken up")
             finally:
                 self.engine.join_ready()
+                self._note_ready()
 
     async def _watch(self) -> None:
         """A change is taken up when the files have been the same for one look, so that half a copy is not read."""

@@ -117,7 +117,7 @@ def _counts(now: Snapshot) -> Iterator[Any]:
     switches.add_metric(["false"], now.switch_misses)
     yield switches
     yield CounterMetricFamily(
-        "stretto_plans_failed", "Times that the planner was asked and no plan was adopted.", value=now.plans_failed
+        "stretto_plans_failed", "Times that there was no new plan to follow.", value=now.plans_failed
     )
     yield CounterMetricFamily("stretto_policies_made", "Policies made beside the serving.", value=now.policies_made)
     yield CounterMetricFamily(

@@ -113,6 +113,7 @@ class Replanner:
         except StrettoError as error:
             if not self._is_failing:
                 log.warning("the plan in force cannot be completed, and is planned anew: %s", error)
+            self._engine.meters.plans_failed += 1
             self._is_failing = True
 
     async def replan(self) -> None:

@@ -109,7 +109,7 @@ async def serve(options: ServeOptions, console: Console, reread: Reread | None =
             return True
         stop.service = service
         plane.serve(service)
-        if await stop.unless_asked(service.can_serve) is False:
+        if await stop.unless_asked(service.readiness.can_serve) is False:
             raise StrettoError("nothing can be served; the messages above say why")
         if not stop.asked.is_set():
             console.serving(service, listeners)

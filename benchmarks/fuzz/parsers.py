@@ -122,7 +122,7 @@ class ParserFuzz:
         config = Config(app, http="httptools", ws="none", lifespan="off", log_config=None, server_header=False)  # type: ignore[arg-type]
         config.load()
         loop, limits = asyncio.get_running_loop(), target.plane.limits
-        self._make = lambda: Protocol(config, self._state, loop, app, target.plane)
+        self._make = lambda: Protocol(config, self._state, loop, app, target.plane, target.plane.limits.connections)
         self._servicer = Servicer(target.plane, limits, is_management=False, access=Access(), reads=Reads(limits))
         entries = corpus()
         self._others = [entry.data for entry in entries]

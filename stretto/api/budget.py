@@ -61,7 +61,8 @@ class Budget:
         return self.used <= most and holder.held <= self.share
 
     def let_go_of(self, holder: Holder, size: int) -> None:
-        """A part of what it holds."""
+        """A part of what it holds; no more than that, for it may have been given up in the meantime."""
+        size = min(size, holder.held)
         holder.held -= size
         self.used -= size
         if not holder.held:

@@ -116,6 +116,9 @@ def _counts(now: Snapshot) -> Iterator[Any]:
     switches.add_metric(["true"], now.switch_hits)
     switches.add_metric(["false"], now.switch_misses)
     yield switches
+    yield CounterMetricFamily(
+        "stretto_plans_failed", "Times that there was no new plan to follow.", value=now.plans_failed
+    )
     yield CounterMetricFamily("stretto_policies_made", "Policies made beside the serving.", value=now.policies_made)
     yield CounterMetricFamily(
         "stretto_worker_restarts", "Workers started again after they were lost.", value=now.restarts

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from stretto.api import documents
 from stretto.api.answers import RETRY_S, SENTENCES, answer, refusal
+from stretto.api.askers import Askers
 from stretto.api.budget import Budget
 from stretto.api.datatypes import DATATYPE_OF
 from stretto.api.errors import ApiError, Reason, bad_request, no_room, not_found
@@ -24,10 +24,9 @@ from stretto.api.images import (
 )
 from stretto.api.inputs import checked_input, checked_outputs, named_input, number_in, slack_from, whole_in
 from stretto.api.limits import Limits
-from stretto.api.messages import Array, InferRequest, InferResponse, InputTensor
-from stretto.api.network import NOTHING, Reported, left_ns, reported, told_parameters
+from stretto.api.messages import InferRequest, InferResponse, InputTensor
+from stretto.api.network import NOTHING, reported
 from stretto.api.rates import Rates
-from stretto.core.client import MAX_IDENTITY
 from stretto.core.errors import StrettoError
 from stretto.core.outcome import Outcome
 from stretto.core.profile import NS_PER_MS
@@ -45,7 +44,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("stretto.api")
 
-BEYOND_SHARE = "this client asks more than its share while others wait; ask less, or wait for the next plan"
 MAX_PRIORITY = 2**31 - 1
 Done = Callable[[InferResponse | ApiError], None]
 
@@ -63,6 +61,7 @@ class Plane:
         self.rates: Rates | None = None  # where clients are limited
         self.wants_to_leave = False  # it serves on for a while, but balancers are to send nothing more
         self._service: Service | None = None
+        self._askers: Askers  # from `serve` on
         if service is not None:
             self.serve(service)
         self._step, self._progress = "starting", 0.0
@@ -78,6 +77,7 @@ class Plane:
         service.clients.limit(self.limits.client_ids, self.limits.client_s)
         if can_decode() and any(len(files.input.encodings) > 1 for files in service.offer.known.values()):
             load_decoders()
+        self._askers = Askers(service)
         self._service = service
 
     @property
@@ -358,11 +358,11 @@ class Plane:
             if "min_accuracy" in parameters:
                 min_accuracy = number_in(parameters, "min_accuracy", 0.0, 1.0, 0.0)
             if "client_id" in parameters:
-                client = self._client(parameters["client_id"])
-                self._hear(client, request, array, said)
+                client = self._askers.slot_of(parameters["client_id"])
+                self._askers.hear(client, request, array, said)
             if said.is_end_to_end:
                 slo_ns = slack_ns if said.slo_ns is None else said.slo_ns
-                slack_ns = self._left_ns(slo_ns, request, said, client)
+                slack_ns = self._askers.left_ns(slo_ns, request, said, client)
         if request.spent_ns:
             slack_ns = max(1, slack_ns - request.spent_ns)
 
@@ -374,7 +374,7 @@ class Plane:
                 self.rates.settle(request.charge, entered, self.service.engine)
             outcome = entered.outcome
             try:
-                told = {} if client < 0 else self._told(client)
+                told = {} if client < 0 else self._askers.told(client)
                 if outcome is Outcome.ON_TIME or outcome is Outcome.LATE:
                     response = answer(entered, files, request.id, wanted)
                     response.parameters.update(told)
@@ -396,45 +396,6 @@ class Plane:
             min_accuracy=min_accuracy,
             spent_ns=request.spent_ns,
         )
-
-    def _client(self, value: Any) -> int:
-        """The slot of a client, by which plans can route."""
-        if isinstance(value, bool) or not isinstance(value, int | str) or not 0 < len(str(value)) <= MAX_IDENTITY:
-            raise bad_request(f"client_id must be a whole number, or a name of at most {MAX_IDENTITY} characters")
-        return self.service.clients.slot_of(self.service.engine.clock(), str(value))
-
-    def _hear(self, client: int, request: InferRequest, array: Array, said: Reported) -> None:
-        """Count what a client asks and note what it says of its network. ApiError where that is beyond its share."""
-        service, clients = self.service, self.service.clients
-        now_ns = service.engine.clock()
-        clients.asked(
-            now_ns,
-            client,
-            request.application,
-            len(array),
-            bytes_per_s=said.bytes_per_s,
-            delay_ns=said.round_trip_ns,
-            slo_ns=said.slo_ns,
-            frame_ratio=service.engine.generation.frame_ratio(request.application, array.shape, request.sent_bytes),
-            said_rate=said.rate,
-        )
-        if service.is_beyond_share(now_ns, request.application, client):
-            raise ApiError(Reason.OVERLOADED, BEYOND_SHARE, RETRY_S, self._told(client))
-        clients.admitted(now_ns, client, len(array))
-
-    def _left_ns(self, slo_ns: int, request: InferRequest, said: Reported, client: int) -> int:
-        """Of an SLO from frame to answer."""
-        coming_ns = None
-        if request.begun_ns is not None:
-            coming_ns = max(0, time.monotonic_ns() - request.begun_ns - request.spent_ns)
-        round_trip_ns = said.round_trip_ns
-        if round_trip_ns is None:
-            round_trip_ns = self.service.clients.delay_ns_of(client)
-        return left_ns(slo_ns, said, request.sent_bytes, coming_ns, round_trip_ns)
-
-    def _told(self, client: int) -> dict[str, str]:
-        place = self.service.clients.place_of(client)
-        return {} if place is None else told_parameters(place.told)
 
 
 def _ignore(entered: Request) -> None: ...

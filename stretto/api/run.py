@@ -10,10 +10,10 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from stretto.api.plane import Plane
 from stretto.api.reload import Reload
@@ -109,10 +109,11 @@ async def serve(options: ServeOptions, console: Console, reread: Reread | None =
             return True
         stop.service = service
         plane.serve(service)
-        console.serving(service, listeners)
-        await stop.unless_asked(service.cannot_serve.wait())
-        if not stop.asked.is_set():
+        if await stop.unless_asked(service.readiness.can_serve) is False:
             raise StrettoError("nothing can be served; the messages above say why")
+        if not stop.asked.is_set():
+            console.serving(service, listeners)
+        await stop.asked.wait()
         options = reload.options
         if stop.is_graceful and options.drain_grace_s > 0:
             plane.wants_to_leave = True
@@ -206,7 +207,7 @@ class _Stop:
         self._loop = loop
         self._asked_s = 0.0
 
-    async def unless_asked(self, work: Coroutine[Any, Any, T]) -> T | None:
+    async def unless_asked(self, work: Awaitable[T]) -> T | None:
         """What the work brings; None where the signal comes first."""
         task, asked = asyncio.ensure_future(work), asyncio.ensure_future(self.asked.wait())
         done, _ = await asyncio.wait({task, asked}, return_when=asyncio.FIRST_COMPLETED)

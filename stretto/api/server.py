@@ -6,11 +6,12 @@ import asyncio
 import contextlib
 import logging
 import socket
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from stretto.api.access import Access, is_loopback
 from stretto.api.certificates import Certificate, load_certificate
+from stretto.api.descriptors import connection_shares, raise_limit
 from stretto.api.http.app import App
 from stretto.api.limits import Limits
 from stretto.api.metrics import Metrics
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("stretto.api")
 
 BACKLOG = 2048
+MANAGEMENT_GRPC = "management grpc"
 SWEEP_S = 5.0
 CLOSING_S = 2.0  # for answers that are still being written
 
@@ -87,15 +89,20 @@ class Listeners:
     async def start(self) -> None:
         """All or none: StrettoError where an address cannot be had."""
         listen = self.listen
+        shares = connection_shares(listen.limits.connections, raise_limit())
+        if shares.http < listen.limits.connections:
+            log.warning(
+                "at most %d HTTP and %d gRPC connections are taken: this system allows no more open files (ulimit -n)",
+                *(shares.http, shares.grpc),
+            )
         inference = App(self.plane, access=self._inference)
         management = App(self.plane, is_management=True, access=self._management, metrics=self._metrics.text)
         try:
-            await self._start_http("http", inference, listen.host, listen.http_port)
-            await self._start_grpc("grpc", listen.host, listen.grpc_port, False, self._inference)
-            await self._start_http("management", management, listen.management_host, listen.management_port)
-            await self._start_grpc(
-                "management grpc", listen.management_host, listen.management_grpc_port, True, self._management
-            )
+            await self._start_http("http", inference, listen.host, listen.http_port, shares.http)
+            await self._start_grpc("grpc", listen.host, listen.grpc_port, self._inference, shares.grpc)
+            host, most = listen.management_host, shares.management
+            await self._start_http("management", management, host, listen.management_port, most)
+            await self._start_grpc(MANAGEMENT_GRPC, host, listen.management_grpc_port, self._management, most)
         except BaseException:
             await self.stop()
             raise
@@ -143,7 +150,7 @@ class Listeners:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(server.wait_closed(), CLOSING_S)
 
-    async def _start_http(self, name: str, app: App, host: str, port: int | None) -> None:
+    async def _start_http(self, name: str, app: App, host: str, port: int | None, connections: int) -> None:
         if port is None:
             return
         from uvicorn.server import ServerState
@@ -157,14 +164,15 @@ class Listeners:
         listening = listening_socket(host, port)
 
         def make() -> Connection:
-            return Connection(config, state, loop, app, self.plane)
+            return Connection(config, state, loop, app, self.plane, connections)
 
         server: asyncio.Server | TlsDoor
         if self._certificate is None:
             server = await loop.create_server(make, sock=listening, backlog=BACKLOG)
         else:
             context = self._certificate.http_context()
-            server = TlsDoor(listening, context, make, state.connections, self.plane, self.listen.limits)
+            limits = replace(self.listen.limits, connections=connections)
+            server = TlsDoor(listening, context, make, state.connections, self.plane, limits)
             server.open(BACKLOG)
         self.addresses[name] = listening.getsockname()[:2]
         self._http.append((server, state))
@@ -188,7 +196,7 @@ class Listeners:
         config.load()
         return config
 
-    async def _start_grpc(self, name: str, host: str, port: int | None, is_management: bool, access: Access) -> None:
+    async def _start_grpc(self, name: str, host: str, port: int | None, access: Access, connections: int) -> None:
         if port is None:
             return
         from stretto.api.grpc.reads import Reads
@@ -196,7 +204,7 @@ class Listeners:
 
         # gRPC writes a page about an address that it cannot have. So we ask first, and say it in a line.
         listening_socket(host, port).close()
-        limits = self.listen.limits
+        limits, is_management = replace(self.listen.limits, connections=connections), name == MANAGEMENT_GRPC
         if self._reads is None:
             self._reads = Reads(limits)
         server = make_server(self.plane, limits=limits, is_management=is_management, access=access, reads=self._reads)

@@ -123,6 +123,7 @@ class Snapshot:
     switch_hits: int = 0  # times that a worker had the variant in memory that a plan newly gave it
     switch_misses: int = 0  # and that it had to load it
     planning: Distribution | None = None  # ns that plans took, to their adoption
+    plans_failed: int = 0  # times that there was no plan to follow, and the one before stayed
     loop_lag: Distribution | None = None  # ns that the event loop was held, looked at every 10 ms
     loop_lag_ns: int = 0  # of it, that plans reckon with
     policies_made: int = 0

@@ -26,6 +26,7 @@ from stretto.live.generation import Generation, Served
 from stretto.live.holding import Holding
 from stretto.live.judging import Twin
 from stretto.live.lag import LoopLag
+from stretto.live.loads import Loads
 from stretto.live.lookout import AT_RISK, NEW, SET_ASIDE, Clock
 from stretto.live.losses import NO_WORKER_LEFT, Losses
 from stretto.live.meters import Meters
@@ -41,6 +42,7 @@ log = logging.getLogger("stretto.live")
 
 CORRECTION = 0.02  # step with which measured latency corrects the profile
 WATCH_S = 0.25
+TOO_LATE = (Outcome.DROPPED_INFEASIBLE, Outcome.DROPPED_EXPIRED)
 STOPPED = "the server stopped before it was answered"
 OWN_REASONS = frozenset({NO_ANSWER, NOT_LOADED, SET_ASIDE, AT_RISK, NEW})  # ours, and not of the inside of a model
 
@@ -77,7 +79,6 @@ class Engine:
         self.on_fleet: Callable[[], None] = lambda: None  # a worker joined or left
         # Variants that cannot be loaded; true where a generation without them will follow.
         self.on_broken: Callable[[dict[str, str]], bool] = lambda broken: False
-        self.was_ready = False  # a worker could serve, at some time
         # A model that took a worker down, or hangs at its load: its key, what it did, in words, and whether that is
         # certain.
         self.on_blamed: Callable[[str, Fault, str, bool], None] = lambda key, fault, reason, is_certain: None
@@ -87,7 +88,6 @@ class Engine:
         self.journal = journal or Journal()
         self._alarm = Alarm(self.loop, self._rang)
         self._old: list[Generation] = []
-        self._loading: dict[tuple[int, str], Generation] = {}  # loads that no job waits for, and who asked for them
         self._worker_count = len(served.deployment.workers)
         if first is None:
             first = session.first(served.deployment, clock(), Conditions(delays=self.delays.delays))
@@ -95,6 +95,7 @@ class Engine:
         self.crew = Crew(self._worker_count, factory, self, clock, hang_s, load_s, memory_bytes)
         self._look_at(served)
         self.losses = Losses(self)
+        self._loads = Loads(self)
         self._holding = Holding(self.crew, load_s)
         self._watcher: asyncio.Task[None] | None = None
 
@@ -223,34 +224,11 @@ class Engine:
             elif isinstance(decision, Answer):
                 answer_by_evidence(generation, decision.ticket, self.clock(), self.meters)
             elif isinstance(decision, Load):
-                spec = generation.served.spec(decision.worker, decision.variant)
-                if decision.beside:
-                    self._load_beside(generation, decision, spec)
-                    continue
-                if decision.alone:
-                    self._loading[decision.worker, spec.key] = generation
-                self.crew.load(decision.worker, spec, decision.alone)
+                self._loads.begin(generation, decision)
             else:
                 self.crew.unload(decision.worker, generation.served.specs[decision.variant].key)
         if generation is self.generation:
             self._alarm.set(dispatcher.wake_at_ns())
-
-    def _load_beside(self, generation: Generation, load: Load, spec: ModelSpec) -> None:
-        """The worker runs its batches on meanwhile. Nobody waits for it once the worker is lost or another generation
-        serves.
-        """
-
-        def ended(broken: dict[str, str]) -> None:
-            problem = broken.get(spec.key)
-            if problem is not None:
-                log.error("worker %d cannot hold %s: %s", load.worker, spec.key.partition("@")[0], problem)
-                self.on_broken({spec.key: problem})
-            if generation is self.generation:
-                generation.dispatcher.loaded(self.clock(), load.worker, load.variant, problem is None)
-                self.act(generation)
-
-        if self.crew.is_ready(load.worker):  # else it was lost a moment ago, and the dispatcher hears of that next
-            self.crew.prepare(load.worker, (spec,), ended)
 
     def _run(self, generation: Generation, run: Run) -> None:
         if not self.crew.is_ready(run.worker):
@@ -267,6 +245,9 @@ class Engine:
             return  # it moved on
         query.generation = None
         request = query.request
+        if query.is_ending and reason in TOO_LATE:  # it was lost before it moved here, which only the engine knows
+            generation.count_as_failed(request.application, reason)
+            reason = Outcome.FAILED
         if request.outcome is None:
             if reason is Outcome.FAILED and not request.problem:
                 request.problem = NO_WORKER_LEFT
@@ -282,14 +263,13 @@ class Engine:
     def joined(self, worker: int, broken: dict[str, str]) -> None:
         if broken and self.on_broken(broken):
             return  # it joins the generation that follows, where nothing is broken
-        self.was_ready = True
         self.generation.dispatcher.worker_joined(self.clock(), worker)
         self.act(self.generation)
         self.on_fleet()
 
     def left(self, worker: int, reason: str, jobs: Sequence[Job]) -> None:
         """Queries that were lost with a worker are tried again, or end."""
-        self._loading = {which: asked for which, asked in self._loading.items() if which[0] != worker}
+        self._loads.left(worker)
         self._holding.left(worker)
         self.losses.left(worker, jobs)
         self._forget_old()
@@ -342,13 +322,7 @@ class Engine:
                 job.generation.dispatcher.cancel(now_ns, query.ticket, Outcome.FAILED)
 
     def loaded(self, worker: int, key: str, problem: str | None, alone: bool) -> None:
-        """A load that the placement asked for ended, or one that a batch needs failed, as the batch will."""
-        if problem is not None:
-            log.error("worker %d cannot hold %s: %s", worker, key.partition("@")[0], problem)
-            self.on_broken({key: problem})
-        if alone and self._loading.pop((worker, key), None) is self.generation:
-            self.generation.dispatcher.finished(self.clock(), worker, problem is None)
-            self.act(self.generation)
+        self._loads.ended(worker, key, problem, alone)
 
     # -- plans and generations ---------------------------------------------------------------------------------------
 

@@ -63,6 +63,7 @@ class Meters:
         )
         self.batch_sizes: defaultdict[str, Histogram] = defaultdict(lambda: Histogram(BATCH_EDGES))
         self.planning = Histogram()  # from a planner's question to the plan's adoption
+        self.plans_failed = 0  # times that there was no plan to follow, and the one before stayed
         self.short_circuited: Counter[str] = Counter()  # queries answered by their evidence, by application
 
     def batch(self, label: tuple[str, str], count: int, report: Report) -> None:

@@ -113,6 +113,7 @@ class Replanner:
         except StrettoError as error:
             if not self._is_failing:
                 log.warning("the plan in force cannot be completed, and is planned anew: %s", error)
+            self._engine.meters.plans_failed += 1
             self._is_failing = True
 
     async def replan(self) -> None:
@@ -151,6 +152,7 @@ class Replanner:
             engine.meters.planning.add(engine.clock() - begun_ns)
             self._is_failing = False
         except Exception as error:  # a planner's bug must not end the planning
+            engine.meters.plans_failed += 1
             if not self._is_failing and isinstance(error, StrettoError):
                 log.warning("the planner made no plan, and the one in force stays: %s", error)
             elif not self._is_failing:

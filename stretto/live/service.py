@@ -35,6 +35,7 @@ from stretto.live.options import ServiceOptions
 from stretto.live.policies import PolicyMaker
 from stretto.live.probation import Probation
 from stretto.live.quarantine import label_of
+from stretto.live.readiness import Readiness
 from stretto.live.recorder import Journal
 from stretto.live.remembered import Remembered
 from stretto.live.repairs import GRACE_S, Repairs
@@ -80,10 +81,10 @@ class Service:
         self.files: dict[str, ApplicationFiles] = {}  # of what is served
         self.clients = Clients()
         self.offer = Offer(repository, options.fleet(), options.quantile, options.only)
-        self.cannot_serve = asyncio.Event()  # no worker ever held a model, and none can
         self._changing = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
         loop = asyncio.get_running_loop()
+        self.readiness = Readiness(self)
         self.repairs = Repairs(self)
         probation = Probation(loop, options.load_s, options.worker_rss_bytes or 0)
         self.admission = Admission(self.offer, probation, Remembered(), time.monotonic_ns, self.repairs.look)
@@ -145,7 +146,7 @@ class Service:
             self.engine.witness = Witness(self.engine.loop, self.engine.classified)
         period_s = self.session.rhythm.period_for(ready.deployment)
         self._replanner = Replanner(self.engine, period_s, self.clients)
-        self.engine.on_fleet = self._replanner.hurry
+        self.engine.on_fleet = self._fleet_changed
         await self._witness_all(ready)
         self.files = {files.name: files for files in ready.files}
         self.engine.start()
@@ -155,6 +156,10 @@ class Service:
         self.repairs.look()  # a trial may have ended while the first plan was made
         if self.options.reload_s > 0:
             self.spawn(self._watch())
+
+    def _fleet_changed(self) -> None:
+        self.readiness.look()
+        self._replanner.hurry()
 
     def from_fast_to_accurate(self, application: str) -> tuple[str, ...]:
         """The variants of what is served under that name; none where it is not."""
@@ -168,28 +173,9 @@ class Service:
         """A worker can serve it; or, of the server, something that is served (all of it, where that was asked for).
         KeyError for a name that the repository does not hold.
         """
-        offer, generation = self.offer, self.engine.generation
         if application is None:
-            has_workers = self.state is State.SERVING and self.engine.crew.ready_count > 0
-            if self.options.ready_all:
-                return has_workers and not offer.missing(generation.served)
-            return has_workers and any(offer.may_serve(spec.key) for spec in generation.served.specs)
-        if application not in offer.known:
-            raise KeyError(application)
-        files = self.files.get(application)
-        if variant:
-            known = (*offer.known[application].variants, *(() if files is None else files.variants))
-            if all(each.name != variant for each in known):
-                raise KeyError(variant)
-        number = generation.numbers.get(application)
-        if files is None or number is None or self.state is not State.SERVING or self.engine.crew.ready_count == 0:
-            return False
-        names = [
-            generation.names[each]
-            for each in generation.deployment.variants_of(number)
-            if offer.may_serve(generation.served.specs[each].key)
-        ]
-        return variant in names if variant else bool(names)
+            return self.readiness.of_server()
+        return self.readiness.of_application(application, variant)
 
     def is_beyond_share(self, now_ns: int, application: str, client: int) -> bool:
         """Whether a client asks more of a lane that it shares than it was planned with, while somebody waits there."""
@@ -369,13 +355,12 @@ class Service:
                 await self._change(repository or self._read)
             except (StrettoError, OSError) as error:  # a file may be gone between two looks
                 log.error("%s", error)
-                specs = self.engine.generation.served.specs
-                if not self.engine.was_ready and not any(self.offer.may_serve(spec.key) for spec in specs):
-                    self.cannot_serve.set()
+                self.readiness.look_for_anything()
             except Exception:  # a planner's own; the next change is to be seen all the same
                 log.exception("the change could not be taken up")
             finally:
                 self.engine.join_ready()
+                self.readiness.look()
 
     async def _watch(self) -> None:
         """A change is taken up when the files have been the same for one look, so that half a copy is not read."""

@@ -34,6 +34,7 @@ def snapshot(service: Service) -> Snapshot:
         switch_hits=bare.switch_hits + sum(other.switch_hits for other in others) + engine.books.switch_hits,
         switch_misses=bare.switch_misses + sum(other.switch_misses for other in others) + engine.books.switch_misses,
         planning=_frozen(engine.meters.planning),
+        plans_failed=engine.meters.plans_failed,
         loop_lag=_frozen(engine.lag.seen),
         loop_lag_ns=engine.lag.told_ns,
         policies_made=service.maker.made,

@@ -82,3 +82,13 @@ def test_room_is_made_for_some_time(budget: Budget) -> None:
         assert Sender(budget).send(50_000)
     assert budget.used <= LIMIT - LIMIT // RELIEF_PART + 50_000
     assert sum(sender.is_given_up for sender in senders) == budget.given_up
+
+
+def test_a_part_that_was_given_up_with_the_whole_is_not_given_back_twice(budget: Budget) -> None:
+    """What waited for its turn was given back once more then: its connection had that much for nothing."""
+    sender, other = Sender(budget), Sender(budget)
+    assert sender.send(200_000) and other.send(100_000)
+    sender.give_up()
+    budget.let_go_of(sender, 150_000)  # its next turn comes all the same
+    assert (sender.held, budget.used) == (0, 100_000)
+    assert sender.send(LIMIT // SHARE_PART) and not sender.send(1)

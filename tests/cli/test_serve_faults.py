@@ -297,7 +297,7 @@ def test_hangup_reads_tokens_certificates_and_configuration_anew(tmp_path: Path)
         shutil.copy(tmp_path / "certificate.pem", first)
         until(lambda: any("serving mnist" in line for line in server.lines))
         kept = Client(url, token=TOKENS[0], ca_file=first)
-        until(lambda: kept.ready("mnist"))
+        assert kept.ready("mnist")
         assert kept.infer("mnist", digits(1), deadline_ms=30_000).variant == "linear"
         certificates = {shown(found[name]) for name in ("http", "management", "grpc")}
         assert len(certificates) == 1

@@ -51,6 +51,32 @@ def test_a_query_that_cannot_be_tried_again_in_time_failed(stage: Staging, late:
     assert (request.outcome, request.problem) == (Outcome.FAILED, NO_WORKER_LEFT) and made.busy() == []
 
 
+@pytest.mark.parametrize("is_lost_first", [False, True])
+def test_a_query_that_moves_after_its_worker_was_lost_failed_too(stage: Staging, is_lost_first: bool) -> None:
+    """The dispatcher that it moves to knows nothing of the loss, and used to end it as infeasible."""
+    served, later = serving(crew=2), serving(crew=2, version="2")
+    made = stage(served)
+    busy = [made.request(rows=8, slack_ms=1000) for _ in range(2)]
+    assert made.busy() == [0, 1]
+    lost = made.request(slack_ms=45)
+    made.finish(0)
+    assert made.busy() == [0, 1] and lost.outcome is None
+    if is_lost_first:  # it waits in its own generation for a worker, and moves from there
+        made.starts = False
+        made.lose(0)
+        made.replace(later, plan_for(later))
+    else:  # it runs on in the earlier generation, and moves when its worker is lost there
+        made.replace(later, plan_for(later))
+        made.starts = False
+        made.lose(0)
+    assert lost.outcome is None
+    made.wait(50)
+    assert (lost.outcome, lost.problem) == (Outcome.FAILED, NO_WORKER_LEFT)
+    made.finish(1)
+    assert [request.outcome for request in busy] == [Outcome.ON_TIME] * 2
+    assert made.outcomes() == {Outcome.ON_TIME: 16, Outcome.FAILED: 1}
+
+
 def test_a_cancelled_query_is_not_tried_again(stage: Staging) -> None:
     made = stage(serving(crew=2))
     request = made.request()

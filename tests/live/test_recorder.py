@@ -155,6 +155,7 @@ def test_a_planner_that_fails_leaves_the_plan_in_force(stage: Staging, caplog: p
             made.loop.run_until_complete(replanner.replan())
         assert len(caplog.records) == 1
         assert made.engine.generation.in_force is before
+    assert made.engine.meters.plans_failed == 6
 
 
 def test_a_planner_sees_what_was_measured_and_who_waits(stage: Staging) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import socket
 import ssl
 from collections.abc import Callable, Collection
@@ -17,8 +18,11 @@ from stretto.api.errors import too_many_connections
 from stretto.api.limits import Limits
 from stretto.api.plane import Plane
 
+log = logging.getLogger("stretto.api")
+
 HANDSHAKES = 256  # at once; each takes about 100 kB
 ACCEPTED = 64  # connections a turn of the event loop
+PAUSE_S = 0.5  # where the process has no descriptor left
 
 
 class TlsDoor:
@@ -36,13 +40,19 @@ class TlsDoor:
         self._listening, self._context, self._make = listening, context, make
         self._connections, self._plane, self._limits = connections, plane, limits
         self._loop = asyncio.get_running_loop()
+        self._pause: asyncio.TimerHandle | None = None  # until connections are accepted again
         self._handshakes: dict[asyncio.Task[None], None] = {}  # the oldest first
 
     def open(self, backlog: int) -> None:
         self._listening.listen(backlog)
+        self._listen()
+
+    def _listen(self) -> None:
         self._loop.add_reader(self._listening, self._accept)
 
     def close(self) -> None:
+        if self._pause is not None:
+            self._pause.cancel()
         self._loop.remove_reader(self._listening)
         self._listening.close()
         for handshake in self._handshakes:
@@ -60,7 +70,12 @@ class TlsDoor:
         for _ in range(ACCEPTED):
             try:
                 accepted, _ = self._listening.accept()
-            except OSError:  # none left, or no descriptor for it
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return  # none is left
+            except OSError:  # there is no descriptor for it, and it would be announced again at once, for ever
+                log.warning("no further connection can be accepted at present; it is tried again in %g s", PAUSE_S)
+                self._loop.remove_reader(self._listening)
+                self._pause = self._loop.call_later(PAUSE_S, self._listen)
                 return
             if len(self._connections) + len(self._handshakes) >= self._limits.connections:
                 self._plane.count_refusal(too_many_connections())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import orjson
@@ -65,7 +66,7 @@ def encode_error(error: ApiError) -> tuple[int, bytes, list[Header]]:
     """Status, body and headers."""
     headers = [JSON_TYPE]
     if error.retry_after_s is not None:
-        headers.append((b"retry-after", b"%d" % max(1, round(error.retry_after_s))))
+        headers.append((b"retry-after", b"%d" % max(1, math.ceil(error.retry_after_s))))
     content: dict[str, Any] = {
         "error": error.message.encode("utf-8", "replace").decode(),
         "reason": error.reason.word,

@@ -40,8 +40,17 @@ LINGER_S = 1.0  # that a client has to see its refusal
 class Connection(Intake):
     """Of one connection: what becomes of its requests."""
 
-    def __init__(self, config: Config, state: ServerState, loop: asyncio.AbstractEventLoop, api: App, plane: Plane):
+    def __init__(
+        self,
+        config: Config,
+        state: ServerState,
+        loop: asyncio.AbstractEventLoop,
+        api: App,
+        plane: Plane,
+        most_connections: int,
+    ):
         super().__init__(config, state, loop, plane)
+        self.most_connections = most_connections  # of its listener
         self.api = api
         self.open_requests: set[Request] = set()
         self.unsound: ApiError | None = None  # to be sent after the answers to the requests before
@@ -51,7 +60,7 @@ class Connection(Intake):
         super().connection_made(transport)
         is_plain = transport.get_extra_info("sslcontext") is None
         self.descriptor = transport.get_extra_info("socket").fileno() if is_plain else -1
-        if len(self.connections) > self.limits.connections:
+        if len(self.connections) > self.most_connections:
             self.refuse(too_many_connections())
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -275,7 +284,7 @@ class Connection(Intake):
         self.parser = None  # type: ignore[assignment]
         self.plane.count_refusal(error)
         self.transport.write(_bytes_of(*encode_error(error), last=True))
-        if self.transport.can_write_eof() and len(self.connections) <= self.limits.connections:
+        if self.transport.can_write_eof() and len(self.connections) <= self.most_connections:
             self.transport.write_eof()
             self.loop.call_later(LINGER_S, self.transport.close)
         else:

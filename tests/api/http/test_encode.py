@@ -56,6 +56,6 @@ def test_errors(reason: Reason) -> None:
 
 
 def test_when_to_try_again() -> None:
-    for seconds, told in ((0.001, b"1"), (1.4, b"1"), (30.0, b"30")):
+    for seconds, told in ((0.001, b"1"), (1.4, b"2"), (30.0, b"30")):
         _, _, headers = encode_error(ApiError(Reason.OVERLOADED, "too much", seconds))
         assert dict(headers)[b"retry-after"] == told

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import resource
 import shutil
 import socket
 import ssl
@@ -9,7 +11,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ from tests.api.serving import (
     INFER,
     PATIENCE_S,
     PINNED,
+    STEP_S,
     GoodQueries,
     Running,
     Wire,
@@ -280,3 +283,28 @@ def test_connections_count_before_their_handshake(
 def ask_over(server: Running, trusting: ssl.SSLContext) -> bool:
     with Wire(server.address(), trusting) as wire:
         return wire.ask("GET", "/v2").status == 200
+
+
+def test_without_descriptors_it_waits_instead_of_asking_all_the_time(
+    repository: Path, certificate: tuple[Path, Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    """The connection that could not be accepted used to wake the event loop at every turn."""
+    trusting = ssl.create_default_context(cafile=str(certificate[0]))
+    trusting.check_hostname = False
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with Running(repository, certificate=certificate[0], key=certificate[1]) as server, ExitStack() as stack:
+        waiting = stack.enter_context(closing(socket.socket()))
+        taken = [stack.enter_context(open(os.devnull)) for _ in range(64)]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(file.fileno() for file in taken) + 1, hard))
+        try:
+            with suppress(OSError):  # no number below the limit is free any more
+                while True:
+                    stack.callback(os.close, os.dup(0))
+            waiting.connect(server.address())
+            server.wait_until(lambda: "can be accepted" in caplog.text, "it says so")
+            time.sleep(3 * STEP_S)
+            assert caplog.text.count("can be accepted") == 1
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        server.wait_until(lambda: server.listeners._http[0][0].handshakes == 1, "then it is accepted")
+        assert ask_over(server, trusting)

@@ -5,9 +5,8 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --quiet --disable-pip-version-check
-# Two pytest workers would both compile the dispatcher while the Numba cache is cold: off until the cache is warmed first.
-# To try it: make test PYTEST='-n 2'
-PYTEST ?=
+# Tests run in two processes. What they share is compiled first, or both would do it. One process: make test PYTEST=-n0
+PYTEST ?= -n 2
 # What the tests marked extras need. A smaller PyTorch, without CUDA: set PIP_EXTRA_INDEX_URL to PyTorch's index for CPUs.
 EXTRAS ?= torch==2.13.0 safetensors gymnasium stable-baselines3
 # Triton's own client, whose generated messages cannot share a process with ours.
@@ -30,6 +29,7 @@ demo: $(VENV)/.run ## serve the zoo, drive a bursty load, show what is gained: a
 
 test: $(VENV)/.dev lint ## lint, types and tests
 	@$(BIN)/python -m mypy
+	@$(BIN)/stretto warm >/dev/null
 	@$(BIN)/python -m pytest -q $(PYTEST)
 
 test-extras: $(VENV)/.extras $(TRITONCLIENT)/.done ## tests that need PyTorch or Triton's client, installed first (large)

@@ -77,11 +77,11 @@ def test_plans_to_start_with_are_judged_and_written_beside_the_models(built: Bui
     file = built.app / "judged" / f"{machine_kind()}.json"
     repository = read_repository(built.root)
     deployment, _ = repository.deployment(3, Quantile.MEAN)
-    (library,) = start_libraries(repository, deployment)
+    (library,) = start_libraries(repository, (machine_kind(),), deployment)
     assert library.name.endswith(f"/rows/judged/{machine_kind()}.json") and library.conditions.startswith("as profiled")
     assert library.judgements_for(deployment)
     file.write_text("{}")
-    assert not start_libraries(repository, deployment), "damaged ones are told of, and done without"
+    assert not start_libraries(repository, (machine_kind(),), deployment), "damaged ones are told of, and done without"
     run(built.root, *QUICK[:-1], "--dry-run")
     assert file.read_text() == "{}", "a dry run writes nothing"
 

@@ -95,9 +95,8 @@ def test_broken_evidence_is_told_once_and_loses_nothing(caplog: pytest.LogCaptur
         async with serving(of_models(double=code("double"))) as engine:
             evidence = Told(is_broken=True)
             witnessed(engine, evidence)
-            for _ in range(3):
+            while len(evidence.asked) < 3:  # a query that ends before its turn comes is passed over
                 assert (await asked(engine, ROW)).outcome is Outcome.ON_TIME
-            await until(lambda: len(evidence.asked) == 3)
 
     with caplog.at_level(logging.WARNING, "stretto.live"):
         within(60, work)

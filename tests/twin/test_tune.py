@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 import pytest
@@ -10,7 +10,7 @@ import pytest
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.plan import Delays
-from stretto.core.verdict import Verdict
+from stretto.core.verdict import Candidate, Verdict
 from stretto.planners.judged import RUNG, RUNG_OF_SEVERAL
 from stretto.sim.bounds import fluid_goodput
 from stretto.twin import tune
@@ -38,7 +38,12 @@ def judged(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[float, ...]]]
     """The loads that were judged; nothing is tried for it."""
     asked: list[tuple[float, ...]] = []
 
-    def judge(deployment: Deployment, setting: Setting, rates: tuple[float, ...]) -> Verdict:
+    def judge(
+        deployment: Deployment,
+        setting: Setting,
+        rates: tuple[float, ...],
+        candidates: Sequence[Candidate] | None = None,
+    ) -> Verdict:
         asked.append(rates)
         return verdict(*rates)
 

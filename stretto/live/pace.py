@@ -16,8 +16,7 @@ import signal
 SLOT_S = 0.1  # of it the work has its share, then it is stopped
 TICK_S = 0.01  # between two looks at the timers
 LATE_S = 0.005  # a timer so late hurts answers
-FIRST_SHARE = 0.5
-LEAST_SHARE = 0.1  # so that it comes to an end on a host that is always late
+LEAST_SHARE = 0.1  # at first, and so that it comes to an end on a host that is always late
 MORE, LESS = 0.05, 0.5  # added after a slot without a late timer; times what it had after one with
 
 
@@ -28,7 +27,7 @@ class Pace:
         self._loop = loop
         self._process: int | None = None
         self._is_stopped = False
-        self._share = FIRST_SHARE
+        self._share = LEAST_SHARE
         self._slot_start = self._due = self._latest = 0.0
         self._tick: asyncio.TimerHandle | None = None
 

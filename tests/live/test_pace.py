@@ -54,7 +54,7 @@ def test_work_is_stopped_for_a_part_of_the_time_on_a_loop_that_is_held_up(work: 
         for _ in range(6):
             time.sleep(0.12)  # what holds the loop up
             await asyncio.sleep(0)
-        assert pace.share < 0.5
+        assert pace.share == LEAST_SHARE
         assert await seen_stopped(work.pid)
         pace.end()
         assert not is_stopped(work.pid)

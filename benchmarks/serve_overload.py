@@ -22,7 +22,7 @@ ROWS = (
     4  # images of a request, so that the worker and not the sockets is the limit; they are answered or refused as one
 )
 # Images/s, until less than SATURATED of them is answered on time.
-FIRST_PROBE, PROBE_STEP, MOST_PROBES = 50.0, 1.25, 24
+FIRST_PROBE, PROBE_STEP, MOST_PROBES = 100.0, 1.25, 24
 SATURATED = 0.85
 REFUSALS = (LoadOutcome.OVERLOADED, LoadOutcome.INFEASIBLE, LoadOutcome.EXPIRED)
 
@@ -69,8 +69,9 @@ def probed(bench: Benchmark, server: Started) -> dict[float, float]:
     goodput: dict[float, float] = {}
     rate = FIRST_PROBE
     for _ in range(MOST_PROBES):
-        goodput[rate] = note(bench, "probe", drive(server, rate, 6.0, 1))
-        if goodput[rate] < SATURATED * rate:
+        result = drive(server, rate, 6.0, 1)
+        goodput[rate] = note(bench, "probe", result)
+        if goodput[rate] < SATURATED * ROWS * result.summary()["offered_rate"]:
             return goodput
         rate *= PROBE_STEP
     raise SystemExit(f"the server is not saturated at {rate:.0f} images/s; probe further")

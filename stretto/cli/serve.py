@@ -50,8 +50,8 @@ def serve(
     threads: Annotated[int, typer.Option(metavar="N", min=1, max=1024, help="That a worker gives a model.")] = 1,
     device: Annotated[str, typer.Option(metavar="DEVICE", help="cpu or cuda.")] = "cpu",
     planner: Annotated[
-        str, typer.Option(metavar="NAME", help="See stretto planners; or MODULE:FUNCTION.")
-    ] = "shared_queue",
+        str | None, typer.Option(metavar="NAME", help="See stretto planners, or MODULE:FUNCTION; else judged.")
+    ] = None,
     replan_ms: Annotated[
         float | None,
         typer.Option(metavar="MS", min=2, max=3_600_000, help="How often to plan; else as the planner is made for."),
@@ -196,6 +196,7 @@ def serve_options(values: dict[str, Any], said: ServeConfig) -> ServeOptions:
     from stretto.core.worker import UNLIMITED_MEMORY
     from stretto.live.options import ServiceOptions
     from stretto.live.recording import RecordOptions
+    from stretto.planners.registry import DEFAULT_PLANNER
 
     memory_mb = values["worker_memory_mb"]
     service = ServiceOptions(
@@ -209,7 +210,8 @@ def serve_options(values: dict[str, Any], said: ServeConfig) -> ServeOptions:
         is_fresh=values["fresh"],
         data_aware=values["data_aware"],
         worker_memory_bytes=UNLIMITED_MEMORY if memory_mb is None else round(memory_mb * 1e6),
-        **{name: values[name] for name in ("workers", "executor", "threads", "device", "kind", "planner")},
+        planner=values["planner"] or DEFAULT_PLANNER,
+        **{name: values[name] for name in ("workers", "executor", "threads", "device", "kind")},
         worker_rss_bytes=None if values["worker_rss_mb"] is None else round(values["worker_rss_mb"] * 1e6),
         tells_failures=values["tell_failures"],
         **{name: values[name] for name in ("hang_s", "load_s", "reload_s", "ready_all")},

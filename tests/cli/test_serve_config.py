@@ -104,3 +104,18 @@ def test_all_limits_can_be_set(tmp_path: Path) -> None:
     names = [each.name for each in fields(Limits)]
     file = written(tmp_path, "[limits]\n" + "".join(f"{name} = 7\n" for name in names))
     assert set(read_serve_config(file).limits) == set(names)
+
+
+def test_the_command_serves_the_default_planner(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What `stretto serve REPO` says, without a word about the planner."""
+    from typer.testing import CliRunner
+
+    import stretto.api.run
+    from stretto.cli.main import app
+    from stretto.planners.registry import DEFAULT_PLANNER
+
+    asked = []
+    monkeypatch.setattr(stretto.api.run, "run", lambda options, *_: asked.append(options) or True)
+    result = CliRunner().invoke(app, ["serve", "zoo:mnist"])
+    assert result.exit_code == 0, result.output
+    assert [options.service.planner for options in asked] == [DEFAULT_PLANNER] == ["judged"]

@@ -101,7 +101,7 @@ def read_frames(takes: Takes, frames: Frames) -> Array:
 
 def scale(values: Array, takes: Takes, into: Array) -> None:
     """Bytes of images as the numbers that the application takes."""
-    divide_by = 1.0 if takes.divide_by is None else takes.divide_by
+    divide_by = 1.0 if takes.divide_by is None or takes.stays_bytes else takes.divide_by
     if divide_by == 1:
         into[...] = values
     elif into.dtype.kind == "f":

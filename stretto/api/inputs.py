@@ -57,7 +57,8 @@ def named_input(files: ApplicationFiles, inputs: list[InputTensor]) -> InputTens
 
 def _raw_input(files: ApplicationFiles, tensor: InputTensor) -> Array:
     takes, array = files.input, tensor.array
-    is_bytes = tensor.datatype == "UINT8" and takes.divide_by is not None  # images as bytes, scaled as encoded ones are
+    # Images as bytes, scaled as encoded ones are; where the application takes bytes, models get them as they come.
+    is_bytes = tensor.datatype == "UINT8" and takes.divide_by is not None and not takes.stays_bytes
     if tensor.datatype != DATATYPE_OF[takes.dtype] and not is_bytes:
         hint = ""
         if tensor.datatype == "BYTES" and len(takes.encodings) > 1:

@@ -183,7 +183,7 @@ def _service(options: ServeOptions, repository: Repository, stack: contextlib.Ex
         from stretto.twin.live import LiveTwin
 
         twin, memory = LiveTwin(time.monotonic_ns()), verdict_memory(asked, repository)
-    return Service(asked, repository, executor_factory(asked.executor), journal, simulator_ports(), twin, memory)
+    return Service(asked, repository, executor_factory(asked.uses_processes), journal, simulator_ports(), twin, memory)
 
 
 def _import_what_serves() -> None:

@@ -1,102 +1,202 @@
-"""Runs a module on a GPU, each batch size captured once as a CUDA graph.
+"""Runs a module on a GPU: a ladder of batch sizes, each captured once as a CUDA graph, and copies beside the kernels.
 
-A graph holds the copy of the inputs to the GPU, all kernels, and the copy of the answers back, at fixed addresses; a
-run is one launch. Launching kernel by kernel is what small batches spend their time on otherwise. All graphs of a model
-share one pool of memory, which is sound because one batch runs at a time and its answers leave before the next.
+Everything is made when the model is prepared: memory, graphs, pinned arrays. A batch is then one copy up on a stream of
+its own, one launch of the graph of the next larger rung, and one copy of the answers back; the host waits for none of
+them before the next batch's inputs go up. Two batches may be on their way, each with a slot of its own. Graphs of one
+model share a pool of memory, and all models of a device share its streams: one batch computes at a time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from stretto.backends.model import Array, Batch, TensorSpec
+from stretto.backends.pinned import is_pinned
+from stretto.backends.rungs import rung_of, rungs
 
-WARM_RUNS = 3  # before a capture: lazy initialisation and cuDNN's choice of algorithms must not be captured
+SLOTS = 2  # one batch computes while the next one's inputs go up
+WARM_RUNS = 2  # before a capture: what is made at a first run must not be captured
+WITHOUT = "STRETTO_GPU_WITHOUT"  # to compare: ladder, graphs or overlap, separated by commas
+
+Progress = Callable[[float], None]
+
+
+def is_off(feature: str) -> bool:
+    return feature in os.environ.get(WITHOUT, "").split(",")
+
+
+@dataclass(frozen=True)
+class Streams:
+    """Of one device."""
+
+    up: Any
+    compute: Any
+    capture: Any
+
+
+@cache
+def streams_of(device: Any) -> Streams:
+    import torch
+
+    return Streams(*(torch.cuda.Stream(device) for _ in range(3)))
 
 
 @dataclass
-class _Prepared:
-    """One batch size: pinned host arrays at both ends, and what lies between."""
+class _Slot:
+    """One batch on its way: pinned arrays at both ends, and where its inputs arrive on the GPU."""
 
-    host_inputs: dict[str, Any]
+    host: dict[str, Any]
     inputs: dict[str, Array]  # the same memory, as arrays
-    device_inputs: dict[str, Any]
-    graph: Any = None
-    host_outputs: Any = None
-    outputs: Any = None
+    arrived: Any
+    done: Any
+    staged: dict[str, Any] = field(default_factory=dict)
+    answers: Any = None  # in the nesting that the module gives them
+
+
+@dataclass(frozen=True)
+class Flight:
+    """A batch that was launched."""
+
+    slot: _Slot
+    batch: int
+
+    def wait(self) -> Any:
+        """Its answers: views of pinned memory that the slot's next batch overwrites."""
+        self.slot.done.synchronize()
+        return _mapped(self.slot.answers, lambda tensor: tensor[: self.batch].numpy())
 
 
 class GpuRunner:
-    """With `capture` off the same copies and kernels are launched one by one."""
+    """Until it is prepared, and for batches beyond what it was prepared for, kernels are launched one by one."""
 
-    def __init__(self, module: Any, specs: tuple[TensorSpec, ...], device: Any, capture: bool):
+    def __init__(
+        self,
+        module: Any,
+        specs: tuple[TensorSpec, ...],
+        device: Any,
+        capture: bool = True,
+        fixed_batch: int | None = None,
+    ):
         import torch
 
         self._torch = torch
         self._module = module
         self._specs = specs
         self._device = device
-        self._capture = capture
-        self._stream = torch.cuda.Stream(device)
-        self._pool: Any = None
-        self._by_batch: dict[int, _Prepared] = {}
+        self._capture = capture and not is_off("graphs")
+        self._has_one_rung = fixed_batch is not None or is_off("ladder")
+        self._streams = streams_of(device)
+        self._ladder: tuple[int, ...] = ()
+        self._inputs: dict[str, Any] = {}  # of the largest batch; smaller graphs read its first rows
+        self._slots: list[_Slot] = []
+        self._graphs: dict[int, tuple[Any, Any]] = {}  # by rung: the graph, and its answers on the GPU
 
-    def buffers(self, batch: int) -> dict[str, Array]:
-        """Pinned memory that the GPU reads directly."""
-        return self._prepared(batch).inputs
+    @property
+    def largest(self) -> int:
+        """That it is prepared for."""
+        return self._ladder[-1] if self._ladder else 0
+
+    def prepare(self, largest: int, progress: Progress | None = None) -> None:
+        """Memory for batches up to `largest`, and a graph for each rung; the largest first, so that others fit in its
+        memory.
+        """
+        if largest <= self.largest:
+            return
+        torch = self._torch
+        ladder = (largest,) if self._has_one_rung else rungs(largest)
+        self._graphs, self._slots = {}, []
+        self._inputs = {spec.name: self._on_device(spec, largest) for spec in self._specs}
+        slots = [self._slot(largest) for _ in range(SLOTS)]
+        pool = None
+        for number, rung in enumerate(reversed(ladder)):
+            with torch.cuda.stream(self._streams.capture):
+                for _ in range(WARM_RUNS):
+                    answer = self._called(rung)
+                self._streams.capture.synchronize()
+                if slots[0].answers is None:
+                    for slot in slots:
+                        slot.answers = _mapped(answer, lambda t: torch.empty_like(t, device="cpu").pin_memory())
+                del answer
+                if self._capture:
+                    graph = torch.cuda.CUDAGraph()
+                    # Other threads may go on with other models; torch.cuda.graph would also stop Python to collect.
+                    graph.capture_begin(*(() if pool is None else (pool,)), capture_error_mode="thread_local")
+                    try:
+                        answer = self._called(rung)
+                    finally:
+                        graph.capture_end()
+                    pool = pool or graph.pool()
+                    self._graphs[rung] = (graph, answer)
+            if progress is not None:
+                progress((number + 1) / len(ladder))
+        torch.cuda.synchronize(self._device)
+        self._ladder, self._slots = ladder, slots
+
+    def buffers(self, batch: int, slot: int = 0) -> dict[str, Array]:
+        """Pinned memory that the GPU reads directly; ordinary memory for a batch that nothing was prepared for."""
+        if not 0 < batch <= self.largest:
+            return {spec.name: spec.zeros(batch) for spec in self._specs}
+        return {name: array[:batch] for name, array in self._slots[slot].inputs.items()}
 
     def run(self, batch: int, inputs: Batch) -> Any:
-        """The answers, in the nesting that the module gives them, as arrays over pinned memory."""
-        prepared = self._prepared(batch)
-        for name, array in prepared.inputs.items():
-            if inputs[name] is not array:
-                np.copyto(array, inputs[name])
-        with self._torch.cuda.stream(self._stream):
-            if not self._capture:
-                self._launch(prepared)
+        """The answers, in the nesting that the module gives them."""
+        if batch > self.largest:
+            return self._run_unprepared(inputs)
+        return self.launch(0, batch, inputs).wait()
+
+    def launch(self, number: int, batch: int, inputs: Batch) -> Flight:
+        """Starts a batch that is no larger than what was prepared. Its inputs must stay as they are until it ended."""
+        torch, streams, slot = self._torch, self._streams, self._slots[number]
+        rung = rung_of(batch, self._ladder)
+        with torch.cuda.stream(streams.up):
+            for name, array in inputs.items():
+                host = slot.host[name][:batch]
+                if is_pinned(array):
+                    host = torch.from_numpy(array)
+                elif array is not slot.inputs[name] and not np.may_share_memory(array, slot.inputs[name]):
+                    np.copyto(slot.inputs[name][:batch], array)
+                slot.staged[name][:batch].copy_(host, non_blocking=True)
+            slot.arrived.record(streams.up)
+        with torch.cuda.stream(streams.compute):
+            streams.compute.wait_event(slot.arrived)
+            for name, tensor in self._inputs.items():
+                tensor[:batch].copy_(slot.staged[name][:batch], non_blocking=True)
+            if self._capture:
+                graph, answer = self._graphs[rung]
+                graph.replay()
             else:
-                if prepared.graph is None:
-                    self._captured(prepared)
-                prepared.graph.replay()
-            self._stream.synchronize()
-        return prepared.outputs
+                answer = self._called(rung)
+            for host, value in zip(_flat(slot.answers), _flat(answer), strict=True):
+                host[:batch].copy_(value[:batch], non_blocking=True)
+            slot.done.record(streams.compute)
+        return Flight(slot, batch)
 
-    def _prepared(self, batch: int) -> _Prepared:
-        if batch not in self._by_batch:
-            torch = self._torch
-            host, device = {}, {}
-            for spec in self._specs:
-                tensor = torch.from_numpy(spec.zeros(batch))
-                host[spec.name] = tensor.pin_memory()
-                device[spec.name] = torch.empty_like(tensor, device=self._device)
-            self._by_batch[batch] = _Prepared(host, {name: tensor.numpy() for name, tensor in host.items()}, device)
-        return self._by_batch[batch]
+    def _called(self, rung: int) -> Any:
+        return self._module(*(tensor[:rung] for tensor in self._inputs.values()))
 
-    def _captured(self, prepared: _Prepared) -> None:
+    def _run_unprepared(self, inputs: Batch) -> Any:
+        torch, compute = self._torch, self._streams.compute
+        with torch.cuda.stream(compute):
+            given = [torch.from_numpy(np.array(inputs[spec.name])).to(self._device) for spec in self._specs]
+            answer = _mapped(self._module(*given), lambda tensor: tensor.to("cpu"))
+            compute.synchronize()
+        return _mapped(answer, lambda tensor: tensor.numpy())
+
+    def _on_device(self, spec: TensorSpec, rows: int) -> Any:
+        return self._torch.from_numpy(spec.zeros(rows)).to(self._device)
+
+    def _slot(self, rows: int) -> _Slot:
         torch = self._torch
-        for _ in range(WARM_RUNS):
-            self._launch(prepared)
-        self._stream.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
-            self._launch(prepared)
-        self._pool = self._pool or graph.pool()
-        prepared.graph = graph
-
-    def _launch(self, prepared: _Prepared) -> None:
-        for name, tensor in prepared.device_inputs.items():
-            tensor.copy_(prepared.host_inputs[name], non_blocking=True)
-        answer = self._module(*prepared.device_inputs.values())
-        if prepared.host_outputs is None:
-            self._stream.synchronize()
-            prepared.host_outputs = _mapped(answer, lambda t: self._torch.empty_like(t, device="cpu").pin_memory())
-            prepared.outputs = _mapped(prepared.host_outputs, lambda t: t.numpy())
-        for host, value in zip(_flat(prepared.host_outputs), _flat(answer), strict=True):
-            host.copy_(value, non_blocking=True)
+        host = {spec.name: torch.from_numpy(spec.zeros(rows)).pin_memory() for spec in self._specs}
+        staged = {spec.name: self._on_device(spec, rows) for spec in self._specs}
+        arrays = {name: tensor.numpy() for name, tensor in host.items()}
+        return _Slot(host, arrays, torch.cuda.Event(), torch.cuda.Event(), staged)
 
 
 def _mapped(answer: Any, change: Any) -> Any:

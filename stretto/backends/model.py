@@ -7,9 +7,9 @@ overwrites: copy what has to live longer.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,10 @@ class BatchFailure(BackendError):
         super().__init__(reason if position is None else f"{reason} (query {position} of the batch)")
         self.reason = reason
         self.position = position
+
+
+class DeviceLost(Exception):
+    """The device under this process is of no more use to it: the process has to end, and another to take its place."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +106,21 @@ class Model(Protocol):
 
     def unload(self) -> None:
         """Give the memory back; the model cannot run any more."""
+
+
+@runtime_checkable
+class Overlapping(Model, Protocol):
+    """A model whose next batch may be started before this one has ended; of two slots each holds one batch."""
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether it does so on the device where it is."""
+
+    def slot_buffers(self, slot: int, batch: int) -> dict[str, Array]:
+        """As `buffers`, for a batch in this slot."""
+
+    def launch(self, slot: int, inputs: Batch) -> Callable[[], dict[str, Array]]:
+        """Start a batch; what is given back waits for its answers. Its inputs stay as they are until then."""
 
 
 def batch_size(inputs: Batch, specs: tuple[TensorSpec, ...], fixed_batch: int | None, label: str) -> int:

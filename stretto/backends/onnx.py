@@ -1,4 +1,4 @@
-"""The ONNX Runtime backend, on the CPU.
+"""The ONNX Runtime backend, on the CPU or, with a build of the runtime for it, on a GPU.
 
 Inputs and outputs are bound by address once for each batch size, so a run in the model's own buffers costs no copy and
 no binding. Runs release Python's lock. Threads of the pool sleep when idle unless asked to spin.
@@ -6,6 +6,7 @@ no binding. Runs release Python's lock. Threads of the pool sleep when idle unle
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -55,8 +56,7 @@ class OnnxModel:
             raise BackendError("ONNX models need ONNX Runtime; install it with: pip install onnxruntime") from None
         if source.file is None:
             raise BackendError("the onnx backend needs a model file, as model.onnx")
-        if source.device != "cpu":
-            raise BackendError(f"{source.label}: the onnx backend runs on the CPU; on a GPU use the torch backend")
+        providers = ["CPUExecutionProvider"] if source.device == "cpu" else gpu_providers(source, onnxruntime)
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = source.threads
         options.inter_op_num_threads = 1
@@ -66,11 +66,11 @@ class OnnxModel:
         self._label = source.label
         before = resident_bytes()
         try:
-            self._session: Any = onnxruntime.InferenceSession(
-                str(source.file), options, providers=["CPUExecutionProvider"]
-            )
+            self._session: Any = onnxruntime.InferenceSession(str(source.file), options, providers=providers)
         except Exception as error:  # the runtime's errors have no common parent
             raise BackendError(load_problem(source.label, str(error))) from None
+        if source.device != "cpu" and self._session.get_providers()[0] == "CPUExecutionProvider":
+            raise BackendError(f"{source.label}: ONNX Runtime cannot use {source.device} here; it says why in its log")
         self._weights_bytes = max(resident_bytes() - before, source.file.stat().st_size)
         self.inputs, input_batches = self._specs(self._session.get_inputs(), "input")
         self.outputs, _ = self._specs(self._session.get_outputs(), "output")
@@ -170,6 +170,20 @@ class OnnxModel:
             self._room[key] = spec.zeros(batch)
             self._by_batch.clear()
         return self._room[key][:batch]
+
+
+def gpu_providers(source: ModelSource, onnxruntime: Any) -> list[Any]:
+    """Of a session on a GPU: TensorRT where it is installed, then CUDA, which has every operator, then the CPU."""
+    if "CUDAExecutionProvider" not in onnxruntime.get_available_providers():
+        raise BackendError(
+            f"{source.label}: this ONNX Runtime has no CUDA; install onnxruntime-gpu in its place, or serve the model "
+            "as an exported program of PyTorch"
+        )
+    device = int(source.device.partition(":")[2] or 0)
+    found: list[Any] = [("CUDAExecutionProvider", {"device_id": device}), "CPUExecutionProvider"]
+    if importlib.util.find_spec("tensorrt") is not None:
+        found.insert(0, ("TensorrtExecutionProvider", {"device_id": device}))
+    return found
 
 
 def load_problem(label: str, message: str) -> str:

@@ -27,6 +27,8 @@ class ModelSource:
     threads: int = 1
     device: str = "cpu"
     precision: str = "float32"  # torch only: what the network computes in; its inputs and answers stay as they are
+    channels_last: bool | None = None  # torch only: the layout of images; None: where the precision is a lower one
+    divide_by: float | None = None  # where bytes are declared and the model takes floats: what each is divided by
     inputs: tuple[TensorSpec, ...] = ()
     outputs: tuple[TensorSpec, ...] = ()
     folder: Path | None = None  # of the variant, where the module of `code` may lie
@@ -40,8 +42,19 @@ class ModelSource:
             raise BackendError(f"there is no precision {self.precision[:40]!r}; there are {', '.join(PRECISIONS)}")
         if self.precision != "float32" and self.backend != "torch":
             raise BackendError(f"precision {self.precision} is for the torch backend; leave it at float32")
+        if self.channels_last and self.backend != "torch":
+            raise BackendError("channels_last is for the torch backend; leave it out")
         if not 1 <= self.threads <= MAX_THREADS:
             raise BackendError(f"threads is {self.threads}; it must be from 1 to {MAX_THREADS}")
+
+    @property
+    def takes_bytes(self) -> bool:
+        """Clients send bytes, which a model that takes floats gets divided."""
+        return self.divide_by is not None and len(self.inputs) == 1 and self.inputs[0].dtype == "uint8"
+
+    @property
+    def has_channels_last(self) -> bool:
+        return self.precision != "float32" if self.channels_last is None else self.channels_last
 
     @property
     def label(self) -> str:
@@ -66,9 +79,11 @@ def load_model(source: ModelSource) -> Model:
         raise BackendError(f"there is no file {source.file.name}; put the model there or correct its name")
     model: Model
     if source.backend == "onnx":
+        from stretto.backends.from_bytes import from_bytes
         from stretto.backends.onnx import OnnxModel
+        from stretto.backends.padded import padded
 
-        model = OnnxModel(source)
+        model = from_bytes(padded(OnnxModel(source), source.device), source)
     elif source.backend == "torch":
         from stretto.backends.torch import load_torch
 

@@ -1,19 +1,30 @@
 """The PyTorch backend: exported programs (.pt2), or weights (.safetensors) for a module that the user's code builds.
 
-Never unpickles. On a GPU each batch size is captured once as a CUDA graph (see cuda.py); on the CPU the module runs
-eagerly. The number of threads and cuDNN's choice of algorithms are settings of the whole process: a worker has its own.
+Never unpickles. On a GPU a ladder of batch sizes is captured as CUDA graphs (see cuda.py); on the CPU the module runs
+eagerly. The number of threads is a setting of the whole process: a worker has its own. cuDNN does not search for its
+algorithms: that took 0.35 to 1.9 s for each batch size on an H200, and what it chose by itself was as fast.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from stretto.backends.callable import named_object, reason_of
-from stretto.backends.model import Array, BackendError, Batch, BatchFailure, TensorSpec, batch_size, check_outputs
+from stretto.backends.model import (
+    Array,
+    BackendError,
+    Batch,
+    BatchFailure,
+    DeviceLost,
+    TensorSpec,
+    batch_size,
+    check_outputs,
+)
 from stretto.backends.source import PRECISIONS, ModelSource
 
 
@@ -53,9 +64,23 @@ def load_torch(source: ModelSource, capture: bool = True) -> TorchModel:
             f"{source.label} is neither a .pt2 nor a .safetensors file; pickled models (.pt, .pth) are not loaded, "
             f"because they can run any code"
         )
-    names = tuple(spec.name for spec in source.outputs)
-    device, threads = source.device, source.threads
-    return TorchModel(module, inputs, names, source.label, device, threads, fixed_batch, capture, source.precision)
+    takes_bytes = source.takes_bytes and len(inputs) == 1
+    if takes_bytes and suffix == ".pt2":
+        takes_bytes = inputs[0].numpy_dtype.kind == "f"
+        inputs = (replace(inputs[0], dtype="uint8"),) if takes_bytes else inputs
+    return TorchModel(
+        module,
+        inputs,
+        tuple(spec.name for spec in source.outputs),
+        source.label,
+        source.device,
+        source.threads,
+        fixed_batch,
+        capture,
+        source.precision,
+        source.has_channels_last,
+        source.divide_by if takes_bytes else None,
+    )
 
 
 def check_device(device: str) -> None:
@@ -123,15 +148,18 @@ def _user_inputs(program: Any, label: str) -> tuple[tuple[TensorSpec, ...], int 
     return tuple(specs), fixed.pop() if fixed else None
 
 
-def lowered(module: Any, precision: str) -> Any:
-    """The module in a smaller float type, with float32 at both ends; images in the layout that tensor cores read."""
+def fitted(module: Any, precision: str, channels_last: bool, divide_by: float | None) -> Any:
+    """The module behind what is sent: bytes become numbers, in the float type and the layout that it computes in."""
     torch = import_torch()
     kind = getattr(torch, precision)
+    layout = torch.channels_last if channels_last else torch.preserve_format
 
-    class Lowered(torch.nn.Module):  # type: ignore[misc, name-defined]
+    class Fitted(torch.nn.Module):  # type: ignore[misc, name-defined]
         def __init__(self) -> None:
             super().__init__()
-            self.inside = module.to(kind).to(memory_format=torch.channels_last)
+            self.inside = module.to(kind)
+            if channels_last:
+                self.inside = self.inside.to(memory_format=layout)
 
         def forward(self, *inputs: Any) -> Any:
             answer = self.inside(*(self._entering(value) for value in inputs))
@@ -143,14 +171,17 @@ def lowered(module: Any, precision: str) -> Any:
 
         @staticmethod
         def _entering(value: Any) -> Any:
-            layout = torch.channels_last if value.dim() == 4 else torch.contiguous_format
-            return value.to(kind, memory_format=layout) if value.is_floating_point() else value
+            if divide_by is not None and value.dtype == torch.uint8:
+                value = value.float() / divide_by
+            if not value.is_floating_point():
+                return value
+            return value.to(kind, memory_format=layout if value.dim() == 4 else torch.preserve_format)
 
         @staticmethod
         def _leaving(value: Any) -> Any:
-            return value.float() if value.is_floating_point() else value
+            return value.float().contiguous() if value.is_floating_point() else value
 
-    return Lowered()
+    return Fitted()
 
 
 class TorchModel:
@@ -167,6 +198,8 @@ class TorchModel:
         fixed_batch: int | None = None,
         capture: bool = True,
         precision: str = "float32",
+        channels_last: bool = False,
+        divide_by: float | None = None,
     ):
         torch = import_torch()
         if precision not in PRECISIONS:
@@ -182,17 +215,19 @@ class TorchModel:
             check_device(device)
             if not all(spec.is_fixed for spec in inputs):
                 raise BackendError(f"{label} leaves sizes besides the batch open; on a GPU every one must be known")
-            torch.backends.cudnn.benchmark = True
+            torch.cuda.set_device(device)
         else:
             torch.set_num_threads(threads)
         self._before = torch.cuda.memory_allocated(device) if self._on_gpu else 0
         self._device = torch.device(device)
-        self._module: Any = (module if precision == "float32" else lowered(module, precision)).to(self._device)
+        is_as_sent = precision == "float32" and not channels_last and divide_by is None
+        self._module: Any = module if is_as_sent else fitted(module, precision, channels_last, divide_by)
+        self._module = self._module.to(self._device)
         self._runner: Any = None
         if self._on_gpu:
             from stretto.backends.cuda import GpuRunner
 
-            self._runner = GpuRunner(self._module, inputs, self._device, capture)
+            self._runner = GpuRunner(self._module, inputs, self._device, capture, fixed_batch)
         self.outputs = self._learnt_outputs()
 
     def _learnt_outputs(self) -> tuple[TensorSpec, ...]:
@@ -210,9 +245,39 @@ class TorchModel:
         return int(weights + sum(array.nbytes for array in self._room.values()))
 
     def prepare(self, batches: Iterable[int]) -> None:
-        """Captures the largest first: smaller graphs then fit into its memory."""
-        for batch in sorted(set(batches), reverse=True):
-            self.run(self.buffers(batch))
+        """On a GPU every batch up to the largest is ready then."""
+        if self._runner is None:
+            for batch in sorted(set(batches), reverse=True):
+                self.run(self.buffers(batch))
+            return
+        with self._torch.inference_mode(), device_errors(self._label):
+            self._runner.prepare(max(batches))
+
+    def launch(self, slot: int, inputs: Batch) -> Callable[[], dict[str, Array]]:
+        """On a GPU: starts a batch and gives what waits for its answers, while the next batch may be launched in the
+        other slot. Its inputs must stay as they are until then.
+        """
+        batch = batch_size(inputs, self.inputs, self.fixed_batch, self._label)
+        if batch > self._runner.largest:
+            answers = self.run(inputs)
+            return lambda: answers
+        with self._torch.inference_mode(), device_errors(self._label):
+            flight = self._runner.launch(slot, batch, inputs)
+
+        def wait() -> dict[str, Array]:
+            with device_errors(self._label):
+                return self._named(flight.wait())
+
+        return wait
+
+    def slot_buffers(self, slot: int, batch: int) -> dict[str, Array]:
+        """Pinned memory for a batch that is gathered on this side."""
+        return dict(self._runner.buffers(batch, slot))
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether the next batch may be launched before this one has ended."""
+        return self._on_gpu
 
     def buffers(self, batch: int) -> dict[str, Array]:
         if self._runner is not None:
@@ -227,9 +292,9 @@ class TorchModel:
             raise BackendError(f"{self._label} was unloaded; load it again")
         batch = batch_size(inputs, self.inputs, self.fixed_batch, self._label)
         try:
-            with self._torch.inference_mode():
+            with self._torch.inference_mode(), device_errors(self._label):
                 outputs = self._named(self._answer(batch, inputs))
-        except BatchFailure:
+        except (BatchFailure, DeviceLost):
             raise
         except Exception as error:
             raise BatchFailure(f"{self._label} failed on a batch of {batch}: {reason_of(error)}") from None
@@ -255,6 +320,21 @@ class TorchModel:
         self._module, self._runner, self._room = None, None, {}
         if self._on_gpu:
             self._torch.cuda.empty_cache()
+
+
+@contextmanager
+def device_errors(label: str) -> Iterator[None]:
+    """Names what a GPU does to a whole process: its memory is used up, or it is gone for this process."""
+    torch = import_torch()
+    try:
+        yield
+    except torch.OutOfMemoryError:
+        torch.cuda.empty_cache()
+        raise BatchFailure(f"there is not enough memory left on the GPU for {label}") from None
+    except RuntimeError as error:  # of which what PyTorch raises for CUDA's own errors is one
+        if "CUDA error" in str(error) or "CUDA driver" in str(error) or "cuDNN error" in str(error):
+            raise DeviceLost(f"the GPU failed while {label} ran: {reason_of(error)}") from None
+        raise
 
 
 def _shareable(array: Array) -> Array:

@@ -23,7 +23,10 @@ RepositoryReference = Annotated[
 VariantName = Annotated[
     list[str] | None, typer.Option("--variant", metavar="NAME", help="Only this variant; may be given several times.")
 ]
-Batches = Annotated[str, typer.Option(metavar="1,2,4", help="Batch sizes.")]
+Batches = Annotated[
+    str | None,
+    typer.Option(metavar="1,2,4", help="Batch sizes; else 1, 2, 4 to 32, or those of a GPU's ladder."),
+]
 Threads = Annotated[int, typer.Option(metavar="N", min=1, max=1024, help="Threads that a worker gives a model.")]
 Data = Annotated[
     Path | None,
@@ -54,7 +57,7 @@ InPlace = Annotated[bool, typer.Option("--in-place", help="With the zoo: write i
 def profile(
     repository: RepositoryReference,
     variant: VariantName = None,
-    batches: Batches = "1,2,4,8,16,32",
+    batches: Batches = None,
     threads: Threads = 1,
     data: Data = None,
     evidence: EvidenceData = None,
@@ -87,7 +90,7 @@ def profile(
     from stretto.profiling.session import Request, measured_batches, open_session
 
     check_plot(plot)
-    request = Request(measured_batches(batches), threads, device, budget_s, kind, data, evidence)
+    request = Request(measured_batches(batches, device), threads, device, budget_s, kind, data, evidence)
     session = open_session(
         repository, request, names=tuple(variant or ()), backend=backend, out=out, in_place=in_place, dry_run=dry_run
     )

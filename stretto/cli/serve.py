@@ -46,7 +46,10 @@ def serve(
         list[str] | None,
         typer.Option(metavar="DEVICE", help="Unequal workers: cuda:0, cpu*2, cpu*2,threads=4; several times."),
     ] = None,
-    executor: Annotated[str, typer.Option(metavar="KIND", help="Workers are each a thread or a process.")] = "thread",
+    executor: Annotated[
+        str | None,
+        typer.Option(metavar="KIND", help="Workers are each a thread or a process; else as the device asks."),
+    ] = None,
     threads: Annotated[int, typer.Option(metavar="N", min=1, max=1024, help="That a worker gives a model.")] = 1,
     device: Annotated[str, typer.Option(metavar="DEVICE", help="cpu or cuda.")] = "cpu",
     planner: Annotated[

@@ -1,7 +1,8 @@
 """Latency profiles: l(b), the time a variant needs for a batch of b on one kind of worker.
 
 A profile is a table per quantile and batch size, never decreasing in the batch size. It comes from measured points or
-from a line α·b + β. Batch sizes that were not measured are filled by the least-squares line through those that were.
+from a line α·b + β. Batch sizes that were not measured are filled by the least-squares line through those that were,
+or, where batches run padded, by the next larger one.
 """
 
 from __future__ import annotations
@@ -83,11 +84,15 @@ class LatencyProfile:
 
     @staticmethod
     def measured(
-        points_ms: Mapping[int, Mapping[str, float]], max_batch: int | None = None, kind: str = "default"
+        points_ms: Mapping[int, Mapping[str, float]],
+        max_batch: int | None = None,
+        kind: str = "default",
+        padded: bool = False,
     ) -> LatencyProfile:
         """From `{batch: {"mean": ms, "p50": ms, "p95": ms, "p99": ms}}`, made monotone from the right.
 
-        A quantile that no point has is taken from the nearest higher one that is there, else the nearest lower.
+        A quantile that no point has is taken from the nearest higher one that is there, else the nearest lower. With
+        `padded` a batch takes as long as the next larger one that was measured: the table is a staircase.
         """
         if not points_ms:
             raise ProfileError("a measured profile needs at least one batch size")
@@ -99,7 +104,7 @@ class LatencyProfile:
                 b: values[quantile.name.lower()] for b, values in points_ms.items() if quantile.name.lower() in values
             }
             if points:
-                rows[quantile] = _filled_row(points, largest, quantile.name.lower())
+                rows[quantile] = _filled_row(points, largest, quantile.name.lower(), padded)
         if not rows:
             raise ProfileError("a measured profile needs a mean, p50, p95 or p99 for its batch sizes")
         table = np.stack([rows[_nearest(quantile, rows)] for quantile in Quantile])
@@ -123,8 +128,10 @@ def _line(sizes: NDArray[np.int64], latency: NDArray[np.float64]) -> tuple[float
     return float(slope), float(intercept)
 
 
-def _filled_row(points_ms: Mapping[int, float], largest: int, name: str) -> NDArray[np.int64]:
-    """One quantile for every batch size up to `largest`: measured, else on the fitted line; then monotone."""
+def _filled_row(points_ms: Mapping[int, float], largest: int, name: str, padded: bool) -> NDArray[np.int64]:
+    """One quantile for every batch size up to `largest`: measured, else on the fitted line; then monotone. `padded`:
+    as the next larger one that was measured, where there is one.
+    """
     for batch, value in points_ms.items():
         if not 1 <= batch <= MAX_BATCH_LIMIT:
             raise ProfileError(f"batch size {batch} is not between 1 and {MAX_BATCH_LIMIT}")
@@ -133,6 +140,10 @@ def _filled_row(points_ms: Mapping[int, float], largest: int, name: str) -> NDAr
     sizes = np.array(sorted(points_ms))
     slope, intercept = _line(sizes, np.array([points_ms[int(b)] for b in sizes]))
     row = slope * np.arange(largest + 1) + intercept
+    if padded:
+        places = np.searchsorted(sizes, np.arange(largest + 1))
+        within = places < len(sizes)
+        row[within] = [points_ms[int(sizes[place])] for place in places[within]]
     for batch, value in points_ms.items():
         if batch <= largest:
             row[batch] = value

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from stretto.backends.model import Array
+from stretto.backends.pinned import pin, unpin
 from stretto.live.shelf import ModelSpec
 
 SLOTS = 2  # a worker runs one batch and holds at most one more
@@ -64,6 +65,7 @@ class Arena:
         self.descriptor = descriptor
         self.slot_size = slot_size
         self._map = mmap.mmap(descriptor, SLOTS * slot_size)
+        self._is_pinned = False
 
     @staticmethod
     def made(slot_size: int) -> Arena:
@@ -97,7 +99,14 @@ class Arena:
         count = int(np.prod(shape, dtype=np.int64))
         return np.frombuffer(self._map, dtype, count, start).reshape(shape)
 
+    def pin(self) -> None:
+        """So that a GPU reads it directly, where the system allows that; once is enough."""
+        if not self._is_pinned:
+            self._is_pinned = pin(self._map)
+
     def close(self) -> None:
+        if self._is_pinned:
+            unpin(self._map)
         os.close(self.descriptor)
         with contextlib.suppress(BufferError):  # an array of it is still looked at; the memory goes with that
             self._map.close()

@@ -6,9 +6,9 @@ from stretto.live.crew import Factory
 from stretto.live.threads import ThreadExecutor
 
 
-def executor_factory(name: str) -> Factory:
+def executor_factory(in_processes: bool) -> Factory:
     """What makes the worker of each number."""
-    if name == "process":
+    if in_processes:
         from stretto.live.processes import ProcessExecutor
 
         return ProcessExecutor

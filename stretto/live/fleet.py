@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from stretto.backends.source import DEVICES, MAX_THREADS
 from stretto.core.errors import StrettoError
 from stretto.core.fleet import numbered
 from stretto.core.worker import UNLIMITED_MEMORY, Worker
-from stretto.repository.machine import accelerators
+from stretto.repository.machine import accelerator_count, accelerators
 
 if TYPE_CHECKING:
     from stretto.repository.repository import Repository
@@ -26,7 +26,7 @@ MAX_WORKERS = 1024
 
 @dataclass(frozen=True)
 class WorkerSpec:
-    """`count` equal workers; 0: one for each core but one, which is left for the sockets."""
+    """`count` equal workers; 0: one for each core but one, which is left for the sockets; on a GPU one."""
 
     device: str = "cpu"
     count: int = 1
@@ -44,7 +44,19 @@ class WorkerSpec:
             raise StrettoError(f"threads is {self.threads}; it must be from 1 to {MAX_THREADS}")
 
     @property
+    def is_gpu(self) -> bool:
+        return self.device.startswith("cuda")
+
+    def on_each_gpu(self) -> tuple[WorkerSpec, ...]:
+        """One on each GPU of this machine; as it is where none is known."""
+        return tuple(replace(self, device=f"cuda:{number}", count=1) for number in range(accelerator_count())) or (
+            self,
+        )
+
+    @property
     def workers(self) -> int:
+        if self.is_gpu:
+            return self.count or 1
         return self.count or max(1, len(os.sched_getaffinity(0)) - 1 if hasattr(os, "sched_getaffinity") else 1)
 
 
@@ -73,7 +85,7 @@ def deployed_workers(fleet: Sequence[WorkerSpec], repository: Repository) -> tup
     """The slots of a fleet, in order, each of the kind whose profiles decide there."""
     workers: tuple[Worker, ...] = ()
     for spec in fleet:
-        if spec.device.startswith("cuda") and spec.kind is None and not accelerators():
+        if spec.is_gpu and spec.kind is None and not accelerators():
             raise StrettoError(f"there is no GPU on this machine for a worker on {spec.device}")
         kind = repository.kind_for(spec.device, spec.kind)
         workers += numbered(workers, kind, spec.workers, spec.memory_bytes)

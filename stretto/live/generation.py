@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from stretto.backends.of_variant import model_source
 from stretto.core.conditions import Conditions, Demand
 from stretto.core.deployment import Deployment
-from stretto.core.errors import PlanError, StrettoError
+from stretto.core.errors import PlanError
 from stretto.core.outcome import OUTCOME_COUNT, Outcome
 from stretto.core.plan import Delays
 from stretto.dispatch.dispatcher import Dispatcher
@@ -58,12 +58,6 @@ def served(deployment: Deployment, files: Mapping[str, ApplicationFiles], fleet:
         for device in dict.fromkeys((spec.threads, spec.device) for spec in slots)
     }
     by_slot = tuple(by_device[spec.threads, spec.device] for spec in slots)
-    for worker, slot in zip(deployment.workers, slots, strict=True):
-        for number, variant in enumerate(deployment.variants):
-            is_onnx = by_slot[0][number].source.backend == "onnx"
-            if slot.device != "cpu" and is_onnx and variant.profile_on(worker.kind) is not None:
-                label = deployment.variant_label(number)
-                raise StrettoError(f"{label} is an ONNX model, which runs on workers on cpu only, not on {slot.device}")
     ordered = tuple(files[application.name] for application in deployment.applications)
     return Served(deployment, ordered, by_slot[0], by_slot if len(by_device) > 1 else ())
 

@@ -21,13 +21,13 @@ WORKERS_SHARE = 0.6  # of the machine's memory, for all worker processes togethe
 @dataclass(frozen=True)
 class ServiceOptions:
     """How a repository is served. `worker` lists unequal workers; without it, there are `workers` equal ones on
-    `device` (0: one for each core but one, which is left for the sockets).
+    `device` (0: one for each core but one, which is left for the sockets; one for each GPU).
     """
 
     repository: str
     workers: int = 0
     worker: tuple[str, ...] = ()
-    executor: str = "thread"
+    executor: str | None = None  # None: a process each where one is on a GPU, else a thread each
     threads: int = 1
     device: str = "cpu"
     kind: str | None = None
@@ -50,7 +50,7 @@ class ServiceOptions:
     correction: float = 0.02
 
     def __post_init__(self) -> None:
-        if self.executor not in EXECUTORS:
+        if self.executor is not None and self.executor not in EXECUTORS:
             raise StrettoError(f"there is no executor {self.executor[:40]!r}; there are {', '.join(EXECUTORS)}")
         if not self.hang_s > 0 or not self.reload_s >= 0:
             raise StrettoError("hang_s must be above 0, and reload_s must not be negative")
@@ -67,7 +67,15 @@ class ServiceOptions:
         memory_bytes = self.worker_memory_bytes
         if self.worker:
             return tuple(read_worker(text, memory_bytes) for text in self.worker)
-        return (WorkerSpec(self.device, self.workers, self.threads, self.kind, memory_bytes),)
+        spec = WorkerSpec(self.device, self.workers, self.threads, self.kind, memory_bytes)
+        return spec.on_each_gpu() if self.device == "cuda" and not self.workers else (spec,)
+
+    @property
+    def uses_processes(self) -> bool:
+        """A GPU that fails takes its process with it, which must not be the server's."""
+        if self.executor is not None:
+            return self.executor == "process"
+        return any(spec.is_gpu for spec in self.fleet())
 
     @property
     def process_bytes(self) -> int:

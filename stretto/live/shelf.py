@@ -5,7 +5,7 @@ A query that its model fails on is found and left out, so that the rest of its b
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from stretto.backends.adapt import Adapter
 from stretto.backends.failure import run_batch
-from stretto.backends.model import Array, BackendError, BatchFailure, Model
+from stretto.backends.model import Array, BackendError, BatchFailure, Model, Overlapping
 from stretto.backends.source import ModelSource, load_model
 
 NO_ANSWER = "the model could not answer this query"
@@ -67,6 +67,7 @@ class _Held:
     model: Model
     adapter: Adapter | None
     fixed: int | None
+    overlapping: Overlapping | None
 
 
 class Shelf:
@@ -90,7 +91,8 @@ class Shelf:
         except BackendError:
             model.unload()
             raise
-        if self._held.setdefault(spec.key, _Held(spec, model, adapter, fixed)).model is not model:
+        overlapping = model if isinstance(model, Overlapping) and model.overlaps and fixed is None else None
+        if self._held.setdefault(spec.key, _Held(spec, model, adapter, fixed, overlapping)).model is not model:
             model.unload()  # another load was quicker
 
     def unload(self, key: str) -> None:
@@ -101,6 +103,30 @@ class Shelf:
     def clear(self) -> None:
         for key in list(self._held):
             self.unload(key)
+
+    def overlaps(self, key: str) -> bool:
+        """Whether the next batch may begin before one of this model has ended."""
+        held = self._held.get(key)
+        return held is not None and held.overlapping is not None
+
+    def begin(self, key: str, parts: Sequence[Array], slot: int) -> Callable[[], Report]:
+        """Starts a batch of a model that overlaps; what is given back waits for its end. `parts` stay as they are
+        until then.
+        """
+        held = self._held[key]
+        assert held.overlapping is not None
+        count = sum(map(len, parts))
+        if held.adapter is None and len(parts) == 1:
+            inputs = {held.spec.input: parts[0]}
+        else:
+            inputs = held.overlapping.slot_buffers(slot, count)
+            gather(parts, held.adapter, inputs[held.spec.input])
+        answers = held.overlapping.launch(slot, inputs)
+
+        def end() -> Report:
+            return Report(answers()[held.spec.output])
+
+        return end
 
     def run(self, key: str, parts: Sequence[Array]) -> Report:
         """Answers to the queries in `parts`, each an array of one or more rows of one of the model's input shapes."""

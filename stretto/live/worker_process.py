@@ -10,19 +10,26 @@ import contextlib
 import ctypes
 import logging
 import os
+import queue
 import signal
 import socket
 import sys
 import threading
 import time
+from collections.abc import Callable
+from typing import NoReturn, TypeVar
 
 import numpy as np
 
 from stretto.backends.callable import reason_of
+from stretto.backends.cuda import is_off
+from stretto.backends.model import DeviceLost
 from stretto.core.errors import StrettoError
 from stretto.live.arena import Arena
 from stretto.live.frames import Frame, FrameReader, Kind, failures_as_text, run_in, spec_from_text
-from stretto.live.shelf import NOT_LOADED, ModelSpec, Shelf
+from stretto.live.shelf import NOT_LOADED, ModelSpec, Report, Shelf, failed
+
+Run = TypeVar("Run")
 
 log = logging.getLogger("stretto.live.worker")
 CHUNK = 1 << 16
@@ -31,6 +38,8 @@ PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 STEP_BYTES = 8 << 20  # of growth that is told
 PROBATION = "probation"  # the second argument
 PROBATION_NICENESS = 10
+DEVICE_LOST = 75  # the exit status of a worker whose GPU failed under it
+OVERLAPS = not is_off("overlap")
 DEATH_SIGNAL = 1  # of prctl: what a child gets when its parent dies
 
 
@@ -63,7 +72,9 @@ class Growth:
 
 
 class WorkerProcess:
-    """Does what it is told, in order."""
+    """Does what it is told, in order. On a GPU a batch is launched while the one before it still computes; a thread
+    waits for their ends, one after the other.
+    """
 
     def __init__(self, channel: socket.socket):
         self._channel = channel
@@ -73,6 +84,9 @@ class WorkerProcess:
         self._saying = threading.Lock()  # a load beside the work ends in a thread of its own
         self._growth = Growth()
         self._descriptors: list[int] = []  # of shared memory, in the order of the frames that name them
+        self._launched: queue.Queue[tuple[Frame, ModelSpec, int, Callable[[], Report]]] = queue.Queue()
+        self._finisher: threading.Thread | None = None  # where a model overlaps
+        self._ended_ns = 0  # when the last batch of those did
 
     def work(self) -> None:
         self._say(Frame(Kind.READY))
@@ -95,13 +109,17 @@ class WorkerProcess:
         elif frame.kind == Kind.LOAD:
             self._load(frame)
         elif frame.kind == Kind.UNLOAD:
+            self._launched.join()
             key = frame.text.decode()
             self._specs.pop(key, None)
             self._shelf.unload(key)
         elif frame.kind == Kind.MAP:
+            self._launched.join()
             if self._arena is not None:
                 self._arena.close()
             self._arena = Arena(self._descriptors.pop(0), frame.a)
+            if self._finisher is not None:
+                self._arena.pin()
 
     def _load(self, frame: Frame) -> None:
         problem = ""
@@ -109,7 +127,11 @@ class WorkerProcess:
             spec = spec_from_text(frame.text)
             self._shelf.load(spec)
             self._specs[spec.key] = spec
+            if self._shelf.overlaps(spec.key):
+                self._overlap()
             self._growth.rest()
+        except DeviceLost as error:
+            end_without_device(error)
         except StrettoError as error:
             problem = str(error)
         except Exception as error:
@@ -117,25 +139,57 @@ class WorkerProcess:
             problem = f"it cannot be loaded ({reason_of(error)})"
         self._say(Frame(Kind.LOADED, frame.a, text=problem.encode()))
 
+    def _overlap(self) -> None:
+        """From now on batches may be launched ahead, straight from the memory that is shared with the server."""
+        with self._saying:
+            if self._finisher is None:
+                self._finisher = threading.Thread(target=self._finish, daemon=True)
+                self._finisher.start()
+        if self._arena is not None:
+            self._arena.pin()
+
     def _run(self, frame: Frame) -> None:
         started_ns = time.monotonic_ns()
-        number, slot, rows = frame.a, frame.b, frame.c
         key, runs = run_in(frame.text)
-        failures: dict[int, str] = {}
         spec = self._specs.get(key)
+        if spec is None or self._arena is None:
+            self._ended(frame, key, started_ns, failed(frame.c, NOT_LOADED))
+            return
+        parts = self._arena.parts(frame.b, spec, runs) if runs else (self._arena.inputs(frame.b, spec, frame.c),)
+        if self._shelf.overlaps(key):
+            begun = self._reported(frame.c, lambda: self._shelf.begin(key, parts, frame.b))
+            self._launched.put((frame, spec, started_ns, (lambda: begun) if isinstance(begun, Report) else begun))
+            if not OVERLAPS:
+                self._launched.join()
+            return
+        report = self._reported(frame.c, lambda: self._shelf.run(key, parts))
+        self._ended(frame, key, started_ns, report)
+
+    def _finish(self) -> None:
+        """A batch counts from when it could begin: the one before it was in its way until then."""
+        while True:
+            frame, spec, started_ns, end = self._launched.get()
+            report = self._reported(frame.c, end)
+            self._ended(frame, spec.key, max(started_ns, self._ended_ns), report)
+            self._ended_ns = time.monotonic_ns()
+            self._launched.task_done()
+
+    def _reported(self, rows: int, run: Callable[[], Run]) -> Run | Report:
+        """What `run` gives; a report of failure where it raises."""
         try:
-            if spec is None or self._arena is None:
-                failures = dict.fromkeys(range(rows), NOT_LOADED)
-            else:
-                parts = self._arena.parts(slot, spec, runs) if runs else (self._arena.inputs(slot, spec, rows),)
-                answered = self._shelf.run(key, parts)
-                failures = answered.failures
-                if answered.answers is not None:
-                    np.copyto(self._arena.answers(slot, spec, rows), answered.answers)
+            return run()
+        except DeviceLost as error:
+            end_without_device(error)
         except Exception as error:  # whatever a model's own code raises must not end the worker
             log.debug("a batch failed", exc_info=True)
-            failures = dict.fromkeys(range(rows), reason_of(error))
-        self._say(Frame(Kind.ENDED, number, started_ns, time.monotonic_ns(), failures_as_text(failures)))
+            return failed(rows, str(error) if isinstance(error, StrettoError) else reason_of(error))
+
+    def _ended(self, frame: Frame, key: str, started_ns: int, report: Report) -> None:
+        spec = self._specs.get(key)
+        if report.answers is not None and spec is not None and self._arena is not None:
+            np.copyto(self._arena.answers(frame.b, spec, frame.c), report.answers)
+        ended_ns = time.monotonic_ns()
+        self._say(Frame(Kind.ENDED, frame.a, started_ns, ended_ns, failures_as_text(report.failures)))
         grown = self._growth.ran(key)
         if grown:
             self._say(Frame(Kind.GREW, grown, text=key.encode()))
@@ -143,6 +197,12 @@ class WorkerProcess:
     def _say(self, frame: Frame) -> None:
         with self._saying:
             self._channel.sendall(frame.encoded())
+
+
+def end_without_device(error: DeviceLost) -> NoReturn:
+    """What this process had on the device is gone, and nothing brings it back but another process."""
+    log.error("%s; this worker ends", error)
+    os._exit(DEVICE_LOST)
 
 
 def _step_back() -> None:

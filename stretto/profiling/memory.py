@@ -21,7 +21,15 @@ from stretto.core.errors import StrettoError
 
 ONCE_ABOVE_BYTES = 2**30  # a file this large is loaded once only
 TIMEOUT_S = 300
-PLAIN = ("backend", "code", "threads", "device", "precision")  # fields of a source that are JSON as they are
+PLAIN = (
+    "backend",
+    "code",
+    "threads",
+    "device",
+    "precision",
+    "channels_last",
+    "divide_by",
+)  # fields of a source that are JSON as they are
 
 
 @dataclass(frozen=True)
@@ -76,18 +84,16 @@ def in_this_process(source: ModelSource, batch: int) -> MemoryUse:
 
 
 def on_gpu(source: ModelSource, batch: int) -> MemoryUse:
-    """By PyTorch's allocator; captured graphs count as dynamic, since each batch size has its own."""
+    """By PyTorch's allocator; the ladder of graphs up to the largest batch is there as long as the model is."""
     import torch
 
     before = torch.cuda.memory_allocated(source.device)
     model = load_model(source)
+    model.prepare((model.fixed_batch or batch,))
     torch.cuda.synchronize(source.device)
     loaded = torch.cuda.memory_allocated(source.device) - before
-    torch.cuda.reset_peak_memory_stats(source.device)
-    _run_zeros(model, batch)
-    peak = torch.cuda.max_memory_allocated(source.device) - before
     model.unload()
-    return MemoryUse(int(max(0, loaded)), int(max(0, peak - loaded)))
+    return MemoryUse(int(max(0, loaded)), 0)
 
 
 def _run_zeros(model: Model, batch: int) -> None:

@@ -15,9 +15,11 @@ import numpy as np
 
 from stretto.backends.adapt import Adapter
 from stretto.backends.of_variant import model_source
+from stretto.backends.rungs import rungs
 from stretto.backends.source import BACKENDS, ModelSource, load_model
 from stretto.core.application import check_name
 from stretto.core.errors import ProfileError, StrettoError
+from stretto.core.profile import MAX_BATCH_LIMIT
 from stretto.core.resize import resized
 from stretto.evidence.build import Built
 from stretto.evidence.index import import_faiss
@@ -165,8 +167,10 @@ class Session:
         }
 
 
-def measured_batches(text: str) -> tuple[int, ...]:
-    """ "1,2,4" → (1, 2, 4)"""
+def measured_batches(text: str | None, device: str = "cpu") -> tuple[int, ...]:
+    """ "1,2,4" → (1, 2, 4); None: what a worker on the device runs, up to any size."""
+    if text is None:
+        return BATCHES if device == "cpu" else rungs(MAX_BATCH_LIMIT)
     try:
         sizes = [int(part) for part in text.split(",") if part.strip()]
     except ValueError:

@@ -44,4 +44,5 @@ def stored_profile(
         latency.is_noisy,
         latency.note or None,
         frame_bytes=frame_bytes,
+        padded=source.device != "cpu",
     )

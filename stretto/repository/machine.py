@@ -80,13 +80,23 @@ def present_kinds() -> tuple[str, ...]:
 @cache
 def accelerators() -> tuple[str, ...]:
     """The names of the GPUs that the driver knows, without loading any library for them."""
+    return tuple(dict.fromkeys(_gpu_names()))
+
+
+def accelerator_count() -> int:
+    """How many GPUs there are."""
+    return len(_gpu_names())
+
+
+@cache
+def _gpu_names() -> tuple[str, ...]:
     try:
         files = sorted(GPU_INFORMATION.glob("*/information"))[:MAX_ACCELERATORS]
         texts = [file.read_text(encoding="utf-8", errors="replace") for file in files]
     except OSError:
         return ()
     found = [re.search(r"^Model:\s*(\S.*?)\s*$", text, re.MULTILINE) for text in texts]
-    return tuple(dict.fromkeys(match.group(1) for match in found if match is not None))
+    return tuple(match.group(1) for match in found if match is not None)
 
 
 @cache

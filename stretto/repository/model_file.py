@@ -72,7 +72,9 @@ def check_tensors(
     if len(header.inputs) > 1:
         other = next(tensor.name for tensor in header.inputs if tensor is not found_input)
         place.fail(f"takes a second input {other[:40]}; a query is one tensor, so export it with one input")
-    _check_tensor(place, "input", found_input, takes.dtype, shape)
+    is_divided = takes.stays_bytes and takes.divide_by is not None and (found_input.dtype or "").startswith("float")
+    dtype = str(found_input.dtype) if is_divided else takes.dtype
+    _check_tensor(place, "input", found_input, dtype, shape)
     _check_tensor(place, "output", found_output, gives.dtype, gives.shape)
     fixed = found_input.shape[0] if found_input.shape else None
     if fixed is not None and (fixed != 1 or max_batch != 1):

@@ -75,6 +75,7 @@ class StoredProfile:
     note: str | None = None
     version: int = field(default=VERSION)
     frame_bytes: int = 0  # mean over the sample, at the size sent for this variant and encoded; 0: not measured
+    padded: bool = False  # a batch of another size runs as the next larger one of those that were measured
 
     def __post_init__(self) -> None:
         check_name("machine kind", self.kind)
@@ -95,7 +96,7 @@ class StoredProfile:
         if max_batch is not None:
             largest = min(largest, max_batch)
         return LatencyProfile.measured(
-            {batch: point.points_ms() for batch, point in self.batches.items()}, largest, self.kind
+            {batch: point.points_ms() for batch, point in self.batches.items()}, largest, self.kind, self.padded
         )
 
     def is_stale(self, model_sha256: str) -> bool:
@@ -141,6 +142,7 @@ def profile_at(place: Place) -> StoredProfile:
     noisy = top.flag("noisy", False)
     note = top.text("note") if top.has("note") else None
     frame_bytes = top.integer("frame_bytes", 0, MAX_BYTES, 0)
+    padded = top.flag("padded", False)
     top.done()
     with top.at():
         return StoredProfile(
@@ -159,6 +161,7 @@ def profile_at(place: Place) -> StoredProfile:
             note,
             version,
             frame_bytes,
+            padded,
         )
 
 
@@ -243,6 +246,8 @@ def as_json(stored: StoredProfile) -> dict[str, Any]:
         "load_ms": _rounded(stored.load_ms),
         "noisy": bool(stored.noisy),
     }
+    if stored.padded:
+        content["padded"] = True
     if stored.frame_bytes:
         content["frame_bytes"] = int(stored.frame_bytes)
     if stored.note is not None:

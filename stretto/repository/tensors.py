@@ -41,6 +41,7 @@ class InputTensor:
 
     `sizes` are the image sizes that a client may send in place of that of `shape`, which is one of them; none: only
     `shape`. Where images come as bytes (encoded, or raw UINT8), each is divided by `divide_by`; None: they may not.
+    Where `dtype` is uint8 they stay bytes up to the worker, and only models that take floats get them divided.
     `frame_bytes` are the bytes of one query as it is sent, by size, where app.toml says so.
     """
 
@@ -52,6 +53,11 @@ class InputTensor:
     encodings: tuple[str, ...] = ("raw",)
     divide_by: float | None = None
     frame_bytes: tuple[int, ...] = ()
+
+    @property
+    def stays_bytes(self) -> bool:
+        """Bytes are what the application takes, and a model that takes floats gets them divided."""
+        return self.dtype == "uint8"
 
     @property
     def elements(self) -> int:

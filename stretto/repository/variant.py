@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from dataclasses import dataclass
 from enum import StrEnum
@@ -20,11 +21,13 @@ from stretto.repository.tensors import InputTensor, OutputTensor, read_shape
 
 BACKENDS = ("onnx", "torch", "callable")
 FORMATS = ("exported", "safetensors")
+PRECISIONS = ("float32", "bfloat16", "float16")
 ACCURACY_SOURCES = ("measured", "literature")
 UNKNOWN = "unknown"
 PLAIN_KEYS = (
     *("enabled", "backend", "accuracy", "accuracy_source"),
     *("input_shape", "max_batch", "memory_mb", "load_ms"),
+    *("precision", "channels_last"),
 )
 BACKEND_KEYS = ("file", "format", "code")  # that belong to some backends only
 CODE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
@@ -68,6 +71,8 @@ class VariantFiles:
     load_ms: float | None = None
     metrics: Metrics | None = None
     profiles: tuple[StoredProfile, ...] = ()
+    precision: str = "float32"  # of a torch model: what it computes in
+    channels_last: bool | None = None  # the layout of its images; None: as goes with the precision
 
     @property
     def has_accuracy(self) -> bool:
@@ -82,8 +87,13 @@ class VariantFiles:
         return profile_path(self.folder, kind)
 
     def model_sha256(self) -> str:
-        """Of the model's file; of the code where it has no file. A profile of another one is stale."""
-        return code_sha256(self.folder, str(self.code)) if self.file is None else file_sha256(self.file)
+        """Of the model's file; of the code where it has no file. A profile of another one is stale, also of the same
+        file in another precision or layout.
+        """
+        found = code_sha256(self.folder, str(self.code)) if self.file is None else file_sha256(self.file)
+        if (self.precision, self.channels_last) == ("float32", None):
+            return found
+        return hashlib.sha256(f"{found} {self.precision} {self.channels_last}".encode()).hexdigest()
 
     def profile_state(self, kind: str, kinds_here: tuple[str, ...]) -> ProfileState:
         """What can be said of the profile for `kind` on a machine that offers the workers `kinds_here`."""
@@ -125,6 +135,7 @@ def _variant(
     backend: str | None = "onnx"  # None where a mistake leaves it open
     model_format, code, enabled = None, None, True
     max_batch, memory_mb, load_ms = None, None, None
+    precision, channels_last = "float32", None
     if fields is not None:
         enabled = attempt(True, fields.flag, "enabled", True)
         backend = attempt(None, fields.choice, "backend", BACKENDS, "onnx")
@@ -132,6 +143,7 @@ def _variant(
         max_batch = attempt(None, fields.optional_integer, "max_batch", 1, MAX_BATCH_LIMIT)
         memory_mb = attempt(None, fields.optional_number, "memory_mb", 0, MAX_MEMORY_MB)
         load_ms = attempt(None, fields.optional_number, "load_ms", 0, MAX_LATENCY_MS)
+        precision, channels_last = attempt((precision, None), _computes_in, fields, backend)
     model: ModelFile | None = None
     if backend in ("onnx", "torch"):
         model = attempt(None, find_model, folder, fields, model_format or "onnx", max_model_bytes)
@@ -163,6 +175,8 @@ def _variant(
         load_ms,
         metrics,
         _profiles(folder.child("profiles"), problems),
+        precision,
+        channels_last,
     )
 
 
@@ -175,6 +189,15 @@ def _code(fields: Fields, backend: str | None) -> tuple[str | None, str | None, 
     if len(code) > MAX_CODE or not CODE.fullmatch(code):
         fields.fail('code must be "module:function", as "mymodels.heart:classify"', "code")
     return backend, model_format, code
+
+
+def _computes_in(fields: Fields, backend: str | None) -> tuple[str, bool | None]:
+    """The precision and the layout of a torch model."""
+    for key in ("precision", "channels_last"):
+        if fields.has(key) and backend not in ("torch", None):
+            fields.fail(f"{key} is for the torch backend; an {backend} model computes as it was exported", key)
+    precision = fields.choice("precision", PRECISIONS, "float32")
+    return precision, fields.flag("channels_last", False) if fields.has("channels_last") else None
 
 
 def _accuracy(folder: Place, fields: Fields | None, metrics: Metrics | None) -> tuple[float, str]:

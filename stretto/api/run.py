@@ -34,6 +34,8 @@ T = TypeVar("T")
 COMPILING = "compiling"
 READING = "reading the repository"
 COMPILED = 0.9  # of the start
+LOADING = "loading models"
+LOOK_S = 0.2  # at how far they are
 INSIST_S = 1.0
 STOP_S = 10.0  # for workers to end by themselves
 GC_THRESHOLD = 20_000
@@ -103,14 +105,18 @@ async def serve(options: ServeOptions, console: Console, reread: Reread | None =
 
         try:
             service = await stop.unless_asked(_begun(options, progress, stack))
+            if service is None:
+                return True
+            stop.service = service
+            plane.serve(service)
+            watch = loop.create_task(_tell_loads(service, console))
+            try:
+                if await stop.unless_asked(service.readiness.can_serve) is False:
+                    raise StrettoError("nothing can be served; the messages above say why")
+            finally:
+                watch.cancel()
         finally:
             console.started()
-        if service is None:
-            return True
-        stop.service = service
-        plane.serve(service)
-        if await stop.unless_asked(service.readiness.can_serve) is False:
-            raise StrettoError("nothing can be served; the messages above say why")
         if not stop.asked.is_set():
             console.serving(service, listeners)
         await stop.asked.wait()
@@ -131,6 +137,13 @@ async def serve(options: ServeOptions, console: Console, reread: Reread | None =
             await service.stop(patience_s)
         stack.close()
     return is_clean
+
+
+async def _tell_loads(service: Service, console: Console) -> None:
+    """How far the workers are with their models, until somebody ends it."""
+    while True:
+        console.progress(LOADING, COMPILED + (1 - COMPILED) * service.engine.crew.share_loaded())
+        await asyncio.sleep(LOOK_S)
 
 
 async def _begun(options: ServeOptions, progress: Callable[[str, float], None], stack: contextlib.ExitStack) -> Service:
@@ -183,7 +196,7 @@ def _service(options: ServeOptions, repository: Repository, stack: contextlib.Ex
         from stretto.twin.live import LiveTwin
 
         twin, memory = LiveTwin(time.monotonic_ns()), verdict_memory(asked, repository)
-    return Service(asked, repository, executor_factory(asked.uses_processes), journal, simulator_ports(), twin, memory)
+    return Service(asked, repository, executor_factory(asked.executor_kind), journal, simulator_ports(), twin, memory)
 
 
 def _import_what_serves() -> None:

@@ -21,7 +21,7 @@ from stretto.backends.pinned import is_pinned
 from stretto.backends.rungs import rung_of, rungs
 
 SLOTS = 2  # one batch computes while the next one's inputs go up
-WARM_RUNS = 2  # before a capture: what is made at a first run must not be captured
+WARM_RUNS = 1  # before a capture: what is made at a first run must not be captured
 WITHOUT = "STRETTO_GPU_WITHOUT"  # to compare: ladder, graphs or overlap, separated by commas
 
 Progress = Callable[[float], None]
@@ -33,18 +33,17 @@ def is_off(feature: str) -> bool:
 
 @dataclass(frozen=True)
 class Streams:
-    """Of one device."""
+    """Of one device, for all of its models."""
 
     up: Any
     compute: Any
-    capture: Any
 
 
 @cache
 def streams_of(device: Any) -> Streams:
     import torch
 
-    return Streams(*(torch.cuda.Stream(device) for _ in range(3)))
+    return Streams(torch.cuda.Stream(device), torch.cuda.Stream(device))
 
 
 @dataclass
@@ -66,8 +65,11 @@ class Flight:
     slot: _Slot
     batch: int
 
-    def wait(self) -> Any:
-        """Its answers: views of pinned memory that the slot's next batch overwrites."""
+    def is_done(self) -> bool:
+        return bool(self.slot.done.query())
+
+    def answers(self) -> Any:
+        """Waits for them: views of pinned memory that the slot's next batch overwrites."""
         self.slot.done.synchronize()
         return _mapped(self.slot.answers, lambda tensor: tensor[: self.batch].numpy())
 
@@ -104,7 +106,7 @@ class GpuRunner:
 
     def prepare(self, largest: int, progress: Progress | None = None) -> None:
         """Memory for batches up to `largest`, and a graph for each rung; the largest first, so that others fit in its
-        memory.
+        memory. Other threads may run and prepare other models meanwhile.
         """
         if largest <= self.largest:
             return
@@ -113,19 +115,19 @@ class GpuRunner:
         self._graphs, self._slots = {}, []
         self._inputs = {spec.name: self._on_device(spec, largest) for spec in self._specs}
         slots = [self._slot(largest) for _ in range(SLOTS)]
-        pool = None
+        pool, stream = None, torch.cuda.Stream(self._device)
         for number, rung in enumerate(reversed(ladder)):
-            with torch.cuda.stream(self._streams.capture):
+            with torch.cuda.stream(stream):
                 for _ in range(WARM_RUNS):
                     answer = self._called(rung)
-                self._streams.capture.synchronize()
+                stream.synchronize()
                 if slots[0].answers is None:
                     for slot in slots:
                         slot.answers = _mapped(answer, lambda t: torch.empty_like(t, device="cpu").pin_memory())
                 del answer
                 if self._capture:
                     graph = torch.cuda.CUDAGraph()
-                    # Other threads may go on with other models; torch.cuda.graph would also stop Python to collect.
+                    # Without torch.cuda.graph, which would stop the whole device and have Python collect its garbage.
                     graph.capture_begin(*(() if pool is None else (pool,)), capture_error_mode="thread_local")
                     try:
                         answer = self._called(rung)
@@ -135,7 +137,7 @@ class GpuRunner:
                     self._graphs[rung] = (graph, answer)
             if progress is not None:
                 progress((number + 1) / len(ladder))
-        torch.cuda.synchronize(self._device)
+        stream.synchronize()
         self._ladder, self._slots = ladder, slots
 
     def buffers(self, batch: int, slot: int = 0) -> dict[str, Array]:
@@ -148,7 +150,7 @@ class GpuRunner:
         """The answers, in the nesting that the module gives them."""
         if batch > self.largest:
             return self._run_unprepared(inputs)
-        return self.launch(0, batch, inputs).wait()
+        return self.launch(0, batch, inputs).answers()
 
     def launch(self, number: int, batch: int, inputs: Batch) -> Flight:
         """Starts a batch that is no larger than what was prepared. Its inputs must stay as they are until it ended."""

@@ -7,7 +7,7 @@ overwrites: copy what has to live longer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
@@ -108,6 +108,15 @@ class Model(Protocol):
         """Give the memory back; the model cannot run any more."""
 
 
+class Started(Protocol):
+    """A batch that was started."""
+
+    def is_done(self) -> bool: ...
+
+    def answers(self) -> dict[str, Array]:
+        """Waits for them."""
+
+
 @runtime_checkable
 class Overlapping(Model, Protocol):
     """A model whose next batch may be started before this one has ended; of two slots each holds one batch."""
@@ -119,8 +128,8 @@ class Overlapping(Model, Protocol):
     def slot_buffers(self, slot: int, batch: int) -> dict[str, Array]:
         """As `buffers`, for a batch in this slot."""
 
-    def launch(self, slot: int, inputs: Batch) -> Callable[[], dict[str, Array]]:
-        """Start a batch; what is given back waits for its answers. Its inputs stay as they are until then."""
+    def launch(self, slot: int, inputs: Batch) -> Started:
+        """Start a batch, of a size that it was prepared for. Its inputs stay as they are until it is done."""
 
 
 def batch_size(inputs: Batch, specs: tuple[TensorSpec, ...], fixed_batch: int | None, label: str) -> int:

@@ -7,9 +7,10 @@ algorithms: that took 0.35 to 1.9 s for each batch size on an H200, and what it 
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,8 @@ from stretto.backends.model import (
     check_outputs,
 )
 from stretto.backends.source import PRECISIONS, ModelSource
+
+READING = threading.Lock()  # what reads programs was not made for two threads at once
 
 
 def import_torch() -> Any:
@@ -45,17 +48,8 @@ def load_torch(source: ModelSource, capture: bool = True) -> TorchModel:
     suffix = source.file.suffix.lower()
     check_device(source.device)
     if suffix == ".pt2":
-        from stretto.backends.program import read_program
-
-        program = read_program(source.file)
-        inputs, fixed_batch = _user_inputs(program, source.label)
-        if len(inputs) == len(source.inputs):  # the names in the file are those of the arguments of some function
-            inputs = tuple(replace(spec, name=given.name) for spec, given in zip(inputs, source.inputs, strict=True))
-        if source.device != "cpu":
-            from torch.export.passes import move_to_device_pass
-
-            program = move_to_device_pass(program, source.device)
-        module = program.module(check_guards=False)  # shapes are checked here; guards would be compiled from text
+        with READING:
+            module, inputs, fixed_batch = _exported(source)
     elif suffix == ".safetensors":
         inputs, fixed_batch = source.inputs, None
         module = _built(source)
@@ -81,6 +75,23 @@ def load_torch(source: ModelSource, capture: bool = True) -> TorchModel:
         source.has_channels_last,
         source.divide_by if takes_bytes else None,
     )
+
+
+def _exported(source: ModelSource) -> tuple[Any, tuple[TensorSpec, ...], int | None]:
+    """The program of a file as a module, what it takes, and the batch where it is fixed."""
+    from stretto.backends.program import read_program
+
+    assert source.file is not None
+    program = read_program(source.file)
+    inputs, fixed_batch = _user_inputs(program, source.label)
+    if len(inputs) == len(source.inputs):  # the names in the file are those of the arguments of some function
+        inputs = tuple(replace(spec, name=given.name) for spec, given in zip(inputs, source.inputs, strict=True))
+    if source.device != "cpu":
+        from torch.export.passes import move_to_device_pass
+
+        program = move_to_device_pass(program, source.device)
+    # Shapes are checked here; guards would be compiled from text.
+    return program.module(check_guards=False), inputs, fixed_batch
 
 
 def check_device(device: str) -> None:
@@ -215,6 +226,7 @@ class TorchModel:
             check_device(device)
             if not all(spec.is_fixed for spec in inputs):
                 raise BackendError(f"{label} leaves sizes besides the batch open; on a GPU every one must be known")
+            device = f"cuda:{device.partition(':')[2] or 0}"
             torch.cuda.set_device(device)
         else:
             torch.set_num_threads(threads)
@@ -253,22 +265,12 @@ class TorchModel:
         with self._torch.inference_mode(), device_errors(self._label):
             self._runner.prepare(max(batches))
 
-    def launch(self, slot: int, inputs: Batch) -> Callable[[], dict[str, Array]]:
-        """On a GPU: starts a batch and gives what waits for its answers, while the next batch may be launched in the
-        other slot. Its inputs must stay as they are until then.
-        """
+    def launch(self, slot: int, inputs: Batch) -> Launched:
+        """On a GPU; for batches that it was prepared for."""
         batch = batch_size(inputs, self.inputs, self.fixed_batch, self._label)
-        if batch > self._runner.largest:
-            answers = self.run(inputs)
-            return lambda: answers
         with self._torch.inference_mode(), device_errors(self._label):
             flight = self._runner.launch(slot, batch, inputs)
-
-        def wait() -> dict[str, Array]:
-            with device_errors(self._label):
-                return self._named(flight.wait())
-
-        return wait
+        return Launched(flight, self._named, self._label)
 
     def slot_buffers(self, slot: int, batch: int) -> dict[str, Array]:
         """Pinned memory for a batch that is gathered on this side."""
@@ -320,6 +322,23 @@ class TorchModel:
         self._module, self._runner, self._room = None, None, {}
         if self._on_gpu:
             self._torch.cuda.empty_cache()
+
+
+@dataclass(frozen=True)
+class Launched:
+    """A batch on its way, as its model names the answers."""
+
+    flight: Any
+    named: Callable[[Any], dict[str, Array]]
+    label: str
+
+    def is_done(self) -> bool:
+        with device_errors(self.label):
+            return bool(self.flight.is_done())
+
+    def answers(self) -> dict[str, Array]:
+        with device_errors(self.label):
+            return self.named(self.flight.answers())
 
 
 @contextmanager

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from stretto.live.service import Service
 
 TELL_AFTER_S = 4.0  # of compiling
+SLOW_STEPS = {  # and what is said of them where there is no bar
+    "compiling": "compiling the dispatcher, which the first start on a machine needs; see stretto warm",
+    "loading models": "loading models; on a GPU every batch size is made ready before the first query",
+}
 SIZES = {  # options in megabytes, and the limits that they set
     "max_body_mb": ("body_bytes", "inflated_bytes"),
     "max_message_mb": ("message_bytes",),
@@ -268,7 +272,7 @@ class StartConsole:
         self._say = say
         self._bar: Any = None
         self._task: Any = None
-        self._is_told = False
+        self._told: set[str] = set()
         self._began_s = time.monotonic()
 
     def listening(self, listeners: Listeners) -> None:
@@ -286,9 +290,9 @@ class StartConsole:
         """A bar on a terminal; elsewhere one line, where there is something to wait for."""
         if sys.stderr is not None and sys.stderr.isatty():
             self._show(step, share)
-        elif step == "compiling" and not self._is_told and time.monotonic() - self._began_s > TELL_AFTER_S:
-            self._is_told = True
-            self._say("compiling the dispatcher, which the first start on a machine needs; see stretto warm")
+        elif step in SLOW_STEPS and step not in self._told and time.monotonic() - self._began_s > TELL_AFTER_S:
+            self._told.add(step)
+            self._say(SLOW_STEPS[step])
 
     def serving(self, service: Service, listeners: Listeners) -> None:
         for warning in service.offer.warnings:

@@ -78,6 +78,12 @@ class Crew:
         for worker in range(first, len(self.members)):
             self._start(worker)
 
+    def share_loaded(self) -> float:
+        """Of the models that workers hold or are about to; 1 where there are none."""
+        wanted = sum(len(member.specs) for member in self.members)
+        lacking = sum(len(each.executor.loading()) or len(each.specs) for each in self.members if not each.is_ready)
+        return 1 - lacking / wanted if wanted else 1.0
+
     def add(self, count: int) -> None:
         """Further workers; they are started when the engine knows them."""
         first = len(self.members)

@@ -6,9 +6,9 @@ from stretto.live.crew import Factory
 from stretto.live.threads import ThreadExecutor
 
 
-def executor_factory(in_processes: bool) -> Factory:
+def executor_factory(name: str) -> Factory:
     """What makes the worker of each number."""
-    if in_processes:
+    if name == "process":
         from stretto.live.processes import ProcessExecutor
 
         return ProcessExecutor

@@ -71,11 +71,9 @@ class ServiceOptions:
         return spec.on_each_gpu() if self.device == "cuda" and not self.workers else (spec,)
 
     @property
-    def uses_processes(self) -> bool:
-        """A GPU that fails takes its process with it, which must not be the server's."""
-        if self.executor is not None:
-            return self.executor == "process"
-        return any(spec.is_gpu for spec in self.fleet())
+    def executor_kind(self) -> str:
+        """As it was told; else processes where one is on a GPU, which takes its process with it when it fails."""
+        return self.executor or ("process" if any(spec.is_gpu for spec in self.fleet()) else "thread")
 
     @property
     def process_bytes(self) -> int:

@@ -5,7 +5,7 @@ A query that its model fails on is found and left out, so that the rest of its b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from stretto.backends.adapt import Adapter
 from stretto.backends.failure import run_batch
-from stretto.backends.model import Array, BackendError, BatchFailure, Model, Overlapping
+from stretto.backends.model import Array, BackendError, BatchFailure, Model, Overlapping, Started
 from stretto.backends.source import ModelSource, load_model
 
 NO_ANSWER = "the model could not answer this query"
@@ -59,6 +59,21 @@ class Report:
     failures: dict[int, str] = field(default_factory=dict)
     started_ns: int = 0
     ended_ns: int = 0
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A batch that computes while others may be started."""
+
+    started: Started
+    output: str
+
+    def is_done(self) -> bool:
+        return self.started.is_done()
+
+    def report(self) -> Report:
+        """Waits for its end."""
+        return Report(self.started.answers()[self.output])
 
 
 @dataclass
@@ -109,10 +124,8 @@ class Shelf:
         held = self._held.get(key)
         return held is not None and held.overlapping is not None
 
-    def begin(self, key: str, parts: Sequence[Array], slot: int) -> Callable[[], Report]:
-        """Starts a batch of a model that overlaps; what is given back waits for its end. `parts` stay as they are
-        until then.
-        """
+    def begin(self, key: str, parts: Sequence[Array], slot: int) -> Begun:
+        """Starts a batch of a model that overlaps. `parts` stay as they are until it is done."""
         held = self._held[key]
         assert held.overlapping is not None
         count = sum(map(len, parts))
@@ -121,12 +134,7 @@ class Shelf:
         else:
             inputs = held.overlapping.slot_buffers(slot, count)
             gather(parts, held.adapter, inputs[held.spec.input])
-        answers = held.overlapping.launch(slot, inputs)
-
-        def end() -> Report:
-            return Report(answers()[held.spec.output])
-
-        return end
+        return Begun(held.overlapping.launch(slot, inputs), held.spec.output)
 
     def run(self, key: str, parts: Sequence[Array]) -> Report:
         """Answers to the queries in `parts`, each an array of one or more rows of one of the model's input shapes."""

@@ -10,13 +10,15 @@ import contextlib
 import ctypes
 import logging
 import os
-import queue
+import select
 import signal
 import socket
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NoReturn, TypeVar
 
 import numpy as np
@@ -27,7 +29,7 @@ from stretto.backends.model import DeviceLost
 from stretto.core.errors import StrettoError
 from stretto.live.arena import Arena
 from stretto.live.frames import Frame, FrameReader, Kind, failures_as_text, run_in, spec_from_text
-from stretto.live.shelf import NOT_LOADED, ModelSpec, Report, Shelf, failed
+from stretto.live.shelf import NOT_LOADED, Begun, ModelSpec, Report, Shelf, failed
 
 Run = TypeVar("Run")
 
@@ -71,64 +73,100 @@ class Growth:
         return 0 if self._file < 0 else int(os.pread(self._file, 128, 0).split()[1]) * PAGE_BYTES
 
 
+@dataclass(frozen=True)
+class Flight:
+    """A batch that was launched on a GPU."""
+
+    frame: Frame
+    key: str
+    started_ns: int
+    begun: Begun
+
+
 class WorkerProcess:
-    """Does what it is told, in order. On a GPU a batch is launched while the one before it still computes; a thread
-    waits for their ends, one after the other.
+    """Does what it is told, in order. On a GPU a batch is launched while the one before it still computes; between
+    orders the worker looks whether the oldest has ended, which costs a core as long as one computes.
     """
 
     def __init__(self, channel: socket.socket):
         self._channel = channel
+        self._arrivals = select.poll()
+        self._arrivals.register(channel, select.POLLIN)
         self._shelf = Shelf()
         self._specs: dict[str, ModelSpec] = {}
         self._arena: Arena | None = None
         self._saying = threading.Lock()  # a load beside the work ends in a thread of its own
+        self._mapping = threading.Lock()
+        self._loading: dict[str, threading.Thread] = {}  # models for a GPU, several at a time
         self._growth = Growth()
         self._descriptors: list[int] = []  # of shared memory, in the order of the frames that name them
-        self._launched: queue.Queue[tuple[Frame, ModelSpec, int, Callable[[], Report]]] = queue.Queue()
-        self._finisher: threading.Thread | None = None  # where a model overlaps
-        self._ended_ns = 0  # when the last batch of those did
+        self._flights: deque[Flight] = deque()
+        self._ended_ns = 0  # when the last batch did
+        self._is_direct = False  # a GPU reads the shared memory itself
 
     def work(self) -> None:
         self._say(Frame(Kind.READY))
         reader = FrameReader()
         while True:
+            while self._flights and not self._arrivals.poll(0):
+                if self._flights[0].begun.is_done():
+                    self._land()
             data, descriptors, _, _ = socket.recv_fds(self._channel, CHUNK, 4)
             self._descriptors += descriptors
             if not data:
                 return
             for frame in reader.feed(data):
                 if frame.kind == Kind.STOP:
+                    self._land_all()
                     return
                 self._do(frame)
 
     def _do(self, frame: Frame) -> None:
         if frame.kind == Kind.RUN:
             self._run(frame)
-        elif frame.kind == Kind.LOAD and frame.b:
-            threading.Thread(target=self._load, args=(frame,), daemon=True).start()
         elif frame.kind == Kind.LOAD:
-            self._load(frame)
+            self._begin_load(frame)
         elif frame.kind == Kind.UNLOAD:
-            self._launched.join()
+            self._land_all()
             key = frame.text.decode()
+            self._wait_for(key)
             self._specs.pop(key, None)
             self._shelf.unload(key)
         elif frame.kind == Kind.MAP:
-            self._launched.join()
-            if self._arena is not None:
-                self._arena.close()
-            self._arena = Arena(self._descriptors.pop(0), frame.a)
-            if self._finisher is not None:
-                self._arena.pin()
+            self._land_all()
+            with self._mapping:
+                if self._arena is not None:
+                    self._arena.close()
+                self._arena = Arena(self._descriptors.pop(0), frame.a)
+                if self._is_direct:
+                    self._arena.pin()
 
-    def _load(self, frame: Frame) -> None:
+    def _begin_load(self, frame: Frame) -> None:
+        """Beside the batches where it is told to. On a GPU several at a time: reading a program, and what cuDNN makes
+        at the first run of each batch size, take seconds each.
+        """
+        spec = spec_from_text(frame.text)
+        is_beside = bool(frame.b)
+        if not is_beside and spec.source.device == "cpu":
+            self._load(frame, spec)
+            return
+        load = threading.Thread(target=self._load, args=(frame, spec), daemon=True)
+        if not is_beside:
+            self._loading[spec.key] = load
+        load.start()
+
+    def _wait_for(self, key: str) -> None:
+        load = self._loading.pop(key, None)
+        if load is not None:
+            load.join()
+
+    def _load(self, frame: Frame, spec: ModelSpec) -> None:
         problem = ""
         try:
-            spec = spec_from_text(frame.text)
             self._shelf.load(spec)
             self._specs[spec.key] = spec
             if self._shelf.overlaps(spec.key):
-                self._overlap()
+                self._read_directly()
             self._growth.rest()
         except DeviceLost as error:
             end_without_device(error)
@@ -139,42 +177,48 @@ class WorkerProcess:
             problem = f"it cannot be loaded ({reason_of(error)})"
         self._say(Frame(Kind.LOADED, frame.a, text=problem.encode()))
 
-    def _overlap(self) -> None:
-        """From now on batches may be launched ahead, straight from the memory that is shared with the server."""
-        with self._saying:
-            if self._finisher is None:
-                self._finisher = threading.Thread(target=self._finish, daemon=True)
-                self._finisher.start()
-        if self._arena is not None:
-            self._arena.pin()
+    def _read_directly(self) -> None:
+        """From now on a GPU reads inputs where the server wrote them."""
+        with self._mapping:
+            self._is_direct = True
+            if self._arena is not None:
+                self._arena.pin()
 
     def _run(self, frame: Frame) -> None:
         started_ns = time.monotonic_ns()
         key, runs = run_in(frame.text)
+        self._wait_for(key)
         spec = self._specs.get(key)
         if spec is None or self._arena is None:
-            self._ended(frame, key, started_ns, failed(frame.c, NOT_LOADED))
+            self._end(frame, key, started_ns, failed(frame.c, NOT_LOADED))
             return
         parts = self._arena.parts(frame.b, spec, runs) if runs else (self._arena.inputs(frame.b, spec, frame.c),)
-        if self._shelf.overlaps(key):
-            begun = self._reported(frame.c, lambda: self._shelf.begin(key, parts, frame.b))
-            self._launched.put((frame, spec, started_ns, (lambda: begun) if isinstance(begun, Report) else begun))
-            if not OVERLAPS:
-                self._launched.join()
+        if not self._shelf.overlaps(key):
+            self._end(frame, key, started_ns, self._tried(frame.c, lambda: self._shelf.run(key, parts)))
             return
-        report = self._reported(frame.c, lambda: self._shelf.run(key, parts))
-        self._ended(frame, key, started_ns, report)
+        begun = self._tried(frame.c, lambda: self._shelf.begin(key, parts, frame.b))
+        if isinstance(begun, Report):
+            self._land_all()
+            self._end(frame, key, started_ns, begun)
+            return
+        self._flights.append(Flight(frame, key, started_ns, begun))
+        if not OVERLAPS:
+            self._land_all()
 
-    def _finish(self) -> None:
-        """A batch counts from when it could begin: the one before it was in its way until then."""
-        while True:
-            frame, spec, started_ns, end = self._launched.get()
-            report = self._reported(frame.c, end)
-            self._ended(frame, spec.key, max(started_ns, self._ended_ns), report)
-            self._ended_ns = time.monotonic_ns()
-            self._launched.task_done()
+    def _land(self) -> None:
+        """The oldest batch on its way is waited for. It counts from when it could begin: the one before it was in its
+        way until then.
+        """
+        flight = self._flights.popleft()
+        started_ns = max(flight.started_ns, self._ended_ns)
+        self._end(flight.frame, flight.key, started_ns, self._tried(flight.frame.c, flight.begun.report))
 
-    def _reported(self, rows: int, run: Callable[[], Run]) -> Run | Report:
+    def _land_all(self) -> None:
+        while self._flights:
+            self._land()
+
+    @staticmethod
+    def _tried(rows: int, run: Callable[[], Run]) -> Run | Report:
         """What `run` gives; a report of failure where it raises."""
         try:
             return run()
@@ -184,12 +228,12 @@ class WorkerProcess:
             log.debug("a batch failed", exc_info=True)
             return failed(rows, str(error) if isinstance(error, StrettoError) else reason_of(error))
 
-    def _ended(self, frame: Frame, key: str, started_ns: int, report: Report) -> None:
+    def _end(self, frame: Frame, key: str, started_ns: int, report: Report) -> None:
         spec = self._specs.get(key)
         if report.answers is not None and spec is not None and self._arena is not None:
             np.copyto(self._arena.answers(frame.b, spec, frame.c), report.answers)
-        ended_ns = time.monotonic_ns()
-        self._say(Frame(Kind.ENDED, frame.a, started_ns, ended_ns, failures_as_text(report.failures)))
+        self._ended_ns = time.monotonic_ns()
+        self._say(Frame(Kind.ENDED, frame.a, started_ns, self._ended_ns, failures_as_text(report.failures)))
         grown = self._growth.ran(key)
         if grown:
             self._say(Frame(Kind.GREW, grown, text=key.encode()))

@@ -7,6 +7,7 @@ the allocator of PyTorch knows exactly.
 
 from __future__ import annotations
 
+import gc
 import json
 import subprocess
 import sys
@@ -87,6 +88,7 @@ def on_gpu(source: ModelSource, batch: int) -> MemoryUse:
     """By PyTorch's allocator; the ladder of graphs up to the largest batch is there as long as the model is."""
     import torch
 
+    gc.collect()  # what an earlier model held
     before = torch.cuda.memory_allocated(source.device)
     model = load_model(source)
     model.prepare((model.fixed_batch or batch,))

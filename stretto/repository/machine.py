@@ -88,7 +88,6 @@ def accelerator_count() -> int:
     return len(_gpu_names())
 
 
-@cache
 def _gpu_names() -> tuple[str, ...]:
     try:
         files = sorted(GPU_INFORMATION.glob("*/information"))[:MAX_ACCELERATORS]

@@ -47,7 +47,7 @@ class Repository:
         counts = Counter(profile.kind for variant in self._enabled() for profile in variant.profiles)
         if kind is not None:
             if kind not in counts and kind not in here:
-                known = suggestion(kind, sorted(counts)) if counts else f"run: {self.profile_command()}"
+                known = suggestion(kind, sorted(counts)) if counts else f"run: {self.profile_command(kind)}"
                 raise StrettoError(f"{self.reference} has no profile for machine kind {kind[:80]!r}; {known}")
             return kind
         measured_here = [name for name in here if name in counts]
@@ -88,7 +88,7 @@ class Repository:
         return [variant for application in self.applications for variant in application.variants if variant.enabled]
 
     def _doubts(self, variant: VariantFiles, kind: str) -> list[str]:
-        run = f"run: {self.profile_command()}"
+        run = f"run: {self.profile_command(kind)}"
         profile = variant.profile_on(kind)
         doubts: list[str] = []
         if not variant.has_accuracy:
@@ -106,10 +106,12 @@ class Repository:
             doubts.append(f"the machine was too busy when this was measured for {kind}; on a quiet one {run}")
         return doubts
 
-    def profile_command(self) -> str:
-        """What to type to measure this repository here. The zoo is part of Stretto, so a copy of it is measured."""
-        is_zoo = self.reference.partition(":")[0] == "zoo"
-        return f"stretto profile {self.reference}" + (" --out models" if is_zoo else "")
+    def profile_command(self, kind: str = "") -> str:
+        """What to type to measure this repository here, on a kind of machine. The zoo is part of Stretto, so a copy of
+        it is measured.
+        """
+        is_zoo, is_gpu = self.reference.partition(":")[0] == "zoo", kind.startswith("gpu-")
+        return f"stretto profile {self.reference}{' --out models' * is_zoo}{' --device cuda' * is_gpu}"
 
     def kind_for(self, device: str, kind: str | None = None) -> str:
         """The kind of machine whose profiles decide for workers on a device: the one asked for, else the device's."""
@@ -163,11 +165,11 @@ class Repository:
             if any(profiles.values()):
                 raise StrettoError(
                     f"{files.label}: no variant with a profile has an accuracy; write it into metrics.json or "
-                    f"variant.toml, or run: {self.profile_command()} --data FILE.npz"
+                    f"variant.toml, or run: {self.profile_command(kinds[0])} --data FILE.npz"
                 )
             raise StrettoError(
                 f"{files.label}: no variant has a profile for machine kind {' or '.join(kinds)}; "
-                f"run: {self.profile_command()}"
+                f"run: {self.profile_command(kinds[0])}"
             )
         slo_ns = max(1, round(files.slo_ms * NS_PER_MS))
         return Application(files.name, slo_ns, variants, files.penalty, files.classes, files.evidence_accuracy)

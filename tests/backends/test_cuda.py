@@ -31,10 +31,9 @@ BYTES = (TensorSpec("image", "uint8", SHAPE),)
 def network() -> Any:
     torch.manual_seed(1)
     nn = torch.nn
-    return nn.Sequential(
-        nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 32, 3, 2, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(1),
-        nn.Flatten(), nn.Linear(32, 10), nn.Softmax(1),
-    ).eval()  # fmt: skip
+    first, second = nn.Conv2d(3, 16, 3, padding=1), nn.Conv2d(16, 32, 3, 2, padding=1)
+    last = nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 10), nn.Softmax(1)
+    return nn.Sequential(first, nn.ReLU(), second, nn.ReLU(), *last).eval()
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +83,7 @@ def test_two_batches_on_their_way_do_not_touch_each_other(file: Path) -> None:
         batches = [rows(3 + turn % 12, turn), rows(16, 100 + turn)]
         waits = [model.launch(slot, {"image": batch}) for slot, batch in enumerate(batches)]
         for batch, wait in zip(batches, waits, strict=True):
-            np.testing.assert_allclose(wait()["p"], expected(batch), atol=2e-3)
+            np.testing.assert_allclose(wait.answers()["p"], expected(batch), atol=2e-3)
     model.unload()
 
 
@@ -175,9 +174,9 @@ def test_a_worker_process_answers_two_batches_given_at_once(file: Path) -> None:
                 np.testing.assert_allclose(report.answers, expected(batch), atol=2e-3)
             first, second = (report for _, report in told.ended[-2:])
             assert first.ended_ns <= second.started_ns + 1_000_000, "the second is counted from when it could begin"
+        assert not told.lost
         executor.unload("net")
         await executor.stop()
-        assert not told.lost
 
     asyncio.run(scenario())
 

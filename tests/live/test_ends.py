@@ -32,7 +32,7 @@ def repository(folder: Path, *names: str) -> str:
 def serving(reference: str, scene: Callable[[Service], Coroutine[Any, Any, None]], **options: Any) -> None:
     async def play() -> None:
         asked = ServiceOptions(reference, workers=1, reload_s=0, **options)
-        service = Service(asked, read_repository(reference), executor_factory(asked.uses_processes))
+        service = Service(asked, read_repository(reference), executor_factory(asked.executor_kind))
         await service.start()
         try:
             await until(lambda: service.engine.crew.ready_count == 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stretto.core.errors import StrettoError
+from stretto.live import fleet
 from stretto.live.fleet import WorkerSpec, deployed_workers, read_worker, slot_specs
 from stretto.live.options import ServiceOptions
 from stretto.repository.read import read_repository
@@ -54,3 +55,16 @@ def test_a_number_or_a_list() -> None:
     assert ServiceOptions("zoo", worker=("cpu*2", "cpu,threads=2")).worker_count == 3
     with pytest.raises(StrettoError, match="not both"):
         ServiceOptions("zoo", workers=2, worker=("cpu",))
+
+
+def test_one_worker_on_each_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fleet, "accelerator_count", lambda: 2)
+    options = ServiceOptions("zoo", device="cuda")
+    assert [spec.device for spec in options.fleet()] == ["cuda:0", "cuda:1"]
+    assert options.worker_count == 2 and options.executor_kind == "process"
+    assert ServiceOptions("zoo", device="cuda", workers=1).fleet() == (WorkerSpec("cuda", 1),)
+    assert ServiceOptions("zoo", device="cuda:1").worker_count == 1, "not one for each core"
+    mixed = ServiceOptions("zoo", worker=("cuda:0", "cpu*2"))
+    assert mixed.worker_count == 3 and mixed.executor_kind == "process"
+    assert ServiceOptions("zoo").executor_kind == "thread"
+    assert ServiceOptions("zoo", device="cuda", executor="thread").executor_kind == "thread", "as it was told"

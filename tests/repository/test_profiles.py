@@ -276,3 +276,24 @@ def test_accelerators_as_the_driver_tells_them(tmp_path: Path, monkeypatch: pyte
     machine.accelerators.cache_clear()
     assert machine.accelerators() == ("NVIDIA H200",)
     machine.accelerators.cache_clear()
+
+
+def test_a_padded_profile_is_a_staircase_and_says_so(tmp_path: Path) -> None:
+    path = profile_path(tmp_path, KIND)
+    write_profile(path, stored(SHA256, padded=True))
+    again = read_profile(path)
+    assert again.padded and as_json(again)["padded"] is True and "padded" not in as_json(stored(SHA256))
+    sizes = sorted(again.batches)
+    latency = again.latency_profile()
+    for batch in range(1, latency.max_batch + 1):
+        rung = min(size for size in sizes if size >= batch)
+        assert latency.latency_ns(batch) == latency.latency_ns(rung)
+
+
+def test_another_precision_is_another_model(built: Built) -> None:
+    from dataclasses import replace
+
+    variant = read_repository(built.root).applications[0].variants[0]
+    lower = replace(variant, precision="bfloat16")
+    assert lower.model_sha256() != variant.model_sha256() == replace(variant).model_sha256()
+    assert replace(variant, channels_last=True).model_sha256() not in (variant.model_sha256(), lower.model_sha256())

@@ -35,6 +35,7 @@ RUNG = 1.12  # loads of one application that are judged apart
 RUNG_OF_SEVERAL = 1.4  # of each of several applications
 RUNG_WITH_CLIENTS = 1.5  # where clients' networks are known: what is judged is a planner that follows rates itself
 LEAST_RATE = 1.0
+FAR = 2.0  # times the load that it was judged at, or less than that part of it: a verdict says nothing there
 STAY = 0.6  # of a rung: so far from its middle a load must be before another rung counts
 SLOW_S = 2.0  # a change of the load counts for the rung when it has lasted; the candidate follows it at once
 STEADY_S = 4.0  # over which the load is averaged while it differs by no more than chance
@@ -146,10 +147,11 @@ class Judged:
         return tuple(tuple(min(max(ratio, LEAST_RATIO), MOST_RATIO) for ratio in row) for row in verdict.ratios)
 
     def in_force(self) -> Verdict | None:
-        """The verdict that is followed: that of the rung, else of the nearest."""
-        if not self._verdicts:
+        """The verdict that is followed: that of the rung, else of the nearest one that is not far off."""
+        nearest = min(self._verdicts, key=self._distance, default=None)
+        if nearest is None or self._distance(nearest) > self._height(FAR):
             return None
-        return self._verdicts[min(self._verdicts, key=self._distance)]
+        return self._verdicts[nearest]
 
     def _distance(self, rungs: Rungs) -> float:
         return max((abs(one - other) for one, other in zip(rungs, self._rungs, strict=True)), default=0.0)

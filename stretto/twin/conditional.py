@@ -15,6 +15,7 @@ from stretto.sim.service import Service
 
 LATE_PRICE = 0.2  # of accuracy, for each share of queries that is not answered on time beyond what may be
 MOST_LATE = 0.005
+BRINK_PRICE = 0.001  # of accuracy, where p95 of the answers comes at the deadline; in proportion where it comes before
 
 
 class Conditional(Protocol):
@@ -45,4 +46,13 @@ class Score:
     def of(summary: Summary) -> Score:
         late = 1.0 - summary.on_time_rate
         value = summary.correct_on_time - LATE_PRICE * max(0.0, late - MOST_LATE)
-        return Score(value, summary.correct_on_time, late)
+        return Score(value - BRINK_PRICE * _brink(summary), summary.correct_on_time, late)
+
+
+def _brink(summary: Summary) -> float:
+    """How much of their SLO answers take, at p95 and at most all of it. Of two plans that answer equally much the one
+    that answers sooner is better to its users, and does not rest on every moment being as it was measured.
+    """
+    called = [application for application in summary.applications if application.submitted]
+    taken = (min(1.0, each.latency_ms["p95"] / each.slo_ms) * each.submitted for each in called)
+    return sum(taken) / max(1, sum(each.submitted for each in called))

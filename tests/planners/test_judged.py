@@ -103,9 +103,10 @@ def test_a_verdict_that_was_known_serves_from_the_start_and_is_judged_all_the_sa
     known = [judge(deployment, Steady((load,)), (load,), candidates=CANDIDATES[2:]) for load in (30.0, 100.0)]
     port = OnTheSpot(is_busy=True, before=known)
     planner = Judged(judge=port)
-    assert at_load(planner, deployment, 0.0).planner == "jellyfish+" and planner.in_force() == known[0]
+    assert at_load(planner, deployment, 0.0).planner == START.planner, "what was judged at other loads says nothing"
+    assert at_load(planner, deployment, 25.0).planner == "jellyfish+" and planner.in_force() == known[0]
     assert at_load(planner, deployment, 100.0).planner == "jellyfish+" and planner.in_force() == known[1]
-    assert port.asked == [(100.0,)], "it is no answer under what is measured here"
+    assert [rates[0] for rates in port.asked] == pytest.approx([25.0, 100.0]), "it is no answer under what is measured here"
     port.is_busy, port.candidates = False, CANDIDATES[:1]
     assert at_load(planner, deployment, 100.0).planner == "priced"
     assert planner.in_force() not in known
@@ -156,10 +157,13 @@ def test_the_nearest_verdict_serves_until_the_right_one_is_there() -> None:
         at_load(planner, deployment, load)
     low, high = port.asked
     port.is_busy = True
-    for load, nearest in ((100.0, low), (400.0, high), (1.0, low), (1e5, high)):
+    for load, nearest in ((90.0, low), (400.0, high), (30.0, low), (900.0, high)):
         at_load(planner, deployment, load)
         verdict = planner.in_force()
         assert verdict is not None and verdict.rates == nearest
+    for load in (1.0, 160.0, 1e5):
+        plan = at_load(planner, deployment, load)
+        assert planner.in_force() is None and plan.planner == START.planner, "none is near"
     port.is_busy = False
     at_load(planner, deployment, 100.0)
     verdict = planner.in_force()

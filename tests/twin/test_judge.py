@@ -11,11 +11,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from stretto.core.application import Application, Variant
 from stretto.core.conditions import Conditions
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.plan import Plan
+from stretto.core.profile import NS_PER_MS, LatencyProfile
 from stretto.core.verdict import Candidate, Verdict
+from stretto.core.worker import workers
 from stretto.planners.candidates import candidates_for, make
 from stretto.planning.session import Session
 from stretto.sim.arrivals import Source
@@ -111,6 +114,18 @@ def test_the_promise_is_kept_on_other_seeds(rate: float) -> None:
     ):
         error = math.hypot(its_error, stdev(seen) / math.sqrt(len(seen)))
         assert fmean(seen) == pytest.approx(promised, abs=4 * error + 1e-3)
+
+
+def test_of_plans_that_answer_all_the_soonest_is_taken() -> None:
+    """With one variant and little load every plan answers everything; those that wait for company to the last moment
+    rest on nothing coming between, and their users wait for nothing.
+    """
+    variant = Variant("only", 0.8, (LatencyProfile.linear(0.15, 1.0, 64),))
+    deployment = Deployment((Application("app", 50 * NS_PER_MS, (variant,)),), workers(1))
+    setting = Steady((300.0,))
+    verdict = judge(deployment, setting, setting.rates)
+    for run in held_out(verdict.candidate, deployment, setting):
+        assert run.on_time_rate > 0.999 and run.latency_ms["p95"] < 10, (str(verdict.candidate), run.latency_ms)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ processes are started ahead, so that a load can begin as soon as a server serves
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -25,7 +25,7 @@ from stretto.client.quiet_loop import driven
 
 PROCESSES = 6
 CONNECTIONS = 256  # of each process
-START_TIMEOUT_S = 60.0  # for all of them to be ready to send
+START_TIMEOUT_S = 20.0  # for all of them to be ready to send
 UNSEEN = (
     *(LoadOutcome.BROKEN, LoadOutcome.NO_CONNECTION, LoadOutcome.NO_ANSWER, LoadOutcome.NOT_SENT),
     LoadOutcome.BAD_ANSWER,
@@ -97,6 +97,11 @@ class Measured:
         return int((self.outcome == LoadOutcome.ON_TIME).sum())
 
     @property
+    def answers(self) -> int:
+        """On time or late."""
+        return int((self.outcome <= LoadOutcome.LATE).sum())
+
+    @property
     def on_time_share(self) -> float:
         return self.on_time / max(1, self.requests)
 
@@ -162,7 +167,8 @@ class Clients:
     def __init__(self, processes: int = PROCESSES) -> None:
         context = multiprocessing.get_context("spawn")
         self._count = processes
-        self._pool = context.Pool(processes, _begin, (context.Barrier(processes),))
+        self._barrier = context.Barrier(processes)
+        self._pool = context.Pool(processes, _begin, (self._barrier,))
         self._pool.map(_nothing, range(processes), 1)
 
     def __enter__(self) -> Clients:
@@ -177,11 +183,18 @@ class Clients:
         times_ns = arrival_times_ns(drive.spec())
         count = min(self._count, len(times_ns))
         tasks = [(drive, times_ns[first::count], count == self._count) for first in range(count)]
-        return merged(self._pool.starmap(_drive, tasks, 1))
+        return merged(self._all(_drive, tasks))
 
     def carried(self, drive: Drive) -> float:
         """Images a second that one variant answers when it is never without work; as the demo measures it."""
-        return sum(self._pool.starmap(_carried, [(drive,)] * self._count, 1))
+        return sum(self._all(_carried, [(drive,)] * self._count))
+
+    def _all(self, call: Callable[..., Any], tasks: Sequence[tuple[Any, ...]]) -> list[Any]:
+        try:
+            return self._pool.starmap(call, tasks, 1)
+        except Exception:
+            self._barrier.reset()  # one that failed never came to it
+            raise
 
 
 def _begin(barrier: Any) -> None:

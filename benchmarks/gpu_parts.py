@@ -10,6 +10,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -266,9 +267,7 @@ def ladder(stage: Stage) -> None:
     ours = shares.pop("")
     single = max(shares, key=lambda one: shares[one])
     gain = 100 * (ours - shares[single])
-    what = (
-        f"{name}, {bursts}: correct and on time over the best single variant ({single}, {shares[single]:.1%}), points"
-    )
+    what = f"{name}, {bursts}: correct and on time over the best single variant ({single}, {shares[single]:.1%})"
     stage.claim(f"{what}, points", "≥ 3", gain, gain >= 3)
 
 
@@ -309,7 +308,11 @@ def kill(stage: Stage) -> None:
     )
     stage.claim("workers started again", f"{setup.kills}", restarts, restarts == setup.kills)
     stage.claim("queries without an outcome, by the server's counts", "0", balance(after), balance(after) == 0)
-    unseen = sum(part.unseen for part in parts) + last.unseen
+    answers = sum(after[word] - before[word] for word in ("on_time", "late"))
+    seen = sum(part.answers for part in (*parts, last))
+    what = f"answers by the server's counts over the {seen} that the clients saw"
+    stage.claim(what, "0", answers - seen, answers == seen)
+    unseen = sum(part.unseen for part in (*parts, last))
     stage.claim(f"of {asked} requests, those that the clients saw no end of", "0", unseen, unseen == 0)
     stage.claim(
         "on time before each kill and after the last, the least share", "≥ 0.98", min(alive), min(alive) >= 0.98
@@ -370,8 +373,6 @@ def used_gpu_memory_mb() -> float:
     if shutil.which("nvidia-smi"):
         command = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits", "--id=0"]
     else:
-        import sys
-
         code = "import torch; free, total = torch.cuda.mem_get_info(0); print((total - free) / 2**20)"
         command = [sys.executable, "-c", code]
     return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()[0])

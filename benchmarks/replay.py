@@ -6,10 +6,10 @@ then goes through `stretto replay`'s own function.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
-import subprocess
 import tempfile
 import threading
 import time
@@ -39,10 +39,13 @@ def disturb(server: Started, repository: Path, stop: threading.Event) -> None:
 
 def worker_processes(pid: int) -> list[int]:
     """The worker processes of a server; what it has computed aside, in another child, is none of them."""
-    found = subprocess.run(
-        ["pgrep", "-P", str(pid), "-f", "worker_process"], capture_output=True, text=True, check=False
-    )
-    return [int(line) for line in found.stdout.split()]
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it may end while we look
+            parent = (entry / "stat").read_text().rpartition(")")[2].split()[1]
+            if int(parent) == pid and "worker_process" in (entry / "cmdline").read_text():
+                found.append(int(entry.name))
+    return found
 
 
 def record(log: Path, executor: str, planner: str) -> None:

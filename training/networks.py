@@ -154,7 +154,8 @@ def fold(scaled: Scaled) -> nn.Module:
     """A copy for inference: normalisations folded into their layers, the input's scale into the first layer."""
     folded = copy.deepcopy(scaled).float().cpu().eval()
     _fold_inside(folded)
-    first = next((layer for layer in folded.network if not isinstance(layer, nn.Flatten)), None)
+    # A scale passes through the mean of an area.
+    first = next((layer for layer in folded.network if not isinstance(layer, nn.Flatten | nn.AvgPool2d)), None)
     scale = folded.scale.flatten()
     with torch.no_grad():
         if isinstance(first, nn.Conv2d | nn.Conv1d):

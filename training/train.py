@@ -12,13 +12,13 @@ import argparse
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from training.export import export
 from training.ladders import LADDERS, Ladder, Rung, task_of
-from training.loop import confusion, predictions, train
+from training.loop import predictions, train
+from training.metrics import metrics_of
 from training.networks import Scaled
 from training.tasks import PAIRS, Task
 
@@ -59,7 +59,7 @@ def _train_rung(application: str, ladder: Ladder, rung: Rung, options: argparse.
     network, seconds = _trained(task, rung, options)
     folder = options.out / application / "variants" / rung.name
     folded = export(network.cpu(), task.shape, task.test[0][:CHECKED], folder / "model.onnx").to(options.device)
-    metrics = _metrics(folded, task)
+    metrics = metrics_of(folded, task)
     metrics["trained"] = {"epochs": rung.recipe.epochs, "seed": options.seed, "seconds": round(seconds, 1)}
     if ladder.data == "activity":
         metrics["cross_validation"] = _cross_validation(ladder, rung, options)
@@ -69,21 +69,6 @@ def _train_rung(application: str, ladder: Ladder, rung: Rung, options: argparse.
         f"{metrics['parameters']} parameters, {seconds:.1f} s, {metrics.get('cross_validation', '')}",
         flush=True,
     )
-
-
-def _metrics(folded: torch.nn.Module, task: Task) -> dict[str, Any]:
-    inputs, labels = task.test
-    counts = confusion(predictions(folded, inputs), labels, task.classes)
-    held_inputs, held_labels = task.validation
-    return {
-        "accuracy": round(float(counts.diag().sum() / counts.sum()), 6),
-        "validation_accuracy": round(float((predictions(folded, held_inputs) == held_labels).float().mean()), 6),
-        "recall": [round(float(value), 6) for value in counts.diag() / counts.sum(1)],
-        "confusion": counts.tolist(),
-        "test_samples": len(labels),
-        "parameters": sum(parameter.numel() for parameter in folded.parameters()),
-        "input_shape": list(task.shape),
-    }
 
 
 def _cross_validation(ladder: Ladder, rung: Rung, options: argparse.Namespace) -> dict[str, float]:

@@ -68,7 +68,7 @@ def read_onnx_header(path: Path) -> OnnxHeader:
             raise StrettoError("is a pointer of Git LFS, not the model; fetch it with: git lfs pull")
         size = file.seek(0, 2)
         file.seek(0)
-        walk = _Walk(file)
+        walk = Walk(file)
         found = _Found()
         for number, wire, end in walk.fields(size):
             if (number, wire) == (MODEL_GRAPH, BYTES):
@@ -90,7 +90,7 @@ class _Found:
     external: set[str] = field(default_factory=set)
 
 
-class _Walk:
+class Walk:
     """A cursor over the fields of nested messages. Whoever gets a field may leave the cursor anywhere inside it."""
 
     def __init__(self, file: BinaryIO) -> None:
@@ -147,7 +147,7 @@ def _broken() -> StrettoError:
     return StrettoError("is no ONNX model, or is cut short; export or copy it again")
 
 
-def _graph(walk: _Walk, end: int, found: _Found) -> None:
+def _graph(walk: Walk, end: int, found: _Found) -> None:
     for number, wire, stop in walk.fields(end):
         if wire != BYTES:
             continue
@@ -159,7 +159,7 @@ def _graph(walk: _Walk, end: int, found: _Found) -> None:
             found.outputs.append(_tensor(walk, stop))
 
 
-def _weight(walk: _Walk, end: int, found: _Found) -> None:
+def _weight(walk: Walk, end: int, found: _Found) -> None:
     for number, wire, stop in walk.fields(end):
         if (number, wire) == (TENSOR_NAME, BYTES):
             found.weights.add(walk.text(stop))
@@ -169,7 +169,7 @@ def _weight(walk: _Walk, end: int, found: _Found) -> None:
                 found.external.add(texts.get(ENTRY_VALUE, ""))
 
 
-def _tensor(walk: _Walk, end: int) -> OnnxTensor:
+def _tensor(walk: Walk, end: int) -> OnnxTensor:
     name, dtype, shape = "", None, None
     for number, wire, stop in walk.fields(end):
         if (number, wire) == (VALUE_NAME, BYTES):
@@ -181,7 +181,7 @@ def _tensor(walk: _Walk, end: int) -> OnnxTensor:
     return OnnxTensor(name, dtype, shape)
 
 
-def _tensor_type(walk: _Walk, end: int) -> tuple[str | None, tuple[int | None, ...] | None]:
+def _tensor_type(walk: Walk, end: int) -> tuple[str | None, tuple[int | None, ...] | None]:
     dtype: str | None = None
     shape: tuple[int | None, ...] | None = None
     for number, wire, stop in walk.fields(end):
@@ -192,7 +192,7 @@ def _tensor_type(walk: _Walk, end: int) -> tuple[str | None, tuple[int | None, .
     return dtype, shape
 
 
-def _size(walk: _Walk, end: int) -> int | None:
+def _size(walk: Walk, end: int) -> int | None:
     size: int | None = None
     for number, wire, _ in walk.fields(end):
         if (number, wire) == (DIM_VALUE, VARINT):

@@ -24,17 +24,18 @@ PREPARING_TIMEOUT_MS = 10_000.0
 
 def run_load(spec: LoadSpec, progress: ReportProgress | None = None) -> LoadResult:
     """Sends the load in an event loop of its own, and waits for its end. Ctrl-C ends it early, and keeps the result."""
-    return driven(_prepared(spec, progress), Generator.run).result()
+    return driven(prepared(spec, progress), Generator.run).result()
 
 
 async def drive(spec: LoadSpec, progress: ReportProgress | None = None) -> LoadResult:
     """The same inside a running event loop, which should have little else to do."""
-    generator = await _prepared(spec, progress)
+    generator = await prepared(spec, progress)
     await generator.run()
     return generator.result()
 
 
-async def _prepared(spec: LoadSpec, progress: ReportProgress | None) -> Generator:
+async def prepared(spec: LoadSpec, progress: ReportProgress | None = None) -> Generator:
+    """A generator that has all it needs and only waits to be run."""
     times_ns = arrival_times_ns(spec)
     endpoint = endpoint_of(spec.url, spec.token, spec.ca_file)
     deadline_ms = spec.deadline_ms

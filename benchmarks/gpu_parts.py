@@ -1,0 +1,390 @@
+"""The parts of gpu_serve: each starts servers of its own, loads them, and adds its rows and claims.
+
+A claim's text and a row's `part` begin with the part's name, so that a part which is run again replaces its own alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+
+from benchmarks.gpu_load import Clients, Drive, Measured
+from benchmarks.gpu_models import (
+    Photos,
+    accuracies,
+    best_throughput,
+    ensure_profiled,
+    profiles,
+    torchvision_networks,
+    write_photos,
+)
+from benchmarks.harness import Benchmark
+from benchmarks.replay import worker_processes
+from benchmarks.serve_faults import balance, metrics
+from benchmarks.serving import closed_loop
+from stretto.cli.started import Started, started_server
+
+NETWORKS = ("resnet18", "resnet50", "resnet152", "convnext_tiny")
+ALONE = "resnet50"
+HOLDS = 0.99  # of requests on time, for a load to count as carried
+WITHOUT = ("ladder", "overlap", "graphs")
+WITHOUT_VARIABLE = "STRETTO_GPU_WITHOUT"
+RESTART_S = 60.0  # the longest that a killed worker may take to be back
+KILL_AFTER_S, KILL_LOAD_S = 1.0, 2.5
+MEMORY_MB = 100.0  # of GPU memory, what counts as returned: the driver rounds
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What is served how; the defaults are the issue's, a test has smaller ones."""
+
+    work: Path
+    ladder: Path | None = None  # the folder of fashion_gpu, as training.gpu makes it
+    serve: tuple[str, ...] = ("--device", "cuda")
+    profile: tuple[str, ...] = ("--device", "cuda", "--budget-s", "4", "--no-judge")
+    photos: Photos = field(default_factory=lambda: Photos("photos", torchvision_networks(NETWORKS)))
+    floats: Photos = field(default_factory=lambda: Photos("photos_float32", torchvision_networks([ALONE]), "float32"))
+    alone: str = ALONE
+    killed: str = NETWORKS[0]  # quick to load again
+    rates: tuple[float, ...] = (200, 500, 1000, 2000, 3000, 4000)
+    float_rates: tuple[float, ...] = (1750, 2000, 2400)
+    shares: tuple[float, ...] = (0.8, 0.86, 0.9, 0.94, 0.98)  # of the graphs' own throughput
+    compare_rates: tuple[float, ...] = (1000, 4000)
+    kill_rate: float = 1000
+    kills: int = 10
+    rows: int = 8
+    seconds: float = 6.0
+    ladder_seconds: float = 7.5  # three bursts
+    gpu_memory_mb: Callable[[], float] | None = None
+
+    def repository(self, photos: Photos) -> Path:
+        return self.work / photos.dtype
+
+    def file(self, photos: Photos) -> Path:
+        return self.repository(photos) / f"{photos.name}.npz"
+
+
+@dataclass
+class Stage:
+    """One run of the benchmark: where results go, the clients, and what is served."""
+
+    bench: Benchmark
+    clients: Clients
+    setup: Setup
+    part: str = ""
+
+    def row(self, **values: Any) -> None:
+        self.bench.row(part=self.part, **values)
+        told = " · ".join(f"{key} {value}" for key, value in self.bench.rows[-1].items() if value != "")
+        print(told, flush=True)
+
+    def claim(self, what: str, target: str, ours: float, met: bool) -> None:
+        self.bench.claim(f"{self.part}: {what}", paper="—", target=target, ours=ours, met=met)
+        print(f"{'met' if met else 'NOT MET'}: {self.part}: {what}: {ours:.5g} (target {target})", flush=True)
+
+    def ready(self, photos: Photos) -> Path:
+        """The application's folder, exported and profiled."""
+        repository = self.setup.repository(photos)
+        write_photos(photos, repository, self.setup.work / "programs")
+        return self.profiled(repository / photos.name)
+
+    def profiled(self, folder: Path) -> Path:
+        took_s = ensure_profiled(folder, self.setup.profile)
+        if took_s:
+            for name, stored in profiles(folder).items():
+                rate, size = best_throughput(stored)
+                points = {size: point.p50 for size, point in stored.batches.items()}
+                first, last = min(points), max(points)
+                self.bench.row(
+                    part="profile",
+                    application=folder.name,
+                    variant=name,
+                    best_images_s=rate,
+                    at_batch=size,
+                    load_ms=stored.load_ms,
+                    **{f"l({first}) p50 ms": points[first], f"l({last}) p50 ms": points[last]},
+                )
+            print(f"stretto profile {folder.name}: {took_s:.1f} s", flush=True)
+            self.bench.row(part="profile", application=folder.name, seconds=took_s)
+        return folder
+
+    @contextlib.contextmanager
+    def served(self, folder: Path, *arguments: str) -> Iterator[Started]:
+        """A fresh server with its defaults."""
+        began = time.monotonic()
+        with started_server([str(folder), *self.setup.serve, "--log-level", "warning", *arguments]) as server:
+            self.start_s = time.monotonic() - began
+            try:
+                yield server
+            finally:
+                for line in [line for line in server.lines if "WARN" in line or "ERROR" in line][:5]:
+                    self.row(said=line[:300])
+
+    def load(self, server: Started, photos: Photos, rate: float, **more: Any) -> Measured:
+        seconds = more.pop("seconds", self.setup.seconds)
+        drive = Drive(server.url, photos.name, self.setup.file(photos), seconds, rate, seed=self.bench.seed, **more)
+        return self.clients.run(drive)
+
+
+def rates(stage: Stage) -> None:
+    """One image a request as bytes, each rate on a server that has only just started."""
+    photos = stage.setup.photos
+    folder = stage.ready(photos)
+    for rate in stage.setup.rates:
+        with stage.served(folder) as server:
+            seen = stage.load(server, photos, rate)
+        stage.row(rate=rate, start_s=stage.start_s, **seen.row())
+        share = seen.on_time_share
+        what = f"{rate:g} requests/s of one image as bytes, right after the start: on time"
+        stage.claim(what, "≥ 0.999", share, share >= 0.999)
+
+
+def goodput(stage: Stage) -> None:
+    """One network alone, eight images a request, against the throughput that its profile says the graphs have."""
+    setup, photos = stage.setup, stage.setup.photos
+    folder = stage.ready(photos)
+    limit, size = best_throughput(profiles(folder)[setup.alone])
+    points: list[Measured] = []
+    with stage.served(folder, "--variant", setup.alone) as server:
+        for share in setup.shares:
+            seen = stage.load(server, photos, share * limit / setup.rows, rows=setup.rows)
+            points.append(seen)
+            stage.row(offered_images_s=share * limit, of_limit=seen.goodput / limit, **seen.row())
+    ours = held_goodput(points) / limit
+    stage.claim(
+        f"{setup.alone} alone, {setup.rows} images a request as bytes: most images/s on time where ≥ {HOLDS:.0%} are, "
+        f"of the {limit:.0f} that the profile's best batch ({size}) gives",
+        "≥ 0.85",
+        ours,
+        ours >= 0.85,
+    )
+
+
+def held_goodput(points: Sequence[Measured]) -> float:
+    """Images a second on time, the most among the loads that were carried; 0 where none was."""
+    return max((point.goodput for point in points if point.on_time_share >= HOLDS), default=0.0)
+
+
+def float32(stage: Stage) -> None:
+    """One image a request as float32 numbers, which are four times the bytes."""
+    photos = stage.setup.floats
+    folder = stage.ready(photos)
+    points: list[Measured] = []
+    with stage.served(folder) as server:
+        for rate in stage.setup.float_rates:
+            points.append(stage.load(server, photos, rate))
+            stage.row(rate=rate, mb_s=rate * np.prod(photos.shape) * 4 / 1e6, **points[-1].row())
+    most = max(point.goodput for point in points)
+    stage.claim(
+        "one image a request as float32, answered on time by one server, requests/s", "≥ 1700", most, most >= 1700
+    )
+
+
+def load(stage: Stage) -> None:
+    """From the start of the process until it serves all networks with all their batch sizes."""
+    folder = stage.ready(stage.setup.photos)
+    with stage.served(folder):
+        pass
+    own = {f"{name} alone, ms": stored.load_ms for name, stored in profiles(folder).items()}
+    stage.row(start_s=stage.start_s, **own)
+    count = len(stage.setup.photos.networks)
+    what = f"{count} networks with their ladders, from the start of the process until it serves, s"
+    stage.claim(what, "≤ 20", stage.start_s, stage.start_s <= 20)
+
+
+def latency(stage: Stage) -> None:
+    """One connection, one request at a time: what is added around a batch of 1."""
+    setup, photos = stage.setup, stage.setup.floats
+    folder = stage.ready(photos)
+    own_ms = profiles(folder)[setup.alone].batches[1].p50
+    with np.load(setup.file(photos), allow_pickle=False) as arrays:
+        body, headers = binary_body(arrays["inputs"][:1])
+    with stage.served(folder, "--variant", setup.alone) as server:
+        path = f"/v2/models/{photos.name}/infer"
+        seen = closed_loop(server.addresses["http"], path, body, headers, connections=1, seconds=setup.seconds)
+    added_ms = seen["p50_ms"] - own_ms
+    stage.row(p50_ms=seen["p50_ms"], p99_ms=seen["p99_ms"], own_p50_ms=own_ms, answers=seen["answers"])
+    what = f"client to client over loopback, {len(body) / 1e3:.0f} kB, batch 1, p50 over the profile's own l(1), ms"
+    stage.claim(what, "≤ 0.6", added_ms, added_ms <= 0.6 and seen["errors"] == 0)
+
+
+def binary_body(array: np.ndarray) -> tuple[bytes, list[str]]:
+    """An inference of one tensor as bytes behind its JSON, and the headers that go with it."""
+    datatype = {"float32": "FP32", "uint8": "UINT8"}[str(array.dtype)]
+    raw = np.ascontiguousarray(array).tobytes()
+    size = {"binary_data_size": len(raw)}
+    tensor = {"name": "input", "datatype": datatype, "shape": list(array.shape), "parameters": size}
+    head = orjson.dumps({"inputs": [tensor], "parameters": {"binary_data_output": True}})
+    return head + raw, [f"Inference-Header-Content-Length: {len(head)}", "Content-Type: application/octet-stream"]
+
+
+def ladder(stage: Stage) -> None:
+    """Bursts as in the demo, for Stretto's own choice and for each variant alone: right answers on time."""
+    from stretto.cli.demo_load import ROWS, bursty_load
+
+    folder = stage.setup.ladder
+    if folder is None:
+        print("ladder: left out, as no --ladder REPO/fashion_gpu was given (see training/README.md)", flush=True)
+        return
+    stage.profiled(folder)
+    accuracy, name = accuracies(folder), folder.name
+    speed = {variant: best_throughput(stored)[0] for variant, stored in profiles(folder).items()}
+    fastest, best = max(speed, key=lambda one: speed[one]), max(accuracy, key=lambda one: (accuracy[one], speed[one]))
+    seconds, file = stage.setup.ladder_seconds, folder / "sample.npz"
+    shares: dict[str, float] = {}
+    with stage.served(folder) as server:
+        ends = [
+            stage.clients.carried(Drive(server.url, name, file, 1.0, version=variant)) for variant in (fastest, best)
+        ]
+        bursts = bursty_load(*ends)
+        stage.row(seen=f"{fastest} carries {ends[0]:.0f} images/s, {best} {ends[1]:.0f}: {bursts}")
+        for version in ("", *sorted(accuracy, key=lambda one: accuracy[one])):
+            drive = Drive(
+                *(server.url, name, file, seconds),
+                kind=bursts.kind,
+                rows=ROWS,
+                version=version,
+                seed=stage.bench.seed,
+            )
+            stage.clients.run(Drive(**{**drive.__dict__, "seconds": 0.5}))  # warm, as in the demo
+            seen = stage.clients.run(drive)
+            shares[version] = seen.correct_on_time
+            known = {} if not version else {"test_accuracy": accuracy[version], "own_images_s": speed[version]}
+            stage.row(served_by=version or "Stretto", correct_on_time=seen.correct_on_time, **known, **seen.row())
+    ours = shares.pop("")
+    single = max(shares, key=lambda one: shares[one])
+    gain = 100 * (ours - shares[single])
+    what = f"{name}, {bursts}: correct and on time over the best single variant ({single}, {shares[single]:.1%})"
+    stage.claim(f"{what}, points", "≥ 3", gain, gain >= 3)
+
+
+def kill(stage: Stage) -> None:
+    """kill -9 of the worker process under load, again and again."""
+    setup, photos = stage.setup, stage.setup.photos
+    folder = stage.ready(photos)
+    memory = setup.gpu_memory_mb or (lambda: 0.0)
+    at_first = memory()
+    parts: list[Measured] = []
+    back_s: list[float] = []
+    with stage.served(folder, "--variant", setup.killed) as server:
+        pid = server.process.pid
+        stage.load(server, photos, setup.kill_rate, seconds=1.0)
+        before, workers = metrics(server), len(worker_processes(pid))
+        steady = memory()
+        for _ in range(setup.kills):
+            killer = threading.Timer(KILL_AFTER_S, kill_a_worker, (pid,))
+            killer.start()
+            parts.append(stage.load(server, photos, setup.kill_rate, seconds=KILL_LOAD_S))
+            killer.join()
+            back_s.append(wait_for_workers(server, workers))
+        last = stage.load(server, photos, setup.kill_rate, seconds=2.0)
+        after, left, again = metrics(server), len(worker_processes(pid)), memory()
+    ended = memory()
+    asked = sum(part.requests for part in parts) + last.requests
+    submitted = after["stretto_queries_submitted_total"] - before["stretto_queries_submitted_total"]
+    restarts = after["stretto_worker_restarts_total"] - before["stretto_worker_restarts_total"]
+    alive = [part.before(KILL_AFTER_S * 0.9) for part in parts] + [last.on_time_share]
+    stage.row(
+        kills=setup.kills,
+        restarts=restarts,
+        requests=asked,
+        submitted=submitted,
+        back_s=float(np.median(back_s)),
+        gpu_mb=f"{at_first:.0f} without, {steady:.0f} before, {again:.0f} after, {ended:.0f} at the end",
+        ends="; ".join(sorted({str(part.row()["ends"]) for part in parts})[:4]),
+    )
+    stage.claim("workers started again", f"{setup.kills}", restarts, restarts == setup.kills)
+    stage.claim("queries without an outcome, by the server's counts", "0", balance(after), balance(after) == 0)
+    answers = sum(after[word] - before[word] for word in ("on_time", "late"))
+    seen = sum(part.answers for part in (*parts, last))
+    what = f"answers by the server's counts over the {seen} that the clients saw"
+    stage.claim(what, "0", answers - seen, answers == seen)
+    unseen = sum(part.unseen for part in (*parts, last))
+    stage.claim(f"of {asked} requests, those that the clients saw no end of", "0", unseen, unseen == 0)
+    stage.claim(
+        "on time before each kill and after the last, the least share", "≥ 0.98", min(alive), min(alive) >= 0.98
+    )
+    stage.claim("worker processes left behind", "0", left - workers, left == workers)
+    if setup.gpu_memory_mb is not None:
+        grown, kept = again - steady, ended - at_first
+        stage.claim("GPU memory after the kills over before them, MB", f"≤ {MEMORY_MB:g}", grown, grown <= MEMORY_MB)
+        stage.claim("GPU memory after the end over before the start, MB", f"≤ {MEMORY_MB:g}", kept, kept <= MEMORY_MB)
+
+
+def kill_a_worker(pid: int) -> None:
+    for worker in worker_processes(pid)[:1]:
+        os.kill(worker, signal.SIGKILL)
+
+
+def wait_for_workers(server: Started, workers: int) -> float:
+    """Seconds until as many workers are ready again, and nothing is open."""
+    began = time.monotonic()
+    while time.monotonic() < began + RESTART_S:
+        found = metrics(server)
+        if found["stretto_workers_ready"] >= workers and found["stretto_requests_open"] == 0:
+            break
+        time.sleep(0.1)
+    return time.monotonic() - began
+
+
+def compare(stage: Stage) -> None:
+    """The same engine with all it has, and without one thing at a time."""
+    setup, photos = stage.setup, stage.setup.photos
+    folder = stage.ready(photos)
+    found: dict[str, float] = {}
+    for without in ("", *WITHOUT):
+        with environment(WITHOUT_VARIABLE, without), stage.served(folder) as server:
+            for rate in setup.compare_rates:
+                seen = stage.load(server, photos, rate, seconds=setup.seconds * 0.75)
+                found[without] = seen.goodput
+                stage.row(without=without or "nothing", rate=rate, start_s=stage.start_s, **seen.row())
+    best = max(WITHOUT, key=lambda one: found[one])
+    times = found[""] / max(found[best], 1e-9)
+    what = f"goodput at {setup.compare_rates[-1]:g} requests/s over that without {best}, the best of the three without"
+    stage.claim(what, "≥ 1", times, times >= 1)
+
+
+@contextlib.contextmanager
+def environment(name: str, value: str) -> Iterator[None]:
+    """For processes that are started meanwhile; nothing where the value is empty."""
+    if value:
+        os.environ[name] = value
+    try:
+        yield
+    finally:
+        os.environ.pop(name, None)
+
+
+def used_gpu_memory_mb() -> float:
+    """On the first GPU, by whomever."""
+    if shutil.which("nvidia-smi"):
+        command = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits", "--id=0"]
+    else:
+        code = "import torch; free, total = torch.cuda.mem_get_info(0); print((total - free) / 2**20)"
+        command = [sys.executable, "-c", code]
+    return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()[0])
+
+
+PARTS: dict[str, Callable[[Stage], None]] = {
+    "load": load,
+    "rates": rates,
+    "goodput": goodput,
+    "float32": float32,
+    "latency": latency,
+    "ladder": ladder,
+    "kill": kill,
+    "compare": compare,
+}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 from collections.abc import Iterator
@@ -12,8 +13,11 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from stretto.api.budget import Budget
+from stretto.api.datatypes import join_bytes
 from stretto.api.errors import ApiError, Reason
 from stretto.api.grpc import open_inference_pb2 as protocol
 from stretto.api.limits import Limits
@@ -22,7 +26,7 @@ from stretto.api.server import Listen
 from stretto.api.shared_memory import FOLDER, Regions, placeholder, put, span_in
 from stretto.core.errors import StrettoError
 from tests.api.grpc.mirror_plane import TAKES
-from tests.api.serving import DEADLINE_MS, PINNED, Reply, Running, images, json_body, values_of
+from tests.api.serving import DEADLINE_MS, PINNED, Reply, Running, images, json_body, repository_of, values_of
 
 SERVICE = "/inference.GRPCInferenceService/"
 IMAGE_BYTES = 28 * 28 * 4
@@ -335,6 +339,33 @@ def test_addresses_and_methods(server: Running) -> None:
     assert server.ask("POST", "/v2/systemsharedmemory/region/x/register", b"[1]").status == 400
 
 
+def test_encoded_images(tmp_path: Path, segment: SharedMemory) -> None:
+    """Strings, which are read before the request is entered where that takes long."""
+    pillow = pytest.importorskip("PIL.Image", reason="encoded images are an extra")
+    pixels = np.random.default_rng(3).integers(0, 256, (28, 28), np.uint8)
+    file = io.BytesIO()
+    pillow.fromarray(pixels).save(file, "png")
+    content = join_bytes([file.getvalue()])
+    segment.buf[: len(content)] = content
+    with Running(repository_of(tmp_path, "fashion_resolution"), shared_memory=True, only=()) as running:
+        path = "/v2/models/fashion_resolution/infer"
+        register(running, "frames", segment.name, segment.size)
+        parameters = shared("frames", len(content)) | {"encoding": "png"}
+        tensor = {"name": "input", "datatype": "BYTES", "shape": [1], "parameters": parameters}
+        deadline = {"parameters": {"deadline_ms": DEADLINE_MS, "min_accuracy": 0.0}}
+        found = values_of(post(running, path, {"inputs": [tensor]} | deadline))
+        assert found.shape == (1, 10) and found.sum() == pytest.approx(1, abs=1e-3)
+        tensor["parameters"] = parameters | {"shared_memory_byte_size": len(content) - 1}
+        assert post(running, path, {"inputs": [tensor]} | deadline).reason == "bad_request"
+
+
+def test_metrics(server: Running, shared_server: Running, segment: SharedMemory) -> None:
+    register(server, "frames", segment.name, 100)
+    text = server.ask("GET", "/metrics", name="management").body
+    assert b"stretto_shared_memory_regions 1.0" in text and b"stretto_shared_memory_bytes 100.0" in text
+    assert b"shared_memory" not in shared_server.ask("GET", "/metrics", name="management").body
+
+
 def test_memory_of_a_gpu_is_refused_in_words(server: Running) -> None:
     assert server.ask("GET", "/v2/cudasharedmemory/status").content == []
     assert server.ask("GET", "/v2/cudasharedmemory/region/x/status").status == 404
@@ -526,6 +557,36 @@ def test_what_an_application_takes_bounds_it(segment: SharedMemory) -> None:
         with pytest.raises(ApiError) as refused:
             held.fetch([InputTensor("x", datatype, placeholder(datatype, shape), shared=Span("a", 0, size))], TAKES)
         assert refused.value.reason is Reason.TOO_LARGE
+
+
+ANYTHING = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.lists(st.integers(), max_size=2)
+PLACES = ANYTHING | st.integers(-10, 20_000) | st.sampled_from([2**31, 2**62, 2**63 - 1, 2**63, 2**64, -(2**63)])
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(data=st.data())
+def test_whatever_a_client_sends_it_is_a_region_within_its_segment_or_a_refusal(
+    segment: SharedMemory, data: st.DataObject
+) -> None:
+    held = regions(shared_memory_bytes=100_000)
+    keys = ANYTHING | st.sampled_from([segment.name, f"/{segment.name}", f"//{segment.name}", f"./{segment.name}"])
+    try:
+        held.register(data.draw(st.just("a") | ANYTHING), data.draw(keys), data.draw(PLACES), data.draw(PLACES))
+    except ApiError:
+        assert held.open == 0
+        return
+    [status] = held.status()
+    assert status["key"].removeprefix("/") == segment.name
+    assert 0 <= status["offset"] < status["offset"] + status["byte_size"] <= segment.size
+    parameters = {f"shared_memory_{name}": data.draw(PLACES) for name in ("offset", "byte_size")}
+    try:
+        span = span_in(parameters | {"shared_memory_region": status["name"]}, "x")
+        assert span is not None
+        tensor = InputTensor("x", "UINT8", placeholder("UINT8", (1, data.draw(st.integers(0, 20_000)))), shared=span)
+        held.fetch([tensor], TAKES)
+        assert tensor.array.size == span.byte_size and span.offset + span.byte_size <= status["byte_size"]
+    except ApiError as error:
+        assert error.reason in (Reason.BAD_REQUEST, Reason.TOO_LARGE)
 
 
 def test_a_tensor_without_a_region_is_not_in_shared_memory() -> None:

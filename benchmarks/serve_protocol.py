@@ -1,5 +1,8 @@
 """Triton's own client, 2.73, in its own process, over HTTP and gRPC, against the whole server: every check must pass.
 
+Twice: what users do with it, in many forms; and every public method of its four clients, blocking and asyncio, with
+nothing left out: tensors in shared memory and settings of logs and traces too.
+
 Needs tritonclient in a virtual environment of its own: `--install` makes it (.venv-tritonclient).
 """
 
@@ -18,6 +21,7 @@ from stretto.cli.started import started_server
 
 CLIENT = ROOT / ".venv-tritonclient"
 PACKAGE = "tritonclient[http,grpc]==2.73.0"
+PROTOCOLS = {"HTTP": ("http", "management"), "gRPC": ("grpc", "management grpc")}
 TOKEN = "a-token-for-this-run-only"
 
 
@@ -26,10 +30,10 @@ def install() -> None:
     subprocess.run([str(CLIENT / "bin" / "python"), "-m", "pip", "install", "--quiet", PACKAGE], check=True)
 
 
-def checks(script: str, inference: str, management: str, token: str | None) -> dict[str, str]:
-    """By name: "pass", or what went wrong."""
+def checks(script: str, addresses: tuple[str, str], token: str | None, *options: str) -> dict[str, str]:
+    """By name: "pass", or what went wrong. The addresses are those of inference and of management."""
     command = [str(CLIENT / "bin" / "python"), str(ROOT / "tests" / "api" / script), "--application", "fashion"]
-    command += ["--inference", inference, "--management", management, "--reload"]
+    command += ["--inference", addresses[0], "--management", addresses[1], *options]
     command += [] if token is None else ["--token", token]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     if not done.stdout.strip():
@@ -52,24 +56,30 @@ def main() -> None:
         file.write_text(TOKEN)
         for token in (None, TOKEN):
             secured = [] if token is None else ["--token-file", str(file), "--management-token-file", str(file)]
-            with started_server(["zoo", "--workers", "1", "--log-level", "error", *secured]) as server:
-                address = server.addresses
-                for protocol, script, pair in (
-                    ("HTTP", "tritonclient_http.py", (address["http"], address["management"])),
-                    ("gRPC", "tritonclient_grpc.py", (address["grpc"], address["management grpc"])),
-                ):
-                    found = checks(script, *pair, token)
-                    wrong = {name: result for name, result in found.items() if result != "pass"}
-                    for name, result in found.items():
-                        bench.row(protocol=protocol, token=token is not None, check=name, result=result[:200])
-                    bench.claim(
-                        f"tritonclient 2.73 over {protocol}{'' if token is None else ', with a token'}: checks passed",
-                        paper="-",
-                        target=f"all {len(found)}",
-                        ours=len(found) - len(wrong),
-                        met=not wrong and len(found) > 15,
-                    )
+            command = ["zoo", "--workers", "1", "--log-level", "error", "--shared-memory", *secured]
+            with started_server(command) as server:
+                for protocol, names in PROTOCOLS.items():
+                    addresses = server.addresses[names[0]], server.addresses[names[1]]
+                    found = checks(f"tritonclient_{protocol.lower()}.py", addresses, token, "--reload")
+                    tell(bench, f"tritonclient 2.73 over {protocol}", found, token, "checks")
+                    for client in (protocol.lower(), f"{protocol.lower()}.aio"):
+                        found = checks("tritonclient_surface.py", addresses, token, "--client", client)
+                        calls = found.pop("calls", "0")
+                        tell(bench, f"all {calls} public methods of tritonclient.{client}", found, token, "groups")
     bench.finish()
+
+
+def tell(bench: Benchmark, what: str, found: dict[str, str], token: str | None, unit: str) -> None:
+    wrong = {name: result for name, result in found.items() if result != "pass"}
+    for name, result in found.items():
+        bench.row(client=what, token=token is not None, check=name, result=result[:200])
+    bench.claim(
+        f"{what}{'' if token is None else ', with a token'}: {unit} passed",
+        paper="-",
+        target=f"all {len(found)}",
+        ours=len(found) - len(wrong),
+        met=not wrong and len(found) > 10,
+    )
 
 
 if __name__ == "__main__":

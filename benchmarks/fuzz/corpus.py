@@ -77,6 +77,13 @@ def _json() -> Iterator[Entry]:
     yield Entry("json", _content(row, parameters={"binary_data_output": True}))
     yield Entry("json", _content(row | {"datatype": "FP64"}))
     yield Entry("json", _content(row, row))
+    shared: Parameters = {"shared_memory_region": "r", "shared_memory_offset": 8, "shared_memory_byte_size": 16}
+    lying = {"name": "input", "datatype": "FP32", "shape": [1, *SHAPE], "parameters": shared}
+    yield Entry("json", _content(lying, outputs=[{"name": "scores", "parameters": shared}]))
+    key = json.dumps({"key": "/segment", "offset": 0, "byte_size": 64}).encode()
+    yield Entry("json", key, "/v2/systemsharedmemory/region/r/register")
+    yield Entry("json", b'{"log_verbose_level": 1, "log_info": true}', "/v2/logging")
+    yield Entry("json", b'{"trace_level": ["OFF"], "trace_rate": "3"}', f"/v2/models/{ROWS}/trace/setting")
     yield Entry(
         "json", b'{"inputs":[{"name":"input","shape":[1,4],"datatype":"FP32","data":[1e308,-0.0,1E+2,5e-324]}]}'
     )
@@ -141,6 +148,11 @@ def _protobuf() -> Iterator[Entry]:
     told.raw_input_contents.append(bytes(4 * SHAPE[0]))
     yield Entry("protobuf", told.SerializeToString())
     yield Entry("protobuf", gzip.compress(told.SerializeToString(), mtime=0))
+    lying = _message(1)
+    for place in (lying.inputs[0], lying.outputs.add(name="scores")):
+        place.parameters["shared_memory_region"].string_param = "r"
+        place.parameters["shared_memory_byte_size"].int64_param = 4 * SHAPE[0]
+    yield Entry("protobuf", lying.SerializeToString())
     image = protocol.ModelInferRequest(model_name=IMAGES)
     tensor = image.inputs.add(name="input", datatype="BYTES", shape=[1])
     tensor.parameters["encoding"].string_param = "png"
@@ -163,6 +175,8 @@ def _http(bodies: tuple[Entry, ...]) -> Iterator[Entry]:
     for path in (
         *("/", "/v2", "/v2/", "/v2/health/live", "/v2/health/ready", "/v2/models/stats", "/metrics", "/v2/clients"),
         *(f"/v2/models/{ROWS}", f"/v2/models/{ROWS}/config", f"/v2/models/{ROWS}/versions/only/ready", "/v2/fleet"),
+        *("/v2/systemsharedmemory/status", "/v2/systemsharedmemory/region/r/status", "/v2/cudasharedmemory/status"),
+        *("/v2/logging", "/v2/trace/setting", f"/v2/models/{ROWS}/trace/setting"),
         *("/v2/models/%72ows/infer", "/v2/repository/index", "//v2", "/v2/../v2", "*", "http://localhost/v2"),
     ):
         yield Entry("http", http_message(path, b"", method="GET"))

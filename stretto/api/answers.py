@@ -72,13 +72,16 @@ def refusal(entered: Request, told: Mapping[str, str]) -> ApiError:
 
 
 def classified(answers: Array, count: int, labels: tuple[str, ...]) -> Array:
-    """The best classes of each row as "score:index:label", best first."""
+    """The best classes of each row as "score:index:label", or "score:index" where there are no labels, best first."""
     count = min(count, answers.shape[-1])
     flat = answers.reshape(-1, answers.shape[-1])
-    order = np.argsort(-flat, axis=1, kind="stable")[:, :count]
+    is_float = flat.dtype.kind == "f"
+    # Whole numbers, and true and false, are turned round by their bits: 0 and the smallest have no negative.
+    order = np.argsort(-flat if is_float else ~flat, axis=1, kind="stable")[:, :count]
     texts = np.empty(order.shape, object)
     for row, places in enumerate(order.tolist()):
         for place, number in enumerate(places):
             label = f":{labels[number]}" if labels else ""
-            texts[row, place] = f"{flat[row, number]:.6f}:{number}{label}".encode()
+            score = f"{flat[row, number]:.6f}" if is_float else str(int(flat[row, number]))
+            texts[row, place] = f"{score}:{number}{label}".encode()
     return texts.reshape(*answers.shape[:-1], count)

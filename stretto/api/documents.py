@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 SERVER_NAME = "stretto"
 EXTENSIONS = (
     *("binary_tensor_data", "classification", "model_configuration", "model_repository", "statistics"),
-    *("parameters", "schedule_policy"),
+    *("parameters", "schedule_policy", "logging", "trace"),
 )
+SHARED_MEMORY = "system_shared_memory"
 PLATFORMS = {"onnx": "onnxruntime_onnx", "torch": "pytorch", "callable": "python"}
 NOTHING = {"count": 0, "ns": 0}
 
@@ -45,8 +46,9 @@ def welcome(is_management: bool) -> dict[str, Any]:
     }
 
 
-def server_metadata() -> dict[str, Any]:
-    return {"name": SERVER_NAME, "version": __version__, "extensions": list(EXTENSIONS)}
+def server_metadata(has_shared_memory: bool) -> dict[str, Any]:
+    extensions = [*EXTENSIONS, *([SHARED_MEMORY] if has_shared_memory else [])]
+    return {"name": SERVER_NAME, "version": __version__, "extensions": extensions}
 
 
 def model_metadata(files: ApplicationFiles, versions: list[str]) -> dict[str, Any]:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from stretto.repository.tensors import InputTensor as ApplicationInput
 
 MAX_DEADLINE_MS = 3_600_000.0
+# A classification is made on the event loop, in text.
+CLASSIFIED_NUMBERS, CLASSIFIED_STRINGS = 1_000_000, 100_000
 
 
 def checked_input(files: ApplicationFiles, inputs: list[InputTensor]) -> Array:
@@ -81,8 +83,8 @@ def _shapes_text(takes: ApplicationInput) -> str:
     return f"shape {[-1, *takes.shape[:-2], 'height', 'width']} of {sizes_text(takes.sizes)}".replace("'", "")
 
 
-def checked_outputs(files: ApplicationFiles, wanted: list[WantedOutput]) -> WantedOutput:
-    """The one output, as it is wanted."""
+def checked_outputs(files: ApplicationFiles, wanted: list[WantedOutput], rows: int) -> WantedOutput:
+    """The one output, as it is wanted; a classification along its last axis, whatever its numbers mean."""
     gives = files.output
     if not wanted:
         return WantedOutput(gives.name)
@@ -91,11 +93,20 @@ def checked_outputs(files: ApplicationFiles, wanted: list[WantedOutput]) -> Want
             raise bad_request(f"application {files.name} has no output {output.name[:60]!r}; it gives {gives.name}")
     if len(wanted) > 1:
         raise bad_request(f"output {gives.name} is asked for {len(wanted)} times")
-    if wanted[0].classification:
-        if not files.classes:
-            raise bad_request(f"output {gives.name} has no classes, so there is no classification")
-        if wanted[0].classification < 0:
+    count = wanted[0].classification
+    if count:
+        if count < 0:
             raise bad_request("classification must be above 0")
+        if not gives.shape or gives.shape[-1] < 2:
+            raise bad_request(f"output {gives.name} has one number a query, so there is no classification")
+        numbers = rows * math.prod(gives.shape)
+        if (
+            numbers > CLASSIFIED_NUMBERS
+            or numbers // gives.shape[-1] * min(count, gives.shape[-1]) > CLASSIFIED_STRINGS
+        ):
+            raise too_large(
+                f"output {gives.name} is too large for such a classification; ask for its numbers, or fewer"
+            )
     return wanted[0]
 
 

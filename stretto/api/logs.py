@@ -98,6 +98,11 @@ def set_level(level: str) -> None:
         logging.getLogger(noisy).setLevel(max(logging.WARNING, logging.getLogger().level))
 
 
+def is_json() -> bool:
+    """The log of this process is written for machines."""
+    return any(isinstance(handler.formatter, JsonLines) for handler in logging.getLogger().handlers)
+
+
 def lost_lines() -> int:
     """Of the log of this process."""
     return sum(handler.lost for handler in logging.getLogger().handlers if isinstance(handler, LogLines))

@@ -13,17 +13,28 @@ if TYPE_CHECKING:
 Array = NDArray[Any]
 
 
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Where a tensor lies in shared memory: in the region of that name, from `offset` on."""
+
+    region: str
+    offset: int
+    byte_size: int
+
+
 @dataclass(slots=True)
 class InputTensor:
     """`array` has the shape that the client stated, batch included. BYTES is an object array of bytes.
 
-    `encoding` is of images, where the client names one: jpeg, png.
+    `encoding` is of images, where the client names one: jpeg, png. While `shared` is there, the values are in shared
+    memory and `array` holds nothing but the shape.
     """
 
     name: str
     datatype: str  # FP32, INT64, BYTES, … as the protocol names them
     array: Array
     encoding: str = ""
+    shared: Span | None = None
 
 
 @dataclass(slots=True)
@@ -33,6 +44,7 @@ class WantedOutput:
     name: str
     classification: int = 0
     binary: bool = False  # HTTP only: the translator's own
+    shared: Span | None = None  # where the values go, in the place of the answer
 
 
 @dataclass(slots=True)
@@ -65,6 +77,7 @@ class OutputTensor:
     datatype: str
     array: Array
     binary: bool = False
+    shared: Span | None = None  # the values were written there
 
 
 @dataclass(slots=True)

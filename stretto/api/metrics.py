@@ -64,6 +64,12 @@ class Metrics:
         yield CounterMetricFamily(
             "stretto_bodies_given_up", "Bodies that were half read, and refused for room.", value=budget.given_up
         )
+        regions = self._plane.regions
+        if regions.is_allowed:
+            yield _gauge(
+                "stretto_shared_memory_regions", "Regions registered, or still used by a request.", regions.open
+            )
+            yield _gauge("stretto_shared_memory_bytes", "What they have together.", regions.open_bytes)
         if self._plane.is_starting:
             return
         now = self._plane.snapshot()

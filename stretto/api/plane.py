@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from stretto.api import documents
+from stretto.api import documents, settings
 from stretto.api.answers import RETRY_S, SENTENCES, answer, refusal
 from stretto.api.askers import Askers
 from stretto.api.budget import Budget
@@ -27,6 +27,7 @@ from stretto.api.limits import Limits
 from stretto.api.messages import InferRequest, InferResponse, InputTensor
 from stretto.api.network import NOTHING, reported
 from stretto.api.rates import Rates
+from stretto.api.shared_memory import Regions, put
 from stretto.core.errors import StrettoError
 from stretto.core.outcome import Outcome
 from stretto.core.profile import NS_PER_MS
@@ -53,9 +54,10 @@ class Plane:
     those about the server itself is told how far the start is.
     """
 
-    def __init__(self, service: Service | None = None, limits: Limits | None = None):
+    def __init__(self, service: Service | None = None, limits: Limits | None = None, shared_memory: bool = False):
         self.limits = limits or Limits()
         self.budget = Budget(self.limits.budget_bytes)
+        self.regions = Regions(self.limits, self.budget, shared_memory)
         self.refused: dict[str, int] = {}  # requests that became no query, by reason
         self.tracing: Tracing | None = None  # where spans are wanted
         self.rates: Rates | None = None  # where clients are limited
@@ -137,7 +139,7 @@ class Plane:
         return documents.welcome(is_management)
 
     def server_metadata(self) -> dict[str, Any]:
-        return documents.server_metadata()
+        return documents.server_metadata(self.regions.is_allowed)
 
     def model_metadata(self, application: str, version: str = "") -> dict[str, Any]:
         files, versions = self._files(application, version)
@@ -170,6 +172,18 @@ class Plane:
             raise self._unknown(application, "") from None
         except StrettoError as error:
             raise bad_request(_sentence(error)) from None
+
+    def log_settings(self, changes: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """As they are, after the changes; a translator lets only management change them."""
+        return settings.update_log_settings(changes) if changes else settings.log_settings()
+
+    def trace_settings(self, application: str = "", changes: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Of one application, or of all."""
+        if application:
+            self._files(application, "")
+        if changes:
+            return settings.update_trace_settings(self.tracing, changes, application)
+        return settings.trace_settings(self.tracing, application)
 
     def fleet(self) -> dict[str, Any]:
         return documents.fleet(self.snapshot())
@@ -276,6 +290,7 @@ class Plane:
         files, tensor = self.service.files.get(request.application), request.inputs[0]
         if files is None or tensor.array.size > files.limits.max_batch:
             return False  # it is refused, and nothing is read
+        self.regions.fetch(request.inputs, files.limits)
         return reading_us(files.input, tensor) > INLINE_US
 
     async def read_images(self, request: InferRequest) -> None:
@@ -345,8 +360,12 @@ class Plane:
         files = self._admitted(request)
         if self.rates is not None and request.charge is None:
             self.rates.charge(request, self.service.engine)
+        self.regions.fetch(request.inputs, files.limits)
         array = checked_input(files, request.inputs)
-        wanted = checked_outputs(files, request.outputs)
+        wanted = checked_outputs(files, request.outputs, len(array))
+        span, region = wanted.shared, None
+        if span is not None:
+            region = self.regions.target(span, 0 if wanted.classification else len(array) * files.output.row_bytes)
         parameters = request.parameters
         slack_ns = round(files.slo_ms * NS_PER_MS)
         client, priority, min_accuracy, said = -1, 0, 0.0, NOTHING
@@ -367,6 +386,8 @@ class Plane:
             slack_ns = max(1, slack_ns - request.spent_ns)
 
         def ended(entered: Request) -> None:
+            nonlocal region
+            target, region = region, None  # an ended request may be kept for a while; the descriptor must not be
             self._open -= 1
             self.budget.used -= entered.inputs.nbytes
             self.service.clients.ended(entered.asker, entered.rows)
@@ -378,9 +399,14 @@ class Plane:
                 if outcome is Outcome.ON_TIME or outcome is Outcome.LATE:
                     response = answer(entered, files, request.id, wanted)
                     response.parameters.update(told)
+                    if span is not None and target is not None:
+                        put(target, span, response.outputs[0])
                     done(response)
                 else:
                     done(refusal(entered, told))
+            except ApiError as error:  # the region is not what it was when the request was taken
+                error.is_counted = True
+                done(error)
             except Exception:  # the engine calls this, and the others of the batch come after
                 log.exception("an answer cannot be given")
                 done(ApiError(Reason.FAILED, SENTENCES[Outcome.FAILED]))

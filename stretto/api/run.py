@@ -79,7 +79,7 @@ async def serve(options: ServeOptions, console: Console, reread: Reread | None =
     Listeners open first, so that a balancer sees at once that the server lives and is not ready yet. `reread` has the
     options as they are stated now, for SIGHUP.
     """
-    plane = Plane(limits=options.listen.limits)
+    plane = Plane(limits=options.listen.limits, shared_memory=options.listen.shared_memory)
     listeners = Listeners(plane, options.listen)
     loop = asyncio.get_running_loop()
     stop = _Stop(loop)

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import socket
+import sys
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -49,6 +50,7 @@ class Listen:
     tls_key: str | None = None
     limits: Limits = field(default_factory=Limits)
     rates: RateLimits = field(default_factory=RateLimits)
+    shared_memory: bool = False  # clients may name segments of this machine's shared memory
 
     def __post_init__(self) -> None:
         if (self.tls_certificate is None) != (self.tls_key is None):
@@ -59,6 +61,13 @@ class Listen:
             raise StrettoError(
                 "half of the bytes in flight are for gRPC, and must hold a message: "
                 "give more (--in-flight-mb), or allow shorter messages (--max-message-mb)"
+            )
+        if self.shared_memory and not sys.platform.startswith("linux"):
+            raise StrettoError("shared memory with clients is there on Linux only; leave out --shared-memory")
+        if self.shared_memory and not is_loopback(self.host) and not self.tokens:
+            raise StrettoError(
+                f"this machine's shared memory would be open to other machines on {self.host}; "
+                "give inference a token (--token-file), or leave it on 127.0.0.1"
             )
         if not is_loopback(self.management_host) and not self.management_tokens:
             raise StrettoError(
@@ -75,7 +84,8 @@ class Listeners:
         self.plane = plane
         self.addresses: dict[str, tuple[str, int]] = {}
         self._metrics = Metrics(self.plane)
-        self._inference = Access(listen.tokens)
+        # With shared memory, a web page of another site could have this machine's memory written to.
+        self._inference = Access(listen.tokens, listen.host if listen.shared_memory else None)
         self._management = Access(listen.management_tokens, listen.management_host)
         self._certificate: Certificate | None = None
         if listen.tls_certificate is not None and listen.tls_key is not None:
@@ -89,7 +99,8 @@ class Listeners:
     async def start(self) -> None:
         """All or none: StrettoError where an address cannot be had."""
         listen = self.listen
-        shares = connection_shares(listen.limits.connections, raise_limit())
+        regions = listen.limits.shared_memory_regions if listen.shared_memory else 0
+        shares = connection_shares(listen.limits.connections, raise_limit() - regions)
         if shares.http < listen.limits.connections:
             log.warning(
                 "at most %d HTTP and %d gRPC connections are taken: this system allows no more open files (ulimit -n)",

@@ -10,6 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from stretto.api.messages import InferRequest
@@ -19,6 +20,28 @@ from stretto.live.requests import Request
 log = logging.getLogger("stretto.api")
 
 CLOSE_S = 2.0  # for the last spans, at the end
+
+
+ALL = ""  # applications that have no sampling of their own
+
+
+@dataclass(slots=True)
+class Sampling:
+    """Which requests have spans: one of `every`, and only `left` more; -1: no end."""
+
+    is_on: bool = True
+    every: int = 1
+    left: int = -1
+    asked: int = 0  # requests since it was set
+
+    def chooses(self) -> bool:
+        if not self.is_on or not self.left:
+            return False
+        self.asked += 1
+        if (self.asked - 1) % self.every:
+            return False
+        self.left -= self.left > 0
+        return True
 
 
 class Tracing:
@@ -43,6 +66,7 @@ class Tracing:
             raise StrettoError("spans need OpenTelemetry; install it with: pip install 'stretto[telemetry]'") from None
         logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # it complains of every span; we say it once
         self.made = 0
+        self._sampling = {ALL: Sampling()}
         self._trace = trace
         self._watched = _WatchedExporter(exporter, SpanExportResult.SUCCESS, SpanExportResult.FAILURE)
         # Its own end would wait half a minute for a collector that is not there.
@@ -55,8 +79,20 @@ class Tracing:
     def sent(self) -> int:
         return self._watched.sent
 
+    def sampling_of(self, application: str = ALL) -> Sampling:
+        return self._sampling.get(application) or self._sampling[ALL]
+
+    def sample(self, application: str, sampling: Sampling | None) -> None:
+        """From now on; None: as all others."""
+        if sampling is None:
+            self._sampling.pop(application, None)
+        else:
+            self._sampling[application] = sampling
+
     def begin(self, request: InferRequest, entered: Request) -> None:
         """The spans are made when the request ends: then all of their times are known."""
+        if not self.sampling_of(request.application).chooses():
+            return
         traceparent = request.traceparent
         to_wall_ns = time.time_ns() - time.monotonic_ns()
         done = entered.done

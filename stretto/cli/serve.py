@@ -102,6 +102,10 @@ def serve(
         float,
         typer.Option(metavar="MB", min=1, max=1e6, help="Of all bodies, messages and waiting tensors together."),
     ] = 512.0,
+    shared_memory: Annotated[
+        bool,
+        typer.Option("--shared-memory", help="Clients of this machine may share memory instead of sending tensors."),
+    ] = False,
     client_requests: Annotated[
         float, typer.Option(metavar="N", min=0, max=1e9, help="Requests a second that one client may send; 0: any.")
     ] = 0.0,
@@ -233,6 +237,7 @@ def serve_options(values: dict[str, Any], said: ServeConfig) -> ServeOptions:
         tls_certificate=_text(values["tls_certificate"]),
         tls_key=_text(values["tls_key"]),
         limits=Limits(**(sizes | said.limits)),
+        shared_memory=values["shared_memory"],
         rates=RateLimits(values["client_requests"], values["client_worker_ms"], values["limit_by"]),
         **{name: _port(values[name]) for name in ports},
     )

@@ -64,6 +64,7 @@ KEYS: dict[str, dict[str, Reader]] = {
         "management_token_file": _path,
         "tls_certificate": _path,
         "tls_key": _path,
+        "shared_memory": _flag,
     },
     "workers": {
         "workers": _whole(0, 1024),

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 
+import numpy as np
+
 from stretto.config.fields import Fields, shown
 
 MAX_DIMENSIONS = 8
@@ -98,6 +100,11 @@ class OutputTensor:
     dtype: str
     shape: tuple[int, ...]
     kind: OutputKind = OutputKind.PROBABILITIES
+
+    @property
+    def row_bytes(self) -> int:
+        """Of one answer."""
+        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
 
     @property
     def classes(self) -> int:

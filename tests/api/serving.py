@@ -83,6 +83,7 @@ class Running:
         certificate: Path | None = None,
         key: Path | None = None,
         grpc: bool = False,
+        shared_memory: bool = False,
         **service: Any,
     ):
         ports = 0 if grpc else None
@@ -97,6 +98,7 @@ class Running:
             tls_certificate=None if certificate is None else str(certificate),
             tls_key=None if key is None else str(key),
             limits=limits,
+            shared_memory=shared_memory,
         )
         self._repository = str(repository)
         usual: dict[str, Any] = {"only": ("linear", "mlp", "cnn_s"), "planner": "priced"}
@@ -138,7 +140,7 @@ class Running:
             return executor
 
         self.service = Service(options, read_repository(self._repository), factory)
-        self.listeners = Listeners(Plane(self.service, self._listen.limits), self._listen)
+        self.listeners = Listeners(Plane(self.service, self._listen.limits, self._listen.shared_memory), self._listen)
         await self.service.start()
         await self.listeners.start()
 

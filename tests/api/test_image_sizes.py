@@ -34,6 +34,8 @@ PINNED = "px24"
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     folder = repository_of(tmp_path_factory.mktemp("sizes"), NAME, "fashion")
     with Running(folder, only=(), grpc=True) as running:
+        # The server is ready with the first model that is; on a busy machine others are still on probation.
+        running.wait_until(lambda: running.service.is_ready(NAME, PINNED), "the variant that is asked is served")
         yield running
         running.wait_for_queries(0)
         assert running.missing() == 0

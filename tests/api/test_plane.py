@@ -67,11 +67,11 @@ def test_input_checks(fashion: ApplicationFiles) -> None:
 
 
 def test_output_checks(fashion: ApplicationFiles) -> None:
-    assert checked_outputs(fashion, []) == WantedOutput("probabilities")
+    assert checked_outputs(fashion, [], 1) == WantedOutput("probabilities")
     best = WantedOutput("probabilities", 3, True)
-    assert checked_outputs(fashion, [best]) is best
+    assert checked_outputs(fashion, [best], 1) is best
     for wanted in ([WantedOutput("other")], [best, best], [WantedOutput("probabilities", -1)]):
-        assert refused(lambda wanted=wanted: checked_outputs(fashion, wanted)).reason.http_status == 400
+        assert refused(lambda wanted=wanted: checked_outputs(fashion, wanted, 1)).reason.http_status == 400
 
 
 def test_classified() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -11,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from stretto.api.tracing import Tracing
 from tests.api.serving import Running
 
 HERE = Path(__file__).resolve().parent
@@ -30,8 +33,15 @@ def tritonclient_python() -> str:
 
 @pytest.fixture(scope="module", params=[None, "s3cret"])
 def served(request: pytest.FixtureRequest, repository: Path) -> Iterator[tuple[Running, str | None]]:
-    with Running(repository, token=request.param, management_token=request.param, grpc=True) as running:
+    secured = {"token": request.param, "management_token": request.param}
+    with Running(repository, **secured, grpc=True, shared_memory=True) as running:
+        if request.param is None and importlib.util.find_spec("opentelemetry") is not None:
+            from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+            running.plane.tracing = Tracing(InMemorySpanExporter())
         yield running, request.param
+        if running.plane.tracing is not None:
+            running.plane.tracing.close()
 
 
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
@@ -50,3 +60,24 @@ def test_tritonclient(tritonclient_python: str, served: tuple[Running, str | Non
     assert done.returncode == 0
     server.wait_for_queries(0)
     assert server.call(lambda: server.plane.open_requests) == 0
+
+
+@pytest.mark.parametrize("client", ["http", "http.aio", "grpc", "grpc.aio"])
+def test_the_whole_surface(tritonclient_python: str, served: tuple[Running, str | None], client: str) -> None:
+    server, token = served
+    names = ("http", "management") if client.startswith("http") else ("grpc", "management grpc")
+    inference, management = (":".join(map(str, server.address(name))) for name in names)
+    command = [tritonclient_python, str(HERE / "tritonclient_surface.py"), "--client", client]
+    command += ["--application", "fashion", "--inference", inference, "--management", management]
+    command += [] if token is None else ["--token", token]
+    command += [] if server.plane.tracing is None else ["--traces"]
+    level = logging.getLogger().level
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=PATIENCE_S)
+    finally:
+        logging.getLogger().setLevel(level)  # which is one of the settings
+    assert done.stdout, done.stderr.decode()
+    results = json.loads(done.stdout)
+    assert int(results.pop("calls")) > 25
+    assert {name: result for name, result in results.items() if result != "pass"} == {}
+    assert server.call(lambda: server.plane.regions.open) == 0

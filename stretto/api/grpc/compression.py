@@ -1,7 +1,8 @@
 """Compressed messages, inflated here: gRPC would take memory for all of a message before it looks at a limit.
 
 With gRPC's own decompression off, a compressed message arrives as it was sent and unmarked. Its first byte tells: no
-request of open_inference.proto can begin as a gzip or zlib stream does (wire type 7, or an odd field that is a varint).
+request of open_inference.proto can begin as a gzip or zlib stream does (wire type 7, or an odd field that is a varint)
+unless it has no name, and then it is refused in any case.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import numpy as np
@@ -15,6 +15,7 @@ from stretto.api.grpc import open_inference_pb2 as protocol
 from stretto.api.grpc import wire
 from stretto.api.limits import Limits
 from stretto.api.messages import Array, InferRequest, InputTensor, WantedOutput
+from stretto.api.shared_memory import placeholder, span_in
 
 # The field of typed contents that each datatype takes; there is none for FP16.
 CONTENTS_OF = {
@@ -59,18 +60,18 @@ def infer_request(body: bytes, limits: Limits) -> InferRequest:
     if len(message.id) > limits.id_length:
         raise bad_request(f"the id has {len(message.id)} characters; at most {limits.id_length} are allowed")
     inputs = list(message.inputs)
-    if split.raw and len(split.raw) != len(inputs):
-        raise bad_request(f"there are {len(inputs)} inputs but {len(split.raw)} raw_input_contents")
+    sent = sum("shared_memory_region" not in tensor.parameters for tensor in inputs)
+    if split.raw and len(split.raw) != sent:
+        hint = "; those in shared memory have none" if sent < len(inputs) else ""
+        raise bad_request(f"there are {sent} inputs but {len(split.raw)} raw_input_contents{hint}")
     hold_slow_values(inputs, is_raw=bool(split.raw))
+    raw = iter(split.raw)
     return InferRequest(
         sent_bytes=len(body),
         application=held_name(message.model_name, "the model", limits),
         version=held_name(message.model_version, "the version", limits) if message.model_version else "",
         id=message.id,
-        inputs=[
-            input_tensor(tensor, body, split.raw[place] if split.raw else None, limits)
-            for place, tensor in enumerate(inputs)
-        ],
+        inputs=[input_tensor(tensor, body, raw, limits) for tensor in inputs],
         outputs=[wanted_output(output, limits) for output in message.outputs],
         parameters=parameter_values(message.parameters, "the request", limits),
     )
@@ -83,7 +84,7 @@ def hold_slow_values(inputs: Iterable[protocol.ModelInferRequest.InferInputTenso
         # A negative extent is refused later; here it must not make up for a large one.
         count = abs(math.prod(tensor.shape))
         strings += count if tensor.datatype == "BYTES" else 0
-        typed += 0 if is_raw else count
+        typed += 0 if is_raw or "shared_memory_region" in tensor.parameters else count
     if strings > wire.STRINGS:
         raise too_large(f"the request has {strings} strings; at most {wire.STRINGS} are allowed")
     if typed > TYPED_VALUES:
@@ -93,19 +94,25 @@ def hold_slow_values(inputs: Iterable[protocol.ModelInferRequest.InferInputTenso
 
 
 def input_tensor(
-    tensor: protocol.ModelInferRequest.InferInputTensor, body: bytes, raw: wire.Span | None, limits: Limits
+    tensor: protocol.ModelInferRequest.InferInputTensor, body: bytes, raws: Iterator[wire.Span], limits: Limits
 ) -> InputTensor:
+    """`raws` are the raw contents that no earlier input has taken."""
     name = held_name(tensor.name, "an input", limits)
-    encoding = ""
+    encoding, shared = "", None
     if tensor.parameters:
         parameters = parameter_values(tensor.parameters, f"tensor {name}", limits)
-        refuse_shared_memory(parameters, name)
+        shared = span_in(parameters, name)
         encoding = parameters.get("encoding", "")
         if not isinstance(encoding, str) or len(encoding) > limits.name_length:
             raise bad_request(f'encoding of tensor {name} must be a word, as "png"')
     numpy_dtype(tensor.datatype, name)
     shape = list(tensor.shape)
     count = element_count(shape, name, limits)
+    if shared is not None:
+        if tensor.contents.ListFields():
+            raise bad_request(f"tensor {name} is in shared memory, and has contents besides: only one may be given")
+        return InputTensor(name, tensor.datatype, placeholder(tensor.datatype, tuple(shape)), encoding, shared)
+    raw = next(raws, None)
     if raw is None:
         array = typed_array(tensor, name, count)
     elif tensor.HasField("contents") and tensor.contents.ListFields():
@@ -177,11 +184,10 @@ def typed_array(tensor: protocol.ModelInferRequest.InferInputTensor, name: str, 
 def wanted_output(output: protocol.ModelInferRequest.InferRequestedOutputTensor, limits: Limits) -> WantedOutput:
     name = held_name(output.name, "a wanted output", limits)
     parameters = parameter_values(output.parameters, f"output {name}", limits)
-    refuse_shared_memory(parameters, name)
     classes = parameters.get("classification", 0)
     if isinstance(classes, bool) or not isinstance(classes, int) or classes < 0:
         raise bad_request(f"classification of output {name} is not a whole number of at least 0")
-    return WantedOutput(name, classes)
+    return WantedOutput(name, classes, shared=span_in(parameters, name))
 
 
 def parameter_values(parameters: Mapping[str, protocol.InferParameter], owner: str, limits: Limits) -> dict[str, Any]:
@@ -195,11 +201,6 @@ def parameter_values(parameters: Mapping[str, protocol.InferParameter], owner: s
         if choice is not None:
             values[key] = getattr(parameter, choice)
     return values
-
-
-def refuse_shared_memory(parameters: dict[str, Any], name: str) -> None:
-    if "shared_memory_region" in parameters:
-        raise bad_request(f"tensor {name} asks for shared memory, which is not offered: send its values")
 
 
 def held_name(name: str, what: str, limits: Limits) -> str:

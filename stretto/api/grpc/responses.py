@@ -14,6 +14,7 @@ from stretto.api.datatypes import NUMPY_OF, join_bytes
 from stretto.api.grpc import open_inference_pb2 as protocol
 from stretto.api.grpc import wire
 from stretto.api.messages import Array, InferResponse, OutputTensor
+from stretto.api.shared_memory import parameters_of
 
 ACKNOWLEDGE = "ack"  # of a request: it wants to know when it has come; of a message in a stream: it has
 RAW_OUTPUTS, STREAMED_RESPONSE = 6, 2  # field numbers of open_inference.proto
@@ -29,8 +30,12 @@ def infer_response(response: InferResponse) -> bytes:
     fill(message.parameters, response.parameters)
     parts: list[bytes | memoryview] = [b""]
     for output in response.outputs:
-        message.outputs.add(name=output.name, datatype=output.datatype, shape=output.array.shape)
-        content = raw_content(output)
+        told = message.outputs.add(name=output.name, datatype=output.datatype, shape=output.array.shape)
+        content: bytes | memoryview = b""  # also where nothing is sent: it holds the place of this output
+        if output.shared is None:
+            content = raw_content(output)
+        else:
+            fill(told.parameters, parameters_of(output.shared))
         parts += (wire.delimited(RAW_OUTPUTS, len(content)), content)
     parts[0] = message.SerializeToString()
     return b"".join(parts)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from stretto.api.budget import Budget
 from stretto.api.errors import ApiError
 from stretto.api.messages import InferRequest, InferResponse
+from stretto.api.shared_memory import Regions
 
 
 class ServedPlane(Protocol):
     """Every method may raise ApiError. Cancelling the task that awaits `infer` withdraws the query."""
 
     budget: Budget
+    regions: Regions
 
     def live(self) -> bool: ...
 
@@ -31,6 +34,10 @@ class ServedPlane(Protocol):
     async def load(self, application: str) -> None: ...
 
     async def unload(self, application: str) -> None: ...
+
+    def log_settings(self, changes: Mapping[str, Any] | None = None) -> dict[str, Any]: ...
+
+    def trace_settings(self, application: str = "", changes: Mapping[str, Any] | None = None) -> dict[str, Any]: ...
 
     def count_refusal(self, error: ApiError) -> ApiError:
         """For a request that was refused before the plane saw it; returns the error."""

@@ -7,13 +7,14 @@ then it takes no more than a window of it. So what it holds is bounded, whatever
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 import grpc
 import grpc.aio
 
 from stretto.api.access import Access
-from stretto.api.errors import ApiError, Reason
+from stretto.api.errors import ApiError, Reason, not_found
 from stretto.api.grpc.reads import Reads
 from stretto.api.grpc.served_plane import ServedPlane
 from stretto.api.grpc.servicer import SERVICE, Servicer, account_in
@@ -34,7 +35,8 @@ def make_server(
     """
     interceptors = [TokenGate(access, plane)] if access.needs_token else []
     server = grpc.aio.server(interceptors=interceptors, options=options(limits))
-    server.add_generic_rpc_handlers((Servicer(plane, limits, is_management, access, reads).generic_handler(),))
+    calls = Servicer(plane, limits, is_management, access, reads).generic_handler()
+    server.add_generic_rpc_handlers((calls, UnknownCalls(plane)))
     return server
 
 
@@ -73,6 +75,22 @@ def options(limits: Limits) -> list[tuple[str, int]]:
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.min_ping_interval_without_data_ms", round(1_000 * SHORTEST_PING_S)),
     ]
+
+
+class UnknownCalls(grpc.GenericRpcHandler):
+    """Whatever no other handler knows: gRPC would refuse it in the same way, but nobody would count it."""
+
+    def __init__(self, plane: ServedPlane):
+        self.plane = plane
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler:
+        return grpc.stream_stream_rpc_method_handler(self.turn_away)
+
+    async def turn_away(self, requests: Any, context: Any) -> None:
+        unknown = self.plane.count_refusal(
+            not_found("there is no such call; docs/serving.md names those that there are")
+        )
+        await end(context, replace(status_of(unknown, "unknown"), code=grpc.StatusCode.UNIMPLEMENTED))
 
 
 class TokenGate(grpc.aio.ServerInterceptor):

@@ -17,6 +17,7 @@ from stretto.api.access import Access
 from stretto.api.errors import ApiError, Reason, too_large
 from stretto.api.grpc import open_inference_pb2 as protocol
 from stretto.api.grpc.compression import plain
+from stretto.api.grpc.extensions import Extensions
 from stretto.api.grpc.reads import Reads
 from stretto.api.grpc.requests import infer_request, parse
 from stretto.api.grpc.responses import ACKNOWLEDGE, from_json, infer_response, streamed_acknowledgement
@@ -57,6 +58,7 @@ class Servicer:
             "RepositoryIndex": (protocol.RepositoryIndexRequest, self.repository_index),
             "RepositoryModelLoad": (protocol.RepositoryModelLoadRequest, self.repository_model_load),
             "RepositoryModelUnload": (protocol.RepositoryModelUnloadRequest, self.repository_model_unload),
+            **Extensions(self.plane, self.is_management).calls(),
         }
         calls = {name: self.translated(kind, call) for name, (kind, call) in small.items()}
         calls["ModelInfer"] = self.model_infer
@@ -134,7 +136,14 @@ class Servicer:
         return protocol.ServerReadyResponse(ready=self.plane.ready())
 
     async def model_ready(self, message: protocol.ModelReadyRequest) -> Message:
-        return protocol.ModelReadyResponse(ready=self.plane.ready(message.name, message.version))
+        """What is not there is not ready."""
+        try:
+            is_ready = self.plane.ready(message.name, message.version)
+        except ApiError as error:
+            if error.reason is not Reason.NOT_FOUND:
+                raise
+            is_ready = False
+        return protocol.ModelReadyResponse(ready=is_ready)
 
     async def server_metadata(self, message: protocol.ServerMetadataRequest) -> Message:
         return from_json(protocol.ServerMetadataResponse, self.plane.server_metadata())

@@ -13,6 +13,7 @@ from stretto.api.http.compression import deflate, inflate, wanted
 from stretto.api.http.decode import Decoder, parse_json
 from stretto.api.http.encode import JSON_TYPE, Header, encode_error, encode_json, encode_response
 from stretto.api.http.exchange import told
+from stretto.api.http.extensions import ADDRESSES, extension, trace_setting
 from stretto.api.messages import InferRequest, InferResponse
 from stretto.api.plane import Plane
 
@@ -106,6 +107,10 @@ class App:
             return await self._fleet(scope, receive)
         if rest == ["clients"]:
             return self._clients(method)
+        if rest[:1] and rest[0] in ADDRESSES:
+            return _json_or_nothing(
+                extension(self._plane, rest, await self._posted(scope, receive), self._is_management)
+            )
         if not rest:
             _allow(method, "GET")
             return _json(self._plane.server_metadata())
@@ -130,6 +135,9 @@ class App:
                 self._infers[path] = (name, version)
                 self._direct[scope["raw_path"]] = (name, version)
             return answer
+        if rest == ["trace", "setting"]:
+            content = await self._posted(scope, receive)
+            return _json(trace_setting(plane, name, content, self._is_management))
         _allow(method, "GET")
         if not rest:
             return _json(plane.model_metadata(name, version))
@@ -233,14 +241,21 @@ class App:
         if not self._is_management:
             raise ApiError(Reason.FORBIDDEN, "the repository is managed at the management listener's own address")
         _allow(scope["method"], "POST")
-        body = await _body(receive, self._limits.header_json_bytes)
-        content = parse_json(body) if body.strip() else {}
+        content = await self._posted(scope, receive) or {}
         if rest == ["index"]:
             return _json(self._plane.index(content.get("ready") is True))
         if len(rest) == 3 and rest[0] == "models" and rest[2] in ("load", "unload"):
             await (self._plane.load if rest[2] == "load" else self._plane.unload)(rest[1])
             return 200, b"", []
         raise not_found("there is nothing at this address")
+
+    async def _posted(self, scope: Scope, receive: Receive) -> dict[str, Any] | None:
+        """The JSON of a POST, which may be empty; None for a GET."""
+        if scope["method"] != "POST":
+            _allow(scope["method"], "GET")
+            return None
+        body = await _body(receive, self._limits.header_json_bytes)
+        return parse_json(body) if body.strip() else {}
 
     async def _fleet(self, scope: Scope, receive: Receive) -> Answer:
         if not self._is_management:
@@ -305,6 +320,10 @@ async def _body(receive: Receive, limit: int) -> bytes:
 def _allow(method: str, allowed: str) -> None:
     if method != allowed and not (method == "HEAD" and allowed == "GET"):
         raise ApiError(Reason.NOT_ALLOWED, f"this address takes {allowed}")
+
+
+def _json_or_nothing(content: Any) -> Answer:
+    return (200, b"", []) if content is None else _json(content)
 
 
 def _json(content: Any) -> Answer:

@@ -16,8 +16,9 @@ import orjson
 from stretto.api.datatypes import numpy_dtype, parse_bytes
 from stretto.api.errors import bad_request, too_large
 from stretto.api.limits import Limits
-from stretto.api.messages import Array, InferRequest, InputTensor, WantedOutput
+from stretto.api.messages import Array, InferRequest, InputTensor, Span, WantedOutput
 from stretto.api.network import NAMES as NETWORK_NAMES
+from stretto.api.shared_memory import placeholder, span_in
 
 MAX_KNOWN = 1024  # JSON parts remembered
 MAX_KNOWN_BYTES = 2048  # of each
@@ -38,6 +39,7 @@ class _Entry:
     size: int | None
     data: Any
     encoding: str
+    shared: Span | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,14 +92,16 @@ class Decoder:
         for entry in head.entries:
             if (entry.size is None or entry.datatype == "BYTES") and entry.elements > max_elements:
                 raise too_large(f"input {entry.name} may have {max_elements} values, not {entry.elements}")
-            if entry.size is None:
+            if entry.shared is not None:
+                array = placeholder(entry.datatype, entry.shape)
+            elif entry.size is None:
                 array = _listed(entry, self._limits.dimensions)
                 if entry.encoding and entry.datatype == "BYTES":
                     array = _from_base64(array, entry)
             else:
                 array = _raw(rest[place : place + entry.size], entry)
                 place += entry.size
-            inputs.append(InputTensor(entry.name, entry.datatype, array, entry.encoding))
+            inputs.append(InputTensor(entry.name, entry.datatype, array, entry.encoding, entry.shared))
         outputs = [WantedOutput(only_output, 0, True)] if head.binary else head.outputs
         return InferRequest(application, inputs, version, head.id, outputs, head.parameters)
 
@@ -176,12 +180,17 @@ def _entry(entry: Any, limits: Limits) -> _Entry:
     encoding = parameters.get("encoding", "")
     if not isinstance(encoding, str) or len(encoding) > limits.name_length:
         raise bad_request(f'encoding of input {name} must be a word, as "png"')
-    if size is not None:
+    shared = span_in(parameters, name)
+    if shared is not None:
+        if size is not None or "data" in entry:
+            raise bad_request(f"input {name} is in shared memory, and has data or binary_data_size besides; give one")
+        size = 0  # of what follows the JSON part
+    elif size is not None:
         if "data" in entry:
             raise bad_request(f"input {name} has both data and binary_data_size; give one")
         if isinstance(size, bool) or not isinstance(size, int) or not 0 <= size <= MAX_ELEMENTS:
             raise bad_request(f"binary_data_size of input {name} must be a whole number of bytes")
-    return _Entry(name, datatype, dtype, shape, elements, size, entry.get("data"), encoding)
+    return _Entry(name, datatype, dtype, shape, elements, size, entry.get("data"), encoding, shared)
 
 
 def _name(value: Any, limits: Limits, what: str) -> str:
@@ -291,7 +300,7 @@ def _outputs(entries: Any, limits: Limits, all_binary: bool) -> list[WantedOutpu
         binary = parameters.get("binary_data", all_binary)
         if not isinstance(binary, bool):
             raise bad_request(f"binary_data of output {name} must be true or false")
-        outputs.append(WantedOutput(name, count, binary))
+        outputs.append(WantedOutput(name, count, binary, span_in(parameters, name)))
     return outputs
 
 

@@ -10,6 +10,7 @@ import orjson
 from stretto.api.datatypes import join_bytes
 from stretto.api.errors import ApiError
 from stretto.api.messages import InferResponse, OutputTensor
+from stretto.api.shared_memory import parameters_of
 
 Header = tuple[bytes, bytes]
 JSON_TYPE: Header = (b"content-type", b"application/json")
@@ -27,7 +28,9 @@ def encode_response(response: InferResponse) -> tuple[bytes, list[Header]]:
             "datatype": output.datatype,
             "shape": output.array.shape,
         }
-        if output.binary:
+        if output.shared is not None:
+            entry["parameters"] = parameters_of(output.shared)
+        elif output.binary:
             data = _raw(output)
             parts.append(data)
             entry["parameters"] = {"binary_data_size": len(data)}

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,8 @@ from stretto.api.datatypes import NUMPY_OF
 from stretto.api.errors import ApiError, Reason, bad_request, not_found
 from stretto.api.limits import Limits
 from stretto.api.messages import InferRequest, InferResponse, InputTensor, OutputTensor
+from stretto.api.settings import log_settings, trace_settings, update_log_settings, update_trace_settings
+from stretto.api.shared_memory import Regions, put
 
 VARIANTS = ("fast", "exact")
 WEIGHTS = np.arange(12, dtype=np.float32).reshape(4, 3)
@@ -26,11 +30,22 @@ DURATION = {"count": 2, "ns": 3_000_000}
 KINDS = ("success", "fail", "queue", "compute_input", "compute_infer", "compute_output", "cache_hit", "cache_miss")
 
 
+@dataclass(frozen=True)
+class Takes:
+    max_body_bytes: int = 1_000_000
+    max_batch: int = 8
+    max_elements: int = 10_000
+
+
+TAKES = Takes()
+
+
 class MirrorPlane:
     """Implements stretto.api.grpc.served_plane.ServedPlane."""
 
     def __init__(self) -> None:
         self.budget = Budget(Limits().budget_bytes)
+        self.regions = Regions(Limits(), self.budget, is_allowed=True)
         self.is_ready = True
         self.loaded = {"mirror", "classes"}
         self.seen: list[InferRequest] = []
@@ -116,6 +131,14 @@ class MirrorPlane:
         self.check(application)
         self.loaded.discard(application)
 
+    def log_settings(self, changes: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        return update_log_settings(changes) if changes else log_settings()
+
+    def trace_settings(self, application: str = "", changes: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        if application:
+            self.check(application)
+        return update_trace_settings(None, changes, application) if changes else trace_settings(None, application)
+
     def count_refusal(self, error: ApiError) -> ApiError:
         if not error.is_counted:
             error.is_counted = True
@@ -124,13 +147,19 @@ class MirrorPlane:
 
     async def infer(self, request: InferRequest) -> InferResponse:
         self.check(request.application, request.version)
+        self.regions.fetch(request.inputs, TAKES)
         self.seen.append(request)
         self.running.add(request.id)
         self.most_running = max(self.most_running, len(self.running))
         await self.tell()
         try:
             await self.steer(request.parameters)
-            return self.computed(request)
+            response = self.computed(request)
+            for wanted in request.outputs:
+                if wanted.shared is not None:
+                    region = self.regions.target(wanted.shared, 0)
+                    put(region, wanted.shared, next(each for each in response.outputs if each.name == wanted.name))
+            return response
         except asyncio.CancelledError:
             self.withdrawn.append(request.id)
             raise

@@ -28,11 +28,9 @@ def test_health() -> None:
             client.plane.is_ready = False
             assert not (await client.call("ServerReady", protocol.ServerReadyRequest())).ready
             assert (await client.call("ModelReady", protocol.ModelReadyRequest(name="mirror"))).ready
-            unknown = await failure(client.call("ModelReady", protocol.ModelReadyRequest(name="nobody")))
-            assert unknown.code() == grpc.StatusCode.NOT_FOUND
-            assert reason_of(unknown) == "not_found"
-            unknown = await failure(client.call("ModelReady", protocol.ModelReadyRequest(name="mirror", version="v9")))
-            assert unknown.code() == grpc.StatusCode.NOT_FOUND
+            assert not (await client.call("ModelReady", protocol.ModelReadyRequest(name="nobody"))).ready
+            assert not (await client.call("ModelReady", protocol.ModelReadyRequest(name="mirror", version="v9"))).ready
+            assert not client.plane.refused
 
     run(scenario())
 
@@ -101,7 +99,8 @@ def test_repository_elsewhere_is_forbidden() -> None:
 def test_an_unknown_call_is_unimplemented() -> None:
     async def scenario() -> None:
         async with served() as client:
-            assert (await failure(client.send("TraceSetting", b""))).code() == grpc.StatusCode.UNIMPLEMENTED
+            assert (await failure(client.send("NoSuchCall", b""))).code() == grpc.StatusCode.UNIMPLEMENTED
+            assert [error.reason.word for error in client.plane.refused] == ["not_found"]
 
     run(scenario())
 

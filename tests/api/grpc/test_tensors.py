@@ -185,7 +185,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "BYTES with a rest": (request_with(datatype="BYTES", raw=bytes(9)), "1 bytes after"),
     "shared memory": (
         request_with(parameters={"shared_memory_region": protocol.InferParameter(string_param="r")}),
-        "shared memory",
+        "shared_memory_byte_size",
     ),
     "no model": (protocol.ModelInferRequest(), "no name"),
     "a long model name": (protocol.ModelInferRequest(model_name="m" * 25), "at most 24"),

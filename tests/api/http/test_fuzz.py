@@ -123,7 +123,7 @@ def test_any_value_anywhere(wire: Wire, data: st.DataObject) -> None:
     elif where == "output":
         content["outputs"] = [{"name": "probabilities", data.draw(st.sampled_from(["name", "parameters"])): value}]
     else:
-        name = data.draw(st.sampled_from(["classification", "binary_data", "x"]))
+        name = data.draw(st.sampled_from(["classification", "binary_data", "shared_memory_region", "x"]))
         content["outputs"] = [{"name": "probabilities", "parameters": {name: value}}]
     text = json.dumps(content).encode("utf-8", "surrogatepass")
     assert_sound(ask(wire, data.draw(PATHS), text))

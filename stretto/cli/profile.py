@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -97,6 +98,8 @@ def profile(
     with progress_bar("profiling") as progress:
         found = [_one(session, number, progress) for number in range(len(session.variants))]
     built = {one.name: session.build_evidence(one)[0].stored for one in session.with_evidence}
+    if not dry_run:
+        _remember(session, found)
     judged = {} if dry_run or no_judge else _judged(session)
     if plot is not None:
         from stretto.report import plots
@@ -118,6 +121,26 @@ def profile(
         _print_evidence(name, stored, dry_run)
     if plot is not None:
         typer.echo(f"plot: {plot}")
+
+
+def _remember(session: Session, found: list[ProfiledVariant]) -> None:
+    """What was loaded and run here thousands of times need not be tried once more when it is served."""
+    from stretto.live.fleet import WorkerSpec, deployed_workers
+    from stretto.live.generation import served
+    from stretto.live.remembered import Remembered
+    from stretto.repository.read import read_repository
+
+    request, remembered = session.request, Remembered()
+    fleet = (WorkerSpec(request.device, 1, request.threads, session.kind),)
+    measured = {one.label for one in found}
+    for folder in dict.fromkeys(chosen.application.folder for chosen in session.variants):
+        with suppress(StrettoError):  # what cannot be served has nothing to be remembered
+            repository = read_repository(folder)
+            deployment, _ = repository.deployment(deployed_workers(fleet, repository))
+            files = {each.name: each for each in repository.applications}
+            for spec in served(deployment, files, fleet).specs:
+                if spec.key.partition("@")[0] in measured:
+                    remembered.add(spec)
 
 
 def _judged(session: Session) -> dict[str, Library | StrettoError]:

@@ -72,6 +72,7 @@ def digest_of(spec: ModelSpec) -> str | None:
         return None
     content = json.loads(spec_as_text(spec))
     content["source"]["file"] = model
+    content["source"]["device"] = source.device.partition(":")[0]  # whichever GPU it is
     text = json.dumps([content, _libraries()], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 

@@ -14,6 +14,11 @@ from typer.testing import CliRunner
 from stretto.api.known import start_libraries
 from stretto.cli.main import app
 from stretto.core.profile import Quantile
+from stretto.live import remembered
+from stretto.live.fleet import deployed_workers
+from stretto.live.generation import served
+from stretto.live.options import ServiceOptions
+from stretto.live.remembered import Remembered
 from stretto.repository.machine import machine_kind
 from stretto.repository.profiles import read_profile
 from stretto.repository.read import read_repository
@@ -68,6 +73,23 @@ def test_profiles_are_written_beside_the_models_and_make_a_deployment(built: Bui
     deployment, _ = read_repository(built.root).deployment(2)
     assert deployment.profile(0).latency_ns(4, Quantile.P95) > 0
     assert deployment.kinds == (machine_kind(),)
+
+
+def test_what_was_measured_need_not_be_tried_once_more(built: Built, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that starts with it serves it at once."""
+    monkeypatch.setattr(remembered, "user_folder", lambda: built.root.parent / "cache" / "compiled")
+
+    def known() -> dict[str, bool]:
+        repository = read_repository(built.root)
+        fleet = ServiceOptions(str(built.root), workers=2).fleet()
+        deployment, _ = repository.deployment(deployed_workers(fleet, repository))
+        files = {each.name: each for each in repository.applications}
+        return {spec.key.partition("@")[0]: Remembered().has(spec) for spec in served(deployment, files, fleet).specs}
+
+    assert run(built.app, *QUICK, "--variant", "fast").exit_code == 0
+    assert known() == {f"{built.app.name}/fast": True}
+    assert run(built.app, *QUICK).exit_code == 0
+    assert set(known().values()) == {True} and len(known()) == 2
 
 
 def test_plans_to_start_with_are_judged_and_written_beside_the_models(built: Built) -> None:

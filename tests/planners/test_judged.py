@@ -106,7 +106,8 @@ def test_a_verdict_that_was_known_serves_from_the_start_and_is_judged_all_the_sa
     assert at_load(planner, deployment, 0.0).planner == START.planner, "what was judged at other loads says nothing"
     assert at_load(planner, deployment, 25.0).planner == "jellyfish+" and planner.in_force() == known[0]
     assert at_load(planner, deployment, 100.0).planner == "jellyfish+" and planner.in_force() == known[1]
-    assert [rates[0] for rates in port.asked] == pytest.approx([25.0, 100.0]), "it is no answer under what is measured here"
+    asked = [rates[0] for rates in port.asked]
+    assert asked == pytest.approx([25.0, 100.0]), "it is no answer under what is measured here"
     port.is_busy, port.candidates = False, CANDIDATES[:1]
     assert at_load(planner, deployment, 100.0).planner == "priced"
     assert planner.in_force() not in known

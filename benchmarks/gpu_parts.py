@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -59,7 +59,7 @@ class Setup:
     floats: Photos = field(default_factory=lambda: Photos("photos_float32", torchvision_networks([ALONE]), "float32"))
     alone: str = ALONE
     killed: str = NETWORKS[0]  # quick to load again
-    rates: tuple[float, ...] = (200, 500, 1000, 2000, 3000, 4000)
+    rates: tuple[float, ...] = (200, 2000, 4000, 500, 3000, 1000)  # by twos on a fresh server
     float_rates: tuple[float, ...] = (1750, 2000, 2400)
     shares: tuple[float, ...] = (0.8, 0.86, 0.9, 0.94, 0.98)  # of the graphs' own throughput
     compare_rates: tuple[float, ...] = (1000, 4000)
@@ -140,16 +140,22 @@ class Stage:
 
 
 def rates(stage: Stage) -> None:
-    """One image a request as bytes, each rate on a server that has only just started."""
+    """One image a request as bytes. A server that has only just started gets its first load, then the next one."""
     photos = stage.setup.photos
     folder = stage.ready(photos)
-    for rate in stage.setup.rates:
+    for pair in batched(stage.setup.rates, 2):
         with stage.served(folder) as server:
-            seen = stage.load(server, photos, rate)
-        stage.row(rate=rate, start_s=stage.start_s, **seen.row())
-        share = seen.on_time_share
-        what = f"{rate:g} requests/s of one image as bytes, right after the start: on time"
-        stage.claim(what, "≥ 0.999", share, share >= 0.999)
+            for number, rate in enumerate(pair):
+                seen = stage.load(server, photos, rate)
+                when = "right after the start" if number == 0 else f"right after {pair[0]:g}"
+                stage.row(rate=rate, when=when, start_s=stage.start_s, **seen.row())
+                share = seen.on_time_share
+                what = f"{rate:g} requests/s of one image as bytes, {when}: on time"
+                stage.claim(what, "≥ 0.999", share, share >= 0.999)
+
+
+def batched(rates: Sequence[float], count: int) -> Iterable[Sequence[float]]:
+    return (rates[first : first + count] for first in range(0, len(rates), count))
 
 
 def goodput(stage: Stage) -> None:

@@ -135,6 +135,7 @@ class GpuRunner:
                         graph.capture_end()
                     pool = pool or graph.pool()
                     self._graphs[rung] = (graph, answer)
+                    graph.replay()  # the first one also uploads it
             if progress is not None:
                 progress((number + 1) / len(ladder))
         stream.synchronize()

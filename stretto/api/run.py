@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from stretto.api.heap import take_memory
 from stretto.api.plane import Plane
 from stretto.api.reload import Reload
 from stretto.api.server import Listen, Listeners
@@ -35,6 +36,7 @@ COMPILING = "compiling"
 READING = "reading the repository"
 COMPILED = 0.9  # of the start
 LOADING = "loading models"
+BODIES_BYTES = 64 << 20  # of memory that is touched ahead
 LOOK_S = 0.2  # at how far they are
 INSIST_S = 1.0
 STOP_S = 10.0  # for workers to end by themselves
@@ -79,6 +81,7 @@ async def serve(options: ServeOptions, console: Console, reread: Reread | None =
     Listeners open first, so that a balancer sees at once that the server lives and is not ready yet. `reread` has the
     options as they are stated now, for SIGHUP.
     """
+    take_memory(min(BODIES_BYTES, options.listen.limits.memory_bytes // 4))
     plane = Plane(limits=options.listen.limits, shared_memory=options.listen.shared_memory)
     listeners = Listeners(plane, options.listen)
     loop = asyncio.get_running_loop()

@@ -61,22 +61,24 @@ def fill(rooms: Sequence[Array], parts: Sequence[Array]) -> None:
 class Arena:
     """Close it when the process is gone."""
 
-    def __init__(self, descriptor: int, slot_size: int):
+    def __init__(self, descriptor: int, slot_size: int, ahead: bool = False):
+        """`ahead`: all pages are taken now, and not when a batch is first written there."""
         self.descriptor = descriptor
         self.slot_size = slot_size
-        self._map = mmap.mmap(descriptor, SLOTS * slot_size)
+        populate = getattr(mmap, "MAP_POPULATE", 0) if ahead else 0
+        self._map = mmap.mmap(descriptor, SLOTS * slot_size, mmap.MAP_SHARED | populate)
         self._is_pinned = False
 
     @staticmethod
-    def made(slot_size: int) -> Arena:
-        """New memory, zeroed; taken from the system when it is touched."""
+    def made(slot_size: int, ahead: bool = False) -> Arena:
+        """New memory, zeroed; taken from the system when it is touched, unless `ahead`."""
         if hasattr(os, "memfd_create"):
             descriptor = os.memfd_create("stretto", os.MFD_CLOEXEC)
         else:
             with tempfile.TemporaryFile() as file:  # it has no name by now, and lives while a descriptor does
                 descriptor = os.dup(file.fileno())
         os.ftruncate(descriptor, SLOTS * slot_size)
-        return Arena(descriptor, slot_size)
+        return Arena(descriptor, slot_size, ahead)
 
     def inputs(self, slot: int, spec: ModelSpec, rows: int) -> Array:
         return self._array(slot * self.slot_size, spec.input_dtype, (rows, *spec.input_shape))

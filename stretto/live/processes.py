@@ -182,7 +182,8 @@ class ProcessExecutor:
         if self._channel is None:
             return
         try:
-            arena = Arena.made(needed)
+            is_gpu = any(spec.source.device != "cpu" for spec in self._specs.values())  # which holds all of it anyway
+            arena = Arena.made(needed, is_gpu)
         except (OSError, ValueError) as error:
             log.error("worker %d needs %d bytes of shared memory: %s", self._worker, SLOTS * needed, error)
             self.kill()

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import linprog
 
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
@@ -125,6 +124,8 @@ def fluid_accuracy(
     if not columns or total == 0:
         return FluidBound(0.0, 0.0, 0.0, (0.0,) * len(deployment.kinds), ())
     accuracy = np.array([deployment.variants[column.variant].accuracy for column in columns])
+    from scipy.optimize import linprog  # 0.7 s to import, which a server never needs
+
     solved = linprog(
         -accuracy,
         A_ub=np.vstack([_worker_rows(deployment, columns), _application_rows(deployment, columns)]),
@@ -177,6 +178,8 @@ def fluid_goodput(
         return 0.0
     worker_rows = _worker_rows(deployment, columns)
     # The last unknown is the total rate R: what is answered of an application equals its share of R.
+    from scipy.optimize import linprog
+
     solved = linprog(
         np.append(np.zeros(len(columns)), -1.0),
         A_ub=np.hstack([worker_rows, np.zeros((len(worker_rows), 1))]),

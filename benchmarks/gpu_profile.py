@@ -135,7 +135,10 @@ def loaded(candidate: Candidate, module: Any, capture: bool = True, precision: s
     from stretto.backends.torch import TorchModel
 
     takes = (TensorSpec("input", "float32", candidate.shape),)
-    return TorchModel(module, takes, ("output",), candidate.name, "cuda", capture=capture, precision=precision)
+    layout = precision != "float32"  # what goes with a lower one
+    return TorchModel(
+        module, takes, ("output",), candidate.name, "cuda", capture=capture, precision=precision, channels_last=layout
+    )
 
 
 def compare(result: Result, candidate: Candidate, budget_s: float, precision: str) -> None:

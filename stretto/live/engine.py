@@ -339,7 +339,12 @@ class Engine:
     def conditions(self, generation: Generation) -> Conditions:
         """As they are now."""
         left_ns = after_waiting(generation.deployment, self.left_ns, self.lag.tell_ns())
-        return replace(generation.conditions(self.delays.delays), left_ns=left_ns)
+        found, lookout = generation.conditions(self.delays.delays), self.crew.lookout
+        names = lookout.on_trial
+        if not names:
+            return replace(found, left_ns=left_ns)
+        on_trial = tuple(number for name, number in generation.numbers.items() if name in names)
+        return replace(found, left_ns=left_ns, on_trial=on_trial, trial_worker=lookout.trial_worker)
 
     async def hold(self, served: Served) -> dict[str, str]:
         """Every worker that is there loads what is new beside its work; those that cannot be, with the reason."""
@@ -368,6 +373,7 @@ class Engine:
         self.generation.dispatcher.inherit(now_ns, old.dispatcher.estimates())
         self._old.append(old)
         self._look_at(served)
+        self.adopt(self.generation)  # what is new is on trial before its first query comes
         self.move([old.queries[waiting.ticket] for waiting in old.dispatcher.waiting()], old, now_ns)
         for worker in range(self._worker_count):
             if self.crew.is_ready(worker):

@@ -71,7 +71,7 @@ def digest_of(spec: ModelSpec) -> str | None:
     except StrettoError:  # it is gone; whoever loads it says so
         return None
     content = json.loads(spec_as_text(spec))
-    content["source"]["file"] = model
+    content["source"] |= {"file": model, "folder": None}  # wherever they lie
     text = json.dumps([content, _libraries()], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 

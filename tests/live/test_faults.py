@@ -489,6 +489,85 @@ def test_a_model_that_answered_little_leaves_the_last_worker_to_one_that_answere
     assert taken.outcome is Outcome.ON_TIME
 
 
+def beside_a_proven_one(stage: Staging, *new: str, crew: int) -> Stage:
+    """`good` has answered much; these were added a moment ago."""
+    made = stage(serving_apps({"good": (variant("v"),), "other": (variant("v"),)}, crew=crew))
+    for _ in range(PROVEN):
+        made.request(application="good", slack_ms=900)
+        made.finish_all()
+    served = serving_apps({name: (variant("v"),) for name in ("good", *new)}, crew=crew)
+    made.replace(served, plan_for(served))
+    return made
+
+
+def jobs_of(made: Stage) -> dict[int, str]:
+    return {worker: made.workers[worker].jobs[0].key.partition("/")[0] for worker in made.busy()}
+
+
+def test_a_model_that_answered_little_runs_on_one_worker_while_others_need_the_rest(stage: Staging) -> None:
+    """One that hangs when it runs used to have every worker before any of them was overdue."""
+    made = beside_a_proven_one(stage, "new", crew=2)
+    news = [made.request(application="new", slack_ms=900, rows=8) for _ in range(3)]
+    assert list(jobs_of(made).values()) == ["new"]  # the rest waits
+    good = made.request(application="good", slack_ms=900)
+    assert sorted(jobs_of(made).values()) == ["good", "new"]
+    made.finish_all()
+    assert {each.outcome for each in (good, *news)} == {Outcome.ON_TIME}
+    for _ in range(PROVEN):
+        made.request(application="new", slack_ms=900)
+        made.finish_all()
+    made.call(made.engine.adopt, made.engine.generation)  # as every quarter of a second
+    for _ in range(2):
+        made.request(application="new", slack_ms=900, rows=8)
+    assert list(jobs_of(made).values()) == ["new", "new"]
+    made.finish_all()
+
+
+def test_a_model_that_hangs_keeps_no_other_that_answered_little_waiting(stage: Staging) -> None:
+    made = beside_a_proven_one(stage, "new", "newer", crew=3)
+    made.request(application="new", slack_ms=2000)
+    (hanging,) = made.busy()
+    newer = made.request(application="newer", slack_ms=900)
+    assert made.busy() == [hanging]  # it waits for the worker that both have
+    made.wait(300)
+    made.call(made.engine.adopt, made.engine.generation)
+    assert sorted(jobs_of(made).values()) == ["new", "newer"]
+    refused = made.request(application="new", slack_ms=900)
+    good = made.request(application="good", slack_ms=900)
+    for worker in set(made.busy()) - {hanging}:
+        made.finish(worker)
+    assert {newer.outcome, good.outcome} == {Outcome.ON_TIME}
+    made.wait(1)
+    assert (refused.outcome, refused.problem) == (Outcome.FAILED, AT_RISK)
+    made.finish_all()
+
+
+def test_of_two_workers_the_one_for_trials_is_not_held_for_long(stage: Staging) -> None:
+    """The other one is not for those who answered little, so they would wait as long as the hang limit."""
+    made = beside_a_proven_one(stage, "new", "newer", crew=2)
+    made.request(application="new", slack_ms=9000)
+    (hanging,) = made.busy()
+    newer = made.request(application="newer", slack_ms=9000)
+    made.wait(800)
+    assert not made.every[hanging].killed
+    made.wait(800)
+    assert made.every[hanging].killed
+    made.wait(200)
+    made.finish_all()
+    assert newer.outcome is Outcome.ON_TIME
+
+
+def test_models_that_answered_little_have_all_workers_where_nobody_answered_more(stage: Staging) -> None:
+    """As at the first start; and where there is no other application."""
+    for served in (serving_apps({"a": (variant("v"),), "b": (variant("v"),)}, crew=2), serving(crew=2)):
+        made = stage(served)
+        name = served.deployment.applications[0].name
+        for _ in range(2):
+            made.request(application=name, slack_ms=900, rows=8)
+        assert made.busy() == [0, 1]
+        made.finish_all()
+
+
 def test_at_start_the_first_worker_is_for_everybody(stage: Staging) -> None:
     made = stage(serving_apps({"a": (variant("v"),), "b": (variant("v"),)}, crew=2), starts=False)
     made.call(made.workers[0].ready)

@@ -42,7 +42,6 @@ log = logging.getLogger("stretto.live")
 
 CORRECTION = 0.02  # step with which measured latency corrects the profile
 WATCH_S = 0.25
-TOO_LATE = (Outcome.DROPPED_INFEASIBLE, Outcome.DROPPED_EXPIRED)
 STOPPED = "the server stopped before it was answered"
 OWN_REASONS = frozenset({NO_ANSWER, NOT_LOADED, SET_ASIDE, AT_RISK, NEW})  # ours, and not of the inside of a model
 
@@ -185,9 +184,8 @@ class Engine:
         request = query.request
         query.generation = generation
         query_class = -1 if query.theta is None else class_of(query.theta)
-        query.ticket = ticket = generation.dispatcher.submit(
-            now_ns, application, request.deadline_ns, -1, request.client, query_class, request.priority, demand, more
-        )
+        given = application, request.deadline_ns, -1, request.client, query_class, request.priority, demand
+        query.ticket = ticket = generation.dispatcher.submit(now_ns, *given, more, query.is_ending)
         generation.queries[ticket] = query
 
     def cancel(self, request: Request) -> None:
@@ -245,9 +243,6 @@ class Engine:
             return  # it moved on
         query.generation = None
         request = query.request
-        if query.is_ending and reason in TOO_LATE:  # it was lost before it moved here, which only the engine knows
-            generation.count_as_failed(request.application, reason)
-            reason = Outcome.FAILED
         if request.outcome is None:
             if reason is Outcome.FAILED and not request.problem:
                 request.problem = NO_WORKER_LEFT

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from stretto.core.outcome import Outcome
@@ -12,6 +14,9 @@ from stretto.live.generation import Served
 from stretto.live.lookout import AT_RISK, NEW, PROVEN, SET_ASIDE
 from stretto.live.losses import NO_WORKER_ANSWERS, NO_WORKER_LEFT, POISON
 from stretto.live.quarantine import Fault
+from stretto.live.recorder import Journal
+from stretto.live.recording import Recording, RecordOptions
+from stretto.sim.replay import replay
 from tests.live.conftest import Staging
 from tests.live.scripted import Stage, plan_for, serving, serving_apps, variant
 
@@ -52,10 +57,13 @@ def test_a_query_that_cannot_be_tried_again_in_time_failed(stage: Staging, late:
 
 
 @pytest.mark.parametrize("is_lost_first", [False, True])
-def test_a_query_that_moves_after_its_worker_was_lost_failed_too(stage: Staging, is_lost_first: bool) -> None:
-    """The dispatcher that it moves to knows nothing of the loss, and used to end it as infeasible."""
+def test_a_query_that_moves_after_its_worker_was_lost_failed_too(
+    stage: Staging, tmp_path: Path, is_lost_first: bool
+) -> None:
+    """The dispatcher that it moves to knew nothing of the loss, and used to end it as infeasible; a replay too."""
     served, later = serving(crew=2), serving(crew=2, version="2")
-    made = stage(served)
+    recorded = Recording(tmp_path / "events.jsonl", RecordOptions())
+    made = stage(served, journal=Journal(recorded))
     busy = [made.request(rows=8, slack_ms=1000) for _ in range(2)]
     assert made.busy() == [0, 1]
     lost = made.request(slack_ms=45)
@@ -75,6 +83,9 @@ def test_a_query_that_moves_after_its_worker_was_lost_failed_too(stage: Staging,
     made.finish(1)
     assert [request.outcome for request in busy] == [Outcome.ON_TIME] * 2
     assert made.outcomes() == {Outcome.ON_TIME: 16, Outcome.FAILED: 1}
+    recorded.close()
+    replayed = replay(tmp_path / "events.jsonl")
+    assert replayed.is_identical and (replayed.outcomes["failed"], replayed.outcomes["dropped_infeasible"]) == (1, 0)
 
 
 def test_a_cancelled_query_is_not_tried_again(stage: Staging) -> None:

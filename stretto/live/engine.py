@@ -6,6 +6,7 @@ It decides nothing itself. All of it runs on the event loop's thread; workers re
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections import Counter
@@ -14,6 +15,7 @@ from dataclasses import replace
 
 from stretto.alarm import Alarm
 from stretto.core.conditions import Conditions
+from stretto.core.errors import PlanError
 from stretto.core.outcome import Outcome
 from stretto.dispatch.dispatcher import Answer, Drop, Load, Run
 from stretto.live.answers import answer_batch, answer_by_evidence
@@ -273,6 +275,14 @@ class Engine:
     def blamed(self, key: str, fault: Fault, reason: str, is_certain: bool) -> None:
         self.on_blamed(key, fault, reason, is_certain)
 
+    def proven(self) -> None:
+        self.loop.call_soon(self._trials_changed)  # when the batch that proved it has ended
+
+    def _trials_changed(self) -> None:
+        """Other applications than before are on trial: the plan in force says so at once."""
+        with contextlib.suppress(PlanError):  # whoever completes it next meets that too, and says so
+            self.adopt(self.generation)
+
     def ended(self, job: Job, report: Report) -> None:
         """A batch is done: the worker goes on first, then its queries are answered."""
         now_ns = self.clock()
@@ -334,12 +344,8 @@ class Engine:
     def conditions(self, generation: Generation) -> Conditions:
         """As they are now."""
         left_ns = after_waiting(generation.deployment, self.left_ns, self.lag.tell_ns())
-        found, lookout = generation.conditions(self.delays.delays), self.crew.lookout
-        names = lookout.on_trial
-        if not names:
-            return replace(found, left_ns=left_ns)
-        on_trial = tuple(number for name, number in generation.numbers.items() if name in names)
-        return replace(found, left_ns=left_ns, on_trial=on_trial, trial_worker=lookout.trial_worker)
+        found = replace(generation.conditions(self.delays.delays), left_ns=left_ns)
+        return self.crew.lookout.with_trials(found, generation.numbers)
 
     async def hold(self, served: Served) -> dict[str, str]:
         """Every worker that is there loads what is new beside its work; those that cannot be, with the reason."""
@@ -368,7 +374,7 @@ class Engine:
         self.generation.dispatcher.inherit(now_ns, old.dispatcher.estimates())
         self._old.append(old)
         self._look_at(served)
-        self.adopt(self.generation)  # what is new is on trial before its first query comes
+        self._trials_changed()  # what is new is on trial before its first query comes
         self.move([old.queries[waiting.ticket] for waiting in old.dispatcher.waiting()], old, now_ns)
         for worker in range(self._worker_count):
             if self.crew.is_ready(worker):

@@ -8,9 +8,11 @@ answered little are on trial: they run on one worker, which plans are told of, a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
+from stretto.core.conditions import Conditions
 from stretto.live.members import Member
 from stretto.live.quarantine import Fault, label_of
 
@@ -37,6 +39,9 @@ class Blames(Protocol):
 
     def blamed(self, key: str, fault: Fault, reason: str, is_certain: bool) -> None:
         """A model took a worker down, or did not load. `is_certain`: nothing else can have been the cause."""
+
+    def proven(self) -> None:
+        """A model has answered much."""
 
 
 class Lookout:
@@ -77,9 +82,18 @@ class Lookout:
                 self._proven |= {key}
                 self._unproven -= {key}
                 self._want()
+                self._owner.proven()
 
     def _want(self) -> None:
         self.wanted = self.set_aside | self._suspects | self._hanging | self._unproven
+
+    def with_trials(self, conditions: Conditions, numbers: Mapping[str, int]) -> Conditions:
+        """And who is on trial now, where; `numbers` are those of applications."""
+        names = self.on_trial
+        if not names:
+            return conditions
+        on_trial = tuple(number for name, number in numbers.items() if name in names)
+        return replace(conditions, on_trial=on_trial, trial_worker=self.trial_worker)
 
     @property
     def on_trial(self) -> frozenset[str]:

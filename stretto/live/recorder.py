@@ -84,7 +84,7 @@ class RecordedDispatcher(Dispatcher):
         more: bool = False,
         was_lost: bool = False,
     ) -> int:
-        query = [application, deadline_ns, tag, client, query_class, priority, demand, more, was_lost]
+        query = (application, deadline_ns, tag, client, query_class, priority, demand, more, was_lost)
         ticket = super().submit(now_ns, *query)
         self._write([journal.SUBMIT, self.number, now_ns, query, ticket])
         return ticket

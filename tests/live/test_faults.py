@@ -474,28 +474,31 @@ def test_one_that_grows_far_beyond_is_ended_and_its_model_blamed(stage: Staging)
 
 
 def test_a_model_that_answered_little_leaves_the_last_worker_to_one_that_answered_much(stage: Staging) -> None:
-    made = stage(serving_apps({"good": (variant("v"),), "new": (variant("v"),)}, crew=2))
+    """One of an application that is not on trial, for another model of it has answered much."""
+    variants = variant("v"), variant("w")
+    made = stage(serving_apps({"good": (variant("v"),), "new": variants}, crew=2))
 
-    def answers(application: str, batches: int) -> None:
+    def answers(application: str, batches: int, **wish: str) -> None:
         for _ in range(batches):
-            made.request(application=application, slack_ms=900)
+            made.request(application=application, slack_ms=900, **wish)
             made.finish_all()
 
     answers("good", PROVEN)
-    answers("new", 2)  # as one that takes its worker down with the third query
+    answers("new", PROVEN, pinned="v")
+    answers("new", 2, pinned="w")  # as one that takes its worker down with the third query
     made.call(made.workers[0].lose, "signal 9", from_outside=True)
-    refused = made.request(application="new", slack_ms=900)
+    refused = made.request(application="new", slack_ms=900, pinned="w")
     made.wait(1)
     assert (refused.outcome, refused.problem) == (Outcome.FAILED, NEW)
     good = made.request(application="good", slack_ms=900)
     made.finish_all()
     made.wait(200)
-    taken = made.request(application="new", slack_ms=900)
+    taken = made.request(application="new", slack_ms=900, pinned="w")
     made.finish_all()
-    answers("new", PROVEN)
+    answers("new", PROVEN, pinned="w")
     assert (good.outcome, taken.outcome) == (Outcome.ON_TIME, Outcome.ON_TIME)
     made.call(made.workers[0].lose, "signal 9", from_outside=True)
-    taken = made.request(application="new", slack_ms=900)  # it is proven by now
+    taken = made.request(application="new", slack_ms=900, pinned="w")  # it is proven by now
     made.finish_all()
     assert taken.outcome is Outcome.ON_TIME
 
@@ -527,11 +530,26 @@ def test_a_model_that_answered_little_runs_on_one_worker_while_others_need_the_r
     for _ in range(PROVEN):
         made.request(application="new", slack_ms=900)
         made.finish_all()
-    made.call(made.engine.adopt, made.engine.generation)  # as every quarter of a second
     for _ in range(2):
         made.request(application="new", slack_ms=900, rows=8)
     assert list(jobs_of(made).values()) == ["new", "new"]
     made.finish_all()
+
+
+def test_an_application_on_trial_waits_for_its_worker_to_come_back(stage: Staging) -> None:
+    """It used to be refused the last worker, and its queries failed."""
+    made = beside_a_proven_one(stage, "new", crew=2)
+    made.request(application="new", slack_ms=900)
+    (worker,) = made.busy()
+    made.finish(worker)
+    made.call(made.workers[worker].lose, "signal 9", from_outside=True)
+    new = made.request(application="new", slack_ms=900)
+    good = made.request(application="good", slack_ms=900)
+    assert jobs_of(made) == {1 - worker: "good"}
+    made.wait(200)
+    assert jobs_of(made) == {1 - worker: "good", worker: "new"}
+    made.finish_all()
+    assert (good.outcome, new.outcome) == (Outcome.ON_TIME, Outcome.ON_TIME)
 
 
 def test_a_model_that_hangs_keeps_no_other_that_answered_little_waiting(stage: Staging) -> None:
@@ -541,7 +559,7 @@ def test_a_model_that_hangs_keeps_no_other_that_answered_little_waiting(stage: S
     newer = made.request(application="newer", slack_ms=900)
     assert made.busy() == [hanging]  # it waits for the worker that both have
     made.wait(300)
-    made.call(made.engine.adopt, made.engine.generation)
+    made.call(made.engine.adopt, made.engine.generation)  # as every quarter of a second
     assert sorted(jobs_of(made).values()) == ["new", "newer"]
     refused = made.request(application="new", slack_ms=900)
     good = made.request(application="good", slack_ms=900)

@@ -323,13 +323,19 @@ def test_a_crowd_of_connections_that_end_together_leaves_others_their_turn() -> 
     ended_at: list[int] = []
     turns = 0
 
-    async def work() -> None:
+    async def count_turns() -> None:
         nonlocal turns
-        sweeping = asyncio.create_task(sweep({Slow() for _ in range(3 * SWEPT + 1)}, 0.0))
         while len(ended_at) < 3 * SWEPT + 1:
             turns += 1
             await asyncio.sleep(0)
-        sweeping.cancel()
 
-    asyncio.run(asyncio.wait_for(work(), 30))
+    async def work() -> None:
+        crowd = {Slow() for _ in range(3 * SWEPT + 1)}
+        await asyncio.wait(
+            {asyncio.create_task(sweep(crowd, 0.0)), asyncio.create_task(count_turns())},
+            timeout=30,
+            return_when=asyncio.FIRST_COMPLETED,
+        )
+
+    asyncio.run(work())
     assert max(Counter(ended_at).values()) == SWEPT and len(set(ended_at)) == 4

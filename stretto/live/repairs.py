@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from stretto.live.service import Service
 
 GRACE_S = 3.0  # trials that end one after the other are waited for; one that takes longer is not
-FIRST_GRACE_S = 1.0  # all of them together, once an application could be served whole
+FIRST_GRACE_S = 2.0  # all of them together, once an application could be served whole
 TRY_AGAIN_S = 1.0  # how often models that are set aside are looked at
 
 

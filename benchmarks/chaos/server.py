@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -112,13 +111,7 @@ def chaos_server(arguments: Sequence[str], log: Path, application: str, patience
             time.sleep(STEP_S)
         yield server
     finally:
-        if process.poll() is None:
-            process.send_signal(signal.SIGTERM)
-            try:
-                process.wait(40)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+        server.end()
 
 
 def is_answered(server: Started, application: str) -> bool:

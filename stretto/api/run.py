@@ -40,7 +40,8 @@ BODIES_BYTES = 64 << 20  # of memory that is touched ahead
 LOOK_S = 0.2  # at how far they are
 INSIST_S = 1.0
 STOP_S = 10.0  # for workers to end by themselves
-GC_THRESHOLD = 20_000
+# Pauses grow with what is young or in the middle: 10,000 connections that came just now would be a quarter of a second.
+GC_THRESHOLDS = 10_000, 5, 400
 SWITCH_S = 0.0005  # how long a thread may keep Python's lock while another wants it; a worker must not wait 5 ms
 
 
@@ -181,7 +182,7 @@ async def _begun(options: ServeOptions, progress: Callable[[str, float], None], 
     # What is there by now stays: the collector need not look at it again, nor run for every few requests.
     gc.collect()
     gc.freeze()
-    gc.set_threshold(GC_THRESHOLD, 20, 50)
+    gc.set_threshold(*GC_THRESHOLDS)
     return service
 
 

@@ -17,6 +17,7 @@ from stretto.core.errors import StrettoError
 
 ADDRESS = re.compile(r"^ {2}(http|grpc|management|management grpc) +(?:https?://)?(\S+)$")
 START_S = 180.0  # the first start of all compiles
+END_S = 40.0
 
 
 @dataclass
@@ -40,6 +41,16 @@ class Started:
         with open(f"/proc/{self.process.pid}/stat") as file:
             fields = file.read().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def end(self) -> None:
+        """It finishes what it has, and is waited for; one that does not end by itself is ended."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(END_S)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
 
     def memory_bytes(self) -> int:
         """What it holds in memory."""
@@ -66,13 +77,7 @@ def started_server(arguments: Sequence[str], prefix: Sequence[str] = ()) -> Iter
         _wait_until_ready(server)
         yield server
     finally:
-        if process.poll() is None:
-            process.send_signal(signal.SIGTERM)
-            try:
-                process.wait(40)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+        server.end()
         reader.join(5)
 
 

@@ -1,14 +1,14 @@
 """The event log of a server: what its dispatchers were told, when, and what they decided; and how plans came about. One
 JSON list a line.
 
-    ["stretto events", 6, recording, part]                 the first line of each file of a recording
+    ["stretto events", 7, recording, part]                 the first line of each file of a recording
     ["session", planner, options, data_aware]              who plans
     ["plan", number, plan]                                 what `plan` means in the lines that follow; a number may be
                                                            given to another plan later
     ["made", g, now_ns, correction, deployment, plan, [view_ns, rates, alive, conditions, policies]]
                                                            a dispatcher; g numbers those of one log. Its first plan was
                                                            made from this view (rates and alive may be null)
-    ["submit", g, now_ns, [application, deadline_ns, tag, client, class, priority, demand, more], ticket]
+    ["submit", g, now_ns, [application, deadline_ns, tag, client, class, priority, demand, more, was_lost], ticket]
     ["cancel", g, now_ns, ticket, reason]      ["finished", g, now_ns, worker, ok, took_ns]
     ["joined" | "left", g, now_ns, worker]     ["advance", g, now_ns]       ["adopt", g, now_ns, plan]
     ["classified", g, now_ns, ticket, class]   ["reroute", g, now_ns, routes]
@@ -35,7 +35,7 @@ from pathlib import Path
 from typing import Any
 
 TITLE = "stretto events"
-VERSION = 6
+VERSION = 7
 SESSION, PLAN = "session", "plan"
 MADE, SUBMIT, CANCEL, FINISHED = "made", "submit", "cancel", "finished"
 JOINED, LEFT, ADVANCE, ADOPT, DECIDED = "joined", "left", "advance", "adopt", "decided"

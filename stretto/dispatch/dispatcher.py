@@ -190,11 +190,13 @@ class Dispatcher:
         priority: int = 0,
         demand: int = -1,
         more: bool = False,
+        was_lost: bool = False,
     ) -> int:
         """A query came; returns its ticket. `tag` is the driver's own number for it.
 
         `demand` is the number of a lane in its route's demands. `more`: another query follows at this very moment, and
-        batches are formed when it is in.
+        batches are formed when it is in. `was_lost`: it comes from another dispatcher, where it was lost with its
+        worker; where it cannot be tried again in time, it failed.
         """
         if not 0 <= application < self._applications:
             raise StrettoError(f"application number {application} is outside 0 … {self._applications - 1}")
@@ -202,7 +204,7 @@ class Dispatcher:
             self.grow()
         self._empty_buffer()
         return events.submit(
-            self._state, now_ns, application, deadline_ns, tag, client, query_class, priority, demand, more
+            self._state, now_ns, application, deadline_ns, tag, client, query_class, priority, demand, more, was_lost
         )
 
     def cancel(self, now_ns: int, ticket: int, reason: Outcome = Outcome.DROPPED_CANCELLED) -> bool:

@@ -98,10 +98,12 @@ def submit(
     priority: int,
     demand: int,
     more: bool,
+    was_lost: bool,
 ) -> int:
     """A query came. Returns its ticket. The caller makes sure that a slot is free.
 
-    `more`: another one comes at this very moment, and nothing starts before it is in.
+    `more`: another one comes at this very moment, and nothing starts before it is in. `was_lost`: the worker that had
+    it is gone, in another dispatcher.
     """
     s = state[0]
     s.now_ns = max(s.now_ns, now_ns)
@@ -120,7 +122,7 @@ def submit(
     query.priority = priority
     query.demand = demand
     query.work = NONE
-    query.was_lost = 0
+    query.was_lost = was_lost
     query.status = Status.WAITING
     ticket = ticket_of(s, slot)
     int64s(s.submitted_at, s.submitted_count)[application] += 1

@@ -92,9 +92,9 @@ class Admission:
         self._told(key, self.quarantine.entries[key])
         return True
 
-    async def quiet(self, patience_s: float) -> None:
-        """Until every trial has ended, or none has for so long."""
-        while self._trials:
+    async def quiet(self, patience_s: float, until: Callable[[], bool] = lambda: False) -> None:
+        """Until every trial has ended, or none has for so long, or this is so after one of them."""
+        while self._trials and not until():
             self._heard.clear()
             try:
                 await asyncio.wait_for(self._heard.wait(), patience_s)
@@ -106,6 +106,11 @@ class Admission:
         trials = [self._trials[key] for key in keys if key in self._trials]
         if trials:
             await asyncio.wait(trials)
+
+    def has_whole(self) -> bool:
+        """There is an application none of whose models is still to be tried, and that can be served."""
+        trying = {key.partition("/")[0] for key in self._trials}
+        return any(key.partition("/")[0] not in trying for key in self.wanted())
 
     def keys_of(self, application: str) -> list[str]:
         return [key for key in self._specs if key.startswith(f"{application}/")]

@@ -6,6 +6,7 @@ It decides nothing itself. All of it runs on the event loop's thread; workers re
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections import Counter
@@ -14,6 +15,7 @@ from dataclasses import replace
 
 from stretto.alarm import Alarm
 from stretto.core.conditions import Conditions
+from stretto.core.errors import PlanError
 from stretto.core.outcome import Outcome
 from stretto.dispatch.dispatcher import Answer, Drop, Load, Run
 from stretto.live.answers import answer_batch, answer_by_evidence
@@ -42,7 +44,6 @@ log = logging.getLogger("stretto.live")
 
 CORRECTION = 0.02  # step with which measured latency corrects the profile
 WATCH_S = 0.25
-TOO_LATE = (Outcome.DROPPED_INFEASIBLE, Outcome.DROPPED_EXPIRED)
 STOPPED = "the server stopped before it was answered"
 OWN_REASONS = frozenset({NO_ANSWER, NOT_LOADED, SET_ASIDE, AT_RISK, NEW})  # ours, and not of the inside of a model
 
@@ -185,9 +186,8 @@ class Engine:
         request = query.request
         query.generation = generation
         query_class = -1 if query.theta is None else class_of(query.theta)
-        query.ticket = ticket = generation.dispatcher.submit(
-            now_ns, application, request.deadline_ns, -1, request.client, query_class, request.priority, demand, more
-        )
+        given = application, request.deadline_ns, -1, request.client, query_class, request.priority, demand
+        query.ticket = ticket = generation.dispatcher.submit(now_ns, *given, more, query.is_ending)
         generation.queries[ticket] = query
 
     def cancel(self, request: Request) -> None:
@@ -245,9 +245,6 @@ class Engine:
             return  # it moved on
         query.generation = None
         request = query.request
-        if query.is_ending and reason in TOO_LATE:  # it was lost before it moved here, which only the engine knows
-            generation.count_as_failed(request.application, reason)
-            reason = Outcome.FAILED
         if request.outcome is None:
             if reason is Outcome.FAILED and not request.problem:
                 request.problem = NO_WORKER_LEFT
@@ -277,6 +274,14 @@ class Engine:
 
     def blamed(self, key: str, fault: Fault, reason: str, is_certain: bool) -> None:
         self.on_blamed(key, fault, reason, is_certain)
+
+    def proven(self) -> None:
+        self.loop.call_soon(self._trials_changed)  # when the batch that proved it has ended
+
+    def _trials_changed(self) -> None:
+        """Other applications than before are on trial: the plan in force says so at once."""
+        with contextlib.suppress(PlanError):  # whoever completes it next meets that too, and says so
+            self.adopt(self.generation)
 
     def ended(self, job: Job, report: Report) -> None:
         """A batch is done: the worker goes on first, then its queries are answered."""
@@ -339,7 +344,8 @@ class Engine:
     def conditions(self, generation: Generation) -> Conditions:
         """As they are now."""
         left_ns = after_waiting(generation.deployment, self.left_ns, self.lag.tell_ns())
-        return replace(generation.conditions(self.delays.delays), left_ns=left_ns)
+        found = replace(generation.conditions(self.delays.delays), left_ns=left_ns)
+        return self.crew.lookout.with_trials(found, generation.numbers)
 
     async def hold(self, served: Served) -> dict[str, str]:
         """Every worker that is there loads what is new beside its work; those that cannot be, with the reason."""
@@ -368,6 +374,7 @@ class Engine:
         self.generation.dispatcher.inherit(now_ns, old.dispatcher.estimates())
         self._old.append(old)
         self._look_at(served)
+        self._trials_changed()  # what is new is on trial before its first query comes
         self.move([old.queries[waiting.ticket] for waiting in old.dispatcher.waiting()], old, now_ns)
         for worker in range(self._worker_count):
             if self.crew.is_ready(worker):

@@ -16,7 +16,7 @@ from stretto.backends.of_variant import model_source
 from stretto.core.conditions import Conditions, Demand
 from stretto.core.deployment import Deployment
 from stretto.core.errors import PlanError
-from stretto.core.outcome import OUTCOME_COUNT, Outcome
+from stretto.core.outcome import Outcome
 from stretto.core.plan import Delays
 from stretto.dispatch.dispatcher import Dispatcher
 from stretto.dispatch.layout import first_residents
@@ -114,7 +114,6 @@ class Generation:
         }
         self._accuracy_by_size = [self._by_size(number) for number in range(len(self.names))]
         self.moved = np.zeros(len(self.deployment.applications), np.int64)  # to a later generation
-        self._instead = np.zeros((len(self.deployment.applications), OUTCOME_COUNT), np.int64)  # added to outcomes
         self._session = session
         self._journal = journal
         self._first_memory = first_residents(self.deployment)
@@ -207,17 +206,11 @@ class Generation:
         """What the dispatcher takes the worker to hold when it joins."""
         return [self.served.spec(worker, variant) for variant in self._first_memory[worker]]
 
-    def count_as_failed(self, application: str, outcome: Outcome) -> None:
-        """A query that the dispatcher ended with this outcome failed, because of what became of its worker before."""
-        number = self.numbers[application]
-        self._instead[number, outcome] -= 1
-        self._instead[number, Outcome.FAILED] += 1
-
     def counts(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Submitted and outcomes by application, without the queries that moved on."""
         submitted, outcomes = self.dispatcher.counts()
         outcomes[:, Outcome.DROPPED_CANCELLED] -= self.moved
-        return submitted - self.moved, outcomes + self._instead
+        return submitted - self.moved, outcomes
 
     @property
     def is_idle(self) -> bool:

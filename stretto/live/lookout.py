@@ -2,15 +2,17 @@
 
 A worker that hangs is ended. A model that took a worker down a moment ago, or that a worker hangs at, is a suspect.
 Where several applications share the workers, a suspect runs on half of them at most and never on the last one that is
-free, so that whatever it does, others are served. The last one is also not for a model that has answered little, while
-there is another application that has answered much.
+free, so that whatever it does, others are served. While there is an application that has answered much, those that have
+answered little are on trial: they run on one worker, which plans are told of, and never on the last one either.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
+from stretto.core.conditions import Conditions
 from stretto.live.members import Member
 from stretto.live.quarantine import Fault, label_of
 
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 LATENESS = 20  # a batch that takes so many times what was expected, and at least hang_s, hangs
 SUSPICION_NS = 250_000_000  # one that takes as many times and so long will hang, and is waited for no longer
 LONG_WATCH_NS = 750_000_000  # from one look at the workers to the next, at most
-HASTE_NS = 1_000_000_000  # the hang limit where no other worker is left
+HASTE_NS = 1_000_000_000  # the hang limit where no other worker is left, or none for others that are on trial
 PROVEN = 20  # batches that a model must have answered to be trusted with the last worker
 ROOM = 1.25  # beyond its limit by this, a worker is not replaced but ended
 SHORT_LIFE_NS = 60_000_000_000  # whoever fills a worker's memory within this time took it down
@@ -38,6 +40,9 @@ class Blames(Protocol):
     def blamed(self, key: str, fault: Fault, reason: str, is_certain: bool) -> None:
         """A model took a worker down, or did not load. `is_certain`: nothing else can have been the cause."""
 
+    def proven(self) -> None:
+        """A model has answered much."""
+
 
 class Lookout:
     """The crew's. `memory_bytes` is what a worker's process may hold; 0: anything."""
@@ -52,6 +57,7 @@ class Lookout:
         self._unproven: frozenset[str] = frozenset()
         self._proven: frozenset[str] = frozenset()  # those that answered PROVEN batches
         self._answered: dict[str, int] = {}  # batches, of those that are not proven
+        self._trial_worker = 0
         self._watched_ns = clock()
         self.wanted: frozenset[str] = frozenset()  # all of these: models whose batches are looked at first
 
@@ -76,9 +82,34 @@ class Lookout:
                 self._proven |= {key}
                 self._unproven -= {key}
                 self._want()
+                self._owner.proven()
 
     def _want(self) -> None:
         self.wanted = self.set_aside | self._suspects | self._hanging | self._unproven
+
+    def with_trials(self, conditions: Conditions, numbers: Mapping[str, int]) -> Conditions:
+        """And who is on trial now, where; `numbers` are those of applications."""
+        names = self.on_trial
+        if not names:
+            return conditions
+        on_trial = tuple(number for name, number in numbers.items() if name in names)
+        return replace(conditions, on_trial=on_trial, trial_worker=self.trial_worker)
+
+    @property
+    def on_trial(self) -> frozenset[str]:
+        """Names of applications that have answered little, while another one has answered much."""
+        if not self._proven or not self._unproven or not self.is_shared or len(self._crew.members) < 2:
+            return frozenset()
+        return frozenset(map(_application, self._unproven)) - frozenset(map(_application, self._proven))
+
+    @property
+    def trial_worker(self) -> int:
+        """The one that those run on: the same as before, unless it hangs or is gone and two others are free."""
+        now_ns, members = self._clock(), self._crew.members
+        free = [n for n, member in enumerate(members) if member.is_ready and not self._is_overdue(member, now_ns)]
+        if self._trial_worker not in free and len(free) > 1:
+            self._trial_worker = free[0]
+        return self._trial_worker
 
     def refusal(self, member: Member, key: str) -> str:
         """Why a batch of this model must not begin there; nothing where it may."""
@@ -90,8 +121,7 @@ class Lookout:
         now_ns = self._clock()
         is_last = not any(other.is_ready and not self._is_overdue(other, now_ns) for other in others)
         if key not in self._suspects and key not in self._hanging:
-            application = key.partition("/")[0]
-            is_needed = any(other.partition("/")[0] != application for other in self._proven)
+            is_needed = any(_application(other) != _application(key) for other in self._proven)
             return NEW if is_last and is_needed else ""
         at_risk = sum(bool(other.jobs) and other.jobs[0].key == key for other in others)
         return AT_RISK if is_last or at_risk >= max(1, len(self._crew.members) // 2) else ""
@@ -128,7 +158,9 @@ class Lookout:
         self._hanging = frozenset(member.jobs[0].key for member in overdue)
         self._want()
         is_any_free = any(member.is_ready and member not in overdue for member in members)
-        patience_ns = self._hang_ns if is_any_free or not self.is_shared else min(HASTE_NS, self._hang_ns)
+        is_trial_held = len(self.on_trial) > 1 and members[self.trial_worker] in overdue
+        is_urgent = self.is_shared and (not is_any_free or is_trial_held)
+        patience_ns = min(HASTE_NS, self._hang_ns) if is_urgent else self._hang_ns
         for worker, member in enumerate(members):
             if member.ended_for is None and not self._crew.is_paused(worker):
                 self._watch_load(worker, member, now_ns)
@@ -173,3 +205,7 @@ class Lookout:
             if culprit is not None and now_ns - member.ready_ns < SHORT_LIFE_NS:
                 self._owner.blamed(culprit, Fault.MEMORY, told, False)
             self._crew.replace(worker, told)
+
+
+def _application(key: str) -> str:
+    return key.partition("/")[0]

@@ -82,9 +82,10 @@ class RecordedDispatcher(Dispatcher):
         priority: int = 0,
         demand: int = -1,
         more: bool = False,
+        was_lost: bool = False,
     ) -> int:
-        ticket = super().submit(now_ns, application, deadline_ns, tag, client, query_class, priority, demand, more)
-        query = [application, deadline_ns, tag, client, query_class, priority, demand, more]
+        query = (application, deadline_ns, tag, client, query_class, priority, demand, more, was_lost)
+        ticket = super().submit(now_ns, *query)
         self._write([journal.SUBMIT, self.number, now_ns, query, ticket])
         return ticket
 

@@ -71,8 +71,8 @@ def digest_of(spec: ModelSpec) -> str | None:
     except StrettoError:  # it is gone; whoever loads it says so
         return None
     content = json.loads(spec_as_text(spec))
-    content["source"]["file"] = model
-    content["source"]["device"] = source.device.partition(":")[0]  # whichever GPU it is
+    where = source.device.partition(":")[0]  # whichever GPU it is
+    content["source"] |= {"file": model, "folder": None, "device": where}  # wherever they lie
     text = json.dumps([content, _libraries()], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 

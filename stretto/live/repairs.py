@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING
 
 from stretto.live.generation import Served
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from stretto.live.service import Service
 
 GRACE_S = 3.0  # trials that end one after the other are waited for; one that takes longer is not
+FIRST_GRACE_S = 2.0  # all of them together, once an application could be served whole
 TRY_AGAIN_S = 1.0  # how often models that are set aside are looked at
 
 
@@ -35,12 +37,16 @@ class Repairs:
 
     async def first_ready(self, repository: Repository) -> Served:
         """What is served first: all that is known to be sound, and what is found to be within a moment. A model that
-        takes longer to try keeps nobody waiting; it is served when it has passed.
+        takes longer to try keeps nobody waiting; it is served when it has passed. However many there are to try, an
+        application of which all are known waits for the others a moment only.
         """
         offer, admission = self._service.offer, self._service.admission
         await self.enlist(repository)
         while True:
-            await admission.quiet(GRACE_S)
+            await admission.quiet(GRACE_S, until=admission.has_whole)
+            if admission.has_whole():
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(admission.quiet(GRACE_S), FIRST_GRACE_S)
             try:
                 return await asyncio.to_thread(offer.served, repository)
             except NothingToServe:

@@ -1,8 +1,9 @@
-"""What every plan gets before a dispatcher follows it: lanes for demands, doors, and the delays around a batch.
+"""What every plan gets before a dispatcher follows it: lanes for demands, one worker for applications on trial, doors,
+and the delays around a batch.
 
 A planner knows profiles and loads. It does not know that a client demands a certain variant, how long a queue may grow
-before waiting in it is hopeless, or how long a batch is on its way. This is the same in simulation, where delays come
-from the scenario, and live, where they are measured.
+before waiting in it is hopeless, which models are not to be trusted yet, or how long a batch is on its way. This is the
+same in simulation, where delays come from the scenario, and live, where they are measured.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ def complete(
 ) -> Plan:
     """The plan that a dispatcher follows. `latency_ratio` is measured over profiled latency, by variant and kind."""
     whole = with_demands(plan, deployment, conditions.demands)
+    whole = with_trials(whole, deployment, conditions.on_trial, conditions.trial_worker)
     if has_doors:
         left_ns = conditions.left_ns
         whole = with_doors(whole, deployment if left_ns is None else with_slos(deployment, left_ns), latency_ratio)
@@ -96,6 +98,32 @@ def _demand_lane(demand: Demand, deployment: Deployment, common: Lane, workers: 
         capacity=common.capacity,
         delays=common.delays,
     )
+
+
+def with_trials(plan: Plan, deployment: Deployment, applications: Sequence[int], worker: int) -> Plan:
+    """Of these applications, those that have several workers are served by this one alone; their queries wait for it.
+
+    A lane stays as it is where another application uses it, where its batches are named by worker, where its workers
+    are not like this one, or where the plan gives this one's memory to other variants.
+    """
+    lanes_of = [{*route.lanes, *route.demands} for route in plan.routes]
+    spread = [each for each in applications if len({w for n in lanes_of[each] for w in plan.lanes[n].workers}) > 1]
+    if not spread:
+        return plan
+    own = set().union(*(lanes_of[each] for each in spread))
+    own.difference_update(*(lanes for each, lanes in enumerate(lanes_of) if each not in spread))
+    trial = deployment.workers[worker]
+
+    def may_move(lane: Lane) -> bool:
+        is_alike = all(replace(deployment.workers[each], name=trial.name) == trial for each in lane.workers)
+        is_placed = plan.placement is None or set(selected_variants(lane)) <= set(plan.placement[worker])
+        return is_alike and is_placed and not isinstance(lane.select, Worklist)
+
+    lanes = tuple(
+        replace(lane, workers=(worker,)) if number in own and may_move(lane) else lane
+        for number, lane in enumerate(plan.lanes)
+    )
+    return replace(plan, lanes=lanes)
 
 
 def with_delays(plan: Plan, delays: Delays) -> Plan:

@@ -354,6 +354,7 @@ def run_until(simulation: Any, state: Any, until_ns: int) -> int:
                 as_int64(query.priority),
                 NONE,
                 False,
+                False,
             )
             m.next_arrival += 1
         else:

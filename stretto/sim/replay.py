@@ -127,11 +127,10 @@ class _Replayer:
         served = self.served[which]
         dispatcher = served.dispatcher
         if kind == journal.SUBMIT:
-            *numbers, more = rest[1]
+            *numbers, more, was_lost = rest[1]
             application, deadline_ns, tag, client, query_class, priority, demand = map(_whole, numbers)
-            ticket = dispatcher.submit(
-                now_ns, application, deadline_ns, tag, client, query_class, priority, demand, _truth(more)
-            )
+            query = application, deadline_ns, tag, client, query_class, priority, demand
+            ticket = dispatcher.submit(now_ns, *query, _truth(more), _truth(was_lost))
             self.result.submitted += 1
             if ticket != rest[2]:
                 self.result.differ(f"line {number}: ticket {ticket} here, {rest[2]} live")

@@ -132,7 +132,7 @@ class LogListener:
             self.deployment = deployment
 
     def _submitted(self, dispatcher: _Dispatcher, now_ns: int, query: list[Any], ticket: int, has_moved: bool) -> None:
-        *numbers, more = query
+        *numbers, more, _ = query
         application, deadline_ns, _, client, query_class, priority, _ = map(_whole, numbers)
         name = dispatcher.deployment.applications[_place(application, len(dispatcher.deployment.applications))].name
         if has_moved:

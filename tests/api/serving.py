@@ -115,7 +115,7 @@ class Running:
         self._thread.start()
         try:
             self.run(self._start())
-            self.wait_until(self.service.is_ready, "the server is ready")
+            self.wait_until(self._is_settled, "the server is ready")
         except BaseException:
             self.loop.call_soon_threadsafe(self.loop.stop)
             raise
@@ -158,6 +158,12 @@ class Running:
             return function()
 
         return self.run(called())
+
+    def _is_settled(self) -> bool:
+        """It is ready, no model is on its trial, and all that passed is served."""
+        service = self.service
+        is_served = {spec.key for spec in service.engine.generation.served.specs}
+        return service.is_ready() and not service.admission.is_trying and is_served == service.admission.wanted()
 
     def wait_until(self, condition: Callable[[], bool], what: str) -> None:
         end = time.monotonic() + PATIENCE_S

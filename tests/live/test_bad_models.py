@@ -15,7 +15,7 @@ import pytest
 
 from stretto.core.errors import StrettoError
 from stretto.core.outcome import Outcome
-from stretto.live import quarantine
+from stretto.live import quarantine, repairs
 from stretto.live.executors import executor_factory
 from stretto.live.losses import NO_WORKER_ANSWERS
 from stretto.live.offer import NothingToServe
@@ -107,6 +107,25 @@ def test_at_start_what_is_sound_is_served_and_the_rest_set_aside(tmp_path: Path,
             await until(lambda: len(set_aside(service)) == len(BAD_LOADS))
             assert set_aside(service) == {name: fault for name, (_, fault) in BAD_LOADS.items()}
             assert service.engine.crew.restarts == 0
+
+    within(LIMIT_S, work)
+
+
+def test_at_start_an_application_that_is_known_does_not_wait_for_all_trials(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Trials that ended one after the other, each within its grace, used to keep it waiting for all of them."""
+    monkeypatch.setattr(repairs, "GRACE_S", LIMIT_S)
+    root = tmp_path / "models"
+    add(root, "good", "good")
+    add(root, "half", "good", "HangAtLoad")
+    add(root, "hang", "HangAtLoad")
+
+    async def work() -> None:
+        async with service_of(root) as service:
+            assert (await ask(service)).outcome is Outcome.ON_TIME
+            assert {label_of(key) for key in service.admission.trials} == {"half/hangatload", "hang/hangatload"}
+            await until(lambda: service.is_ready("half"))  # what passed of it is served too
 
     within(LIMIT_S, work)
 

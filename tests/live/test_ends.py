@@ -31,11 +31,11 @@ def repository(folder: Path, *names: str) -> str:
 
 def serving(reference: str, scene: Callable[[Service], Coroutine[Any, Any, None]], **options: Any) -> None:
     async def play() -> None:
-        asked = ServiceOptions(reference, workers=1, reload_s=0, **options)
+        asked = ServiceOptions(reference, workers=1, reload_s=0, ready_all=True, **options)
         service = Service(asked, read_repository(reference), executor_factory(asked.executor_kind))
         await service.start()
         try:
-            await until(lambda: service.engine.crew.ready_count == 1)
+            await until(service.is_ready)
             await scene(service)
         finally:
             await service.stop()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from stretto.core.outcome import Outcome
@@ -12,6 +14,9 @@ from stretto.live.generation import Served
 from stretto.live.lookout import AT_RISK, NEW, PROVEN, SET_ASIDE
 from stretto.live.losses import NO_WORKER_ANSWERS, NO_WORKER_LEFT, POISON
 from stretto.live.quarantine import Fault
+from stretto.live.recorder import Journal
+from stretto.live.recording import Recording, RecordOptions
+from stretto.sim.replay import replay
 from tests.live.conftest import Staging
 from tests.live.scripted import Stage, plan_for, serving, serving_apps, variant
 
@@ -52,10 +57,13 @@ def test_a_query_that_cannot_be_tried_again_in_time_failed(stage: Staging, late:
 
 
 @pytest.mark.parametrize("is_lost_first", [False, True])
-def test_a_query_that_moves_after_its_worker_was_lost_failed_too(stage: Staging, is_lost_first: bool) -> None:
-    """The dispatcher that it moves to knows nothing of the loss, and used to end it as infeasible."""
+def test_a_query_that_moves_after_its_worker_was_lost_failed_too(
+    stage: Staging, tmp_path: Path, is_lost_first: bool
+) -> None:
+    """The dispatcher that it moves to knew nothing of the loss, and used to end it as infeasible; a replay too."""
     served, later = serving(crew=2), serving(crew=2, version="2")
-    made = stage(served)
+    recorded = Recording(tmp_path / "events.jsonl", RecordOptions())
+    made = stage(served, journal=Journal(recorded))
     busy = [made.request(rows=8, slack_ms=1000) for _ in range(2)]
     assert made.busy() == [0, 1]
     lost = made.request(slack_ms=45)
@@ -75,6 +83,9 @@ def test_a_query_that_moves_after_its_worker_was_lost_failed_too(stage: Staging,
     made.finish(1)
     assert [request.outcome for request in busy] == [Outcome.ON_TIME] * 2
     assert made.outcomes() == {Outcome.ON_TIME: 16, Outcome.FAILED: 1}
+    recorded.close()
+    replayed = replay(tmp_path / "events.jsonl")
+    assert replayed.is_identical and (replayed.outcomes["failed"], replayed.outcomes["dropped_infeasible"]) == (1, 0)
 
 
 def test_a_cancelled_query_is_not_tried_again(stage: Staging) -> None:
@@ -463,30 +474,127 @@ def test_one_that_grows_far_beyond_is_ended_and_its_model_blamed(stage: Staging)
 
 
 def test_a_model_that_answered_little_leaves_the_last_worker_to_one_that_answered_much(stage: Staging) -> None:
-    made = stage(serving_apps({"good": (variant("v"),), "new": (variant("v"),)}, crew=2))
+    """One of an application that is not on trial, for another model of it has answered much."""
+    variants = variant("v"), variant("w")
+    made = stage(serving_apps({"good": (variant("v"),), "new": variants}, crew=2))
 
-    def answers(application: str, batches: int) -> None:
+    def answers(application: str, batches: int, **wish: str) -> None:
         for _ in range(batches):
-            made.request(application=application, slack_ms=900)
+            made.request(application=application, slack_ms=900, **wish)
             made.finish_all()
 
     answers("good", PROVEN)
-    answers("new", 2)  # as one that takes its worker down with the third query
+    answers("new", PROVEN, pinned="v")
+    answers("new", 2, pinned="w")  # as one that takes its worker down with the third query
     made.call(made.workers[0].lose, "signal 9", from_outside=True)
-    refused = made.request(application="new", slack_ms=900)
+    refused = made.request(application="new", slack_ms=900, pinned="w")
     made.wait(1)
     assert (refused.outcome, refused.problem) == (Outcome.FAILED, NEW)
     good = made.request(application="good", slack_ms=900)
     made.finish_all()
     made.wait(200)
-    taken = made.request(application="new", slack_ms=900)
+    taken = made.request(application="new", slack_ms=900, pinned="w")
     made.finish_all()
-    answers("new", PROVEN)
+    answers("new", PROVEN, pinned="w")
     assert (good.outcome, taken.outcome) == (Outcome.ON_TIME, Outcome.ON_TIME)
     made.call(made.workers[0].lose, "signal 9", from_outside=True)
-    taken = made.request(application="new", slack_ms=900)  # it is proven by now
+    taken = made.request(application="new", slack_ms=900, pinned="w")  # it is proven by now
     made.finish_all()
     assert taken.outcome is Outcome.ON_TIME
+
+
+def beside_a_proven_one(stage: Staging, *new: str, crew: int) -> Stage:
+    """`good` has answered much; these were added a moment ago."""
+    made = stage(serving_apps({"good": (variant("v"),), "other": (variant("v"),)}, crew=crew))
+    for _ in range(PROVEN):
+        made.request(application="good", slack_ms=900)
+        made.finish_all()
+    served = serving_apps({name: (variant("v"),) for name in ("good", *new)}, crew=crew)
+    made.replace(served, plan_for(served))
+    return made
+
+
+def jobs_of(made: Stage) -> dict[int, str]:
+    return {worker: made.workers[worker].jobs[0].key.partition("/")[0] for worker in made.busy()}
+
+
+def test_a_model_that_answered_little_runs_on_one_worker_while_others_need_the_rest(stage: Staging) -> None:
+    """One that hangs when it runs used to have every worker before any of them was overdue."""
+    made = beside_a_proven_one(stage, "new", crew=2)
+    news = [made.request(application="new", slack_ms=900, rows=8) for _ in range(3)]
+    assert list(jobs_of(made).values()) == ["new"]  # the rest waits
+    good = made.request(application="good", slack_ms=900)
+    assert sorted(jobs_of(made).values()) == ["good", "new"]
+    made.finish_all()
+    assert {each.outcome for each in (good, *news)} == {Outcome.ON_TIME}
+    for _ in range(PROVEN):
+        made.request(application="new", slack_ms=900)
+        made.finish_all()
+    for _ in range(2):
+        made.request(application="new", slack_ms=900, rows=8)
+    assert list(jobs_of(made).values()) == ["new", "new"]
+    made.finish_all()
+
+
+def test_an_application_on_trial_waits_for_its_worker_to_come_back(stage: Staging) -> None:
+    """It used to be refused the last worker, and its queries failed."""
+    made = beside_a_proven_one(stage, "new", crew=2)
+    made.request(application="new", slack_ms=900)
+    (worker,) = made.busy()
+    made.finish(worker)
+    made.call(made.workers[worker].lose, "signal 9", from_outside=True)
+    new = made.request(application="new", slack_ms=900)
+    good = made.request(application="good", slack_ms=900)
+    assert jobs_of(made) == {1 - worker: "good"}
+    made.wait(200)
+    assert jobs_of(made) == {1 - worker: "good", worker: "new"}
+    made.finish_all()
+    assert (good.outcome, new.outcome) == (Outcome.ON_TIME, Outcome.ON_TIME)
+
+
+def test_a_model_that_hangs_keeps_no_other_that_answered_little_waiting(stage: Staging) -> None:
+    made = beside_a_proven_one(stage, "new", "newer", crew=3)
+    made.request(application="new", slack_ms=2000)
+    (hanging,) = made.busy()
+    newer = made.request(application="newer", slack_ms=900)
+    assert made.busy() == [hanging]  # it waits for the worker that both have
+    made.wait(300)
+    made.call(made.engine.adopt, made.engine.generation)  # as every quarter of a second
+    assert sorted(jobs_of(made).values()) == ["new", "newer"]
+    refused = made.request(application="new", slack_ms=900)
+    good = made.request(application="good", slack_ms=900)
+    for worker in set(made.busy()) - {hanging}:
+        made.finish(worker)
+    assert {newer.outcome, good.outcome} == {Outcome.ON_TIME}
+    made.wait(1)
+    assert (refused.outcome, refused.problem) == (Outcome.FAILED, AT_RISK)
+    made.finish_all()
+
+
+def test_of_two_workers_the_one_for_trials_is_not_held_for_long(stage: Staging) -> None:
+    """The other one is not for those who answered little, so they would wait as long as the hang limit."""
+    made = beside_a_proven_one(stage, "new", "newer", crew=2)
+    made.request(application="new", slack_ms=9000)
+    (hanging,) = made.busy()
+    newer = made.request(application="newer", slack_ms=9000)
+    made.wait(800)
+    assert not made.every[hanging].killed
+    made.wait(800)
+    assert made.every[hanging].killed
+    made.wait(200)
+    made.finish_all()
+    assert newer.outcome is Outcome.ON_TIME
+
+
+def test_models_that_answered_little_have_all_workers_where_nobody_answered_more(stage: Staging) -> None:
+    """As at the first start; and where there is no other application."""
+    for served in (serving_apps({"a": (variant("v"),), "b": (variant("v"),)}, crew=2), serving(crew=2)):
+        made = stage(served)
+        name = served.deployment.applications[0].name
+        for _ in range(2):
+            made.request(application=name, slack_ms=900, rows=8)
+        assert made.busy() == [0, 1]
+        made.finish_all()
 
 
 def test_at_start_the_first_worker_is_for_everybody(stage: Staging) -> None:

@@ -23,7 +23,9 @@ def test_the_same_content_is_known_wherever_it_lies(tmp_path: Path, monkeypatch:
     (tmp_path / "a.onnx").write_bytes(b"one")
     (tmp_path / "b.onnx").write_bytes(b"one")
     (tmp_path / "c.onnx").write_bytes(b"two")
-    first, copy, other = (spec_of(ModelSource(file=tmp_path / f"{name}.onnx")) for name in "abc")
+    first, copy, other = (
+        spec_of(ModelSource(file=tmp_path / f"{name}.onnx", folder=tmp_path / name)) for name in "abc"
+    )
     made = Remembered(folder)
     assert not made.has(first)
     made.add(first)

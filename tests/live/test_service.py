@@ -235,7 +235,7 @@ def test_applications_are_unloaded_and_loaded(built: Built) -> None:
     shutil.copytree(built.app, built.root / "other")
 
     async def work() -> None:
-        async with service_of(built.root, reload_s=0) as service:
+        async with service_of(built.root, reload_s=0, ready_all=True) as service:
             assert set(service.files) == {"rows", "other"}
             waiting = [ask(service, "other") for _ in range(5)]
             await service.unload("other")

@@ -1,4 +1,6 @@
-"""Lanes for demands: whatever the plan, each demand in use has a lane of its own that runs nothing else."""
+"""Lanes for demands: whatever the plan, each demand in use has a lane of its own that runs nothing else. And one worker
+for applications on trial.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ from stretto.core.profile import NS_PER_MS, LatencyProfile
 from stretto.core.view import View
 from stretto.core.worker import Worker, workers
 from stretto.planners.registry import ENTRIES
-from stretto.planning.completion import with_demands
+from stretto.planning.completion import with_demands, with_trials
 from tests.dispatch.driver import Driver
 
 
@@ -97,6 +99,7 @@ def test_every_planner_s_plan_can_be_joined_by_demands(entry: object) -> None:
         pytest.skip(f"it makes no plan for this deployment: {error}")
     made = with_demands(plan, TWO, [Demand(0, (2,)), Demand(1, (4, 3)), Demand(0, (2, 1))])
     check_plan(made, TWO)
+    check_plan(with_trials(made, TWO, (1,), 1), TWO)
     driver = Driver(TWO, made)
     ticket = driver.submit(0, 40 * NS_PER_MS)
     if isinstance(plan.lanes[0].select, Worklist):  # queries wait for the end of their window
@@ -117,3 +120,25 @@ def test_a_query_s_demand_outlives_its_plan() -> None:
     driver.drain()
     assert [variant for _, variant, numbers in driver.batches() if 1 in numbers] == [1]
     assert driver.outcome(waiting) is not None
+
+
+def test_applications_on_trial_have_one_worker_and_others_keep_theirs() -> None:
+    lanes = (Lane("a", (0, 1), Fixed(0)), Lane("b0", (0,), Fixed(3)), Lane("b1", (1,), Fixed(4)))
+    routes = (Route(RouteRule.BY_APPLICATION, (0,)), Route(RouteRule.ROUND_ROBIN, (1, 2)))
+    made = with_trials(with_demands(Plan(lanes, routes), TWO, [Demand(1, (3,))]), TWO, (1,), 1)
+    check_plan(made, TWO)
+    assert [lane.workers for lane in made.lanes] == [(0, 1), (1,), (1,), (1,)]
+    assert with_trials(Plan(lanes, routes), TWO, (), 1) == Plan(lanes, routes)
+    apart = by_application((Lane("a", (1,), Fixed(0)), Lane("b", (0,), Fixed(3))))  # it has one worker already
+    assert with_trials(apart, TWO, (1,), 1) == apart
+
+
+def test_a_lane_that_the_trial_worker_could_not_serve_as_planned_stays() -> None:
+    worklist = by_application((Lane("a", (0,), Fixed(0)), Lane("b", (0, 1), Worklist())))
+    placed = by_application((Lane("a", (0,), Fixed(0)), Lane("b", (0, 1), Fixed(3))), placement=((0, 3), (0,)))
+    shared = Plan((Lane("both", (0, 1), MostAccurate((2, 4))),), (Route(RouteRule.BY_APPLICATION, (0,)),) * 2)
+    for plan in (worklist, placed, shared):
+        assert with_trials(plan, TWO, (1,), 1) == plan
+    unequal = replace(TWO, workers=(Worker("one"), Worker("two", memory_bytes=1 << 30)))
+    plan = by_application((Lane("a", (0,), Fixed(0)), Lane("b", (0, 1), Fixed(3))))
+    assert with_trials(plan, unequal, (1,), 1) == plan

@@ -35,6 +35,7 @@ STILL_THERE = b"HTTP/1.1 100 Continue\r\n\r\n"
 LOOK_S = 0.05  # how often a connection is looked at whose client sends no more
 SHORT_REST = 65_536  # of a refused body: it is read, and the connection kept
 LINGER_S = 1.0  # that a client has to see its refusal
+SWEPT = 64  # connections that are looked at in one turn of the event loop
 
 
 class Connection(Intake):
@@ -322,10 +323,13 @@ def _bytes_of(status: int, body: bytes, headers: list[Header], last: bool = Fals
 
 
 async def sweep(connections: set[Any], period_s: float) -> None:
-    """Ends connections whose request is not complete in time, or that stand idle; for ever."""
+    """Ends connections whose request is not complete in time, or that stand idle; for ever. A crowd that came together
+    has its end together too: others have their turn in between.
+    """
     while True:
         await asyncio.sleep(period_s)
-        now_s = time.monotonic()
-        for connection in list(connections):
+        for number, connection in enumerate(list(connections), 1):
             if hasattr(connection, "end_if_slow"):
-                connection.end_if_slow(now_s)
+                connection.end_if_slow(time.monotonic())
+            if number % SWEPT == 0:
+                await asyncio.sleep(0)

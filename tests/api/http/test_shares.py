@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import resource
 import shutil
@@ -10,6 +11,7 @@ import ssl
 import subprocess
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
@@ -21,6 +23,7 @@ import pytest
 from stretto.api.http import door
 from stretto.api.http.exchange import Direct
 from stretto.api.http.intake import FREE_CHUNKS, TURN_BYTES
+from stretto.api.http.protocol import SWEPT, sweep
 from stretto.api.limits import Limits
 from tests.api.serving import (
     DEADLINE_MS,
@@ -308,3 +311,32 @@ def test_without_descriptors_it_waits_instead_of_asking_all_the_time(
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         server.wait_until(lambda: server.listeners._http[0][0].handshakes == 1, "then it is accepted")
         assert ask_over(server, trusting)
+
+
+def test_a_crowd_of_connections_that_end_together_leaves_others_their_turn() -> None:
+    """Ten thousand slow bodies that came together used to be ended in one turn of the event loop."""
+
+    class Slow:
+        def end_if_slow(self, now_s: float) -> None:
+            ended_at.append(turns)
+
+    ended_at: list[int] = []
+    turns = 0
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while len(ended_at) < 3 * SWEPT + 1:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async def work() -> None:
+        crowd = {Slow() for _ in range(3 * SWEPT + 1)}
+        await asyncio.wait(
+            {asyncio.create_task(sweep(crowd, 0.0)), asyncio.create_task(count_turns())},
+            timeout=30,
+            return_when=asyncio.FIRST_COMPLETED,
+        )
+
+    asyncio.run(work())
+    first = Counter(ended_at[: 3 * SWEPT + 1])  # it begins anew at once
+    assert sorted(first.values()) == [1, SWEPT, SWEPT, SWEPT]

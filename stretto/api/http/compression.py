@@ -11,7 +11,7 @@ WINDOWS = {b"gzip": 31, b"deflate": 15}
 LEVEL = 1  # answers are small and wait for nobody
 
 
-def inflate(body: bytes, encoding: bytes, limit: int) -> bytes:
+def inflate(body: bytes | memoryview, encoding: bytes, limit: int) -> bytes | memoryview:
     """The body as it was before compression; refused where it is larger than `limit`, cut off or damaged."""
     name = encoding.strip().lower()
     if name in (b"", b"identity"):

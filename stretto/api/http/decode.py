@@ -61,7 +61,7 @@ class Decoder:
 
     def request(
         self,
-        body: bytes,
+        body: bytes | memoryview,
         header_length: bytes | None,
         application: str,
         version: str,
@@ -74,15 +74,16 @@ class Decoder:
         """
         if header_length is None:
             if len(body) > LONG_TEXT:
-                _check_parts(body, len(body), max_elements)
+                _check_parts(bytes(body), max_elements)
             head, rest = read_head(memoryview(body), self._limits), memoryview(b"")
         else:
             length = _length(header_length, len(body))
             if length > self._limits.header_json_bytes:
                 raise too_large(f"the JSON part may have {self._limits.header_json_bytes} bytes, not {length}")
+            text = bytes(body[:length])
             if length > LONG_TEXT:
-                _check_parts(body, length, max_elements)
-            head, rest = self._head(body[:length]), memoryview(body)[length:]
+                _check_parts(text, max_elements)
+            head, rest = self._head(text), memoryview(body)[length:]
         if len(rest) != head.raw_bytes:
             raise bad_request(f"the raw tensors have {len(rest)} bytes, but the inputs say {head.raw_bytes}")
         inputs: list[InputTensor] = []
@@ -115,9 +116,9 @@ class Decoder:
         return head
 
 
-def _check_parts(body: bytes, length: int, max_elements: int) -> None:
+def _check_parts(text: bytes, max_elements: int) -> None:
     """Hundreds of thousands of empty lists would keep everybody waiting while they are read."""
-    if sum(body.count(sign, 0, length) for sign in (b",", b"[", b"{")) > 2 * max_elements + SPARE_PARTS:
+    if sum(text.count(sign) for sign in (b",", b"[", b"{")) > 2 * max_elements + SPARE_PARTS:
         raise too_large("the JSON part holds more values than this application can use")
 
 

@@ -11,6 +11,8 @@ import numpy as np
 
 from stretto.api.messages import Array
 
+LARGEST = float(np.finfo(np.float32).max)
+
 
 @cache
 def _compiled_within() -> Any:
@@ -22,6 +24,12 @@ def _compiled_within() -> Any:
 def rehearse_bounds() -> None:
     """So that no request waits for the compiler."""
     are_within(np.zeros(1, np.float32), 0.0, 1.0)
+
+
+def are_finite(array: Array) -> bool:
+    if array.dtype == np.float32:
+        return are_within(array, -LARGEST, LARGEST)
+    return bool(np.isfinite(array).all())
 
 
 def are_within(array: Array, low: float, high: float) -> bool:

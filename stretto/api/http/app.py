@@ -9,7 +9,7 @@ from urllib.parse import unquote
 
 from stretto.api.access import Access
 from stretto.api.errors import ApiError, Reason, not_found, too_large
-from stretto.api.http.compression import deflate, inflate, wanted
+from stretto.api.http.compression import WORTH_PACKING, deflate, inflate, wanted
 from stretto.api.http.decode import Decoder, parse_json
 from stretto.api.http.encode import JSON_TYPE, Header, encode_error, encode_json, encode_response
 from stretto.api.http.exchange import told
@@ -38,7 +38,7 @@ class Asked:
     header_length: bytes | None = None
     stated: int = 0
     encoding: bytes = b""
-    accepted: bytes = b""
+    compression: bytes = b""  # that its answer may have
     traceparent: bytes = b""
     is_acknowledged: bool = False  # it wants to know when its last byte has come
     limit: int = 0
@@ -192,7 +192,7 @@ class App:
             elif key == b"content-encoding":
                 asked.encoding = value
             elif key == b"accept-encoding":
-                asked.accepted = value
+                asked.compression = wanted(value)
             elif key == b"authorization":
                 authorization = value
             elif key == b"traceparent":
@@ -237,9 +237,9 @@ class App:
 
     def encoded(self, asked: Asked, response: InferResponse) -> Answer:
         content, headers = encode_response(response)
-        if asked.accepted and (compression := wanted(asked.accepted)):
-            content = deflate(content, compression)
-            headers.append((b"content-encoding", compression))
+        if asked.compression and len(content) >= WORTH_PACKING:
+            content = deflate(content, asked.compression)
+            headers.append((b"content-encoding", asked.compression))
         return 200, content, headers
 
     def _health(self, rest: list[str], method: str) -> Answer:

@@ -61,12 +61,13 @@ class Connection(Intake):
         self.unsound: ApiError | None = None  # to be sent after the answers to the requests before
         self.is_half_closed = False
         self.descriptor = -1
+        self.is_plain = True  # not over TLS
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.traffic.connections.add(self)
-        is_plain = transport.get_extra_info("sslcontext") is None
-        self.descriptor = transport.get_extra_info("socket").fileno() if is_plain else -1
+        self.descriptor = transport.get_extra_info("socket").fileno()
+        self.is_plain = transport.get_extra_info("sslcontext") is None
         if len(self.traffic.connections) > self.traffic.most_connections:
             self.refuse(too_many_connections())
 
@@ -95,7 +96,7 @@ class Connection(Intake):
         """The client sends no more. It may have left, or wait for its answers all the same (a half-closed connection).
         What left answers the next packet with a reset: an interim response tells, which every client passes over.
         """
-        if self.descriptor < 0 or self.is_refused or not self.is_owing:
+        if not self.is_plain or self.is_refused or not self.is_owing:
             return False  # the connection ends
         self.is_half_closed = True
         if self.parser is not None and self.parser.get_http_version() != "1.0":
@@ -248,7 +249,7 @@ class Connection(Intake):
     def waited_ns(self) -> int:
         """How long the last byte of the request had been there before it was read, as well as can be known."""
         lag, now_ns = self.plane.lag, time.monotonic_ns()
-        return min(lain_ns(self.transport), lag.most_ns(now_ns)) if lag.may_have_waited(now_ns) else 0
+        return min(lain_ns(self.descriptor), lag.most_ns(now_ns)) if lag.may_have_waited(now_ns) else 0
 
     def acknowledge(self) -> None:
         """The last byte of the request that is answered next has come. Answers to those before it are written."""
@@ -265,7 +266,7 @@ class Connection(Intake):
         Never on a transport that is closing: its descriptor may belong to another connection by now.
         """
         written = 0
-        if self.descriptor >= 0 and not self.transport.is_closing() and not self.transport.get_write_buffer_size():
+        if self.is_plain and not self.transport.is_closing() and not self.transport.get_write_buffer_size():
             with contextlib.suppress(OSError):  # full, or gone: the transport finds out by itself
                 written = os.write(self.descriptor, data)
         if written < len(data):

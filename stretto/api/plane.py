@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("stretto.api")
 
 MAX_PRIORITY = 2**31 - 1
+LEAVING = frozenset(State) - {State.STARTING, State.SERVING}
 Done = Callable[[InferResponse | ApiError], None]
 
 
@@ -130,8 +131,8 @@ class Plane:
     @property
     def is_leaving(self) -> bool:
         """It is draining or stopped: clients should go elsewhere with what they ask next."""
-        is_draining = self._service is not None and self._service.state not in (State.STARTING, State.SERVING)
-        return self.wants_to_leave or is_draining
+        service = self._service
+        return self.wants_to_leave or (service is not None and service.state in LEAVING)
 
     def welcome(self, is_management: bool) -> dict[str, Any]:
         return documents.welcome(is_management)

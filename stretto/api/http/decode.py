@@ -26,7 +26,7 @@ LONG_TEXT = 65_536  # bytes of JSON that are looked at before they are read
 SPARE_PARTS = 10_000  # of a long JSON text, besides two for each value of the input
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Entry:
     """One input as the JSON part tells it; `size` is None where its data stands there too."""
 
@@ -40,11 +40,11 @@ class _Entry:
     encoding: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Head:
-    """The JSON part of a request, checked. `binary`: all outputs are wanted as raw tensors, and none was named."""
+    """The JSON part of a request, checked. Several requests may share it: nobody changes it. `binary`: all outputs are wanted as raw tensors, and none was named."""
 
-    entries: tuple[_Entry, ...]
+    entries: list[_Entry]
     raw_bytes: int
     id: str
     parameters: dict[str, Any]
@@ -130,9 +130,9 @@ def read_head(text: bytes | memoryview, limits: Limits) -> Head:
     identity = content.get("id", "")
     if not isinstance(identity, str) or len(identity) > limits.id_length:
         raise bad_request(f"id must be a string of at most {limits.id_length} characters")
-    all_binary = parameters.pop("binary_data_output", False) is True
+    all_binary = bool(parameters) and parameters.pop("binary_data_output", False) is True
     outputs = [] if content.get("outputs") is None else _outputs(content["outputs"], limits, all_binary)
-    raw_bytes = sum(entry.size or 0 for entry in entries)
+    raw_bytes = sum([entry.size or 0 for entry in entries])
     return Head(entries, raw_bytes, identity, parameters, outputs, all_binary and not outputs)
 
 
@@ -155,12 +155,12 @@ def _length(value: bytes, available: int) -> int:
     return length
 
 
-def _entries(entries: Any, limits: Limits) -> tuple[_Entry, ...]:
+def _entries(entries: Any, limits: Limits) -> list[_Entry]:
     if not isinstance(entries, list) or not entries:
         raise bad_request("inputs must be a list of at least one tensor")
     if len(entries) > limits.tensors:
         raise bad_request(f"a request may have {limits.tensors} inputs, not {len(entries)}")
-    return tuple(_entry(entry, limits) for entry in entries)
+    return [_entry(entry, limits) for entry in entries]
 
 
 def _entry(entry: Any, limits: Limits) -> _Entry:
@@ -172,11 +172,13 @@ def _entry(entry: Any, limits: Limits) -> _Entry:
         raise bad_request(f"input {name} needs a datatype, as FP32")
     dtype = numpy_dtype(datatype, name)
     shape, elements = _shape(entry.get("shape"), name, limits)
-    parameters = _parameters(entry.get("parameters"), limits, f"input {name}")
-    size = parameters.get("binary_data_size")
-    encoding = parameters.get("encoding", "")
-    if not isinstance(encoding, str) or len(encoding) > limits.name_length:
-        raise bad_request(f'encoding of input {name} must be a word, as "png"')
+    size, encoding = None, ""
+    if "parameters" in entry:
+        parameters = _parameters(entry["parameters"], limits, f"input {name}")
+        size = parameters.get("binary_data_size")
+        encoding = parameters.get("encoding", "")
+        if not isinstance(encoding, str) or len(encoding) > limits.name_length:
+            raise bad_request(f'encoding of input {name} must be a word, as "png"')
     if size is not None:
         if "data" in entry:
             raise bad_request(f"input {name} has both data and binary_data_size; give one")
@@ -197,9 +199,11 @@ def _shape(value: Any, name: str, limits: Limits) -> tuple[tuple[int, ...], int]
     for size in value:
         if type(size) is not int or size < 0:
             raise bad_request(f"the shape of input {name} must hold whole numbers from 0")
-    if math.prod(size or 1 for size in value) > MAX_ELEMENTS:  # numpy counts so too, even where there are no elements
+    elements = math.prod(value)
+    # numpy counts without the zeros, even where there are no elements
+    if elements > MAX_ELEMENTS or (not elements and math.prod(filter(None, value)) > MAX_ELEMENTS):
         raise too_large(f"input {name} is too large")
-    return tuple(value), math.prod(value)
+    return tuple(value), elements
 
 
 def _raw(data: memoryview, entry: _Entry) -> Array:

@@ -94,7 +94,8 @@ class Direct:
         and sends little costs little.
         """
         if not self.room:
-            self.room = memoryview(np.empty(min(self.left, max(ROOM, self.came_bytes)), np.uint8)).cast("B")
+            size = min(self.left, max(ROOM, self.came_bytes))
+            self.room = np.empty(size, np.uint8).data  # not filled with zeros
             self.parts.append(self.room)
         return self.room
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from stretto.api.messages import Array
 
+
 @cache
 def _compiled_within() -> Any:
     from stretto.api.within import within

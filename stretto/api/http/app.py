@@ -36,7 +36,7 @@ class Asked:
     name: str
     version: str
     header_length: bytes | None = None
-    stated: int = 0
+    stated: int = 0  # length of its body
     encoding: bytes = b""
     compression: bytes = b""  # that its answer may have
     traceparent: bytes = b""
@@ -47,6 +47,12 @@ class Asked:
     account: bytes = b""  # whose token it came with
     caller: tuple[bytes, bytes, bytes] = (b"", b"", b"")  # authorization, host and origin
     files: ApplicationFiles | None = None  # of the application, when it was asked
+
+    @property
+    def json_bytes(self) -> int:
+        """Before raw tensors, as far as it can be told."""
+        length = self.header_length
+        return int(length) if length is not None and length.isdigit() and len(length) <= 12 else 0
 
 
 class App:

@@ -42,7 +42,10 @@ class _Entry:
 
 @dataclass(slots=True)
 class Head:
-    """The JSON part of a request, checked. Several requests may share it: nobody changes it. `binary`: all outputs are wanted as raw tensors, and none was named."""
+    """The JSON part of a request, checked. Several requests may share it: nobody changes it.
+
+    `binary`: all outputs are wanted as raw tensors, and none was named.
+    """
 
     entries: list[_Entry]
     raw_bytes: int
@@ -72,10 +75,11 @@ class Decoder:
 
         `max_elements` bounds what is taken apart one by one, numbers in JSON and strings; raw numbers cost nothing.
         """
+        rest: bytes | memoryview = b""
         if header_length is None:
             if len(body) > LONG_TEXT:
                 _check_parts(bytes(body), max_elements)
-            head, rest = read_head(memoryview(body), self._limits), memoryview(b"")
+            head = read_head(body, self._limits)
         else:
             length = _length(header_length, len(body))
             if length > self._limits.header_json_bytes:
@@ -83,7 +87,9 @@ class Decoder:
             text = bytes(body[:length])
             if length > LONG_TEXT:
                 _check_parts(text, max_elements)
-            head, rest = self._head(text), memoryview(body)[length:]
+            # A short tensor is copied, for then its numbers are aligned; the memory of a long one was made so.
+            rest = body[length:] if len(body) <= LONG_TEXT else memoryview(body)[length:]
+            head = self._head(text)
         if len(rest) != head.raw_bytes:
             raise bad_request(f"the raw tensors have {len(rest)} bytes, but the inputs say {head.raw_bytes}")
         inputs: list[InputTensor] = []
@@ -206,7 +212,7 @@ def _shape(value: Any, name: str, limits: Limits) -> tuple[tuple[int, ...], int]
     return tuple(value), elements
 
 
-def _raw(data: memoryview, entry: _Entry) -> Array:
+def _raw(data: bytes | memoryview, entry: _Entry) -> Array:
     if entry.datatype == "BYTES":
         return parse_bytes(data, entry.elements, entry.name).reshape(entry.shape)
     needs = entry.elements * entry.dtype.itemsize

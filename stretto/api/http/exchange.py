@@ -21,6 +21,7 @@ log = logging.getLogger("stretto.api")
 
 SMALL_PART, LARGE_PART = 8_192, 65_536  # bytes of a body
 ROOM = 1_000_000  # that is made at least, where a large body comes
+ALIGNED = 16
 NOTHING = memoryview(b"")
 
 
@@ -95,7 +96,8 @@ class Direct:
         """
         if not self.room:
             size = min(self.left, max(ROOM, self.came_bytes))
-            self.room = np.empty(size, np.uint8).data  # not filled with zeros
+            skipped = -self.asked.json_bytes % ALIGNED  # so that the tensor behind the JSON part is aligned
+            self.room = np.empty(skipped + size, np.uint8).data[skipped:]  # not filled with zeros
             self.parts.append(self.room)
         return self.room
 

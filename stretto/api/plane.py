@@ -248,7 +248,7 @@ class Plane:
             if entered.client >= 0:
                 entered.asker = self.service.clients.began(entered.client, entered.rows)
             try:
-                self.service.engine.submit(entered)
+                self.service.engine.submit(entered, gathers=True)
             except BaseException:
                 if entered.outcome is None:  # nothing of it may end later
                     self._open -= 1

@@ -77,9 +77,10 @@ class Decoder:
         """
         rest: bytes | memoryview = b""
         if header_length is None:
-            if len(body) > LONG_TEXT:
-                _check_parts(bytes(body), max_elements)
-            head = read_head(body, self._limits)
+            text = bytes(body)
+            if len(text) > LONG_TEXT:
+                _check_parts(text, max_elements)
+            head = read_head(text, self._limits)
         else:
             length = _length(header_length, len(body))
             if length > self._limits.header_json_bytes:
@@ -92,13 +93,14 @@ class Decoder:
             head = self._head(text)
         if len(rest) != head.raw_bytes:
             raise bad_request(f"the raw tensors have {len(rest)} bytes, but the inputs say {head.raw_bytes}")
+        has_words = b"true" in text or b"false" in text
         inputs: list[InputTensor] = []
         place = 0
         for entry in head.entries:
             if (entry.size is None or entry.datatype == "BYTES") and entry.elements > max_elements:
                 raise too_large(f"input {entry.name} may have {max_elements} values, not {entry.elements}")
             if entry.size is None:
-                array = _listed(entry, self._limits.dimensions)
+                array = _listed(entry, self._limits.dimensions, has_words)
                 if entry.encoding and entry.datatype == "BYTES":
                     array = _from_base64(array, entry)
             else:
@@ -231,7 +233,8 @@ CODES = {
 }
 
 
-def _listed(entry: _Entry, dimensions: int) -> Array:
+def _listed(entry: _Entry, dimensions: int, has_words: bool) -> Array:
+    """`has_words`: there may be a true or a false among the values, which are no numbers."""
     data, datatype, name = entry.data, entry.datatype, entry.name
     if not isinstance(data, list):
         raise bad_request(f"input {name} needs data, a list, or binary_data_size")
@@ -240,9 +243,9 @@ def _listed(entry: _Entry, dimensions: int) -> Array:
     if datatype == "BYTES":
         return _strings(data, entry.shape, entry.elements, dimensions, name)
     flat = _flat(data, entry.shape, entry.elements, dimensions, name)
-    types = set(map(type, flat))
+    is_bool = datatype == "BOOL"
     try:
-        if types - {bool} if datatype == "BOOL" else bool in types:  # true is no number
+        if (is_bool and {*map(type, flat)} - {bool}) or (has_words and not is_bool and bool in map(type, flat)):
             raise TypeError
         values = packed(CODES[datatype], flat)
     except TypeError:

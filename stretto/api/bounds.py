@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from stretto.api.messages import Array
-
+from stretto.api.numerals import numbers_in
 
 LARGEST = float(np.finfo(np.float32).max)
 
@@ -25,6 +25,7 @@ def _compiled_within() -> Any:
 def rehearse_bounds() -> None:
     """So that no request waits for the compiler."""
     are_within(np.zeros(1, np.float32), 0.0, 1.0)
+    numbers_in(b"1", 0, 1, 1)
 
 
 def are_finite(array: Array) -> bool:

@@ -14,14 +14,16 @@ import numpy as np
 import orjson
 
 from stretto.api.datatypes import numpy_dtype, parse_bytes
-from stretto.api.errors import bad_request, too_large
+from stretto.api.errors import ApiError, bad_request, too_large
 from stretto.api.limits import Limits
 from stretto.api.messages import Array, InferRequest, InputTensor, WantedOutput
 from stretto.api.network import NAMES as NETWORK_NAMES
+from stretto.api.numerals import numbers_in
 
 MAX_KNOWN = 1024  # JSON parts remembered
 MAX_KNOWN_BYTES = 2048  # of each
 MAX_ELEMENTS = 2**40  # far beyond any body, far below what would overflow
+DATA = b'"data"'
 LONG_TEXT = 65_536  # bytes of JSON that are looked at before they are read
 SPARE_PARTS = 10_000  # of a long JSON text, besides two for each value of the input
 
@@ -56,11 +58,14 @@ class Head:
 
 
 class Decoder:
-    """Remembers the JSON parts that come again and again: a client that sends raw tensors repeats its own."""
+    """Remembers the JSON parts that come again and again: a client that sends raw tensors repeats its own, and one that
+    sends numbers what stands around them.
+    """
 
     def __init__(self, limits: Limits):
         self._limits = limits
         self._known: dict[bytes, Head] = {}
+        self._frames: dict[bytes, Head] = {}
 
     def request(
         self,
@@ -78,9 +83,16 @@ class Decoder:
         rest: bytes | memoryview = b""
         if header_length is None:
             text = bytes(body)
+            frame, numbers = _without_numbers(text)
+            head = self._frames.get(frame)
+            if head is not None:
+                array = numbers_in(text, *numbers, min(head.entries[0].elements, max_elements))
+                if array is not None and array.size == head.entries[0].elements:
+                    return self._with_input(head, array, application, version, only_output)
             if len(text) > LONG_TEXT:
                 _check_parts(text, max_elements)
             head = read_head(text, self._limits)
+            self._remember(frame, head)
         else:
             length = _length(header_length, len(body))
             if length > self._limits.header_json_bytes:
@@ -110,18 +122,59 @@ class Decoder:
         outputs = [WantedOutput(only_output, 0, True)] if head.binary else head.outputs
         return InferRequest(application, inputs, version, head.id, outputs, head.parameters)
 
+    def _with_input(self, head: Head, array: Array, application: str, version: str, only_output: str) -> InferRequest:
+        """Of a frame that is known, with the numbers that it came with."""
+        entry = head.entries[0]
+        tensor = InputTensor(entry.name, entry.datatype, array.reshape(entry.shape), entry.encoding)
+        outputs = [WantedOutput(only_output, 0, True)] if head.binary else head.outputs
+        return InferRequest(application, [tensor], version, head.id, outputs, head.parameters)
+
+    def _remember(self, frame: bytes, head: Head) -> None:
+        """What stands around the numbers of a request: a client repeats that, too. Only where no other reading of it is
+        possible: one input of float32, whose list is the one that is left out.
+        """
+        if not frame or len(frame) > MAX_KNOWN_BYTES or len(head.entries) != 1 or _varies(head):
+            return
+        if head.entries[0].datatype != "FP32" or frame.count(DATA) != 1:
+            return
+        try:
+            empty = read_head(frame, self._limits)
+        except ApiError:  # lists within the list
+            return
+        if empty.entries[0].data == [] and empty.entries[0].size is None:
+            if len(self._frames) >= MAX_KNOWN:
+                self._frames.clear()
+            self._frames[frame] = empty
+
     def _head(self, text: bytes) -> Head:
         known = self._known.get(text)
         if known is not None:
             return known
         head = read_head(text, self._limits)
-        varies = head.id or not NETWORK_NAMES.isdisjoint(head.parameters)
-        can_repeat = not varies and len(text) <= MAX_KNOWN_BYTES and all(e.size is not None for e in head.entries)
+        can_repeat = (
+            not _varies(head) and len(text) <= MAX_KNOWN_BYTES and all(e.size is not None for e in head.entries)
+        )
         if can_repeat:
             if len(self._known) >= MAX_KNOWN:
                 self._known.clear()
             self._known[text] = head
         return head
+
+
+def _varies(head: Head) -> bool:
+    """It says what is of one request alone."""
+    return bool(head.id) or not NETWORK_NAMES.isdisjoint(head.parameters)
+
+
+def _without_numbers(text: bytes) -> tuple[bytes, tuple[int, int]]:
+    """The text with its first list of data left empty, and where that list was; nothing where there is none."""
+    start = text.find(DATA) + len(DATA)
+    if start >= len(DATA) and len(text) <= LONG_TEXT:
+        start += 3 if text.startswith(b": [", start) else 2  # as most libraries write it, with a space or without
+        end = text.find(b"]", start)
+        if end >= 0 and text.startswith(b"[", start - 1):
+            return text[:start] + text[end:], (start, end)
+    return b"", (0, 0)
 
 
 def _check_parts(text: bytes, max_elements: int) -> None:

@@ -57,7 +57,7 @@ SHORT = (
     "1 2",
     "1\n",
 )
-ODD = [*SHORT, '"1"', "1" * 19, "0." + "1" * 19]
+ODD = [*SHORT, "1\n", '"1"', "1" * 19, "0." + "1" * 19]
 
 
 @pytest.mark.parametrize("text", ODD)

@@ -370,7 +370,8 @@ class Plane:
         def ended(entered: Request) -> None:
             self._open -= 1
             self.budget.used -= entered.inputs.nbytes
-            self.service.clients.ended(entered.asker, entered.rows)
+            if entered.asker is not None:
+                self.service.clients.ended(entered.asker, entered.rows)
             if self.rates is not None and request.charge is not None:
                 self.rates.settle(request.charge, entered, self.service.engine)
             outcome = entered.outcome
@@ -378,7 +379,8 @@ class Plane:
                 told = {} if client < 0 else self._askers.told(client)
                 if outcome is Outcome.ON_TIME or outcome is Outcome.LATE:
                     response = answer(entered, files, request.id, wanted)
-                    response.parameters.update(told)
+                    if told:
+                        response.parameters.update(told)
                     done(response)
                 else:
                     done(refusal(entered, told))

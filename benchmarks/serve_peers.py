@@ -151,7 +151,7 @@ def main() -> None:
     parser.add_argument("--install", action="store_true", help="make the virtual environments of the peers")
     parser.add_argument("--only", choices=("zoo", "mlp"), help="this part alone")
     arguments = parser.parse_args()
-    bench = Benchmark("serve_peers")
+    bench = Benchmark("serve_peers" if arguments.only is None else f"serve_peers_{arguments.only}")
     if arguments.only != "mlp":
         beside_frameworks(bench, arguments.install)
     if arguments.only != "zoo":

@@ -1,4 +1,5 @@
-"""Goodput (p99 within 50 ms) beside LitServe, MLServer and Ray Serve: the same ONNX model and image, one core each.
+"""Goodput (p99 within 50 ms) beside LitServe, MLServer and Ray Serve: the same ONNX model and image, one core each;
+then beside Triton and a bare aiohttp server, which are much closer (one_core.py; `--only mlp`: these alone).
 
 Each server runs on one core and batches up to 32 queries; a closed loop on another core goes through numbers of
 connections, and goodput is the most answers a second of those whose p99 was within 50 ms. All are asked in JSON,
@@ -23,6 +24,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from benchmarks import one_core
 from benchmarks.harness import Benchmark
 from benchmarks.serving import ROOT, closed_loop, infer_body, on_core
 from stretto.cli.started import started_server
@@ -147,11 +149,20 @@ def goodput(bench: Benchmark, what: str, model: str, address: str, path: str, bi
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--install", action="store_true", help="make the virtual environments of the peers")
+    parser.add_argument("--only", choices=("zoo", "mlp"), help="this part alone")
     arguments = parser.parse_args()
-    bench = Benchmark("serve_peers")
+    bench = Benchmark("serve_peers" if arguments.only is None else f"serve_peers_{arguments.only}")
+    if arguments.only != "mlp":
+        beside_frameworks(bench, arguments.install)
+    if arguments.only != "zoo":
+        one_core.measure(bench)
+    bench.finish()
+
+
+def beside_frameworks(bench: Benchmark, installs: bool) -> None:
     present = []
     for peer in PEERS:
-        if arguments.install and not python_of(peer).exists():
+        if installs and not python_of(peer).exists():
             install(peer)
         if python_of(peer).exists():
             present.append(peer)
@@ -185,7 +196,6 @@ def main() -> None:
             bench.row(server=f"goodput of {peer}", model=model, answers_s=value)
         bench.row(server="goodput of stretto, JSON", model=model, answers_s=ours)
         bench.row(server="goodput of stretto, binary", model=model, answers_s=binary)
-    bench.finish()
 
 
 if __name__ == "__main__":

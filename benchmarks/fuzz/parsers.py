@@ -11,9 +11,6 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from uvicorn import Config
-from uvicorn.server import ServerState
-
 from benchmarks.fuzz.corpus import KINDS, Entry, corpus, good_message, good_row, http_message
 from benchmarks.fuzz.mutations import mutated
 from benchmarks.fuzz.server import PATIENCE_S, Target
@@ -25,6 +22,7 @@ from stretto.api.grpc.servicer import Servicer
 from stretto.api.grpc.status import status_of
 from stretto.api.http.app import App
 from stretto.api.http.protocol import Connection as Protocol
+from stretto.api.http.protocol import Traffic
 
 TOGETHER = 32  # connections at a time
 PIECES = 4  # that a message comes in, at most
@@ -76,8 +74,12 @@ class Connection:
         self.protocol.connection_made(self.transport)
 
     def send(self, data: bytes) -> None:
-        if not self.transport.is_closed:
-            self.protocol.data_received(data)
+        while data and not self.transport.is_closed:
+            room = self.protocol.get_buffer(-1)
+            size = min(len(room), len(data))
+            room[:size] = data[:size]
+            self.protocol.buffer_updated(size)
+            data = data[size:]
 
     def end(self) -> None:
         self.transport.is_closed = True
@@ -118,11 +120,9 @@ class ParserFuzz:
         self._target = target
         self._random = Random(seed)
         self._findings = Findings()
-        self._state = ServerState()
-        config = Config(app, http="httptools", ws="none", lifespan="off", log_config=None, server_header=False)  # type: ignore[arg-type]
-        config.load()
         loop, limits = asyncio.get_running_loop(), target.plane.limits
-        self._make = lambda: Protocol(config, self._state, loop, app, target.plane, target.plane.limits.connections)
+        self._traffic = traffic = Traffic(limits.connections)
+        self._make = lambda: Protocol(traffic, loop, app, target.plane)
         self._servicer = Servicer(target.plane, limits, is_management=False, access=Access(), reads=Reads(limits))
         entries = corpus()
         self._others = [entry.data for entry in entries]
@@ -213,8 +213,8 @@ class ParserFuzz:
             except (ValueError, StopIteration):
                 self._findings.found("answered with no HTTP", data)
             connection.end()
-        await _until(lambda: not self._state.tasks)
-        if self._state.tasks:
+        await _until(lambda: not self._traffic.tasks)
+        if self._traffic.tasks:
             self._findings.found("a hang: tasks of connections that are gone", connections[-1][1])
         await _until(lambda: len(self._kept.answers()) >= asked or self._kept.transport.is_closed)
         answers = self._kept.answers()

@@ -10,6 +10,9 @@ from typing import Any
 import numpy as np
 
 from stretto.api.messages import Array
+from stretto.api.numerals import numbers_in
+
+LARGEST = float(np.finfo(np.float32).max)
 
 
 @cache
@@ -22,6 +25,13 @@ def _compiled_within() -> Any:
 def rehearse_bounds() -> None:
     """So that no request waits for the compiler."""
     are_within(np.zeros(1, np.float32), 0.0, 1.0)
+    numbers_in(b"1", 0, 1, 1)
+
+
+def are_finite(array: Array) -> bool:
+    if array.dtype == np.float32:
+        return are_within(array, -LARGEST, LARGEST)
+    return bool(np.isfinite(array).all())
 
 
 def are_within(array: Array, low: float, high: float) -> bool:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stretto.api.bounds import are_within
+from stretto.api.bounds import are_finite, are_within
 from stretto.api.datatypes import DATATYPE_OF
 from stretto.api.errors import bad_request, too_large
 from stretto.api.images import (
@@ -42,7 +42,7 @@ def checked_input(files: ApplicationFiles, inputs: list[InputTensor]) -> Array:
         high = math.inf if limits.max_value is None else limits.max_value
         if not are_within(array, low, high):
             raise bad_request(f"the values of input {takes.name} must lie between {low:g} and {high:g}")
-    elif array.dtype.kind == "f" and not np.isfinite(array).all():
+    elif array.dtype.kind == "f" and not are_finite(array):
         raise bad_request(f"the values of input {takes.name} must be finite")
     return array
 

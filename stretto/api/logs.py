@@ -94,7 +94,7 @@ def set_up_logs(log_format: str, level: str) -> LogLines:
 def set_level(level: str) -> None:
     """Also of libraries that say much."""
     logging.getLogger().setLevel(level.upper())
-    for noisy in ("asyncio", "grpc", "uvicorn.error"):
+    for noisy in ("asyncio", "grpc"):
         logging.getLogger(noisy).setLevel(max(logging.WARNING, logging.getLogger().level))
 
 

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("stretto.api")
 
 MAX_PRIORITY = 2**31 - 1
+LEAVING = frozenset(State) - {State.STARTING, State.SERVING}
 Done = Callable[[InferResponse | ApiError], None]
 
 
@@ -132,8 +133,8 @@ class Plane:
     @property
     def is_leaving(self) -> bool:
         """It is draining or stopped: clients should go elsewhere with what they ask next."""
-        is_draining = self._service is not None and self._service.state not in (State.STARTING, State.SERVING)
-        return self.wants_to_leave or is_draining
+        service = self._service
+        return self.wants_to_leave or (service is not None and service.state in LEAVING)
 
     def welcome(self, is_management: bool) -> dict[str, Any]:
         return documents.welcome(is_management)
@@ -261,7 +262,7 @@ class Plane:
             if entered.client >= 0:
                 entered.asker = self.service.clients.began(entered.client, entered.rows)
             try:
-                self.service.engine.submit(entered)
+                self.service.engine.submit(entered, gathers=True)
             except BaseException:
                 if entered.outcome is None:  # nothing of it may end later
                     self._open -= 1
@@ -390,7 +391,8 @@ class Plane:
             target, region = region, None  # an ended request may be kept for a while; the descriptor must not be
             self._open -= 1
             self.budget.used -= entered.inputs.nbytes
-            self.service.clients.ended(entered.asker, entered.rows)
+            if entered.asker is not None:
+                self.service.clients.ended(entered.asker, entered.rows)
             if self.rates is not None and request.charge is not None:
                 self.rates.settle(request.charge, entered, self.service.engine)
             outcome = entered.outcome
@@ -398,7 +400,8 @@ class Plane:
                 told = {} if client < 0 else self._askers.told(client)
                 if outcome is Outcome.ON_TIME or outcome is Outcome.LATE:
                     response = answer(entered, files, request.id, wanted)
-                    response.parameters.update(told)
+                    if told:
+                        response.parameters.update(told)
                     if span is not None and target is not None:
                         put(target, span, response.outputs[0])
                     done(response)

@@ -21,10 +21,9 @@ from stretto.api.rates import BY_TOKEN, RateLimits, Rates
 from stretto.core.errors import StrettoError
 
 if TYPE_CHECKING:
-    from uvicorn import Config
-
     from stretto.api.grpc.reads import Reads
     from stretto.api.http.door import TlsDoor
+    from stretto.api.http.protocol import Traffic
 
 log = logging.getLogger("stretto.api")
 
@@ -91,7 +90,7 @@ class Listeners:
         if listen.tls_certificate is not None and listen.tls_key is not None:
             self._certificate = Certificate(listen.tls_certificate, listen.tls_key)
         plane.rates = self._rates(listen)
-        self._http: list[tuple[asyncio.Server | TlsDoor, Any]] = []
+        self._http: list[tuple[asyncio.Server | TlsDoor, Traffic]] = []
         self._grpc: list[Any] = []
         self._reads: Reads | None = None
         self._sweeps: list[asyncio.Task[None]] = []
@@ -145,15 +144,15 @@ class Listeners:
         """Answers that are on their way go out; then every connection is closed."""
         for task in self._sweeps:
             task.cancel()
-        for server, state in self._http:
+        for server, traffic in self._http:
             server.close()
-            for connection in list(state.connections):
+            for connection in list(traffic.connections):
                 connection.shutdown()
         end = asyncio.get_running_loop().time() + CLOSING_S
-        for _, state in self._http:
-            while _is_answering(state) and asyncio.get_running_loop().time() < end:
+        for _, traffic in self._http:
+            while traffic.is_answering and asyncio.get_running_loop().time() < end:
                 await asyncio.sleep(0.01)
-            for connection in list(state.connections):
+            for connection in list(traffic.connections):
                 connection.transport.close()
         for server in self._grpc:
             await server.stop(CLOSING_S)
@@ -164,18 +163,15 @@ class Listeners:
     async def _start_http(self, name: str, app: App, host: str, port: int | None, connections: int) -> None:
         if port is None:
             return
-        from uvicorn.server import ServerState
-
         from stretto.api.http.door import TlsDoor
-        from stretto.api.http.protocol import Connection, sweep
+        from stretto.api.http.protocol import Connection, Traffic, sweep
 
         loop = asyncio.get_running_loop()
-        config = self._uvicorn_config(app)
-        state = ServerState()
+        traffic = Traffic(connections)
         listening = listening_socket(host, port)
 
         def make() -> Connection:
-            return Connection(config, state, loop, app, self.plane, connections)
+            return Connection(traffic, loop, app, self.plane)
 
         server: asyncio.Server | TlsDoor
         if self._certificate is None:
@@ -183,29 +179,11 @@ class Listeners:
         else:
             context = self._certificate.http_context()
             limits = replace(self.listen.limits, connections=connections)
-            server = TlsDoor(listening, context, make, state.connections, self.plane, limits)
+            server = TlsDoor(listening, context, make, traffic.connections, self.plane, limits)
             server.open(BACKLOG)
         self.addresses[name] = listening.getsockname()[:2]
-        self._http.append((server, state))
-        self._sweeps.append(loop.create_task(sweep(state.connections, SWEEP_S)))
-
-    def _uvicorn_config(self, app: App) -> Config:
-        from uvicorn import Config
-
-        config = Config(
-            app,  # type: ignore[arg-type]
-            http="httptools",
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            date_header=False,
-            proxy_headers=False,
-            timeout_keep_alive=round(self.listen.limits.keep_alive_s),
-        )
-        config.load()
-        return config
+        self._http.append((server, traffic))
+        self._sweeps.append(loop.create_task(sweep(traffic.connections, SWEEP_S)))
 
     async def _start_grpc(self, name: str, host: str, port: int | None, access: Access, connections: int) -> None:
         if port is None:
@@ -227,10 +205,6 @@ class Listeners:
         await server.start()
         self._grpc.append(server)
         self.addresses[name] = (host, bound)
-
-
-def _is_answering(state: Any) -> bool:
-    return bool(state.tasks) or any(connection.is_answering for connection in state.connections)
 
 
 def listening_socket(host: str, port: int) -> socket.socket:

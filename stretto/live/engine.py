@@ -88,6 +88,7 @@ class Engine:
         self._correction = correction
         self.journal = journal or Journal()
         self._alarm = Alarm(self.loop, self._rang)
+        self._is_gathering = False  # queries came in this turn of the loop
         self._old: list[Generation] = []
         self._worker_count = len(served.deployment.workers)
         if first is None:
@@ -149,8 +150,12 @@ class Engine:
 
     # -- requests ----------------------------------------------------------------------------------------------------
 
-    def submit(self, request: Request) -> None:
-        """Its rows become queries. NoSuchVariant where its demand cannot be met; KeyError: no such application."""
+    def submit(self, request: Request, gathers: bool = False) -> None:
+        """Its rows become queries. NoSuchVariant where its demand cannot be met; KeyError: no such application.
+
+        `gathers`: batches are formed when this turn of the event loop is over. What is read in one turn came together;
+        else a free worker would be given the first query alone.
+        """
         generation = self.generation
         now_ns = self.clock()
         application = generation.numbers[request.application]
@@ -160,12 +165,20 @@ class Engine:
             slack_ns, client, priority = request.deadline_ns, request.client, request.priority
             self.twin.arrived(now_ns, request.application, request.rows, slack_ns, client, priority)
         request.deadline_ns += now_ns
-        last = request.queries[-1]
+        last = None if gathers else request.queries[-1]
         for query in request.queries:
             self._enter(query, generation, now_ns, application, demand, query is not last)
-        self.act(generation)
+        if not gathers:
+            self.act(generation)
+        elif not self._is_gathering:
+            self._is_gathering = True
+            self.loop.call_soon(self._gathered)
         if self.witness is not None and request.outcome is None:
             self.witness.ask(request)
+
+    def _gathered(self) -> None:
+        self._is_gathering = False
+        self._rang()
 
     def classified(self, requests: Sequence[Request]) -> None:
         """Evidence came: the dispatcher hears the class of what has not ended."""

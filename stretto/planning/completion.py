@@ -34,7 +34,7 @@ from stretto.core.plan import (
 )
 from stretto.planners.parts.floors import single_variant_lane
 
-DOOR_SHARE = 0.5  # of what could be answered in time: a full queue is waited through, and none should end at the brink
+DOOR_SHARE = 0.8  # of what could be answered in time: a full queue is waited through, and none should end at the brink
 SMALLEST_DOOR = 4
 RATIO_STEP = 1.1  # latencies within this factor have the same doors
 

@@ -30,10 +30,10 @@ def test_thousands_of_inputs_find_nothing() -> None:
 def test_a_parser_that_fails_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     decoded = App.decoded
 
-    def failing(self: App, asked: Asked, body: bytes) -> InferRequest:
+    def failing(self: App, asked: Asked, body: bytes, *rest: int) -> InferRequest:
         if b"someone" in body:
             raise ZeroDivisionError
-        return decoded(self, asked, body)
+        return decoded(self, asked, body, *rest)
 
     async def run() -> Findings:
         async with target() as served:

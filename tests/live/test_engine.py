@@ -83,6 +83,24 @@ def test_neighbouring_rows_of_one_request_are_one_part() -> None:
     assert rows_of(list(one.queries))[0] is one.inputs
 
 
+def test_what_comes_in_one_turn_of_the_loop_shares_a_batch(stage: Staging) -> None:
+    """A free worker used to be given the first of them alone, and the others waited for it."""
+    made = stage(serving())
+    ended: list[Request] = []
+    requests = [Request("app", np.ones((1, 2), np.float32), 100_000_000, ended.append) for _ in range(3)]
+
+    def come() -> None:
+        for request in requests:
+            made.engine.submit(request, gathers=True)
+        assert not made.workers[0].jobs
+
+    made.call(come)
+    made.wait(0)
+    assert [job.count for job in made.workers[0].jobs] == [3]
+    made.finish()
+    assert ended == requests and {request.outcome for request in requests} == {Outcome.ON_TIME}
+
+
 def test_an_answer_after_the_deadline_is_late(stage: Staging) -> None:
     made = stage(serving())
     request = made.request(slack_ms=10)

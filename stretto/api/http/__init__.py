@@ -1,1 +1,1 @@
-"""The protocol over HTTP/1.1: JSON and binary tensors, on uvicorn."""
+"""The protocol over HTTP/1.1: JSON and binary tensors, on httptools."""

@@ -1,15 +1,15 @@
-"""The ASGI application: addresses into calls of the data plane. A framework would cost more than our dispatch."""
+"""Addresses into calls of the data plane. A framework would cost more than our dispatch."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from stretto.api.access import Access
 from stretto.api.errors import ApiError, Reason, not_found, too_large
-from stretto.api.http.compression import deflate, inflate, wanted
+from stretto.api.http.compression import WORTH_PACKING, deflate, inflate, wanted
 from stretto.api.http.decode import Decoder, parse_json
 from stretto.api.http.encode import JSON_TYPE, Header, encode_error, encode_json, encode_response
 from stretto.api.http.exchange import told
@@ -17,11 +17,15 @@ from stretto.api.http.extensions import ADDRESSES, extension, trace_setting
 from stretto.api.messages import InferRequest, InferResponse
 from stretto.api.plane import Plane
 
+if TYPE_CHECKING:
+    from stretto.repository.application import ApplicationFiles
+
 Scope = dict[str, Any]
-Receive = Callable[[], Awaitable[dict[str, Any]]]
-Send = Callable[[dict[str, Any]], Awaitable[None]]
+Receive = Callable[[], Awaitable[tuple[bytes, bool] | None]]  # a part of the body, and whether more follows
 Answer = tuple[int, bytes, list[Header]]
 MAX_ADDRESSES = 1024  # of known infer addresses, kept split
+MAX_HEADS = 1024  # remembered
+MAX_HEAD_BYTES = 2048  # of each
 TEXT_BYTES = 64  # the most that a value takes in JSON, with its share of spaces and brackets
 METRICS_TYPE: Header = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
 
@@ -33,17 +37,23 @@ class Asked:
     name: str
     version: str
     header_length: bytes | None = None
-    stated: int = 0
+    stated: int = 0  # length of its body
     encoding: bytes = b""
-    accepted: bytes = b""
+    compression: bytes = b""  # that its answer may have
     traceparent: bytes = b""
     is_acknowledged: bool = False  # it wants to know when its last byte has come
-    begun_ns: int | None = None  # when its first byte came
-    head_bytes: int = 0  # of its headers: they take time to come, too
     limit: int = 0
     elements: int = 0
     output: str = ""
     account: bytes = b""  # whose token it came with
+    caller: tuple[bytes, bytes, bytes] = (b"", b"", b"")  # authorization, host and origin
+    files: ApplicationFiles | None = None  # of the application, when it was asked
+
+    @property
+    def json_bytes(self) -> int:
+        """Before raw tensors, as far as it can be told."""
+        length = self.header_length
+        return int(length) if length is not None and length.isdigit() and len(length) <= 12 else 0
 
 
 class App:
@@ -65,22 +75,16 @@ class App:
         self._decoder = Decoder(plane.limits)
         self._infers: dict[str, tuple[str, str]] = {}
         self._direct: dict[bytes, tuple[str, str]] = {}
+        self._heads: dict[bytes, Asked] = {}
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            return
-        headers: list[Header] = []
+    async def __call__(self, scope: Scope, receive: Receive) -> Answer | None:
+        """None: the client is gone."""
         try:
-            status, body, headers = await self._answer(scope, receive)
+            return await self._answer(scope, receive)
         except _Gone:
-            return
+            return None
         except Exception as error:
-            status, body, headers = encode_error(self._plane.count_refusal(told(error)))
-        headers.append((b"content-length", b"%d" % len(body)))
-        if self._plane.is_leaving:
-            headers.append((b"connection", b"close"))
-        await send({"type": "http.response.start", "status": status, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
+            return encode_error(self._plane.count_refusal(told(error)))
 
     async def _answer(self, scope: Scope, receive: Receive) -> Answer:
         path, method = scope["path"], scope["method"]
@@ -154,10 +158,10 @@ class App:
     async def _infer(self, scope: Scope, receive: Receive, name: str, version: str) -> Answer:
         asked = self.asked(scope["headers"], name, version)
         body = await _body(receive, asked.limit)
-        asked.begun_ns, asked.head_bytes = scope.get("stretto.begun_ns"), scope.get("stretto.head_bytes", 0)
         if asked.is_acknowledged and "stretto.acknowledge" in scope:
             scope["stretto.acknowledge"]()
-        response = await self._plane.infer(self.decoded(asked, body), scope.get("stretto.open"))
+        request = self.decoded(asked, body, scope["stretto.begun_ns"], scope["stretto.head_bytes"])
+        response = await self._plane.infer(request, scope["stretto.open"])
         return self.encoded(asked, response)
 
     # -- the parts of an inference, which protocol.py puts together without a task where it can ------------------------
@@ -165,6 +169,28 @@ class App:
     def known_infer(self, url: bytes) -> tuple[str, str] | None:
         """(application, version) of an address that an inference was answered at before."""
         return self._direct.get(url)
+
+    def known_head(self, head: bytes) -> Asked | None:
+        """What a head that came before asks; None where it must be read, and what it asks be looked at."""
+        asked = self._heads.get(head)
+        if asked is None:
+            return None
+        if self._plane.service.files.get(asked.name) is not asked.files:
+            del self._heads[head]
+            return None
+        if not self._access.is_open:
+            try:
+                asked.account = self._access.admit(*asked.caller)
+            except ApiError:
+                return None
+        return asked
+
+    def remember_head(self, head: bytes, asked: Asked) -> None:
+        """`head` came in one piece, and says how long its body is: the same bytes mean the same."""
+        if asked.stated and 0 < len(head) <= MAX_HEAD_BYTES:
+            if len(self._heads) >= MAX_HEADS:
+                self._heads.clear()
+            self._heads[head] = asked
 
     def asked(self, headers: list[Header], name: str, version: str) -> Asked:
         """What the headers say; ApiError where the token is wrong, the application is not served, or the body is to be
@@ -180,7 +206,7 @@ class App:
             elif key == b"content-encoding":
                 asked.encoding = value
             elif key == b"accept-encoding":
-                asked.accepted = value
+                asked.compression = wanted(value)
             elif key == b"authorization":
                 authorization = value
             elif key == b"traceparent":
@@ -192,10 +218,12 @@ class App:
             elif key == b"origin":
                 origin = value
         if not self._access.is_open:
-            asked.account = self._admit(authorization, host, origin)
+            asked.caller = authorization, host, origin
+            asked.account = self._admit(*asked.caller)
         limits, files = self._limits, self._plane.service.files.get(name)
         if files is None:
             raise self._plane.not_served(name)
+        asked.files = files
         asked.output = files.output.name
         asked.elements = files.limits.max_batch * files.limits.max_elements
         useful = limits.header_json_bytes + TEXT_BYTES * asked.elements
@@ -208,8 +236,9 @@ class App:
         """In the place of what cannot be asked; only how much of it comes is of interest."""
         return Asked("", "", stated=int(next((value for key, value in headers if key == b"content-length"), b"0")))
 
-    def decoded(self, asked: Asked, body: bytes) -> InferRequest:
-        sent_bytes = asked.head_bytes + len(body)
+    def decoded(self, asked: Asked, body: bytes | memoryview, begun_ns: int, head_bytes: int) -> InferRequest:
+        """`begun_ns`: when its first byte came; `head_bytes`: of its headers, which take time to come, too."""
+        sent_bytes = head_bytes + len(body)
         if asked.encoding:
             body = inflate(body, asked.encoding, min(asked.limit, self._limits.inflated_bytes))
         request = self._decoder.request(
@@ -217,14 +246,14 @@ class App:
         )
         if asked.traceparent:
             request.traceparent = asked.traceparent.decode("latin-1")
-        request.sent_bytes, request.begun_ns, request.account = sent_bytes, asked.begun_ns, asked.account
+        request.sent_bytes, request.begun_ns, request.account = sent_bytes, begun_ns, asked.account
         return request
 
     def encoded(self, asked: Asked, response: InferResponse) -> Answer:
         content, headers = encode_response(response)
-        if asked.accepted and (compression := wanted(asked.accepted)):
-            content = deflate(content, compression)
-            headers.append((b"content-encoding", compression))
+        if asked.compression and len(content) >= WORTH_PACKING:
+            content = deflate(content, asked.compression)
+            headers.append((b"content-encoding", asked.compression))
         return 200, content, headers
 
     def _health(self, rest: list[str], method: str) -> Answer:
@@ -295,26 +324,18 @@ class _Gone(Exception):
 
 async def _body(receive: Receive, limit: int) -> bytes:
     """The whole body, and no more than `limit` of it."""
-    message = await receive()
-    if message["type"] == "http.disconnect":
-        raise _Gone
-    body: bytes = message.get("body", b"")
-    if not message.get("more_body"):
-        if len(body) > limit:
-            raise too_large(f"a request may have {limit} bytes")
-        return body
-    parts, size = [body], len(body)
-    while message.get("more_body"):
+    parts: list[bytes] = []
+    size, has_more = 0, True
+    while has_more:
+        received = await receive()
+        if received is None:
+            raise _Gone
+        part, has_more = received
+        parts.append(part)
+        size += len(part)
         if size > limit:
             raise too_large(f"a request may have {limit} bytes")
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise _Gone
-        parts.append(message.get("body", b""))
-        size += len(parts[-1])
-    if size > limit:
-        raise too_large(f"a request may have {limit} bytes")
-    return b"".join(parts)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 def _allow(method: str, allowed: str) -> None:

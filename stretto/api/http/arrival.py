@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import ctypes
 import socket
 import sys
 
@@ -10,12 +10,17 @@ LAST_DATA_AT = 52  # of Linux's struct tcp_info: tcpi_last_data_recv, in ms
 INFO_BYTES = 60
 
 
-def lain_ns(transport: asyncio.BaseTransport) -> int:
+class _Info(ctypes.Structure):
+    _fields_ = (("before", ctypes.c_char * LAST_DATA_AT), ("last_data_ms", ctypes.c_uint32), ("after", ctypes.c_uint32))
+
+
+_library = ctypes.CDLL(None) if sys.platform == "linux" else None
+_info, _size = _Info(), ctypes.c_int(INFO_BYTES)
+_arguments = ctypes.byref(_info), ctypes.byref(_size)  # by the system call: a socket object for each costs 5 µs more
+
+
+def lain_ns(descriptor: int) -> int:
     """How long ago the last data of a connection arrived; 0 where the system does not tell."""
-    if sys.platform != "linux":
-        return 0
-    try:
-        info = transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, INFO_BYTES)
-    except OSError:
+    if _library is None or _library.getsockopt(descriptor, socket.IPPROTO_TCP, socket.TCP_INFO, *_arguments):
         return 0  # not TCP
-    return int.from_bytes(info[LAST_DATA_AT : LAST_DATA_AT + 4], sys.byteorder) * 1_000_000
+    return int(_info.last_data_ms) * 1_000_000

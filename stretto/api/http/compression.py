@@ -8,10 +8,11 @@ from stretto.api.errors import bad_request, too_large
 
 # Bits of the window, and the header that zlib expects: 16 more is gzip, 15 alone is deflate as HTTP means it.
 WINDOWS = {b"gzip": 31, b"deflate": 15}
+WORTH_PACKING = 1_400  # bytes of an answer: what is smaller goes in one packet anyway, and packing costs 35 µs
 LEVEL = 1  # answers are small and wait for nobody
 
 
-def inflate(body: bytes, encoding: bytes, limit: int) -> bytes:
+def inflate(body: bytes | memoryview, encoding: bytes, limit: int) -> bytes | memoryview:
     """The body as it was before compression; refused where it is larger than `limit`, cut off or damaged."""
     name = encoding.strip().lower()
     if name in (b"", b"identity"):

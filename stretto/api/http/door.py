@@ -32,7 +32,7 @@ class TlsDoor:
         self,
         listening: socket.socket,
         context: ssl.SSLContext,
-        make: Callable[[], asyncio.Protocol],
+        make: Callable[[], asyncio.BaseProtocol],
         connections: Collection[object],
         plane: Plane,
         limits: Limits,

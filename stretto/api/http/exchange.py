@@ -1,13 +1,12 @@
-"""What a connection holds besides its parser: the inference on its way, and how far its client may be ahead."""
+"""One request on its way to its answer: an inference without a task, or a call that a task answers."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from typing import TYPE_CHECKING, Any, Protocol
 
-from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
+import numpy as np
 
 from stretto.api.errors import ApiError, Reason
 from stretto.api.http.encode import Header
@@ -20,19 +19,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("stretto.api")
 
-
-class _NoEvent:
-    """In the place of the event that wakes a task: there is none."""
-
-    def set(self) -> None: ...
-
-
-NO_EVENT = _NoEvent()
 SMALL_PART, LARGE_PART = 8_192, 65_536  # bytes of a body
+ROOM = 1_000_000  # that is made at least, where a large body comes
+ALIGNED = 16
+NOTHING = memoryview(b"")
 
 
 class Answering(Protocol):
-    """The connection that an inference came on."""
+    """The connection that a request came on."""
 
     loop: asyncio.AbstractEventLoop
     api: App
@@ -40,29 +34,36 @@ class Answering(Protocol):
 
     def acknowledge(self) -> None: ...
 
+    def go_ahead(self) -> None: ...
+
     def waited_ns(self) -> int: ...
 
-    def answer(self, direct: Direct, status: int, body: bytes, headers: list[Header]) -> None: ...
+    def answer(self, exchange: Exchange, status: int, body: bytes, headers: list[Header]) -> None: ...
 
-    def refuse_direct(self, direct: Direct, error: ApiError) -> None: ...
+    def refuse_exchange(self, exchange: Exchange, error: ApiError) -> None: ...
 
 
 class Direct:
-    """An inference on its way without a task. It has the attributes of uvicorn's cycles that the protocol looks at."""
+    """An inference. Its body comes in parts from the parser, or straight from the socket into `room`."""
 
     __slots__ = (
-        *("asked", "connection", "disconnected", "entered", "keep_alive"),
-        *("parts", "reading", "response_complete"),
+        *("asked", "begun_ns", "came_bytes", "connection", "disconnected", "entered", "has_all", "head_bytes"),
+        *("is_answered", "keep_alive", "parts", "reading", "room"),
     )
-    message_event = NO_EVENT
+    is_head = False
 
-    def __init__(self, connection: Answering, asked: Asked, keep_alive: bool):
+    def __init__(self, connection: Answering, asked: Asked, keep_alive: bool, begun_ns: int, head_bytes: int):
         self.connection = connection
         self.asked = asked
         self.keep_alive = keep_alive
+        self.begun_ns = begun_ns
+        self.head_bytes = head_bytes
         self.disconnected = False
-        self.response_complete = False
-        self.parts: list[bytes | bytearray] = []  # of its body
+        self.is_answered = False
+        self.has_all = False
+        self.came_bytes = 0
+        self.parts: list[bytes | bytearray | memoryview] = []  # of its body
+        self.room = NOTHING  # where the next bytes of it go
         self.entered: Request | None = None
         self.reading: asyncio.Task[None] | None = None  # of its images, where that takes long
 
@@ -70,23 +71,56 @@ class Direct:
         """A part of its body. Small ones are put together, for a client may send two bytes at a time; large ones are
         not, for what grows and moves leaves holes in the memory, which cost more than all bodies together.
         """
+        self.came_bytes += len(body)
+        if self.is_answered:
+            return
         parts = self.parts
-        if parts and len(body) < SMALL_PART and len(parts[-1]) < LARGE_PART:
-            if isinstance(parts[-1], bytes):
-                parts[-1] = bytearray(parts[-1])
-            parts[-1] += body
+        last = parts[-1] if parts else NOTHING
+        if parts and len(body) < SMALL_PART and len(last) < LARGE_PART:
+            if isinstance(last, bytes):
+                parts[-1] = last = bytearray(last)
+            last += body  # type: ignore[operator]
         else:
             parts.append(body)
 
-    def enter(self) -> None:
-        """It is complete: into the data plane, or back with the reason why not."""
-        connection = self.connection
+    # -- straight from the socket --------------------------------------------------------------------------------
+
+    @property
+    def left(self) -> int:
+        """Of a body whose length was stated."""
+        return self.asked.stated - self.came_bytes
+
+    def more_room(self) -> memoryview:
+        """For the next bytes of its body, and for no more than it has. As much as came before, so that who states much
+        and sends little costs little.
+        """
+        if not self.room:
+            size = min(self.left, max(ROOM, self.came_bytes))
+            skipped = -self.asked.json_bytes % ALIGNED  # so that the tensor behind the JSON part is aligned
+            self.room = np.empty(skipped + size, np.uint8).data[skipped:]  # not filled with zeros
+            self.parts.append(self.room)
+        return self.room
+
+    def filled(self, size: int) -> None:
+        """So much of the room."""
+        self.came_bytes += size
+        self.room = self.room[size:] if size < len(self.room) else NOTHING
+
+    # -- when it is complete -------------------------------------------------------------------------------------
+
+    def complete(self) -> None:
+        self.has_all = True
         parts, self.parts = self.parts, []
-        body = parts[0] if len(parts) == 1 and isinstance(parts[0], bytes) else b"".join(parts)
-        if self.asked.is_acknowledged:
+        is_whole = len(parts) == 1 and not isinstance(parts[0], bytearray)
+        self.enter(parts[0] if is_whole else b"".join(parts))  # type: ignore[arg-type]
+
+    def enter(self, body: bytes | memoryview) -> None:
+        """Into the data plane, or back with the reason why not."""
+        connection, asked = self.connection, self.asked
+        if asked.is_acknowledged:
             connection.acknowledge()
         try:
-            request = connection.api.decoded(self.asked, body)
+            request = connection.api.decoded(asked, body, self.begun_ns, self.head_bytes)
             request.spent_ns = connection.waited_ns()
             if connection.plane.reads_slowly(request):
                 self.reading = connection.loop.create_task(self._begin_when_read(request))
@@ -106,17 +140,73 @@ class Direct:
 
     def _begin(self, request: InferRequest) -> None:
         entered = self.connection.plane.begin(request, self._end)
-        if not self.response_complete:
+        if not self.is_answered:
             self.entered = entered
 
     def _end(self, result: InferResponse | ApiError) -> None:
         self.entered = None
-        if self.disconnected or self.response_complete:
+        if self.disconnected or self.is_answered:
             return
         if isinstance(result, ApiError):
-            self.connection.refuse_direct(self, result)
+            self.connection.refuse_exchange(self, result)
         else:
             self.connection.answer(self, *self.connection.api.encoded(self.asked, result))
+
+    def leave(self) -> None:
+        """Its client is gone."""
+        self.disconnected = True
+        self.parts, self.room = [], NOTHING
+        if self.entered is not None:
+            self.connection.plane.cancel(self.entered)
+
+
+class Call:
+    """Any other request. The task begins with its head, and asks for its body when it wants it."""
+
+    def __init__(self, connection: Answering, scope: dict[str, Any], keep_alive: bool, expects: bool):
+        self.connection = connection
+        self.scope = scope
+        self.keep_alive = keep_alive
+        self.is_head = scope["method"] == "HEAD"
+        self.disconnected = False
+        self.is_answered = False
+        self.has_all = False
+        self.body = bytearray()
+        self._expects = expects  # to be told to go ahead with the body
+        self._event = asyncio.Event()  # something came, or nothing will
+
+    def came(self, body: bytes) -> None:
+        if not self.is_answered:
+            self.body += body
+            self._event.set()
+
+    def complete(self) -> None:
+        self.has_all = True
+        self._event.set()
+
+    def leave(self) -> None:
+        self.disconnected = True
+        self._event.set()
+
+    async def run(self) -> None:
+        answer = await self.connection.api(self.scope, self.receive)
+        if answer is not None and not self.disconnected:
+            self.connection.answer(self, *answer)
+
+    async def receive(self) -> tuple[bytes, bool] | None:
+        """What came of the body since the last time, and whether more is to come; None: the client is gone."""
+        if self._expects:
+            self._expects = False
+            self.connection.go_ahead()
+        await self._event.wait()
+        self._event.clear()
+        if self.disconnected:
+            return None
+        body, self.body = self.body, bytearray()
+        return bytes(body), not self.has_all
+
+
+Exchange = Direct | Call
 
 
 def told(error: Exception) -> ApiError:
@@ -125,54 +215,3 @@ def told(error: Exception) -> ApiError:
         return error
     log.error("a request failed", exc_info=error)
     return ApiError(Reason.FAILED, "the server failed on this request")
-
-
-class Flow(FlowControl):
-    """How much is read ahead of the answers. uvicorn stops at the first request that waits for its turn; then nobody
-    would notice that the client left. Here it is when a client is far ahead, does not take its answers, or sent more
-    than is its turn.
-    """
-
-    def __init__(self, transport: asyncio.Transport, pipeline: deque[Any]):
-        super().__init__(transport)
-        self._pipeline = pipeline
-        self._ahead_bytes = 0  # that came while requests waited for their turn
-        self._has_had_turn = False
-
-    def came(self, size: int) -> None:
-        self._ahead_bytes = self._ahead_bytes + size if self._pipeline else 0
-        self.pause_reading()
-
-    def pause_reading(self) -> None:
-        if self._is_ahead and not self._transport.is_closing():
-            super().pause_reading()
-
-    @property
-    def _is_ahead(self) -> bool:
-        return self.write_paused or self._has_had_turn or self._ahead_bytes > HIGH_WATER_LIMIT
-
-    def resume_reading(self) -> None:
-        if not self._pipeline:
-            self._ahead_bytes = 0
-            self._resume()
-
-    def _resume(self) -> None:
-        if not self._is_ahead and not self._transport.is_closing():
-            super().resume_reading()
-
-    def end_turn(self) -> None:
-        """Enough was taken in for this turn of the event loop."""
-        self._has_had_turn = True
-        self.pause_reading()
-
-    def begin_turn(self) -> None:
-        self._has_had_turn = False
-        self._resume()
-
-    def pause_writing(self) -> None:
-        super().pause_writing()
-        self.pause_reading()
-
-    def resume_writing(self) -> None:
-        super().resume_writing()
-        self.resume_reading()

@@ -2,82 +2,155 @@
 
 A connection is read a portion a turn of the event loop, so that nobody's requests wait for all of another's. Headers,
 chunks and what the parser tells nothing of are bounded here; bodies are held to the budget that all share.
+
+A head that came before, byte for byte, is not parsed again: its body, whose length it states, goes straight to the
+inference that it belongs to, and from the socket into its own memory where it is large.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from typing import Any
+from collections import deque
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
-from uvicorn import Config
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-from uvicorn.server import ServerState
 
 from stretto.api.errors import ApiError, Reason, no_room
-from stretto.api.http.exchange import Direct, Flow
+from stretto.api.http.app import App, Asked
+from stretto.api.http.encode import Header
+from stretto.api.http.exchange import NOTHING, Call, Direct, Exchange
+from stretto.api.http.flow import Flow
 from stretto.api.plane import Plane
 
 UNSOUND = "this is no sound HTTP request, or its headers are too large"
 TINY_CHUNKS = "the chunks of the body are too small"
-NOTHING = memoryview(b"")
+READ_BYTES = 65_536  # from the socket at a time
 TURN_BYTES = 16_384  # of requests that are taken in for one connection before others have their turn
 TINY_CHUNK = 64  # a body may have so many chunks, and after that they must be this large at the mean
 FREE_CHUNKS = 4096
 LINGER_BYTES = 4_000_000  # that a client may go on sending after its last request
+HEAD_END = b"\r\n\r\n"
 
 
-class Intake(HttpToolsProtocol):
-    """Of one connection. `cycle` is the request that was read last, `running` the one that is answered now."""
+class Intake(asyncio.BufferedProtocol):
+    """Of one connection. `last` is the request that was read last, `running` the one that is answered now."""
 
-    cycle: Any
-    flow: Flow  # type: ignore[assignment]
+    transport: asyncio.Transport
+    flow: Flow
+    _incoming = memoryview(bytearray(READ_BYTES))  # of all connections: what is read there is taken at once
 
-    def __init__(self, config: Config, state: ServerState, loop: asyncio.AbstractEventLoop, plane: Plane):
-        super().__init__(config, state, {}, loop)
-        self.plane = plane
+    def __init__(self, loop: asyncio.AbstractEventLoop, api: App, plane: Plane):
+        self.loop, self.api, self.plane = loop, api, plane
         self.limits = plane.limits
         self.max_header_bytes = plane.limits.http_header_bytes
-        self.running: Any = None
+        self.parser: HttpRequestParser | None = self.new_parser()
+        self.pipeline: deque[Call] = deque()  # requests that wait for their turn
+        self.last: Exchange | None = None
+        self.running: Exchange | None = None
+        self.straight: Direct | None = None  # whose body comes past the parser
         self.since_s = time.monotonic()  # the last request began, or the last answer was sent
         self.is_reading = True
+        self.is_begun = False  # something came on this connection
         self.has_head = False
         self.is_upgrade = False
         self.is_refused = False  # nothing is read or written any more
         self.has_told = False
+        self.url = b""
+        self.headers: list[Header] = []
+        self.expects = False  # to be told to go ahead with its body
+        self.head = b""  # of the request that is being read, where it came in one piece
         self.header_bytes = 0
         self.untold_bytes = 0
         self.body_bytes = 0
         self.forgotten_bytes = 0
         self.chunks = 0
         self.complaint = UNSOUND
+        self.begun_ns = 0
         self.held = 0  # the budget's
         self.rest = NOTHING  # came, and waits for this connection's next turn
 
+    def new_parser(self) -> HttpRequestParser:
+        parser = HttpRequestParser(self)
+        parser.set_dangerous_leniencies(lenient_data_after_close=True)  # the last request is answered all the same
+        return parser
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
+        self.transport = transport
         self.flow = Flow(transport, self.pipeline)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        super().connection_lost(exc)
-        if isinstance(self.cycle, Direct):
-            self.cycle.disconnected = True
-            self.cycle.parts = []
-            self.cycle = None  # a cycle of references would wait for the collector
+        self.parser = None
+        self.pipeline.clear()
+        for exchange in (self.last, self.running):
+            if exchange is not None:
+                exchange.leave()
+        self.last = self.running = self.straight = None  # a cycle of references would wait for the collector
         self.rest = NOTHING
         self.plane.budget.let_go(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        direct = self.straight
+        if direct is None:
+            return self._incoming
+        return self._incoming[: direct.left] if direct.is_answered else direct.more_room()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self.straight is not None:
+            self.straight_came(self.straight, nbytes)
+        else:
+            self.data_received(bytes(self._incoming[:nbytes]))
 
     def data_received(self, data: bytes) -> None:
         if self.parser is None or self.transport.is_closing():
             self.forget(len(data))
             return
-        self._unset_keepalive_if_required()
+        if not self.rest and self.is_between:
+            end = data.find(HEAD_END) + 4
+            self.head = data[:end] if end > 3 else b""
+            asked = self.api.known_head(self.head) if self.last is None or self.last.is_answered else None
+            if asked is not None and len(data) <= end + asked.stated:
+                self.begin_known(asked, data, end)
+                return
         if len(data) <= TURN_BYTES and not self.rest:
             self.feed(data)
         else:
             self.rest = memoryview(bytes(self.rest) + data if self.rest else data)
             self.go_on()
+
+    # -- requests whose head is known ----------------------------------------------------------------------------
+
+    def begin_known(self, asked: Asked, data: bytes, end: int) -> None:
+        """`data` begins with the head, and holds nothing behind the body."""
+        if self.last is not None and not self.last.keep_alive:
+            return  # the connection ends with the answer that was given
+        self.begin_message()
+        self.has_head = True
+        self.header_bytes = end
+        self.last = self.running = direct = Direct(self, asked, True, self.begun_ns, end)  # type: ignore[arg-type]
+        if len(data) == end + asked.stated:
+            self.is_reading = False
+            direct.has_all = True
+            direct.enter(data[end:])
+            return
+        self.straight = direct
+        size = len(data) - end
+        if size:
+            direct.more_room()[:size] = data[end:]
+            self.straight_came(direct, size)
+
+    def straight_came(self, direct: Direct, size: int) -> None:
+        """Further bytes of a body, where they belong already."""
+        if direct.is_answered:
+            direct.came_bytes += size
+        else:
+            direct.filled(size)
+            if direct.left and not self.plane.budget.hold(self, size):
+                self.give_up()
+        if not direct.left:
+            self.straight = None
+            self.message_came()
+
+    # -- requests that the parser reads --------------------------------------------------------------------------
 
     def go_on(self) -> None:
         """Take in what is this connection's for one turn of the event loop, and let others have theirs. What is taken
@@ -92,7 +165,7 @@ class Intake(HttpToolsProtocol):
                 has_taken = True
                 size = TURN_BYTES
                 if self.is_between:  # the head by itself, so that the body behind it need not be put together
-                    size = bytes(self.rest[:TURN_BYTES]).find(b"\r\n\r\n") + 4
+                    size = bytes(self.rest[:TURN_BYTES]).find(HEAD_END) + 4
                     size = TURN_BYTES if size < 4 else size
             portion = self.rest[:size]
             self.rest = self.rest[size:] if size < len(self.rest) else NOTHING  # an empty slice would keep all of it
@@ -117,20 +190,21 @@ class Intake(HttpToolsProtocol):
     @property
     def is_between(self) -> bool:
         """A request begins with the next byte."""
-        return not self.is_reading or (self.cycle is None and not self.header_bytes)
+        return not self.is_reading or not self.is_begun
 
     @property
     def body_left(self) -> int:
         """Of the inference that is being read, or forgotten, where its length was stated."""
-        direct = self.cycle
+        direct = self.last
         if not self.is_reading or not self.has_head or not isinstance(direct, Direct):
             return 0
-        return max(0, direct.asked.stated - self.body_bytes)
+        return max(0, direct.left)
 
     def feed(self, data: bytes | memoryview) -> None:
         rest = data
         while rest:
             try:
+                assert self.parser is not None
                 self.parser.feed_data(rest)
                 break
             except HttpParserUpgrade as upgrade:
@@ -145,12 +219,14 @@ class Intake(HttpToolsProtocol):
         """The parser takes what follows an Upgrade header for another protocol. We speak none: the request is read
         again as if it had not asked, body and all, by a new parser.
         """
+        assert self.parser is not None
         parts = [self.parser.get_method(), b" ", self.url, b" HTTP/1.1\r\n"]
         for name, value in self.headers:
             if name != b"upgrade":
                 parts += [name, b": ", value, b"\r\n"]
         self.is_upgrade = False
-        self.parser = HttpRequestParser(self)
+        self.head = b""
+        self.parser = self.new_parser()
         return b"".join((*parts, b"\r\n"))
 
     def forget(self, size: int) -> None:
@@ -184,7 +260,12 @@ class Intake(HttpToolsProtocol):
     @property
     def is_forgotten(self) -> bool:
         """What comes belongs to a request that was answered already."""
-        return self.is_reading and self.has_head and not self.pipeline and bool(self.cycle.response_complete)
+        is_body = self.is_reading and self.has_head and not self.pipeline
+        return is_body and self.last is not None and self.last.is_answered
+
+    def message_came(self) -> None:
+        """A request is complete."""
+        raise NotImplementedError
 
     def give_up(self) -> None:
         """There is no room for what is being read."""
@@ -196,15 +277,18 @@ class Intake(HttpToolsProtocol):
 
     # -- the parser's callbacks that only count ------------------------------------------------------------------
 
-    def on_message_begin(self) -> None:
-        self.url = b""
-        self.expect_100_continue = False
-        self.headers = []
+    def begin_message(self) -> None:
         self.header_bytes = self.untold_bytes = self.body_bytes = self.chunks = 0
         self.begun_ns = time.monotonic_ns()
         self.since_s = self.begun_ns / 1e9
-        self.is_reading = self.has_told = True
+        self.is_reading = self.is_begun = self.has_told = True
         self.has_head = False
+
+    def on_message_begin(self) -> None:
+        self.url = b""
+        self.expects = False
+        self.headers = []
+        self.begin_message()
 
     def on_url(self, url: bytes) -> None:
         self.url += url
@@ -218,10 +302,16 @@ class Intake(HttpToolsProtocol):
             raise ValueError("headers are too large")
         name = name.lower()
         if name == b"expect" and value.lower() == b"100-continue":
-            self.expect_100_continue = True
+            self.expects = True
         elif name == b"transfer-encoding" and value.strip().lower() != b"chunked":
             raise ValueError("only chunked is known")
         self.headers.append((name, value))
+
+    def on_body(self, body: bytes) -> None:
+        self.has_told = True
+        self.body_bytes += len(body)
+        if self.last is not None:
+            self.last.came(body)
 
     def on_chunk_header(self) -> None:
         self.chunks += 1

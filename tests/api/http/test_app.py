@@ -157,7 +157,7 @@ def test_every_way_to_send_and_to_receive(server: Running) -> None:
 @pytest.mark.parametrize("encoding", ["gzip", "deflate", "GZIP", "identity"])
 @pytest.mark.parametrize("accepted", ["", "gzip", "deflate", "identity", "br, gzip;q=0.5", "gzip;q=0"])
 def test_compressed_both_ways(server: Running, encoding: str, accepted: str) -> None:
-    array = images()
+    array = images(32)
     body, length = binary_body(array, binary_data_output=True)
     pack = {"gzip": gzip.compress, "deflate": zlib.compress, "identity": bytes}[encoding.lower()]
     headers = {LENGTH: length, "Content_Encoding": encoding, **({"Accept_Encoding": accepted} if accepted else {})}
@@ -168,6 +168,12 @@ def test_compressed_both_ways(server: Running, encoding: str, accepted: str) -> 
     assert ("content-encoding" in reply.headers) == is_packed
     plain = Reply(reply.status, reply.headers, unpack(reply.body))
     np.testing.assert_allclose(values_of(plain), values_of(infer(server, array)), rtol=1e-3, atol=1e-5)
+
+
+def test_small_answers_are_not_compressed(server: Running) -> None:
+    """It cost more than the rest of the answer, and saved no packet."""
+    reply = server.ask("POST", PINNED, json_body(images()), Accept_Encoding="gzip")
+    assert values_of(reply).shape == (1, 10) and "content-encoding" not in reply.headers
 
 
 @pytest.mark.parametrize("is_raw", [False, True])

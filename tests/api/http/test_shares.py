@@ -63,9 +63,10 @@ def held_bytes(server: Running) -> int:
     """Of bodies, by what the connections really hold."""
 
     def read() -> int:
-        cycles = [each.cycle for each in connections_of(server) if each.cycle is not None]
-        parts = [part for cycle in cycles for part in (cycle.parts if isinstance(cycle, Direct) else [cycle.body])]
-        return sum(map(len, parts))
+        last = [each.last for each in connections_of(server) if each.last is not None]
+        parts = [part for each in last for part in (each.parts if isinstance(each, Direct) else [each.body])]
+        empty = [each.room for each in last if isinstance(each, Direct)]  # of the memory that was made for them
+        return sum(map(len, parts)) - sum(map(len, empty))
 
     return server.call(read)
 

@@ -1,0 +1,78 @@
+"""The compiled loop of numerals.py."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from stretto.core.compiled import compiled
+
+SPACE, MINUS, PLUS, POINT, COMMA, ZERO, NINE, EXPONENT, LARGE_EXPONENT = (ord(sign) for sign in " -+.,09eE")
+POWERS = 10.0 ** np.arange(23)  # exact
+MOST_DIGITS = 18  # from the first that is not 0: what an integer of 64 bits holds
+
+
+@compiled
+def read_numbers(text: Any, start: int, end: int, values: Any) -> int:
+    """How many numbers there are; -1 where something else is there, or more than there is room for.
+
+    A number is digits over a power of ten, so that it is off by two units in the last place of a float64 at most, of
+    which a float32 shows nothing.
+    """
+    count = 0
+    place = start
+    while True:
+        while place < end and text[place] == SPACE:
+            place += 1
+        if place == end:
+            return count if count == 0 else -1
+        is_negative = text[place] == MINUS
+        if is_negative:
+            place += 1
+        first = place
+        digits = length = 0
+        while place < end and ZERO <= text[place] <= NINE:
+            digits = digits * 10 + (int(text[place]) - ZERO)
+            length += digits > 0
+            place += 1
+        if place == first or (place > first + 1 and text[first] == ZERO):
+            return -1
+        power = 0
+        if place < end and text[place] == POINT:
+            place += 1
+            first = place
+            while place < end and ZERO <= text[place] <= NINE:
+                digits = digits * 10 + (int(text[place]) - ZERO)
+                length += digits > 0
+                place += 1
+            power = first - place
+            if power == 0:
+                return -1
+        if length > MOST_DIGITS or count == len(values):
+            return -1
+        if place < end and (text[place] == EXPONENT or text[place] == LARGE_EXPONENT):
+            place += 1
+            is_small = place < end and text[place] == MINUS
+            if place < end and (is_small or text[place] == PLUS):
+                place += 1
+            first = place
+            exponent = 0
+            while place < end and place - first < 3 and ZERO <= text[place] <= NINE:
+                exponent = exponent * 10 + (int(text[place]) - ZERO)
+                place += 1
+            if place == first:
+                return -1
+            power += -exponent if is_small else exponent
+        if not -len(POWERS) < power < len(POWERS):
+            return -1
+        value = digits * POWERS[power] if power >= 0 else digits / POWERS[-power]
+        values[count] = -value if is_negative else value
+        count += 1
+        while place < end and text[place] == SPACE:
+            place += 1
+        if place == end:
+            return count
+        if text[place] != COMMA:
+            return -1
+        place += 1

@@ -1,0 +1,122 @@
+"""Heads that came before are not parsed again: their requests are answered as those that are, and refused as those."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.api.serving import INFER, PINNED, Running, binary_body, images, json_body, message, values_of
+
+ONE = json_body(images(), id="one")
+
+
+def whole(seed: int, rows: int = 1) -> bytes:
+    """Requests whose heads are all the same."""
+    body, length = binary_body(images(rows, seed=seed))
+    return message("POST", PINNED, body, Inference_Header_Content_Length=length)
+
+
+def heads_of(server: Running) -> dict[bytes, Any]:
+    connection = next(iter(server.listeners._http[0][1].connections))
+    found: dict[bytes, Any] = connection.api._heads
+    return found
+
+
+@pytest.fixture(autouse=True)
+def known(server: Running) -> None:
+    assert server.ask("POST", PINNED, ONE).status == 200
+    for rows in (1, 32):
+        with server.wire() as wire:
+            wire.send(whole(7, rows))
+            assert wire.reply().status == 200
+            head = whole(7, rows).partition(b"\r\n\r\n")[0] + b"\r\n\r\n"
+            assert server.call(lambda head=head: head in heads_of(server))
+
+
+@pytest.mark.parametrize("rows", [1, 32])
+def test_each_request_has_its_own_body(server: Running, rows: int) -> None:
+    with server.wire() as wire:
+        for seed in range(4):
+            expected = values_of(server.ask("POST", PINNED, json_body(images(rows, seed=seed))))
+            wire.send(whole(seed, rows))
+            np.testing.assert_allclose(values_of(wire.reply()), expected, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("rows", [1, 32])
+def test_in_any_pieces_and_with_others_behind(server: Running, rows: int) -> None:
+    expected = values_of(server.ask("POST", PINNED, json_body(images(rows, seed=3))))
+    data = whole(3, rows)
+    end = data.find(b"\r\n\r\n") + 4
+    for cut in (1, end - 2, end, end + 1, len(data) // 2, len(data) - 1):
+        with server.wire() as wire:
+            wire.send(data[:cut])
+            server.call(lambda: None)
+            wire.send(data[cut:] + data + message("GET", "/v2") + data)
+            for _ in range(2):
+                np.testing.assert_allclose(values_of(wire.reply()), expected, rtol=1e-4, atol=1e-6)
+            assert wire.reply().content["name"] == "stretto"
+            np.testing.assert_allclose(values_of(wire.reply()), expected, rtol=1e-4, atol=1e-6)
+
+
+def test_the_end_of_a_head_alone_is_no_head(server: Running) -> None:
+    """A head that came in two pieces must not be remembered by its second one."""
+    data = message("POST", PINNED, ONE, X="pieces")
+    with server.wire() as wire:
+        wire.send(data[:3])
+        server.call(lambda: None)
+        wire.send(data[3:])
+        assert wire.reply().content["id"] == "one"
+        assert server.call(lambda: not any(head.startswith(b"T /") for head in heads_of(server)))
+    with server.wire() as wire:
+        wire.send(data[3:])
+        assert wire.reply().status == 400
+
+
+def test_a_second_request_in_one_piece_does_not_take_the_head_of_the_first(server: Running) -> None:
+    first = message("POST", INFER, ONE, X="first")
+    with server.wire() as wire:
+        wire.send(first + message("POST", PINNED, ONE, X="second"))
+        assert [wire.reply().status, wire.reply().status] == [200, 200]
+        found = server.call(lambda: dict(heads_of(server)))
+    assert found[first.partition(b"\r\n\r\n")[0] + b"\r\n\r\n"].version == ""
+
+
+def test_a_client_that_leaves_within_a_large_body(server: Running) -> None:
+    for end in (socket.SHUT_WR, socket.SHUT_RDWR):
+        with server.wire() as wire:
+            wire.send(whole(1, 32)[:90_000])
+            wire.socket.shutdown(end)
+            assert wire.is_closed()
+    server.wait_until(lambda: server.plane.budget.used == 0, "all is let go of")
+
+
+def test_tokens_are_looked_at_every_time(repository: Path) -> None:
+    with Running(repository, token="right") as server:
+        data = message("POST", PINNED, ONE, Authorization="Bearer right")
+        with server.wire() as wire:
+            for _ in range(3):
+                wire.send(data)
+                assert wire.reply().content["id"] == "one"
+            server.call(lambda: server.listeners._inference.replace(("another",)))
+            wire.send(data)
+            assert wire.reply().status == 401
+            server.call(lambda: server.listeners._inference.replace(("right",)))
+            wire.send(data)
+            assert wire.reply().content["id"] == "one"
+
+
+def test_an_application_that_is_gone_is_not_served_by_its_old_head(repository: Path) -> None:
+    with Running(repository) as server, server.wire() as wire:
+        for _ in range(3):
+            wire.send(message("POST", PINNED, ONE))
+            assert wire.reply().status == 200
+        files = server.call(lambda: server.service.files.pop("fashion"))
+        wire.send(message("POST", PINNED, ONE))
+        assert wire.reply().status == 503
+        server.call(lambda: server.service.files.update(fashion=files))
+        wire.send(message("POST", PINNED, ONE))
+        assert wire.reply().status == 200

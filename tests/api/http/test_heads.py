@@ -77,6 +77,7 @@ def test_the_end_of_a_head_alone_is_no_head(server: Running) -> None:
 
 
 def test_a_second_request_in_one_piece_does_not_take_the_head_of_the_first(server: Running) -> None:
+    assert server.ask("POST", INFER, ONE).status == 200  # the address is known from now on
     first = message("POST", INFER, ONE, X="first")
     with server.wire() as wire:
         wire.send(first + message("POST", PINNED, ONE, X="second"))

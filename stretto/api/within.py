@@ -27,4 +27,4 @@ def finite(bits: Any) -> bool:
     reached = np.uint32(0)
     for place in range(len(bits)):
         reached |= (bits[place] & EXPONENT) + LOWEST
-    return reached < np.uint32(0x80000000)
+    return bool(reached < np.uint32(0x80000000))

@@ -82,6 +82,12 @@ class Flight:
     started_ns: int
     begun: Begun
 
+    def is_done(self) -> bool:
+        try:
+            return self.begun.is_done()
+        except DeviceLost as error:
+            end_without_device(error)
+
 
 class WorkerProcess:
     """Does what it is told, in order. On a GPU a batch is launched while the one before it still computes; between
@@ -109,7 +115,7 @@ class WorkerProcess:
         reader = FrameReader()
         while True:
             while self._flights and not self._arrivals.poll(0):
-                if self._flights[0].begun.is_done():
+                if self._flights[0].is_done():
                     self._land()
             data, descriptors, _, _ = socket.recv_fds(self._channel, CHUNK, 4)
             self._descriptors += descriptors

@@ -1,0 +1,174 @@
+"""A worker whose model overlaps: the next batch is started while one computes, and every end is told in order.
+
+The model computes in threads of its own, as a GPU does beside the processor; everything else is the worker's own code.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from stretto.backends.model import Array, Batch, BatchFailure, TensorSpec
+from stretto.backends.source import ModelSource
+from stretto.live import arena as arenas
+from stretto.live import shelf as shelves
+from stretto.live.arena import Arena, slot_bytes
+from stretto.live.frames import Frame, FrameReader, Kind, failures_in, run_as_text, spec_as_text
+from stretto.live.shelf import ModelSpec
+from stretto.live.worker_process import WorkerProcess
+
+TAKES, GIVES = TensorSpec("x", "float32", (4,)), TensorSpec("y", "float32", (4,))
+PATIENCE_S = 20.0
+
+
+class Doubling:
+    """y = 2x, when it is let; a batch that begins with a negative number fails."""
+
+    inputs, outputs, fixed_batch, memory_bytes, overlaps = (TAKES,), (GIVES,), None, 0, True
+
+    def __init__(self) -> None:
+        self.may_end = threading.Event()
+        self.may_end.set()
+        self.running: list[int] = []
+        self.most = 0
+        self.is_unloaded = False
+        self._threads = ThreadPoolExecutor(2)
+        self._room = np.zeros((2, 8, 4), np.float32)
+
+    def prepare(self, batches: object) -> None: ...
+
+    def buffers(self, batch: int) -> dict[str, Array]:
+        return self.slot_buffers(0, batch)
+
+    def slot_buffers(self, slot: int, batch: int) -> dict[str, Array]:
+        return {"x": self._room[slot, :batch]}
+
+    def run(self, inputs: Batch) -> dict[str, Array]:
+        raise AssertionError("it is launched")
+
+    def launch(self, slot: int, inputs: Batch) -> Landing:
+        assert slot not in self.running and not self.is_unloaded
+        self.running.append(slot)
+        self.most = max(self.most, len(self.running))
+        return Landing(self._threads.submit(self._compute, slot, inputs["x"]))
+
+    def _compute(self, slot: int, x: Array) -> dict[str, Array]:
+        assert self.may_end.wait(PATIENCE_S)
+        answer = 2 * x
+        self.running.remove(slot)
+        if x[0, 0] < 0:
+            raise BatchFailure("a negative number came first")
+        return {"y": answer}
+
+    def unload(self) -> None:
+        assert not self.running
+        self.is_unloaded = True
+
+
+class Landing:
+    def __init__(self, future: Future[dict[str, Array]]):
+        self._future = future
+
+    def is_done(self) -> bool:
+        return self._future.done()
+
+    def answers(self) -> dict[str, Array]:
+        return self._future.result(PATIENCE_S)
+
+
+class Server:
+    """The other end of the worker's socket."""
+
+    def __init__(self, model: Doubling, ours: socket.socket):
+        self.model, self._channel, self._reader = model, ours, FrameReader()
+        self._heard: list[Frame] = []
+        source = ModelSource("torch", device="cuda:0", inputs=(TAKES,), outputs=(GIVES,))
+        self.spec = ModelSpec("m", source, "x", "float32", (4,), "y", "float32", (4,), 8)
+        self.arena = Arena.made(slot_bytes([self.spec]))
+        socket.send_fds(ours, [Frame(Kind.MAP, self.arena.slot_size).encoded()], [self.arena.descriptor])
+
+    def say(self, frame: Frame) -> None:
+        self._channel.sendall(frame.encoded())
+
+    def hear(self, kind: Kind) -> Frame:
+        while True:
+            for place, frame in enumerate(self._heard):
+                if frame.kind == kind:
+                    return self._heard.pop(place)
+            data = self._channel.recv(1 << 16)
+            assert data, "the worker is gone"
+            self._heard += self._reader.feed(data)
+
+    def is_silent(self) -> bool:
+        return not any(frame.kind == Kind.ENDED for frame in self._heard)
+
+    def run(self, number: int, slot: int, rows: Array) -> None:
+        self.arena.inputs(slot, self.spec, len(rows))[...] = rows
+        self.say(Frame(Kind.RUN, number, slot, len(rows), run_as_text("m")))
+
+    def answers(self, slot: int, count: int) -> Array:
+        return self.arena.answers(slot, self.spec, count)
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    model = Doubling()
+    monkeypatch.setattr(shelves, "load_model", lambda source: model)
+    monkeypatch.setattr(arenas, "pin", lambda memory: False)  # there is no GPU that would read it
+    ours, theirs = socket.socketpair()
+    ours.settimeout(PATIENCE_S)
+    worker = threading.Thread(target=WorkerProcess(theirs).work, daemon=True)
+    worker.start()
+    made = Server(model, ours)
+    made.say(Frame(Kind.LOAD, 1, 0, text=spec_as_text(made.spec)))
+    assert made.hear(Kind.LOADED).text == b""
+    yield made
+    model.may_end.set()
+    made.say(Frame(Kind.STOP))
+    worker.join(PATIENCE_S)
+    assert not worker.is_alive()
+    theirs.close()
+    ours.close()
+
+
+def rows(count: int, first: float = 1.0) -> Array:
+    return np.full((count, 4), first, np.float32) + np.arange(4, dtype=np.float32)
+
+
+def test_the_second_begins_before_the_first_has_ended(server: Server) -> None:
+    server.model.may_end.clear()
+    server.run(10, 0, rows(3))
+    server.run(11, 1, rows(5, 7.0))
+    while server.model.most < 2:
+        assert server.is_silent()
+    server.model.may_end.set()
+    first, second = server.hear(Kind.ENDED), server.hear(Kind.ENDED)
+    assert (first.a, second.a) == (10, 11), "in the order in which they were given"
+    assert first.b <= first.c <= second.b <= second.c, "the second counts from the end of the first"
+    np.testing.assert_array_equal(server.answers(0, 3), 2 * rows(3))
+    np.testing.assert_array_equal(server.answers(1, 5), 2 * rows(5, 7.0))
+
+
+def test_a_batch_that_fails_fails_alone(server: Server) -> None:
+    server.run(20, 0, rows(2, -1.0))
+    server.run(21, 1, rows(2))
+    failed, sound = server.hear(Kind.ENDED), server.hear(Kind.ENDED)
+    assert failures_in(failed.text) == dict.fromkeys((0, 1), "a negative number came first")
+    assert not failures_in(sound.text)
+    np.testing.assert_array_equal(server.answers(1, 2), 2 * rows(2))
+
+
+def test_memory_is_exchanged_and_models_go_only_between_batches(server: Server) -> None:
+    server.model.may_end.clear()
+    server.run(30, 0, rows(2))
+    threading.Timer(0.05, server.model.may_end.set).start()
+    server.say(Frame(Kind.UNLOAD, text=b"m"))  # Doubling.unload refuses while a batch runs
+    assert server.hear(Kind.ENDED).a == 30
+    server.run(31, 1, rows(1))
+    assert failures_in(server.hear(Kind.ENDED).text) == {0: "the model is not loaded"}
+    assert server.model.is_unloaded

@@ -373,7 +373,7 @@ def test_who_floods_a_lane_of_all_cannot_keep_others_out(repository: Path) -> No
                 server.wait_for_queries(before + 6)
                 waiting = server.waiting
             assert [wire.reply().status for wire, _ in others] == [200] * 9
-            assert [wire.reply().status for wire in flood].count(200) <= 25 and waiting <= 40
+            assert [wire.reply().status for wire in flood].count(200) <= 31 and waiting <= 40, "nine of forty places"
         finally:
             for wire in (*flood, *(wire for wire, _ in others)):
                 wire.socket.close()

@@ -92,7 +92,7 @@ def test_a_disk_that_hangs_stops_the_recording_and_no_query(
 LIMITED = """
 import resource, sys
 from pathlib import Path
-resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000))
+resource.setrlimit(resource.RLIMIT_FSIZE, (60_010, 60_010))
 from stretto.live.recorder import recording
 from stretto.live.recording import RecordOptions
 from tests.live.scripted import Stage, plan_for, serving, variant
@@ -119,7 +119,7 @@ def test_a_disk_that_fills_leaves_a_torn_line_and_what_came_before_is_replayed(t
         timeout=4 * PATIENCE_S,
     )
     assert done.returncode == 0, done.stderr
-    assert path.stat().st_size == 60_000 and not path.read_bytes().endswith(b"\n")
+    assert path.stat().st_size == 60_010 and not path.read_bytes().endswith(b"\n")
     assert "recording into events.jsonl has stopped, and serving goes on without: File too large" in done.stderr
     result = replay(path)
     assert result.is_identical and 0 < result.submitted < int(done.stdout)

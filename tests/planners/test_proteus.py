@@ -241,8 +241,8 @@ def test_accuracy_gives_way_as_demand_rises() -> None:
     for rate in (20.0, 200.0, 400.0, 800.0):
         problem = problem_of(deployment, alike_workers(View(deployment)), np.array([rate, rate]))
         means.append(solve(problem).accuracy)
-    assert means[0] == pytest.approx(0.925)  # the most accurate of each
-    assert all(later < earlier for earlier, later in itertools.pairwise(means))
+    assert means[:2] == pytest.approx([0.925, 0.925])  # the most accurate of each, also where that takes four workers
+    assert all(later < earlier - 0.01 for earlier, later in itertools.pairwise(means[1:]))
 
 
 def changed(before: Plan, after: Plan) -> int:

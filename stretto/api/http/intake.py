@@ -30,6 +30,7 @@ TINY_CHUNK = 64  # a body may have so many chunks, and after that they must be t
 FREE_CHUNKS = 4096
 LINGER_BYTES = 4_000_000  # that a client may go on sending after its last request
 HEAD_END = b"\r\n\r\n"
+EMPTY_LINE = b"\r\n"  # there may be some before a request, and the end of these is no end of a head
 
 
 class Intake(asyncio.BufferedProtocol):
@@ -106,7 +107,7 @@ class Intake(asyncio.BufferedProtocol):
             return
         if not self.rest and self.is_between:
             end = data.find(HEAD_END) + 4
-            self.head = data[:end] if end > 3 else b""
+            self.head = data[:end] if end > 3 and data[:1] not in EMPTY_LINE else b""
             asked = self.api.known_head(self.head) if self.last is None or self.last.is_answered else None
             if asked is not None and len(data) <= end + asked.stated:
                 self.begin_known(asked, data, end)

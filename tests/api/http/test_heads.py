@@ -76,6 +76,18 @@ def test_the_end_of_a_head_alone_is_no_head(server: Running) -> None:
         assert wire.reply().status == 400
 
 
+@pytest.mark.parametrize("before", [b"\r\n\r\n", b"\r\n\r\n" * 5000, b"\r\n\n\r\n\r\n"])
+def test_empty_lines_before_a_request_are_no_head(server: Running, before: bytes) -> None:
+    """Else whoever sends empty lines would have a part of it taken for the body of another's request."""
+    with server.wire() as wire:
+        wire.send(before + message("POST", PINNED, ONE))
+        assert wire.reply().content["id"] == "one"
+        assert server.call(lambda: all(head.startswith(b"POST ") for head in heads_of(server)))
+    with server.wire() as wire:
+        wire.send(before + message("POST", PINNED, ONE.replace(b"one", b"two")))
+        assert wire.reply().content["id"] == "two"
+
+
 def test_a_second_request_in_one_piece_does_not_take_the_head_of_the_first(server: Running) -> None:
     assert server.ask("POST", INFER, ONE).status == 200  # the address is known from now on
     first = message("POST", INFER, ONE, X="first")

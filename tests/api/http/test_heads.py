@@ -133,3 +133,18 @@ def test_an_application_that_is_gone_is_not_served_by_its_old_head(repository: P
         server.call(lambda: server.service.files.update(fashion=files))
         wire.send(message("POST", PINNED, ONE))
         assert wire.reply().status == 200
+
+
+@pytest.mark.parametrize("path", [PINNED, f"{PINNED}?as=another"])
+def test_a_length_with_thousands_of_zeros_is_no_sound_request(server: Running, path: str) -> None:
+    length = f"Content-Length: {len(ONE)}".encode()
+    with server.wire() as wire:
+        wire.send(message("POST", path, ONE).replace(length, length.replace(b": ", b": " + b"0" * 4400)))
+        assert wire.reply().status == 400
+
+
+def test_an_old_client_that_asks_for_another_protocol_has_its_connection_ended(server: Running) -> None:
+    with server.wire() as wire:
+        wire.send(b"GET /v2 HTTP/1.0\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n")
+        [reply] = wire.replies()
+        assert reply.status == 200 and reply.headers["connection"] == "close"

@@ -240,7 +240,8 @@ class WorkerProcess:
         spec = self._specs.get(key)
         if report.answers is not None and spec is not None and self._arena is not None:
             room, answers = self._arena.answers(frame.b, spec, frame.c), report.answers
-            report = self._tried(frame.c, lambda: np.copyto(room, answers)) or report
+            problem: Report | None = self._tried(frame.c, lambda: np.copyto(room, answers))
+            report = problem or report
         self._ended_ns = time.monotonic_ns()
         self._say(Frame(Kind.ENDED, frame.a, started_ns, self._ended_ns, failures_as_text(report.failures)))
         grown = self._growth.ran(key)

@@ -11,14 +11,16 @@ from stretto.core.compiled import compiled
 SPACE, MINUS, PLUS, POINT, COMMA, ZERO, NINE, EXPONENT, LARGE_EXPONENT = (ord(sign) for sign in " -+.,09eE")
 POWERS = 10.0 ** np.arange(23)  # exact
 MOST_DIGITS = 18  # from the first that is not 0: what an integer of 64 bits holds
+EXACT = 2**53  # up to which a float64 is a whole number exactly
+SLIGHTLY = 2.0**-50  # more than what a larger one over a power of ten can be off by
 
 
 @compiled
 def read_numbers(text: Any, start: int, end: int, values: Any) -> int:
     """How many numbers there are; -1 where something else is there, or more than there is room for.
 
-    A number is digits over a power of ten, so that it is off by two units in the last place of a float64 at most, of
-    which a float32 shows nothing.
+    A number is digits over a power of ten. With many digits that is off by two units in the last place of a float64 at
+    most; where a float32 would show it, which is halfway between two of them, the number is left to the whole reader.
     """
     count = 0
     place = start
@@ -34,7 +36,7 @@ def read_numbers(text: Any, start: int, end: int, values: Any) -> int:
         digits = length = 0
         while place < end and ZERO <= text[place] <= NINE:
             digits = digits * 10 + (int(text[place]) - ZERO)
-            length += digits > 0
+            length += length > 0 or text[place] != ZERO  # digits themselves may have gone round
             place += 1
         if place == first or (place > first + 1 and text[first] == ZERO):
             return -1
@@ -44,7 +46,7 @@ def read_numbers(text: Any, start: int, end: int, values: Any) -> int:
             first = place
             while place < end and ZERO <= text[place] <= NINE:
                 digits = digits * 10 + (int(text[place]) - ZERO)
-                length += digits > 0
+                length += length > 0 or text[place] != ZERO
                 place += 1
             power = first - place
             if power == 0:
@@ -67,6 +69,8 @@ def read_numbers(text: Any, start: int, end: int, values: Any) -> int:
         if not -len(POWERS) < power < len(POWERS):
             return -1
         value = digits * POWERS[power] if power >= 0 else digits / POWERS[-power]
+        if digits > EXACT and np.float32(value * (1 - SLIGHTLY)) != np.float32(value * (1 + SLIGHTLY)):
+            return -1
         values[count] = -value if is_negative else value
         count += 1
         while place < end and text[place] == SPACE:

@@ -112,7 +112,7 @@ class GpuRunner:
             return
         torch = self._torch
         ladder = (largest,) if self._has_one_rung else rungs(largest)
-        self._graphs, self._slots = {}, []
+        self._graphs, self._slots, self._ladder = {}, [], ()
         self._inputs = {spec.name: self._on_device(spec, largest) for spec in self._specs}
         slots = [self._slot(largest) for _ in range(SLOTS)]
         pool, stream = None, torch.cuda.Stream(self._device)

@@ -13,16 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.backends.model import Array, BackendError
-from stretto.backends.onnx import SILENT, load_problem, run_problem
+from stretto.backends.onnx import DTYPES, SILENT, load_problem, run_problem
 
 MODEL_GRAPH, GRAPH_OUTPUT, VALUE_NAME = 7, 12, 1  # field numbers of onnx.proto
 MAX_MODEL_BYTES = 2**31 - 1  # what a protobuf message may hold
 
 
 class OnnxLayer:
-    """One session; it may be called from several threads at once."""
+    """One session; it may be called from several threads at once. `divide_by` is for bytes, where it takes floats."""
 
-    def __init__(self, file: Path, input_name: str, layer: str, threads: int = 1):
+    def __init__(self, file: Path, input_name: str, layer: str, threads: int = 1, divide_by: float | None = None):
         try:
             import onnxruntime
         except ImportError:
@@ -52,11 +52,16 @@ class OnnxLayer:
             if "does not exist in the graph" in str(error):
                 raise BackendError(f"{self._label} has no tensor {layer[:80]!r}; take one of its graph") from None
             raise BackendError(load_problem(self._label, str(error))) from None
+        takes = np.dtype(next((DTYPES.get(node.type, "object") for node in self._session.get_inputs()), "object"))
+        self._floats = takes if takes.kind == "f" else None
+        self._divide_by = divide_by
         self._run_options = onnxruntime.RunOptions()
         self._run_options.only_execute_path_to_fetches = True
 
     def __call__(self, inputs: Array) -> NDArray[np.float32]:
         """[queries, features]; a tensor of more axes is laid out flat."""
+        if self._divide_by is not None and self._floats is not None and inputs.dtype == np.uint8:
+            inputs = (inputs / np.float32(self._divide_by)).astype(self._floats)
         try:
             (found,) = self._session.run([self._layer], {self._input: inputs}, self._run_options)
         except Exception as error:

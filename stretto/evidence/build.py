@@ -104,6 +104,7 @@ def build_evidence(
         settings.variant if settings.layer is not None else None,
         settings.layer,
         None if settings.layer is None else application.variant(str(settings.variant)).model_sha256(),
+        of_bytes=application.input.stays_bytes,
     )
     best = stored.at(stored.k)
     assert best is not None

@@ -63,7 +63,8 @@ def source_of(application: ApplicationFiles, variant: str | None, layer: str | N
         raise StrettoError(f"variant {files.name} of {application.name} is no ONNX model; only those have named layers")
     if files.input_shape != application.input.shape:
         raise StrettoError(f"variant {files.name} of {application.name} takes another input size than clients send")
-    return OnnxLayer(files.file, application.input.name, layer)
+    takes = application.input
+    return OnnxLayer(files.file, takes.name, layer, divide_by=takes.divide_by if takes.stays_bytes else None)
 
 
 def fit_projection(rows: Floats, dimensions: int, seed: int = 0) -> Projection:

@@ -69,6 +69,9 @@ def open_evidence(application: ApplicationFiles) -> Evidence:
         variant = application.variant(str(stored.variant))
         if variant.model_sha256() != stored.model_sha256:
             raise StrettoError(f"variant {variant.name} changed since its evidence was built; build it again")
+    elif stored.of_bytes != application.input.stays_bytes:
+        now, then = ("bytes", "floats") if application.input.stays_bytes else ("numbers", "bytes")
+        raise StrettoError(f"its evidence was built of {then}, but clients send {now}; build it again")
     vectors = load_vectors(application.place, stored)
     witness_of = neighbours(application, vectors, stored.index, stored.scale, k, stored.variant, stored.layer)
     return Evidence(

@@ -162,8 +162,10 @@ class WorkerProcess:
         load.start()
 
     def _wait_for(self, key: str) -> None:
+        """Batches that were launched before end first: what they answer does not wait for a load."""
         load = self._loading.pop(key, None)
         if load is not None:
+            self._land_all()
             load.join()
 
     def _load(self, frame: Frame, spec: ModelSpec) -> None:
@@ -237,7 +239,9 @@ class WorkerProcess:
     def _end(self, frame: Frame, key: str, started_ns: int, report: Report) -> None:
         spec = self._specs.get(key)
         if report.answers is not None and spec is not None and self._arena is not None:
-            np.copyto(self._arena.answers(frame.b, spec, frame.c), report.answers)
+            room, answers = self._arena.answers(frame.b, spec, frame.c), report.answers
+            problem: Report | None = self._tried(frame.c, lambda: np.copyto(room, answers))
+            report = problem or report
         self._ended_ns = time.monotonic_ns()
         self._say(Frame(Kind.ENDED, frame.a, started_ns, self._ended_ns, failures_as_text(report.failures)))
         grown = self._growth.ran(key)

@@ -15,6 +15,7 @@ from stretto.backends.failure import run_batch
 from stretto.backends.model import Array, BackendError, BatchFailure, Model
 from stretto.core.errors import StrettoError
 from stretto.core.evidence import quadratic_scores
+from stretto.repository.sample import as_taken, not_taken
 from stretto.repository.tensors import Size
 
 Progress = Callable[[float], None]
@@ -76,7 +77,10 @@ def read_labelled(file: Path, preferred: str = "inputs", divide_by: float = 1.0,
         raise DataError(f"the inputs in {file.name} are {inputs.dtype}; they must be numbers")
     if divide_by != 1 and inputs.dtype.kind in "iu":
         inputs = inputs / np.float64(divide_by)
-    return checked(np.ascontiguousarray(inputs, dtype=np.dtype(dtype)), labels, file.name)
+    made = as_taken(inputs, dtype)
+    if made is None:
+        raise DataError(f"{file.name}: {not_taken(inputs_name, dtype, divide_by)}")
+    return checked(made, labels, file.name)
 
 
 def checked(inputs: Array, labels: Any, label: str = "the data") -> Labelled:

@@ -12,12 +12,14 @@ import re
 import subprocess
 from dataclasses import dataclass
 from functools import cache
+from itertools import takewhile
 from pathlib import Path
 
 MAX_PART = 48
 MAX_ACCELERATORS = 64
 CPU_INFORMATION = Path("/proc/cpuinfo")
 GPU_INFORMATION = Path("/proc/driver/nvidia/gpus")
+VISIBLE = "CUDA_VISIBLE_DEVICES"  # numbers, or names of GPUs or of parts of them
 
 # Linux names no ARM core; these are ARM's own part numbers (implementer 0x41).
 ARM_PARTS = {
@@ -84,8 +86,15 @@ def accelerators() -> tuple[str, ...]:
 
 
 def accelerator_count() -> int:
-    """How many GPUs there are."""
-    return len(_gpu_names())
+    """How many GPUs this process may use: CUDA shows those that the environment names, up to the first that is not."""
+    there, named = len(_gpu_names()), os.environ.get(VISIBLE)
+    if named is None or not there:
+        return there
+
+    def is_there(name: str) -> bool:
+        return name not in ("", "-1") and (not name.isdecimal() or int(name) < there)
+
+    return len(list(takewhile(is_there, (name.strip() for name in named.split(",")))))
 
 
 def _gpu_names() -> tuple[str, ...]:

@@ -100,7 +100,24 @@ def load_sample(sample: SampleFile, variant: str | None, dtype: str, shape: tupl
         place.fail(f"has labels from {int(labels.min())} to {highest}, but there are {classes} classes, from 0")
     if sample.divide_by != 1 and (inputs.dtype.kind in "iu" or not sample.whole_only):
         inputs = inputs / np.float64(sample.divide_by)
-    return Sample(np.ascontiguousarray(inputs, dtype=np.dtype(dtype)), labels.astype(np.int64))
+    made = as_taken(inputs, dtype)
+    if made is None:
+        place.fail(not_taken(name, dtype, sample.divide_by))
+    return Sample(made, labels.astype(np.int64))
+
+
+def as_taken(inputs: NDArray[Any], dtype: str) -> NDArray[Any] | None:
+    """As an application of this dtype takes them; None where it takes whole numbers and these are others, which would
+    be cut down to zeros.
+    """
+    with np.errstate(invalid="ignore"):
+        made = np.ascontiguousarray(inputs, dtype=np.dtype(dtype))
+    return None if made.dtype.kind in "iu" and not np.array_equal(made, inputs) else made
+
+
+def not_taken(name: str, dtype: str, divide_by: float) -> str:
+    divided = f" when they are divided by {divide_by:g}, as [sample] of app.toml says" if divide_by != 1 else ""
+    return f"{name} hold numbers that are no {dtype}{divided}; store them as the application takes them"
 
 
 def array_headers(place: Place) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:

@@ -80,6 +80,7 @@ class StoredEvidence:
     layer: str | None = None
     model_sha256: str | None = None
     version: int = VERSION
+    of_bytes: bool = False  # inputs were bytes, which no floats lie near to
 
     def at(self, k: int) -> Tried | None:
         """What was measured with that k."""
@@ -145,6 +146,7 @@ def _read(place: Place, takes: InputTensor | None, gives: OutputTensor | None) -
         layer,
         None if layer is None else _digest(top, "model_sha256"),
         version,
+        top.flag("of_bytes", False),
     )
     top.done()
     if stored.at(stored.k) is None:
@@ -298,6 +300,8 @@ def as_json(stored: StoredEvidence) -> Mapping[str, Any]:
         "vectors_sha256": stored.vectors_sha256,
         "projected": stored.projected,
     }
+    if stored.of_bytes:
+        content["of_bytes"] = True
     if stored.layer is not None:
         content |= {"variant": stored.variant, "layer": stored.layer, "model_sha256": stored.model_sha256}
     for key in ("data", "held_out", "measured_on"):

@@ -38,6 +38,17 @@ def test_numbers_as_they_are_usual_are_read(values: list[float]) -> None:
     assert read(json.dumps(values)[1:-1].encode(), len(values)) == np.array(values, np.float32).tolist()
 
 
+@given(
+    st.floats(2.0**-50, 2.0**50, width=32), st.sampled_from([0.0, -1.0, 1.0]), st.sampled_from([".16g", ".17g", ".18g"])
+)
+def test_halfway_between_two_of_float32(value: float, step: float, digits: str) -> None:
+    """Where the last place of a float64 decides."""
+    middle = (value + float(np.nextafter(np.float32(value), np.float32(np.inf)))) / 2
+    text = format(middle + step * np.spacing(middle), digits)
+    found = read(text.encode(), 1)
+    assert found is None or found == [float(np.float32(orjson.loads(text)))]
+
+
 SHORT = (
     "1,",
     ",1",
@@ -57,7 +68,8 @@ SHORT = (
     "1 2",
     "1\n",
 )
-ODD = [*SHORT, "1\n", '"1"', "1" * 19, "0." + "1" * 19]
+LONG = ("1" * 19, "0." + "1" * 19, "9" * 19, "0.9673224917715464123", "-9223372036854775808")  # beyond 64 bits
+ODD = [*SHORT, "1\n", '"1"', *LONG]
 
 
 @pytest.mark.parametrize("text", ODD)

@@ -278,6 +278,22 @@ def test_another_model_behind_the_layer_is_noticed(folder: Path, caplog: pytest.
     assert "variant good changed since its evidence was built" in caplog.text
 
 
+def test_evidence_of_bytes_is_not_for_floats_nor_the_other_way(folder: Path) -> None:
+    stored(folder)
+    application = read(folder)
+    as_bytes = replace(application, input=replace(application.input, dtype="uint8", divide_by=255.0))
+    assert open_evidence(application).answer(clouds(3).inputs).shape == (3,)
+    with pytest.raises(StrettoError, match="was built of floats, but clients send bytes; build it again"):
+        open_evidence(as_bytes)
+    data = clouds(300)
+    pixels = Sample((40 * data.inputs).clip(0, 255).astype(np.uint8), data.labels)
+    built = build_evidence(as_bytes, Named("train.npz", pixels), settings=RAW)
+    assert built.stored.of_bytes
+    write_evidence(folder, built.stored, built.content)
+    with pytest.raises(StrettoError, match="was built of bytes, but clients send numbers; build it again"):
+        open_evidence(read(folder))
+
+
 def test_a_deployment_knows_the_accuracy_of_the_evidence(folder: Path) -> None:
     kind = "cpu-x86-64-test-core-9-4c"
     assert read_repository(folder).deployment(1, kind=kind)[0].applications[0].evidence_accuracy is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -89,3 +90,12 @@ def test_a_layer_of_a_model_that_keeps_its_weights_beside_it(tmp_path: Path) -> 
     inputs = np.random.default_rng(0).standard_normal((3, 1, 4)).astype(np.float32)
     apart, whole = (source_of(application, name, "logits")(inputs) for name in ("apart", "whole"))
     np.testing.assert_allclose(apart, whole, rtol=1e-6)
+
+
+def test_bytes_are_divided_before_a_layer_of_floats() -> None:
+    files = read_repository("zoo:mnist").applications[0]
+    takes = replace(files.input, dtype="uint8", divide_by=255.0)
+    pixels = np.random.default_rng(1).integers(0, 256, (3, *takes.shape), np.uint8)
+    expected = source_of(files, "mlp", files.output.name)((pixels / 255).astype(np.float32))
+    found = source_of(replace(files, input=takes), "mlp", files.output.name)(pixels)
+    np.testing.assert_allclose(found, expected, atol=1e-6)

@@ -9,6 +9,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -172,3 +173,21 @@ def test_memory_is_exchanged_and_models_go_only_between_batches(server: Server) 
     server.run(31, 1, rows(1))
     assert failures_in(server.hear(Kind.ENDED).text) == {0: "the model is not loaded"}
     assert server.model.is_unloaded
+
+
+def test_answers_do_not_wait_for_a_load(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    may_load = threading.Event()
+
+    def loaded(source: ModelSource) -> Doubling:
+        assert may_load.wait(PATIENCE_S)
+        return Doubling()
+
+    monkeypatch.setattr(shelves, "load_model", loaded)
+    server.model.may_end.clear()
+    server.run(40, 0, rows(2))
+    server.say(Frame(Kind.LOAD, 2, 0, text=spec_as_text(replace(server.spec, key="other"))))
+    server.say(Frame(Kind.RUN, 41, 1, 2, run_as_text("other")))
+    server.model.may_end.set()
+    assert server.hear(Kind.ENDED).a == 40
+    may_load.set()
+    assert server.hear(Kind.ENDED).a == 41

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from stretto.backends.model import TensorSpec
 from stretto.core.outcome import Outcome
 from stretto.core.plan import Fixed
 from stretto.live import crew, processes
@@ -133,6 +134,19 @@ def test_a_query_that_ends_its_process_fails_with_a_reason() -> None:
             assert engine.crew.restarts == 2
             fine = await asked(engine, ones(1))
             assert fine.answers is not None and fine.answers.tolist() == [[2.0, 2.0]]
+
+    within(LIMIT_S, work)
+
+
+def test_answers_that_are_not_what_was_declared_fail_alone() -> None:
+    """A model that gives fractions where whole numbers are declared takes no worker with it."""
+    served = of_models(wrong=replace(code("double"), outputs=(TensorSpec("y", "int64", (2,)),)))
+
+    async def work() -> None:
+        async with serving(served, ProcessExecutor) as engine:
+            wrong = await asked(engine, ones())
+            assert wrong.outcome is Outcome.FAILED and "lost" not in wrong.problem
+            assert engine.crew.restarts == 0 and engine.crew.ready_count == 1
 
     within(LIMIT_S, work)
 

@@ -59,6 +59,20 @@ def test_data_comes_from_a_file(tmp_path: Path) -> None:
     assert read_labelled(file, "inputs_none").inputs.shape == (2, 3)
 
 
+@pytest.mark.parametrize(
+    ("inputs", "divide_by"),
+    [([[0.5, 1]], 1), ([[256, 1]], 1), ([[-1, 1]], 1), ([[np.nan, 1]], 1), ([[255, 0]], 100)],
+)
+def test_data_that_bytes_cannot_hold_is_refused(tmp_path: Path, inputs: list[list[float]], divide_by: float) -> None:
+    """Else fractions would all be measured as 0."""
+    file = tmp_path / "test.npz"
+    np.savez(file, inputs=np.array(inputs), labels=np.array([1]))
+    with pytest.raises(DataError, match=r"test\.npz: inputs hold numbers that are no uint8"):
+        read_labelled(file, divide_by=divide_by, dtype="uint8")
+    np.savez(file, inputs=np.array([[0.0, 255]]), labels=np.array([1]))
+    assert read_labelled(file, dtype="uint8").inputs.tolist() == [[0, 255]]
+
+
 def test_bad_files_are_sentences(tmp_path: Path) -> None:
     file = tmp_path / "test.npz"
     ones = np.ones((3, 3), np.float32)

@@ -276,6 +276,11 @@ def test_accelerators_as_the_driver_tells_them(tmp_path: Path, monkeypatch: pyte
     machine.accelerators.cache_clear()
     assert machine.accelerators() == ("NVIDIA H200",)
     machine.accelerators.cache_clear()
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert machine.accelerator_count() == 2
+    for named, count in (("1", 1), ("0, 1", 2), ("", 0), ("-1", 0), ("0,7,1", 1), ("GPU-8932f937,MIG-1", 2)):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", named)
+        assert machine.accelerator_count() == count, named
 
 
 def test_a_padded_profile_is_a_staircase_and_says_so(tmp_path: Path) -> None:

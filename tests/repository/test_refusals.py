@@ -16,9 +16,11 @@ from hypothesis import strategies as st
 from stretto.core.errors import StrettoError
 from stretto.repository import application, files
 from stretto.repository import read as reading
+from stretto.repository.files import Place
 from stretto.repository.onnx_header import read_onnx_header
 from stretto.repository.problems import RepositoryError
 from stretto.repository.read import inspect_repository, read_repository
+from stretto.repository.sample import SampleFile, load_sample
 from tests.repository.build import APP, Built, build, write_model
 
 
@@ -401,6 +403,15 @@ def test_mistakes_in_a_sample(built: Built) -> None:
     np.savez(path, inputs=inputs, labels=np.array([0, 3]))
     with pytest.raises(StrettoError, match="has labels from 0 to 3, but there are 3 classes, from 0"):
         read_repository(built.root).application("rows").sample()
+
+
+def test_a_sample_of_numbers_that_an_application_of_bytes_cannot_take(tmp_path: Path) -> None:
+    """As the zoo's, which is divided by 255, where only [input] was changed."""
+    place = Place(tmp_path, tmp_path / "sample.npz", "sample.npz")
+    np.savez(place.path, inputs=np.array([[0, 100]], np.uint8), labels=np.array([0]))
+    assert load_sample(SampleFile(place), None, "uint8", (2,), 1).inputs.tolist() == [[0, 100]]
+    with pytest.raises(StrettoError, match=r"no uint8 when they are divided by 255, as .sample. of app.toml says"):
+        load_sample(SampleFile(place, 255.0), None, "uint8", (2,), 1)
 
 
 def test_a_sample_may_hold_the_queries_at_another_size(built: Built) -> None:

@@ -60,7 +60,7 @@ def infer_request(body: bytes, limits: Limits) -> InferRequest:
     if len(message.id) > limits.id_length:
         raise bad_request(f"the id has {len(message.id)} characters; at most {limits.id_length} are allowed")
     inputs = list(message.inputs)
-    sent = sum("shared_memory_region" not in tensor.parameters for tensor in inputs)
+    sent = sum(not is_shared(tensor) for tensor in inputs)
     if split.raw and len(split.raw) != sent:
         hint = "; those in shared memory have none" if sent < len(inputs) else ""
         raise bad_request(f"there are {sent} inputs but {len(split.raw)} raw_input_contents{hint}")
@@ -84,13 +84,19 @@ def hold_slow_values(inputs: Iterable[protocol.ModelInferRequest.InferInputTenso
         # A negative extent is refused later; here it must not make up for a large one.
         count = abs(math.prod(tensor.shape))
         strings += count if tensor.datatype == "BYTES" else 0
-        typed += 0 if is_raw or "shared_memory_region" in tensor.parameters else count
+        typed += 0 if is_raw or is_shared(tensor) else count
     if strings > wire.STRINGS:
         raise too_large(f"the request has {strings} strings; at most {wire.STRINGS} are allowed")
     if typed > TYPED_VALUES:
         raise too_large(
             f"the request has {typed} values in typed contents; above {TYPED_VALUES}, use raw_input_contents"
         )
+
+
+def is_shared(tensor: protocol.ModelInferRequest.InferInputTensor) -> bool:
+    """Its values are in shared memory. A parameter without any value is as good as not given."""
+    region = "shared_memory_region"
+    return region in tensor.parameters and tensor.parameters[region].WhichOneof("parameter_choice") is not None
 
 
 def input_tensor(

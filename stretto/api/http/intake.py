@@ -28,8 +28,10 @@ READ_BYTES = 65_536  # from the socket at a time
 TURN_BYTES = 16_384  # of requests that are taken in for one connection before others have their turn
 TINY_CHUNK = 64  # a body may have so many chunks, and after that they must be this large at the mean
 FREE_CHUNKS = 4096
+LENGTH_DIGITS = 1000  # of a body's length, zeros before it included
 LINGER_BYTES = 4_000_000  # that a client may go on sending after its last request
 HEAD_END = b"\r\n\r\n"
+EMPTY_LINE = b"\r\n"  # there may be some before a request, and the end of these is no end of a head
 
 
 class Intake(asyncio.BufferedProtocol):
@@ -106,7 +108,7 @@ class Intake(asyncio.BufferedProtocol):
             return
         if not self.rest and self.is_between:
             end = data.find(HEAD_END) + 4
-            self.head = data[:end] if end > 3 else b""
+            self.head = data[:end] if end > 3 and data[:1] not in EMPTY_LINE else b""
             asked = self.api.known_head(self.head) if self.last is None or self.last.is_answered else None
             if asked is not None and len(data) <= end + asked.stated:
                 self.begin_known(asked, data, end)
@@ -220,7 +222,8 @@ class Intake(asyncio.BufferedProtocol):
         again as if it had not asked, body and all, by a new parser.
         """
         assert self.parser is not None
-        parts = [self.parser.get_method(), b" ", self.url, b" HTTP/1.1\r\n"]
+        version = self.parser.get_http_version().encode()
+        parts = [self.parser.get_method(), b" ", self.url, b" HTTP/", version, b"\r\n"]
         for name, value in self.headers:
             if name != b"upgrade":
                 parts += [name, b": ", value, b"\r\n"]
@@ -305,6 +308,8 @@ class Intake(asyncio.BufferedProtocol):
             self.expects = True
         elif name == b"transfer-encoding" and value.strip().lower() != b"chunked":
             raise ValueError("only chunked is known")
+        elif name == b"content-length" and len(value) > LENGTH_DIGITS:
+            raise ValueError("more zeros than Python reads as a number")
         self.headers.append((name, value))
 
     def on_body(self, body: bytes) -> None:

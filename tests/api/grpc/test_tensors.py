@@ -325,3 +325,18 @@ def test_compressed_requests(compression: grpc.Compression) -> None:
             assert "inflated" in error.details()
 
     run(scenario())
+
+
+def test_a_region_without_a_name_is_no_way_around_the_bounds() -> None:
+    message = protocol.ModelInferRequest(model_name="m")
+    tensor = message.inputs.add(name="x", datatype="INT32", shape=[1_000_001])
+    tensor.contents.int_contents.extend(bytes(1_000_001))
+    tensor.parameters["shared_memory_region"].SetInParent()
+    with pytest.raises(ApiError, match="values in typed contents; above 1000000, use raw_input_contents"):
+        infer_request(message.SerializeToString(), Limits())
+    del tensor.contents.int_contents[2:]
+    tensor.shape[0] = 2
+    assert infer_request(message.SerializeToString(), Limits()).inputs[0].shared is None
+    tensor.ClearField("contents")
+    message.raw_input_contents.append(bytes(8))
+    assert infer_request(message.SerializeToString(), Limits()).inputs[0].array.tolist() == [0, 0]

@@ -76,6 +76,18 @@ def test_the_end_of_a_head_alone_is_no_head(server: Running) -> None:
         assert wire.reply().status == 400
 
 
+@pytest.mark.parametrize("before", [b"\r\n\r\n", b"\r\n\r\n" * 5000, b"\r\n\n\r\n\r\n"])
+def test_empty_lines_before_a_request_are_no_head(server: Running, before: bytes) -> None:
+    """Else whoever sends empty lines would have a part of it taken for the body of another's request."""
+    with server.wire() as wire:
+        wire.send(before + message("POST", PINNED, ONE))
+        assert wire.reply().content["id"] == "one"
+        assert server.call(lambda: all(head.startswith(b"POST ") for head in heads_of(server)))
+    with server.wire() as wire:
+        wire.send(before + message("POST", PINNED, ONE.replace(b"one", b"two")))
+        assert wire.reply().content["id"] == "two"
+
+
 def test_a_second_request_in_one_piece_does_not_take_the_head_of_the_first(server: Running) -> None:
     assert server.ask("POST", INFER, ONE).status == 200  # the address is known from now on
     first = message("POST", INFER, ONE, X="first")
@@ -121,3 +133,18 @@ def test_an_application_that_is_gone_is_not_served_by_its_old_head(repository: P
         server.call(lambda: server.service.files.update(fashion=files))
         wire.send(message("POST", PINNED, ONE))
         assert wire.reply().status == 200
+
+
+@pytest.mark.parametrize("path", [PINNED, f"{PINNED}?as=another"])
+def test_a_length_with_thousands_of_zeros_is_no_sound_request(server: Running, path: str) -> None:
+    length = f"Content-Length: {len(ONE)}".encode()
+    with server.wire() as wire:
+        wire.send(message("POST", path, ONE).replace(length, length.replace(b": ", b": " + b"0" * 4400)))
+        assert wire.reply().status == 400
+
+
+def test_an_old_client_that_asks_for_another_protocol_has_its_connection_ended(server: Running) -> None:
+    with server.wire() as wire:
+        wire.send(b"GET /v2 HTTP/1.0\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n")
+        [reply] = wire.replies()
+        assert reply.status == 200 and reply.headers["connection"] == "close"

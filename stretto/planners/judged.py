@@ -36,6 +36,7 @@ RUNG_OF_SEVERAL = 1.4  # of each of several applications
 RUNG_WITH_CLIENTS = 1.5  # where clients' networks are known: what is judged is a planner that follows rates itself
 LEAST_RATE = 1.0
 FAR = 2.0  # times the load that it was judged at, or less than that part of it: a verdict says nothing there
+COUNTS = 0.1  # of the load, from where on an application matters for that
 STAY = 0.6  # of a rung: so far from its middle a load must be before another rung counts
 SLOW_S = 2.0  # a change of the load counts for the rung when it has lasted; the candidate follows it at once
 STEADY_S = 4.0  # over which the load is averaged while it differs by no more than chance
@@ -149,9 +150,16 @@ class Judged:
     def in_force(self) -> Verdict | None:
         """The verdict that is followed: that of the rung, else of the nearest one that is not far off."""
         nearest = min(self._verdicts, key=self._distance, default=None)
-        if nearest is None or self._distance(nearest) > self._height(FAR):
-            return None
-        return self._verdicts[nearest]
+        return None if nearest is None or self._is_far(nearest) else self._verdicts[nearest]
+
+    def _is_far(self, rungs: Rungs) -> bool:
+        """At an application that counts, now or then: one that is hardly called changes little for the others."""
+        now, then = ([self._rung**rung for rung in each] for each in (self._rungs, rungs))
+        return any(
+            max(one / other, other / one) > FAR
+            for one, other in zip(now, then, strict=True)
+            if one >= COUNTS * sum(now) or other >= COUNTS * sum(then)
+        )
 
     def _distance(self, rungs: Rungs) -> float:
         return max((abs(one - other) for one, other in zip(rungs, self._rungs, strict=True)), default=0.0)

@@ -171,6 +171,19 @@ def test_the_nearest_verdict_serves_until_the_right_one_is_there() -> None:
     assert verdict is not None and verdict.rates[0] == pytest.approx(100.0, rel=RUNG / 2 - 0.5 + 0.01)
 
 
+def test_an_application_that_is_hardly_called_makes_no_verdict_far() -> None:
+    deployment, port = two_kinds(), OnTheSpot()
+    planner = Judged(judge=port)
+    at_load(planner, deployment, 400.0, 2.0)
+    verdict = planner.in_force()
+    assert verdict is not None
+    port.is_busy = True
+    at_load(planner, deployment, 400.0, 20.0)
+    assert planner.in_force() is verdict
+    at_load(planner, deployment, 400.0, 200.0)
+    assert planner.in_force() is None, "by now it is a third of the load"
+
+
 def test_rungs_are_near_the_load_and_left_only_when_it_is_well_beyond() -> None:
     deployment, port = small_deployment(3), OnTheSpot(candidates=CANDIDATES[:1])
     planner = Judged(judge=port)

@@ -11,9 +11,9 @@ import ctypes
 import sys
 
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # of glibc's mallopt
-KEPT_BYTES = 256 << 20  # at the end of the heap
-LARGEST_BYTES = 32 << 20  # a larger body has memory of its own, which goes back at once
-STEP_BYTES = 16 << 20
+KEPT_BYTES = 128 << 20  # at the end of the heap
+LARGEST_BYTES = 1 << 20  # a larger body has memory of its own, which goes back at once: a heap of those would have holes
+STEP_BYTES = 512 << 10
 
 
 def take_memory(size: int) -> None:

@@ -263,8 +263,11 @@ class Connection(Intake):
     def write(self, data: bytes) -> None:
         """By the system call itself where nothing waits to be written: uvloop's own way there costs 10 µs more.
 
-        Never on a transport that is closing: its descriptor may belong to another connection by now.
+        Never on a transport that is closing: its descriptor may belong to another connection by now. Nothing follows a
+        refusal.
         """
+        if self.is_refused:
+            return
         written = 0
         if self.is_plain and not self.transport.is_closing() and not self.transport.get_write_buffer_size():
             try:  # noqa: SIM105, for it costs less

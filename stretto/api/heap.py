@@ -12,7 +12,7 @@ import sys
 
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # of glibc's mallopt
 KEPT_BYTES = 128 << 20  # at the end of the heap
-LARGEST_BYTES = 1 << 20  # a larger body has memory of its own, which goes back at once: a heap of those would have holes
+LARGEST_BYTES = 1 << 20  # a larger body has memory of its own, which goes back at once; a heap would have holes
 STEP_BYTES = 512 << 10
 
 

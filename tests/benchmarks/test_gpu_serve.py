@@ -176,6 +176,7 @@ def test_the_parts_run_on_the_processor(setup: Setup) -> None:
     assert len([row for row in bench.rows if row["part"] == "profile" and "variant" in row]) == 4
 
 
+@pytest.mark.extras
 def test_a_part_that_fails_costs_the_others_nothing(
     setup: Setup, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -66,6 +66,9 @@ class Doubling:
             raise BatchFailure("a negative number came first")
         return {"y": answer}
 
+    def end(self) -> None:
+        self._threads.shutdown()
+
     def unload(self) -> None:
         assert not self.running
         self.is_unloaded = True
@@ -123,7 +126,8 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     monkeypatch.setattr(arenas, "pin", lambda memory: False)  # there is no GPU that would read it
     ours, theirs = socket.socketpair()
     ours.settimeout(PATIENCE_S)
-    worker = threading.Thread(target=WorkerProcess(theirs).work, daemon=True)
+    process = WorkerProcess(theirs)
+    worker = threading.Thread(target=process.work, daemon=True)
     worker.start()
     made = Server(model, ours)
     made.say(Frame(Kind.LOAD, 1, 0, text=spec_as_text(made.spec)))
@@ -133,8 +137,12 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     made.say(Frame(Kind.STOP))
     worker.join(PATIENCE_S)
     assert not worker.is_alive()
+    model.end()
     theirs.close()
     ours.close()
+    for arena in (made.arena, process._arena):  # other tests count what is mapped
+        assert arena is not None
+        arena.close()
 
 
 def rows(count: int, first: float = 1.0) -> Array:

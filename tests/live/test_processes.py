@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import socket
@@ -63,6 +64,7 @@ def shared_maps() -> int:
 
 def children() -> dict[int, str]:
     """Process → state, of this process's children; Z is one that nobody has waited for."""
+    gc.collect()  # what a test before held in circles
     found = {}
     for entry in os.listdir("/proc"):
         if entry.isdigit():

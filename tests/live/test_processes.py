@@ -59,12 +59,12 @@ def descriptors() -> int:
 
 
 def shared_maps() -> int:
+    gc.collect()  # what a test before held in circles
     return Path("/proc/self/maps").read_text().count("memfd:stretto")
 
 
 def children() -> dict[int, str]:
     """Process → state, of this process's children; Z is one that nobody has waited for."""
-    gc.collect()  # what a test before held in circles
     found = {}
     for entry in os.listdir("/proc"):
         if entry.isdigit():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
 
 import pytest
@@ -41,3 +42,14 @@ def complaints() -> Iterator[list[str]]:
         yield handler.lines
     finally:
         logging.getLogger().removeHandler(handler)
+
+
+@pytest.fixture
+def segment() -> Iterator[SharedMemory]:
+    """Memory that a client on this machine shares with a server."""
+    shared = SharedMemory(create=True, size=16_384)
+    try:
+        yield shared
+    finally:
+        shared.close()
+        shared.unlink()

@@ -16,10 +16,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+import grpc
 import numpy as np
 import uvloop
 
 from stretto.api.bounds import rehearse_bounds
+from stretto.api.grpc import open_inference_pb2 as protocol
 from stretto.api.limits import Limits
 from stretto.api.plane import Plane
 from stretto.api.rates import RateLimits
@@ -390,6 +392,18 @@ class GoodQueries:
                     self.answered += 1
         except BaseException as error:
             self._wrong.append(f"{type(error).__name__}: {error}")
+
+
+def grpc_call(server: Running, name: str, request: Any, listener: str) -> Any:
+    """One call of the protocol, by its name."""
+    host, port = server.address(listener)
+    with grpc.insecure_channel(f"{host}:{port}") as channel:
+        method = channel.unary_unary(
+            f"/inference.GRPCInferenceService/{name}",
+            request_serializer=type(request).SerializeToString,
+            response_deserializer=getattr(protocol, f"{name}Response").FromString,
+        )
+        return method(request, timeout=PATIENCE_S)
 
 
 def repository_of(folder: Path, *applications: str) -> Path:

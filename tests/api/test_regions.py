@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from multiprocessing.shared_memory import SharedMemory
 
 import numpy as np
@@ -18,16 +17,6 @@ from stretto.api.limits import Limits
 from stretto.api.messages import InputTensor, OutputTensor, Span
 from stretto.api.shared_memory import Regions, placeholder, put, span_in
 from tests.api.grpc.mirror_plane import TAKES
-
-
-@pytest.fixture
-def segment() -> Iterator[SharedMemory]:
-    shared = SharedMemory(create=True, size=16_384)
-    try:
-        yield shared
-    finally:
-        shared.close()
-        shared.unlink()
 
 
 def regions(**limits: int) -> Regions:

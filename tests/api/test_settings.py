@@ -16,9 +16,8 @@ from stretto.api.grpc import open_inference_pb2 as protocol
 from stretto.api.logs import set_level
 from stretto.api.settings import log_settings, trace_settings, update_log_settings, update_trace_settings
 from stretto.api.tracing import Sampling
-from tests.api.serving import PINNED, Reply, Running, images, json_body
+from tests.api.serving import PINNED, Reply, Running, grpc_call, images, json_body
 
-SERVICE = "/inference.GRPCInferenceService/"
 NOT_TRACED = {
     "trace_level": ["OFF"],
     "trace_rate": "1",
@@ -216,14 +215,7 @@ def test_http(running: Running) -> None:
 
 
 def call(running: Running, name: str, request: Any, listener: str = "management grpc") -> Any:
-    host, port = running.address(listener)
-    with grpc.insecure_channel(f"{host}:{port}") as channel:
-        method = channel.unary_unary(
-            SERVICE + name,
-            request_serializer=type(request).SerializeToString,
-            response_deserializer=getattr(protocol, f"{name}Response").FromString,
-        )
-        return method(request, timeout=20)
+    return grpc_call(running, name, request, listener)
 
 
 def test_grpc(running: Running) -> None:

@@ -19,22 +19,21 @@ from stretto.api.grpc import open_inference_pb2 as protocol
 from stretto.api.server import Listen
 from stretto.api.shared_memory import FOLDER
 from stretto.core.errors import StrettoError
-from tests.api.serving import DEADLINE_MS, PINNED, Reply, Running, images, json_body, repository_of, values_of
+from tests.api.serving import (
+    DEADLINE_MS,
+    PINNED,
+    Reply,
+    Running,
+    grpc_call,
+    images,
+    json_body,
+    repository_of,
+    values_of,
+)
 
-SERVICE = "/inference.GRPCInferenceService/"
 IMAGE_BYTES = 28 * 28 * 4
 ROW_BYTES = 10 * 4
 OUT = 8192  # where answers go in the segment
-
-
-@pytest.fixture
-def segment() -> Iterator[SharedMemory]:
-    shared = SharedMemory(create=True, size=16_384)
-    try:
-        yield shared
-    finally:
-        shared.close()
-        shared.unlink()
 
 
 @pytest.fixture(scope="module")
@@ -397,14 +396,7 @@ def test_it_is_not_for_other_machines_without_a_token() -> None:
 
 
 def call(server: Running, name: str, request: Any) -> Any:
-    host, port = server.address("grpc")
-    with grpc.insecure_channel(f"{host}:{port}") as channel:
-        method = channel.unary_unary(
-            SERVICE + name,
-            request_serializer=type(request).SerializeToString,
-            response_deserializer=getattr(protocol, f"{name}Response").FromString,
-        )
-        return method(request, timeout=20)
+    return grpc_call(server, name, request, "grpc")
 
 
 def shared_parameters(tensor: Any, region: str, byte_size: int, offset: int = 0) -> None:

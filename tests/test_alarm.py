@@ -112,6 +112,6 @@ def test_a_closed_alarm_is_silent_and_leaves_nothing() -> None:
         await until(lambda: bool(other.at_ns))
         later.close()
         assert heard.at_ns == []
-        assert not before or len(os.listdir("/proc/self/fd")) == before
+        assert not before or len(os.listdir("/proc/self/fd")) <= before
 
     within(20, work)

@@ -55,11 +55,12 @@ def ones(value: float = 1.0, rows: int = 1, size: int = 2) -> np.ndarray:
 
 
 def descriptors() -> int:
+    gc.collect()  # what a test before held in circles
     return len(os.listdir("/proc/self/fd"))
 
 
 def shared_maps() -> int:
-    gc.collect()  # what a test before held in circles
+    gc.collect()
     return Path("/proc/self/maps").read_text().count("memfd:stretto")
 
 
@@ -116,13 +117,13 @@ def test_killed_while_it_runs() -> None:
                 assert process_of(engine) != old
             assert (engine.crew.restarts, conserved(engine)) == (5, True)
             after = descriptors(), shared_maps(), children()
-            assert after[:2] == before[:2]
+            assert after[0] <= before[0] and after[1] <= before[1]  # fewer, where a test before let go meanwhile
             assert len(after[2]) == len(before[2])
             assert "Z" not in {state for process, state in after[2].items() if process not in before[2]}
 
-    before, others = (descriptors(), shared_maps()), children()
+    files, maps, others = descriptors(), shared_maps(), children()
     within(LIMIT_S, work)
-    assert (descriptors(), shared_maps()) == before
+    assert descriptors() <= files and shared_maps() <= maps
     assert "Z" not in {state for process, state in children().items() if process not in others}
 
 

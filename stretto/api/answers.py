@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from stretto.repository.application import ApplicationFiles
 
 RETRY_S = 1.0
+REFUSALS = {reason.word: reason for reason in (Reason.UNAVAILABLE, Reason.NOT_FOUND, Reason.OVERLOADED)}
 SENTENCES = {
     Outcome.DROPPED_EXPIRED: "the deadline passed before it could run",
     Outcome.DROPPED_INFEASIBLE: "no variant can answer by the deadline any more",
@@ -62,6 +63,9 @@ def posterior_text(posteriors: Mapping[int, Sequence[float]], rows: int) -> str:
 def refusal(entered: Request, told: Mapping[str, str]) -> ApiError:
     """Why a request that was entered got no answer."""
     assert entered.outcome is not None
+    if entered.refusal:  # where it was to be scheduled
+        reason = REFUSALS[entered.refusal]
+        return ApiError(reason, entered.problem, RETRY_S if reason is Reason.UNAVAILABLE else None, told)
     reason = REASONS[entered.outcome]
     message = SENTENCES[entered.outcome]
     if entered.problem:

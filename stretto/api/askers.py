@@ -12,11 +12,10 @@ from stretto.api.errors import ApiError, Reason, bad_request
 from stretto.api.messages import Array, InferRequest
 from stretto.api.network import Reported, left_ns, told_parameters
 from stretto.core.client import MAX_IDENTITY
+from stretto.live.state import BEYOND_SHARE
 
 if TYPE_CHECKING:
     from stretto.live.service import Service
-
-BEYOND_SHARE = "this client asks more than its share while others wait; ask less, or wait for the next plan"
 
 
 class Askers:
@@ -34,22 +33,18 @@ class Askers:
 
     def hear(self, client: int, request: InferRequest, array: Array, said: Reported) -> None:
         """Count what a client asks and note what it says of its network. ApiError where that is beyond its share."""
-        service, clients = self._service, self._service.clients
-        now_ns = service.engine.clock()
-        clients.asked(
-            now_ns,
+        is_within = self._service.heard_from(
             client,
             request.application,
-            len(array),
+            array.shape,
+            request.sent_bytes,
             bytes_per_s=said.bytes_per_s,
             delay_ns=said.round_trip_ns,
             slo_ns=said.slo_ns,
-            frame_ratio=service.engine.generation.frame_ratio(request.application, array.shape, request.sent_bytes),
             said_rate=said.rate,
         )
-        if service.is_beyond_share(now_ns, request.application, client):
+        if not is_within:
             raise ApiError(Reason.OVERLOADED, BEYOND_SHARE, RETRY_S, self.told(client))
-        clients.admitted(now_ns, client, len(array))
 
     def left_ns(self, slo_ns: int, request: InferRequest, said: Reported, client: int) -> int:
         """Of an SLO from frame to answer."""

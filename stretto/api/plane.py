@@ -406,7 +406,7 @@ class Plane:
                         put(target, span, response.outputs[0])
                     done(response)
                 else:
-                    done(refusal(entered, told))
+                    done(self.count_refusal(refusal(entered, told)))
             except ApiError as error:  # the region is not what it was when the request was taken
                 error.is_counted = True
                 done(error)

@@ -212,6 +212,11 @@ class Clients:
             rate = max(state.planned_rate, PROBE_RATE) * HEADROOM
         state.ahead_ns = max(state.ahead_ns, now_ns) + round(queries * NS_PER_S / rate)
 
+    def identity_of(self, slot: int) -> str:
+        """Empty where it is forgotten."""
+        state = self._by_slot.get(slot)
+        return "" if state is None else state.identity
+
     def delay_ns_of(self, slot: int) -> int:
         """Of both ways, as smoothed; 0 where it is not known."""
         state = self._by_slot.get(slot)

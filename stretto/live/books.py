@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.core.outcome import OUTCOME_COUNT
+from stretto.core.outcome import OUTCOME_COUNT, Outcome
 from stretto.live.generation import Generation
 
 
@@ -23,6 +23,16 @@ class Books:
         self._closed = self.totals((generation,))
         hits, misses = generation.dispatcher.switches
         self.switch_hits, self.switch_misses = self.switch_hits + hits, self.switch_misses + misses
+
+    def add_closed(self, counts: Mapping[str, Mapping[Outcome, int]]) -> None:
+        """Queries that ended elsewhere, by application and outcome; they were submitted, too."""
+        for name, by_outcome in counts.items():
+            submitted, ended = self._closed.get(name, (0, np.zeros(OUTCOME_COUNT, np.int64)))
+            ended = ended.copy()
+            for outcome, count in by_outcome.items():
+                submitted += count
+                ended[outcome] += count
+            self._closed[name] = submitted, ended
 
     def totals(self, open_ones: Iterable[Generation]) -> dict[str, tuple[int, NDArray[np.int64]]]:
         """(submitted, outcomes) by application, with the generations that are still open."""

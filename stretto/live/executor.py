@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from stretto.backends.model import Array
+from stretto.live.rows import Inputs
 from stretto.live.shelf import ModelSpec, Report
 
 
@@ -21,7 +21,7 @@ class Job:
     worker: int
     variant: int
     key: str
-    parts: Sequence[Array]  # the queries' rows, in order
+    parts: Sequence[Inputs]  # the queries' rows, in order
     count: int
     entries: Sequence[Any]
     generation: Any  # of the engine: whose dispatcher decided it

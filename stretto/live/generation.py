@@ -133,7 +133,8 @@ class Generation:
         by_size = self._accuracy_by_size[variant]
         if not by_size:
             return self.accuracy[variant]
-        return by_size.get(request.inputs.shape[-2:], self.accuracy[variant])
+        height, width = request.inputs.shape[-2:]
+        return by_size.get((height, width), self.accuracy[variant])
 
     def _by_size(self, variant: int) -> dict[Size, float]:
         application, _ = self.label(variant)

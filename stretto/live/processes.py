@@ -16,6 +16,7 @@ from stretto.core.errors import StrettoError
 from stretto.live.arena import SLOTS, Arena, fill, runs_of, slot_bytes
 from stretto.live.executor import Job, Listener, Loading
 from stretto.live.frames import Frame, FrameReader, Kind, failures_in, run_as_text, spec_as_text
+from stretto.live.rows import as_arrays
 from stretto.live.shelf import NOT_LOADED, ModelSpec, Report, failed
 
 log = logging.getLogger("stretto.live")
@@ -89,9 +90,10 @@ class ProcessExecutor:
             self.kill()  # there was no memory left to share; the job is lost with the process
             return
         slot = self._free.popleft()
-        runs = runs_of(job.parts, spec)
+        parts = as_arrays(job.parts)
+        runs = runs_of(parts, spec)
         rooms = self._arena.parts(slot, spec, runs) if runs else [self._arena.inputs(slot, spec, job.count)]
-        fill(rooms, job.parts)
+        fill(rooms, parts)
         number = self._number()
         self._jobs[number] = (job, spec, slot, self._arena)
         self._say(Frame(Kind.RUN, number, slot, job.count, run_as_text(job.key, runs)))

@@ -9,6 +9,7 @@ import numpy as np
 
 from stretto.backends.model import Array
 from stretto.core.outcome import Outcome
+from stretto.live.rows import Inputs
 
 
 class NoSuchVariant(Exception):
@@ -39,13 +40,13 @@ class Request:
     __slots__ = (
         *("accuracy_sum", "answers", "application", "arrival_ns", "batch", "asker", "client", "deadline_ns", "done"),
         *("ended_ns", "inputs", "left", "min_accuracy", "outcome", "pinned", "priority", "problem"),
-        *("queries", "queue_ns", "rows", "run_ns", "short_circuited", "spent_ns", "variants"),
+        *("queries", "queue_ns", "refusal", "rows", "run_ns", "short_circuited", "spent_ns", "variants"),
     )
 
     def __init__(
         self,
         application: str,
-        inputs: Array,
+        inputs: Inputs,
         slack_ns: int,
         done: Callable[[Request], None],
         *,
@@ -81,6 +82,7 @@ class Request:
         self.short_circuited: dict[int, tuple[float, ...]] = {}  # posterior by row, where that is the answer
         self.outcome: Outcome | None = None
         self.problem = ""  # why it failed, in words for the client
+        self.refusal = ""  # where it was never taken: unavailable, or not_found
 
     def answer(self, row: int, answer: Array, variant: str, accuracy: float) -> bool:
         """One row is answered; true when that was the last."""
@@ -105,9 +107,9 @@ class Request:
                 self.queries = ()  # a cycle of references would wait for the collector
 
 
-def rows_of(queries: Sequence[Query]) -> list[Array]:
+def rows_of(queries: Sequence[Query]) -> list[Inputs]:
     """The queries' inputs in order; neighbouring rows of one request come as one part."""
-    parts: list[Array] = []
+    parts: list[Inputs] = []
     first = 0
     while first < len(queries):
         request, row = queries[first].request, queries[first].row

@@ -177,13 +177,20 @@ class Service:
             return self.readiness.of_server()
         return self.readiness.of_application(application, variant)
 
-    def is_beyond_share(self, now_ns: int, application: str, client: int) -> bool:
-        """Whether a client asks more of a lane that it shares than it was planned with, while somebody waits there."""
-        generation = self.engine.generation
+    def heard_from(self, client: int, application: str, shape: tuple[int, ...], sent_bytes: int, **said: Any) -> bool:
+        """Count what a client asks and note what it says of its network. False where that is more than it was planned
+        with of a lane that it shares, while somebody waits there.
+        """
+        now_ns, generation, clients = self.engine.clock(), self.engine.generation, self.clients
+        ratio = generation.frame_ratio(application, shape, sent_bytes)
+        clients.asked(now_ns, client, application, shape[0], frame_ratio=ratio, **said)
         number, dispatcher = generation.numbers.get(application), generation.dispatcher
-        return number is not None and is_beyond_share(
-            now_ns, dispatcher.plan, number, self.clients, client, dispatcher.lane_length
-        )
+        if number is not None and is_beyond_share(
+            now_ns, dispatcher.plan, number, clients, client, dispatcher.lane_length
+        ):
+            return False
+        clients.admitted(now_ns, client, shape[0])
+        return True
 
     async def drain(self, limit_s: float) -> bool:
         """Take nothing new, finish what waits and runs; true when nothing was left at the limit."""

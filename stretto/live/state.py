@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from enum import Enum
 
+BEYOND_SHARE = "this client asks more than its share while others wait; ask less, or wait for the next plan"
+
 
 class State(Enum):
     """Of the service as a whole."""

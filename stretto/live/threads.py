@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from stretto.backends.callable import reason_of
 from stretto.core.errors import StrettoError
 from stretto.live.executor import Job, Listener, Loading
+from stretto.live.rows import as_arrays
 from stretto.live.shelf import ModelSpec, Shelf, failed
 
 log = logging.getLogger("stretto.live")
@@ -87,7 +88,7 @@ class ThreadExecutor:
     def _run(self, job: Job) -> None:
         started_ns = time.monotonic_ns()
         try:
-            report = self._shelf.run(job.key, job.parts)
+            report = self._shelf.run(job.key, as_arrays(job.parts))
         except Exception as error:  # whatever a model's own code raises must not end the worker
             log.debug("a batch of %s failed", job.key, exc_info=True)
             report = failed(job.count, reason_of(error))

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from stretto.backends.model import Array
 from stretto.core.resize import resized
 from stretto.live.requests import Request
+from stretto.live.rows import as_array
 from stretto.repository.tensors import InputTensor
 
 log = logging.getLogger("stretto.live")
@@ -93,7 +94,7 @@ class Witness:
         self._is_busy = bool(batch)
         if batch:
             evidence = self._evidence.get(batch[0].application)
-            future = self._thread.submit(_posterior, evidence, [request.inputs for request in batch])
+            future = self._thread.submit(_posterior, evidence, [as_array(request.inputs) for request in batch])
             future.add_done_callback(lambda done: self._call(batch, done))
 
     def _call(self, batch: list[Request], done: object) -> None:

@@ -1,0 +1,284 @@
+"""A front end's side of the face: it looks like the engine to whoever serves clients there, and speaks to the scheduler.
+
+What came in one turn of the event loop goes as one message. Where there is no scheduler, requests end as unavailable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import numpy as np
+
+from stretto.core.client import Clients, Told
+from stretto.core.errors import StrettoError
+from stretto.core.outcome import Outcome
+from stretto.live.face.link import Link
+from stretto.live.face.memory import FrontMemory, Room, aligned
+from stretto.live.face.messages import ENDED, NO_VARIANT, NUMBER, SUBMIT, Kind, packed, plain, text, unpacked
+from stretto.live.lag import LoopLag
+from stretto.live.requests import Request
+from stretto.live.rows import as_array
+from stretto.repository.application import ApplicationFiles
+
+log = logging.getLogger("stretto.live")
+
+NO_SCHEDULER = "the scheduler cannot be reached at present; try again shortly"
+NO_ROOM = "too much is being sent at present; try again later"
+GRACE_NS = 2 * 10**9  # behind its deadline, after which nobody waits for word of a request
+
+
+class Store(Protocol):
+    """Where the tensors of requests are while they wait, and where their answers come from."""
+
+    def put(self, number: int, request: Request, files: ApplicationFiles) -> int | None:
+        """Their place, -1 where they have none that others see; None where there is no room."""
+
+    def answers(self, number: int, request: Request, files: ApplicationFiles) -> np.ndarray[Any, Any] | None:
+        """All rows, the caller's own; None where they have not come."""
+
+    def drop(self, number: int) -> None: ...
+
+
+class SharedStore:
+    """In memory that the workers of this machine read and write."""
+
+    def __init__(self, memory: FrontMemory):
+        self._memory = memory
+        self._room = Room(memory.size)
+        self._places: dict[int, tuple[int, int]] = {}
+
+    def put(self, number: int, request: Request, files: ApplicationFiles) -> int | None:
+        inputs = as_array(request.inputs)
+        size = aligned(inputs.nbytes) + request.rows * files.output.row_bytes
+        place = self._room.take(size)
+        if place < 0:
+            return None
+        self._memory.array(place, inputs.dtype.str, inputs.shape)[...] = inputs
+        self._places[number] = place, size
+        return place
+
+    def answers(self, number: int, request: Request, files: ApplicationFiles) -> np.ndarray[Any, Any] | None:
+        place, gives = self._places[number][0] + aligned(request.inputs.nbytes), files.output
+        return self._memory.array(place, gives.dtype, (request.rows, *gives.shape)).copy()
+
+    def drop(self, number: int) -> None:
+        taken = self._places.pop(number, None)
+        if taken is not None:
+            self._room.give(*taken)
+
+
+class Directory:
+    """What the scheduler says is served. Empty until it has."""
+
+    def __init__(self, content: Mapping[str, Any] | None = None):
+        content = content or {}
+        try:
+            self.version = int(content.get("version", 0))
+            self.state = str(content.get("state", "starting"))
+            self.is_ready = bool(content.get("is_ready", False))
+            self.workers = int(content.get("workers", 0))
+            self.applications = {str(name): n for n, name in enumerate(content.get("applications", ()))}
+            self.variants = [(str(application), str(name)) for application, name in content.get("variants", ())]
+            self.served = {
+                str(name): (tuple(map(str, each["variants"])), bool(each["is_ready"]))
+                for name, each in content.get("served", {}).items()
+            }
+            self.unloaded = frozenset(map(str, content.get("unloaded", ())))
+        except (KeyError, TypeError, ValueError, AttributeError):
+            raise StrettoError("the scheduler spoke nonsense") from None
+
+
+class Crowd:
+    """The workers, as far as a front end knows them."""
+
+    def __init__(self) -> None:
+        self.ready_count = 0
+
+
+class FrontEngine:
+    """Takes requests as the engine does. A Peer of the link to the scheduler."""
+
+    def __init__(self, files: Mapping[str, ApplicationFiles], store: Store, clients: Clients):
+        self.loop = asyncio.get_running_loop()
+        self.clock = time.monotonic_ns
+        self.lag = LoopLag()
+        self.files = files  # by application, as this front end has read them
+        self.crew = Crowd()
+        self.directory = Directory()
+        self.statistics: dict[str, Any] = {}
+        self.submitted: Counter[str] = Counter()  # queries, by application
+        self.outcomes: Counter[tuple[str, Outcome]] = Counter()
+        self.heard_ns = self.clock()
+        self.said: Mapping[str, Any] | None = None  # what the client of the next request said
+        self.on_directory: Any = lambda directory: None
+        self._clients = clients
+        self._store = store
+        self._link: Link | None = None
+        self._open: dict[int, Request] = {}
+        self._numbers: dict[int, int] = {}  # of open requests, by identity
+        self._next = 0
+        self._new: list[tuple[int, ...]] = []
+        self._extras: dict[int, Mapping[str, Any]] = {}
+        self._gone: list[int] = []
+        self._closed: Counter[tuple[str, Outcome]] = Counter()  # not told to a scheduler yet
+
+    # -- the link ----------------------------------------------------------------------------------------------------
+
+    def linked(self, link: Link, name: str) -> None:
+        """There is a scheduler."""
+        self._link = link
+        self.heard_ns = self.clock()
+        link.send(Kind.HELLO, text({"name": name}))
+        if self._closed:
+            counts: dict[str, dict[str, int]] = {}
+            for (application, outcome), count in self._closed.items():
+                counts.setdefault(application, {})[str(int(outcome))] = count
+            self._closed.clear()
+            link.send(Kind.CLOSED, text(counts))
+
+    def lost(self) -> None:
+        """There is none any more: whatever it had ends here."""
+        self._link = None
+        self.directory = Directory()
+        self.on_directory(self.directory)
+        self._new, self._extras, self._gone = [], {}, []
+        for number, request in list(self._open.items()):
+            self._end_alone(number, request)
+
+    def _end_alone(self, number: int, request: Request) -> None:
+        """Without a word of the scheduler: it may be counted nowhere else."""
+        now_ns = self.clock()
+        outcome = Outcome.FAILED
+        request.refusal, request.problem = "unavailable", NO_SCHEDULER
+        self._closed[request.application, outcome] += request.rows
+        self._end(number, request, outcome, now_ns)
+
+    @property
+    def is_linked(self) -> bool:
+        return self._link is not None
+
+    @property
+    def waiting(self) -> int:
+        """Requests that have not ended."""
+        return len(self._open)
+
+    def watch(self) -> None:
+        """Called now and then: who waits far beyond its deadline has been forgotten by the scheduler."""
+        before_ns = self.clock() - GRACE_NS
+        for number, request in [each for each in self._open.items() if each[1].deadline_ns < before_ns]:
+            self._end_alone(number, request)
+
+    # -- requests ----------------------------------------------------------------------------------------------------
+
+    def submit(self, request: Request, gathers: bool = False) -> None:
+        """KeyError where no such application is served. The message goes when this turn of the loop is over."""
+        directory, files = self.directory, self.files[request.application]
+        application = directory.applications[request.application]
+        said, self.said = self.said, None
+        number = self._next
+        self._next += 1
+        now_ns = self.clock()
+        left_ns = request.deadline_ns
+        request.arrival_ns = now_ns - request.spent_ns
+        request.deadline_ns += now_ns
+        place = self._store.put(number, request, files) if self._link is not None else None
+        self._open[number] = request
+        self._numbers[id(request)] = number
+        if place is None:
+            request.refusal = "unavailable" if self._link is None else "overloaded"
+            request.problem = NO_SCHEDULER if self._link is None else NO_ROOM
+            self.loop.call_soon(self._end, number, request, Outcome.FAILED, now_ns, False)
+            return
+        self.submitted[request.application] += request.rows
+        extra: dict[str, Any] = dict(said or {})
+        if request.pinned:
+            extra["pinned"] = request.pinned
+        if request.min_accuracy > 0:
+            extra["min_accuracy"] = request.min_accuracy
+        if extra:
+            self._extras[len(self._new)] = extra
+        size = 0 if not files.input.sizes else files.input.shapes.index(request.inputs.shape[1:])
+        if not self._new:
+            self.loop.call_soon(self._flush)
+        self._new.append((number, left_ns, request.spent_ns, place, application, request.rows, size, request.priority))
+
+    def _flush(self) -> None:
+        new, self._new = self._new, []
+        extras, self._extras = self._extras, {}
+        if self._link is not None and new:
+            self._link.send(Kind.SUBMIT, packed(SUBMIT, new, self.directory.version, extras))
+
+    def cancel(self, request: Request) -> None:
+        """Its client is gone. It ends when the scheduler says so, for that is where it is counted."""
+        number = self._numbers.get(id(request))
+        if number is not None and self._link is not None:
+            if not self._gone:
+                self.loop.call_soon(self._flush_gone)
+            self._gone.append(number)
+
+    def _flush_gone(self) -> None:
+        self._flush()  # what is cancelled was submitted before
+        gone, self._gone = self._gone, []
+        if self._link is not None and gone:
+            self._link.send(Kind.CANCEL, packed(NUMBER, gone))
+
+    # -- what the scheduler says -------------------------------------------------------------------------------------
+
+    def heard(self, kind: int, payload: memoryview) -> None:
+        self.heard_ns = self.clock()
+        if kind == Kind.ENDED:
+            _, records, extras = unpacked(ENDED, payload)
+            now_ns = self.clock()
+            for position, record in enumerate(records.tolist()):
+                self._ended(record, extras.get(position), now_ns)
+        elif kind == Kind.DIRECTORY:
+            self.directory = Directory(plain(payload))
+            self.on_directory(self.directory)
+        elif kind == Kind.STATISTICS:
+            self.statistics = plain(payload)
+        elif kind != Kind.BEAT:
+            raise StrettoError("the scheduler spoke nonsense")
+
+    def _ended(self, record: tuple[Any, ...], extra: Mapping[str, Any] | None, now_ns: int) -> None:
+        number, queue_ns, run_ns, accuracy, batch, variant, outcome_number = record
+        request = self._open.get(number)
+        if request is None:
+            return  # it ended here while this was on its way
+        try:
+            outcome = Outcome(outcome_number)
+            if variant != NO_VARIANT:
+                request.variants = [self.directory.variants[variant][1]]
+            if extra is not None:
+                self._note(request, extra)
+        except (ValueError, IndexError, TypeError, AttributeError, KeyError):
+            raise StrettoError("the scheduler spoke nonsense") from None
+        request.queue_ns, request.run_ns, request.accuracy_sum, request.batch = queue_ns, run_ns, accuracy, batch
+        if outcome is Outcome.ON_TIME or outcome is Outcome.LATE:
+            request.answers = self._store.answers(number, request, self.files[request.application])
+        self._end(number, request, outcome, now_ns)
+
+    def _note(self, request: Request, extra: Mapping[str, Any]) -> None:
+        request.problem = str(extra.get("problem", ""))
+        request.refusal = str(extra.get("refusal", ""))
+        if "variants" in extra:
+            request.variants = [str(name) for name in extra["variants"]]
+        for row, theta in extra.get("posterior", {}).items():
+            request.short_circuited[int(row)] = tuple(map(float, theta))
+        if "told" in extra:
+            told = extra["told"]
+            self._clients.told(request.client, Told(str(told["variant"]), tuple(map(int, told["input_size"]))))
+
+    def _end(self, number: int, request: Request, outcome: Outcome, now_ns: int, is_counted: bool = True) -> None:
+        if self._open.pop(number, None) is None:
+            return
+        del self._numbers[id(request)]
+        self._store.drop(number)
+        request.left = 0
+        if is_counted:
+            self.outcomes[request.application, outcome] += request.rows
+        request.end(outcome, now_ns)

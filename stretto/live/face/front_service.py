@@ -1,0 +1,119 @@
+"""What a front end serves clients from: the repository as it reads it itself, and the scheduler behind its link.
+
+To the data plane it is what the service is on a server of one process. Management is the scheduler's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from stretto.core.client import Clients
+from stretto.core.errors import StrettoError
+from stretto.live.face.front import Directory, FrontEngine, Store
+from stretto.live.options import ServiceOptions
+from stretto.live.quarantine import Quarantine
+from stretto.live.state import State
+from stretto.repository.application import ApplicationFiles
+from stretto.repository.read import read_repository
+from stretto.repository.repository import Repository
+
+log = logging.getLogger("stretto.live")
+
+WATCH_S = 0.25
+
+
+class KnownFiles:
+    """What the repository holds, whether it is served or not. Models that are set aside are the scheduler's to know."""
+
+    def __init__(self, known: Mapping[str, ApplicationFiles]) -> None:
+        self.known = known
+        self.quarantine = Quarantine()
+
+
+class FrontService:
+    """Every call is on the event loop's thread."""
+
+    def __init__(self, options: ServiceOptions, repository: Repository, store: Store):
+        self.options = options
+        self.clients = Clients()
+        known = {files.name: files for files in repository.applications}
+        self.offer = KnownFiles(known)
+        self.files: dict[str, ApplicationFiles] = {}  # of what is served
+        self.engine = FrontEngine(known, store, self.clients)
+        self.engine.on_directory = self._directed
+        self._version = 0
+        self._is_leaving = False
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self.engine.lag.start()
+        self._task = asyncio.get_running_loop().create_task(self._watch())
+
+    async def drain(self, limit_s: float) -> bool:
+        """Take nothing new; true when everything that was taken had its end at the limit."""
+        self._is_leaving = True
+        end = self.engine.loop.time() + limit_s
+        while self.engine.waiting and self.engine.loop.time() < end:
+            await asyncio.sleep(0.01)
+        return not self.engine.waiting
+
+    def stop(self) -> None:
+        self.engine.lag.stop()
+        if self._task is not None:
+            self._task.cancel()
+
+    @property
+    def state(self) -> State:
+        if self._is_leaving:
+            return State.DRAINING
+        return State(self.engine.directory.state) if self.engine.is_linked else State.STARTING
+
+    def is_ready(self, application: str | None = None, variant: str = "") -> bool:
+        """KeyError for a name that the repository does not hold."""
+        directory = self.engine.directory
+        if application is None:
+            return self.engine.is_linked and directory.is_ready and not self._is_leaving
+        files = self.offer.known[application]
+        if variant and all(each.name != variant for each in files.variants):
+            raise KeyError(variant)
+        variants, is_ready = directory.served.get(application, ((), False))
+        return is_ready and (not variant or variant in variants)
+
+    def from_fast_to_accurate(self, application: str) -> tuple[str, ...]:
+        return self.engine.directory.served.get(application, ((), False))[0]
+
+    def heard_from(self, client: int, application: str, shape: tuple[int, ...], sent_bytes: int, **said: Any) -> bool:
+        """It goes to the scheduler with the request; whether that is beyond the client's share is known there."""
+        self.engine.said = {"client": self.clients.identity_of(client), "sent_bytes": sent_bytes} | {
+            what: value for what, value in said.items() if value is not None
+        }
+        return True
+
+    def _directed(self, directory: Directory) -> None:
+        """What is served has changed, or how much of it is ready."""
+        self.engine.crew.ready_count = directory.workers
+        known = self.offer.known
+        if directory.version != self._version and directory.version:
+            is_first, self._version = not self._version, directory.version
+            if not is_first or any(name not in known for name in directory.served):
+                asyncio.get_running_loop().create_task(self._read_anew())
+        self.files = {name: known[name] for name in directory.served if name in known}
+
+    async def _read_anew(self) -> None:
+        """The tensors of something that is served are not what they were, or it is new."""
+        try:
+            repository = await asyncio.to_thread(read_repository, self.options.repository)
+        except (StrettoError, OSError) as error:
+            log.error("the repository changed and cannot be read here: %s", error)
+            return
+        known = {files.name: files for files in repository.applications}
+        self.offer.known = self.engine.files = known
+        self.files = {name: known[name] for name in self.engine.directory.served if name in known}
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(WATCH_S)
+            self.engine.watch()

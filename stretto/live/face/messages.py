@@ -1,0 +1,114 @@
+"""What a front end and the scheduler say to each other: arrays of numbers, and text in JSON for what is rare.
+
+A message is a kind and a payload. Time crosses as time left, never as a clock. No tensor is ever in one of these, and
+nothing that arrives is unpickled. A payload that cannot be read is a StrettoError, and the end of the link.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping, Sequence
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.core.errors import StrettoError
+
+MAX_PAYLOAD = 16_000_000
+MAX_ROWS = 65_535  # of one request
+HEAD = struct.Struct("<II")  # a number of the message's own, and how many records follow
+NO_VARIANT = 0xFFFF
+
+
+class Kind(IntEnum):
+    """To the scheduler, then from it."""
+
+    HELLO = 1  # JSON: who this is
+    SUBMIT = 2  # records SUBMIT, for the directory of the head's number; extras by position
+    CANCEL = 3  # numbers of requests whose clients are gone
+    CLOSED = 4  # JSON: requests that ended without a scheduler, by application and outcome
+    COUNTS = 5  # JSON: what the front end counted itself
+    BEAT = 6  # nothing: it lives
+    DIRECTORY = 11  # JSON: what is served at present, and by which numbers it is known
+    ENDED = 12  # records ENDED; extras by position
+    TOLD = 13  # JSON: what clients are to send next, by identity
+    STATISTICS = 14  # JSON: of all applications
+    DECISION = 15  # records DECISION, for the batch of the head: where rows are to be sent
+    WORKERS = 16  # JSON: where workers take tensors, by number
+
+
+SUBMIT = np.dtype(
+    [
+        ("number", "<u8"),  # the front end's own, of this request; never used again
+        ("left_ns", "<i8"),
+        ("spent_ns", "<i8"),  # since it came, at the front end
+        ("place", "<i8"),  # of its rows in the memory that is shared; -1: they are there alone
+        ("application", "<u4"),  # by the directory
+        ("rows", "<u4"),
+        ("size", "<u4"),  # among the shapes of the application's input
+        ("priority", "<i4"),
+    ]
+)
+ENDED = np.dtype(
+    [
+        ("number", "<u8"),
+        ("queue_ns", "<i8"),
+        ("run_ns", "<i8"),
+        ("accuracy", "<f8"),  # expected, summed over the rows
+        ("batch", "<u4"),
+        ("variant", "<u2"),  # by the directory; NO_VARIANT: none, or several, which the extras name
+        ("outcome", "<u2"),
+    ]
+)
+# One run of neighbouring rows of one request, and where they stand in the batch.
+DECISION = np.dtype([("number", "<u8"), ("row", "<u4"), ("rows", "<u4"), ("position", "<u4")])
+NUMBER = np.dtype("<u8")
+NONSENSE = "the other side of a link spoke nonsense"
+
+Extras = Mapping[int, Mapping[str, Any]]  # by position
+
+
+def packed(dtype: np.dtype[Any], records: Sequence[Any], number: int = 0, extras: Extras | None = None) -> bytes:
+    """Records, each a tuple in the order of the fields (or a number), behind a head of their own."""
+    body = np.array(records, dtype).tobytes()
+    tail = json.dumps(extras, separators=(",", ":")).encode() if extras else b""
+    return HEAD.pack(number, len(records)) + body + tail
+
+
+def unpacked(dtype: np.dtype[Any], payload: bytes | memoryview) -> tuple[int, NDArray[Any], Extras]:
+    """The head's number, the records and what there is beyond them."""
+    if len(payload) < HEAD.size:
+        raise StrettoError(NONSENSE)
+    number, count = HEAD.unpack_from(payload)
+    end = HEAD.size + count * dtype.itemsize
+    if end > len(payload):
+        raise StrettoError(NONSENSE)
+    records = np.frombuffer(payload, dtype, count, HEAD.size)
+    if end == len(payload):
+        return number, records, {}
+    content = plain(payload[end:])
+    try:
+        extras = {int(position): value for position, value in content.items()}
+    except ValueError:
+        raise StrettoError(NONSENSE) from None
+    if not all(0 <= position < count and isinstance(value, dict) for position, value in extras.items()):
+        raise StrettoError(NONSENSE)
+    return number, records, extras
+
+
+def text(content: Mapping[str, Any]) -> bytes:
+    return json.dumps(content, separators=(",", ":")).encode()
+
+
+def plain(payload: bytes | memoryview) -> dict[str, Any]:
+    """A JSON object."""
+    try:
+        content = json.loads(bytes(payload))
+    except (ValueError, RecursionError):
+        raise StrettoError(NONSENSE) from None
+    if not isinstance(content, dict):
+        raise StrettoError(NONSENSE)
+    return content

@@ -1,0 +1,154 @@
+"""Front ends and a scheduler that are not one process: the same requests, the same answers, one outcome each."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stretto.core.outcome import Outcome
+from stretto.live.face.messages import SUBMIT, Kind, packed
+from stretto.live.requests import Request
+from tests.live.face.paired import paired, total
+from tests.live.real import conserved, until, within
+from tests.live.test_service import ROWS, service_of
+from tests.repository.build import Built, build
+
+
+@pytest.fixture
+def built(tmp_path: Path) -> Built:
+    return build(tmp_path / "models")
+
+
+def test_what_a_front_end_asks_is_answered_as_in_one_process(built: Built) -> None:
+    async def work() -> None:
+        async with service_of(built.root) as service, paired(service) as pair:
+            here = await pair.ask("rows", ROWS)
+            assert here.outcome is Outcome.ON_TIME and here.variants == ["good"]
+            direct = Request("rows", ROWS, 10**10, lambda ended: None)
+            service.engine.submit(direct)
+            await until(lambda: direct.outcome is not None)
+            assert direct.answers is not None and here.answers is not None
+            np.testing.assert_array_equal(here.answers, direct.answers)
+            assert here.batch == 1 and here.run_ns > 0 and here.accuracy_sum == direct.accuracy_sum
+            assert pair.there.open == {} and pair.front.engine.waiting == 0 and conserved(service.engine)
+
+    within(60, work)
+
+
+def test_many_rows_and_many_requests(built: Built) -> None:
+    async def work() -> None:
+        async with service_of(built.root) as service, paired(service) as pair:
+            rng = np.random.default_rng(1)
+            inputs = [rng.random((1 + n % 4, *ROWS.shape[1:]), np.float32) for n in range(100)]
+            ended = [await each for each in [pair.ask("rows", rows, pinned="good") for rows in inputs]]
+            answered = [(rows, each) for rows, each in zip(inputs, ended, strict=True) if each.answers is not None]
+            assert len(answered) >= 5
+            for rows, each in answered[:5]:
+                alone = Request("rows", rows, 10**10, lambda ended: None, pinned="good")
+                service.engine.submit(alone)
+                await until(lambda alone=alone: alone.outcome is not None)
+                np.testing.assert_allclose(each.answers, alone.answers, rtol=1e-5)
+            assert total(pair.front) == sum(map(len, inputs)) == sum(pair.front.engine.submitted.values())
+            assert conserved(service.engine)
+
+    within(60, work)
+
+
+def test_its_memory_is_given_back_and_a_full_one_refuses(built: Built) -> None:
+    async def work() -> None:
+        async with service_of(built.root) as service, paired(service, memory=4096) as pair:
+            room = pair.front.engine._store._room  # type: ignore[attr-defined]
+            before = room.free
+            ended = [await each for each in [pair.ask("rows", ROWS) for _ in range(200)]]
+            refused = [each for each in ended if each.refusal == "overloaded"]
+            assert refused and any(each.outcome is Outcome.ON_TIME for each in ended)
+            assert room.free == before and conserved(service.engine)
+            assert (await pair.ask("rows", ROWS)).outcome is Outcome.ON_TIME
+
+    within(60, work)
+
+
+def test_cancelled_requests_end_once(built: Built) -> None:
+    async def work() -> None:
+        async with service_of(built.root) as service, paired(service) as pair:
+            ended: list[Request] = []
+            requests = [Request("rows", ROWS, 10**10, ended.append) for _ in range(50)]
+            for request in requests:
+                pair.front.engine.submit(request)
+                pair.front.engine.cancel(request)
+            await until(lambda: len(ended) == len(requests))
+            assert {each.outcome for each in ended} <= {Outcome.DROPPED_CANCELLED, Outcome.ON_TIME}
+            assert Outcome.DROPPED_CANCELLED in {each.outcome for each in ended}
+            await asyncio.sleep(0.05)
+            assert len(ended) == len(requests) and conserved(service.engine) and pair.there.open == {}
+
+    within(60, work)
+
+
+def test_a_front_end_that_is_gone_leaves_nothing(built: Built) -> None:
+    async def work() -> None:
+        async with service_of(built.root) as service:
+            async with paired(service) as pair:
+                desk = pair.desk
+                for _ in range(20):
+                    pair.front.engine.submit(Request("rows", ROWS, 10**10, lambda ended: None))
+                await asyncio.sleep(0)
+            await until(lambda: desk.fronts == {} and service.engine.waiting == 0)
+            assert conserved(service.engine)
+
+    within(60, work)
+
+
+def test_without_a_scheduler_requests_end_as_unavailable_and_are_counted_by_the_next(built: Built) -> None:
+    async def work() -> None:
+        async with service_of(built.root) as service, paired(service) as pair:
+            waiting = [pair.ask("rows", ROWS) for _ in range(5)]
+            before = service.engine.books.totals(service.engine.generations())["rows"][0]
+            pair.front.engine._flush()
+            pair.link._transport.abort()  # type: ignore[union-attr]
+            ended = [await each for each in waiting]
+            assert {each.refusal for each in ended} == {"unavailable"} and pair.front.engine.waiting == 0
+            assert not pair.front.is_ready() and pair.front.files == {}
+            late = Request("rows", ROWS, 10**9, lambda ended: None)
+            with pytest.raises(KeyError):
+                pair.front.engine.submit(late)
+            pair.desk.closed_elsewhere({"rows": {str(int(Outcome.FAILED)): 5}})
+            submitted, outcomes = service.engine.books.totals(service.engine.generations())["rows"]
+            assert submitted >= before + 5 and outcomes[Outcome.FAILED] == 5
+
+    within(60, work)
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b"",
+        b"\xff" * 8,
+        packed(SUBMIT, [(1, 10**9, 0, 0, 0, 0, 0, 0)]),  # no rows
+        packed(SUBMIT, [(1, 10**9, 0, 10**9, 0, 1, 0, 0)], 99),  # memory that it does not have
+        packed(SUBMIT, [(1, 10**9, 0, -64, 0, 1, 0, 0)], 99),
+        packed(SUBMIT, [(1, 10**9, 0, 0, 0, 60_000, 0, 0)], 99),  # more than that
+        packed(SUBMIT, [(1, 10**9, 0, 0, 0, 1, 9, 0)], 99),  # no such size
+        packed(SUBMIT, [(1, 10**9, 0, 0, 0, 1, 0, -1)], 99),
+        packed(SUBMIT, [(1, 10**9, 0, 0, 0, 1, 0, 0)] * 2, 99),  # one number twice
+        packed(SUBMIT, [(1, 10**9, 0, 0, 0, 1, 0, 0)], 99)[:-3],
+        packed(SUBMIT, [(1, 10**9, 0, 0, 0, 1, 0, 0)], 99) + b"{",
+        packed(SUBMIT, [(1, 10**9, 0, 0, 0, 1, 0, 0)], 99) + b'{"7":{}}',
+        packed(SUBMIT, [(1, 10**9, 0, 0, 0, 1, 0, 0)], 99) + b'{"0":[]}',
+    ],
+)
+def test_nonsense_ends_the_link_and_nothing_else(built: Built, payload: bytes) -> None:
+    async def work() -> None:
+        async with service_of(built.root) as service, paired(service) as pair:
+            assert pair.front.engine._link is not None
+            pair.front.engine._link.send(Kind.SUBMIT, payload)
+            await until(lambda: not pair.front.engine.is_linked)
+            await until(lambda: pair.desk.fronts == {} and service.engine.waiting == 0)
+            async with paired(service) as other:
+                assert (await other.ask("rows", ROWS)).outcome is Outcome.ON_TIME
+            assert conserved(service.engine)
+
+    within(60, work)

@@ -1,4 +1,4 @@
-"""A front end's side of the face: it looks like the engine to whoever serves clients there, and speaks to the scheduler.
+"""A front end's side of the face: like the engine to whoever serves clients there, and in touch with the scheduler.
 
 What came in one turn of the event loop goes as one message. Where there is no scheduler, requests end as unavailable.
 """

@@ -17,26 +17,33 @@ EVIDENCE = "evidence"  # stands where the variant's name would
 def answer_batch(job: Job, report: Report, answers: Array, now_ns: int, meters: Meters) -> None:
     """Each query of the batch that has not ended gets its row."""
     generation: Generation = job.generation
-    name = generation.names[job.variant]
-    application = generation.label(job.variant)[0]
-    run_ns = report.ended_ns - report.started_ns
+    variant, count, started_ns = job.variant, job.count, report.started_ns
+    name = generation.names[variant]
+    run_ns = report.ended_ns - started_ns
+    accuracy = None if generation.has_sizes(variant) else generation.accuracy[variant]
+    arrivals_ns: list[int] = []
+    deadlines_ns: list[int] = []
     for position, query in enumerate(job.entries):
         if query.generation is not generation or position in report.failures:
             continue
         generation.queries.pop(query.ticket, None)
         query.generation = None
         request = query.request
-        queue_ns = report.started_ns - request.arrival_ns
-        on_time = now_ns <= request.deadline_ns
-        meters.query(application, queue_ns, run_ns, now_ns - request.arrival_ns, request.deadline_ns - now_ns)
+        arrivals_ns.append(request.arrival_ns)
+        deadlines_ns.append(request.deadline_ns)
         if request.outcome is not None:
             continue
-        request.batch = max(request.batch, job.count)
-        request.queue_ns = max(request.queue_ns, queue_ns)
-        request.run_ns = max(request.run_ns, run_ns)
-        accuracy = generation.accuracy_for(job.variant, request)
-        if request.answer(query.row, answers[position : position + 1], name, accuracy):
-            request.end(Outcome.ON_TIME if on_time else Outcome.LATE, now_ns)
+        queue_ns = started_ns - request.arrival_ns
+        if request.rows > 1:
+            request.batch = max(request.batch, count)
+            request.queue_ns = max(request.queue_ns, queue_ns)
+            request.run_ns = max(request.run_ns, run_ns)
+        else:
+            request.batch, request.queue_ns, request.run_ns = count, queue_ns, run_ns
+        expected = generation.accuracy_for(variant, request) if accuracy is None else accuracy
+        if request.answer(query.row, answers[position : position + 1], name, expected):
+            request.end(Outcome.ON_TIME if now_ns <= request.deadline_ns else Outcome.LATE, now_ns)
+    meters.queries(generation.label(variant)[0], arrivals_ns, deadlines_ns, started_ns, run_ns, now_ns)
 
 
 def answer_by_evidence(generation: Generation, ticket: int, now_ns: int, meters: Meters) -> None:
@@ -48,7 +55,7 @@ def answer_by_evidence(generation: Generation, ticket: int, now_ns: int, meters:
     number = generation.numbers[request.application]
     gives = generation.served.files[number].output
     waited_ns = now_ns - request.arrival_ns
-    meters.query(request.application, waited_ns, 0, waited_ns, request.deadline_ns - now_ns)
+    meters.queries(request.application, [request.arrival_ns], [request.deadline_ns], now_ns, 0, now_ns)
     meters.short_circuited[request.application] += 1
     if request.outcome is not None:
         return

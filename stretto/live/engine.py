@@ -13,6 +13,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+import numpy as np
+from numpy.typing import NDArray
+
 from stretto.alarm import Alarm
 from stretto.core.conditions import Conditions
 from stretto.core.errors import PlanError
@@ -23,6 +26,7 @@ from stretto.live.books import Books
 from stretto.live.crew import LOAD_S, Crew, Factory
 from stretto.live.delays import DelayMeter
 from stretto.live.executor import Job
+from stretto.live.face.remote import RemoteQuery
 from stretto.live.failure_log import FailureLog
 from stretto.live.generation import Generation, Served
 from stretto.live.holding import Holding
@@ -34,7 +38,7 @@ from stretto.live.losses import NO_WORKER_LEFT, Losses
 from stretto.live.meters import Meters
 from stretto.live.quarantine import Fault, label_of
 from stretto.live.recorder import Journal
-from stretto.live.requests import NoSuchVariant, Query, Request, rows_of
+from stretto.live.requests import NoSuchVariant, Query, Request
 from stretto.live.shelf import NO_ANSWER, NOT_LOADED, ModelSpec, Report
 from stretto.live.witness import Witness, class_of
 from stretto.planning.left import after_waiting
@@ -176,11 +180,37 @@ class Engine:
         if self.witness is not None and request.outcome is None:
             self.witness.ask(request)
 
+    def submit_many(
+        self,
+        queries: Sequence[RemoteQuery],
+        now_ns: int,
+        applications: NDArray[np.int64],
+        deadlines_ns: NDArray[np.int64],
+        priorities: NDArray[np.int64],
+    ) -> None:
+        """Queries of front ends, each a request by itself that nothing is demanded of, for the generation that serves.
+        Batches are formed when this turn of the event loop is over.
+        """
+        generation = self.generation
+        tickets = generation.dispatcher.submit_many(now_ns, applications, deadlines_ns, priorities).tolist()
+        for query, ticket in zip(queries, tickets, strict=True):
+            query.ticket = ticket
+        generation.queries.update(zip(tickets, queries, strict=True))
+        if self.twin is not None:
+            for query in queries:
+                self.twin.arrived(now_ns, query.application, 1, query.deadline_ns - now_ns, -1, query.priority)
+        if not self._is_gathering:
+            self._is_gathering = True
+            self.loop.call_soon(self._gathered)
+        if self.witness is not None:
+            for query in queries:
+                self.witness.ask(query)
+
     def _gathered(self) -> None:
         self._is_gathering = False
         self._rang()
 
-    def classified(self, requests: Sequence[Request]) -> None:
+    def classified(self, requests: Sequence[Request | RemoteQuery]) -> None:
         """Evidence came: the dispatcher hears the class of what has not ended."""
         now_ns = self.clock()
         touched: dict[int, Generation] = {}
@@ -194,7 +224,12 @@ class Engine:
 
     @staticmethod
     def _enter(
-        query: Query, generation: Generation, now_ns: int, application: int, demand: int, more: bool = False
+        query: Query | RemoteQuery,
+        generation: Generation,
+        now_ns: int,
+        application: int,
+        demand: int,
+        more: bool = False,
     ) -> None:
         request = query.request
         query.generation = generation
@@ -203,11 +238,11 @@ class Engine:
         query.ticket = ticket = generation.dispatcher.submit(now_ns, *given, more, query.is_ending)
         generation.queries[ticket] = query
 
-    def cancel(self, request: Request) -> None:
+    def cancel(self, request: Request | RemoteQuery) -> None:
         """Its client is gone: whatever of it waits or runs ends."""
         self._withdraw(request, Outcome.DROPPED_CANCELLED)
 
-    def _withdraw(self, request: Request, reason: Outcome) -> None:
+    def _withdraw(self, request: Request | RemoteQuery, reason: Outcome) -> None:
         now_ns = self.clock()
         for query in request.queries:
             generation = query.generation
@@ -249,8 +284,8 @@ class Engine:
         queries = [generation.queries[ticket] for ticket in run.tickets]
         spec = generation.served.specs[run.variant]
         now_ns = self.clock()
-        parts, count, expected_ns = rows_of(queries), len(queries), max(run.expected_ns, now_ns)
-        self.crew.run(Job(run.worker, run.variant, spec.key, parts, count, queries, generation, now_ns, expected_ns))
+        count, expected_ns = len(queries), max(run.expected_ns, now_ns)
+        self.crew.run(Job(run.worker, run.variant, spec.key, count, queries, generation, now_ns, expected_ns))
 
     def _drop(self, generation: Generation, ticket: int, reason: Outcome) -> None:
         query = generation.queries.pop(ticket, None)
@@ -403,7 +438,7 @@ class Engine:
                 self.generation.dispatcher.worker_joined(now_ns, worker)
         self.act(self.generation)
 
-    def move(self, queries: Sequence[Query], old: Generation, now_ns: int) -> None:
+    def move(self, queries: Sequence[Query | RemoteQuery], old: Generation, now_ns: int) -> None:
         """Into the generation that serves now; a query that it has no variant for ends as failed."""
         new = self.generation
         for query in queries:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from stretto.live.requests import rows_of
 from stretto.live.rows import Inputs
 from stretto.live.shelf import ModelSpec, Report
 
@@ -21,13 +22,17 @@ class Job:
     worker: int
     variant: int
     key: str
-    parts: Sequence[Inputs]  # the queries' rows, in order
     count: int
     entries: Sequence[Any]
     generation: Any  # of the engine: whose dispatcher decided it
     decided_ns: int
     expected_ns: int
     was_alone: bool = True  # when it was given to the worker, nothing else ran there
+
+    @property
+    def parts(self) -> Sequence[Inputs]:
+        """The queries' rows, in order."""
+        return rows_of(self.entries)
 
 
 @dataclass(frozen=True)

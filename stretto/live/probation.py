@@ -11,7 +11,6 @@ import asyncio
 import logging
 from collections import deque
 from dataclasses import dataclass, replace
-from types import SimpleNamespace
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from stretto.backends.resident import total_bytes
 from stretto.live.executor import Job
 from stretto.live.processes import ProcessExecutor
 from stretto.live.quarantine import Fault, label_of
+from stretto.live.requests import Request
 from stretto.live.shelf import ModelSpec, Report
 from stretto.live.worker_process import PROBATION
 
@@ -135,8 +135,8 @@ class Bench:
             self._next()
             return
         rows = np.zeros((1, *spec.input_shape), spec.input_dtype)
-        now_ns, nobody = 0, SimpleNamespace()
-        self._executor.run(Job(-1, -1, key, (rows,), 1, (nobody,), nobody, now_ns, now_ns))
+        nobody = Request("", rows, 0, lambda ended: None)
+        self._executor.run(Job(-1, -1, key, 1, nobody.queries, None, 0, 0))
 
     def job_ended(self, job: Job, report: Report) -> None:
         """A model that raises on a batch of nothing may well answer a real one: it hurts nobody, and passes."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from stretto.backends.model import Array
 from stretto.core.errors import StrettoError
 from stretto.live.face.memory import FrontMemory
@@ -25,6 +23,7 @@ class Lying:
     shape: tuple[int, ...]
     dtype: str
     size: int  # the number of their shape among those of the application's input
+    row_bytes: int
     memory: FrontMemory | None = None
     place: int = -1  # of this first row
 
@@ -35,10 +34,6 @@ class Lying:
         first, end, _ = rows.indices(self.shape[0])
         place = self.place if self.memory is None else self.place + first * self.row_bytes
         return replace(self, row=self.row + first, shape=(end - first, *self.shape[1:]), place=place)
-
-    @property
-    def row_bytes(self) -> int:
-        return int(np.prod(self.shape[1:], dtype=np.int64)) * np.dtype(self.dtype).itemsize
 
     @property
     def nbytes(self) -> int:

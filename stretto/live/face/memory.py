@@ -47,6 +47,13 @@ class FrontMemory:
             raise StrettoError("a front end named memory that it does not have")
         return np.frombuffer(self._map, kind, count, place).reshape(shape)
 
+    def write(self, place: int, array: Array) -> None:
+        """StrettoError where that is not all inside."""
+        end = place + array.nbytes
+        if place < 0 or end > self.size:
+            raise StrettoError("a front end named memory that it does not have")
+        self._map[place:end] = array.tobytes()
+
     def close(self) -> None:
         os.close(self.descriptor)
         with contextlib.suppress(BufferError):  # an array of it is still looked at; the memory goes with that

@@ -145,7 +145,7 @@ class Station:
         self.state, self.clients = State.SERVING, Clients()
         files = SimpleNamespace(input=takes, output=gives)
         self.files = dict.fromkeys((application.name for application in deployment.applications), files)
-        self.offer = SimpleNamespace(known=self.files, unloaded=set())
+        self.offer = SimpleNamespace(known=self.files, unloaded=set(), quarantine=SimpleNamespace(entries={}))
 
     def is_ready(self, application: str | None = None) -> bool:
         return True

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+
+import numpy as np
 
 from stretto.backends.model import Array
 from stretto.core.errors import StrettoError
@@ -23,7 +26,6 @@ class Lying:
     shape: tuple[int, ...]
     dtype: str
     size: int  # the number of their shape among those of the application's input
-    row_bytes: int
     memory: FrontMemory | None = None
     place: int = -1  # of this first row
 
@@ -34,6 +36,10 @@ class Lying:
         first, end, _ = rows.indices(self.shape[0])
         place = self.place if self.memory is None else self.place + first * self.row_bytes
         return replace(self, row=self.row + first, shape=(end - first, *self.shape[1:]), place=place)
+
+    @property
+    def row_bytes(self) -> int:
+        return math.prod(self.shape[1:]) * np.dtype(self.dtype).itemsize
 
     @property
     def nbytes(self) -> int:

@@ -6,6 +6,7 @@ What they are told of what is served is the directory. Applications and variants
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 import math
 from collections.abc import Callable, Mapping
@@ -90,19 +91,20 @@ class FrontEnd:
         self._desk.gone(self)
         for request in list(self.open.values()):
             self._desk.service.engine.cancel(request)
-        if self.memory is not None:
-            self.memory.close()
+        self.memory = None  # batches that run may still look at it
 
     def write(self, place: int, answer: Array) -> None:
-        assert self.memory is not None
-        self.memory.write(place, answer)
+        if self.memory is not None:  # else it is gone, and nobody waits
+            self.memory.write(place, answer)
 
     def _submitted(self, payload: memoryview) -> None:
         version, records, extras = unpacked(SUBMIT, payload)
         is_plain = records["rows"] == 1
         is_plain[list(extras)] = False
-        if version < self._desk.changed_last or self._desk.service.state is not State.SERVING:
-            is_plain[:] = False
+        service = self._desk.service
+        is_usual = version >= self._desk.changed_last and service.state is State.SERVING
+        if not is_usual or service.offer.quarantine.entries:
+            is_plain[:] = False  # each is looked at
         if not is_plain.all():
             for position in np.flatnonzero(~is_plain).tolist():
                 self._submit(version, records[position].tolist(), extras.get(position))
@@ -161,12 +163,13 @@ class FrontEnd:
     def _request(self, version: int, record: tuple[int, ...], extra: Mapping[str, Any] | None) -> RemoteRequest | None:
         """None where it is refused at once."""
         number, left_ns, spent_ns, place, application, rows, size, priority = record
-        desk, memory = self._desk, self.memory
+        desk, service, memory = self._desk, self._desk.service, self.memory
         if number in self.open or not 0 < rows <= MAX_ROWS or priority < 0:
             raise StrettoError(NONSENSE)
         name = desk.applications[application] if application < len(desk.applications) else ""
-        is_served = name in desk.service.files and desk.service.state is State.SERVING
-        if not is_served or version < desk.changed.get(name, 0):
+        is_current = version >= desk.changed.get(name, 0) and service.state is State.SERVING
+        is_set_aside = service.offer.quarantine.entries and not service.is_ready(name)
+        if name not in service.files or not is_current or is_set_aside:
             self._tell(number, Outcome.FAILED, {"refusal": "unavailable", "problem": NOT_SERVED})
             return None
         if size >= len(desk.sized[application]):
@@ -288,6 +291,11 @@ def _ended(request: Request) -> None:
 def _ignore(request: Request) -> None: ...
 
 
+def tensors_digest(files: ApplicationFiles) -> str:
+    """What a front end and the scheduler must agree on before tensors of an application are sent."""
+    return hashlib.sha256(repr((files.input, files.output)).encode()).hexdigest()[:16]
+
+
 class Desk:
     """All front ends of one scheduler. On the loop's thread."""
 
@@ -304,6 +312,7 @@ class Desk:
         self.sized: list[list[Sized]] = []  # the shapes that a row may have, by application
         self.needs: NDArray[np.int64] = np.zeros((0, 1), np.int64)  # of one row and its answer, by application and size
         self._numbers: tuple[Any, NDArray[np.int64]] = (None, np.zeros(0, np.int64))
+        self.is_leaving = False  # they serve on for a while, but clients should go elsewhere
         self._tensors: dict[str, Any] = {}
         self._version = 0
         self._directory: dict[str, Any] = {}
@@ -359,10 +368,15 @@ class Desk:
             variants = service.from_fast_to_accurate(name)
             for variant in variants:
                 self.variant_numbers.setdefault((name, variant), len(self.variant_numbers))
-            served[name] = {"variants": list(variants), "is_ready": service.is_ready(name)}
+            served[name] = {
+                "variants": list(variants),
+                "is_ready": service.is_ready(name),
+                "tensors": tensors_digest(files),
+            }
         return {
             "state": service.state.value,
-            "is_ready": service.is_ready(),
+            "is_ready": service.is_ready() and not self.is_leaving,
+            "is_leaving": self.is_leaving,
             "workers": service.engine.crew.ready_count,
             "applications": list(self.applications),
             "variants": list(self.variant_numbers),

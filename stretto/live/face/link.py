@@ -39,7 +39,7 @@ class StreamLink(asyncio.Protocol):
         self._is_lost = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's own is none by its class
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by its class
 
     def send(self, kind: int, payload: bytes = b"") -> None:
         transport = self._transport

@@ -33,7 +33,7 @@ class Sized(NamedTuple):
 
 def lying(front: FrontEnd, number: int, place: int, rows: int, each: Sized) -> Lying:
     shape = (rows, *each.shape)
-    return Lying(front.number, number, 0, shape, each.dtype, each.number, each.row_bytes, front.memory, place)
+    return Lying(front.number, number, 0, shape, each.dtype, each.number, front.memory, place)
 
 
 class RemoteRequest(Request):

@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,10 +45,14 @@ from stretto.live.witness import Witness, class_of
 from stretto.planning.left import after_waiting
 from stretto.planning.session import InForce, Session
 
+if TYPE_CHECKING:
+    from stretto.live.face.desk import FrontEnd
+
 log = logging.getLogger("stretto.live")
 
 CORRECTION = 0.02  # step with which measured latency corrects the profile
 WATCH_S = 0.25
+MAX_SPENT_NS = 3_600 * 10**9
 STOPPED = "the server stopped before it was answered"
 OWN_REASONS = frozenset({NO_ANSWER, NOT_LOADED, SET_ASIDE, AT_RISK, NEW})  # ours, and not of the inside of a model
 
@@ -182,29 +187,35 @@ class Engine:
 
     def submit_many(
         self,
-        queries: Sequence[RemoteQuery],
+        front: FrontEnd,
         now_ns: int,
         applications: NDArray[np.int64],
         deadlines_ns: NDArray[np.int64],
-        priorities: NDArray[np.int64],
-    ) -> None:
-        """Queries of front ends, each a request by itself that nothing is demanded of, for the generation that serves.
-        Batches are formed when this turn of the event loop is over.
+        records: NDArray[Any],
+    ) -> NDArray[np.int64]:
+        """Queries of a front end, each a request by itself that nothing is demanded of; their tickets. `applications`
+        are numbers of the generation that serves. Batches are formed when this turn of the event loop is over.
         """
-        generation = self.generation
-        tickets = generation.dispatcher.submit_many(now_ns, applications, deadlines_ns, priorities).tolist()
-        for query, ticket in zip(queries, tickets, strict=True):
-            query.ticket = ticket
-        generation.queries.update(zip(tickets, queries, strict=True))
+        generation, priorities = self.generation, records["priority"].astype(np.int64)
+        tickets = generation.dispatcher.submit_many(now_ns, applications, deadlines_ns, priorities)
+        generation.queries.enter(
+            front,
+            tickets,
+            arrival_ns=now_ns - np.clip(records["spent_ns"], 0, MAX_SPENT_NS),
+            deadline_ns=deadlines_ns,
+            **{name: records[name] for name in ("number", "place", "application", "size", "priority")},
+        )
         if self.twin is not None:
-            for query in queries:
-                self.twin.arrived(now_ns, query.application, 1, query.deadline_ns - now_ns, -1, query.priority)
+            names, left_ns = generation.deployment.applications, (deadlines_ns - now_ns).tolist()
+            for number, slack_ns, priority in zip(applications.tolist(), left_ns, priorities.tolist(), strict=True):
+                self.twin.arrived(now_ns, names[number].name, 1, slack_ns, -1, priority)
         if not self._is_gathering:
             self._is_gathering = True
             self.loop.call_soon(self._gathered)
         if self.witness is not None:
-            for query in queries:
-                self.witness.ask(query)
+            for ticket in tickets.tolist():
+                self.witness.ask(generation.queries[ticket].request)
+        return tickets
 
     def _gathered(self) -> None:
         self._is_gathering = False
@@ -281,7 +292,7 @@ class Engine:
     def _run(self, generation: Generation, run: Run) -> None:
         if not self.crew.is_ready(run.worker):
             return  # it was lost a moment ago, and the dispatcher hears of that next
-        queries = [generation.queries[ticket] for ticket in run.tickets]
+        queries = generation.queries.entries(run.tickets)
         spec = generation.served.specs[run.variant]
         now_ns = self.clock()
         count, expected_ns = len(queries), max(run.expected_ns, now_ns)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from stretto.live.face.columns import Rows
 from stretto.live.requests import rows_of
 from stretto.live.rows import Inputs
 from stretto.live.shelf import ModelSpec, Report
@@ -31,8 +32,8 @@ class Job:
 
     @property
     def parts(self) -> Sequence[Inputs]:
-        """The queries' rows, in order."""
-        return rows_of(self.entries)
+        """The queries' rows, in order; to be asked for when it is given to the worker, on the loop's thread."""
+        return self.entries.parts() if isinstance(self.entries, Rows) else rows_of(self.entries)
 
 
 @dataclass(frozen=True)

@@ -20,10 +20,11 @@ from stretto.core.outcome import Outcome
 from stretto.core.plan import Delays
 from stretto.dispatch.dispatcher import Dispatcher
 from stretto.dispatch.layout import first_residents
+from stretto.live.face.columns import Queries
 from stretto.live.face.remote import RemoteQuery
 from stretto.live.fleet import WorkerSpec, slot_specs
 from stretto.live.recorder import Journal
-from stretto.live.requests import NoSuchVariant, Query, Request
+from stretto.live.requests import NoSuchVariant, Request
 from stretto.live.shelf import ModelSpec
 from stretto.planning.session import InForce, Session, on_larger_fleet
 from stretto.repository.application import ApplicationFiles
@@ -104,7 +105,7 @@ class Generation:
         self.dispatcher = dispatcher
         self.in_force = in_force
         self.numbers = {app.name: number for number, app in enumerate(self.deployment.applications)}
-        self.queries: dict[int, Query | RemoteQuery] = {}  # by ticket
+        self.queries = Queries(self)  # by ticket
         self.accuracy = [variant.accuracy for variant in self.deployment.variants]
         self.names = [variant.name for variant in self.deployment.variants]
         self._frame_bytes = {

@@ -24,29 +24,32 @@ SLACK_EDGES_NS = tuple(
     for edge in (-1.0, -0.1, -0.01, -0.001, 0.0, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 10.0)
 )
 BATCH_EDGES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096)
-LARGE_BATCH = 24  # from which on arrays are quicker than a loop
 STAGES = ("queue", "run", "total", "slack")
 
 
 class Histogram:
     """Counts by bucket, and the sum."""
 
-    __slots__ = ("_edges", "counts", "edges", "sum")
+    __slots__ = ("_counts", "_edges", "_many", "edges", "sum")
 
     def __init__(self, edges: tuple[int, ...] = EDGES_NS):
         self.edges = edges
         self._edges = np.array(edges)
-        self.counts = [0] * (len(edges) + 1)
+        self._counts = [0] * (len(edges) + 1)
+        self._many = np.zeros(len(edges) + 1, np.int64)  # counted together
         self.sum = 0
 
     def add(self, value: int, times: int = 1) -> None:
-        self.counts[bisect_left(self.edges, value)] += times
+        self._counts[bisect_left(self.edges, value)] += times
         self.sum += value * times
 
     def add_all(self, values: NDArray[np.int64]) -> None:
-        for bucket, times in Counter(np.searchsorted(self._edges, values).tolist()).items():
-            self.counts[bucket] += times
+        self._many += np.bincount(self._edges.searchsorted(values), minlength=len(self._many))
         self.sum += int(values.sum())
+
+    @property
+    def counts(self) -> list[int]:
+        return (self._many + self._counts).tolist()
 
 
 @dataclass
@@ -95,8 +98,8 @@ class Meters:
     def queries(
         self,
         application: str,
-        arrivals_ns: Sequence[int],
-        deadlines_ns: Sequence[int],
+        arrivals_ns: Sequence[int] | NDArray[np.int64],
+        deadlines_ns: Sequence[int] | NDArray[np.int64],
         started_ns: int,
         run_ns: int,
         now_ns: int,
@@ -104,11 +107,10 @@ class Meters:
         """The queries of one batch that are answered now."""
         queue, run, total, slack = self.stages[application]
         run.add(run_ns, len(arrivals_ns))
-        if len(arrivals_ns) >= LARGE_BATCH:
-            came_ns, due_ns = np.array(arrivals_ns), np.array(deadlines_ns)
-            queue.add_all(started_ns - came_ns)
-            total.add_all(now_ns - came_ns)
-            slack.add_all(due_ns - now_ns)
+        if isinstance(arrivals_ns, np.ndarray) and isinstance(deadlines_ns, np.ndarray):
+            queue.add_all(started_ns - arrivals_ns)
+            total.add_all(now_ns - arrivals_ns)
+            slack.add_all(deadlines_ns - now_ns)
             return
         for arrival_ns, deadline_ns in zip(arrivals_ns, deadlines_ns, strict=True):
             queue.add(started_ns - arrival_ns)

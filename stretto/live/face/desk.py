@@ -63,9 +63,10 @@ class FrontEnd:
         self.name = ""
         self.counts: Mapping[str, Any] = {}  # what it counted itself
         self.heard_ns = desk.clock()
-        self.open: dict[int, RemoteRequest | RemoteQuery] = {}
+        self.open: dict[int, RemoteRequest | RemoteQuery | int] = {}  # by its number; of most only the ticket
         self._desk = desk
         self._ended: list[bytes] = []  # records, until this turn of the loop is over
+        self._count = 0  # of these
         self._extras: dict[int, dict[str, Any]] = {}
 
     def heard(self, kind: int, payload: memoryview) -> None:
@@ -74,9 +75,7 @@ class FrontEnd:
             self._submitted(payload)
         elif kind == Kind.CANCEL:
             for number in unpacked(NUMBER, payload)[1].tolist():
-                request = self.open.get(number)
-                if request is not None:
-                    self._desk.service.engine.cancel(request)
+                self._cancel(number)
         elif kind == Kind.HELLO:
             self.name = str(plain(payload).get("name", ""))[:80]
         elif kind == Kind.COUNTS:
@@ -89,9 +88,30 @@ class FrontEnd:
     def lost(self) -> None:
         """Nobody waits for what it asked any more."""
         self._desk.gone(self)
-        for request in list(self.open.values()):
-            self._desk.service.engine.cancel(request)
+        for number in list(self.open):
+            self._cancel(number)
         self.memory = None  # batches that run may still look at it
+
+    def _cancel(self, number: int) -> None:
+        found, engine = self.open.get(number), self._desk.service.engine
+        if isinstance(found, int):
+            found = next((each for each in map(self._held(found, number), engine.generations()) if each), None)
+        if found is not None:
+            engine.cancel(found)
+
+    def _held(self, ticket: int, number: int) -> Callable[[Generation], RemoteQuery | None]:
+        """What a generation holds under this ticket, where it is this front end's request."""
+
+        def held(generation: Generation) -> RemoteQuery | None:
+            found = generation.queries.get(ticket)
+            is_own = isinstance(found, RemoteQuery) and found.front is self and found.number == number
+            return found if is_own else None
+
+        return held
+
+    def sized(self, application: int, size: int) -> tuple[Sized, str]:
+        """By the directory: the shape, and the application's name."""
+        return self._desk.sized[application][size], self._desk.applications[application]
 
     def write(self, place: int, answer: Array) -> None:
         if self.memory is not None:  # else it is gone, and nobody waits
@@ -131,22 +151,11 @@ class FrontEnd:
                 self._tell(number, Outcome.FAILED, {"refusal": "unavailable", "problem": NOT_SERVED})
             records, served = records[served >= 0], served[served >= 0]
         deadlines_ns = now_ns + np.clip(records["left_ns"], 1, MAX_LEFT_NS)
-        arrivals_ns = now_ns - np.clip(records["spent_ns"], 0, MAX_LEFT_NS)
-        names, of = desk.applications, desk.sized
-        columns = records["number"], records["place"], records["application"], records["size"], records["priority"]
-        queries = [
-            RemoteQuery(
-                self, number, place, of[application][size], names[application], came_ns, by_ns, priority, generation
-            )
-            for number, place, application, size, priority, came_ns, by_ns in zip(
-                *(column.tolist() for column in (*columns, arrivals_ns, deadlines_ns)), strict=True
-            )
-        ]
-        before = len(self.open)
-        self.open.update(zip(records["number"].tolist(), queries, strict=True))
-        if len(self.open) != before + len(queries):
+        own = records["number"].tolist()
+        if len(set(own)) != len(own) or not self.open.keys().isdisjoint(own):
             raise StrettoError(NONSENSE)
-        engine.submit_many(queries, now_ns, served, deadlines_ns, records["priority"].astype(np.int64))
+        tickets = engine.submit_many(self, now_ns, served, deadlines_ns, records)
+        self.open.update(zip(own, tickets.tolist(), strict=True))
 
     def _submit(self, version: int, record: tuple[int, ...], extra: Mapping[str, Any] | None) -> None:
         """One request, whatever is said of it."""
@@ -220,6 +229,22 @@ class FrontEnd:
         extra = {"refusal": refusal, "problem": problem}
         self._tell(request.number, Outcome.FAILED, extra | self._told(request))
 
+    def answered(self, application: str, name: str, ended: NDArray[Any], rows: NDArray[Any], answers: Array) -> None:
+        """Queries of one batch, as rows of numbers; `ended` lacks only the variant."""
+        desk = self._desk
+        ended["variant"] = desk.variant_numbers.get((application, name), NO_VARIANT)
+        if self.memory is not None:
+            sizes = desk.sized[int(rows["application"][0])]
+            behind = np.array([aligned(each.row_bytes) for each in sizes])[rows["size"]]
+            self.memory.write_all(rows["place"] + behind, answers)
+        pop = self.open.pop
+        for number in rows["number"].tolist():
+            pop(number, None)
+        if not self._ended:
+            desk.loop.call_soon(self._flush)
+        self._ended.append(ended.tobytes())
+        self._count += len(ended)
+
     def ended_query(self, query: RemoteQuery) -> None:
         """Nothing but numbers, as a rule."""
         variant = self._desk.variant_numbers.get((query.application, query.variant), NO_VARIANT)
@@ -229,6 +254,7 @@ class FrontEnd:
         self.open.pop(query.number, None)
         if not self._ended:
             self._desk.loop.call_soon(self._flush)
+        self._count += 1
         self._ended.append(
             ENDED_RECORD.pack(
                 query.number, query.queue_ns, query.run_ns, query.accuracy_sum, query.batch, variant, query.outcome
@@ -271,16 +297,17 @@ class FrontEnd:
         variant: int = NO_VARIANT,
     ) -> None:
         if extra:
-            self._extras[len(self._ended)] = extra
+            self._extras[self._count] = extra
         if not self._ended:
             self._desk.loop.call_soon(self._flush)
+        self._count += 1
         self._ended.append(ENDED_RECORD.pack(number, queue_ns, run_ns, accuracy, batch, variant, outcome))
 
     def _flush(self) -> None:
         """What ended in one turn of the loop is one message."""
-        ended, self._ended = self._ended, []
+        ended, self._ended, count, self._count = self._ended, [], self._count, 0
         extras, self._extras = self._extras, {}
-        self.link.send(Kind.ENDED, joined(ended, len(ended), extras=extras))
+        self.link.send(Kind.ENDED, joined(ended, count, extras=extras))
 
 
 def _ended(request: Request) -> None:

@@ -173,8 +173,8 @@ class Heard:
 
 
 async def at_no_time(rate: float, seconds: float, turn_s: float) -> dict[str, Any]:
-    """The same events under a clock that this function moves, so that what else runs on the machine changes no decision:
-    the CPU time of scheduling alone, without making arrivals or counting what was heard.
+    """The same events under a clock that this function moves: what else runs on the machine changes no decision. It is
+    the CPU time of scheduling alone, without that of making arrivals or counting what was heard.
     """
     now_ns = time.monotonic_ns()
     deployment = like(published_model(MODEL).profile(), SLO_MS, APPLICATIONS, WORKERS)

@@ -63,11 +63,11 @@ class GatedExecutor(ThreadExecutor):
 
     gate: Gate
 
-    def _run(self, job: Job) -> None:
+    def _run(self, job: Job, parts: Any) -> None:
         self.gate.is_open.wait(PATIENCE_S)
         if self.gate.is_failing:
             job.key = "none/such@0"
-        super()._run(job)
+        super()._run(job, parts)
 
 
 class Running:

@@ -6,6 +6,7 @@ What they are told of what is served is the directory. Applications and variants
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
@@ -95,8 +96,7 @@ class FrontEnd:
         self._desk.gone(self)
         for request in list(self.open.values()):
             self._desk.service.engine.cancel(request)
-        if self.memory is not None:
-            self.memory.close()
+        self.memory = None  # batches that run may still look at it
 
     def _submitted(self, payload: memoryview) -> None:
         version, records, extras = unpacked(SUBMIT, payload)
@@ -117,10 +117,11 @@ class FrontEnd:
         number, left_ns, spent_ns, place, application, rows, size, priority = record
         if number in self.open or not 0 < rows <= MAX_ROWS:
             raise StrettoError("a front end spoke nonsense")
-        desk = self._desk
+        desk, service = self._desk, self._desk.service
         name = desk.applications[application] if application < len(desk.applications) else ""
-        files = desk.service.files.get(name)
-        if files is None or version < desk.changed.get(name, 0) or desk.service.state is not State.SERVING:
+        files = service.files.get(name)
+        is_served = files is not None and version >= desk.changed.get(name, 0) and service.state is State.SERVING
+        if files is None or not is_served or (service.offer.quarantine.entries and not service.is_ready(name)):
             self._tell(number, Outcome.FAILED, {"refusal": "unavailable", "problem": NOT_SERVED})
             return None
         takes = files.input
@@ -229,6 +230,11 @@ def _ended(request: Request) -> None:
 def _ignore(request: Request) -> None: ...
 
 
+def tensors_digest(files: ApplicationFiles) -> str:
+    """What a front end and the scheduler must agree on before tensors of an application are sent."""
+    return hashlib.sha256(repr((files.input, files.output)).encode()).hexdigest()[:16]
+
+
 class Desk:
     """All front ends of one scheduler. On the loop's thread."""
 
@@ -241,6 +247,8 @@ class Desk:
         self.applications: list[str] = []  # by number
         self.variant_numbers: dict[tuple[str, str], int] = {}
         self.changed: dict[str, int] = {}  # by application: the version since which its tensors are as they are
+        self.is_open = True  # front ends may say that the server is ready
+        self.is_leaving = False  # they serve on for a while, but clients should go elsewhere
         self._tensors: dict[str, Any] = {}
         self._version = 0
         self._directory: dict[str, Any] = {}
@@ -296,10 +304,15 @@ class Desk:
             variants = service.from_fast_to_accurate(name)
             for variant in variants:
                 self.variant_numbers.setdefault((name, variant), len(self.variant_numbers))
-            served[name] = {"variants": list(variants), "is_ready": service.is_ready(name)}
+            served[name] = {
+                "variants": list(variants),
+                "is_ready": service.is_ready(name),
+                "tensors": tensors_digest(files),
+            }
         return {
             "state": service.state.value,
-            "is_ready": service.is_ready(),
+            "is_ready": service.is_ready() and self.is_open and not self.is_leaving,
+            "is_leaving": self.is_leaving,
             "workers": service.engine.crew.ready_count,
             "applications": list(self.applications),
             "variants": list(self.variant_numbers),

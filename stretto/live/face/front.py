@@ -1,4 +1,4 @@
-"""A front end's side of the face: it looks like the engine to whoever serves clients there, and speaks to the scheduler.
+"""A front end's side of the face: the engine to whoever serves clients there. It speaks to the scheduler.
 
 What came in one turn of the event loop goes as one message. Where there is no scheduler, requests end as unavailable.
 """
@@ -22,14 +22,13 @@ from stretto.live.face.memory import FrontMemory, Room, aligned
 from stretto.live.face.messages import ENDED, NO_VARIANT, NUMBER, SUBMIT, Kind, packed, plain, text, unpacked
 from stretto.live.lag import LoopLag
 from stretto.live.requests import Request
-from stretto.live.rows import as_array
+from stretto.live.rows import Lying, as_array
 from stretto.repository.application import ApplicationFiles
 
 log = logging.getLogger("stretto.live")
 
 NO_SCHEDULER = "the scheduler cannot be reached at present; try again shortly"
 NO_ROOM = "too much is being sent at present; try again later"
-GRACE_NS = 2 * 10**9  # behind its deadline, after which nobody waits for word of a request
 
 
 class Store(Protocol):
@@ -50,26 +49,29 @@ class SharedStore:
     def __init__(self, memory: FrontMemory):
         self._memory = memory
         self._room = Room(memory.size)
-        self._places: dict[int, tuple[int, int]] = {}
+        self._places: dict[int, tuple[int, int, int]] = {}  # by request: where, how much, and where its answers go
 
     def put(self, number: int, request: Request, files: ApplicationFiles) -> int | None:
         inputs = as_array(request.inputs)
-        size = aligned(inputs.nbytes) + request.rows * files.output.row_bytes
+        answers = aligned(inputs.nbytes)
+        size = answers + request.rows * files.output.row_bytes
         place = self._room.take(size)
         if place < 0:
             return None
-        self._memory.array(place, inputs.dtype.str, inputs.shape)[...] = inputs
-        self._places[number] = place, size
+        lying = Lying(0, number, 0, inputs.shape, files.input.dtype, 0, self._memory, place)
+        lying.array()[...] = inputs
+        request.inputs = lying  # what they were read from is not kept
+        self._places[number] = place, size, place + answers
         return place
 
     def answers(self, number: int, request: Request, files: ApplicationFiles) -> np.ndarray[Any, Any] | None:
-        place, gives = self._places[number][0] + aligned(request.inputs.nbytes), files.output
+        place, gives = self._places[number][2], files.output
         return self._memory.array(place, gives.dtype, (request.rows, *gives.shape)).copy()
 
     def drop(self, number: int) -> None:
         taken = self._places.pop(number, None)
         if taken is not None:
-            self._room.give(*taken)
+            self._room.give(*taken[:2])
 
 
 class Directory:
@@ -84,6 +86,8 @@ class Directory:
             self.workers = int(content.get("workers", 0))
             self.applications = {str(name): n for n, name in enumerate(content.get("applications", ()))}
             self.variants = [(str(application), str(name)) for application, name in content.get("variants", ())]
+            self.is_leaving = bool(content.get("is_leaving", False))
+            self.tensors = {str(name): str(each["tensors"]) for name, each in content.get("served", {}).items()}
             self.served = {
                 str(name): (tuple(map(str, each["variants"])), bool(each["is_ready"]))
                 for name, each in content.get("served", {}).items()
@@ -119,7 +123,7 @@ class FrontEngine:
         self._clients = clients
         self._store = store
         self._link: Link | None = None
-        self._open: dict[int, Request] = {}
+        self._open: dict[int, tuple[Request, ApplicationFiles]] = {}  # with the files that it was checked by
         self._numbers: dict[int, int] = {}  # of open requests, by identity
         self._next = 0
         self._new: list[tuple[int, ...]] = []
@@ -147,7 +151,7 @@ class FrontEngine:
         self.directory = Directory()
         self.on_directory(self.directory)
         self._new, self._extras, self._gone = [], {}, []
-        for number, request in list(self._open.items()):
+        for number, (request, _) in list(self._open.items()):
             self._end_alone(number, request)
 
     def _end_alone(self, number: int, request: Request) -> None:
@@ -167,11 +171,10 @@ class FrontEngine:
         """Requests that have not ended."""
         return len(self._open)
 
-    def watch(self) -> None:
-        """Called now and then: who waits far beyond its deadline has been forgotten by the scheduler."""
-        before_ns = self.clock() - GRACE_NS
-        for number, request in [each for each in self._open.items() if each[1].deadline_ns < before_ns]:
-            self._end_alone(number, request)
+    def tell(self, kind: Kind, payload: bytes = b"") -> None:
+        """To the scheduler, where there is one."""
+        if self._link is not None:
+            self._link.send(kind, payload)
 
     # -- requests ----------------------------------------------------------------------------------------------------
 
@@ -187,7 +190,7 @@ class FrontEngine:
         request.arrival_ns = now_ns - request.spent_ns
         request.deadline_ns += now_ns
         place = self._store.put(number, request, files) if self._link is not None else None
-        self._open[number] = request
+        self._open[number] = request, files
         self._numbers[id(request)] = number
         if place is None:
             request.refusal = "unavailable" if self._link is None else "overloaded"
@@ -237,6 +240,7 @@ class FrontEngine:
             for position, record in enumerate(records.tolist()):
                 self._ended(record, extras.get(position), now_ns)
         elif kind == Kind.DIRECTORY:
+            self._flush()  # what came until now was checked by the one before
             self.directory = Directory(plain(payload))
             self.on_directory(self.directory)
         elif kind == Kind.STATISTICS:
@@ -246,9 +250,10 @@ class FrontEngine:
 
     def _ended(self, record: tuple[Any, ...], extra: Mapping[str, Any] | None, now_ns: int) -> None:
         number, queue_ns, run_ns, accuracy, batch, variant, outcome_number = record
-        request = self._open.get(number)
-        if request is None:
+        found = self._open.get(number)
+        if found is None:
             return  # it ended here while this was on its way
+        request, files = found
         try:
             outcome = Outcome(outcome_number)
             if variant != NO_VARIANT:
@@ -259,7 +264,7 @@ class FrontEngine:
             raise StrettoError("the scheduler spoke nonsense") from None
         request.queue_ns, request.run_ns, request.accuracy_sum, request.batch = queue_ns, run_ns, accuracy, batch
         if outcome is Outcome.ON_TIME or outcome is Outcome.LATE:
-            request.answers = self._store.answers(number, request, self.files[request.application])
+            request.answers = self._store.answers(number, request, files)
         self._end(number, request, outcome, now_ns)
 
     def _note(self, request: Request, extra: Mapping[str, Any]) -> None:

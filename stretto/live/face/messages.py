@@ -32,12 +32,17 @@ class Kind(IntEnum):
     CLOSED = 4  # JSON: requests that ended without a scheduler, by application and outcome
     COUNTS = 5  # JSON: what the front end counted itself
     BEAT = 6  # nothing: it lives
+    PROBLEM = 7  # JSON: why it cannot start
     DIRECTORY = 11  # JSON: what is served at present, and by which numbers it is known
     ENDED = 12  # records ENDED; extras by position
     TOLD = 13  # JSON: what clients are to send next, by identity
     STATISTICS = 14  # JSON: of all applications
     DECISION = 15  # records DECISION, for the batch of the head: where rows are to be sent
     WORKERS = 16  # JSON: where workers take tensors, by number
+    OPTIONS = 17  # JSON: what a front end on the scheduler's machine is to do; the first message there
+    SETTINGS = 18  # JSON: what of that has changed
+    PROGRESS = 19  # JSON: how far the scheduler's own start is
+    STOP = 20  # nothing: answers that are on their way go out, then it ends
 
 
 SUBMIT = np.dtype(

@@ -31,6 +31,8 @@ SEND_BYTES = 1 << 20
 class ProcessExecutor:
     """Started once: a lost worker gets a new executor."""
 
+    is_awaited = False
+
     def __init__(self, worker: int, loop: asyncio.AbstractEventLoop, listener: Listener, arguments: Sequence[str] = ()):
         self._worker = worker
         self._arguments = arguments

@@ -17,7 +17,19 @@ from stretto.core.errors import StrettoError
 from stretto.core.outcome import Outcome
 from stretto.live.face.link import Link
 from stretto.live.face.memory import FrontMemory, aligned
-from stretto.live.face.messages import ENDED, MAX_ROWS, NO_VARIANT, NUMBER, SUBMIT, Kind, packed, plain, text, unpacked
+from stretto.live.face.messages import (
+    DECISION,
+    ENDED,
+    MAX_ROWS,
+    NO_VARIANT,
+    NUMBER,
+    SUBMIT,
+    Kind,
+    packed,
+    plain,
+    text,
+    unpacked,
+)
 from stretto.live.requests import NoSuchVariant, Request
 from stretto.live.rows import Lying
 from stretto.live.state import BEYOND_SHARE, State
@@ -72,6 +84,9 @@ class FrontEnd:
         self._desk = desk
         self._ended: list[tuple[Any, ...]] = []
         self._extras: dict[int, dict[str, Any]] = {}
+        self._decided: list[tuple[int, ...]] = []
+        self.token = 0  # what workers know it by, where it is on another machine
+        self.last = -1  # number of its requests that came
 
     def heard(self, kind: int, payload: memoryview) -> None:
         self.heard_ns = self._desk.clock()
@@ -87,7 +102,9 @@ class FrontEnd:
         elif kind == Kind.COUNTS:
             self.counts = plain(payload)
         elif kind == Kind.CLOSED:
-            self._desk.closed_elsewhere(plain(payload))
+            self._desk.service.engine.books.add_closed(self._desk.counts_in(plain(payload)))
+        elif kind == Kind.MISSED:
+            self._desk.service.engine.books.correct(self._desk.counts_in(plain(payload)))
         elif kind != Kind.BEAT:
             raise StrettoError("a front end spoke nonsense")
 
@@ -115,6 +132,7 @@ class FrontEnd:
     def _request(self, version: int, record: tuple[int, ...], extra: Mapping[str, Any] | None) -> RemoteRequest | None:
         """None where it is refused at once."""
         number, left_ns, spent_ns, place, application, rows, size, priority = record
+        self.last = max(self.last, number)
         if number in self.open or not 0 < rows <= MAX_ROWS:
             raise StrettoError("a front end spoke nonsense")
         desk, service = self._desk, self._desk.service
@@ -136,10 +154,10 @@ class FrontEnd:
         request = RemoteRequest(
             name,
             lying,
-            min(max(left_ns, 1), MAX_LEFT_NS),
+            min(max(left_ns - self.link.transit_ns, 1), MAX_LEFT_NS),
             _ended,
             priority=priority,
-            spent_ns=min(max(spent_ns, 0), MAX_LEFT_NS),
+            spent_ns=min(max(spent_ns, 0), MAX_LEFT_NS) + self.link.transit_ns,
             pinned="" if extra is None else str(extra.get("pinned", "")),
             min_accuracy=0.0 if extra is None else float(extra.get("min_accuracy", 0.0)),
         )
@@ -215,6 +233,16 @@ class FrontEnd:
             self._desk.loop.call_soon(self._flush)
         self._ended.append((number, queue_ns, run_ns, accuracy, batch, variant, int(outcome)))
 
+    def decide(self, record: tuple[int, ...]) -> None:
+        """Rows of it, as DECISION has them, are to go to a worker."""
+        if not self._decided:
+            self._desk.loop.call_soon(self._flush_decided)
+        self._decided.append(record)
+
+    def _flush_decided(self) -> None:
+        decided, self._decided = self._decided, []
+        self.link.send(Kind.DECISION, packed(DECISION, decided))
+
     def _flush(self) -> None:
         """What ended in one turn of the loop is one message."""
         ended, self._ended = self._ended, []
@@ -253,6 +281,7 @@ class Desk:
         self._version = 0
         self._directory: dict[str, Any] = {}
         self._statistics = statistics
+        self.on_gone: Callable[[FrontEnd], None] = lambda front: None
         self._next = 0
         self._task = self.loop.create_task(self._work())
 
@@ -268,18 +297,18 @@ class Desk:
     def gone(self, front: FrontEnd) -> None:
         if self.fronts.get(front.number) is front:
             del self.fronts[front.number]
+            self.on_gone(front)
 
-    def closed_elsewhere(self, content: Mapping[str, Any]) -> None:
-        """Queries that ended at a front end because there was no scheduler: they are counted here, once."""
+    def counts_in(self, content: Mapping[str, Any]) -> dict[str, dict[Outcome, int]]:
+        """Queries that ended at a front end, by application and outcome."""
         try:
-            counts = {
+            return {
                 str(name): {Outcome(int(outcome)): max(0, int(count)) for outcome, count in by_outcome.items()}
                 for name, by_outcome in content.items()
                 if name in self.service.offer.known
             }
         except (ValueError, TypeError, AttributeError):
             raise StrettoError("a front end spoke nonsense") from None
-        self.service.engine.books.add_closed(counts)
 
     def stop(self) -> None:
         self._task.cancel()

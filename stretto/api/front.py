@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from stretto.api.front_counts import FrontCounts
 from stretto.api.limits import Limits
 from stretto.api.logs import LEVELS, lost_lines, set_level
 from stretto.api.plane import Plane
@@ -156,26 +157,26 @@ class FrontServer:
 
     # -- what it counts itself ---------------------------------------------------------------------------------------
 
-    def counts(self) -> dict[str, Any]:
+    def counts(self) -> FrontCounts:
         plane, lag, tracing = self.plane, self.engine.lag, self.plane.tracing
-        counts: dict[str, Any] = {
-            "refused": plane.refused,
-            "requests_open": plane.open_requests,
-            "connections": self.listeners.connections,
-            "bytes_in_flight": plane.budget.used,
-            "bytes_in_flight_limit": plane.budget.limit,
-            "bodies_given_up": plane.budget.given_up,
-            "log_lines_lost": lost_lines(),
-            "lag_ns": lag.tell_ns(),
-            "lag": {"counts": list(lag.seen.counts), "sum": lag.seen.sum},
-        }
-        if tracing is not None:
-            counts["spans"] = {"made": tracing.made, "sent": tracing.sent}
-        return counts
+        return FrontCounts(
+            requests_open=plane.open_requests,
+            connections=self.listeners.connections,
+            bytes_in_flight=plane.budget.used,
+            bytes_in_flight_limit=plane.budget.limit,
+            bodies_given_up=plane.budget.given_up,
+            log_lines_lost=lost_lines(),
+            spans_made=0 if tracing is None else tracing.made,
+            spans_sent=0 if tracing is None else tracing.sent,
+            lag_ns=lag.tell_ns(),
+            lag_sum=lag.seen.sum,
+            lag=tuple(lag.seen.counts),
+            refused=dict(plane.refused),
+        )
 
     async def _tell_counts(self) -> None:
         while True:
-            self.engine.tell(Kind.COUNTS, text(self.counts()))
+            self.engine.tell(Kind.COUNTS, text(asdict(self.counts())))
             await asyncio.sleep(COUNTS_S)
 
     def _spawn(self, work: Any) -> None:

@@ -38,6 +38,7 @@ from stretto.repository.images import can_decode
 from stretto.repository.problems import RepositoryError
 
 if TYPE_CHECKING:
+    from stretto.api.front_counts import FrontCounts
     from stretto.api.tracing import Tracing
     from stretto.live.face.front_service import FrontService
     from stretto.live.lag import LoopLag
@@ -63,6 +64,7 @@ class Plane:
         self.refused: dict[str, int] = {}  # requests that became no query, by reason
         self.tracing: Tracing | None = None  # where spans are wanted
         self.rates: Rates | None = None  # where clients are limited
+        self.fronts: Callable[[], Mapping[str, FrontCounts]] = dict  # what front ends count, where there are any
         self.wants_to_leave = False  # it serves on for a while, but balancers are to send nothing more
         self._service: Service | FrontService | None = None
         self._askers: Askers  # from `serve` on

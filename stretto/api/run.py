@@ -11,7 +11,7 @@ import signal
 import sys
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -26,6 +26,7 @@ from stretto.live.recording import RecordOptions
 from stretto.planners.registry import planner_entry
 
 if TYPE_CHECKING:
+    from stretto.api.front_ends import FrontEnds
     from stretto.live.service import Service
     from stretto.repository.repository import Repository
 
@@ -40,6 +41,7 @@ BODIES_BYTES = 64 << 20  # of memory that is touched ahead
 LOOK_S = 0.2  # at how far they are
 INSIST_S = 1.0
 STOP_S = 10.0  # for workers to end by themselves
+MOST_FRONT_ENDS = 64
 # Pauses grow with what is young or in the middle: 10,000 connections that came just now would be a quarter of a second.
 GC_THRESHOLDS = 10_000, 5, 400
 SWITCH_S = 0.0005  # how long a thread may keep Python's lock while another wants it; a worker must not wait 5 ms
@@ -58,6 +60,40 @@ class ServeOptions:
     record_options: RecordOptions = field(default_factory=RecordOptions)
     log_level: str = "info"
     log_format: str = "text"
+    front_ends: int = 1  # processes that parse; 1: this one does
+
+    def __post_init__(self) -> None:
+        if self.front_ends == 1:
+            return
+        listen = self.listen
+        if not 1 < self.front_ends <= MOST_FRONT_ENDS:
+            raise StrettoError(f"there can be 1 to {MOST_FRONT_ENDS} front ends, not {self.front_ends}")
+        if not sys.platform.startswith("linux"):
+            raise StrettoError("several front ends share a port as Linux can; leave out --front-ends")
+        if not listen.rates.are_off:
+            raise StrettoError(
+                "limits of clients need one front end: with several, each would grant its own. "
+                "Leave out --front-ends, or --client-requests and --client-worker-ms"
+            )
+        if listen.shared_memory:
+            raise StrettoError(
+                "shared memory with clients needs one front end: a region is registered with whichever takes the "
+                "connection, and others would not know it. Leave out --front-ends or --shared-memory"
+            )
+        if listen.http_port is None and listen.grpc_port is None:
+            raise StrettoError("front ends have nothing to listen on: give --http-port or --grpc-port")
+        share_of(listen, self.front_ends)  # refused here where that is too little
+
+
+def share_of(listen: Listen, count: int) -> Listen:
+    """What one of so many front ends may hold. StrettoError where that is too little for a message."""
+    limits = listen.limits
+    share = replace(
+        limits,
+        memory_bytes=limits.memory_bytes // count,
+        waiting_requests=max(1, limits.waiting_requests // count),
+    )
+    return replace(listen, limits=share)
 
 
 Reread = Callable[[], ServeOptions]
@@ -82,12 +118,19 @@ async def serve(options: ServeOptions, console: Console, reread: Reread | None =
     Listeners open first, so that a balancer sees at once that the server lives and is not ready yet. `reread` has the
     options as they are stated now, for SIGHUP.
     """
-    take_memory(min(BODIES_BYTES, options.listen.limits.memory_bytes // 4))
-    plane = Plane(limits=options.listen.limits, shared_memory=options.listen.shared_memory)
-    listeners = Listeners(plane, options.listen)
+    listen = share_of(options.listen, options.front_ends)
+    plane, fronts = Plane(limits=listen.limits, shared_memory=listen.shared_memory), None
+    if options.front_ends > 1:
+        from stretto.api.front_ends import FrontEnds
+
+        fronts = FrontEnds(options, plane)
+        listen = replace(listen, http_port=None, grpc_port=None)
+    else:
+        take_memory(min(BODIES_BYTES, listen.limits.memory_bytes // 4))
+    listeners = Listeners(plane, listen)
     loop = asyncio.get_running_loop()
     stop = _Stop(loop)
-    reload = Reload(options, listeners, reread, stop.signalled)
+    reload = Reload(options, listeners, reread, stop.signalled, fronts)
     with contextlib.suppress(NotImplementedError):
         loop.add_signal_handler(signal.SIGTERM, stop.signalled, True)
         loop.add_signal_handler(signal.SIGINT, stop.signalled)
@@ -101,17 +144,27 @@ async def serve(options: ServeOptions, console: Console, reread: Reread | None =
         stack.callback(plane.tracing.close)
     try:
         await listeners.start()
-        console.listening(listeners)
+        if fronts is not None:
+            await fronts.start()
+            opening = loop.create_task(_open(fronts, listeners, console))
+            opening.add_done_callback(lambda done: done.cancelled() or done.exception())  # the start may fail first
+        else:
+            console.listening(listeners)
 
         def progress(step: str, share: float) -> None:
             plane.starts(step, share)
             console.progress(step, share)
+            if fronts is not None:
+                fronts.progress(step, share)
 
         try:
             service = await stop.unless_asked(_begun(options, progress, stack))
             if service is None:
                 return True
             stop.service = service
+            if fronts is not None:
+                await stop.unless_asked(opening)
+                fronts.serve(service)
             plane.serve(service)
             watch = loop.create_task(_tell_loads(service, console))
             try:
@@ -127,6 +180,8 @@ async def serve(options: ServeOptions, console: Console, reread: Reread | None =
         options = reload.options
         if stop.is_graceful and options.drain_grace_s > 0:
             plane.wants_to_leave = True
+            if fronts is not None:
+                fronts.leave()
             log.info("not ready any more; queries are taken for another %g s", options.drain_grace_s)
             await asyncio.sleep(options.drain_grace_s)
         log.info("going down: nothing new is taken, what waits is finished")
@@ -136,11 +191,20 @@ async def serve(options: ServeOptions, console: Console, reread: Reread | None =
             service.engine.end_all()  # while their clients can still be told
             patience_s = 0.0
     finally:
+        if fronts is not None:
+            await fronts.stop()
         await listeners.stop()
         if service is not None:
             await service.stop(patience_s)
         stack.close()
     return is_clean
+
+
+async def _open(fronts: FrontEnds, listeners: Listeners, console: Console) -> None:
+    """Clients are told where to go when every front end is there."""
+    await fronts.opened_all()
+    listeners.addresses = fronts.addresses | listeners.addresses
+    console.listening(listeners)
 
 
 async def _tell_loads(service: Service, console: Console) -> None:

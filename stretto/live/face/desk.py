@@ -275,7 +275,6 @@ class Desk:
         self.applications: list[str] = []  # by number
         self.variant_numbers: dict[tuple[str, str], int] = {}
         self.changed: dict[str, int] = {}  # by application: the version since which its tensors are as they are
-        self.is_open = True  # front ends may say that the server is ready
         self.is_leaving = False  # they serve on for a while, but clients should go elsewhere
         self._tensors: dict[str, Any] = {}
         self._version = 0
@@ -340,7 +339,7 @@ class Desk:
             }
         return {
             "state": service.state.value,
-            "is_ready": service.is_ready() and self.is_open and not self.is_leaving,
+            "is_ready": service.is_ready() and not self.is_leaving,
             "is_leaving": self.is_leaving,
             "workers": service.engine.crew.ready_count,
             "applications": list(self.applications),

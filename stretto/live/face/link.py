@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from typing import Protocol
+from typing import Protocol, cast
 
 from stretto.core.errors import StrettoError
 from stretto.live.face.messages import MAX_PAYLOAD
@@ -45,8 +45,7 @@ class StreamLink(asyncio.Protocol):
         self._is_lost = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by its class
 
     def send(self, kind: int, payload: bytes = b"") -> None:
         transport = self._transport

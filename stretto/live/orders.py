@@ -31,9 +31,7 @@ class Orders:
 
         self._order(spec, ended)
 
-    def hold(
-        self, specs: Sequence[ModelSpec], done: Callable[[dict[str, str]], None], is_beside: bool = False
-    ) -> None:
+    def hold(self, specs: Sequence[ModelSpec], done: Callable[[dict[str, str]], None], is_beside: bool = False) -> None:
         """One or more; `done` after the last, with those that cannot be."""
         broken: dict[str, str] = {}
         left = len(specs)

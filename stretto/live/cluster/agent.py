@@ -21,7 +21,7 @@ import numpy as np
 from stretto.backends.model import Array
 from stretto.core.errors import StrettoError
 from stretto.live.arena import SLOTS
-from stretto.live.cluster.messages import ENDED, LOAD, NUMBER, Batch, Order, head, numbered
+from stretto.live.cluster.messages import ENDED, LOAD, NUMBER, Batch, Order, head
 from stretto.live.cluster.tensors import Brought, TensorDoor
 from stretto.live.executor import Job
 from stretto.live.face.link import Link
@@ -75,7 +75,9 @@ class Pending:
 class Agent:
     """A Peer of the line to the scheduler, and the listener of the process. On the loop's thread."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, device: str, threads: int, memory_bytes: int, root: Path | None):
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, device: str, threads: int, memory_bytes: int, root: Path | None
+    ):
         self.door: TensorDoor  # set by whoever makes it
         self._loop = loop
         self._device, self._threads, self._memory_bytes, self._root = device, threads, memory_bytes, root
@@ -267,17 +269,16 @@ class Agent:
         self._say(Order.ENDED, ENDED.pack(pending.batch.number, run_ns) + failures_as_text(report.failures))
 
     def _answer(self, pending: Pending, front: int, caller: bytes, report: Report) -> None:
-        if report.answers is None:
-            return
         rows, first = list[int](), 0
         for token, count, _ in pending.batch.parts:
             if token == front:
                 rows += range(first, first + count)
             first += count
-        is_whole = len(rows) == len(report.answers)
-        answers = report.answers if is_whole else report.answers[rows]
         bad = [place for place, row in enumerate(rows) if row in report.failures] if report.failures else []
-        self.door.answer(caller, pending.batch.number, answers, bad)
+        answers = report.answers
+        if answers is not None and len(rows) < len(answers):
+            answers = answers[rows]
+        self.door.answer(caller, pending.batch.number, len(rows), answers, bad)
 
     # -- what the process tells --------------------------------------------------------------------------------------
 

@@ -24,7 +24,9 @@ NUMBER = struct.Struct("<Q")
 class Order(IntEnum):
     """To a worker, then from it."""
 
-    HOLD = 1  # JSON: keys of the models that it shall keep of those that it has; it belongs to the scheduler from here on
+    HOLD = (
+        1  # JSON: keys of the models that it shall keep of those that it has; it belongs to the scheduler from here on
+    )
     LOAD = 2  # the number of the order, 1 where it goes on beside the batches; the model as in a frame to a process
     UNLOAD = 3  # the key
     RUN = 4  # a batch: see Batch
@@ -43,7 +45,9 @@ ENDED = struct.Struct("<Qq")
 RUN = struct.Struct("<QqH")  # the number of the batch, how long its tensors are waited for, bytes of the key
 # Rows that follow each other in a batch: who brings them, how many they are, and the number of their shape.
 PART = np.dtype([("front", "<u8"), ("rows", "<u4"), ("size", "<u4")])
-TENSORS = struct.Struct("<QQI")  # the batch, the front end's token, how many runs of rows; then rows of each, 0: not here
+TENSORS = struct.Struct(
+    "<QQI"
+)  # the batch, the front end's token, how many runs of rows; then rows of each, 0: not here
 ANSWERS = struct.Struct("<QI")  # the batch, rows; then the places of those that have no answer
 PLACE = np.dtype("<u4")
 

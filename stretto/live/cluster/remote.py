@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -139,6 +141,9 @@ class RemoteExecutor:
             remote.executor = None
 
     def _tell_load(self, number: int, spec: ModelSpec, is_beside: bool) -> None:
+        source = spec.source
+        source = replace(source, file=_absolute(source.file), folder=_absolute(source.folder))
+        spec = replace(spec, source=source)  # a worker has a working folder of its own
         self._say(Order.LOAD, LOAD.pack(number, is_beside) + spec_as_text(spec))
 
     def _say(self, order: Order, payload: bytes = b"") -> None:
@@ -186,3 +191,7 @@ class RemoteExecutor:
         if not self._is_over:
             self._let_go()
             self._listener.worker_lost(self.place, reason, from_outside)
+
+
+def _absolute(path: Path | None) -> Path | None:
+    return None if path is None else path.absolute()

@@ -93,13 +93,13 @@ class RemoteWorker:
 
 
 class Roster:
-    """On the loop's thread. `fleet` is asked anew each time: places may be added."""
+    """On the loop's thread. `fleet` is asked anew each time, for places may be added."""
 
     def __init__(self, fleet: Callable[[], Sequence[WorkerSpec]]):
         self.desk: Desk | None = None  # once there is one
         self.workers: dict[int, RemoteWorker] = {}
         self.clock = time.monotonic_ns
-        self._fleet = fleet
+        self.fleet = fleet
         self._waiting: list[RemoteExecutor] = []
         self._last = 0
 
@@ -112,6 +112,8 @@ class Roster:
     # -- workers -----------------------------------------------------------------------------------------------------
 
     def came(self, link: Link, hello: Hello) -> RemoteWorker:
+        for old in [each for each in self.workers.values() if each.hello.endpoint == hello.endpoint]:
+            old.link.close()  # it came back before its silence was noticed
         self._last += 1
         self.workers[self._last] = worker = RemoteWorker(self, self._last, link, hello)
         log.info("worker %s is here (%s, %d models held)", hello.name, hello.device, len(hello.holds))
@@ -153,7 +155,9 @@ class Roster:
 
     def assign(self) -> None:
         """Whoever waits gets, of the workers that fit, the one that has most of what it needs."""
-        places = slot_specs(self._fleet())
+        if not self.workers or not self._waiting:
+            return
+        places = slot_specs(self.fleet())
         for executor in list(self._waiting):
             free = [worker for worker in self.workers.values() if worker.is_free]
             fitting = [worker for worker in free if worker.hello.fits(places[executor.place])]

@@ -77,12 +77,12 @@ class TensorDoor:
         self._held_bytes -= 0 if brought is None else brought.nbytes
         return brought
 
-    def answer(self, caller: bytes, batch: int, answers: Array, failed: Sequence[int]) -> None:
+    def answer(self, caller: bytes, batch: int, rows: int, answers: Array | None, failed: Sequence[int]) -> None:
         """To the one that brought these rows, in its order; `failed` are places in it that mean nothing."""
-        head = ANSWERS.pack(batch, len(answers)) + np.array(failed, PLACE).tobytes()
+        head = ANSWERS.pack(batch, rows) + np.array(failed, PLACE).tobytes()
+        data = b"" if answers is None else np.ascontiguousarray(answers).reshape(-1).view(np.uint8).data
         try:
-            data = np.ascontiguousarray(answers).reshape(-1).view(np.uint8)
-            self._wire.send((caller, head, data.data), copy=data.nbytes < COPIED_BYTES)
+            self._wire.send((caller, head, data), copy=len(data) < COPIED_BYTES)
         except Unreachable:
             log.debug("a front end was gone before its answers came")
 

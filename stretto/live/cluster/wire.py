@@ -6,7 +6,6 @@ pyzmq's own asyncio sockets make a future for every message; here a message is a
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -65,7 +64,7 @@ class Wires:
             socket.bind(endpoint)
         except zmq.ZMQError as error:
             wire.close()
-            raise StrettoError(f"cannot listen on {endpoint} ({zmq.strerror(error.errno)}); choose another") from None
+            raise StrettoError(f"cannot listen on {endpoint} ({error.strerror}); choose another") from None
         return wire
 
     def calling(
@@ -143,7 +142,7 @@ class Wire:
         try:
             self.socket.send_multipart(frames, zmq.DONTWAIT, copy=copy)
         except zmq.ZMQError as error:  # full, or nobody of that identity
-            raise Unreachable(zmq.strerror(error.errno)) from None
+            raise Unreachable(error.strerror) from None
         finally:
             self._look()
 

@@ -47,7 +47,7 @@ class Store(Protocol):
         complete.
         """
 
-    def told(self, kind: int, payload: memoryview) -> None:
+    def told(self, kind: int, payload: memoryview, directory: Directory) -> None:
         """What the scheduler says about tensors: DECISION or WORKERS. StrettoError where that is nonsense."""
 
     def drop(self, number: int) -> None: ...
@@ -81,7 +81,7 @@ class SharedStore:
     def left_behind(self, number: int, request: Request, files: ApplicationFiles) -> np.ndarray[Any, Any] | None:
         return None  # whether all are there, only the scheduler knew
 
-    def told(self, kind: int, payload: memoryview) -> None:
+    def told(self, kind: int, payload: memoryview, directory: Directory) -> None:
         raise StrettoError("the scheduler spoke nonsense")
 
     def drop(self, number: int) -> None:
@@ -151,7 +151,7 @@ class FrontEngine:
     # -- the link ----------------------------------------------------------------------------------------------------
 
     def linked(self, link: Link, name: str, known: int = -1) -> None:
-        """There is a scheduler. Requests up to the number `known` reached it before, over an earlier link, and have been
+        """There is a scheduler. Requests up to the number `known` reached it before, over an earlier link, and were
         counted there.
         """
         self._link = link
@@ -269,7 +269,7 @@ class FrontEngine:
         elif kind == Kind.STATISTICS:
             self.statistics = plain(payload)
         elif kind == Kind.DECISION or kind == Kind.WORKERS:
-            self._store.told(kind, payload)
+            self._store.told(kind, payload, self.directory)
         elif kind != Kind.BEAT:
             raise StrettoError("the scheduler spoke nonsense")
 

@@ -162,6 +162,8 @@ class Station:
 class Heard:
     """A link that counts what the front end would hear."""
 
+    transit_ns = 0
+
     def __init__(self) -> None:
         self.ended: Counter[int] = Counter()
 

@@ -16,8 +16,7 @@ from stretto.api.logs import set_level
 from stretto.core.errors import StrettoError
 
 if TYPE_CHECKING:
-    from stretto.api.front_ends import FrontEnds
-    from stretto.api.run import ServeOptions
+    from stretto.api.run import Fronts, ServeOptions
     from stretto.api.server import Listeners
 
 log = logging.getLogger("stretto.api")
@@ -36,7 +35,7 @@ class Reload:
         listeners: Listeners,
         reread: Callable[[], ServeOptions] | None,
         hung_up: Callable[[], None],
-        fronts: FrontEnds | None = None,
+        fronts: Fronts | None = None,
     ) -> None:
         """`hung_up` is called where the signal means that the terminal is gone."""
         self.options = options

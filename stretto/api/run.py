@@ -10,10 +10,10 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from stretto.api.heap import take_memory
 from stretto.api.plane import Plane
@@ -26,7 +26,7 @@ from stretto.live.recording import RecordOptions
 from stretto.planners.registry import planner_entry
 
 if TYPE_CHECKING:
-    from stretto.api.front_ends import FrontEnds
+    from stretto.live.crew import Factory
     from stretto.live.service import Service
     from stretto.repository.repository import Repository
 
@@ -112,26 +112,66 @@ class Console(Protocol):
         """The start is over, one way or the other."""
 
 
-async def serve(options: ServeOptions, console: Console, reread: Reread | None = None) -> bool:
-    """Until SIGTERM or SIGINT; a second signal ends it at once. True: every query that was taken in had its end.
+class Fronts(Protocol):
+    """The front ends of a server that are processes of their own, here or elsewhere."""
+
+    addresses: dict[str, tuple[str, int]]  # where they, or whatever they connect to, can be found
+
+    async def start(self) -> None: ...
+
+    async def opened_all(self) -> None:
+        """Until clients can be told where to go. StrettoError where that will never be."""
+
+    def progress(self, step: str, share: float) -> None: ...
+
+    def serve(self, service: Service) -> None: ...
+
+    def leave(self) -> None: ...
+
+    def reload(self, options: ServeOptions) -> None: ...
+
+    async def stop(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """Where front ends and workers are not this server's own: what makes the former, and what waits for the latter."""
+
+    fronts: Callable[[Plane], Fronts]
+    factory: Factory
+
+
+async def serve(
+    options: ServeOptions,
+    console: Console,
+    reread: Reread | None = None,
+    elsewhere: Elsewhere | None = None,
+    asked: asyncio.Event | None = None,
+) -> bool:
+    """Until SIGTERM or SIGINT, or until it is `asked`; a second signal ends it at once. True: every query that was
+    taken in had its end.
 
     Listeners open first, so that a balancer sees at once that the server lives and is not ready yet. `reread` has the
     options as they are stated now, for SIGHUP.
     """
     listen = share_of(options.listen, options.front_ends)
-    plane, fronts = Plane(limits=listen.limits, shared_memory=listen.shared_memory), None
-    if options.front_ends > 1:
+    plane = Plane(limits=listen.limits, shared_memory=listen.shared_memory)
+    fronts: Fronts | None = None
+    if elsewhere is not None:
+        fronts = elsewhere.fronts(plane)
+    elif options.front_ends > 1:
         from stretto.api.front_ends import FrontEnds
 
         fronts = FrontEnds(options, plane)
+    if fronts is not None:
         listen = replace(listen, http_port=None, grpc_port=None)
     else:
         take_memory(min(BODIES_BYTES, listen.limits.memory_bytes // 4))
     listeners = Listeners(plane, listen)
     loop = asyncio.get_running_loop()
-    stop = _Stop(loop)
+    stop = _Stop(loop, asked)
     reload = Reload(options, listeners, reread, stop.signalled, fronts)
-    with contextlib.suppress(NotImplementedError):
+    with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):  # in another thread they are not ours
         loop.add_signal_handler(signal.SIGTERM, stop.signalled, True)
         loop.add_signal_handler(signal.SIGINT, stop.signalled)
         if reread is not None:
@@ -158,7 +198,8 @@ async def serve(options: ServeOptions, console: Console, reread: Reread | None =
                 fronts.progress(step, share)
 
         try:
-            service = await stop.unless_asked(_begun(options, progress, stack))
+            factory = None if elsewhere is None else elsewhere.factory
+            service = await stop.unless_asked(_begun(options, progress, stack, factory))
             if service is None:
                 return True
             stop.service = service
@@ -200,7 +241,7 @@ async def serve(options: ServeOptions, console: Console, reread: Reread | None =
     return is_clean
 
 
-async def _open(fronts: FrontEnds, listeners: Listeners, console: Console) -> None:
+async def _open(fronts: Fronts, listeners: Listeners, console: Console) -> None:
     """Clients are told where to go when every front end is there."""
     await fronts.opened_all()
     listeners.addresses = fronts.addresses | listeners.addresses
@@ -214,7 +255,12 @@ async def _tell_loads(service: Service, console: Console) -> None:
         await asyncio.sleep(LOOK_S)
 
 
-async def _begun(options: ServeOptions, progress: Callable[[str, float], None], stack: contextlib.ExitStack) -> Service:
+async def _begun(
+    options: ServeOptions,
+    progress: Callable[[str, float], None],
+    stack: contextlib.ExitStack,
+    factory: Factory | None,
+) -> Service:
     """Compiled code loaded, or made on the first start of all; then the repository read, planned for and started."""
     loop = asyncio.get_running_loop()
 
@@ -233,7 +279,7 @@ async def _begun(options: ServeOptions, progress: Callable[[str, float], None], 
     asked = options.service
     repository = await asyncio.to_thread(_repository, asked.repository)
     await asyncio.to_thread(_import_what_serves)
-    service = _service(options, repository, stack)
+    service = _service(options, repository, stack, factory)
     try:
         await service.enlist()  # models that are new here are tried while the rest is made ready
         progress(COMPILING, 0.0)
@@ -250,7 +296,9 @@ async def _begun(options: ServeOptions, progress: Callable[[str, float], None], 
     return service
 
 
-def _service(options: ServeOptions, repository: Repository, stack: contextlib.ExitStack) -> Service:
+def _service(
+    options: ServeOptions, repository: Repository, stack: contextlib.ExitStack, factory: Factory | None
+) -> Service:
     from stretto.live.executors import executor_factory
     from stretto.live.recorder import recording
     from stretto.live.service import Service
@@ -264,7 +312,8 @@ def _service(options: ServeOptions, repository: Repository, stack: contextlib.Ex
         from stretto.twin.live import LiveTwin
 
         twin, memory = LiveTwin(time.monotonic_ns()), verdict_memory(asked, repository)
-    return Service(asked, repository, executor_factory(asked.executor_kind), journal, simulator_ports(), twin, memory)
+    factory = factory or executor_factory(asked.executor_kind)
+    return Service(asked, repository, factory, journal, simulator_ports(), twin, memory)
 
 
 def _import_what_serves() -> None:
@@ -281,8 +330,8 @@ def _repository(reference: str) -> Repository:
 class _Stop:
     """The first signal asks; a later one insists. Two at once are one: a shell and its child may both pass it on."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop):
-        self.asked = asyncio.Event()
+    def __init__(self, loop: asyncio.AbstractEventLoop, asked: asyncio.Event | None = None):
+        self.asked = asked or asyncio.Event()
         self.is_graceful = False  # it was not a person who waits
         self.service: Service | None = None
         self._loop = loop
@@ -319,9 +368,14 @@ def run(options: ServeOptions, console: Console, reread: Reread | None = None) -
         # comes in a few milliseconds is then read together, and neither loses its caches to the other every time.
         with contextlib.suppress(OSError):
             os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+    return in_own_loop(serve(options, console, reread))
+
+
+def in_own_loop(work: Coroutine[Any, Any, T]) -> T:
+    """uvloop's where it is there."""
     try:
-        import uvloop
+        from uvloop import new_event_loop
     except ImportError:
-        return asyncio.run(serve(options, console, reread))
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(serve(options, console, reread))
+        from asyncio import new_event_loop
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        return runner.run(work)

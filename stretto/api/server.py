@@ -10,7 +10,7 @@ import sys
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from stretto.api.access import Access, is_loopback
+from stretto.api.access import Access
 from stretto.api.certificates import Certificate, load_certificate
 from stretto.api.descriptors import connection_shares, raise_limit
 from stretto.api.http.app import App
@@ -18,6 +18,7 @@ from stretto.api.limits import Limits
 from stretto.api.metrics import Metrics
 from stretto.api.plane import Plane
 from stretto.api.rates import BY_TOKEN, RateLimits, Rates
+from stretto.core.address import is_loopback
 from stretto.core.errors import StrettoError
 
 if TYPE_CHECKING:

@@ -292,7 +292,7 @@ class StartConsole:
         for name, (host, port) in listeners.addresses.items():
             scheme = f"http{secure}://" if "grpc" not in name else ""
             self._say(f"  {name:<16} {scheme}{host}:{port}")
-        from stretto.api.access import is_loopback
+        from stretto.core.address import is_loopback
 
         if not is_loopback(listeners.listen.host) and not listeners.listen.tokens:
             self._say("warning: other machines can call this server without a token; see --token-file")

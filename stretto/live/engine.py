@@ -52,7 +52,6 @@ log = logging.getLogger("stretto.live")
 
 CORRECTION = 0.02  # step with which measured latency corrects the profile
 WATCH_S = 0.25
-MAX_SPENT_NS = 3_600 * 10**9
 STOPPED = "the server stopped before it was answered"
 OWN_REASONS = frozenset({NO_ANSWER, NOT_LOADED, SET_ASIDE, AT_RISK, NEW})  # ours, and not of the inside of a model
 
@@ -190,6 +189,7 @@ class Engine:
         front: FrontEnd,
         now_ns: int,
         applications: NDArray[np.int64],
+        arrivals_ns: NDArray[np.int64],
         deadlines_ns: NDArray[np.int64],
         records: NDArray[Any],
     ) -> NDArray[np.int64]:
@@ -201,7 +201,7 @@ class Engine:
         generation.queries.enter(
             front,
             tickets,
-            arrival_ns=now_ns - np.clip(records["spent_ns"], 0, MAX_SPENT_NS),
+            arrival_ns=arrivals_ns,
             deadline_ns=deadlines_ns,
             **{name: records[name] for name in ("number", "place", "application", "size", "priority")},
         )

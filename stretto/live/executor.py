@@ -29,11 +29,21 @@ class Job:
     decided_ns: int
     expected_ns: int
     was_alone: bool = True  # when it was given to the worker, nothing else ran there
+    rows: Sequence[Inputs] | None = None  # where they are not those of its entries
 
     @property
     def parts(self) -> Sequence[Inputs]:
         """The queries' rows, in order; to be asked for when it is given to the worker, on the loop's thread."""
+        if self.rows is not None:
+            return self.rows
         return self.entries.parts() if isinstance(self.entries, Rows) else rows_of(self.entries)
+
+    @property
+    def last_deadline_ns(self) -> int:
+        """Of its queries; nobody waits for it behind that."""
+        if isinstance(self.entries, Rows):
+            return self.entries.last_deadline_ns()
+        return max(query.request.deadline_ns for query in self.entries)
 
 
 @dataclass(frozen=True)
@@ -62,6 +72,10 @@ class Listener(Protocol):
 
 class Executor(Protocol):
     """One worker."""
+
+    @property
+    def is_awaited(self) -> bool:
+        """It was started, but somebody else brings it; nobody here can say when."""
 
     def start(self, specs: Sequence[ModelSpec]) -> None:
         """Begin, with these models; answers with worker_ready or worker_lost."""

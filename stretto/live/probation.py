@@ -18,7 +18,6 @@ from stretto.backends.resident import total_bytes
 from stretto.live.executor import Job
 from stretto.live.processes import ProcessExecutor
 from stretto.live.quarantine import Fault, label_of
-from stretto.live.requests import Request
 from stretto.live.shelf import ModelSpec, Report
 from stretto.live.worker_process import PROBATION
 
@@ -135,8 +134,7 @@ class Bench:
             self._next()
             return
         rows = np.zeros((1, *spec.input_shape), spec.input_dtype)
-        nobody = Request("", rows, 0, lambda ended: None)
-        self._executor.run(Job(-1, -1, key, 1, nobody.queries, None, 0, 0))
+        self._executor.run(Job(-1, -1, key, 1, (), None, 0, 0, rows=(rows,)))
 
     def job_ended(self, job: Job, report: Report) -> None:
         """A model that raises on a batch of nothing may well answer a real one: it hurts nobody, and passes."""

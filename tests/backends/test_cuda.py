@@ -16,7 +16,6 @@ import pytest
 from stretto.backends.model import BackendError, Overlapping, TensorSpec
 from stretto.backends.rungs import rungs
 from stretto.backends.source import ModelSource, load_model
-from stretto.live.requests import Query, Request
 from stretto.live.shelf import ModelSpec
 
 torch = pytest.importorskip("torch")
@@ -148,10 +147,6 @@ def spec_of(file: Path, **changes: Any) -> ModelSpec:
     return ModelSpec("net", made, "image", made.inputs[0].dtype, SHAPE, "p", "float32", (10,), 16)
 
 
-def entries(batch: np.ndarray[Any, Any]) -> list[Query]:
-    return [query for row in batch[:, None] for query in Request("", row, 0, lambda ended: None).queries]
-
-
 async def until(what: Any, limit_s: float = 60.0) -> None:
     end = time.monotonic() + limit_s
     while not what():
@@ -172,7 +167,7 @@ def test_a_worker_process_answers_two_batches_given_at_once(file: Path) -> None:
         for turn in range(10):
             batches = [rows(1 + turn, turn), rows(16, turn)]
             for batch in batches:
-                executor.run(Job(0, 0, "net", len(batch), entries(batch), None, 0, 0))
+                executor.run(Job(0, 0, "net", len(batch), (), None, 0, 0, rows=list(batch[:, None])))
             await until(lambda turn=turn: len(told.ended) == 2 * turn + 2)
             for batch, (_, report) in zip(batches, told.ended[-2:], strict=True):
                 assert not report.failures
@@ -213,10 +208,10 @@ def test_a_gpu_that_fails_ends_the_worker_and_not_the_server(tmp_path: Path) -> 
         executor = ProcessExecutor(0, asyncio.get_running_loop(), told)  # type: ignore[arg-type]
         executor.start([spec])
         await until(lambda: told.ready is not None or told.lost)
-        executor.run(Job(0, 0, "picky", 1, entries(np.array([3])), None, 0, 0))
+        executor.run(Job(0, 0, "picky", 1, (), None, 0, 0, rows=[np.array([3])]))
         await until(lambda: told.ended)
         assert not told.ended[0][1].failures
-        executor.run(Job(0, 0, "picky", 1, entries(np.array([3_000_000])), None, 0, 0))
+        executor.run(Job(0, 0, "picky", 1, (), None, 0, 0, rows=[np.array([3_000_000])]))
         await until(lambda: told.lost)
         assert "exit code 75" in told.lost[0]
         await executor.stop()

@@ -172,6 +172,10 @@ class Rows(Sequence[Held]):
             found.append(lying(front, number, place, 1, front.sized(application, size)[0]))
         return found
 
+    def last_deadline_ns(self) -> int:
+        """Asked for when the batch is given to its worker, too."""
+        return int(self.queries.seen(self.tickets)["deadline_ns"].max())
+
     def __len__(self) -> int:
         return len(self.tickets)
 

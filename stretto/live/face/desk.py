@@ -22,6 +22,7 @@ from stretto.core.outcome import Outcome
 from stretto.live.face.link import Link
 from stretto.live.face.memory import ALIGNMENT, FrontMemory, aligned
 from stretto.live.face.messages import (
+    DECISION,
     ENDED_RECORD,
     MAX_ROWS,
     NO_VARIANT,
@@ -30,6 +31,7 @@ from stretto.live.face.messages import (
     SUBMIT,
     Kind,
     joined,
+    packed,
     plain,
     text,
     unpacked,
@@ -68,6 +70,9 @@ class FrontEnd:
         self._ended: list[bytes] = []  # records, until this turn of the loop is over
         self._count = 0  # of these
         self._extras: dict[int, dict[str, Any]] = {}
+        self._decided: list[tuple[int, ...]] = []
+        self.token = 0  # what workers know it by, where it is on another machine
+        self.last = -1  # number of its requests that came
 
     def heard(self, kind: int, payload: memoryview) -> None:
         self.heard_ns = self._desk.clock()
@@ -81,7 +86,9 @@ class FrontEnd:
         elif kind == Kind.COUNTS:
             self.counts = plain(payload)
         elif kind == Kind.CLOSED:
-            self._desk.closed_elsewhere(plain(payload))
+            self._desk.service.engine.books.add_closed(self._desk.counts_in(plain(payload)))
+        elif kind == Kind.MISSED:
+            self._desk.service.engine.books.correct(self._desk.counts_in(plain(payload)))
         elif kind != Kind.BEAT:
             raise StrettoError(NONSENSE)
 
@@ -150,11 +157,13 @@ class FrontEnd:
             for number in records["number"][served < 0].tolist():
                 self._tell(number, Outcome.FAILED, {"refusal": "unavailable", "problem": NOT_SERVED})
             records, served = records[served >= 0], served[served >= 0]
-        deadlines_ns = now_ns + np.clip(records["left_ns"], 1, MAX_LEFT_NS)
+        deadlines_ns = now_ns + np.clip(records["left_ns"] - self.link.transit_ns, 1, MAX_LEFT_NS)
         own = records["number"].tolist()
+        self.last = max(self.last, *own)
         if len(set(own)) != len(own) or not self.open.keys().isdisjoint(own):
             raise StrettoError(NONSENSE)
-        tickets = engine.submit_many(self, now_ns, served, deadlines_ns, records)
+        arrivals_ns = now_ns - self.link.transit_ns - np.clip(records["spent_ns"], 0, MAX_LEFT_NS)
+        tickets = engine.submit_many(self, now_ns, served, arrivals_ns, deadlines_ns, records)
         self.open.update(zip(own, tickets.tolist(), strict=True))
 
     def _submit(self, version: int, record: tuple[int, ...], extra: Mapping[str, Any] | None) -> None:
@@ -172,6 +181,7 @@ class FrontEnd:
     def _request(self, version: int, record: tuple[int, ...], extra: Mapping[str, Any] | None) -> RemoteRequest | None:
         """None where it is refused at once."""
         number, left_ns, spent_ns, place, application, rows, size, priority = record
+        self.last = max(self.last, number)
         desk, service, memory = self._desk, self._desk.service, self.memory
         if number in self.open or not 0 < rows <= MAX_ROWS or priority < 0:
             raise StrettoError(NONSENSE)
@@ -190,10 +200,10 @@ class FrontEnd:
         request = RemoteRequest(
             name,
             lying(self, number, place, rows, each),
-            min(max(left_ns, 1), MAX_LEFT_NS),
+            min(max(left_ns - self.link.transit_ns, 1), MAX_LEFT_NS),
             _ended,
             priority=priority,
-            spent_ns=min(max(spent_ns, 0), MAX_LEFT_NS),
+            spent_ns=min(max(spent_ns, 0), MAX_LEFT_NS) + self.link.transit_ns,
             pinned=str(extra.get("pinned", "")),
             min_accuracy=float(extra.get("min_accuracy", 0.0)),
         )
@@ -303,6 +313,16 @@ class FrontEnd:
         self._count += 1
         self._ended.append(ENDED_RECORD.pack(number, queue_ns, run_ns, accuracy, batch, variant, outcome))
 
+    def decide(self, record: tuple[int, ...]) -> None:
+        """Rows of it, as DECISION has them, are to go to a worker."""
+        if not self._decided:
+            self._desk.loop.call_soon(self._flush_decided)
+        self._decided.append(record)
+
+    def _flush_decided(self) -> None:
+        decided, self._decided = self._decided, []
+        self.link.send(Kind.DECISION, packed(DECISION, decided))
+
     def _flush(self) -> None:
         """What ended in one turn of the loop is one message."""
         ended, self._ended, count, self._count = self._ended, [], self._count, 0
@@ -344,6 +364,7 @@ class Desk:
         self._version = 0
         self._directory: dict[str, Any] = {}
         self._statistics = statistics
+        self.on_gone: Callable[[FrontEnd], None] = lambda front: None
         self._next = 0
         self._task = self.loop.create_task(self._work())
 
@@ -359,18 +380,18 @@ class Desk:
     def gone(self, front: FrontEnd) -> None:
         if self.fronts.get(front.number) is front:
             del self.fronts[front.number]
+            self.on_gone(front)
 
-    def closed_elsewhere(self, content: Mapping[str, Any]) -> None:
-        """Queries that ended at a front end because there was no scheduler: they are counted here, once."""
+    def counts_in(self, content: Mapping[str, Any]) -> dict[str, dict[Outcome, int]]:
+        """Queries that ended at a front end, by application and outcome."""
         try:
-            counts = {
+            return {
                 str(name): {Outcome(int(outcome)): max(0, int(count)) for outcome, count in by_outcome.items()}
                 for name, by_outcome in content.items()
                 if name in self.service.offer.known
             }
         except (ValueError, TypeError, AttributeError):
             raise StrettoError(NONSENSE) from None
-        self.service.engine.books.add_closed(counts)
 
     def stop(self) -> None:
         self._task.cancel()

@@ -28,6 +28,8 @@ from stretto.repository.application import ApplicationFiles
 log = logging.getLogger("stretto.live")
 
 NO_SCHEDULER = "the scheduler cannot be reached at present; try again shortly"
+NO_ANSWERS = "the worker that ran it was lost before its answer came"
+ANSWERS_S = 1.0  # for answers that the scheduler has heard of
 NO_ROOM = "too much is being sent at present; try again later"
 
 
@@ -39,6 +41,14 @@ class Store(Protocol):
 
     def answers(self, number: int, request: Request, files: ApplicationFiles) -> np.ndarray[Any, Any] | None:
         """All rows, the caller's own; None where they have not come."""
+
+    def left_behind(self, number: int, request: Request, files: ApplicationFiles) -> np.ndarray[Any, Any] | None:
+        """The answers of a request whose scheduler is gone, and who gave them; None where they are not known to be
+        complete.
+        """
+
+    def told(self, kind: int, payload: memoryview, directory: Directory) -> None:
+        """What the scheduler says about tensors: DECISION or WORKERS. StrettoError where that is nonsense."""
 
     def drop(self, number: int) -> None: ...
 
@@ -67,6 +77,12 @@ class SharedStore:
     def answers(self, number: int, request: Request, files: ApplicationFiles) -> np.ndarray[Any, Any] | None:
         place, gives = self._places[number][2], files.output
         return self._memory.array(place, gives.dtype, (request.rows, *gives.shape)).copy()
+
+    def left_behind(self, number: int, request: Request, files: ApplicationFiles) -> np.ndarray[Any, Any] | None:
+        return None  # whether all are there, only the scheduler knew
+
+    def told(self, kind: int, payload: memoryview, directory: Directory) -> None:
+        raise StrettoError("the scheduler spoke nonsense")
 
     def drop(self, number: int) -> None:
         taken = self._places.pop(number, None)
@@ -129,20 +145,23 @@ class FrontEngine:
         self._new: list[tuple[int, ...]] = []
         self._extras: dict[int, Mapping[str, Any]] = {}
         self._gone: list[int] = []
-        self._closed: Counter[tuple[str, Outcome]] = Counter()  # not told to a scheduler yet
+        self._closed: list[tuple[int, str, Outcome, int]] = []  # number and rows, not told to a scheduler yet
+        self._late: dict[int, Outcome] = {}  # ended as answered, but their answers have not come yet
 
     # -- the link ----------------------------------------------------------------------------------------------------
 
-    def linked(self, link: Link, name: str) -> None:
-        """There is a scheduler."""
+    def linked(self, link: Link, name: str, known: int = -1) -> None:
+        """There is a scheduler. Requests up to the number `known` reached it before, over an earlier link, and were
+        counted there.
+        """
         self._link = link
         self.heard_ns = self.clock()
         link.send(Kind.HELLO, text({"name": name}))
-        if self._closed:
-            counts: dict[str, dict[str, int]] = {}
-            for (application, outcome), count in self._closed.items():
-                counts.setdefault(application, {})[str(int(outcome))] = count
-            self._closed.clear()
+        closed, self._closed = [each for each in self._closed if each[0] > known], []
+        counts: dict[str, Counter[str]] = {}
+        for _, application, outcome, rows in closed:
+            counts.setdefault(application, Counter())[str(int(outcome))] += rows
+        if counts:
             link.send(Kind.CLOSED, text(counts))
 
     def lost(self) -> None:
@@ -151,15 +170,19 @@ class FrontEngine:
         self.directory = Directory()
         self.on_directory(self.directory)
         self._new, self._extras, self._gone = [], {}, []
-        for number, (request, _) in list(self._open.items()):
-            self._end_alone(number, request)
+        for number, (request, files) in list(self._open.items()):
+            self._end_alone(number, request, files)
 
-    def _end_alone(self, number: int, request: Request) -> None:
+    def _end_alone(self, number: int, request: Request, files: ApplicationFiles) -> None:
         """Without a word of the scheduler: it may be counted nowhere else."""
         now_ns = self.clock()
-        outcome = Outcome.FAILED
-        request.refusal, request.problem = "unavailable", NO_SCHEDULER
-        self._closed[request.application, outcome] += request.rows
+        request.answers = self._store.left_behind(number, request, files)
+        if request.answers is not None:
+            outcome = Outcome.ON_TIME if now_ns <= request.deadline_ns else Outcome.LATE
+        else:
+            outcome = Outcome.FAILED
+            request.refusal, request.problem = "unavailable", NO_SCHEDULER
+        self._closed.append((number, request.application, outcome, request.rows))
         self._end(number, request, outcome, now_ns)
 
     @property
@@ -245,6 +268,8 @@ class FrontEngine:
             self.on_directory(self.directory)
         elif kind == Kind.STATISTICS:
             self.statistics = plain(payload)
+        elif kind == Kind.DECISION or kind == Kind.WORKERS:
+            self._store.told(kind, payload, self.directory)
         elif kind != Kind.BEAT:
             raise StrettoError("the scheduler spoke nonsense")
 
@@ -265,7 +290,27 @@ class FrontEngine:
         request.queue_ns, request.run_ns, request.accuracy_sum, request.batch = queue_ns, run_ns, accuracy, batch
         if outcome is Outcome.ON_TIME or outcome is Outcome.LATE:
             request.answers = self._store.answers(number, request, files)
+            if request.answers is None:  # they come from a worker, which may be gone by now
+                self._late[number] = outcome
+                self.loop.call_later(ANSWERS_S, self._missed, number)
+                return
         self._end(number, request, outcome, now_ns)
+
+    def came(self, number: int) -> None:
+        """All answers of a request are there."""
+        if number in self._late:
+            request, files = self._open[number]
+            request.answers = self._store.answers(number, request, files)
+            self._end(number, request, self._late[number], self.clock())
+
+    def _missed(self, number: int) -> None:
+        """The scheduler has counted it as answered, and hears that it was not."""
+        outcome = self._late.get(number)
+        if outcome is not None:
+            request, _ = self._open[number]
+            request.problem = NO_ANSWERS
+            self.tell(Kind.MISSED, text({request.application: {int(outcome): request.rows}}))
+            self._end(number, request, Outcome.FAILED, self.clock())
 
     def _note(self, request: Request, extra: Mapping[str, Any]) -> None:
         request.problem = str(extra.get("problem", ""))
@@ -282,6 +327,7 @@ class FrontEngine:
         if self._open.pop(number, None) is None:
             return
         del self._numbers[id(request)]
+        self._late.pop(number, None)
         self._store.drop(number)
         request.left = 0
         if is_counted:

@@ -16,6 +16,10 @@ HIGH_BYTES = 64_000_000  # a peer that lets more lie does not read any more
 class Link(Protocol):
     """What is sent arrives whole and in order, or the link is lost."""
 
+    @property
+    def transit_ns(self) -> int:
+        """How long a message takes at least, as far as it is known."""
+
     def send(self, kind: int, payload: bytes = b"") -> None: ...
 
     def close(self) -> None: ...
@@ -31,6 +35,8 @@ class Peer(Protocol):
 
 class StreamLink(asyncio.Protocol):
     """Length, kind, payload. `peer` is set before the first byte comes, or when it does."""
+
+    transit_ns = 0  # it stays on this machine
 
     def __init__(self, peer: Peer | None = None) -> None:
         self.peer = peer

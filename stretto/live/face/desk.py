@@ -9,7 +9,7 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from stretto.backends.model import Array
@@ -176,6 +176,8 @@ class FrontEnd:
 
     def ended(self, request: RemoteRequest) -> None:
         self.open.pop(request.number, None)
+        if request.left:  # it and its queries refer to each other, and are kept until the collector comes
+            request.inputs = replace(request.inputs, memory=None)  # type: ignore[type-var]
         clients, desk = self._desk.service.clients, self._desk
         extra: dict[str, Any] = {}
         if request.asker is not None:

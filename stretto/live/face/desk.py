@@ -10,7 +10,7 @@ import hashlib
 import logging
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -38,6 +38,7 @@ from stretto.live.face.messages import (
 )
 from stretto.live.face.remote import RemoteQuery, RemoteRequest, Sized, lying
 from stretto.live.requests import NoSuchVariant, Request
+from stretto.live.rows import Lying
 from stretto.live.state import BEYOND_SHARE, State
 
 if TYPE_CHECKING:
@@ -273,6 +274,9 @@ class FrontEnd:
 
     def ended(self, request: RemoteRequest | RemoteQuery) -> None:
         self.open.pop(request.number, None)
+        if request.left and isinstance(request, RemoteRequest) and isinstance(request.inputs, Lying):
+            # It and its queries refer to each other, and are kept until the collector comes.
+            request.inputs = replace(request.inputs, memory=None)
         desk, extra = self._desk, {}
         if request.asker is not None:
             desk.service.clients.ended(request.asker, request.rows)

@@ -83,6 +83,7 @@ class ThreadExecutor:
     def _work(self) -> None:
         while (command := self._commands.get()) is not None:
             command()
+            del command  # the rows of a batch are not kept until the next one comes
         self._shelf.clear()
 
     def _begin(self, specs: Sequence[ModelSpec]) -> None:

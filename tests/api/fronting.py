@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from dataclasses import replace
@@ -104,4 +105,6 @@ def sockets_of(pid: int) -> set[str]:
 
 def mapped(pid: int | str = "self") -> int:
     """Memories of front ends that a process sees."""
+    if pid == "self":
+        gc.collect()  # what a test before held in circles
     return Path(f"/proc/{pid}/maps").read_text().count(MEMORY)

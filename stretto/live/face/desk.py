@@ -401,6 +401,7 @@ class Desk:
         self._task.cancel()
         for front in list(self.fronts.values()):
             front.link.close()
+            front.memory = None
 
     def look(self, told: tuple[FrontEnd, ...] = ()) -> None:
         """Whoever is new is told what is served, and everybody where that has changed."""

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
 from stretto.backends.model import Array
 from stretto.core.outcome import Outcome
 from stretto.live.executor import Job
 from stretto.live.face.columns import Rows
-from stretto.live.face.messages import ENDED
 from stretto.live.generation import Generation
 from stretto.live.meters import Meters
 from stretto.live.shelf import Report
@@ -22,12 +18,10 @@ EVIDENCE = "evidence"  # stands where the variant's name would
 def answer_batch(job: Job, report: Report, answers: Array, now_ns: int, meters: Meters) -> None:
     """Each query of the batch that has not ended gets its row."""
     generation: Generation = job.generation
-    if isinstance(job.entries, Rows) and job.entries.are_untouched and not generation.has_sizes(job.variant):
-        positions, rows = generation.queries.take(job.entries.tickets)
-        if len(rows):
-            _answer_rows(job, report, answers[positions], rows, now_ns, meters)
-        if len(rows) == job.count:
-            return
+    entries = job.entries
+    are_plain = isinstance(entries, Rows) and entries.are_untouched and not generation.has_sizes(job.variant)
+    if are_plain and _answer_rows(job, entries, report, answers, now_ns, meters) == job.count:
+        return
     variant, count, started_ns = job.variant, job.count, report.started_ns
     name = generation.names[variant]
     run_ns = report.ended_ns - started_ns
@@ -57,20 +51,18 @@ def answer_batch(job: Job, report: Report, answers: Array, now_ns: int, meters: 
     meters.queries(generation.label(variant)[0], arrivals_ns, deadlines_ns, started_ns, run_ns, now_ns)
 
 
-def _answer_rows(job: Job, report: Report, answers: Array, rows: NDArray[Any], now_ns: int, meters: Meters) -> None:
-    """Queries of front ends that nothing happened to but that they came and ran."""
+def _answer_rows(job: Job, rows: Rows, report: Report, answers: Array, now_ns: int, meters: Meters) -> int:
+    """Queries of front ends that nothing happened to but that they came and ran; how many of the batch are such."""
     generation: Generation = job.generation
-    run_ns = report.ended_ns - report.started_ns
     application, name = generation.label(job.variant)
-    meters.queries(application, rows["arrival_ns"], rows["deadline_ns"], report.started_ns, run_ns, now_ns)
-    ended = np.zeros(len(rows), ENDED)
-    ended["number"], ended["queue_ns"] = rows["number"], report.started_ns - rows["arrival_ns"]
-    ended["run_ns"], ended["accuracy"], ended["batch"] = run_ns, generation.accuracy[job.variant], job.count
-    ended["outcome"] = np.where(rows["deadline_ns"] >= now_ns, Outcome.ON_TIME, Outcome.LATE)
-    fronts = rows["front"]
-    for number in [int(fronts[0])] if (fronts == fronts[0]).all() else np.unique(fronts).tolist():
-        own = slice(None) if (fronts == number).all() else fronts == number
-        generation.queries.front(number).answered(application, name, ended[own], rows[own], answers[own])
+    taken, ended = rows.end(report.started_ns, report.ended_ns - report.started_ns, now_ns, meters.many(application))
+    if len(taken):
+        ended["accuracy"], ended["batch"] = generation.accuracy[job.variant], job.count
+        fronts = taken["front"]
+        for number in [int(fronts[0])] if (fronts == fronts[0]).all() else np.unique(fronts).tolist():
+            own = fronts == number
+            generation.queries.front(number).answered(application, name, ended[own], taken[own], answers)
+    return len(taken)
 
 
 def answer_by_evidence(generation: Generation, ticket: int, now_ns: int, meters: Meters) -> None:

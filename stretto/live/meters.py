@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from stretto.live.shelf import Report
 
@@ -30,26 +29,41 @@ STAGES = ("queue", "run", "total", "slack")
 class Histogram:
     """Counts by bucket, and the sum."""
 
-    __slots__ = ("_counts", "_edges", "_many", "edges", "sum")
+    __slots__ = ("_counts", "edges", "many", "sum")
 
     def __init__(self, edges: tuple[int, ...] = EDGES_NS):
         self.edges = edges
-        self._edges = np.array(edges)
         self._counts = [0] * (len(edges) + 1)
-        self._many = np.zeros(len(edges) + 1, np.int64)  # counted together
+        self.many = np.zeros(len(edges) + 1, np.int64)  # counted together, by compiled code
         self.sum = 0
 
     def add(self, value: int, times: int = 1) -> None:
         self._counts[bisect_left(self.edges, value)] += times
         self.sum += value * times
 
-    def add_all(self, values: NDArray[np.int64]) -> None:
-        self._many += np.bincount(self._edges.searchsorted(values), minlength=len(self._many))
-        self.sum += int(values.sum())
-
     @property
     def counts(self) -> list[int]:
-        return (self._many + self._counts).tolist()
+        return (self.many + self._counts).tolist()
+
+
+Stages = tuple[Histogram, Histogram, Histogram, Histogram]  # as STAGES
+
+
+class Many:
+    """The histograms of one application's stages, for compiled code to count many queries in."""
+
+    def __init__(self, stages: Stages):
+        self._stages = stages
+        queue, _, total, slack = stages
+        both = np.zeros((2, len(queue.edges) + 1), np.int64)
+        queue.many, total.many = both
+        self.arrays = np.array(queue.edges), np.array(slack.edges), both, slack.many
+
+    def add(self, count: int, run_ns: int, sums: Sequence[int]) -> None:
+        """So many are in the arrays by now, with these sums of waits, times in all and slack."""
+        queue, run, total, slack = self._stages
+        run.add(run_ns, count)
+        queue.sum, total.sum, slack.sum = queue.sum + sums[0], total.sum + sums[1], slack.sum + sums[2]
 
 
 @dataclass
@@ -72,13 +86,20 @@ class Meters:
 
     def __init__(self) -> None:
         self.variants: defaultdict[tuple[str, str], VariantMeter] = defaultdict(VariantMeter)
-        self.stages: defaultdict[str, tuple[Histogram, Histogram, Histogram, Histogram]] = defaultdict(
+        self._many: dict[str, Many] = {}
+        self.stages: defaultdict[str, Stages] = defaultdict(
             lambda: (Histogram(), Histogram(), Histogram(), Histogram(SLACK_EDGES_NS))
         )
         self.batch_sizes: defaultdict[str, Histogram] = defaultdict(lambda: Histogram(BATCH_EDGES))
         self.planning = Histogram()  # from a planner's question to the plan's adoption
         self.plans_failed = 0  # times that there was no plan to follow, and the one before stayed
         self.short_circuited: Counter[str] = Counter()  # queries answered by their evidence, by application
+
+    def many(self, application: str) -> Many:
+        found = self._many.get(application)
+        if found is None:
+            found = self._many[application] = Many(self.stages[application])
+        return found
 
     def batch(self, label: tuple[str, str], count: int, report: Report) -> None:
         meter = self.variants[label]
@@ -98,8 +119,8 @@ class Meters:
     def queries(
         self,
         application: str,
-        arrivals_ns: Sequence[int] | NDArray[np.int64],
-        deadlines_ns: Sequence[int] | NDArray[np.int64],
+        arrivals_ns: Sequence[int],
+        deadlines_ns: Sequence[int],
         started_ns: int,
         run_ns: int,
         now_ns: int,
@@ -107,11 +128,6 @@ class Meters:
         """The queries of one batch that are answered now."""
         queue, run, total, slack = self.stages[application]
         run.add(run_ns, len(arrivals_ns))
-        if isinstance(arrivals_ns, np.ndarray) and isinstance(deadlines_ns, np.ndarray):
-            queue.add_all(started_ns - arrivals_ns)
-            total.add_all(now_ns - arrivals_ns)
-            slack.add_all(deadlines_ns - now_ns)
-            return
         for arrival_ns, deadline_ns in zip(arrivals_ns, deadlines_ns, strict=True):
             queue.add(started_ns - arrival_ns)
             total.add(now_ns - arrival_ns)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from numba.core.event import Listener, install_listener
+from numpy.typing import NDArray
 
 from stretto.core.application import Application, Variant
 from stretto.core.compiled import CompiledFunction, Part
@@ -36,7 +37,8 @@ def rehearse(progress: Progress | None = None, has_fronts: bool = False) -> None
         dispatcher = _call_every_event()
         if has_fronts:
             some = np.zeros(2, np.int64)
-            dispatcher.submit_many(10, some, some + 10**9, some)
+            tickets = dispatcher.submit_many(10, some, some + 10**9, some)
+            _end_a_batch(tickets)
     if progress is not None:
         progress(1.0)
 
@@ -64,6 +66,17 @@ def _call_every_event() -> Dispatcher:
     dispatcher.lines(1)
     dispatcher.wake_at_ns()
     return dispatcher
+
+
+def _end_a_batch(tickets: NDArray[np.int64]) -> None:
+    """Of a front end's queries."""
+    from stretto.live.face.batch import write_answers
+    from stretto.live.face.columns import COLUMNS, Queries
+    from stretto.live.meters import Meters
+
+    Queries().end(tickets, 0, 0, 0, Meters().many("a"))
+    answers = np.zeros((1, 64), np.uint8)
+    write_answers(answers[0], np.zeros(1, COLUMNS), np.zeros(1, np.int64), answers, 1)
 
 
 class _Compiling(Listener):

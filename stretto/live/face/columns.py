@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from stretto.live.face.batch import SLOT, end_rows
+from stretto.live.face.messages import ENDED
 from stretto.live.face.remote import RemoteQuery, lying
+from stretto.live.meters import Many
 from stretto.live.requests import Query
 from stretto.live.rows import Lying
 
@@ -32,9 +35,9 @@ COLUMNS = np.dtype(
         ("priority", "i4"),
     ]
 )
-SLOT = 0xFFFFFFFF  # of a ticket
 FIRST = 1024
 Held = Query | RemoteQuery
+Ended = tuple[NDArray[Any], NDArray[Any]]
 
 
 class Queries(dict[int, Held]):
@@ -74,16 +77,16 @@ class Queries(dict[int, Held]):
                 return Rows(self, given)
         return [self[ticket] for ticket in tickets]
 
-    def take(self, tickets: NDArray[np.int64]) -> tuple[NDArray[np.intp], NDArray[Any]]:
-        """Those that are rows still, by position; they are so no more."""
-        slots = tickets & SLOT
-        rows = self._rows[slots]
-        positions = np.flatnonzero(rows["ticket"] == tickets)
-        if len(positions) < len(tickets):
-            slots, rows = slots[positions], rows[positions]
-        self._rows["ticket"][slots] = -1
-        self._count -= len(slots)
-        return positions, rows
+    def end(self, tickets: NDArray[np.int64], started_ns: int, run_ns: int, now_ns: int, many: Many) -> Ended:
+        """Those of a batch that are rows still, with their positions for tickets, and what is told of them; they are
+        rows no more.
+        """
+        taken, ended = np.empty(len(tickets), COLUMNS), np.zeros(len(tickets), ENDED)
+        times = np.array((started_ns, run_ns, now_ns, 0, 0, 0), np.int64)
+        count = end_rows(self._rows, tickets, taken, ended, times, *many.arrays)
+        self._count -= count
+        many.add(count, run_ns, times[3:].tolist())
+        return taken[:count], ended[:count]
 
     def seen(self, tickets: NDArray[np.int64]) -> NDArray[Any]:
         """The rows as they are; for tickets that are rows."""
@@ -161,6 +164,9 @@ class Rows(Sequence[Held]):
         if self._objects is None:
             self._objects = [self.queries.get(ticket) or _gone() for ticket in self.tickets.tolist()]
         return self._objects
+
+    def end(self, started_ns: int, run_ns: int, now_ns: int, many: Many) -> Ended:
+        return self.queries.end(self.tickets, started_ns, run_ns, now_ns, many)
 
     def parts(self) -> list[Lying]:
         """Where each lies; asked when the batch is given to its worker, while all are rows."""

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from stretto.backends.model import Array
 from stretto.core.errors import StrettoError
 from stretto.core.outcome import Outcome
+from stretto.live.face.batch import write_answers
 from stretto.live.face.link import Link
 from stretto.live.face.memory import ALIGNMENT, FrontMemory, aligned
 from stretto.live.face.messages import (
@@ -241,13 +242,14 @@ class FrontEnd:
         self._tell(request.number, Outcome.FAILED, extra | self._told(request))
 
     def answered(self, application: str, name: str, ended: NDArray[Any], rows: NDArray[Any], answers: Array) -> None:
-        """Queries of one batch, as rows of numbers; `ended` lacks only the variant."""
+        """Queries of one batch, as rows of numbers; `ended` lacks only the variant, and `answers` are of all of it."""
         desk = self._desk
         ended["variant"] = desk.variant_numbers.get((application, name), NO_VARIANT)
         if self.memory is not None:
-            sizes = desk.sized[int(rows["application"][0])]
-            behind = np.array([aligned(each.row_bytes) for each in sizes])[rows["size"]]
-            self.memory.write_all(rows["place"] + behind, answers)
+            behind = desk.behind[int(rows["application"][0])]
+            flat = np.ascontiguousarray(answers).reshape(len(answers), -1).view(np.uint8)
+            if not write_answers(self.memory.bytes, rows, behind, flat, self.number):
+                raise StrettoError("a front end named memory that it does not have")
         pop = self.open.pop
         for number in rows["number"].tolist():
             pop(number, None)
@@ -361,6 +363,7 @@ class Desk:
         self.changed: dict[str, int] = {}  # by application: the version since which its tensors are as they are
         self.changed_last = 0
         self.sized: list[list[Sized]] = []  # the shapes that a row may have, by application
+        self.behind: list[NDArray[np.int64]] = []  # how far behind a row its answer goes, by application and size
         self.needs: NDArray[np.int64] = np.zeros((0, 1), np.int64)  # of one row and its answer, by application and size
         self._numbers: tuple[Any, NDArray[np.int64]] = (None, np.zeros(0, np.int64))
         self.is_leaving = False  # they serve on for a while, but clients should go elsewhere
@@ -452,14 +455,17 @@ class Desk:
         if name not in self._tensors:
             self.applications.append(name)
             self.sized.append([])
+            self.behind.append(np.zeros(0, np.int64))
         self._tensors[name] = tensors
         self._version += 1
         self.changed[name] = self.changed_last = self._version
         takes, width = files.input, np.dtype(files.input.dtype).itemsize
-        self.sized[self.applications.index(name)] = [
+        sizes = [
             Sized(number, shape, takes.dtype, math.prod(shape) * width, files.output.row_bytes)
             for number, shape in enumerate(takes.shapes)
         ]
+        place = self.applications.index(name)
+        self.sized[place], self.behind[place] = sizes, np.array([aligned(each.row_bytes) for each in sizes])
         self.needs = np.full((len(self.sized), max(map(len, self.sized))), NO_SUCH_SIZE)
         for number, sizes in enumerate(self.sized):
             self.needs[number, : len(sizes)] = [each.needs(1) for each in sizes]

@@ -18,9 +18,7 @@ EVIDENCE = "evidence"  # stands where the variant's name would
 def answer_batch(job: Job, report: Report, answers: Array, now_ns: int, meters: Meters) -> None:
     """Each query of the batch that has not ended gets its row."""
     generation: Generation = job.generation
-    entries = job.entries
-    are_plain = isinstance(entries, Rows) and entries.are_untouched and not generation.has_sizes(job.variant)
-    if are_plain and _answer_rows(job, entries, report, answers, now_ns, meters) == job.count:
+    if isinstance(job.entries, Rows) and _answer_rows(job, job.entries, report, answers, now_ns, meters) == job.count:
         return
     variant, count, started_ns = job.variant, job.count, report.started_ns
     name = generation.names[variant]
@@ -54,6 +52,8 @@ def answer_batch(job: Job, report: Report, answers: Array, now_ns: int, meters: 
 def _answer_rows(job: Job, rows: Rows, report: Report, answers: Array, now_ns: int, meters: Meters) -> int:
     """Queries of front ends that nothing happened to but that they came and ran; how many of the batch are such."""
     generation: Generation = job.generation
+    if not rows.are_untouched or generation.has_sizes(job.variant):
+        return 0
     application, name = generation.label(job.variant)
     taken, ended = rows.end(report.started_ns, report.ended_ns - report.started_ns, now_ns, meters.many(application))
     if len(taken):

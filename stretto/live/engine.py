@@ -45,9 +45,8 @@ log = logging.getLogger("stretto.live")
 CORRECTION = 0.02  # step with which measured latency corrects the profile
 WATCH_S = 0.25
 STOPPED = "the server stopped before it was answered"
-OWN_REASONS = frozenset(
-    {NO_ANSWER, NOT_LOADED, NO_TENSORS, SET_ASIDE, AT_RISK, NEW}
-)  # ours, and not of the inside of a model
+# Ours, and not of the inside of a model.
+OWN_REASONS = frozenset({NO_ANSWER, NOT_LOADED, NO_TENSORS, SET_ASIDE, AT_RISK, NEW})
 
 
 class Engine:

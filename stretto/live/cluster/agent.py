@@ -257,7 +257,7 @@ class Agent:
             parts = [pending.arrays[part] for part in sorted(pending.arrays)]
             count, now_ns = sum(map(len, parts)), time.monotonic_ns()
             self._running += 1
-            executor.run(Job(self._number, -1, batch.key, parts, count, (pending,), self, now_ns, now_ns))
+            executor.run(Job(self._number, -1, batch.key, count, (pending,), self, now_ns, now_ns, rows=parts))
         return True
 
     def _tell_end(self, pending: Pending, report: Report) -> None:

@@ -40,7 +40,7 @@ from stretto.live.meters import Meters
 from stretto.live.quarantine import Fault, label_of
 from stretto.live.recorder import Journal
 from stretto.live.requests import NoSuchVariant, Query, Request
-from stretto.live.shelf import NO_ANSWER, NOT_LOADED, ModelSpec, Report
+from stretto.live.shelf import NO_ANSWER, NO_TENSORS, NOT_LOADED, ModelSpec, Report
 from stretto.live.witness import Witness, class_of
 from stretto.planning.left import after_waiting
 from stretto.planning.session import InForce, Session
@@ -53,7 +53,8 @@ log = logging.getLogger("stretto.live")
 CORRECTION = 0.02  # step with which measured latency corrects the profile
 WATCH_S = 0.25
 STOPPED = "the server stopped before it was answered"
-OWN_REASONS = frozenset({NO_ANSWER, NOT_LOADED, SET_ASIDE, AT_RISK, NEW})  # ours, and not of the inside of a model
+# Ours, and not of the inside of a model.
+OWN_REASONS = frozenset({NO_ANSWER, NOT_LOADED, NO_TENSORS, SET_ASIDE, AT_RISK, NEW})
 
 
 class Engine:

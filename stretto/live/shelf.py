@@ -18,6 +18,7 @@ from stretto.backends.source import ModelSource, load_model
 
 NO_ANSWER = "the model could not answer this query"
 NOT_LOADED = "the model is not loaded"
+NO_TENSORS = "its tensors did not reach the worker in time"
 
 
 @dataclass(frozen=True)

@@ -72,8 +72,11 @@ class FrontPlane(Plane):
         if self.is_starting and directory.version:
             self.serve(self._front)
 
+    async def refresh(self) -> None:
+        await self._front.engine.ask()
+
     def statistics(self, application: str | None = None, version: str = "") -> dict[str, Any]:
-        """As the scheduler said last, which it does every second."""
+        """As the scheduler said last."""
         if application is not None:
             self._files(application, version)
         found = self._front.engine.statistics.get("model_stats", [])

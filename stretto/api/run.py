@@ -174,6 +174,7 @@ async def serve(options: ServeOptions, console: Console, reread: Reread | None =
                 watch.cancel()
         finally:
             console.started()
+        await plane.told()
         if not stop.asked.is_set():
             console.serving(service, listeners)
         await stop.asked.wait()

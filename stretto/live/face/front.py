@@ -6,6 +6,7 @@ What came in one turn of the event loop goes as one message. Where there is no s
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections import Counter
@@ -28,6 +29,7 @@ from stretto.repository.application import ApplicationFiles
 log = logging.getLogger("stretto.live")
 
 NO_SCHEDULER = "the scheduler cannot be reached at present; try again shortly"
+ASK_S = 1.0
 NO_ROOM = "too much is being sent at present; try again later"
 
 
@@ -81,6 +83,7 @@ class Directory:
         content = content or {}
         try:
             self.version = int(content.get("version", 0))
+            self.edition = int(content.get("edition", 0))
             self.state = str(content.get("state", "starting"))
             self.is_ready = bool(content.get("is_ready", False))
             self.workers = int(content.get("workers", 0))
@@ -114,7 +117,8 @@ class FrontEngine:
         self.files = files  # by application, as this front end has read them
         self.crew = Crowd()
         self.directory = Directory()
-        self.statistics: dict[str, Any] = {}
+        self.statistics: dict[str, Any] = {}  # as the scheduler said last
+        self._asking: asyncio.Future[None] | None = None  # for these
         self.submitted: Counter[str] = Counter()  # queries, by application
         self.outcomes: Counter[tuple[str, Outcome]] = Counter()
         self.heard_ns = self.clock()
@@ -175,6 +179,18 @@ class FrontEngine:
         """To the scheduler, where there is one."""
         if self._link is not None:
             self._link.send(kind, payload)
+
+    async def ask(self) -> None:
+        """Statistics as of now; what was said before where the scheduler does not answer."""
+        if self._asking is None:
+            self._asking = self.loop.create_future()
+            self.tell(Kind.ASK)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(self._asking), ASK_S)
+
+    def known(self, edition: int) -> None:
+        """A directory is served."""
+        self.tell(Kind.KNOWN, packed(NUMBER, [edition]))
 
     # -- requests ----------------------------------------------------------------------------------------------------
 
@@ -245,6 +261,9 @@ class FrontEngine:
             self.on_directory(self.directory)
         elif kind == Kind.STATISTICS:
             self.statistics = plain(payload)
+            if self._asking is not None:
+                self._asking.set_result(None)
+                self._asking = None
         elif kind != Kind.BEAT:
             raise StrettoError("the scheduler spoke nonsense")
 

@@ -33,6 +33,8 @@ class Kind(IntEnum):
     COUNTS = 5  # JSON: what the front end counted itself
     BEAT = 6  # nothing: it lives
     PROBLEM = 7  # JSON: why it cannot start
+    ASK = 9  # nothing: it wants to know STATISTICS
+    KNOWN = 10  # the number of the directory that it serves by now
     DIRECTORY = 11  # JSON: what is served at present, and by which numbers it is known
     ENDED = 12  # records ENDED; extras by position
     TOLD = 13  # JSON: what clients are to send next, by identity

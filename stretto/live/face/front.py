@@ -23,13 +23,14 @@ from stretto.live.face.memory import FrontMemory, Room, aligned
 from stretto.live.face.messages import ENDED, NO_VARIANT, NUMBER, SUBMIT, Kind, packed, plain, text, unpacked
 from stretto.live.lag import LoopLag
 from stretto.live.requests import Request
-from stretto.live.rows import Lying, as_array
+from stretto.live.rows import as_array
 from stretto.repository.application import ApplicationFiles
 
 log = logging.getLogger("stretto.live")
 
 NO_SCHEDULER = "the scheduler cannot be reached at present; try again shortly"
 ASK_S = 1.0
+OUTCOMES = tuple(Outcome)  # by number
 NO_ROOM = "too much is being sent at present; try again later"
 
 
@@ -54,14 +55,14 @@ class SharedStore:
         self._places: dict[int, tuple[int, int, int]] = {}  # by request: where, how much, and where its answers go
 
     def put(self, number: int, request: Request, files: ApplicationFiles) -> int | None:
-        inputs = as_array(request.inputs)
+        inputs, gives = as_array(request.inputs), files.output
         answers = aligned(inputs.nbytes)
-        size = answers + request.rows * files.output.row_bytes
+        size = answers + request.rows * gives.row_bytes
         place = self._room.take(size)
         if place < 0:
             return None
-        lying = Lying(0, number, 0, inputs.shape, files.input.dtype, 0, self._memory, place)
-        lying.array()[...] = inputs
+        lying = self._memory.array(place, inputs.dtype, inputs.shape)
+        lying[...] = inputs
         request.inputs = lying  # what they were read from is not kept
         self._places[number] = place, size, place + answers
         return place
@@ -274,7 +275,7 @@ class FrontEngine:
             return  # it ended here while this was on its way
         request, files = found
         try:
-            outcome = Outcome(outcome_number)
+            outcome = OUTCOMES[outcome_number]
             if variant != NO_VARIANT:
                 request.variants = [self.directory.variants[variant][1]]
             if extra is not None:

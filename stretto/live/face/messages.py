@@ -45,6 +45,7 @@ class Kind(IntEnum):
     SETTINGS = 18  # JSON: what of that has changed
     PROGRESS = 19  # JSON: how far the scheduler's own start is
     STOP = 20  # nothing: answers that are on their way go out, then it ends
+    TAKEN_UP = 21  # to the scheduler: the number of the settings that are in force there
 
 
 SUBMIT = np.dtype(

@@ -21,7 +21,7 @@ from stretto.api.tracing import Sampling, Tracing
 from stretto.core.errors import StrettoError
 from stretto.live.face.front import Directory, FrontEngine, Store
 from stretto.live.face.front_service import FrontService
-from stretto.live.face.messages import NONSENSE, Kind, plain, text
+from stretto.live.face.messages import NONSENSE, NUMBER, Kind, packed, plain, text
 from stretto.live.options import ServiceOptions
 from stretto.repository.repository import Repository
 
@@ -72,8 +72,11 @@ class FrontPlane(Plane):
         if self.is_starting and directory.version:
             self.serve(self._front)
 
+    async def refresh(self) -> None:
+        await self._front.engine.ask()
+
     def statistics(self, application: str | None = None, version: str = "") -> dict[str, Any]:
-        """As the scheduler said last, which it does every second."""
+        """As the scheduler said last."""
         if application is not None:
             self._files(application, version)
         found = self._front.engine.statistics.get("model_stats", [])
@@ -154,6 +157,7 @@ class FrontServer:
                 tracing.sample_all({str(name): Sampling(**each) for name, each in settings["sampling"].items()})
         except (StrettoError, KeyError, TypeError) as error:
             log.error("new settings could not be taken up here, and what was in force stays: %s", error)
+        self.engine.tell(Kind.TAKEN_UP, packed(NUMBER, [int(settings.get("number", 0))]))
 
     # -- what it counts itself ---------------------------------------------------------------------------------------
 

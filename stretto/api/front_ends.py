@@ -22,10 +22,10 @@ from stretto.api.server import CLOSING_S, bound_socket, listening_socket
 from stretto.api.tracing import Tracing
 from stretto.core.errors import StrettoError
 from stretto.live.crew import HEALTHY_S, LONGEST_PAUSE_S
-from stretto.live.face.desk import Desk, FrontEnd
+from stretto.live.face.desk import SETTLE_S, SETTLE_STEP_S, Desk, FrontEnd
 from stretto.live.face.link import StreamLink
 from stretto.live.face.memory import FrontMemory
-from stretto.live.face.messages import Kind, plain, text
+from stretto.live.face.messages import NUMBER, Kind, plain, text, unpacked
 from stretto.live.members import FIRST_PAUSE_S
 
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ class Slot:
         self.memory: FrontMemory | None = None
         self.front: FrontEnd | None = None  # as the desk knows it
         self.is_listening = False
+        self.settings = 0  # number of those in force there
         self.problem = ""
         self._owner = owner
 
@@ -63,6 +64,8 @@ class Slot:
         if kind == Kind.HELLO:
             self.is_listening = True
             self._owner.opened(self)
+        elif kind == Kind.TAKEN_UP:
+            self.settings = int(unpacked(NUMBER, payload)[1][-1])
         elif kind == Kind.PROBLEM:
             self.problem = str(plain(payload).get("problem", ""))[:1000]
         elif self.front is not None:
@@ -96,6 +99,7 @@ class FrontEnds:
         self._reserved: list[socket.socket] = []  # bound, so that nobody else gets the ports; they take no connection
         self._opened: asyncio.Future[None] = self._loop.create_future()
         self._settings: dict[str, Any] = {}
+        self._number = 0  # of these
         self._is_stopping = False
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -137,6 +141,7 @@ class FrontEnds:
     def serve(self, service: Service) -> None:
         """There is something to serve from now on."""
         self.desk = Desk(service, self._plane.statistics)
+        self._plane.told = self.desk.settled
         for slot in self.slots:
             self._connect(slot)
 
@@ -146,12 +151,17 @@ class FrontEnds:
             self.desk.is_leaving = True
             self.desk.look()
 
-    def reload(self, options: ServeOptions) -> None:
-        """Tokens and certificate as they are stated now."""
+    async def reload(self, options: ServeOptions) -> None:
+        """Tokens and certificate as they are stated now; in force everywhere when this returns."""
         stated = share_of(options.listen, len(self.slots))
         ports = {name: getattr(self._listen, name) for name in ("http_port", "grpc_port")}
         self._listen = replace(stated, limits=self._listen.limits, **ports)
         self._look()
+        end = self._loop.time() + SETTLE_S  # one that hangs is not waited for
+        while any(slot.is_listening and slot.settings < self._number for slot in self.slots):
+            if self._loop.time() > end:
+                break
+            await asyncio.sleep(SETTLE_STEP_S)
 
     async def stop(self) -> None:
         """Answers that are on their way go out; then the processes end."""
@@ -252,7 +262,7 @@ class FrontEnds:
 
     def _for(self, slot: Slot, settings: Mapping[str, Any]) -> dict[str, Any]:
         """A number of spans that is left is shared out."""
-        found = dict(settings)
+        found = {**settings, "number": self._number}
         if "sampling" in found:
             found["sampling"] = {
                 name: each | {"left": _part(each["left"], slot.number, len(self.slots))}
@@ -265,6 +275,7 @@ class FrontEnds:
         changed = {name: value for name, value in stated.items() if value != self._settings[name]}
         self._settings = stated
         if changed:
+            self._number += 1
             for slot in self.slots:
                 if slot.link is not None and slot.is_listening:
                     slot.link.send(Kind.SETTINGS, text(self._for(slot, changed)))

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from stretto.api import documents, settings
@@ -65,6 +65,7 @@ class Plane:
         self.tracing: Tracing | None = None  # where spans are wanted
         self.rates: Rates | None = None  # where clients are limited
         self.fronts: Callable[[], Mapping[str, FrontCounts]] = dict  # what front ends count, where there are any
+        self.told: Callable[[], Awaitable[None]] = _nobody  # until front ends, where there are any, know what is served
         self.wants_to_leave = False  # it serves on for a while, but balancers are to send nothing more
         self._service: Service | FrontService | None = None
         self._askers: Askers  # from `serve` on
@@ -158,6 +159,9 @@ class Plane:
         files, versions = self._files(application, version)
         return documents.model_config(files, versions)
 
+    async def refresh(self) -> None:
+        """What is told is as of now; for statistics, which a front end has from elsewhere."""
+
     def statistics(self, application: str | None = None, version: str = "") -> dict[str, Any]:
         if application is not None:
             self._files(application, version)
@@ -169,6 +173,7 @@ class Plane:
     async def load(self, application: str) -> None:
         try:
             await self._managed.load(application)
+            await self.told()
         except StrettoError as error:
             if isinstance(error, RepositoryError) or application in self.service.offer.known:
                 raise bad_request(_sentence(error)) from None
@@ -177,6 +182,7 @@ class Plane:
     async def unload(self, application: str) -> None:
         try:
             await self._managed.unload(application)
+            await self.told()
         except KeyError:
             raise self._unknown(application, "") from None
         except StrettoError as error:
@@ -436,6 +442,9 @@ class Plane:
 
 
 def _ignore(entered: Request) -> None: ...
+
+
+async def _nobody() -> None: ...
 
 
 def _sentence(error: StrettoError) -> str:

@@ -88,7 +88,7 @@ class ClusterFronts:
             self._scheduling.desk.is_leaving = True
             self._scheduling.desk.look()
 
-    def reload(self, options: ServeOptions) -> None:
+    async def reload(self, options: ServeOptions) -> None:
         """Front ends have their own tokens and certificates."""
 
     async def stop(self) -> None:

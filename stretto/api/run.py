@@ -128,7 +128,7 @@ class Fronts(Protocol):
 
     def leave(self) -> None: ...
 
-    def reload(self, options: ServeOptions) -> None: ...
+    async def reload(self, options: ServeOptions) -> None: ...
 
     async def stop(self) -> None: ...
 
@@ -215,6 +215,7 @@ async def serve(
                 watch.cancel()
         finally:
             console.started()
+        await plane.told()
         if not stop.asked.is_set():
             console.serving(service, listeners)
         await stop.asked.wait()

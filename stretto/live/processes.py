@@ -29,7 +29,7 @@ from stretto.live.frames import (
     spec_as_text,
 )
 from stretto.live.orders import Orders
-from stretto.live.rows import Lying, as_arrays
+from stretto.live.rows import Inputs, Lying, as_arrays
 from stretto.live.shelf import NOT_LOADED, ModelSpec, Report, failed
 
 log = logging.getLogger("stretto.live")
@@ -104,19 +104,20 @@ class ProcessExecutor:
             return
         slot, number = self._free.popleft(), self._orders.number()
         self._jobs[number] = (job, spec, slot, self._arena)
-        places = self._places(job, spec)
+        parts = job.parts
+        places = self._places(parts, spec)
         if places:
             self._say(Frame(Kind.RUN_LYING, number, slot, job.count, places_as_text(job.key, places)))
             return
-        parts = as_arrays(job.parts)
-        runs = runs_of(parts, spec)
-        fill(self._arena.batch(slot, spec, job.count, runs), parts)
+        rows = as_arrays(parts)
+        runs = runs_of(rows, spec)
+        fill(self._arena.batch(slot, spec, job.count, runs), rows)
         self._say(Frame(Kind.RUN, number, slot, job.count, run_as_text(job.key, runs)))
 
-    def _places(self, job: Job, spec: ModelSpec) -> list[Place]:
-        """Where all rows of the batch lie with front ends of this machine; nothing where some do not."""
+    def _places(self, parts: Sequence[Inputs], spec: ModelSpec) -> list[Place]:
+        """Where all rows of a batch lie with front ends of this machine; nothing where some do not."""
         shapes, places = spec.input_shapes or (spec.input_shape,), []
-        for part in job.parts:
+        for part in parts:
             if not isinstance(part, Lying) or part.memory is None or shapes[part.size] != part.shape[1:]:
                 return []
             if part.front not in self._fronts:

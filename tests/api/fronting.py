@@ -67,7 +67,7 @@ class RunningFronts(Running):
             wire = self.wire()
             assert wire.ask("GET", "/v2/health/live").status == 200
             after = {slot.number: sockets_of(pid_of(slot)) for slot in self.fronts.slots}
-            (number,) = [number for number in after if len(after[number]) > len(inodes[number])]
+            (number,) = [number for number in after if after[number] - inodes[number]]
             inodes = after
             (others if len(found[number]) == wanted[number] else found[number]).append(wire)
         for wire in others:

@@ -8,6 +8,7 @@ import struct
 import tracemalloc
 import zlib
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from stretto.api.datatypes import join_bytes
 from stretto.api.grpc import open_inference_pb2 as protocol
 from stretto.client.images import encoded, resized
 from stretto.repository.read import zoo_folder
+from tests.api.fronting import RunningFronts
 from tests.api.serving import DEADLINE_MS, PATIENCE_S, Reply, Running, repository_of, values_of
 
 pytest.importorskip("PIL.Image", reason="Pillow is not installed: pip install 'stretto[images]'")
@@ -30,10 +32,12 @@ SIZES = (8, 12, 16, 20, 24, 28)
 PINNED = "px24"
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+@pytest.fixture(scope="module", params=["one process", "front ends"])
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     folder = repository_of(tmp_path_factory.mktemp("sizes"), NAME, "fashion")
-    with Running(folder, only=(), grpc=True) as running:
+    behind = request.param == "front ends"
+    kind = partial(RunningFronts, executor="process") if behind else Running
+    with kind(folder, only=(), grpc=True) as running:
         # The server is ready with the first model that is; on a busy machine others are still on probation.
         running.wait_until(lambda: running.service.is_ready(NAME, PINNED), "the variant that is asked is served")
         yield running
@@ -56,6 +60,14 @@ def body(data: list[bytes], encoding: str | None, shape: list[int] | None = None
     tensor = {"name": "input", "datatype": "BYTES", "shape": shape or [len(data)], "parameters": parameters}
     head = json.dumps({"inputs": [tensor], "parameters": {"deadline_ms": DEADLINE_MS}}).encode()
     return head + raw, str(len(head))
+
+
+@pytest.fixture
+def here(server: Running) -> Running:
+    """A server that parses in this process, for tests that look inside."""
+    if isinstance(server, RunningFronts):
+        pytest.skip("front ends parse in processes of their own")
+    return server
 
 
 def ask(server: Running, data: list[bytes], encoding: str | None, shape: list[int] | None = None) -> Reply:
@@ -196,7 +208,7 @@ def test_over_grpc(server: Running, size: int, encoding: str) -> None:
     assert answer.parameters["variant"].string_param == PINNED
 
 
-def test_many_images_are_read_in_a_thread(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_images_are_read_in_a_thread(here: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     """A request whose images take long does not pass through the event loop; its answer is the same."""
     rows = resized(sample(20), 28)
     threads: list[str] = []
@@ -209,17 +221,17 @@ def test_many_images_are_read_in_a_thread(server: Running, monkeypatch: pytest.M
         return really(takes, frames)
 
     monkeypatch.setattr(images, "read_frames", noted)
-    expected = values_of(ask_raw(server, (rows / np.float32(255)).astype(np.float32)))
-    first = values_of(ask(server, encoded(rows, "png"), "png"))  # by a task
-    again = values_of(ask(server, encoded(rows, "png"), "png"))  # by an address that is known
+    expected = values_of(ask_raw(here, (rows / np.float32(255)).astype(np.float32)))
+    first = values_of(ask(here, encoded(rows, "png"), "png"))  # by a task
+    again = values_of(ask(here, encoded(rows, "png"), "png"))  # by an address that is known
     np.testing.assert_allclose(first, expected, atol=1e-5)
     np.testing.assert_allclose(again, expected, atol=1e-5)
     assert len(threads) == 2 and all(name.startswith("stretto-images") for name in threads)
     damaged = [*encoded(rows[:19], "png"), encoded(rows[19:], "png")[0][:-20]]
-    assert "image 19 of input input is cut short" in refused(ask(server, damaged, "png"))
+    assert "image 19 of input input is cut short" in refused(ask(here, damaged, "png"))
 
 
-def test_the_deadline_counts_while_images_are_read(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_deadline_counts_while_images_are_read(here: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     import time
 
     really = images.read_frames
@@ -234,7 +246,7 @@ def test_the_deadline_counts_while_images_are_read(server: Running, monkeypatch:
     tensor = {"name": "input", "datatype": "BYTES", "shape": [20]}
     tensor["parameters"] = {"binary_data_size": len(raw), "encoding": "png"}
     head = json.dumps({"inputs": [tensor], "parameters": {"deadline_ms": 20}}).encode()
-    reply = server.ask("POST", INFER, head + raw, Inference_Header_Content_Length=str(len(head)))
+    reply = here.ask("POST", INFER, head + raw, Inference_Header_Content_Length=str(len(head)))
     if reply.status == 200:  # answered all the same, but known to be late
         assert json.loads(reply.body)["parameters"]["slack_ms"] < 0
     else:
@@ -394,8 +406,8 @@ def peak_bytes() -> int:
     return 1024 * int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1])
 
 
-def test_without_pillow_raw_images_are_taken(server: Running, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_pillow_raw_images_are_taken(here: Running, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(images, "can_decode", lambda: False)
-    reply = ask(server, encoded(sample(1), "png"), "png")
+    reply = ask(here, encoded(sample(1), "png"), "png")
     assert "this server cannot read png; send raw images, or install there: pip install" in refused(reply)
-    assert ask_raw(server, resized(sample(1), 8), "UINT8").status == 200
+    assert ask_raw(here, resized(sample(1), 8), "UINT8").status == 200

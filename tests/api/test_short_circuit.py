@@ -12,6 +12,7 @@ from stretto.api.metrics import Metrics
 from stretto.client import AsyncClient
 from stretto.client.answer import Answer
 from stretto.repository.read import read_repository
+from tests.api.fronting import RunningFronts
 from tests.api.serving import Running
 
 pytest.importorskip("faiss", reason="evidence needs Faiss: pip install 'stretto[evidence]'")
@@ -19,10 +20,11 @@ pytest.importorskip("faiss", reason="evidence needs Faiss: pip install 'stretto[
 REQUESTS, ROWS, DEADLINE_MS = 40, 16, 150.0  # several times what one worker can answer within a window
 
 
-def test_evidence_answers_what_no_variant_can_answer_in_time() -> None:
+@pytest.mark.parametrize("kind", [Running, RunningFronts])
+def test_evidence_answers_what_no_variant_can_answer_in_time(kind: type[Running]) -> None:
     sample = read_repository("zoo:activity").application("activity").sample()
     assert sample is not None
-    with Running("zoo:activity", only=("resnet",), planner="sneakpeek") as server:
+    with kind("zoo:activity", only=("resnet",), planner="sneakpeek") as server:
 
         async def ask() -> list[Answer]:
             async with AsyncClient(server.url(), grace_ms=20_000) as client:

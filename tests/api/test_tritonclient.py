@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from stretto.api.tracing import Tracing
+from tests.api.fronting import RunningFronts
 from tests.api.serving import Running
 
 HERE = Path(__file__).resolve().parent
@@ -44,9 +45,23 @@ def served(request: pytest.FixtureRequest, repository: Path) -> Iterator[tuple[R
             running.plane.tracing.close()
 
 
+@pytest.fixture(scope="module")
+def fronted(repository: Path) -> Iterator[RunningFronts]:
+    with RunningFronts(repository, token="s3cret", management_token="s3cret", grpc=True, executor="process") as running:
+        yield running
+
+
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
 def test_tritonclient(tritonclient_python: str, served: tuple[Running, str | None], protocol: str) -> None:
-    server, token = served
+    check(tritonclient_python, *served, protocol)
+
+
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+def test_tritonclient_and_front_ends(tritonclient_python: str, fronted: RunningFronts, protocol: str) -> None:
+    check(tritonclient_python, fronted, "s3cret", protocol)
+
+
+def check(tritonclient_python: str, server: Running, token: str | None, protocol: str) -> None:
     names = ("http", "management") if protocol == "http" else ("grpc", "management grpc")
     inference, management = (":".join(map(str, server.address(name))) for name in names)
     command = [tritonclient_python, str(HERE / f"tritonclient_{protocol}.py"), "--application", "fashion", "--reload"]

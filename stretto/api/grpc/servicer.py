@@ -157,6 +157,7 @@ class Servicer:
         return protocol.ModelConfigResponse(config=config)
 
     async def model_statistics(self, message: protocol.ModelStatisticsRequest) -> Message:
+        await self.plane.refresh()
         layout = self.plane.statistics(message.name or None, message.version)
         return from_json(protocol.ModelStatisticsResponse, layout)
 

@@ -122,6 +122,7 @@ class App:
             raise not_found("there is nothing at this address")
         if rest[1:] == ["stats"]:
             _allow(method, "GET")
+            await self._plane.refresh()
             return _json(self._plane.statistics())
         return await self._model(path, rest[1], rest[2:], scope, receive)
 
@@ -152,6 +153,7 @@ class App:
         if rest == ["config"]:
             return _json(plane.model_config(name, version))
         if rest == ["stats"]:
+            await plane.refresh()
             return _json(plane.statistics(name, version))
         raise not_found("there is nothing at this address")
 

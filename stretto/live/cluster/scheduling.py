@@ -28,7 +28,7 @@ class Scheduling:
         roster: Roster,
         wires: Wires,
         endpoint: str,
-        statistics: Callable[[], dict[str, Any]] | None = None,
+        statistics: Callable[[], dict[str, Any]] = dict,
     ):
         self.desk = roster.desk = Desk(service, statistics)
         self.desk.on_gone = self._front_gone

@@ -51,7 +51,8 @@ log = logging.getLogger("stretto.live")
 
 LOOK_S = 0.05  # at what the directory says
 BEAT_S = 0.2
-STATISTICS_S = 1.0
+SETTLE_S = 2.0  # at most, for front ends to take up a change
+SETTLE_STEP_S = 0.002
 MAX_LEFT_NS = 3_600 * 10**9
 NO_SUCH_SIZE = 1 << 62  # more than any memory has
 NOT_SERVED = "the application is not served at present"
@@ -68,6 +69,7 @@ class FrontEnd:
         self.counts: Mapping[str, Any] = {}  # what it counted itself
         self.heard_ns = desk.clock()
         self.open: dict[int, RemoteRequest | RemoteQuery | int] = {}  # by its number; of most only the ticket
+        self.known = 0  # edition of the directory that it serves
         self._desk = desk
         self._ended: list[bytes] = []  # records, until this turn of the loop is over
         self._count = 0  # of these
@@ -87,6 +89,10 @@ class FrontEnd:
             self.name = str(plain(payload).get("name", ""))[:80]
         elif kind == Kind.COUNTS:
             self.counts = plain(payload)
+        elif kind == Kind.KNOWN:
+            self.known = int(unpacked(NUMBER, payload)[1][-1])
+        elif kind == Kind.ASK:
+            self.link.send(Kind.STATISTICS, text(self._desk.statistics()))
         elif kind == Kind.CLOSED:
             self._desk.service.engine.books.add_closed(self._desk.counts_in(plain(payload)))
         elif kind == Kind.MISSED:
@@ -352,7 +358,7 @@ def tensors_digest(files: ApplicationFiles) -> str:
 class Desk:
     """All front ends of one scheduler. On the loop's thread."""
 
-    def __init__(self, service: Service, statistics: Callable[[], dict[str, Any]] | None = None):
+    def __init__(self, service: Service, statistics: Callable[[], dict[str, Any]] = dict):
         """`statistics` is the document of all applications that front ends answer with."""
         self.service = service
         self.loop = asyncio.get_running_loop()
@@ -370,7 +376,8 @@ class Desk:
         self._tensors: dict[str, Any] = {}
         self._version = 0
         self._directory: dict[str, Any] = {}
-        self._statistics = statistics
+        self.statistics = statistics
+        self._edition = 0
         self.on_gone: Callable[[FrontEnd], None] = lambda front: None
         self._next = 0
         self._task = self.loop.create_task(self._work())
@@ -410,12 +417,19 @@ class Desk:
         """Whoever is new is told what is served, and everybody where that has changed."""
         found = self._found()
         if found != self._directory:
-            self._directory = found
+            self._directory, self._edition = found, self._edition + 1
             told = tuple(self.fronts.values())
         if told:
-            content = text(self._directory | {"version": self._version})
+            content = text(self._directory | {"version": self._version, "edition": self._edition})
             for front in told:
                 front.link.send(Kind.DIRECTORY, content)
+
+    async def settled(self) -> None:
+        """Until every front end serves what is served now; one that hangs is not waited for."""
+        self.look()
+        end = self.loop.time() + SETTLE_S
+        while any(front.known < self._edition for front in self.fronts.values()) and self.loop.time() < end:
+            await asyncio.sleep(SETTLE_STEP_S)
 
     def _found(self) -> dict[str, Any]:
         service, served = self.service, {}
@@ -471,7 +485,7 @@ class Desk:
             self.needs[number, : len(sizes)] = [each.needs(1) for each in sizes]
 
     async def _work(self) -> None:
-        beat_ns = statistics_ns = self.clock()
+        beat_ns = self.clock()
         while True:
             await asyncio.sleep(LOOK_S)
             now_ns = self.clock()
@@ -481,10 +495,5 @@ class Desk:
                     beat_ns = now_ns
                     for front in self.fronts.values():
                         front.link.send(Kind.BEAT)
-                if self._statistics is not None and now_ns - statistics_ns >= STATISTICS_S * 1e9 and self.fronts:
-                    statistics_ns = now_ns
-                    content = text(self._statistics())
-                    for front in self.fronts.values():
-                        front.link.send(Kind.STATISTICS, content)
             except Exception:  # whatever it is, front ends are told again at the next look
                 log.exception("front ends could not be told")

@@ -6,6 +6,7 @@ What came in one turn of the event loop goes as one message. Where there is no s
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections import Counter
@@ -22,7 +23,7 @@ from stretto.live.face.memory import FrontMemory, Room, aligned
 from stretto.live.face.messages import ENDED, NO_VARIANT, NUMBER, SUBMIT, Kind, packed, plain, text, unpacked
 from stretto.live.lag import LoopLag
 from stretto.live.requests import Request
-from stretto.live.rows import Lying, as_array
+from stretto.live.rows import as_array
 from stretto.repository.application import ApplicationFiles
 
 log = logging.getLogger("stretto.live")
@@ -30,6 +31,8 @@ log = logging.getLogger("stretto.live")
 NO_SCHEDULER = "the scheduler cannot be reached at present; try again shortly"
 NO_ANSWERS = "the worker that ran it was lost before its answer came"
 ANSWERS_S = 1.0  # for answers that the scheduler has heard of
+ASK_S = 1.0
+OUTCOMES = tuple(Outcome)  # by number
 NO_ROOM = "too much is being sent at present; try again later"
 
 
@@ -62,14 +65,14 @@ class SharedStore:
         self._places: dict[int, tuple[int, int, int]] = {}  # by request: where, how much, and where its answers go
 
     def put(self, number: int, request: Request, files: ApplicationFiles) -> int | None:
-        inputs = as_array(request.inputs)
+        inputs, gives = as_array(request.inputs), files.output
         answers = aligned(inputs.nbytes)
-        size = answers + request.rows * files.output.row_bytes
+        size = answers + request.rows * gives.row_bytes
         place = self._room.take(size)
         if place < 0:
             return None
-        lying = Lying(0, number, 0, inputs.shape, files.input.dtype, 0, self._memory, place)
-        lying.array()[...] = inputs
+        lying = self._memory.array(place, inputs.dtype, inputs.shape)
+        lying[...] = inputs
         request.inputs = lying  # what they were read from is not kept
         self._places[number] = place, size, place + answers
         return place
@@ -97,6 +100,7 @@ class Directory:
         content = content or {}
         try:
             self.version = int(content.get("version", 0))
+            self.edition = int(content.get("edition", 0))
             self.state = str(content.get("state", "starting"))
             self.is_ready = bool(content.get("is_ready", False))
             self.workers = int(content.get("workers", 0))
@@ -130,7 +134,8 @@ class FrontEngine:
         self.files = files  # by application, as this front end has read them
         self.crew = Crowd()
         self.directory = Directory()
-        self.statistics: dict[str, Any] = {}
+        self.statistics: dict[str, Any] = {}  # as the scheduler said last
+        self._asking: asyncio.Future[None] | None = None  # for these
         self.submitted: Counter[str] = Counter()  # queries, by application
         self.outcomes: Counter[tuple[str, Outcome]] = Counter()
         self.heard_ns = self.clock()
@@ -198,6 +203,18 @@ class FrontEngine:
         """To the scheduler, where there is one."""
         if self._link is not None:
             self._link.send(kind, payload)
+
+    async def ask(self) -> None:
+        """Statistics as of now; what was said before where the scheduler does not answer."""
+        if self._asking is None:
+            self._asking = self.loop.create_future()
+            self.tell(Kind.ASK)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(self._asking), ASK_S)
+
+    def known(self, edition: int) -> None:
+        """A directory is served."""
+        self.tell(Kind.KNOWN, packed(NUMBER, [edition]))
 
     # -- requests ----------------------------------------------------------------------------------------------------
 
@@ -268,6 +285,9 @@ class FrontEngine:
             self.on_directory(self.directory)
         elif kind == Kind.STATISTICS:
             self.statistics = plain(payload)
+            if self._asking is not None:
+                self._asking.set_result(None)
+                self._asking = None
         elif kind == Kind.DECISION or kind == Kind.WORKERS:
             self._store.told(kind, payload, self.directory)
         elif kind != Kind.BEAT:
@@ -280,7 +300,7 @@ class FrontEngine:
             return  # it ended here while this was on its way
         request, files = found
         try:
-            outcome = Outcome(outcome_number)
+            outcome = OUTCOMES[outcome_number]
             if variant != NO_VARIANT:
                 request.variants = [self.directory.variants[variant][1]]
             if extra is not None:

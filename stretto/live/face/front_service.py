@@ -101,7 +101,9 @@ class FrontService:
         self.engine.crew.ready_count = directory.workers
         self._serve(directory)
         is_reading = self._reading is not None and not self._reading.done()
-        if len(self.files) < len(directory.served) and not is_reading:
+        if len(self.files) == len(directory.served):
+            self.engine.known(directory.edition)
+        elif not is_reading:
             self._reading = asyncio.get_running_loop().create_task(self._read_anew())
 
     def _serve(self, directory: Directory) -> None:
@@ -126,6 +128,7 @@ class FrontService:
                 self.offer.known = self.engine.files = {files.name: files for files in repository.applications}
                 self._serve(self.engine.directory)
                 if len(self.files) == len(self.engine.directory.served):
+                    self.engine.known(self.engine.directory.edition)
                     return
             await asyncio.sleep(READ_S)  # it may be half written
 

@@ -7,12 +7,14 @@ It has no name in any file system, only descriptors, so that nothing is left beh
 from __future__ import annotations
 
 import fcntl
+import math
 import mmap
 import os
 import weakref
 from bisect import bisect_left
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from stretto.backends.model import Array
 from stretto.core.errors import StrettoError
@@ -45,14 +47,12 @@ class FrontMemory:
         fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, seals)
         return FrontMemory(descriptor, size)
 
-    def array(self, place: int, dtype: str, shape: tuple[int, ...]) -> Array:
+    def array(self, place: int, dtype: DTypeLike, shape: tuple[int, ...]) -> Array:
         """StrettoError where that is not all inside."""
-        kind, count = np.dtype(dtype), 1
-        for length in shape:
-            count *= length
-        if place < 0 or place % kind.itemsize or place + count * kind.itemsize > self.size:
+        kind = np.dtype(dtype)
+        if place < 0 or place % kind.itemsize or place + math.prod(shape) * kind.itemsize > self.size:
             raise StrettoError("a front end named memory that it does not have")
-        return np.frombuffer(self._map, kind, count, place).reshape(shape)
+        return np.ndarray(shape, kind, self._map, place)
 
     def write(self, place: int, array: Array) -> None:
         """StrettoError where that is not all inside."""

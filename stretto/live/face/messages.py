@@ -34,6 +34,8 @@ class Kind(IntEnum):
     BEAT = 6  # nothing: it lives
     PROBLEM = 7  # JSON: why it cannot start
     MISSED = 8  # JSON: requests that ended as answered, and whose answers never came; by application and outcome
+    ASK = 9  # nothing: it wants to know STATISTICS
+    KNOWN = 10  # the number of the directory that it serves by now
     DIRECTORY = 11  # JSON: what is served at present, and by which numbers it is known
     ENDED = 12  # records ENDED; extras by position
     TOLD = 13  # JSON: what clients are to send next, by identity
@@ -44,6 +46,7 @@ class Kind(IntEnum):
     SETTINGS = 18  # JSON: what of that has changed
     PROGRESS = 19  # JSON: how far the scheduler's own start is
     STOP = 20  # nothing: answers that are on their way go out, then it ends
+    TAKEN_UP = 21  # to the scheduler: the number of the settings that are in force there
 
 
 SUBMIT = np.dtype(

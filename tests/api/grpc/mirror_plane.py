@@ -93,6 +93,8 @@ class MirrorPlane:
             "not_of_the_protocol": {"left": "out"},
         }
 
+    async def refresh(self) -> None: ...
+
     def statistics(self, application: str | None = None, version: str = "") -> dict[str, Any]:
         if application is not None:
             self.check(application, version)

@@ -26,7 +26,7 @@ from stretto.planners.partition.problem import (
     partition_problem,
 )
 from stretto.planners.partition.search import partition
-from stretto.planners.partition.steps import Bools, Memory, next_placement
+from stretto.planners.partition.steps import Bools, Memory, awaited, next_placement
 from stretto.planners.parts.rates import rates_of
 from stretto.planners.parts.sharing import expected_work
 
@@ -92,7 +92,7 @@ class SubClusters:
             self._placed = goal
         else:
             holds = view.holds[:, list(chosen)]
-            self._hurried &= (goal & view.alive[:, None] & ~holds).any(axis=0) | ~(goal & view.alive[:, None]).any(axis=0)
+            self._hurried &= awaited(goal, holds, view.alive)
             self._placed = next_placement(
                 goal, self._placed, holds, view.alive, _memory(view.deployment, chosen), self._hurried, self.at_once
             )
@@ -131,7 +131,8 @@ class SubClusters:
         homeless = current == NOWHERE
         is_kept = not homeless.any() and keeps_limits(problem, current) and not _is_unbalanced(problem, current)
         moves = max(1, math.ceil(MOVED_SHARE * len(names))) if self.max_moves is None else self.max_moves
-        change = Change(problem, tuple(current.tolist()), 2.0 * moves + float(homeless.sum()))
+        most = math.inf if self._hurried.all() else 2.0 * moves + float(homeless.sum())
+        change = Change(problem, tuple(current.tolist()), most)
         found = current.tolist() if is_kept else partition(problem, None if homeless.all() else change)
         homes = [parts[place] for place in found]
         self._crews = crews_of(

@@ -76,7 +76,9 @@ class Symphony:
         layout = self._parts.layout(view, chosen)
         if layout not in self._made:
             lanes = (
-                replace(self._lane(view.deployment, number, variant, crew, float(layout.shares[number])), may_load=False)
+                replace(
+                    self._lane(view.deployment, number, variant, crew, float(layout.shares[number])), may_load=False
+                )
                 for number, (variant, crew) in enumerate(zip(chosen, layout.workers, strict=True))
             )
             nothing: tuple[tuple[int, ...], ...] = ((),) * len(layout.placement)

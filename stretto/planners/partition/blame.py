@@ -49,8 +49,8 @@ def _all_models(problem: PartitionProblem) -> str:
     total, room = float(problem.static_bytes.sum()), count * (problem.max_bytes - float(problem.dynamic_bytes.min()))
     if total > room * (1 + ROUNDING):
         return (
-            f"the models take {as_bytes(total)}, and the workers of {count} {problem.part}s hold {as_bytes(room)} beside"
-            f" the memory that a model needs to run; take more {problem.part}s, or workers with more memory"
+            f"the models take {as_bytes(total)}, and the workers of {count} {problem.part}s hold {as_bytes(room)}"
+            f" beside the memory that a model needs to run; take more {problem.part}s, or workers with more memory"
         )
     return ""
 

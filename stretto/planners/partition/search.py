@@ -184,9 +184,7 @@ class _Search:
     def _best_move(self, repairs: bool) -> Step:
         problem, homes = self.problem, self.homes
         memory = (
-            self._static
-            + problem.static_bytes[:, None]
-            + np.maximum(self._dynamic, problem.dynamic_bytes[:, None])
+            self._static + problem.static_bytes[:, None] + np.maximum(self._dynamic, problem.dynamic_bytes[:, None])
         )
         after = self._over(self._rates + problem.rates[:, None], memory) + self._over_without()[:, None]
         # Half of what the sum of squares falls by when model i leaves its home a for j: v·(L_a − v − L_j).
@@ -230,12 +228,9 @@ class _Search:
     def _over_without(self) -> Floats:
         """By how much the sub-cluster of each model would break its limits if the model left."""
         problem, homes = self.problem, self.homes
-        return self._over(
-            self._rates[homes] - problem.rates, self._static[homes] - problem.static_bytes + self._rest
-        )
+        return self._over(self._rates[homes] - problem.rates, self._static[homes] - problem.static_bytes + self._rest)
 
     def _scores(self, gain: Floats, before: Floats, after: Floats, paid: Floats, repairs: bool) -> Floats:
         """What a step is worth; −∞ where a limit forbids it."""
         worth = before - after if repairs else np.where(after > before, -np.inf, gain)
         return np.where(paid > self._most_paid, -np.inf, worth)
-

@@ -28,6 +28,13 @@ class Memory:
         return need <= float(self.worker_bytes[worker])
 
 
+def awaited(goal: Bools, holds: Bools, alive: Bools) -> Bools:
+    """By application: some of its workers that are there do not hold it yet, or none of them is there."""
+    there = goal & alive[:, None]
+    missing: Bools = np.any(there & ~holds, axis=0) | ~np.any(there, axis=0)
+    return missing
+
+
 def next_placement(
     goal: Bools, placed: Bools, holds: Bools, alive: Bools, memory: Memory, hurried: Bools, at_once: int = 1
 ) -> Bools:
@@ -37,8 +44,7 @@ def next_placement(
     worker at all: all of their workers load at once. Of the others, `at_once` workers do.
     """
     present = alive[:, None]
-    is_awaited = (goal & present & ~holds).any(axis=0) | ~(goal & present).any(axis=0)
-    after = placed & (goal | is_awaited)
+    after = placed & (goal | awaited(goal, holds, alive))
     holders = (holds & present).sum(axis=0)
     for worker in np.flatnonzero((goal & hurried & ~after).any(axis=1)).tolist():
         _widen(after, worker, goal[worker] & hurried, goal, holds, holders, memory)

@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 
 from stretto.core.deployment import Deployment
 from stretto.core.published import published_model
-from stretto.core.view import View
 from stretto.planners.partition.problem import partition_problem
 from stretto.planners.partition.search import partition
 from stretto.planners.parts.choose import choose_variants
@@ -57,7 +56,7 @@ def shards(deployment: Deployment, count: int) -> list[Deployment]:
     """The deployment as independent sub-clusters."""
     rates = (RATE / APPLICATIONS,) * APPLICATIONS
     chosen = choose_variants(deployment)
-    assignment = partition(partition_problem(View(deployment), chosen, count, np.array(rates)))
+    assignment = partition(partition_problem(deployment, chosen, count, np.array(rates)))
     split = workers_of_groups(assignment, expected_work(deployment, chosen, np.array(rates)), count, range(WORKERS))
     return [
         Deployment(

@@ -125,7 +125,7 @@ class SubClusters:
         rates = self._seen / self._looks if self._looks else rates_of(view, 1.0)
         names = [application.name for application in view.deployment.applications]
         parts = self._usable(view)
-        problem = partition_problem(view, chosen, len(parts), rates, self.max_rate)
+        problem = partition_problem(view.deployment, chosen, len(parts), rates, self.max_rate)
         before = [self._homes.get(name, NOWHERE) for name in names]
         current = np.array([parts.index(home) if home in parts else NOWHERE for home in before])
         homeless = current == NOWHERE

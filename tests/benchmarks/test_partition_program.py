@@ -1,4 +1,4 @@
-"""The program that partitions are compared with has the optimum of exhaustive search; the random solver keeps limits."""
+"""The program that partitions are compared with finds the optimum; the random solver keeps limits."""
 
 import itertools
 import math

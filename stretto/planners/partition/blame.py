@@ -56,11 +56,12 @@ def _all_models(problem: PartitionProblem) -> str:
 
 
 def _change(change: Change, least_change: float) -> str:
-    if change.costs is None and NOWHERE not in change.current:
-        move = 2 * LOAD_OR_UNLOAD
+    new = change.current.count(NOWHERE) * LOAD_OR_UNLOAD
+    if change.costs is None and change.max_cost >= new:
+        allowed, needed = ((cost - new) / (2 * LOAD_OR_UNLOAD) for cost in (change.max_cost, least_change))
         return (
-            f"the limit on change allows {math.floor(change.max_cost / move)} moves, {round(least_change / move)} are"
-            " needed (the fewest found); allow more"
+            f"the limit on change allows {math.floor(allowed)} moves, {round(needed)} are needed (the fewest found);"
+            " allow more"
         )
     return f"the limit on change allows a cost of {change.max_cost:g}, {least_change:g} is needed (the least found)"
 

@@ -13,14 +13,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
-from stretto.core.view import View
+from stretto.core.partition import MAX_SUB_CLUSTERS
 
 ROUNDING = 1e-9  # relative, on every limit: sums of floats
 NOWHERE = -1
-MAX_SUB_CLUSTERS = 10_000
 
 Assignment = NDArray[np.int64]  # the sub-cluster of each model
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,7 +137,7 @@ def balance_of(problem: PartitionProblem, assignment: Sequence[int] | Assignment
     )
 
 
-def loads_of(problem: PartitionProblem, assignment: Sequence[int] | Assignment) -> tuple[NDArray[np.float64], ...]:
+def loads_of(problem: PartitionProblem, assignment: Sequence[int] | Assignment) -> tuple[Floats, Floats, Floats]:
     """By sub-cluster: rate, static memory, and the largest dynamic memory, of the models that have a place."""
     homes = np.asarray(assignment)
     placed = homes != NOWHERE
@@ -162,20 +163,21 @@ def keeps_limits(
 
 
 def partition_problem(
-    view: View,
+    deployment: Deployment,
     chosen: Sequence[int],
     subclusters: int,
     rates: NDArray[np.float64],
     max_rate: float = math.inf,
+    max_bytes: float = math.inf,
 ) -> PartitionProblem:
-    """Application i, served by variant `chosen[i]`, is model i; the smallest worker's memory is the limit."""
-    variants = [view.deployment.variants[variant] for variant in chosen]
+    """Application i, served by variant `chosen[i]`, is model i; the smallest worker's memory is a limit too."""
+    variants = [deployment.variants[variant] for variant in chosen]
     return PartitionProblem(
         rates=rates,
         static_bytes=np.array([variant.memory_bytes for variant in variants], dtype=np.float64),
         dynamic_bytes=np.array([variant.dynamic_memory_bytes for variant in variants], dtype=np.float64),
         subclusters=subclusters,
         max_rate=max_rate,
-        max_bytes=float(min(worker.memory_bytes for worker in view.deployment.workers)),
-        names=tuple(application.name for application in view.deployment.applications),
+        max_bytes=min(max_bytes, *(float(worker.memory_bytes) for worker in deployment.workers)),
+        names=tuple(application.name for application in deployment.applications),
     )

@@ -19,13 +19,12 @@ from stretto.planners.partition.problem import (
     NOWHERE,
     ROUNDING,
     Change,
+    Floats,
     PartitionProblem,
     loads_of,
 )
 
 STEPS_PER_MODEL = 10
-
-Floats = NDArray[np.float64]
 
 
 class Step(NamedTuple):

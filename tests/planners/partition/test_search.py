@@ -14,7 +14,6 @@ from stretto.core.application import Application, Variant
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.profile import NS_PER_MS, LatencyProfile
-from stretto.core.view import View
 from stretto.core.worker import workers
 from stretto.planners.partition.problem import (
     Change,
@@ -218,7 +217,7 @@ def test_from_a_view() -> None:
         return Application(name, 16 * NS_PER_MS, (variant,))
 
     deployment = Deployment((application("a", 10), application("b", 20)), workers(4, memory_bytes=500))
-    asked = partition_problem(View(deployment), (0, 1), 2, np.array([100.0, 300.0]), 1e6)
+    asked = partition_problem(deployment, (0, 1), 2, np.array([100.0, 300.0]), 1e6)
     np.testing.assert_array_equal(asked.rates, [100, 300])
     np.testing.assert_array_equal(asked.static_bytes, [10, 20])
     np.testing.assert_array_equal(asked.dynamic_bytes, [20, 40])

@@ -27,7 +27,6 @@ name = "only"
 alpha_ms = 1.0
 beta_ms = 5.0
 memory_mb = 100
-dynamic_memory_mb = 200
 
 [load]
 kind = "poisson"
@@ -96,8 +95,8 @@ def test_the_zoo_without_rates() -> None:
 
 
 def test_what_cannot_be_is_told_in_a_sentence(scenario: Path, tmp_path: Path) -> None:
-    assert refused(scenario, "--sub-clusters", 2, "--worker-memory-mb", 250).startswith(
-        "model app-0 alone needs 300 MB, a worker has 250 MB"
+    assert refused(scenario, "--sub-clusters", 2, "--worker-memory-mb", 50).startswith(
+        "model app-0 alone needs 100 MB, a worker has 50 MB"
     )
     assert refused(scenario, "--sub-clusters", 2, "--max-rate", 350).startswith(
         "rates sum to 800 queries/s, 2 sub-clusters take 700 queries/s; take 3 sub-clusters or more"
@@ -105,7 +104,7 @@ def test_what_cannot_be_is_told_in_a_sentence(scenario: Path, tmp_path: Path) ->
     assert refused(scenario, "--sub-clusters", 4, "--clusters", 2, "--max-cluster-rate", 300).startswith(
         "rates sum to 800 queries/s, 2 clusters take 600 queries/s"
     )
-    assert "the models take 800 MB" in refused(scenario, "--sub-clusters", 2, "--worker-memory-mb", 550)
+    assert "the models take 800 MB" in refused(scenario, "--sub-clusters", 2, "--worker-memory-mb", 350)
     assert "not 2 clusters of as many" in refused(scenario, "--sub-clusters", 3, "--clusters", 2)
     assert "--previous" in refused(scenario, "--sub-clusters", 2, "--max-moves", 1)
     assert "must end in .json" in refused(scenario, "--sub-clusters", 2, "--out", tmp_path / "x.txt")

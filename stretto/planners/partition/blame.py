@@ -14,15 +14,18 @@ LOAD_OR_UNLOAD = 1.0  # what either costs where nobody says; a move is both
 def blame(problem: PartitionProblem, change: Change | None, found: Assignment, least_change: float | None) -> str:
     """`found` breaks a limit; `least_change` is what a change costs that would not, where one was found."""
     return (
-        fault_of_models(problem)
-        or _all_models(problem)
+        fault_of(problem)
         or (_change(change, least_change) if change is not None and least_change is not None else "")
         or _packing(problem, found)
     )
 
 
-def fault_of_models(problem: PartitionProblem) -> str:
-    """A model that no sub-cluster has room for; else nothing."""
+def fault_of(problem: PartitionProblem) -> str:
+    """Why no partition could ever be: a model alone, or all together. Else nothing."""
+    return _one_model(problem) or _all_models(problem)
+
+
+def _one_model(problem: PartitionProblem) -> str:
     need = problem.static_bytes + problem.dynamic_bytes
     hungriest, busiest = int(np.argmax(need)), int(np.argmax(problem.rates))
     if need[hungriest] > problem.max_bytes * (1 + ROUNDING):
@@ -42,8 +45,9 @@ def _all_models(problem: PartitionProblem) -> str:
     count = problem.subclusters
     total, room = float(problem.rates.sum()), count * problem.max_rate
     if total > room * (1 + ROUNDING):
+        parts = f"{count} {problem.part}s take" if count > 1 else f"1 {problem.part} takes"
         return (
-            f"rates sum to {as_rate(total)}, {count} {problem.part}s take {as_rate(room)};"
+            f"rates sum to {as_rate(total)}, {parts} {as_rate(room)};"
             f" take {math.ceil(total / problem.max_rate)} {problem.part}s or more"
         )
     total, room = float(problem.static_bytes.sum()), count * (problem.max_bytes - float(problem.dynamic_bytes.min()))

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.core.errors import StrettoError
-from stretto.planners.partition.blame import fault_of_models
+from stretto.planners.partition.blame import fault_of
 from stretto.planners.partition.problem import NOWHERE, Change, PartitionProblem
 from stretto.planners.partition.search import partition
 
@@ -27,7 +27,7 @@ def hierarchical(
     """The sub-cluster of each model, numbered through all clusters. `max_cluster_rate` is what a coordinator takes."""
     if not 1 <= clusters <= problem.subclusters or problem.subclusters % clusters:
         raise StrettoError(f"{problem.subclusters} sub-clusters are not {clusters} clusters of as many each")
-    fault = fault_of_models(problem)
+    fault = fault_of(problem)
     if fault:
         raise StrettoError(fault)
     own = problem.subclusters // clusters
@@ -50,7 +50,7 @@ def hierarchical(
         try:
             found = partition(part, inner)
         except StrettoError as error:
-            raise StrettoError(f"cluster {cluster}: {error}") from None
+            raise StrettoError(f"cluster {cluster}: {error}" if clusters > 1 else str(error)) from None
         if change is not None and inner is not None:
             left -= max(0.0, inner.cost(found) - _arrivals(inner))
         homes[members] = cluster * own + np.array(found)

@@ -162,7 +162,7 @@ def test_who_is_to_blame() -> None:
 
     assert blamed(max_bytes=8 * GB).startswith("model resnet152 alone needs 9.1 GB, a worker has 8 GB")
     assert blamed(max_rate=29).startswith("model c alone gets 30 queries/s, a sub-cluster takes 29 queries/s")
-    assert blamed(max_rate=30, count=1).startswith("rates sum to 60 queries/s, 1 sub-clusters take 30 queries/s")
+    assert blamed(max_rate=30, count=1).startswith("rates sum to 60 queries/s, 1 sub-cluster takes 30 queries/s")
     assert blamed(max_bytes=9.2 * GB, count=1).startswith("no partition was found that keeps the limit on memory")
     assert "needs 11.1 GB of 9.2 GB" in blamed(max_bytes=9.2 * GB, count=1)
     crowded = PartitionProblem(np.ones(10), np.full(10, 2 * GB), np.full(10, GB), 2, max_bytes=8 * GB)

@@ -50,8 +50,14 @@ WORKER_BYTES, SPARE_BYTES = 11e9, 1e9  # a 1080Ti; what is kept free for models 
 MAX_RATE = 70_000.0  # that one scheduler is planned for, of the 100,000 that it is to take over messages
 HARDER = 1.6  # times the load: the same day, where workers have less time to spare
 CONTROL_NS, DATA_NS = 250_000, 48_000  # decision to worker; the input of one query: 150 kB at 25 Gb/s
+IN_USE = 0.5  # of a core, or of a link: what is planned for, so that queues in front of it stay short
+AIM = 100_000  # queries/s of one core of a scheduler over messages, until cluster_scheduler has measured it
+IMAGE_BYTES = 224 * 224 * 3
+RECORD_BYTES = (48, 32, 40)  # of a query between front end and scheduler: submit, decision, ended
+BATCH_BYTES, PART_BYTES = 18 + 64 + 16, 16  # of a batch between scheduler and worker: run, key, ended; and of a query
+BEAT_S = 0.25
 LOSS_S = 48.1
-NOTICED_S, PLANNED_S, TOLD_S = 0.25, 0.2, 0.05  # silence until it is lost; a new partition; front ends hear of it
+NOTICED_S, PLANNED_S, TOLD_S = BEAT_S, 0.2, 0.05  # silence until it is lost; a new partition; front ends hear of it
 BACK_S = LOSS_S + NOTICED_S + PLANNED_S + TOLD_S
 AROUND_S = 5  # seconds, beginning with that of the loss, which the claim leaves out
 # By the hour, of the peak: nights are quiet, and evenings are not.
@@ -145,8 +151,8 @@ class Day:
             yield chunk[comes]
 
 
-def simulated(part: Part) -> tuple[NDArray[np.int64], NDArray[np.float64], int, float]:
-    """[second, outcome] of queries by the second in which they ended, busy share by second, queries, CPU s."""
+def simulated(part: Part) -> tuple[NDArray[np.int64], NDArray[np.float64], int, int, float]:
+    """[second, outcome] of queries by the second in which they ended, busy share by second, queries, batches, CPU s."""
     began = time.process_time()
     run = Simulation(
         part.deployment(),
@@ -172,7 +178,9 @@ def simulated(part: Part) -> tuple[NDArray[np.int64], NDArray[np.float64], int, 
         busy.append(int(run.dispatcher.busy_ns().sum()))
     submitted = int(run.dispatcher.counts()[0].sum())
     assert submitted == ended[-1].sum(), "every query has one end"
-    return np.diff(ended, axis=0), np.diff(busy) / NS_PER_S / part.workers, submitted, time.process_time() - began
+    batches = sum(run.result().summary.batch_histogram)
+    cpu_s = time.process_time() - began
+    return np.diff(ended, axis=0), np.diff(busy) / NS_PER_S / part.workers, submitted, batches, cpu_s
 
 
 def parts_of(bench: Benchmark, peak: float) -> tuple[list[Part], dict[str, Any]]:
@@ -226,25 +234,6 @@ def parts_of(bench: Benchmark, peak: float) -> tuple[list[Part], dict[str, Any]]
     return [part(number) for number in range(PARTS)], found
 
 
-def needs(bench: Benchmark, queries_per_cpu_s: float) -> None:
-    """What there is to be besides workers, from costs that benchmarks measured; docs/scale.md has the formulas."""
-    figures = json.loads((RESULTS / "serve_overhead.json").read_text("utf-8"))["rows"]
-    small_ms = float(np.median([row["cpu_ms"] - row["bare_ms"] for row in figures if row.get("tensors") == "binary"]))
-    large = json.loads((RESULTS / "large_bodies.json").read_text("utf-8"))["rows"]
-    large_ms = float(np.median([row["cpu_ms"] for row in large if row["connections"] > 1]))
-    image, small, float_image = 224 * 224 * 3, 28 * 28 * 4, 224 * 224 * 3 * 4
-    request_ms = small_ms + (large_ms - small_ms) * (image - small) / (float_image - small)
-    half = 0.5  # of a core: what is planned for, so that a queue in front of it stays short
-    bench.row(need="scheduler: CPU µs a query, dispatcher alone (here)", value=1e6 / queries_per_cpu_s)
-    bench.row(need="scheduler cores, dispatcher alone, half used", value=PEAK / queries_per_cpu_s / half)
-    bench.row(need="front end: CPU ms a request of a 224 × 224 image in bytes", value=request_ms)
-    bench.row(need="front end cores, half used", value=PEAK * request_ms / 1e3 / half)
-    bench.row(need="tensors, Tb/s in all", value=PEAK * image * 8 / 1e12)
-    bench.row(need="tensors, Gb/s a worker", value=PEAK / WORKERS * image * 8 / 1e9)
-    bench.row(need="heartbeats/s in all, each 0.25 s", value=WORKERS / NOTICED_S)
-    bench.row(need="heartbeats/s a scheduler", value=WORKERS / PARTS / NOTICED_S)
-
-
 @dataclass(frozen=True, eq=False)
 class Found:
     """A day of all sub-clusters together, by second."""
@@ -252,6 +241,7 @@ class Found:
     ended: NDArray[np.int64]  # [second, outcome]
     busy: NDArray[np.float64]
     submitted: int
+    batches: int
     cpu_s: float
 
     @property
@@ -265,13 +255,49 @@ class Found:
         return float(np.delete(self.bad, np.arange(loss, loss + AROUND_S)).max())
 
 
+def needs(bench: Benchmark, found: Found) -> None:
+    """What there is to be besides workers, from costs that benchmarks measured; docs/scale.md has the formulas."""
+
+    def read(name: str) -> dict[str, Any]:
+        file = RESULTS / f"{name}.json"
+        return json.loads(file.read_text("utf-8")) if file.exists() else {}
+
+    figures = read("serve_overhead")["rows"]
+    small_ms = float(np.median([row["overhead_ms"] for row in figures if row.get("tensors") == "binary"]))
+    large_ms = float(np.median([row["cpu_ms"] for row in read("large_bodies")["rows"] if row["connections"] > 1]))
+    small, large = 28 * 28 * 4, 224 * 224 * 3 * 4  # bytes of the bodies that these were measured with
+    request_ms = small_ms + (large_ms - small_ms) * (IMAGE_BYTES - small) / (large - small)
+    scheduled = next((claim["ours"] for claim in read("cluster_scheduler").get("claims", ())), None)
+    batches = found.batches / found.submitted * PEAK
+    rows = {
+        "dispatcher: CPU µs a query, here": 1e6 * found.cpu_s / found.submitted,
+        "dispatcher cores": PEAK * found.cpu_s / found.submitted / IN_USE,
+        f"scheduler: queries/s of a core over messages ({'measured' if scheduled else 'the aim'})": scheduled or AIM,
+        "scheduler cores over messages": PEAK / (scheduled or AIM) / IN_USE,
+        "front end: CPU ms a request": request_ms,
+        "front end cores": PEAK * request_ms / 1e3 / IN_USE,
+        "batches/s": batches,
+        "tensors, Tb/s": PEAK * IMAGE_BYTES * 8 / 1e12,
+        "tensors, Gb/s a worker": PEAK / WORKERS * IMAGE_BYTES * 8 / 1e9,
+        "front end hosts of 100 Gb/s": PEAK * IMAGE_BYTES * 8 / 100e9 / IN_USE,
+        "front ends to schedulers, Gb/s": PEAK * sum(RECORD_BYTES) * 8 / 1e9,
+        "schedulers to workers, Gb/s": (PEAK * PART_BYTES + batches * BATCH_BYTES) * 8 / 1e9,
+        "one scheduler, Mb/s": (PEAK * (sum(RECORD_BYTES) + PART_BYTES) + batches * BATCH_BYTES) * 8 / 1e6 / PARTS,
+        "heartbeats/s": WORKERS / BEAT_S,
+        "heartbeats/s of a scheduler": WORKERS / PARTS / BEAT_S,
+    }
+    for need, value in rows.items():
+        bench.row(need=need, value=float(value))
+
+
 def day(bench: Benchmark, parts: list[Part]) -> Found:
     """Every sub-cluster by itself, as many at a time as there are cores."""
     with ProcessPoolExecutor(os.cpu_count(), multiprocessing.get_context("spawn")) as pool:
         results = list(bench.steps(pool.map(simulated, parts), PARTS, "sub-clusters"))
     busy = np.average([result[1] for result in results], axis=0, weights=[part.workers for part in parts])
     ended = np.sum([result[0] for result in results], axis=0)
-    return Found(ended, busy, sum(result[2] for result in results), sum(result[3] for result in results))
+    submitted, batches, cpu_s = (sum(result[place] for result in results) for place in (2, 3, 4))
+    return Found(ended, busy, int(submitted), int(batches), float(cpu_s))
 
 
 def main() -> None:
@@ -323,7 +349,7 @@ def main() -> None:
         )
     bench.row(need="queries simulated", value=found.submitted)
     bench.row(need="workers, share busy in the busiest second", value=float(found.busy[:SECONDS].max()))
-    needs(bench, found.submitted / found.cpu_s)
+    needs(bench, found)
     harder = day(bench, parts_of(bench, HARDER * PEAK)[0])
     bench.row(need=f"{HARDER:g} × the load: worst second outside the loss, bad rate", value=harder.worst_outside)
     bench.row(need=f"{HARDER:g} × the load: share busy in the busiest second", value=float(harder.busy[:SECONDS].max()))

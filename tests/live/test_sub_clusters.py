@@ -19,10 +19,12 @@ from stretto.live.generation import Generation
 from stretto.live.loads import Loads
 from stretto.live.options import ServiceOptions
 from stretto.live.processes import ProcessExecutor
+from stretto.live.recorder import Journal, recording
 from stretto.live.service import Service
 from stretto.live.threads import ThreadExecutor
 from stretto.repository.read import read_repository, zoo_folder
 from stretto.sim.ports import simulator_ports
+from stretto.sim.replay import replay
 from tests.live.real import Awaited, asked, conserved, sample, until, within
 
 NAMES = ("one", "two", "three", "four", "five", "six")
@@ -48,7 +50,7 @@ def root(tmp_path: Path) -> Path:
 
 
 @asynccontextmanager
-async def service_of(root: Path, factory: Factory) -> AsyncIterator[Service]:
+async def service_of(root: Path, factory: Factory, journal: Journal) -> AsyncIterator[Service]:
     """Workers with room for four models, in two sub-clusters that follow the load each second."""
     repository = read_repository(root)
     model = repository.deployment(1)[0].variants[0]
@@ -63,7 +65,7 @@ async def service_of(root: Path, factory: Factory) -> AsyncIterator[Service]:
         reload_s=0,
         is_fresh=True,
     )
-    service = Service(options, repository, factory, simulator=simulator_ports())
+    service = Service(options, repository, factory, journal, simulator=simulator_ports())
     await service.start()
     try:
         await until(lambda: service.engine.crew.ready_count == WORKERS)
@@ -93,13 +95,13 @@ def parts(service: Service) -> dict[str, tuple[int, ...]]:
 
 @pytest.mark.parametrize("factory", FACTORIES)
 def test_models_follow_the_load_one_worker_at_a_time(
-    root: Path, factory: Factory, monkeypatch: pytest.MonkeyPatch
+    root: Path, factory: Factory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).resolve().parents[2]))
     image = sample("mnist", 1)
 
     async def work() -> None:
-        async with service_of(root, factory) as service:
+        async with service_of(root, factory, journal) as service:
             await until(lambda: not loading(service))
             before = parts(service)
             together = [name for name in NAMES if set(before[name]) == set(before["one"])]
@@ -136,4 +138,7 @@ def test_models_follow_the_load_one_worker_at_a_time(
             assert np.isfinite(answer.answers).all()
             assert conserved(service.engine)
 
-    within(120, work)
+    with recording(tmp_path / "events.jsonl") as journal:
+        within(120, work)
+    result = replay(tmp_path / "events.jsonl")
+    assert result.is_identical, result.differences

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from stretto.core.application import Application, Variant
 from stretto.core.check import check_plan
@@ -230,3 +233,32 @@ def test_options_of_sub_clusters_are_bounded() -> None:
     for wrong in ({"sub_clusters": 2, "max_moves": 3.5}, {"sub_clusters": 2, "unheard_of": 1}):
         with pytest.raises(StrettoError):
             served_session("nexus", wrong)
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 10_000), room=st.integers(4, 9), at_once=st.integers(1, 2))
+def test_whatever_comes_and_goes_plans_can_be_followed_and_arrive(seed: int, room: int, at_once: int) -> None:
+    """Workers leave and come back, rates change, and every plan is one that the dispatcher takes."""
+    draw = np.random.default_rng(seed)
+    served = deployment(models=8, worker_count=6, room=room)
+    planner = Symphony(sub_clusters=3, epoch_s=0.5, max_moves=2, at_once=at_once)
+    rates = draw.exponential(1.0, (8, 8)) + 0.05
+    traces = [RateTrace(np.arange(8.0), 30 * rates[n], "hold") for n in range(8)]
+    source = Clients(tuple(Client(f"app-{n}", trace) for n, trace in enumerate(traces)))
+    run = Simulation(served, planner, source, seconds=8.0, seed=seed, expected_rates=rates.mean(axis=1).tolist())
+    away: set[int] = set()
+    for step in range(1, 81):
+        run.run_to(int(step * 0.1 * S))
+        dice = draw.random()
+        if dice < 0.15 and len(away) < 4 and step < 50:
+            worker = int(draw.choice([w for w in range(6) if w not in away]))
+            run.apply(Fault(step * 0.1, worker, FaultKind.LEFT))
+            away.add(worker)
+        elif away and (dice < 0.3 or step >= 50):
+            worker = away.pop()
+            run.apply(Fault(step * 0.1, worker, FaultKind.JOINED))
+        with contextlib.suppress(StrettoError):  # what is left may be too small; then the plan in force stays
+            run.replan()
+    lanes, memory = run.in_force.plan.lanes, run.dispatcher
+    for number, lane in enumerate(lanes):  # everybody is back since three seconds
+        assert any(number in memory.resident(worker) for worker in lane.workers), f"nobody holds application {number}"

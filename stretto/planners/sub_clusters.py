@@ -20,7 +20,6 @@ from stretto.planners.partition.crews import NO_CREW, crews_of
 from stretto.planners.partition.problem import (
     NOWHERE,
     Change,
-    PartitionProblem,
     balance_of,
     keeps_limits,
     partition_problem,
@@ -33,6 +32,7 @@ from stretto.planners.parts.sharing import expected_work
 EPOCH_S = 120.0
 LOOK_S = 0.5  # how often a planner with sub-clusters wants to be asked
 UNBALANCED = 0.1  # (max − min) / mean, of rate or memory: from there on models move
+CLEARLY = 0.9  # times the imbalance that there is: a partition that is no better than that is not worth moving for
 MOVED_SHARE = 0.1  # of the models, at most in an epoch, where nobody says
 NS_PER_S = 1_000_000_000
 
@@ -129,11 +129,15 @@ class SubClusters:
         before = [self._homes.get(name, NOWHERE) for name in names]
         current = np.array([parts.index(home) if home in parts else NOWHERE for home in before])
         homeless = current == NOWHERE
-        is_kept = not homeless.any() and keeps_limits(problem, current) and not _is_unbalanced(problem, current)
         moves = max(1, math.ceil(MOVED_SHARE * len(names))) if self.max_moves is None else self.max_moves
         most = math.inf if self._hurried.all() else 2.0 * moves + float(homeless.sum())
         change = Change(problem, tuple(current.tolist()), most)
-        found = current.tolist() if is_kept else partition(problem, None if homeless.all() else change)
+        if homeless.all():
+            found = partition(problem)
+        elif homeless.any() or not keeps_limits(problem, current):
+            found = partition(problem, change)
+        else:
+            found = _rebalanced(change)
         homes = [parts[place] for place in found]
         self._crews = crews_of(
             homes, expected_work(view.deployment, chosen, rates), self.count, view.alive, self._crews
@@ -169,9 +173,14 @@ class SubClusters:
         return before
 
 
-def _is_unbalanced(problem: PartitionProblem, homes: NDArray[np.int64]) -> bool:
-    balance = balance_of(problem, homes)
-    return max(balance.rate_imbalance, balance.bytes_imbalance) > UNBALANCED
+def _rebalanced(change: Change) -> list[int]:
+    """Another partition than the current one, where that is out of balance and the other one clearly better."""
+    before = balance_of(change.problem, change.current)
+    if max(before.rate_imbalance, before.bytes_imbalance) <= UNBALANCED:
+        return list(change.current)
+    found = partition(change.problem, change)
+    is_better = balance_of(change.problem, found).objective < CLEARLY * before.objective
+    return found if is_better else list(change.current)
 
 
 def _memory(deployment: Deployment, chosen: Sequence[int]) -> Memory:

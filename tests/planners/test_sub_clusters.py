@@ -78,6 +78,14 @@ def test_rates_are_those_of_the_whole_epoch() -> None:
     assert planner(view(served, burst, 61, plan)) is plan
 
 
+def test_nothing_moves_for_next_to_nothing() -> None:
+    """One application has most of the load, and no partition is balanced; small changes of the others are let be."""
+    served = deployment()
+    planner = Symphony(sub_clusters=2, epoch_s=60, max_moves=8)
+    plan = planner(view(served, [1000.0, 10, 10, 10, 10, 10, 10, 10]))
+    assert planner(view(served, [1000.0, 11, 9, 12, 8, 10, 11, 9], 61, plan)) is plan
+
+
 def test_nothing_moves_where_nothing_comes() -> None:
     served = deployment()
     planner = Symphony(sub_clusters=2, epoch_s=60)

@@ -2,8 +2,8 @@
 
 Configurations draw models from the paper's table 1 (static and dynamic memory) and from the networks that we measured
 on an H200, each model several times, with exponential rates. Time is CPU time, for the machine is shared; the random
-solver is compiled. The mixed integer program, by HiGHS and started from nothing, is shown beside some of them.
-Then rates change, and a new partition may move one model in twenty.
+solver is compiled, and spared the limit on rate, within which it finds nothing. The mixed integer program, by HiGHS and
+started from nothing, is shown beside some of them. Then rates change, and a new partition may move one model in twenty.
 """
 
 from __future__ import annotations

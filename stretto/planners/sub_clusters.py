@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.core.deployment import Deployment
+from stretto.core.errors import StrettoError
 from stretto.core.view import View
 from stretto.planners.partition.crews import NO_CREW, crews_of
 from stretto.planners.partition.problem import (
@@ -26,7 +27,6 @@ from stretto.planners.partition.problem import (
 )
 from stretto.planners.partition.search import partition
 from stretto.planners.partition.steps import Bools, Memory, awaited, next_placement
-from stretto.planners.parts.rates import rates_of
 from stretto.planners.parts.sharing import expected_work
 
 EPOCH_S = 120.0
@@ -65,7 +65,7 @@ class SubClusters:
     _epoch_ns: int = field(default=0, init=False, repr=False)  # when it began
     _seen: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0), init=False, repr=False)  # Σ of rates in it
     _looks: int = field(default=0, init=False, repr=False)  # of which that is the sum
-    _rates: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0), init=False, repr=False)  # planned for
+    _rates: dict[str, float] = field(default_factory=dict, init=False, repr=False)  # by application: planned for
     _placed: Bools = field(default_factory=lambda: np.zeros((0, 0), np.bool_), init=False, repr=False)
     _hurried: Bools = field(default_factory=lambda: np.zeros(0, np.bool_), init=False, repr=False)
     _layout: Layout | None = field(default=None, init=False, repr=False)
@@ -79,7 +79,8 @@ class SubClusters:
         further = len(view.alive) - len(self._crews)
         if further:
             self._crews = np.append(self._crews, np.full(further, NO_CREW))
-            self._placed = np.vstack([self._placed, np.zeros((further, len(chosen)), np.bool_)])
+            more = np.zeros((len(view.alive) - len(self._placed), len(chosen)), np.bool_)
+            self._placed = np.vstack([self._placed, more])
         if view.rates is not None and view.rates.sum() > 0:
             self._seen, self._looks = self._seen + view.rates, self._looks + 1
         lost = self._lost(view)
@@ -99,9 +100,10 @@ class SubClusters:
         return self._laid_out(view.deployment, chosen, goal)
 
     def _start(self, models: int, workers: int) -> None:
-        """Nobody is known to hold anything: all begin at once."""
+        """Nobody is known to hold anything: all begin at once. Applications and workers keep their sub-cluster."""
         self._seen, self._looks, self._layout = np.zeros(models), 0, None
-        self._crews = np.full(workers, NO_CREW)
+        if workers < len(self._crews):
+            self._crews = np.full(workers, NO_CREW)
         self._placed = np.zeros((workers, models), np.bool_)
         self._hurried = np.ones(models, np.bool_)
         self._was_there.clear()
@@ -122,20 +124,21 @@ class SubClusters:
     def _partition(self, view: View, chosen: Sequence[int]) -> None:
         """Homes and crews anew, as near to those before as the limits and the balance let them be."""
         self._epoch_ns = view.now_ns
-        rates = self._seen / self._looks if self._looks else rates_of(view, 1.0)
         names = [application.name for application in view.deployment.applications]
+        rates = np.array([self._rates.get(name, 1.0) for name in names])
+        if self._looks:
+            rates = self._seen / self._looks
         parts = self._usable(view)
         problem = partition_problem(view.deployment, chosen, len(parts), rates, self.max_rate)
         before = [self._homes.get(name, NOWHERE) for name in names]
         current = np.array([parts.index(home) if home in parts else NOWHERE for home in before])
         homeless = current == NOWHERE
         moves = max(1, math.ceil(MOVED_SHARE * len(names))) if self.max_moves is None else self.max_moves
-        most = math.inf if self._hurried.all() else 2.0 * moves + float(homeless.sum())
-        change = Change(problem, tuple(current.tolist()), most)
+        change = Change(problem, tuple(current.tolist()), 2.0 * moves + float(homeless.sum()))
         if homeless.all():
             found = partition(problem)
         elif homeless.any() or not keeps_limits(problem, current):
-            found = partition(problem, change)
+            found = self._changed(change)
         else:
             found = _rebalanced(change)
         homes = [parts[place] for place in found]
@@ -145,7 +148,17 @@ class SubClusters:
         self._homes = dict(zip(names, homes, strict=True))
         self._hurried |= homeless
         self._was_there &= set(homes)
-        self._rates, self._seen, self._looks = rates, np.zeros(len(rates)), 0
+        self._rates = dict(zip(names, rates.tolist(), strict=True))
+        self._seen, self._looks = np.zeros(len(rates)), 0
+
+    def _changed(self, change: Change) -> list[int]:
+        """Within the limit on change; at a start, where all is loaded anyway, beyond it if it must be."""
+        try:
+            return partition(change.problem, change)
+        except StrettoError:
+            if not self._hurried.all():
+                raise
+            return partition(change.problem)
 
     def _goal(self, deployment: Deployment, chosen: Sequence[int]) -> Bools:
         """[worker, application]: who is to hold what, where its kind can run it. Where nobody of a sub-cluster can,
@@ -166,7 +179,7 @@ class SubClusters:
         homes = tuple(self._homes[application.name] for application in deployment.applications)
         before = self._layout
         if before is None or (before.homes, before.workers, before.placement) != (homes, workers, placement):
-            work = expected_work(deployment, chosen, self._rates)
+            work = expected_work(deployment, chosen, self._rates.values())
             whole = np.bincount(homes, weights=work, minlength=self.count)[list(homes)]
             shares = goal.sum(axis=0) * work / np.where(whole > 0, whole, 1.0)
             self._layout = before = Layout(homes, workers, shares, placement)

@@ -142,8 +142,37 @@ def test_further_workers_join_and_other_models_begin_anew() -> None:
     assert {worker for crew in homes(after) for worker in crew} == set(range(6))
     for crew, before in zip(homes(after), homes(plan), strict=True):
         assert set(before) <= set(crew)
+
+
+def test_other_applications_leave_the_ones_that_stay_where_they_are() -> None:
+    """A change of the repository, in a quiet moment: what was known of the load is not forgotten."""
+    rates = [80.0, 70, 60, 50, 40, 30, 20, 10]
+    planner = Symphony(sub_clusters=2)
+    before = planner(view(deployment(), rates))
+    larger = deployment(models=9)
+    after = planner(view(larger, [0.0] * 9, 10))
+    check_plan(after, larger)
+    assert homes(after)[:8] == homes(before)
     fewer = deployment(models=5)
-    check_plan(planner(view(fewer, [10.0] * 5)), fewer)
+    assert homes(planner(view(fewer, rates[:5], 20))) == homes(before)[:5]
+
+
+def test_at_a_start_more_may_change_than_later() -> None:
+    """Models that grew do not fit where they were."""
+    served = deployment(models=8, room=4)
+    planner = Symphony(sub_clusters=2, max_moves=0)
+    crews = homes(planner(view(served, [10.0] * 8)))
+    together = [number for number in range(8) if crews[number] == crews[0]][:2]
+    grown = Deployment(
+        tuple(
+            replace(application, variants=(replace(application.variants[0], name="v2", memory_bytes=size),))
+            for application, size in zip(
+                served.applications, (30 if n in together else 10 for n in range(8)), strict=True
+            )
+        ),
+        workers(4, memory_bytes=70),
+    )
+    check_plan(planner(view(grown, [10.0] * 8, 10)), grown)
 
 
 def test_what_cannot_be_is_said() -> None:

@@ -1,108 +1,32 @@
-"""The mixed integer program of Symphony's appendix A (equations 4 to 11), by HiGHS, and the paper's random baseline.
+"""The mixed integer program of Symphony's appendix A (equations 4 to 11), by HiGHS, and the paper's random solver.
 
-Beside what planners know of a partition (stretto/planners/partition.py) it bounds the cost of change from an assignment
-in force. A planner does without: a solver that stops by the clock would give the same view different plans on different
-machines.
+Both are what the planners' own search is compared with (cluster_partition.py). A planner does without: a solver that
+stops by the clock would give the same view different plans on different machines.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+import time
+from typing import Any
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 from scipy import sparse
 from scipy.optimize import Bounds, LinearConstraint, milp
 
-from stretto.core.errors import StrettoError
-from stretto.planners import partition
-from stretto.planners.partition import NO_FIT, NOWHERE, ROUNDING, PartitionProblem, greedy_partition, loads_of
+from stretto.planners.partition.problem import NOWHERE, ROUNDING, Change, PartitionProblem, keeps_limits
 
-
-@dataclass(frozen=True, eq=False)
-class Change:
-    """The assignment in force (-1: the model is nowhere yet), what a change costs and how much may be spent on it."""
-
-    problem: PartitionProblem
-    current: tuple[int, ...]
-    max_cost: float = math.inf  # C_max
-    costs: NDArray[np.float64] | None = None  # c_ij, of loading model i in sub-cluster j or unloading it; None: 1 each
-    c: NDArray[np.float64] = field(init=False)  # the same, always there
-    present: NDArray[np.float64] = field(init=False)  # x'_ij
-
-    def __post_init__(self) -> None:
-        models, clusters = len(self.problem.rates), self.problem.subclusters
-        costs = np.ones((models, clusters)) if self.costs is None else np.array(self.costs, dtype=np.float64)
-        if costs.shape != (models, clusters) or not (costs >= 0).all():
-            raise StrettoError("a partition needs one cost of change per model and sub-cluster, none negative")
-        homes = np.array(self.current)
-        if homes.shape != (models,) or (homes < NOWHERE).any() or (homes >= clusters).any():
-            raise StrettoError(f"the current assignment needs a sub-cluster below {clusters}, or -1, per model")
-        object.__setattr__(self, "c", costs)
-        object.__setattr__(self, "present", (homes[:, None] == np.arange(clusters)).astype(np.float64))
-
-    def cost(self, assignment: Sequence[int]) -> float:
-        """Σ c_ij·|x_ij − x'_ij|: a move pays for unloading and loading, a new model for loading."""
-        wanted = np.zeros_like(self.present)
-        wanted[np.arange(len(wanted)), list(assignment)] = 1.0
-        return float((self.c * np.abs(wanted - self.present)).sum())
-
-
-@dataclass(frozen=True)
-class Partition:
-    """`assignment[i]` is the sub-cluster of model i."""
-
-    assignment: tuple[int, ...]
-    objective: float  # ΔR + w·ΔS
-    rate_gap: float  # ΔR
-    bytes_gap: float  # ΔS
-    cost: float  # of the change from the current assignment; 0 at the first start
-    rate_imbalance: float  # (max − min) / mean over sub-clusters, appendix A.2
-    bytes_imbalance: float
-    is_optimal: bool = False  # the solver proved that none is better by more than its gap
-
-
-def evaluate(problem: PartitionProblem, assignment: Sequence[int], change: Change | None = None) -> Partition:
-    """The figures of an assignment, whether or not it keeps the limits."""
-    rates, sizes, _ = loads_of(problem, assignment)
-    rate_gap, bytes_gap = (float(np.abs(loads - loads.mean()).max()) for loads in (rates, sizes))
-    return Partition(
-        assignment=tuple(int(home) for home in assignment),
-        objective=rate_gap + problem.w * bytes_gap,
-        rate_gap=rate_gap,
-        bytes_gap=bytes_gap,
-        cost=0.0 if change is None else change.cost(assignment),
-        rate_imbalance=float(np.ptp(rates) / rates.mean()) if rates.any() else 0.0,
-        bytes_imbalance=float(np.ptp(sizes) / sizes.mean()) if sizes.any() else 0.0,
-    )
-
-
-def keeps_limits(problem: PartitionProblem, assignment: Sequence[int], change: Change | None = None) -> bool:
-    """Equations 5, 6 and 11."""
-    is_affordable = change is None or change.cost(assignment) <= change.max_cost * (1 + ROUNDING)
-    return is_affordable and partition.keeps_limits(problem, assignment)
-
-
-def _greedy(problem: PartitionProblem, change: Change | None) -> list[Partition]:
-    """The planner's own partition, where it keeps the limits on change too."""
-    try:
-        assignment = greedy_partition(problem)
-    except StrettoError:
-        return []
-    return [evaluate(problem, assignment, change)] if keeps_limits(problem, assignment, change) else []
+TRIES = 2000  # of the random solver between two looks at the clock
 
 
 def solve_partition(
-    problem: PartitionProblem,
-    change: Change | None = None,
-    *,
-    time_limit_s: float = 10.0,
-    relative_gap: float = 1e-4,
-) -> Partition:
-    """The best assignment found within the time limit; the greedy one where that is better, or the only one."""
-    found = _greedy(problem, change)
+    problem: PartitionProblem, change: Change | None = None, *, time_limit_s: float = 10.0, relative_gap: float = 1e-4
+) -> tuple[list[int] | None, bool]:
+    """The best assignment found within the time limit, if any, and whether it is proven that none is better by more
+    than the gap.
+    """
     shape = (len(problem.rates), problem.subclusters)
     unknowns = [shape[0] * shape[1], problem.subclusters + 2]
     solved = milp(
@@ -112,27 +36,71 @@ def solve_partition(
         bounds=Bounds(0.0, np.repeat([1.0, np.inf], unknowns)),
         options={"time_limit": time_limit_s, "mip_rel_gap": relative_gap},
     )
-    is_optimal = False
-    if solved.x is not None:
-        chosen = solved.x[: unknowns[0]].reshape(shape).argmax(axis=1).tolist()
-        if keeps_limits(problem, chosen, change):
-            found.append(evaluate(problem, chosen, change))
-            is_optimal = solved.status == 0
-    if not found:
-        raise StrettoError(NO_FIT)
-    return replace(min(found, key=lambda partition: partition.objective), is_optimal=is_optimal)
+    if solved.x is None:
+        return None, False
+    chosen = solved.x[: unknowns[0]].reshape(shape).argmax(axis=1).tolist()
+    return (chosen, solved.status == 0) if keeps_limits(problem, chosen, change) else (None, False)
 
 
-def random_partition(problem: PartitionProblem, tries: int, seed: int | np.random.Generator) -> Partition | None:
-    """The paper's baseline: the best of `tries` random assignments that keep the limits; None where none did."""
-    draw = np.random.default_rng(seed)
-    best: Partition | None = None
+def random_partition(
+    problem: PartitionProblem, seed: int, *, seconds: float = math.inf, tries: int | None = None
+) -> tuple[list[int] | None, int]:
+    """The best of random assignments that keep the limits, and how many were tried within so much CPU time; compiled,
+    so that it loses by its idea and not by its language.
+    """
+    best = np.full(len(problem.rates), NOWHERE)
+    objective, done, state = math.inf, 0, np.array([np.random.SeedSequence(seed).generate_state(1, np.uint64)[0]])
+    terms = problem.rates, problem.static_bytes, problem.dynamic_bytes, problem.subclusters
+    limits = problem.max_rate * (1 + ROUNDING), problem.max_bytes * (1 + ROUNDING), problem.w
+    _try(*terms, *limits, best, math.inf, state.copy(), 0)  # compiled before the clock runs
+    end = time.process_time() + seconds
+    while (tries is None or done < tries) and time.process_time() < end:
+        count = TRIES if tries is None else min(TRIES, tries - done)
+        objective = _try(*terms, *limits, best, objective, state, count)
+        done += count
+    return (None if best[0] == NOWHERE else best.tolist()), done
+
+
+@njit(cache=False)
+def _try(
+    rates: Any,
+    static: Any,
+    dynamic: Any,
+    count: int,
+    max_rate: float,
+    max_bytes: float,
+    weight: float,
+    best: Any,
+    objective: float,
+    state: Any,
+    tries: int,
+) -> float:
+    """Draw, check against the limits, evaluate by equation 4, keep the best; splitmix64."""
+    homes = np.zeros(len(rates), np.int64)
+    load, size, largest = np.zeros(count), np.zeros(count), np.zeros(count)
+    mean_rate, mean_size = rates.sum() / count, static.sum() / count
     for _ in range(tries):
-        assignment = draw.integers(problem.subclusters, size=len(problem.rates)).tolist()
-        if keeps_limits(problem, assignment):
-            drawn = evaluate(problem, assignment)
-            best = drawn if best is None or drawn.objective < best.objective else best
-    return best
+        load[:] = 0.0
+        size[:] = 0.0
+        largest[:] = 0.0
+        for model in range(len(rates)):
+            state[0] += np.uint64(0x9E3779B97F4A7C15)
+            z = state[0]
+            z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+            z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+            z ^= z >> np.uint64(31)
+            home = int(z % np.uint64(count))
+            homes[model] = home
+            load[home] += rates[model]
+            size[home] += static[model]
+            largest[home] = max(largest[home], dynamic[model])
+        if load.max() > max_rate or (size + largest).max() > max_bytes:
+            continue
+        drawn = np.abs(load - mean_rate).max() + weight * np.abs(size - mean_size).max()
+        if drawn < objective:
+            objective = drawn
+            best[:] = homes
+    return objective
 
 
 # The unknowns, in order: x_ij by model then sub-cluster, D_j (largest dynamic memory in j), ΔR, ΔS. Rates are in units
@@ -177,7 +145,8 @@ def _constraints(problem: PartitionProblem, change: Change | None) -> list[Linea
         rows.append(limit([dynamic, -largest, sparse.csr_matrix((models * clusters, 2))], -np.inf, 0))
     # (11): x' is known, so |x − x'| is x where x' = 0 and 1 − x where x' = 1
     if change is not None and math.isfinite(change.max_cost):
-        costs = change.c * (1 - 2 * change.present)
-        left = change.max_cost - float((change.c * change.present).sum())
+        present = (np.array(change.current)[:, None] == np.arange(clusters)).astype(np.float64)
+        costs = change.c * (1 - 2 * present)
+        left = change.max_cost - float((change.c * present).sum())
         rows.append(limit([costs.reshape(1, -1), sparse.csr_matrix((1, clusters + 2))], -np.inf, left))
     return rows

@@ -17,12 +17,11 @@ from typing import Any
 import numpy as np
 from harness import Benchmark, goodput, like
 from numpy.typing import NDArray
-from partition_program import solve_partition
 
 from stretto.core.deployment import Deployment
 from stretto.core.published import published_model
-from stretto.core.view import View
-from stretto.planners.partition import partition_problem
+from stretto.planners.partition.problem import partition_problem
+from stretto.planners.partition.search import partition
 from stretto.planners.parts.choose import choose_variants
 from stretto.planners.parts.sharing import expected_work, workers_of_groups
 from stretto.planners.symphony import Symphony
@@ -56,9 +55,8 @@ class Prepared:
 def shards(deployment: Deployment, count: int) -> list[Deployment]:
     """The deployment as independent sub-clusters."""
     rates = (RATE / APPLICATIONS,) * APPLICATIONS
-    view = View(deployment, expected_rates=rates)
     chosen = choose_variants(deployment)
-    assignment = solve_partition(partition_problem(view, chosen, count), time_limit_s=5.0).assignment
+    assignment = partition(partition_problem(deployment, chosen, count, np.array(rates)))
     split = workers_of_groups(assignment, expected_work(deployment, chosen, np.array(rates)), count, range(WORKERS))
     return [
         Deployment(

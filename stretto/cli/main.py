@@ -20,6 +20,7 @@ from stretto.cli.goodput import goodput
 from stretto.cli.infer import infer
 from stretto.cli.load import load
 from stretto.cli.network import network
+from stretto.cli.partition import partition
 from stretto.cli.plan import plan
 from stretto.cli.planners import planners
 from stretto.cli.profile import profile
@@ -99,6 +100,7 @@ for command in (
     goodput,
     bound,
     plan,
+    partition,
     capacity,
     compare,
     planners,

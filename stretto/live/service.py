@@ -24,6 +24,7 @@ from stretto.core.plan import Delays
 from stretto.core.telemetry import Telemetry
 from stretto.core.view import View
 from stretto.live.admission import Admission
+from stretto.live.beginning import beginning_as_before, beginning_as_planned
 from stretto.live.crew import Factory
 from stretto.live.delays import DelayMeter
 from stretto.live.engine import Engine
@@ -125,6 +126,7 @@ class Service:
         ready = await self.repairs.first_ready(self._read)
         conditions = Conditions(delays=delays.delays)
         first = await asyncio.to_thread(self.session.first, ready.deployment, time.monotonic_ns(), conditions)
+        ready, first = beginning_as_planned(ready, first)
         self._tell_unused()
         self.engine = Engine(
             ready,
@@ -284,7 +286,7 @@ class Service:
             try:
                 ready = await asyncio.to_thread(self.offer.served, self._read)
                 async with self._replanner.turn:
-                    self.engine.enlarge(ready)
+                    self.engine.enlarge(beginning_as_before(ready, self.engine.generation.deployment))
             except BaseException:
                 self.offer.fleet = before
                 raise
@@ -322,7 +324,7 @@ class Service:
         await self._witness_all(ready)
         async with self._replanner.turn:
             self.maker.forget()
-            in_force = await self._planned(ready)
+            ready, in_force = beginning_as_planned(ready, await self._planned(ready))
             self.files = {files.name: files for files in ready.files}
             self._read = repository
             self._replanner.period_s = self.session.rhythm.period_for(ready.deployment)

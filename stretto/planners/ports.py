@@ -143,6 +143,14 @@ class Prepares(Protocol):
 
 
 @runtime_checkable
+class HasRhythm(Protocol):
+    """A planner whose options decide how often it wants to be asked; None: once, or as its entry says."""
+
+    @property
+    def replan_s(self) -> float | None: ...
+
+
+@runtime_checkable
 class KnowsNetworks(Protocol):
     """A planner that reckons with clients' networks itself: its SLOs are those from frame to answer. Any other one is
     shown SLOs without the time that frames and answers are usually on their way.

@@ -11,58 +11,81 @@ staggered batch, (1 + 1/N)·l(b) ≤ SLO (equation 2). At low load that is a bat
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-
-import numpy as np
-from numpy.typing import NDArray
+from dataclasses import dataclass, field, replace
 
 from stretto.core.deployment import Deployment
 from stretto.core.plan import Deferred, Eager, Fixed, Lane, Late, Order, Plan, WorkerChoice, by_application
 from stretto.core.view import View
-from stretto.planners.partition import greedy_partition, partition_problem
 from stretto.planners.parts.choose import choose_variants, serving_workers
 from stretto.planners.parts.floors import floor_rates
 from stretto.planners.parts.rates import rates_of
-from stretto.planners.parts.sharing import expected_work, workers_of_groups
+from stretto.planners.parts.sharing import expected_work
+from stretto.planners.sub_clusters import EPOCH_S, LOOK_S, Layout, SubClusters
 
 
 @dataclass(frozen=True)
 class Symphony:
     """`deferred=False` is the work-conserving twin.
 
-    `sub_clusters` above 1 splits applications and workers as in section 4.7, by greedy placement and moves: the mixed
-    integer program of appendix A stops by the clock, and the same view must give the same plan.
+    `sub_clusters` above 1 splits applications and workers as in section 4.7, and follows the load each `epoch_s`; the
+    other options are those of `SubClusters`.
     """
 
     deferred: bool = True
     when_gathered: bool = False
     batch_aware: bool = False
     sub_clusters: int = 1
+    epoch_s: float = EPOCH_S
+    max_rate: float = math.inf
+    max_moves: int | None = None
+    at_once: int = 1
     variants: Mapping[str, str] = field(default_factory=dict)
+    _parts: SubClusters = field(init=False, repr=False, compare=False)
+    _made: dict[Layout, Plan] = field(default_factory=dict, init=False, repr=False, compare=False)  # the last plan
+
+    def __post_init__(self) -> None:
+        parts = SubClusters(self.sub_clusters, self.epoch_s, self.max_rate, self.max_moves, self.at_once)
+        object.__setattr__(self, "_parts", parts)
+
+    @property
+    def replan_s(self) -> float | None:
+        """One pool is planned for once; sub-clusters follow the load, and go there step by step."""
+        return None if self.sub_clusters == 1 else LOOK_S
 
     def __call__(self, view: View) -> Plan:
         deployment = view.deployment
         chosen = choose_variants(deployment, self.variants)
+        if self.sub_clusters > 1:
+            return self._split(view, chosen)
         work = expected_work(deployment, chosen, rates_of(view, 1.0))
         shares = work * len(deployment.workers) / work.sum()
-        crews = self._crews(view, chosen, work)
-        lanes = tuple(
-            self._lane(deployment, number, chosen[number], crews[number], float(shares[number]))
-            for number in range(len(chosen))
+        lanes = (
+            self._lane(deployment, number, variant, serving_workers(deployment, variant), float(shares[number]))
+            for number, variant in enumerate(chosen)
         )
-        label = "symphony" + ("" if self.deferred else "_eager") + ("_batch_aware" if self.batch_aware else "")
-        return by_application(lanes, planner=label)
+        return by_application(tuple(lanes), planner=self._label)
 
-    def _crews(self, view: View, chosen: Sequence[int], work: NDArray[np.float64]) -> list[tuple[int, ...]]:
-        """The workers of each application."""
-        able = [serving_workers(view.deployment, variant) for variant in chosen]
-        if self.sub_clusters == 1:
-            return able
-        assignment = greedy_partition(partition_problem(view, chosen, self.sub_clusters))
-        parts = workers_of_groups(assignment, work, self.sub_clusters, range(len(view.deployment.workers)))
-        crews = [tuple(sorted(set(parts[assignment[number]]) & set(able[number]))) for number in range(len(chosen))]
-        return [crew or able[number] for number, crew in enumerate(crews)]
+    @property
+    def _label(self) -> str:
+        return "symphony" + ("" if self.deferred else "_eager") + ("_batch_aware" if self.batch_aware else "")
+
+    def _split(self, view: View, chosen: Sequence[int]) -> Plan:
+        """With lanes that load nothing themselves: what workers hold is placed, and loaded beside their work."""
+        layout = self._parts.layout(view, chosen)
+        if layout not in self._made:
+            lanes = (
+                replace(
+                    self._lane(view.deployment, number, variant, crew, float(layout.shares[number])), may_load=False
+                )
+                for number, (variant, crew) in enumerate(zip(chosen, layout.workers, strict=True))
+            )
+            nothing: tuple[tuple[int, ...], ...] = ((),) * len(layout.placement)
+            plan = by_application(tuple(lanes), placement=layout.placement, prefetch=nothing, planner=self._label)
+            self._made.clear()
+            self._made[layout] = plan
+        return self._made[layout]
 
     def _lane(self, deployment: Deployment, number: int, variant: int, crew: tuple[int, ...], share: float) -> Lane:
         floors: tuple[float, ...] = ()

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from stretto.core.errors import StrettoError
 from stretto.core.verdict import GivenValue
 from stretto.planners.data_aware import DataAware
-from stretto.planners.ports import KnowsNetworks, LooksAtEvidence, Ports
+from stretto.planners.ports import HasRhythm, KnowsNetworks, LooksAtEvidence, Ports
 from stretto.planners.registry import DEFAULT_PLANNER, planner_entry
 from stretto.planning.session import Rhythm, Session
 
@@ -39,7 +39,8 @@ def served_session(
     knows_networks = isinstance(planner, KnowsNetworks) and planner.knows_networks
     if data_aware and not looks:
         planner, looks = DataAware(planner), True
-    rhythm = Rhythm(entry.replan_s or 0.0, entry.by_windows)
+    own_s = planner.replan_s if isinstance(planner, HasRhythm) else None
+    rhythm = Rhythm(own_s or entry.replan_s or 0.0, entry.by_windows)
     if period_s is not None:
         if not LEAST_PERIOD_S <= period_s <= LONGEST_PERIOD_S:
             raise StrettoError(f"the planner is asked each {LEAST_PERIOD_S * 1e3:g} ms to a week, not {period_s} s")

@@ -6,7 +6,13 @@ from stretto.planners.entry import Entry, Option
 
 _BATCH_AWARE = Option("batch_aware", "flag", "false", "give up a head whose slack would force a much smaller batch")
 _WHEN_GATHERED = Option("when_gathered", "flag", "false", "start also once βλ queries are gathered (section 4.3 (a))")
-_SUB_CLUSTERS = Option("sub_clusters", "integer", "1", "split applications and workers into so many parts", 1, 1000)
+_SUB_CLUSTERS = (
+    Option("sub_clusters", "integer", "1", "split applications and workers into so many parts", 1, 1000),
+    Option("epoch_s", "number", "120", "with sub_clusters: how often the partition follows the load", 1, 86400),
+    Option("max_rate", "number", "no limit", "with sub_clusters: queries/s that one of them takes", 1, 1e9),
+    Option("max_moves", "integer", "a tenth", "with sub_clusters: applications that may move in an epoch", 0, 65536),
+    Option("at_once", "integer", "1", "with sub_clusters: workers that load other models at a time", 1, 65536),
+)
 _AHEAD = Option("ahead_ms", "number", "5", "how long before a worker is free its next batch is sent", 0, 1000)
 
 ENTRIES = (
@@ -14,7 +20,7 @@ ENTRIES = (
         "symphony",
         "deferred batches: as late as the deadline allows, earliest deadline first",
         "symphony:Symphony",
-        (_BATCH_AWARE, _WHEN_GATHERED, _SUB_CLUSTERS),
+        (_BATCH_AWARE, _WHEN_GATHERED, *_SUB_CLUSTERS),
         {"deferred": True},
         tried="with one variant each",
     ),
@@ -22,7 +28,7 @@ ENTRIES = (
         "symphony_batch_aware",
         "symphony with batch-aware pruning, beyond the paper",
         "symphony:Symphony",
-        (_WHEN_GATHERED, _SUB_CLUSTERS),
+        (_WHEN_GATHERED, *_SUB_CLUSTERS),
         {"deferred": True, "batch_aware": True},
         tried="always",
     ),
@@ -30,7 +36,7 @@ ENTRIES = (
         "symphony_eager",
         "the work-conserving twin: the same, but a batch starts as soon as a worker is free",
         "symphony:Symphony",
-        (_BATCH_AWARE, _SUB_CLUSTERS),
+        (_BATCH_AWARE, *_SUB_CLUSTERS),
         {"deferred": False},
     ),
     Entry(

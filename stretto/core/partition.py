@@ -1,0 +1,62 @@
+"""A partition as front ends and operators have it: which sub-cluster serves which application. Plain data, as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from stretto.core.application import check_name
+from stretto.core.errors import StrettoError
+
+MAX_SUB_CLUSTERS = 10_000
+MAX_APPLICATIONS = 65_536
+
+
+@dataclass(frozen=True)
+class Partition:
+    """`homes` is the sub-cluster of each application. Sub-clusters are numbered through all clusters, of which each
+    has as many.
+    """
+
+    homes: Mapping[str, int]
+    sub_clusters: int
+    clusters: int = 1
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.clusters <= self.sub_clusters <= MAX_SUB_CLUSTERS or self.sub_clusters % self.clusters:
+            raise StrettoError(f"{self.sub_clusters} sub-clusters are not {self.clusters} clusters of as many each")
+        if not 1 <= len(self.homes) <= MAX_APPLICATIONS:
+            raise StrettoError(f"a partition is of 1 to {MAX_APPLICATIONS} applications, not {len(self.homes)}")
+        for name, home in self.homes.items():
+            check_name("application", name)
+            if not 0 <= home < self.sub_clusters:
+                raise StrettoError(f"application {name} is in sub-cluster {home}; there are {self.sub_clusters}")
+
+    def sub_cluster_of(self, application: str) -> int:
+        """Where its queries go. KeyError: nowhere."""
+        return self.homes[application]
+
+    def cluster_of(self, application: str) -> int:
+        """The cluster, with a coordinator of its own, that its sub-cluster belongs to. KeyError: none."""
+        return self.homes[application] * self.clusters // self.sub_clusters
+
+    def applications_of(self, sub_cluster: int) -> tuple[str, ...]:
+        """In the order of the partition."""
+        return tuple(name for name, home in self.homes.items() if home == sub_cluster)
+
+    def moved_from(self, before: Partition) -> dict[str, tuple[int | None, int]]:
+        """What is elsewhere than before: from where, None for what is new, and to where."""
+        return {
+            name: (before.homes.get(name), home) for name, home in self.homes.items() if before.homes.get(name) != home
+        }
+
+
+def partition_text(partition: Partition) -> str:
+    """As it stands in a file."""
+    told = {
+        "clusters": partition.clusters,
+        "sub_clusters": partition.sub_clusters,
+        "applications": dict(partition.homes),
+    }
+    return json.dumps(told, indent=1, ensure_ascii=False) + "\n"

@@ -1,0 +1,111 @@
+"""Partitioning at two levels (section 4.7): first among clusters, each with its own coordinator, then within each.
+
+Sub-clusters are numbered through: cluster k of K has the numbers from k·n/K on. At the top a cluster counts as what its
+sub-clusters take together, which is the simpler variant that the paper speaks of.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.core.errors import StrettoError
+from stretto.planners.partition.blame import fault_of
+from stretto.planners.partition.problem import NOWHERE, Change, PartitionProblem
+from stretto.planners.partition.search import partition
+
+TOP_SHARE = 0.5  # of the change that is allowed beyond what must be: for balance among clusters
+
+
+def hierarchical(
+    problem: PartitionProblem, clusters: int, change: Change | None = None, *, max_cluster_rate: float = math.inf
+) -> list[int]:
+    """The sub-cluster of each model, numbered through all clusters. `max_cluster_rate` is what a coordinator takes."""
+    if not 1 <= clusters <= problem.subclusters or problem.subclusters % clusters:
+        raise StrettoError(f"{problem.subclusters} sub-clusters are not {clusters} clusters of as many each")
+    fault = fault_of(problem)
+    if fault:
+        raise StrettoError(fault)
+    own = problem.subclusters // clusters
+    tops = _top(problem, clusters, own, change, max_cluster_rate)
+    homes = np.full(len(problem.rates), NOWHERE)
+    left = math.inf if change is None else change.max_cost - _forced(change, tops, own)
+    for cluster in range(clusters):
+        members = np.flatnonzero(tops == cluster)
+        if not len(members):
+            continue
+        part = replace(
+            problem,
+            rates=problem.rates[members],
+            static_bytes=problem.static_bytes[members],
+            dynamic_bytes=problem.dynamic_bytes[members],
+            subclusters=own,
+            names=tuple(problem.name(model) for model in members.tolist()),
+        )
+        inner = None if change is None else _inner(change, part, members, cluster, own, left / (clusters - cluster))
+        try:
+            found = partition(part, inner)
+        except StrettoError as error:
+            raise StrettoError(f"cluster {cluster}: {error}" if clusters > 1 else str(error)) from None
+        if change is not None and inner is not None:
+            left -= max(0.0, inner.cost(found) - _arrivals(inner))
+        homes[members] = cluster * own + np.array(found)
+    return homes.tolist()
+
+
+def _top(
+    problem: PartitionProblem, clusters: int, own: int, change: Change | None, max_cluster_rate: float
+) -> NDArray[np.int64]:
+    """The cluster of each model. Where that is possible, every sub-cluster of a cluster has room for the dynamic memory
+    of the cluster's hungriest model, and half of the change that is allowed is left for the balance within clusters.
+    """
+    whole = replace(
+        problem,
+        subclusters=clusters,
+        dynamic_bytes=problem.dynamic_bytes * own,
+        max_rate=min(problem.max_rate * own, max_cluster_rate),
+        max_bytes=problem.max_bytes * own,
+        part="cluster",
+    )
+    optimistic = replace(whole, dynamic_bytes=np.zeros(len(problem.rates)))  # within clusters it is looked at again
+    for asked, share in ((whole, TOP_SHARE), (whole, 1.0)):
+        with contextlib.suppress(StrettoError):
+            return np.array(partition(asked, None if change is None else _above(asked, change, own, share)))
+    return np.array(partition(optimistic, None if change is None else _above(optimistic, change, own, 1.0)))
+
+
+def _above(whole: PartitionProblem, change: Change, own: int, share: float) -> Change:
+    """The same change among clusters: a model is loaded in the dearest place of its cluster, as far as is known."""
+    current = tuple(home // own if home != NOWHERE else NOWHERE for home in change.current)
+    costs = None if change.costs is None else change.c.reshape(len(current), whole.subclusters, own).max(axis=2)
+    return Change(whole, current, share * change.max_cost, costs)
+
+
+def _forced(change: Change, tops: NDArray[np.int64], own: int) -> float:
+    """What the top level spends at most: models that change their cluster are unloaded in one and loaded in another."""
+    current = np.array(change.current)
+    moved = (current == NOWHERE) | (current // own != tops)
+    loads = change.c.max(axis=1)
+    unloads = np.where(current == NOWHERE, 0.0, change.c[np.arange(len(current)), current])
+    return float((loads + unloads)[moved].sum())
+
+
+def _inner(
+    change: Change, part: PartitionProblem, members: NDArray[np.int64], cluster: int, own: int, left: float
+) -> Change:
+    """Within one cluster: what comes in was paid for above, and besides `left` may be spent."""
+    first = cluster * own
+    current = np.array(change.current)[members]
+    inside = np.where((current != NOWHERE) & (current // own == cluster), current - first, NOWHERE)
+    costs = None if change.costs is None else change.c[members, first : first + own]
+    inner = Change(part, tuple(inside.tolist()), costs=costs)
+    return replace(inner, max_cost=max(0.0, left) + _arrivals(inner))
+
+
+def _arrivals(inner: Change) -> float:
+    """The most that loading what comes in may cost."""
+    return float(inner.c.max(axis=1)[np.array(inner.current) == NOWHERE].sum())

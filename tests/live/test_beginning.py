@@ -1,0 +1,61 @@
+"""Workers that are short of memory begin with what is planned for them; others as always."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from stretto.core.conditions import Conditions
+from stretto.core.deployment import Deployment
+from stretto.core.plan import Plan
+from stretto.core.worker import Worker, workers
+from stretto.dispatch.layout import first_residents
+from stretto.live.beginning import beginning_as_before, beginning_as_planned
+from stretto.live.generation import Served
+from stretto.planning.session import Session
+from tests.live.real import code, of_models
+from tests.live.scripted import plan_for
+
+
+def served_with(*crew: Worker) -> Served:
+    """Four variants that take one byte each."""
+    made = of_models(**{name: code("double") for name in "abcd"})
+    (application,) = made.deployment.applications
+    variants = tuple(replace(variant, memory_bytes=1) for variant in application.variants)
+    return replace(made, deployment=Deployment((replace(application, variants=variants),), crew))
+
+
+def begun(served: Served, plan: Plan) -> tuple[tuple[int, ...], ...]:
+    after, in_force = beginning_as_planned(served, Session(lambda view: plan).first(served.deployment, 0, Conditions()))
+    assert in_force.deployment is after.deployment
+    return first_residents(after.deployment)
+
+
+def test_what_is_placed_comes_first_then_what_is_near_then_what_fits() -> None:
+    served = served_with(*workers(3, memory_bytes=2))
+    plan = replace(plan_for(served), placement=((3,), (2, 1), ()), prefetch=((2,), (), ()))
+    assert begun(served, plan) == ((2, 3), (1, 2), (0, 1))
+
+
+@pytest.mark.parametrize("room", [4, 2**40])
+def test_with_room_for_all_everything_is_held(room: int) -> None:
+    served = served_with(*workers(2, memory_bytes=room))
+    plan = replace(plan_for(served), placement=((3,), (2,)))
+    after, _ = beginning_as_planned(served, Session(lambda view: plan).first(served.deployment, 0, Conditions()))
+    assert after is served
+
+
+def test_plans_without_a_placement_and_workers_with_words_of_their_own_are_let_be() -> None:
+    served = served_with(Worker("w", memory_bytes=2, resident=("app/a",)))
+    assert begun(served, plan_for(served)) == ((0,),)
+    assert begun(served, replace(plan_for(served), placement=((3,),))) == ((0,),)
+
+
+def test_further_workers_change_nothing_for_those_that_are_there() -> None:
+    served = served_with(*workers(2, memory_bytes=2))
+    plan = replace(plan_for(served), placement=((3,), (2,)))
+    after, _ = beginning_as_planned(served, Session(lambda view: plan).first(served.deployment, 0, Conditions()))
+    larger = beginning_as_before(served_with(*workers(3, memory_bytes=2)), after.deployment)
+    assert larger.deployment.workers[:2] == after.deployment.workers
+    assert first_residents(larger.deployment) == ((0, 3), (0, 2), (0, 1))

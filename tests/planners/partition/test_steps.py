@@ -1,0 +1,98 @@
+"""Steps: one worker at a time, nobody loses its last holder, and memory is never overdrawn."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stretto.planners.partition.steps import Memory, next_placement
+
+NOBODY = np.zeros(8, np.bool_)
+
+
+def memory(models: int, workers: int, room: float, dynamic: float = 0.0) -> Memory:
+    return Memory(np.ones(models), np.full(models, dynamic), np.full(workers, room))
+
+
+def table(*rows: str) -> np.ndarray:
+    return np.array([[cell == "x" for cell in row] for row in rows])
+
+
+def test_one_worker_loads_at_a_time_and_the_old_ones_serve_until_all_have() -> None:
+    """The last model moves from the first two workers to the other two."""
+    goal = table("xx..", "xx..", "..xx", "..xx")
+    placed = holds = table("xx.x", "xx.x", "..x.", "..x.")
+    alive, room, calm = np.ones(4, np.bool_), memory(4, 4, 9), np.zeros(4, np.bool_)
+    first = next_placement(goal, placed, holds, alive, room, calm)
+    assert (first == table("xx.x", "xx.x", "..xx", "..x.")).all()
+    assert (next_placement(goal, first, holds, alive, room, calm) == first).all()  # it has not loaded it yet
+    holds = table("xx.x", "xx.x", "..xx", "..x.")
+    second = next_placement(goal, first, holds, alive, room, calm)
+    assert (second == table("xx.x", "xx.x", "..xx", "..xx")).all()
+    holds = table("xx.x", "xx.x", "..xx", "..xx")
+    assert (next_placement(goal, second, holds, alive, room, calm) == goal).all()
+
+
+def test_several_at_once_where_that_is_asked_for() -> None:
+    goal, placed = table("x.", "x.", "xx", "xx", "xx"), table("xx", "xx", "x.", "x.", "x.")
+    after = next_placement(goal, placed, placed, np.ones(5, np.bool_), memory(2, 5, 9), np.zeros(2, np.bool_), 2)
+    assert after[2:, 1].sum() == 2
+
+
+def test_whoever_has_nobody_is_loaded_everywhere_at_once() -> None:
+    goal, placed = table("xx", "xx", "xx"), table("x.", "x.", "x.")
+    after = next_placement(goal, placed, placed, np.ones(3, np.bool_), memory(2, 3, 9), np.array([False, True]))
+    assert (after == goal).all()
+
+
+def test_a_full_worker_gives_up_what_others_hold() -> None:
+    """Two models change places; each worker has room for two."""
+    goal = table("x..x", "x..x", ".xx.", ".xx.")
+    holds = placed = table("x.x.", "x.x.", ".x.x", ".x.x")
+    after = next_placement(goal, placed, holds, np.ones(4, np.bool_), memory(4, 4, 2), np.zeros(4, np.bool_))
+    assert (after == table("x..x", "x.x.", ".x.x", ".x.x")).all()
+
+
+def test_what_nobody_else_holds_is_kept() -> None:
+    """One worker each, and no room: nothing can be moved without leaving one of them without a worker."""
+    goal, holds = table(".x", "x."), table("x.", ".x")
+    after = next_placement(goal, holds, holds, np.ones(2, np.bool_), memory(2, 2, 1), np.zeros(2, np.bool_))
+    assert (after == holds).all()
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    seed=st.integers(0, 100_000),
+    parts=st.integers(2, 3),
+    crew=st.integers(2, 3),
+    models=st.integers(3, 7),
+    spare=st.integers(0, 2),
+)
+def test_every_change_arrives_and_nobody_is_ever_without(
+    seed: int, parts: int, crew: int, models: int, spare: int
+) -> None:
+    """Sub-clusters of two workers or more: from any partition to any other that fits."""
+    draw = np.random.default_rng(seed)
+    before, after = draw.integers(0, parts, models), draw.integers(0, parts, models)
+    part = np.repeat(np.arange(parts), crew)
+    holds, goal = part[:, None] == before, part[:, None] == after
+    placed, alive, calm = holds.copy(), np.ones(len(part), np.bool_), np.zeros(models, np.bool_)
+    room = memory(models, len(part), max(holds.sum(axis=1).max(), goal.sum(axis=1).max()) + spare, 0.0)
+    for _ in range(4 * len(part) * models):
+        placed = next_placement(goal, placed, holds, alive, room, calm)
+        assert ((placed & ~holds).any(axis=1)).sum() <= 1
+        for worker in range(len(part)):
+            assert room.fits(worker, placed[worker])
+        if (placed == goal).all() and (holds & goal == goal).all():
+            break
+        # One load ends; room was made by what is not placed any more.
+        loading = np.argwhere(placed & ~holds)
+        if len(loading):
+            worker, model = loading[0]
+            holds[worker] &= placed[worker]
+            holds[worker, model] = True
+        assert (holds & placed).any(axis=0).all()
+    else:
+        pytest.fail("it never arrived")

@@ -190,6 +190,7 @@ def _service(options: ServeOptions, repository: Repository, stack: contextlib.Ex
     from stretto.live.executors import executor_factory
     from stretto.live.recorder import recording
     from stretto.live.service import Service
+    from stretto.sim.autoscale import accuracy_floor
     from stretto.sim.ports import simulator_ports
 
     asked = options.service
@@ -200,7 +201,8 @@ def _service(options: ServeOptions, repository: Repository, stack: contextlib.Ex
         from stretto.twin.live import LiveTwin
 
         twin, memory = LiveTwin(time.monotonic_ns()), verdict_memory(asked, repository)
-    return Service(asked, repository, executor_factory(asked.executor_kind), journal, simulator_ports(), twin, memory)
+    factory = executor_factory(asked.executor_kind)
+    return Service(asked, repository, factory, journal, simulator_ports(), twin, memory, make_floor=accuracy_floor)
 
 
 def _import_what_serves() -> None:

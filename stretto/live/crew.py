@@ -166,11 +166,12 @@ class Crew:
                 self.load(worker, spec, False)
 
     def is_ready(self, worker: int) -> bool:
-        return self.members[worker].is_ready
+        return self.members[worker].is_ready and not self.members[worker].is_retired
 
     def is_paused(self, worker: int) -> bool:
-        """It was lost, and is started again soon."""
-        return worker in self._pauses
+        """Nobody is there: it was lost and is started again soon, or it was let go."""
+        member = self.members[worker]
+        return worker in self._pauses or (member.is_retired and not member.is_ready)
 
     def is_busy(self, worker: int) -> bool:
         return bool(self.members[worker].jobs)
@@ -209,6 +210,39 @@ class Crew:
         log.error("worker %d is ended: %s", worker, reason)
         self.members[worker].ended_for = fault, reason
         self.members[worker].executor.kill()
+
+    # -- letting them go ---------------------------------------------------------------------------------------------
+
+    def retire(self, worker: int) -> None:
+        """It ends when it has done what it was given, and its slot stays empty until it is called back. The dispatcher
+        knows, and gives it nothing more.
+        """
+        member = self.members[worker]
+        member.is_retired = True
+        self._count_ready()
+        if (pause := self._pauses.pop(worker, None)) is not None:
+            pause.cancel()
+        if member.successor is not None:
+            self._give_up_successor(worker, "it is let go")
+        if not member.jobs:
+            self._let_go(worker)
+
+    def call_back(self, worker: int) -> bool:
+        """One that was let go is wanted again; true where it was still at work, and stays."""
+        member = self.members[worker]
+        member.is_retired = False
+        if not member.is_ready:
+            self._start(worker)
+        self._count_ready()
+        return member.is_ready
+
+    def _let_go(self, worker: int) -> None:
+        member = self.members[worker]
+        old, member.executor, member.is_ready = member.executor, self._executor(worker), False
+        member.begin({}, self._clock())
+        self._count_ready()
+        self._retire(old)
+        self._owner.left(worker, "it was let go", ())
 
     # -- replacing them ----------------------------------------------------------------------------------------------
 
@@ -306,6 +340,8 @@ class Crew:
         elif member.successor is not None:
             self._take_over(job.worker)
         self._owner.ended(job, report)
+        if member.is_retired and member.is_ready and not member.jobs:
+            self._let_go(job.worker)
 
     def load_ended(self, worker: int, key: str, problem: str | None, alone: bool) -> None:
         member = self.members[worker]
@@ -322,6 +358,11 @@ class Crew:
         if self._is_stopping:
             return
         self._blame(member, jobs, reason, from_outside)
+        if member.is_retired:
+            member.executor = self._executor(worker)
+            member.begin({}, self._clock())
+            self._owner.left(worker, reason, jobs)
+            return
         successor, member.successor = member.successor, None
         if successor is not None:  # it was to follow in any case
             held = {key: member.specs[key] for key in successor.held}
@@ -363,4 +404,4 @@ class Crew:
             self._owner.blamed(key, fault, reason, is_certain)
 
     def _count_ready(self) -> None:
-        self.ready_count = sum(member.is_ready for member in self.members)
+        self.ready_count = sum(member.is_ready and not member.is_retired for member in self.members)

@@ -45,7 +45,7 @@ class Symphony:
         deployment = view.deployment
         chosen = choose_variants(deployment, self.variants)
         work = expected_work(deployment, chosen, rates_of(view, 1.0))
-        shares = work * len(deployment.workers) / work.sum()
+        shares = work * len(view.present) / work.sum()  # of the workers that are there
         crews = self._crews(view, chosen, work)
         lanes = tuple(
             self._lane(deployment, number, chosen[number], crews[number], float(shares[number]))

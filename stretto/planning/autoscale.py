@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 
 import numpy as np
 
@@ -31,6 +32,9 @@ MAX_WORKERS = 65_536
 MAX_COST = 1e9
 MOST_ROOM = 0.5
 ROOM_OF = 100  # workers, whose idle share the option is
+STEADY = 2  # bad periods in a row, under one load and with all workers there, that are not the load's fault
+FORGET = 0.005  # of what a bad period taught of room, in each good one
+TREND = 2  # rises in a row that are taken for a trend, if they are more than the slack together
 HEAVY = 0.4  # bad rate from which on the need is a little too high by itself, and gets no room on top
 OVERLOAD, SHORT, IDLE, SAME = (
     "queries go unanswered: more workers",
@@ -158,11 +162,12 @@ class Autoscaler:
         self._wanted: dict[str, int] = {}
         self._need: dict[str, float] = {}  # smoothed
         self._recent: dict[str, list[float]] = {kind: [] for kind in options.kinds}  # need with room, by period
-        self._is_new: dict[str, bool] = {}  # the last reading was of another load than the one before
+        self._trail: dict[str, list[float]] = {}  # needs as read, each near the one before
         self._calm_slowness = math.inf  # when last everything was answered
         self._was_heavy = False  # the last period was far from enough: what it asked for had no room
         self._spread = dict.fromkeys(options.kinds, options.room * math.sqrt(ROOM_OF))  # room of one worker's need
         self._before: Mapping[str, int] | None = None  # workers at the start of the period
+        self._bad_and_whole = 0  # periods in a row that were bad with all that is wanted there
 
     def follow(self, speeds: Speeds, floor: Floor | None = None) -> None:
         """What is served: `speeds` tell unequal kinds apart; `floor` says what a promise of accuracy needs."""
@@ -172,13 +177,15 @@ class Autoscaler:
         options = self.options
         if not self._wanted:
             self._wanted = {kind: self._bounded(kind, reading.present.get(kind, 0)) for kind in options.kinds}
-        was_whole = self._before is not None and all(
+        is_whole = self._before is not None and all(
             self._before.get(kind, 0) == reading.present.get(kind, 0) == self._wanted[kind] for kind in options.kinds
         )
+        there = fmean((sum(reading.present.values()), sum((self._before or reading.present).values())))
         self._before = dict(reading.present)
         is_bad = reading.bad_rate > options.bad_rate
+        self._bad_and_whole = self._bad_and_whole + 1 if is_bad and is_whole else 0
         need = self._needed(reading, is_bad)
-        wanted = {kind: self._for_kind(kind, need[kind], reading, is_bad, was_whole) for kind in options.kinds}
+        wanted = {kind: self._for_kind(kind, need[kind], reading, is_bad) for kind in options.kinds}
         if not any(wanted.values()) and not any(reading.present.get(kind) for kind in reading.present.keys() - wanted):
             wanted[min(wanted, key=lambda kind: options.kinds[kind].cost)] = 1  # somebody must be there to measure
         reason = SAME
@@ -187,7 +194,6 @@ class Autoscaler:
         elif sum(wanted.values()) < sum(self._wanted.values()):
             reason = IDLE
         self._wanted, self._was_heavy = wanted, reading.bad_rate > HEAVY
-        there = sum(reading.present.values())
         idle = max(0.0, 1 - sum(reading.busy.values()) / there) if there else 0.0
         cost = sum(options.kinds[kind].cost * count for kind, count in wanted.items())
         return Advice(reading.now_ns, dict(wanted), dict(reading.present), reading.bad_rate, idle, cost, reason)
@@ -250,11 +256,14 @@ class Autoscaler:
 
     # -- one kind ----------------------------------------------------------------------------------------------------
 
-    def _for_kind(self, kind: str, need: float, reading: Reading, is_bad: bool, was_whole: bool) -> int:
+    def _for_kind(self, kind: str, need: float, reading: Reading, is_bad: bool) -> int:
         options, present = self.options, reading.present.get(kind, 0)
         now = max(self._wanted[kind], present)
         need = self._smoothed(kind, need)
-        if is_bad and was_whole and need / (1 - self._room(kind, need)) <= now and self._is_short(kind, reading):
+        is_steady = self._bad_and_whole >= STEADY and len(self._trail[kind]) >= STEADY
+        if not is_bad:
+            self._spread[kind] += FORGET * (options.room * math.sqrt(ROOM_OF) - self._spread[kind])
+        elif is_steady and need / (1 - self._room(kind, need)) <= now and self._is_short(kind, reading):
             # The schedule is not flat-topped here: it fails with workers idle. Keep more idle from now on.
             enough = now + max(1, math.ceil(now * reading.bad_rate / (1 - min(reading.bad_rate, 0.9)) - ROUNDING))
             idle = 1 - need * (1 + options.slack / 2) / enough
@@ -288,13 +297,24 @@ class Autoscaler:
         return bool(open_kinds) and kind == min(open_kinds, key=lambda each: self._price(each, worst))
 
     def _smoothed(self, kind: str, need: float) -> float:
-        """A reading that is not near the last ones is another load, perhaps half of it: the next one counts whole."""
-        before, was_new = self._need.get(kind), self._is_new.get(kind, True)
-        is_near = before is not None and abs(need - before) <= max(self.options.near * before, ROUNDING)
-        if before is not None and is_near and not was_new and not self._was_heavy:
+        """A reading that is not near the one before is another load, perhaps half of it: the next one counts whole."""
+        trail = self._trail.get(kind, [])
+        is_near = bool(trail) and abs(need - trail[-1]) <= max(self.options.near * trail[-1], ROUNDING)
+        trail = self._trail[kind] = [*trail[-TREND:], need] if is_near else [need]
+        before = self._need.get(kind, need)
+        if len(trail) > 2 and not self._was_heavy:
+            rise = trail[-1] - trail[0]
+            if len(trail) > TREND and rise > self.options.slack * trail[0] and trail == sorted(trail):
+                self._need[kind] = need
+                return need + rise / TREND * self._lead  # it goes on while workers start
             need = before + self.options.smoothing * (need - before)
-        self._need[kind], self._is_new[kind] = need, not is_near
+        self._need[kind] = need
         return need
+
+    @property
+    def _lead(self) -> float:
+        """Periods from the middle of the one that was measured to the end of the one that is ordered for."""
+        return 1.5 + self.options.start_s / self.options.period_s
 
     def _bounded(self, kind: str, count: int) -> int:
         bounds = self.options.kinds[kind]

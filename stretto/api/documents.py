@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 from stretto import __version__
 from stretto.api.datatypes import DATATYPE_OF
 from stretto.api.network import told_parameters
-from stretto.core.profile import NS_PER_MS
+from stretto.core.advice import Scaling
+from stretto.core.profile import NS_PER_MS, NS_PER_S
 from stretto.core.snapshot import Distribution, Snapshot, VariantState
 from stretto.live.quarantine import label_of
 from stretto.repository.images import RAW, can_decode, sizes_text
@@ -171,13 +172,33 @@ def _variant_statistics(state: VariantState, wait: Distribution | None) -> dict[
 
 
 def fleet(now: Snapshot) -> dict[str, Any]:
-    """The slots, and how many workers of each kind are there."""
+    """The slots, and how many workers of each kind are there; where it is scaled, how many there should be."""
+    scaled = {} if now.scaling is None else {"autoscale": _scaling(now.scaling, now.now_ns)}
     return {
         "present": now.fleet.counts(),
+        **scaled,
         "slots": [
             {"name": slot.name, "kind": slot.kind, "present": slot.is_present, "busy_s": slot.busy_ns / 1e9}
             for slot in now.slots
         ],
+    }
+
+
+def _scaling(scaling: Scaling, now_ns: int) -> dict[str, Any]:
+    advice = scaling.advice
+    return {
+        "actuator": scaling.actuator,
+        "bounds": {kind: {"min": least, "max": most} for kind, (least, most) in scaling.bounds.items()},
+        "wanted": dict(advice.wanted),
+        "starting": advice.starting,
+        "cost_per_hour": round(advice.cost, 6),
+        "bad_rate": round(advice.bad_rate, 6),
+        "idle_share": round(advice.idle_share, 6),
+        "reason": advice.reason,
+        "age_s": round((now_ns - advice.now_ns) / NS_PER_S, 3),
+        "changes": scaling.changes,
+        "failures": scaling.failures,
+        "problem": scaling.problem,
     }
 
 

@@ -12,6 +12,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from stretto.api.front_counts import FrontCounts
 from stretto.api.logs import lost_lines
 from stretto.api.plane import Plane
+from stretto.core.advice import Scaling
 from stretto.core.outcome import Outcome
 from stretto.core.snapshot import Distribution, Snapshot
 
@@ -90,6 +91,8 @@ class Metrics:
         yield from _counts(now)
         yield from _times(now, fronts)
         yield from _state(now)
+        if now.scaling is not None:
+            yield from _scaling(now.scaling)
 
 
 class _Family:
@@ -272,6 +275,22 @@ def _state(now: Snapshot) -> Iterator[Any]:
 def _seconds(measured: Distribution) -> tuple[list[tuple[str, float]], float]:
     """Buckets and sum of what was measured in nanoseconds."""
     return _buckets(measured, tuple(edge / 1e9 for edge in measured.edges)), measured.sum / 1e9
+
+
+def _scaling(scaling: Scaling) -> Iterator[Any]:
+    advice = scaling.advice
+    wanted = GaugeMetricFamily("stretto_workers_wanted", "Workers that there should be.", labels=["kind"])
+    starting = GaugeMetricFamily("stretto_workers_starting", "Of them, not there yet.", labels=["kind"])
+    for kind, count in advice.wanted.items():
+        wanted.add_metric([kind], count)
+        starting.add_metric([kind], advice.starting[kind])
+    yield wanted
+    yield starting
+    yield _gauge("stretto_workers_cost_per_hour", "What the workers that there should be cost.", advice.cost)
+    yield _gauge("stretto_autoscale_bad_rate", "Queries without an answer on time, last period.", advice.bad_rate)
+    yield _gauge("stretto_autoscale_idle_share", "Worker time without work, last period.", advice.idle_share)
+    yield CounterMetricFamily("stretto_autoscale_changes", "Times that another number was wanted.", scaling.changes)
+    yield CounterMetricFamily("stretto_autoscale_failures", "Times that it could not be had.", scaling.failures)
 
 
 def _gauge(name: str, text: str, value: float) -> GaugeMetricFamily:

@@ -303,6 +303,7 @@ def _service(
     from stretto.live.executors import executor_factory
     from stretto.live.recorder import recording
     from stretto.live.service import Service
+    from stretto.sim.autoscale import accuracy_floor
     from stretto.sim.ports import simulator_ports
 
     asked = options.service
@@ -314,7 +315,7 @@ def _service(
 
         twin, memory = LiveTwin(time.monotonic_ns()), verdict_memory(asked, repository)
     factory = factory or executor_factory(asked.executor_kind)
-    return Service(asked, repository, factory, journal, simulator_ports(), twin, memory)
+    return Service(asked, repository, factory, journal, simulator_ports(), twin, memory, make_floor=accuracy_floor)
 
 
 def _import_what_serves() -> None:

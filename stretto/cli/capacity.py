@@ -27,6 +27,10 @@ SEARCHED = 0.8  # the part of the bar that the search is
 MinAccuracy = Annotated[float, typer.Option(metavar="A", help="Answers are at least so accurate (a fraction).")]
 MaxViolation = Annotated[float, typer.Option(metavar="V", help="At most this share of queries is not on time.")]
 MaxWorkers = Annotated[int, typer.Option(metavar="N", help="Look no further.")]
+Cost = Annotated[
+    str | None,
+    typer.Option(metavar="KIND=PRICE,…", help="The cheapest fleet of these kinds, at so much an hour for a worker."),
+]
 Seconds = Annotated[float, typer.Option(metavar="S", help="Simulated seconds of each of three runs.")]
 
 
@@ -46,6 +50,7 @@ def capacity(
     late: about.LateQueries = None,
     pruning: about.Pruning = None,
     max_workers: MaxWorkers = 1024,
+    cost: Cost = None,
     seconds: Seconds = 30.0,
     as_json: Json = False,
     plot: Plot = None,
@@ -59,6 +64,7 @@ def capacity(
     Examples:
       stretto capacity zoo:fashion --load 20000 --min-accuracy 0.9 --slo-ms 5
       stretto capacity latencies.csv --slo-ms 150 --load 2000 --min-accuracy 0.75 --plot capacity.png
+      stretto capacity models/app --load 2000 --min-accuracy 0.9 --cost gpu=2.5,cpu=0.1
     """
     from stretto.cli.judged_plan import JudgedPlan, fewest_by_bound, judged_plan
     from stretto.planners.parts.task import task_of
@@ -77,6 +83,14 @@ def capacity(
         {"slack_steps": slack_steps, "max_queue": max_queue},
         {"batching": batching, "balancing": balancing, "late": late, "pruning": pruning},
     )
+    if cost is not None:
+        from stretto.cli.cheapest import cheapest, read_costs
+
+        for option, given in (("--kind", kind), ("--plot", plot)):
+            if given is not None:
+                raise StrettoError(f"{option} does not go with --cost, which names the kinds; leave one of them out")
+        cheapest(app, slo_ms, choice, requirement, read_costs(cost), max_workers, seconds, as_json)
+        return
     chosen = about.read_subject(app, slo_ms, kind)
     least = least_workers(task_of(chosen.deployment(1), 0), requirement)
     if choice.is_judged:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -87,8 +87,19 @@ class JudgedPlan:
 def judged_plan(
     chosen: Subject, choice: Choice, workers: int, load: float, progress: Progress | None = None
 ) -> JudgedPlan:
+    """On so many equal workers."""
+    return _judged(chosen, choice, chosen.deployment(workers), load, progress)
+
+
+def judged_fleet(chosen: Subject, choice: Choice, fleet: Mapping[str, int], load: float) -> JudgedPlan:
+    """On so many workers of each kind."""
+    return _judged(chosen, choice, chosen.on(fleet), load)
+
+
+def _judged(
+    chosen: Subject, choice: Choice, deployment: Deployment, load: float, progress: Progress | None = None
+) -> JudgedPlan:
     """What is served by a server is judged with the delays that one begins with; published figures without any."""
-    deployment = chosen.deployment(workers)
     delays = DelayMeter().delays if chosen.is_served else Delays()
     setting = as_profiled(deployment, delays, choice.gamma_shape)
     return JudgedPlan(deployment, setting, judge_setting(deployment, setting, (load,), progress=progress))

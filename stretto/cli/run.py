@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from stretto.core.deployment import Deployment
     from stretto.planners.model_switching import Responses
     from stretto.planning.session import Session
+    from stretto.sim.autoscale import Autoscaling
     from stretto.sim.results import Result
     from stretto.twin.setting import Setting
 
@@ -28,10 +29,11 @@ def run_scenario(scenario: Scenario, *, record: bool = False, progress: Progress
     """
     from stretto.sim.simulator import simulate
 
-    rates = tuple(scenario.source.expected_rates(scenario.deployment, scenario.seconds))
+    deployment, autoscaling = _scaled(scenario)
+    rates = tuple(scenario.source.expected_rates(deployment, scenario.seconds))
     session = session_of(scenario)
     return simulate(
-        scenario.deployment,
+        deployment,
         session,
         scenario.source,
         seconds=scenario.seconds,
@@ -43,8 +45,22 @@ def run_scenario(scenario: Scenario, *, record: bool = False, progress: Progress
         record=record,
         correction=scenario.correction,
         expected_rates=rates,
+        autoscaling=autoscaling,
         progress=progress,
     )
+
+
+def _scaled(scenario: Scenario) -> tuple[Deployment, Autoscaling | None]:
+    """With a slot for every worker that may come."""
+    from stretto.sim.autoscale import Autoscaling, accuracy_floor, with_slots
+
+    if scenario.autoscale is None:
+        return scenario.deployment, None
+    options = scenario.autoscale.options
+    deployment, begin = with_slots(scenario.deployment, options)
+    accuracy, costs = scenario.autoscale.accuracy, {kind: bounds.cost for kind, bounds in options.kinds.items()}
+    floor = None if accuracy is None else accuracy_floor(deployment, accuracy, costs)
+    return deployment, Autoscaling(options, begin, floor)
 
 
 def session_of(scenario: Scenario) -> Session:

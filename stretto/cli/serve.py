@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from stretto.api.run import ServeOptions
     from stretto.api.server import Listeners
     from stretto.cli.serve_config import ServeConfig
+    from stretto.live.scaling_options import ScalingOptions
     from stretto.live.service import Service
 
 TELL_AFTER_S = 4.0  # of compiling
@@ -60,6 +61,22 @@ def serve(
     ] = None,
     threads: Annotated[int, typer.Option(metavar="N", min=1, max=1024, help="That a worker gives a model.")] = 1,
     device: Annotated[str, typer.Option(metavar="DEVICE", help="cpu or cuda.")] = "cpu",
+    autoscale: Annotated[
+        list[str] | None,
+        typer.Option(metavar="MIN:MAX", help="As many workers as the load needs; KIND=MIN:MAX[@COST] for each kind."),
+    ] = None,
+    autoscale_actuator: Annotated[
+        str | None, typer.Option(metavar="WHO", help="advice (nobody acts), local (workers here) or webhook.")
+    ] = None,
+    autoscale_webhook: Annotated[
+        str | None, typer.Option(metavar="URL", help="Is told the number of workers wanted, as JSON.")
+    ] = None,
+    autoscale_period_s: Annotated[
+        float, typer.Option(metavar="S", min=0.1, max=86_400, help="How often the number is looked at.")
+    ] = 10.0,
+    autoscale_accuracy: Annotated[
+        float | None, typer.Option(metavar="A", help="And for answers so accurate (a fraction), not only on time.")
+    ] = None,
     planner: Annotated[
         str | None, typer.Option(metavar="NAME", help="See stretto planners, or MODULE:FUNCTION; else judged.")
     ] = None,
@@ -164,6 +181,7 @@ def serve(
       stretto serve models --workers 4 --executor process --host 0.0.0.0
       stretto serve models --worker cuda:0 --worker cpu*2
       stretto serve models --front-ends 4 --executor process
+      stretto serve models --executor process --autoscale 1:8
       stretto serve zoo --http-port 0 --record events.jsonl
       stretto serve models --config serve.toml
     """
@@ -231,6 +249,7 @@ def serve_options(values: dict[str, Any], said: ServeConfig) -> ServeOptions:
         worker_rss_bytes=None if values["worker_rss_mb"] is None else round(values["worker_rss_mb"] * 1e6),
         tells_failures=values["tell_failures"],
         **{name: values[name] for name in ("hang_s", "load_s", "reload_s", "ready_all")},
+        autoscale=_autoscale(values, said),
     )
     sizes = {limit: round(values[option] * 1e6) for option, limits in SIZES.items() for limit in limits}
     ports = ("http_port", "grpc_port", "management_port", "management_grpc_port")
@@ -262,6 +281,27 @@ def serve_options(values: dict[str, Any], said: ServeConfig) -> ServeOptions:
         log_level=values["log_level"],
         log_format=values["log_format"],
         front_ends=values["front_ends"],
+    )
+
+
+def _autoscale(values: dict[str, Any], said: ServeConfig) -> ScalingOptions | None:
+    from stretto.cli.inputs import tokens_in
+    from stretto.live.scaling_options import LOCAL, WEBHOOK, ScalingOptions, read_bounds
+    from stretto.planning.autoscale import AutoscaleOptions
+
+    if not values["autoscale"]:
+        for name in ("autoscale_actuator", "autoscale_webhook", "autoscale_accuracy"):
+            if values[name] is not None:
+                raise StrettoError(f"--{name.replace('_', '-')} is for a fleet that is scaled; give --autoscale 1:8")
+        return None
+    webhook, tokens = values["autoscale_webhook"] or "", tokens_in(said.autoscale_token_file)
+    return ScalingOptions(
+        tuple(read_bounds(text) for text in values["autoscale"]),
+        values["autoscale_actuator"] or (WEBHOOK if webhook else LOCAL),
+        webhook,
+        tokens[0] if tokens else "",
+        values["autoscale_accuracy"],
+        AutoscaleOptions(period_s=values["autoscale_period_s"], **said.autoscale),
     )
 
 

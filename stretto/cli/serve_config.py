@@ -13,7 +13,9 @@ from typing import Any
 from stretto.api.limits import Limits
 from stretto.config.fields import Fields, read_fields
 from stretto.core.verdict import GivenValue
+from stretto.live.scaling_options import ACTUATORS
 from stretto.planners.registry import NAMES, planner_entry
+from stretto.planning.autoscale import AutoscaleOptions
 
 Reader = Callable[[Fields, str], Any]
 
@@ -105,6 +107,12 @@ KEYS: dict[str, dict[str, Reader]] = {
     },
     "end": {"drain_grace": _number(0, 86_400), "drain_s": _number(0, 86_400)},
 }
+AUTOSCALE_KEYS: dict[str, Reader] = {
+    "actuator": _choice(*ACTUATORS),
+    "webhook": _text,
+    "period_s": _number(0.1, 86_400),
+    "accuracy": _number(0, 1),
+}
 MOST = 2**40
 
 
@@ -115,6 +123,8 @@ class ServeConfig:
     values: dict[str, Any] = field(default_factory=dict)
     limits: dict[str, Any] = field(default_factory=dict)
     planner_options: dict[str, GivenValue] = field(default_factory=dict)
+    autoscale: dict[str, Any] = field(default_factory=dict)  # of the autoscaler, by name
+    autoscale_token_file: Path | None = None
 
 
 def read_serve_config(file: Path | None) -> ServeConfig:
@@ -128,9 +138,32 @@ def read_serve_config(file: Path | None) -> ServeConfig:
         if table is not None:
             values |= {key: read(table, key) for key, read in keys.items() if table.has(key)}
             table.done(list(keys))
-    config = ServeConfig(values, _limits(top.part("limits")), _planner(top.part("planner"), values))
-    top.done([*KEYS, "limits", "planner"])
+    scaling = top.part("autoscale")
+    token_file = None if scaling is None or not scaling.has("token_file") else _path(scaling, "token_file")
+    limits, planner = _limits(top.part("limits")), _planner(top.part("planner"), values)
+    config = ServeConfig(values, limits, planner, _autoscale(scaling, values), token_file)
+    top.done([*KEYS, "limits", "planner", "autoscale"])
     return config
+
+
+def _autoscale(table: Fields | None, values: dict[str, Any]) -> dict[str, Any]:
+    """Its options by the names of the command line's, without their first word; the autoscaler's own by theirs."""
+    if table is None:
+        return {}
+    if table.has("workers"):
+        values["autoscale"] = list(table.texts("workers"))
+    for key, read in AUTOSCALE_KEYS.items():
+        if table.has(key):
+            values[f"autoscale_{key}"] = read(table, key)
+    found: dict[str, Any] = {
+        each.name: (table.integer(each.name, 1, 1000) if each.type == "int" else table.number(each.name, 0, 86_400))
+        for each in fields(AutoscaleOptions)
+        if each.name not in ("kinds", "period_s") and table.has(each.name)
+    }
+    with table.at():
+        AutoscaleOptions(**found)
+    table.done(["workers", *AUTOSCALE_KEYS, "token_file"])
+    return found
 
 
 def _limits(table: Fields | None) -> dict[str, Any]:

@@ -62,12 +62,23 @@ def simulate(
     if plot is not None:
         from stretto.report import plots
 
-        if len(results) == 1:
+        fleet = results[first.planner.name].fleet if len(results) == 1 else None
+        if fleet is not None:
+            from stretto.report.fleet import fleet_figure
+
+            plots.save(fleet_figure(fleet, first.name), plot)
+        elif len(results) == 1:
             plots.save(plots.run_figure(results[first.planner.name], first.name), plot)
         else:
             plots.save(plots.comparison_figure(summaries, first.name), plot)
     if as_json:
-        runs = {name: summary.as_dict() for name, summary in summaries.items()}
+        from stretto.report.fleet import fleet_as_dict
+
+        runs = {
+            name: summary.as_dict()
+            | ({} if (fleet := results[name].fleet) is None else {"fleet": fleet_as_dict(fleet)})
+            for name, summary in summaries.items()
+        }
         print_json({"scenario": first.name, "seed": first.seed, "runs": runs})
         return
     from stretto.report.tables import application_table, comparison_table, run_table
@@ -80,3 +91,8 @@ def simulate(
     print_tables(run_table(summary, f"{title}, {first.planner.name}"))
     if len(summary.applications) > 1:
         print_tables(application_table(summary.applications))
+    fleet = results[first.planner.name].fleet
+    if fleet is not None:
+        from stretto.report.fleet import fleet_table
+
+        print_tables(fleet_table(fleet))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -73,6 +74,13 @@ class Subject:
 
         quantile = Quantile.MEAN if self.is_served else Quantile.P95
         return Deployment((self.application,), equal_workers(workers, self.kind), quantile)
+
+    def on(self, fleet: Mapping[str, int]) -> Deployment:
+        """On so many workers of each kind."""
+        from stretto.core.worker import workers as equal_workers
+
+        slots = tuple(worker for kind, count in fleet.items() if count for worker in equal_workers(count, kind))
+        return replace(self.deployment(1), workers=slots)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ JSON list a line.
                                                            made from this view (rates and alive may be null)
     ["submit", g, now_ns, [application, deadline_ns, tag, client, class, priority, demand, more, was_lost], ticket]
     ["cancel", g, now_ns, ticket, reason]      ["finished", g, now_ns, worker, ok, took_ns]
-    ["joined" | "left", g, now_ns, worker]     ["advance", g, now_ns]       ["adopt", g, now_ns, plan]
+    ["joined" | "left" | "leaving", g, now_ns, worker]     ["advance", g, now_ns]     ["adopt", g, now_ns, plan]
     ["classified", g, now_ns, ticket, class]   ["reroute", g, now_ns, routes]
     ["enlarge", g, now_ns, deployment]         ["inherit", g, now_ns, estimates]
     ["loaded", g, now_ns, worker, variant, ok]             a load beside the work ended
@@ -38,7 +38,7 @@ TITLE = "stretto events"
 VERSION = 7
 SESSION, PLAN = "session", "plan"
 MADE, SUBMIT, CANCEL, FINISHED = "made", "submit", "cancel", "finished"
-JOINED, LEFT, ADVANCE, ADOPT, DECIDED = "joined", "left", "advance", "adopt", "decided"
+JOINED, LEFT, LEAVING, ADVANCE, ADOPT, DECIDED = "joined", "left", "leaving", "advance", "adopt", "decided"
 CLASSIFIED, PLANNED, UNDER = "classified", "planned", "under"
 REROUTE, ENLARGE, INHERIT, LOADED = "reroute", "enlarge", "inherit", "loaded"
 EVENTS = (
@@ -52,6 +52,7 @@ EVENTS = (
         CLASSIFIED,
         JOINED,
         LEFT,
+        LEAVING,
         ADVANCE,
         ADOPT,
         REROUTE,

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from stretto.core.advice import Scaling
 from stretto.core.client import Client
 from stretto.core.deployment import Deployment
 from stretto.core.fleet import Fleet
@@ -131,6 +132,7 @@ class Snapshot:
     evidence_computed: int | None = None  # queries; None: nobody looks at evidence
     evidence_left_out: int = 0
     recording: RecordingState | None = None  # None: nothing is recorded
+    scaling: Scaling | None = None  # None: the fleet is not scaled
 
 
 def snapshot_of(deployment: Deployment, telemetry: Telemetry, plan: Plan, delays: Delays) -> Snapshot:

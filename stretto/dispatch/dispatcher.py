@@ -41,7 +41,7 @@ WAITING_COLUMNS = (
 OUTCOMES = tuple(Outcome)  # by number
 ThetaOf = Callable[[int, int], tuple[float, ...] | None]  # by ticket and tag
 # Plain numbers, because a member of an enum would be another type to Numba.
-TIME_PASSED, FINISHED, WITHDRAWN, CLASSIFIED, WORKER_JOINED, WORKER_LEFT, LEARNED, LOADED = (
+TIME_PASSED, FINISHED, WITHDRAWN, CLASSIFIED, WORKER_JOINED, WORKER_LEFT, LEARNED, LOADED, WORKER_LEAVING = (
     event.value for event in events.Event
 )
 
@@ -261,9 +261,10 @@ class Dispatcher:
         return bool(events.report(self._state, LOADED, now_ns, worker, variant, int(ok)))
 
     def worker_joined(self, now_ns: int, worker: int) -> None:
-        """A worker that had left is back, with its first memory."""
+        """A worker that had left is back, with its first memory; or one that was leaving stays."""
         self._check_worker(worker)
-        if not self.memory["workers"][worker]["alive"]:
+        record = self.memory["workers"][worker]
+        if not record["alive"] and not record["depth"]:
             fill_worker_memory(self.memory, self.deployment, worker)
         self._empty_buffer()
         events.report(self._state, WORKER_JOINED, now_ns, worker, 0, -1)
@@ -273,6 +274,14 @@ class Dispatcher:
         self._check_worker(worker)
         self._empty_buffer()
         events.report(self._state, WORKER_LEFT, now_ns, worker, 0, -1)
+
+    def worker_leaving(self, now_ns: int, worker: int) -> None:
+        """A worker is to go: it is given nothing more, and finishes what it was given. It counts as gone from now on;
+        who loses it meanwhile says so with `worker_left`.
+        """
+        self._check_worker(worker)
+        self._empty_buffer()
+        events.report(self._state, WORKER_LEAVING, now_ns, worker, 0, -1)
 
     def advance(self, now_ns: int) -> None:
         """Let due timers act."""

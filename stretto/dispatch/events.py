@@ -48,6 +48,7 @@ class Event(IntEnum):
     WORKER_LEFT = 5
     LEARNED = 6  # latencies are others now
     LOADED = 7  # beside the work
+    WORKER_LEAVING = 8
 
 
 @compiled
@@ -294,15 +295,30 @@ def worker_left(state: Any, now_ns: int, worker_index: int) -> None:
 
 
 @compiled
+def worker_leaving(state: Any, now_ns: int, worker_index: int) -> None:
+    """The worker is given nothing more. What it was given it still finishes."""
+    s = state[0]
+    s.now_ns = max(s.now_ns, now_ns)
+    worker = workers(s)[worker_index]
+    if worker.alive:
+        worker.alive = 0
+        count_worker(s, worker_index, -1)
+        forget_arriving(s, worker_index)
+        set_idle(s, worker_index, False)
+    due(s, s.now_ns)
+
+
+@compiled
 def worker_joined(state: Any, now_ns: int, worker_index: int) -> None:
-    """The worker is there, free."""
+    """The worker is there; free, unless it was leaving and stays after all."""
     s = state[0]
     s.now_ns = max(s.now_ns, now_ns)
     worker = workers(s)[worker_index]
     if not worker.alive:
         worker.alive = 1
-        worker.free_ns = s.now_ns
-        set_idle(s, worker_index, True)
+        if worker.depth == 0:
+            worker.free_ns = s.now_ns
+            set_idle(s, worker_index, True)
         count_worker(s, worker_index, 1)
         serve(s, worker_index, s.now_ns)
         load_beside(s, worker_index, s.now_ns)
@@ -322,6 +338,8 @@ def report(state: Any, event: int, now_ns: int, subject: int, value: int, took_n
         worker_joined(state, now_ns, subject)
     elif event == Event.WORKER_LEFT:
         worker_left(state, now_ns, subject)
+    elif event == Event.WORKER_LEAVING:
+        worker_leaving(state, now_ns, subject)
     elif event == Event.LOADED:
         return loaded(state, now_ns, subject, value, took_ns != 0)
     else:

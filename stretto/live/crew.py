@@ -166,11 +166,12 @@ class Crew:
                 self.load(worker, spec, False)
 
     def is_ready(self, worker: int) -> bool:
-        return self.members[worker].is_ready
+        return self.members[worker].is_ready and not self.members[worker].is_retired
 
     def is_paused(self, worker: int) -> bool:
-        """It was lost, and is started again soon."""
-        return worker in self._pauses
+        """Nobody is there: it was lost and is started again soon, or it was let go."""
+        member = self.members[worker]
+        return worker in self._pauses or (member.is_retired and not member.is_ready)
 
     def is_busy(self, worker: int) -> bool:
         return bool(self.members[worker].jobs)
@@ -189,7 +190,7 @@ class Crew:
         executors = [*(member.executor for member in self.members), *successors]
         await asyncio.gather(*(executor.stop(patience_s) for executor in executors), *self._retiring)
         for member in self.members:
-            self._mark_ready(member, False)
+            self._mark(member, is_ready=False)
             member.jobs, member.given = [], 0
 
     def kill(self) -> None:
@@ -209,6 +210,37 @@ class Crew:
         log.error("worker %d is ended: %s", worker, reason)
         self.members[worker].ended_for = fault, reason
         self.members[worker].executor.kill()
+
+    # -- letting them go ---------------------------------------------------------------------------------------------
+
+    def retire(self, worker: int) -> None:
+        """It ends when it has done what it was given, and its slot stays empty until it is called back. The dispatcher
+        knows, and gives it nothing more.
+        """
+        member = self.members[worker]
+        self._mark(member, is_retired=True)
+        if (pause := self._pauses.pop(worker, None)) is not None:
+            pause.cancel()
+        if member.successor is not None:
+            self._give_up_successor(worker, "it is let go")
+        if not member.jobs:
+            self._let_go(worker)
+
+    def call_back(self, worker: int) -> bool:
+        """One that was let go is wanted again; true where it was still at work, and stays."""
+        member = self.members[worker]
+        self._mark(member, is_retired=False)
+        if not member.is_ready:
+            self._start(worker)
+        return member.is_ready
+
+    def _let_go(self, worker: int) -> None:
+        member = self.members[worker]
+        old, member.executor = member.executor, self._executor(worker)
+        self._mark(member, is_ready=False)
+        member.begin({}, self._clock())
+        self._retire(old)
+        self._owner.left(worker, "it was let go", ())
 
     # -- replacing them ----------------------------------------------------------------------------------------------
 
@@ -287,7 +319,7 @@ class Crew:
         if lacking:  # what is served has changed since it was told to start
             self.prepare(worker, lacking, lambda more: self.worker_ready(worker, broken | more))
             return
-        self._mark_ready(member, True)
+        self._mark(member, is_ready=True)
         member.ready_ns = self._clock()
         self.hold_only(worker, [spec for spec in models if spec.key not in broken])
         self._owner.joined(worker, broken)
@@ -306,6 +338,8 @@ class Crew:
         elif member.successor is not None:
             self._take_over(job.worker)
         self._owner.ended(job, report)
+        if member.is_retired and member.is_ready and not member.jobs:
+            self._let_go(job.worker)
 
     def load_ended(self, worker: int, key: str, problem: str | None, alone: bool) -> None:
         member = self.members[worker]
@@ -318,10 +352,15 @@ class Crew:
         member = self.members[worker]
         jobs, member.jobs, member.given = member.jobs, [], 0
         was_ready = member.is_ready
-        self._mark_ready(member, False)
+        self._mark(member, is_ready=False)
         if self._is_stopping:
             return
         self._blame(member, jobs, reason, from_outside)
+        if member.is_retired:
+            member.executor = self._executor(worker)
+            member.begin({}, self._clock())
+            self._owner.left(worker, reason, jobs)
+            return
         successor, member.successor = member.successor, None
         if successor is not None:  # it was to follow in any case
             held = {key: member.specs[key] for key in successor.held}
@@ -362,6 +401,9 @@ class Crew:
             is_certain = bool(loading) and len(suspects) == 1
             self._owner.blamed(key, fault, reason, is_certain)
 
-    def _mark_ready(self, member: Member, is_ready: bool) -> None:
-        self.ready_count += is_ready - member.is_ready
-        member.is_ready = is_ready
+    def _mark(self, member: Member, is_ready: bool | None = None, is_retired: bool | None = None) -> None:
+        """And count those that can serve."""
+        self.ready_count -= member.is_ready and not member.is_retired
+        member.is_ready = member.is_ready if is_ready is None else is_ready
+        member.is_retired = member.is_retired if is_retired is None else is_retired
+        self.ready_count += member.is_ready and not member.is_retired

@@ -364,7 +364,7 @@ class Engine:
             self.twin.ended(now_ns - job.expected_ns)
             if job.was_alone:
                 self.twin.handed_over(handoff_ns)
-        if generation is not self.generation and not self.crew.is_busy(job.worker):
+        if generation is not self.generation and self.crew.is_ready(job.worker) and not self.crew.is_busy(job.worker):
             self.generation.dispatcher.worker_joined(now_ns, job.worker)
             self.act(self.generation)
         self.act(generation)

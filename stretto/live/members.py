@@ -77,6 +77,7 @@ class Member:
     started_ns: int = 0
     ready_ns: int = 0
     pause_s: float = FIRST_PAUSE_S
+    is_retired: bool = False  # it is to go, or gone, and is not started again until it is called back
     restarts: int = 0
     successor: Successor | None = None
     no_successor_before_ns: int = 0

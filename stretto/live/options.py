@@ -12,6 +12,7 @@ from stretto.core.profile import Quantile
 from stretto.core.verdict import GivenValue
 from stretto.core.worker import UNLIMITED_MEMORY
 from stretto.live.fleet import WorkerSpec, read_worker
+from stretto.live.scaling_options import ScalingOptions
 from stretto.planners.registry import DEFAULT_PLANNER, planner_entry
 
 EXECUTORS = ("thread", "process")
@@ -48,6 +49,7 @@ class ServiceOptions:
     tells_failures: bool = False  # clients hear what a model raised
     reload_s: float = 2.0  # how often the repository is looked at; 0: only when told
     correction: float = 0.02
+    autoscale: ScalingOptions | None = None  # else the fleet stays as it is told
 
     def __post_init__(self) -> None:
         if self.executor is not None and self.executor not in EXECUTORS:

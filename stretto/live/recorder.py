@@ -133,6 +133,10 @@ class RecordedDispatcher(Dispatcher):
         super().worker_left(now_ns, worker)
         self._write([journal.LEFT, self.number, now_ns, worker])
 
+    def worker_leaving(self, now_ns: int, worker: int) -> None:
+        super().worker_leaving(now_ns, worker)
+        self._write([journal.LEAVING, self.number, now_ns, worker])
+
     def advance(self, now_ns: int) -> None:
         super().advance(now_ns)
         self._write([journal.ADVANCE, self.number, now_ns])

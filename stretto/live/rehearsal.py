@@ -55,6 +55,7 @@ def _call_every_event() -> Dispatcher:
     dispatcher.classified(3, waiting, 0)
     dispatcher.cancel(3, waiting)
     dispatcher.finished(4, 0, True, 1)
+    dispatcher.worker_leaving(4, 0)
     dispatcher.worker_left(5, 0)
     dispatcher.worker_joined(6, 0)
     lanes = (lane, replace(lane, name="b"))

@@ -11,6 +11,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Collection
+from dataclasses import replace
 
 from stretto.core.client import Client, Clients, Place
 from stretto.core.errors import StrettoError
@@ -116,15 +118,21 @@ class Replanner:
             self._engine.meters.plans_failed += 1
             self._is_failing = True
 
-    async def replan(self) -> None:
-        """Once; a failing planner is logged, and the plan in force stays until it is asked again."""
+    async def replan(self, leaving: Collection[int] = ()) -> None:
+        """Once; a failing planner is logged, and the plan in force stays until it is asked again. `leaving`: workers
+        that are there, and are planned without.
+        """
         async with self.turn:
-            await self._replan()
+            await self._replan(leaving)
 
-    async def _replan(self) -> None:
+    async def _replan(self, leaving: Collection[int]) -> None:
         engine, generation = self._engine, self._engine.generation
         begun_ns = engine.clock()
         telemetry = generation.dispatcher.telemetry(engine.clock())
+        if leaving:
+            alive = telemetry.worker_alive.copy()
+            alive[list(leaving)] = False
+            telemetry = replace(telemetry, worker_alive=alive)
         conditions = engine.conditions(generation)
         queue = _Queue(generation, engine.loop)
         clients = _SeenClients(self._clients, engine)

@@ -28,7 +28,7 @@ from stretto.live.beginning import beginning_as_before, beginning_as_planned
 from stretto.live.crew import Factory
 from stretto.live.delays import DelayMeter
 from stretto.live.engine import Engine
-from stretto.live.fleet import read_worker
+from stretto.live.fleet import WorkerSpec, read_worker
 from stretto.live.generation import Served
 from stretto.live.judging import Judging, Memory, Twin
 from stretto.live.offer import Offer
@@ -41,6 +41,7 @@ from stretto.live.recorder import Journal
 from stretto.live.remembered import Remembered
 from stretto.live.repairs import GRACE_S, Repairs
 from stretto.live.replan import Replanner
+from stretto.live.scaling import Actuator, FloorMaker, Scaler, scaler_for
 from stretto.live.state import State
 from stretto.live.witness import Evidence, Witness
 from stretto.planners.data_aware import DataAware
@@ -73,9 +74,12 @@ class Service:
         simulator: Ports | None = None,
         twin: Twin | None = None,
         memory: Memory | None = None,
+        actuator: Actuator | None = None,
+        make_floor: FloorMaker | None = None,
     ) -> None:
         """`simulator` is what planners are given of it; `twin` judges candidates for those that ask, and `memory` has
-        what was judged before.
+        what was judged before. `actuator` scales the fleet where the options ask for that, in the place of the one that
+        they name; `make_floor` knows what an accuracy needs.
         """
         self.options = options
         self.state = State.STARTING
@@ -110,6 +114,8 @@ class Service:
         self._signature = signature(repository)
         self.engine: Engine  # from `start` on
         self._replanner: Replanner
+        self.scaler: Scaler | None = None  # from `start` on, where the fleet is scaled
+        self._actuator, self._make_floor = actuator, make_floor
 
     # -- life --------------------------------------------------------------------------------------------------------
 
@@ -156,6 +162,9 @@ class Service:
         self._replanner.start()
         self.spawn(self.repairs.try_again())
         self.repairs.look()  # a trial may have ended while the first plan was made
+        if options.autoscale is not None:
+            self.scaler = scaler_for(self, options.autoscale, self._actuator, self._make_floor)
+            self.spawn(self.scaler.run())
         if self.options.reload_s > 0:
             self.spawn(self._watch())
 
@@ -275,13 +284,21 @@ class Service:
             await self._change(self._read)
 
     async def add_workers(self, worker: str) -> None:
-        """Further workers, written as for --worker; they join when they are ready. What is served goes on meanwhile,
-        with its rates, measured latencies and policies.
+        """Further workers, written as for --worker."""
+        await self.add(read_worker(worker, self.options.worker_memory_bytes))
+
+    async def plan_without(self, workers: Sequence[int]) -> None:
+        """From now on the plan reckons with these workers no more, as far as its planner does as it is told."""
+        async with self._changing:
+            await self._replanner.replan(workers)
+
+    async def add(self, more: WorkerSpec) -> None:
+        """Further workers; they join when they are ready. What is served goes on meanwhile, with its rates, measured
+        latencies and policies.
         """
         async with self._changing:
             if self.state is not State.SERVING:
                 raise StrettoError("the server is starting or going down; workers can be added while it serves")
-            more = read_worker(worker, self.options.worker_memory_bytes)
             before, self.offer.fleet = self.offer.fleet, (*self.offer.fleet, more)
             try:
                 ready = await asyncio.to_thread(self.offer.served, self._read)

@@ -42,6 +42,7 @@ def snapshot(service: Service) -> Snapshot:
         evidence_computed=None if witness is None else witness.seen,
         evidence_left_out=0 if witness is None else witness.skipped,
         recording=engine.journal.state,
+        scaling=None if service.scaler is None else service.scaler.state,
     )
 
 

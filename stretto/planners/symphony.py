@@ -60,7 +60,7 @@ class Symphony:
         if self.sub_clusters > 1:
             return self._split(view, chosen)
         work = expected_work(deployment, chosen, rates_of(view, 1.0))
-        shares = work * len(deployment.workers) / work.sum()
+        shares = work * len(view.present) / work.sum()  # of the workers that are there
         lanes = (
             self._lane(deployment, number, variant, serving_workers(deployment, variant), float(shares[number]))
             for number, variant in enumerate(chosen)

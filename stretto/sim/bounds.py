@@ -8,7 +8,7 @@ around a mean, ask for Quantile.MEAN, or the run may beat the bound.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -52,6 +52,14 @@ class FluidBound:
     answered_share: float  # of the queries submitted
     worker_use: tuple[float, ...]  # share of the time of each worker kind, in the deployment's order of kinds
     mix: tuple[MixRow, ...]
+
+
+@dataclass(frozen=True)
+class FluidFleet:
+    """The cheapest workers that could: `cost` is what no fleet that keeps the promise can be below."""
+
+    cost: float
+    workers: Mapping[str, float]  # by kind, parts of a worker too
 
 
 @dataclass(frozen=True)
@@ -189,6 +197,43 @@ def fluid_goodput(
         method="highs",
     )
     return max(0.0, float(_solution(solved)[-1]))
+
+
+def fluid_fleet(
+    deployment: Deployment,
+    rates: Iterable[float],
+    costs: Mapping[str, float],
+    *,
+    accuracy: float = 0.0,
+    answered: float = 1.0,
+    held: Mapping[str, int] | None = None,
+    quantile: Quantile | None = None,
+) -> FluidFleet | None:
+    """The cheapest workers, by kinds of the deployment (its own numbers of them do not matter), that answer this share
+    of the rates with this mean accuracy of answers; None where no number does. `held` fixes the number of some kinds.
+    """
+    demand = _amounts(deployment, rates, "rate")
+    columns = _columns(deployment, quantile, None)
+    if not columns:
+        return None
+    from scipy.optimize import linprog
+
+    kinds, fixed = deployment.kinds, held or {}
+    worker_rows = np.hstack([_worker_rows(deployment, columns), -np.eye(len(kinds))])
+    below = np.array([accuracy - deployment.variants[column.variant].accuracy for column in columns])
+    rest = np.zeros(len(kinds))
+    applications = np.hstack([_application_rows(deployment, columns), np.zeros((len(demand), len(kinds)))])
+    solved = linprog(
+        np.concatenate([np.zeros(len(columns)), [costs[kind] for kind in kinds]]),
+        A_ub=np.vstack([worker_rows, applications, np.append(below, rest), np.append(-np.ones(len(columns)), rest)]),
+        b_ub=np.concatenate([np.zeros(len(kinds)), demand, [0.0], [-answered * demand.sum()]]),
+        bounds=[(0, None)] * len(columns) + [(fixed.get(kind, 0), fixed.get(kind)) for kind in kinds],
+        method="highs",
+    )
+    if solved.x is None:
+        return None
+    counts = np.clip(solved.x[len(columns) :], 0.0, None)
+    return FluidFleet(float(solved.fun), dict(zip(kinds, counts.tolist(), strict=True)))
 
 
 @dataclass(frozen=True)

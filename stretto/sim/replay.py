@@ -146,6 +146,8 @@ class _Replayer:
             dispatcher.worker_joined(now_ns, _whole(rest[1]))
         elif kind == journal.LEFT:
             dispatcher.worker_left(now_ns, _whole(rest[1]))
+        elif kind == journal.LEAVING:
+            dispatcher.worker_leaving(now_ns, _whole(rest[1]))
         elif kind == journal.ADVANCE:
             dispatcher.advance(now_ns)
         elif kind == journal.REROUTE:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.outcome import OUTCOME_COUNT, Outcome
 from stretto.core.snapshot import Snapshot
+from stretto.sim.autoscale import FleetTrace
 from stretto.sim.tally import BUCKETS, mean_ns, percentile_ns
 
 
@@ -89,6 +90,7 @@ class Result:
     samples: tuple[Snapshot, ...]
     latency_histogram: NDArray[np.int64]  # [application, bucket]
     queueing_histogram: NDArray[np.int64]
+    fleet: FleetTrace | None = None  # where it was scaled
 
     def save(self, path: str | Path) -> None:
         """As .npz; the same run gives the same bytes."""
@@ -199,6 +201,14 @@ def summarise(
         worker_busy=tuple(float(share) for share in worker_busy),
         applications=tuple(applications),
     )
+
+
+def with_fleet(result: Result, fleet: FleetTrace) -> Result:
+    """Of a fleet that was scaled: workers are used while they are there, and slots that are empty are not idle."""
+    summary = result.summary
+    there = sum(fleet.worker_seconds.values())
+    scaled = 0.0 if there <= 0 else min(1.0, sum(summary.worker_busy) * fleet.seconds / there)
+    return replace(result, summary=replace(summary, worker_use=scaled), fleet=fleet)
 
 
 def empty_tallies(deployment: Deployment, stride: int) -> dict[str, NDArray[np.int64]]:

@@ -23,8 +23,9 @@ from stretto.dispatch.dispatcher import Dispatcher
 from stretto.dispatch.records import NEVER
 from stretto.planning.session import Session
 from stretto.sim.arrivals import ARRIVAL, Source
+from stretto.sim.autoscale import Autoscaling, SimulatedFleet
 from stretto.sim.loop import RECORD, SIMULATION, Pause, run_until
-from stretto.sim.results import Result, Tallies, empty_tallies, summarise
+from stretto.sim.results import Result, Tallies, empty_tallies, summarise, with_fleet
 from stretto.sim.service import Deterministic, Service, ServiceArrays, service_arrays
 
 MAX_SECONDS = 7 * 86_400.0
@@ -35,6 +36,7 @@ class FaultKind(IntEnum):
 
     LEFT = 0
     JOINED = 1
+    LEAVING = 2  # when what it runs has ended
 
 
 @dataclass(frozen=True)
@@ -197,16 +199,27 @@ class Simulation:
         self.samples.append(snapshot_of(self.deployment, telemetry, plan, self.in_force.conditions.delays))
 
     def apply(self, fault: Fault) -> None:
-        """A worker leaves, with what it runs, or comes back."""
+        """A worker leaves, with what it runs or after it, or comes back."""
         self._settle()
-        if fault.kind is FaultKind.LEFT:
-            self._arrays["finish"][fault.worker] = self._arrays["loads"][fault.worker] = NEVER
-            self._rebuild_heap()
-            loads = self._arrays["loads"]
-            self._state["next_load"] = int(np.argmin(loads)) if loads.min() < NEVER else -1
-            self.dispatcher.worker_left(self.now_ns, fault.worker)
-        else:
+        if fault.kind is FaultKind.JOINED:
             self.dispatcher.worker_joined(self.now_ns, fault.worker)
+            return
+        loads = self._arrays["loads"]
+        loads[fault.worker] = NEVER
+        self._state["next_load"] = int(np.argmin(loads)) if loads.min() < NEVER else -1
+        if fault.kind is FaultKind.LEAVING:
+            self.dispatcher.worker_leaving(self.now_ns, fault.worker)
+            return
+        self._arrays["finish"][fault.worker] = NEVER
+        self._rebuild_heap()
+        self.dispatcher.worker_left(self.now_ns, fault.worker)
+
+    def leave(self, worker: int) -> None:
+        """A worker goes, when it has finished what it runs."""
+        self.apply(Fault(0.0, worker, FaultKind.LEAVING))
+
+    def join(self, worker: int) -> None:
+        self.apply(Fault(0.0, worker, FaultKind.JOINED))
 
     def result(self) -> Result:
         """Figures of the run so far."""
@@ -294,6 +307,7 @@ def simulate(
     correction: float = 0.0,
     faults: Sequence[Fault] = (),
     evidence: NDArray[np.float64] | None = None,
+    autoscaling: Autoscaling | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> Result:
     """Run `seconds` of arrivals and let everything that is waiting end.
@@ -302,6 +316,7 @@ def simulate(
     called at the start and each `replan_s`; `sample_s` keeps snapshots in the result.
     `evidence` holds the posterior of each arrival's class, a row each, for planners that look at what is waiting; NaN
     fills the places of classes that its application does not have, or the whole row where there is no evidence.
+    With `autoscaling` the deployment's workers are slots, of which those are filled that the autoscaler wants.
     """
     run = Simulation(
         deployment,
@@ -319,19 +334,25 @@ def simulate(
     )
     _check_faults(faults, deployment, seconds)
     end_ns = int(seconds * NS_PER_S)
-    for stop_ns, actions in _stops(end_ns, replan_s, sample_s, faults, progress is not None):
+    fleet = None if autoscaling is None else SimulatedFleet(run, autoscaling)
+    periods = () if autoscaling is None else (autoscaling.options.period_s, autoscaling.options.start_s)
+    for stop_ns, actions in _stops(end_ns, replan_s, sample_s, faults, periods, progress is not None):
         run.run_to(stop_ns)
         for action in actions:
             if action == "replan":
                 run.replan()
             elif action == "sample":
                 run.sample()
+            elif fleet is not None and action == "control":
+                fleet.control()
+            elif fleet is not None and action == "arrive":
+                fleet.arrive()
             elif isinstance(action, Fault):
                 run.apply(action)
         if progress is not None:
             progress(stop_ns / end_ns)
     _drain(run, end_ns, replan_s)
-    return run.result()
+    return run.result() if fleet is None else with_fleet(run.result(), fleet.trace(seconds))
 
 
 def _check_faults(faults: Sequence[Fault], deployment: Deployment, seconds: float) -> None:
@@ -343,12 +364,25 @@ def _check_faults(faults: Sequence[Fault], deployment: Deployment, seconds: floa
 
 
 def _stops(
-    end_ns: int, replan_s: float | None, sample_s: float | None, faults: Sequence[Fault], with_progress: bool
+    end_ns: int,
+    replan_s: float | None,
+    sample_s: float | None,
+    faults: Sequence[Fault],
+    periods: Sequence[float],
+    with_progress: bool,
 ) -> list[tuple[int, list[Any]]]:
-    """The moments at which the compiled loop comes back, and what is done there."""
+    """The moments at which the compiled loop comes back, and what is done there. `periods`: of an autoscaler, and how
+    long after each the workers come that it ordered.
+    """
     stops: dict[int, list[Any]] = {end_ns: []}
     for fault in faults:
         stops.setdefault(int(fault.second * NS_PER_S), []).append(fault)
+    if periods:
+        step, start = (round(each * NS_PER_S) for each in periods)
+        for at_ns in range(step, end_ns, step):
+            stops.setdefault(at_ns, []).append("control")
+            stops.setdefault(at_ns + start, []).append("arrive")
+        stops = {at_ns: actions for at_ns, actions in stops.items() if at_ns <= end_ns}
     for action, every in (("sample", sample_s), ("replan", replan_s)):
         if every is not None:
             if not 0 < every <= MAX_SECONDS:

@@ -173,6 +173,41 @@ def test_capacity_is_by_judged_promises_unless_a_planner_is_named(latencies: Pat
     assert data["simulated"]["accuracy"] >= 0.79 and data["simulated"]["violation"] <= 0.015
 
 
+def test_the_cheapest_fleet_of_two_kinds() -> None:
+    """The zoo has profiles of a processor and of a GPU."""
+    what = ("capacity", "zoo:mnist", "--load", 2000, "--min-accuracy", 0.9, "--seconds", 1, "--cost", "gpu=2.5,cpu=0.1")
+    data = printed(*what)
+    fleet = {kind.partition("-")[0]: count for kind, count in data["fleet"].items()}
+    assert fleet == {"gpu": 0, "cpu": 1} and data["cost_per_hour"] == 0.1 >= data["cost_per_hour_at_least"]
+    assert data["expected"]["accuracy"] >= 0.9 and data["expected"]["violation"] <= 0.01
+    assert [trial["is_enough"] for trial in data["tried"] if trial["fleet"] == data["fleet"]] == [True]
+    result = run(*what[:-1], "gpu=0.01,cpu=0.1")
+    assert result.exit_code == 0, result.output
+    assert "1 of gpu-" in result.stdout and "0.01 an hour, for accuracy ≥ 0.9" in result.stdout
+    assert "cheapest" in result.stdout and "by the fluid bound" in result.stdout
+
+
+def test_mistakes_in_costs_are_sentences(latencies: Path) -> None:
+    ask = ("capacity", "zoo:mnist", "--load", 2000, "--min-accuracy", 0.9)
+    for cost, words in (
+        ("gpu", "'gpu' has no price; write KIND=PRICE"),
+        ("gpu=2.5,cpu", "'cpu' has no price"),
+        ("gpu=", "has no price"),
+        ("=2", "has no price"),
+        ("gpu=nan", "has no price"),
+        ("gpu=-1", "it must be above 0"),
+        ("gpu=1,gpu=2", "names gpu twice"),
+        ("gpu=1,gpu-nvidia-h200=2", "names gpu-nvidia-h200 twice"),
+        ("tpu=2", "zoo:mnist has no profile on workers of kind 'tpu'; it has cpu-"),
+    ):
+        assert words in refused(*ask, "--cost", cost), cost
+    assert "leave out --planner" in refused(*ask, "--cost", "cpu=1", "--planner", "ramsis")
+    assert "--kind does not go with --cost" in refused(*ask, "--cost", "cpu=1", "--kind", "x")
+    one = ("capacity", latencies, "--slo-ms", 60, "--load", 60, "--min-accuracy", 0.8)
+    assert "latencies of one kind" in refused(*one, "--cost", "a=1,b=2")
+    assert "not even the fluid bound" in refused(*ask[:5], 0.9999, "--cost", "cpu=1")
+
+
 def test_what_is_impossible_is_said(latencies: Path) -> None:
     ask = ("capacity", latencies, "--load", 150, *QUICK)
     assert "slow is the most accurate variant" in refused(*ask, "--slo-ms", 60, "--min-accuracy", 0.95)

@@ -10,8 +10,9 @@ import pytest
 from stretto.api.limits import Limits
 from stretto.api.rates import RateLimits
 from stretto.cli.serve import SIZES, serve, serve_options
-from stretto.cli.serve_config import KEYS, read_serve_config
+from stretto.cli.serve_config import AUTOSCALE_KEYS, KEYS, read_serve_config
 from stretto.config.fields import ConfigError
+from stretto.planning.autoscale import AutoscaleOptions, Bounds
 
 WHOLE = """
 [listen]
@@ -42,6 +43,16 @@ log_format = "json"
 record = "events.jsonl"
 record_file_mb = 1.5
 
+[autoscale]
+workers = ["cpu=1:8@0.1", "gpu=0:2"]
+webhook = "https://example.org/scale"
+token_file = "token"
+period_s = 5
+start_s = 20
+accuracy = 0.9
+room = 0.05
+calm_periods = 3
+
 [end]
 drain_grace = 4
 """
@@ -55,7 +66,8 @@ def written(folder: Path, text: str) -> Path:
 
 def test_every_option_of_the_command_can_stand_in_the_file() -> None:
     options = set(serve.__annotations__) - {"ctx", "repository", "config", "return", *SIZES}
-    assert options == {"planner", "replan_ms", *(key for keys in KEYS.values() for key in keys)}
+    scaling = {"autoscale", *(f"autoscale_{key}" for key in AUTOSCALE_KEYS)}
+    assert options == {"planner", "replan_ms", *scaling, *(key for keys in KEYS.values() for key in keys)}
 
 
 def test_what_it_says_is_done(tmp_path: Path) -> None:
@@ -77,6 +89,12 @@ def test_what_it_says_is_done(tmp_path: Path) -> None:
     assert options.listen.limits.connections == 77 and options.listen.limits.keep_alive_s == 5
     assert options.listen.limits.body_bytes == 64_000_000
     assert (options.listen.limits.message_bytes, options.listen.limits.memory_bytes) == (4_000_000, 512_000_000)
+    scaling = options.service.autoscale
+    assert scaling is not None
+    assert scaling.bounds == (("cpu", Bounds(1, 8, 0.1)), ("gpu", Bounds(0, 2)))
+    assert (scaling.actuator, scaling.webhook) == ("webhook", "https://example.org/scale")
+    assert (scaling.token, scaling.accuracy) == ("0123456789abcdef", 0.9)
+    assert scaling.options == AutoscaleOptions(period_s=5, start_s=20, room=0.05, calm_periods=3)
     assert (options.service.workers, options.service.executor) == (3, "process")
     assert (options.service.planner, options.service.planner_options) == ("priced", {"margin": 0.25})
 
@@ -92,12 +110,36 @@ def test_what_it_says_is_done(tmp_path: Path) -> None:
         ("[planner]\nname = 'nexus'\nmargin = 0.2\n", 3, "unknown key"),
         ("[limits]\nconnections = 0\n", 2, "connections"),
         ("[lissen]\nhost = 'x'\n", 1, "lissen"),
+        ("[autoscale]\nworkers = '1:8'\n", 2, "give a list"),
+        ("[autoscale]\nactuator = 'cloud'\n", 2, "advice"),
+        ("[autoscale]\nroom = 0.9\n", 1, "room of autoscaling is 0.9"),
+        ("[autoscale]\nrom = 0.1\n", 2, "did you mean room"),
     ],
 )
 def test_a_mistake_is_told_with_its_line(tmp_path: Path, text: str, line: int, says: str) -> None:
     with pytest.raises(ConfigError) as caught:
         read_serve_config(written(tmp_path, text))
     assert caught.value.line == line and says in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (("--autoscale", "8"), "from MIN to MAX workers"),
+        (("--autoscale", "1:8", "--autoscale-actuator", "cloud"), "no actuator 'cloud'"),
+        (("--autoscale", "1:8", "--autoscale-actuator", "webhook"), "needs an address"),
+        (("--autoscale", "1:8", "--autoscale-webhook", "gopher://x"), "no address for a webhook"),
+        (("--autoscale", "1:8", "--autoscale-accuracy", "7"), "accuracy of 7"),
+        (("--autoscale-accuracy", "0.9"), "is for a fleet that is scaled; give --autoscale 1:8"),
+    ],
+)
+def test_autoscaling_that_makes_no_sense_is_refused_at_once(given: tuple[str, ...], says: str) -> None:
+    from typer.testing import CliRunner
+
+    from stretto.cli.main import app
+
+    result = CliRunner().invoke(app, ["serve", "zoo:mnist", *given])
+    assert result.exit_code == 2 and says in result.stderr
 
 
 def test_all_limits_can_be_set(tmp_path: Path) -> None:

@@ -162,9 +162,17 @@ class Driver:
         self.settle()
         self.losing = False
 
+    def retire(self, worker: int) -> None:
+        """It is to go, and finishes what it has."""
+        self.crew[worker].alive, self.crew[worker].arriving = False, None
+        self._call("worker_leaving", worker)
+        self.settle()
+
     def join(self, worker: int) -> None:
-        if not self.crew[worker].alive:
+        crew = self.crew[worker]
+        if not crew.alive and not crew.jobs:
             self.crew[worker] = Crew(loaded=self.first_memory(worker))
+        crew.alive = True  # one that was leaving stays
         self._call("worker_joined", worker)
         self.settle()
 

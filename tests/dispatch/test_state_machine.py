@@ -141,6 +141,11 @@ class DispatcherMachine(RuleBasedStateMachine):
         self.driver.now_ns += pause
         self.driver.leave(pick % len(self.driver.crew))
 
+    @rule(pause=pauses, pick=st.integers(0, 3))
+    def retire(self, pause: int, pick: int) -> None:
+        self.driver.now_ns += pause
+        self.driver.retire(pick % len(self.driver.crew))
+
     @rule(pause=pauses, pick=st.integers(0, 5))
     def join(self, pause: int, pick: int) -> None:
         self.driver.now_ns += pause

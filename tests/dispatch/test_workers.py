@@ -204,3 +204,60 @@ def test_worker_numbers_are_checked() -> None:
                 call(0, number)
     with pytest.raises(StrettoError, match="application number 1 is outside 0 … 0"):
         made.submit(0, 1, 100)
+
+
+def test_a_worker_that_is_to_go_finishes_what_it_has_and_is_given_nothing_more() -> None:
+    """Also the batch that it was given ahead."""
+    made = driver(lane(crew=(0, 1), release=Eager(1), ahead_ns=5))
+    for _ in range(6):
+        made.query(500)
+    assert [worker for worker, _, _ in made.batches()] == [0, 1]
+    made.at(9).advance()
+    assert [worker for worker, _, _ in made.batches()] == [0, 1]
+    made.retire(0)
+    assert made.dispatcher.telemetry(9).worker_alive.tolist() == [False, True]
+    made.at(12).finish(0)
+    made.at(12).finish(1)
+    made.at(24).finish(0)
+    assert {worker for worker, _, _ in made.batches()} == {1}
+    assert made.dispatcher.telemetry(24).worker_busy_ns.tolist()[0] == 24  # what it did still counts
+    made.drain()
+    assert {entry.outcome for entry in made.book.values()} == {Outcome.ON_TIME}
+    made.replay()
+
+
+def test_one_that_is_to_go_and_is_lost_before_returns_what_it_had() -> None:
+    made = driver(lane(crew=(0, 1), release=Eager(1)))
+    for _ in range(2):
+        made.query(500)
+    made.retire(0)
+    made.at(5).leave(0)
+    made.taken()
+    made.at(12).finish(1)
+    assert made.batches() == [(1, 0, [0])]
+
+
+def test_one_that_was_to_go_may_stay() -> None:
+    made = driver(lane(crew=(0,), release=Eager(1)))
+    for _ in range(3):
+        made.query(500)
+    made.retire(0)
+    made.at(4).join(0)
+    assert made.batches() == [(0, 0, [0])]  # nothing starts beside what runs
+    made.at(12).finish(0)
+    assert made.batches() == [(0, 0, [1])]
+    made.retire(0)
+    made.at(24).finish(0)
+    assert made.batches() == []
+    made.at(30).join(0)
+    assert made.batches() == [(0, 0, [2])]
+
+
+def test_a_lane_whose_last_worker_goes_is_left_out_by_its_route() -> None:
+    lanes = (lane("a", (0,), release=Eager(1)), lane("b", (1,), release=Eager(1)))
+    plan = Plan(lanes, (Route(RouteRule.ROUND_ROBIN, (0, 1)),))
+    made = Driver(deployed(variant(), crew=2), plan)
+    made.retire(0)
+    for _ in range(3):
+        made.query(500)
+    assert made.lengths() == [0, 2]

@@ -52,6 +52,8 @@ def log(tmp_path: Path) -> Path:
         dispatcher.decisions()
         dispatcher.finished(22, 0, True)
         dispatcher.worker_joined(23, 1)
+        dispatcher.worker_leaving(23, 1)
+        dispatcher.worker_joined(23, 1)
         dispatcher.decisions()
         dispatcher.adopt(24, by_application((lane(release=Eager(1), crew=(0, 1)),)))
         dispatcher.finished(40, 0, False)
@@ -121,7 +123,7 @@ def test_a_log_of_every_kind_of_event_is_replayed(log: Path) -> None:
     result = replay(log, shares.append)
     assert result.is_identical and result.differences == []
     assert (result.dispatchers, result.submitted, result.span_ns) == (3, 12, 327)
-    assert result.decisions > 5 and result.events == 34
+    assert result.decisions > 5 and result.events == 36
     assert sum(result.outcomes.values()) <= 8 and result.outcomes["dropped_cancelled"] == 1
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from stretto.cli.scenario.autoscale import ScenarioScaling, read_autoscale
 from stretto.cli.scenario.clients import read_clients, without_networks
 from stretto.cli.scenario.deployment import QUANTILES, read_deployment
 from stretto.cli.scenario.load import read_load
@@ -54,6 +55,7 @@ class Scenario:
     warmup_seconds: float = 0.0
     correction: float = 0.0  # step with which measured latency corrects the profile
     clients: tuple[NetworkClient, ...] = ()  # behind networks; `source` is then what they would send without
+    autoscale: ScenarioScaling | None = None  # `deployment` is then what is there at the start
 
     def __post_init__(self) -> None:
         entry = planner_entry(self.planner.name)
@@ -127,10 +129,13 @@ def _scenario(top: Fields, default_name: str) -> Scenario:
         source.expected_rates(deployment, seconds)
     service, correction = _service(top)
     delays = _network(top)
+    autoscale = read_autoscale(top, deployment)
+    if autoscale is not None and clients:
+        top.fail("[autoscale] does not go with [[clients]]; give a [load]", "autoscale")
     top.done()
     with top.at("planner"):
         times = (seed, seconds, warmup_seconds)
-        return Scenario(name, deployment, source, service, choice, delays, *times, correction, clients)
+        return Scenario(name, deployment, source, service, choice, delays, *times, correction, clients, autoscale)
 
 
 def _planner(top: Fields) -> tuple[PlannerChoice, Quantile]:

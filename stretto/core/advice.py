@@ -1,0 +1,36 @@
+"""What an autoscaler says of one control period: how many workers of each kind there should be, and from what."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Advice:
+    """Counts by kind of worker. `reason` is one of a few sentences for an operator."""
+
+    now_ns: int
+    wanted: Mapping[str, int]
+    present: Mapping[str, int]
+    bad_rate: float = 0.0  # of the period: share of queries without an answer on time
+    idle_share: float = 0.0  # of the period: worker time in which nothing ran
+    cost: float = 0.0  # of what is wanted, an hour
+    reason: str = "nothing was measured yet"
+
+    @property
+    def starting(self) -> dict[str, int]:
+        """Wanted, and not there yet."""
+        return {kind: max(0, count - self.present.get(kind, 0)) for kind, count in self.wanted.items()}
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """Autoscaling as an operator sees it: the latest advice, who acts on it, and how that went."""
+
+    advice: Advice
+    actuator: str  # advice: nobody acts
+    bounds: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # fewest and most, by kind
+    changes: int = 0  # times that another number of workers was wanted
+    failures: int = 0  # times that the actuator could not do it
+    problem: str = ""  # of the last failure, while it lasts

@@ -1,0 +1,159 @@
+"""Autoscaling of a server: each period the autoscaler sees what was measured, and an actuator is told what it wants.
+
+The actuator is a port: threads or processes of this machine, a webhook, or whatever else has `scale_to`. Without one
+there is advice only. Numbers are absolute, so that telling them again does no harm; whoever fails is told again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol
+
+from stretto.core.advice import Advice, Scaling
+from stretto.core.errors import StrettoError
+from stretto.core.telemetry import Telemetry
+from stretto.live.generation import Generation
+from stretto.live.scaling_options import LOCAL, WEBHOOK, ScalingOptions
+from stretto.live.slots import LocalSlots
+from stretto.live.state import State
+from stretto.live.webhook import Webhook
+from stretto.planning.autoscale import Autoscaler, Floor, reading_between, speeds_of
+
+if TYPE_CHECKING:
+    from stretto.core.deployment import Deployment
+    from stretto.live.service import Service
+
+log = logging.getLogger("stretto.live")
+
+
+class Actuator(Protocol):
+    """Who brings workers and takes them away."""
+
+    async def scale_to(self, kind: str, count: int) -> None:
+        """So many workers of a kind, soon; those that are on their way count. StrettoError where that cannot be done;
+        it is asked again then.
+        """
+        ...
+
+
+class FloorMaker(Protocol):
+    """What a promise of accuracy needs; stretto.sim has one."""
+
+    def __call__(self, deployment: Deployment, accuracy: float, costs: Mapping[str, float]) -> Floor: ...
+
+
+def scaler_for(
+    service: Service, given: ScalingOptions, actuator: Actuator | None, make_floor: FloorMaker | None
+) -> Scaler:
+    """With the actuator that was passed in, or else the one that the options name."""
+    if actuator is None and given.actuator == LOCAL:
+        actuator = LocalSlots(service)
+    elif actuator is None and given.actuator == WEBHOOK:
+        actuator = Webhook(given.webhook, given.token)
+    return Scaler(service, given, actuator, make_floor)
+
+
+class Scaler:
+    """The service's: all of it on the loop's thread."""
+
+    def __init__(
+        self, service: Service, given: ScalingOptions, actuator: Actuator | None, make_floor: FloorMaker | None = None
+    ):
+        self._service, self._given, self._actuator, self._make_floor = service, given, actuator, make_floor
+        self._control: Autoscaler | None = None  # from the first look on
+        self._seen: Generation | None = None
+        self._deployment: Deployment | None = None
+        self._before: Telemetry | None = None
+        self._acting: dict[str, asyncio.Task[None]] = {}
+        self._told: dict[str, int] = {}  # by kind: the number that an actuator took
+        self._told_s: dict[str, float] = {}
+        workers = service.engine.generation.deployment
+        self._options = given.for_kinds(workers.kinds)
+        bounds = {kind: (each.least, each.most) for kind, each in self._options.kinds.items()}
+        first = Advice(service.engine.clock(), {}, self._present())
+        self.state = Scaling(first, given.actuator, bounds)
+
+    async def run(self) -> None:
+        while True:
+            await asyncio.sleep(self._options.period_s)
+            if self._service.state is not State.SERVING:
+                continue
+            try:
+                advice = await self._look()
+            except StrettoError as error:
+                log.warning("no autoscaling this time: %s", error)
+            except Exception:  # whatever it is, the next period may be another
+                log.exception("no autoscaling this time")
+            else:
+                if advice is not None:
+                    self._act(advice)
+
+    def _present(self) -> dict[str, int]:
+        engine = self._service.engine
+        workers = engine.generation.deployment.workers
+        counts = dict.fromkeys((worker.kind for worker in workers), 0)
+        for slot, worker in enumerate(workers):
+            counts[worker.kind] += engine.crew.is_ready(slot)
+        return counts
+
+    async def _look(self) -> Advice | None:
+        engine = self._service.engine
+        generation, before, seen = engine.generation, self._before, self._seen
+        self._before, self._seen = generation.dispatcher.telemetry(engine.clock()), generation
+        self._follow(generation.deployment)
+        if before is None or seen is not generation:  # counters of another dispatcher
+            return None
+        reading = reading_between(generation.deployment, before, self._before)
+        if reading is None or self._control is None:
+            return None
+        advice = await asyncio.to_thread(self._control, reading)  # what accuracy needs may take a moment
+        was = self.state.advice.wanted
+        if was and dict(advice.wanted) != dict(was):
+            log.info("%s: %s", advice.reason, ", ".join(f"{kind} {count}" for kind, count in advice.wanted.items()))
+            self.state = replace(self.state, changes=self.state.changes + 1)
+        self.state = replace(self.state, advice=advice)
+        return advice
+
+    def _follow(self, deployment: Deployment) -> None:
+        """Speeds, and what accuracy needs, are those of what is served."""
+        if deployment is self._deployment:
+            return
+        self._deployment = deployment
+        floor = None
+        if self._given.accuracy is not None and self._make_floor is not None:
+            costs = {kind: bounds.cost for kind, bounds in self._options.kinds.items()}
+            floor = self._make_floor(deployment, self._given.accuracy, costs)
+        if self._control is None:
+            self._control = Autoscaler(self._options)
+        self._control.follow(speeds_of(deployment), floor)
+
+    def _act(self, advice: Advice) -> None:
+        if self._actuator is None:
+            return
+        now_s = self._service.engine.loop.time()
+        patience_s = self._options.start_s + 2 * self._options.period_s
+        for kind, count in advice.wanted.items():
+            is_new = self._told.get(kind) != count
+            is_overdue = advice.present.get(kind, 0) != count and now_s - self._told_s.get(kind, 0.0) > patience_s
+            task = self._acting.get(kind)
+            if is_overdue:
+                self._told.pop(kind, None)
+            if (is_new or is_overdue) and (task is None or task.done()):
+                self._acting[kind] = self._service.spawn(self._carry_out(self._actuator, kind))
+
+    async def _carry_out(self, actuator: Actuator, kind: str) -> None:
+        """Until what it was told last is what is wanted; a number that is out of date by now is not told."""
+        while (count := self.state.advice.wanted[kind]) != self._told.get(kind):
+            try:
+                await actuator.scale_to(kind, count)
+            except Exception as error:  # also of an actuator that somebody else wrote
+                problem = str(error)[:200] if isinstance(error, StrettoError) else "the actuator failed"
+                log.warning("%d workers of kind %s are wanted: %s", count, kind, problem, exc_info=not problem)
+                self.state = replace(self.state, failures=self.state.failures + 1, problem=problem)
+                self._told.pop(kind, None)
+                return
+            self._told[kind], self._told_s[kind] = count, self._service.engine.loop.time()
+            self.state = replace(self.state, problem="")

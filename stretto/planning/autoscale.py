@@ -1,0 +1,321 @@
+"""How many workers a load needs, from what each control period showed (Symphony section 4.4). No clock: time comes in.
+
+The paper has two signals: a bad rate r asks for N·r/(1 − r) more workers, an idle share f lets N·f go. Both say the
+same of a schedule that is flat-topped: what was asked for needs the worker time that was spent, and for what went
+unanswered as much again as for what was answered. That need does not depend on how many workers there were, so it is
+also right in a period in which some came or left, and workers that are on their way are never ordered twice. Where
+applications differ, r alone asks for up to twice too many; so what is missing is reckoned by application.
+
+Between the need and the workers stands room: idle time that bursts take up, by the square root of the need, because
+bursts even out among many. Where it turns out too small it is widened from the bad rate itself, as the paper adds
+workers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
+
+import numpy as np
+
+from stretto.core.advice import Advice
+from stretto.core.deployment import Deployment
+from stretto.core.errors import StrettoError
+from stretto.core.outcome import Outcome
+from stretto.core.profile import NS_PER_S
+from stretto.core.telemetry import Telemetry
+
+ROUNDING = 1e-9  # 0.1·10 workers is one worker, whatever floating point makes of it
+MAX_WORKERS = 65_536
+MAX_COST = 1e9
+MOST_ROOM = 0.5
+ROOM_OF = 100  # workers, whose idle share the option is
+STEADY = 2  # bad periods in a row, under one load and with all workers there, that are not the load's fault
+FORGET = 0.005  # of what a bad period taught of room, in each good one
+TREND = 2  # rises in a row that are taken for a trend, if they are more than the slack together
+HEAVY = 0.4  # bad rate from which on the need is a little too high by itself, and gets no room on top
+OVERLOAD, SHORT, IDLE, SAME = (
+    "queries go unanswered: more workers",
+    "hardly any worker is idle: more workers",
+    "workers are idle: fewer of them",
+    "as many as are needed",
+)
+
+Speeds = Mapping[str, Sequence[float]]  # by kind: queries/s of a worker, by application; 0: it cannot
+Floor = Callable[[Sequence[float]], Mapping[str, float]]  # workers by kind that rates (by application) need at least
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Of one kind of worker; `cost` is of one for an hour."""
+
+    least: int = 1
+    most: int = MAX_WORKERS
+    cost: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.least <= self.most <= MAX_WORKERS or self.most < 1:
+            raise StrettoError(
+                f"autoscaling is from {self.least} to {self.most} workers; give the smaller number first, and at most "
+                f"{MAX_WORKERS}"
+            )
+        if not 0 < self.cost <= MAX_COST:
+            raise StrettoError(f"a worker costs {self.cost:g} an hour; it must be above 0 and at most {MAX_COST:g}")
+
+
+@dataclass(frozen=True)
+class AutoscaleOptions:
+    """`kinds` are those that may be scaled; the others stay as they are.
+
+    A period in which more than `bad_rate` of the queries had no answer on time asks for more workers. `room` is the
+    idle share that a hundred workers keep; a quarter of them keeps twice that. Workers are let go while `slack` more
+    than it is idle; less than half of it asks for more.
+    """
+
+    kinds: Mapping[str, Bounds] = field(default_factory=lambda: {"default": Bounds()})
+    period_s: float = 10.0
+    start_s: float = 0.0  # from ordering a worker to its first batch
+    bad_rate: float = 0.01
+    room: float = 0.03
+    slack: float = 0.05
+    smoothing: float = 0.4  # of a reading near the last ones; one that is not near counts at once
+    near: float = 0.1
+    growth: float = 4.0  # times as many workers in one period, at most
+    shrink: float = 0.9  # of the workers go in one period, at most
+    calm_periods: int = 2  # workers go when so many periods agree
+
+    def __post_init__(self) -> None:
+        if not self.kinds:
+            raise StrettoError("autoscaling needs a kind of worker")
+        for what, value, low, high in (
+            ("period", self.period_s, 0.01, 86_400.0),
+            ("start-up delay", self.start_s, 0.0, 86_400.0),
+            ("bad rate", self.bad_rate, 0.0, 0.99),
+            ("room", self.room, 0.0, MOST_ROOM),
+            ("slack", self.slack, 0.0, MOST_ROOM),
+            ("smoothing", self.smoothing, 0.01, 1.0),
+            ("near", self.near, 0.0, 1.0),
+            ("growth", self.growth, 1.01, 1000.0),
+            ("shrink", self.shrink, 0.01, 1.0),
+            ("number of calm periods", self.calm_periods, 1, 1000),
+        ):
+            if not low <= value <= high:
+                raise StrettoError(f"the {what} of autoscaling is {value:g}; it must be from {low:g} to {high:g}")
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One period: queries by application (without those that were cancelled or failed), workers by kind."""
+
+    now_ns: int
+    seconds: float
+    came: Sequence[int]
+    answered: Sequence[int]  # on time or late
+    bad_rate: float
+    present: Mapping[str, int]  # at its end
+    busy: Mapping[str, float]  # workers, in the mean
+
+
+def reading_between(deployment: Deployment, before: Telemetry, after: Telemetry) -> Reading | None:
+    """None where the two are not of one dispatcher, or at the same moment. The fleet may have grown between them."""
+    seconds = (after.now_ns - before.now_ns) / NS_PER_S
+    if seconds <= 0 or before.submitted.shape != after.submitted.shape or (after.submitted < before.submitted).any():
+        return None
+    ended = after.outcomes - before.outcomes
+    aside = ended[:, Outcome.DROPPED_CANCELLED] + ended[:, Outcome.FAILED]
+    answered = ended[:, Outcome.ON_TIME] + ended[:, Outcome.LATE]
+    busy_ns = after.worker_busy_ns.copy()
+    busy_ns[: len(before.worker_busy_ns)] -= before.worker_busy_ns
+    present, busy = dict.fromkeys(deployment.kinds, 0), dict.fromkeys(deployment.kinds, 0.0)
+    for number, worker in enumerate(deployment.workers):
+        present[worker.kind] += int(after.worker_alive[number])
+        busy[worker.kind] += float(busy_ns[number]) / NS_PER_S / seconds
+    came = np.maximum(after.submitted - before.submitted - aside, 0)
+    bad = after.bad_rate_since(before)
+    return Reading(after.now_ns, seconds, came.tolist(), answered.tolist(), bad, present, busy)
+
+
+def speeds_of(deployment: Deployment) -> Speeds:
+    """The most that a worker of each kind answers of each application within its SLO, whatever the variant."""
+    speeds: dict[str, list[float]] = {}
+    for kind in deployment.kinds:
+        row = []
+        for application in deployment.applications:
+            best = 0.0
+            for profile in (variant.profile_on(kind) for variant in application.variants):
+                batch = 0 if profile is None else profile.largest_batch_within(application.slo_ns, deployment.quantile)
+                if profile is not None and batch:
+                    best = max(best, batch * NS_PER_S / profile.latency_ns(batch, deployment.quantile))
+            row.append(best)
+        speeds[kind] = row
+    return speeds
+
+
+class Autoscaler:
+    """Called once a period with what that showed; remembers what it wanted, and the need that it saw."""
+
+    def __init__(self, options: AutoscaleOptions, speeds: Speeds | None = None, floor: Floor | None = None) -> None:
+        self.options = options
+        self.follow(speeds or {}, floor)
+        self._wanted: dict[str, int] = {}
+        self._need: dict[str, float] = {}  # smoothed
+        self._recent: dict[str, list[float]] = {kind: [] for kind in options.kinds}  # need with room, by period
+        self._trail: dict[str, list[float]] = {}  # needs as read, each near the one before
+        self._calm_slowness = math.inf  # when last everything was answered
+        self._was_heavy = False  # the last period was far from enough: what it asked for had no room
+        self._spread = dict.fromkeys(options.kinds, options.room * math.sqrt(ROOM_OF))  # room of one worker's need
+        self._before: Mapping[str, int] | None = None  # workers at the start of the period
+        self._bad_and_whole = 0  # periods in a row that were bad with all that is wanted there
+
+    def follow(self, speeds: Speeds, floor: Floor | None = None) -> None:
+        """What is served: `speeds` tell unequal kinds apart; `floor` says what a promise of accuracy needs."""
+        self._speeds, self._floor = speeds, floor
+
+    def __call__(self, reading: Reading) -> Advice:
+        options = self.options
+        if not self._wanted:
+            self._wanted = {kind: self._bounded(kind, reading.present.get(kind, 0)) for kind in options.kinds}
+        is_whole = self._before is not None and all(
+            self._before.get(kind, 0) == reading.present.get(kind, 0) == self._wanted[kind] for kind in options.kinds
+        )
+        there = fmean((sum(reading.present.values()), sum((self._before or reading.present).values())))
+        self._before = dict(reading.present)
+        is_bad = reading.bad_rate > options.bad_rate
+        self._bad_and_whole = self._bad_and_whole + 1 if is_bad and is_whole else 0
+        need = self._needed(reading, is_bad)
+        wanted = {kind: self._for_kind(kind, need[kind], reading, is_bad) for kind in options.kinds}
+        if not any(wanted.values()) and not any(reading.present.get(kind) for kind in reading.present.keys() - wanted):
+            wanted[min(wanted, key=lambda kind: options.kinds[kind].cost)] = 1  # somebody must be there to measure
+        reason = SAME
+        if sum(wanted.values()) > sum(self._wanted.values()):
+            reason = OVERLOAD if is_bad else SHORT
+        elif sum(wanted.values()) < sum(self._wanted.values()):
+            reason = IDLE
+        self._wanted, self._was_heavy = wanted, reading.bad_rate > HEAVY
+        idle = max(0.0, 1 - sum(reading.busy.values()) / there) if there else 0.0
+        cost = sum(options.kinds[kind].cost * count for kind, count in wanted.items())
+        return Advice(reading.now_ns, dict(wanted), dict(reading.present), reading.bad_rate, idle, cost, reason)
+
+    # -- the need ----------------------------------------------------------------------------------------------------
+
+    def _needed(self, reading: Reading, is_bad: bool) -> dict[str, float]:
+        """Workers by kind that what came would have kept busy, had all of it been answered."""
+        need = {kind: reading.busy.get(kind, 0.0) for kind in self.options.kinds}
+        if is_bad:
+            for kind, more in self._unmet(reading, need).items():
+                need[kind] += more
+        elif any(reading.answered) and any(reading.busy.values()):
+            self._calm_slowness = self._slowness(reading)
+        if self._floor is not None:
+            floor = self._floor([count / reading.seconds for count in reading.came])
+            need = {kind: max(count, floor.get(kind, 0.0)) for kind, count in need.items()}
+        return need
+
+    def _unmet(self, reading: Reading, need: Mapping[str, float]) -> dict[str, float]:
+        """For what went unanswered as much as for what was answered, on the kind that does it at the lowest cost and is
+        not at its most.
+        """
+        more = dict.fromkeys(self.options.kinds, 0.0)
+        answered = sum(reading.answered)
+        busy = sum(reading.busy.values())
+        if not answered or busy <= 0:  # what an answer needs is not known; somebody must try
+            return more if any(reading.present.values()) else dict.fromkeys(more, 1.0)
+        slowness = min(self._slowness(reading), self._calm_slowness)  # batches may be poor where too much is asked for
+        for number, (came, given) in enumerate(zip(reading.came, reading.answered, strict=True)):
+            left = max(0, came - given) / reading.seconds
+            for kind in sorted(more, key=lambda kind: self._price(kind, number)):
+                speed = self._speed(kind, number)
+                if left <= 0 or speed <= 0:
+                    continue
+                space = max(0.0, self.options.kinds[kind].most - need[kind] - more[kind])
+                taken = min(left * slowness / speed, space)
+                more[kind] += taken
+                left -= taken * speed / slowness
+        return more
+
+    def _slowness(self, reading: Reading) -> float:
+        """What busy workers could have answered by their profiles, over what they did."""
+        total = sum(reading.answered)
+        could = 0.0
+        for kind, busy in reading.busy.items():
+            each = [(count, self._speed(kind, number)) for number, count in enumerate(reading.answered)]
+            able = [(count, speed) for count, speed in each if count and speed > 0]
+            seconds = sum(count / speed for count, speed in able)
+            could += busy * sum(count for count, _ in able) / seconds if seconds else 0.0
+        return could * reading.seconds / total if could > 0 else 1.0
+
+    def _speed(self, kind: str, application: int) -> float:
+        speeds = self._speeds.get(kind)
+        return 1.0 if speeds is None or application >= len(speeds) else float(speeds[application])
+
+    def _price(self, kind: str, application: int) -> float:
+        speed = self._speed(kind, application)
+        return self.options.kinds[kind].cost / speed if speed > 0 else math.inf
+
+    # -- one kind ----------------------------------------------------------------------------------------------------
+
+    def _for_kind(self, kind: str, need: float, reading: Reading, is_bad: bool) -> int:
+        options, present = self.options, reading.present.get(kind, 0)
+        now = max(self._wanted[kind], present)
+        need = self._smoothed(kind, need)
+        is_steady = self._bad_and_whole >= STEADY and len(self._trail[kind]) >= STEADY
+        if not is_bad:
+            self._spread[kind] += FORGET * (options.room * math.sqrt(ROOM_OF) - self._spread[kind])
+        elif is_steady and need / (1 - self._room(kind, need)) <= now and self._is_short(kind, reading):
+            # The schedule is not flat-topped here: it fails with workers idle. Keep more idle from now on.
+            enough = now + max(1, math.ceil(now * reading.bad_rate / (1 - min(reading.bad_rate, 0.9)) - ROUNDING))
+            idle = 1 - need * (1 + options.slack / 2) / enough
+            self._spread[kind] = max(self._spread[kind], idle * math.sqrt(max(need, 1.0)))
+        room = self._room(kind, need)
+        with_room = need if reading.bad_rate > HEAVY else need / (1 - room)
+        recent = self._recent[kind] = [*self._recent[kind], with_room][-options.calm_periods :]
+        if is_bad or need > now * (1 - room / 2) or self._was_heavy:
+            target = self._landing(with_room if reading.bad_rate > HEAVY else with_room * (1 + options.slack / 2))
+            if target > now:
+                return self._bounded(kind, min(target, math.floor(options.growth * max(now, 1))))
+        calm = max(recent)
+        if not is_bad and len(recent) == options.calm_periods and now - calm >= 1 + options.slack * now:
+            least = now - math.floor(options.shrink * now)
+            return self._bounded(kind, max(self._landing(calm * (1 + options.slack / 2)), least))
+        return self._wanted[kind]
+
+    @staticmethod
+    def _landing(workers: float) -> int:
+        return math.ceil(workers - ROUNDING)
+
+    def _room(self, kind: str, need: float) -> float:
+        return min(MOST_ROOM, self._spread[kind] / math.sqrt(max(need, 1.0)))
+
+    def _is_short(self, kind: str, reading: Reading) -> bool:
+        """Whether workers of this kind can do what goes unanswered, at the lowest cost of those that can be had."""
+        unmet = [number for number, (came, given) in enumerate(zip(reading.came, reading.answered, strict=True))
+                 if given < came]  # fmt: skip
+        worst = max(unmet, key=lambda number: reading.came[number] - reading.answered[number], default=0)
+        open_kinds = [each for each in self.options.kinds if self._wanted[each] < self.options.kinds[each].most]
+        return bool(open_kinds) and kind == min(open_kinds, key=lambda each: self._price(each, worst))
+
+    def _smoothed(self, kind: str, need: float) -> float:
+        """A reading that is not near the one before is another load, perhaps half of it: the next one counts whole."""
+        trail = self._trail.get(kind, [])
+        is_near = bool(trail) and abs(need - trail[-1]) <= max(self.options.near * trail[-1], ROUNDING)
+        trail = self._trail[kind] = [*trail[-TREND:], need] if is_near else [need]
+        before = self._need.get(kind, need)
+        if len(trail) > 2 and not self._was_heavy:
+            rise = trail[-1] - trail[0]
+            if len(trail) > TREND and rise > self.options.slack * trail[0] and trail == sorted(trail):
+                self._need[kind] = need
+                return need + rise / TREND * self._lead  # it goes on while workers start
+            need = before + self.options.smoothing * (need - before)
+        self._need[kind] = need
+        return need
+
+    @property
+    def _lead(self) -> float:
+        """Periods from the middle of the one that was measured to the end of the one that is ordered for."""
+        return 1.5 + self.options.start_s / self.options.period_s
+
+    def _bounded(self, kind: str, count: int) -> int:
+        bounds = self.options.kinds[kind]
+        return min(max(count, bounds.least), bounds.most)

@@ -1,0 +1,176 @@
+"""A simulated fleet that follows an autoscaler: workers join after their start-up delay, and leave when they have
+finished what they run.
+
+A deployment has as many slots as there may ever be workers; those that are not wanted are empty.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from stretto.core.advice import Advice
+from stretto.core.deployment import Deployment
+from stretto.core.errors import StrettoError
+from stretto.core.fleet import numbered
+from stretto.core.profile import NS_PER_S
+from stretto.core.worker import Worker
+from stretto.planning.autoscale import AutoscaleOptions, Autoscaler, Floor, reading_between, speeds_of
+from stretto.sim.bounds import fluid_fleet
+
+if TYPE_CHECKING:
+    from stretto.sim.simulator import Simulation
+
+
+@dataclass(frozen=True)
+class Autoscaling:
+    """`begin` workers by kind are there at the start."""
+
+    options: AutoscaleOptions
+    begin: Mapping[str, int]
+    floor: Floor | None = None
+
+
+@dataclass(frozen=True)
+class FleetTrace:
+    """What became of the fleet. `advice` has one entry a period."""
+
+    seconds: float  # of the run
+    advice: tuple[Advice, ...]
+    changes: tuple[tuple[float, str, int], ...]  # second, kind, workers there from then on
+    worker_seconds: Mapping[str, float]  # by kind, of workers that were there
+    cost: float  # of those that are scaled, at so much an hour
+
+
+def with_slots(deployment: Deployment, options: AutoscaleOptions) -> tuple[Deployment, dict[str, int]]:
+    """The deployment with a slot for every worker that may come, and how many of each kind it had."""
+    begin = dict.fromkeys(options.kinds, 0)
+    for worker in deployment.workers:
+        if worker.kind in begin:
+            begin[worker.kind] += 1
+    slots: tuple[Worker, ...] = deployment.workers
+    for kind, bounds in options.kinds.items():
+        like = next((worker for worker in deployment.workers if worker.kind == kind), None)
+        if like is None:
+            raise StrettoError(f"the cluster has no worker of kind {kind}; give it one to begin with")
+        more = max(0, bounds.most - begin[kind])
+        slots += tuple(
+            Worker(each.name, kind, like.memory_bytes, like.resident)
+            for each in numbered(slots, kind, more, like.memory_bytes)
+        )
+    begin = {
+        kind: min(max(count, options.kinds[kind].least), options.kinds[kind].most) for kind, count in begin.items()
+    }
+    return Deployment(deployment.applications, slots, deployment.quantile), begin
+
+
+def accuracy_floor(deployment: Deployment, accuracy: float, costs: Mapping[str, float]) -> Floor:
+    """Fewer workers than the cheapest mix of the fluid bound cannot answer so accurately. Kinds without a cost are as
+    they are, and cost nothing.
+    """
+    counts = Counter(worker.kind for worker in deployment.workers)
+    held = {kind: counts[kind] for kind in deployment.kinds if kind not in costs}
+    prices = {kind: costs.get(kind, 0.0) for kind in deployment.kinds}
+
+    def floor(rates: Sequence[float]) -> Mapping[str, float]:
+        fleet = fluid_fleet(deployment, rates, prices, accuracy=accuracy, held=held)
+        return {} if fleet is None else fleet.workers
+
+    return floor
+
+
+class SimulatedFleet:
+    """The actuator of one run, and who asks the autoscaler there."""
+
+    def __init__(self, run: Simulation, scaling: Autoscaling) -> None:
+        options = scaling.options
+        self._run, self._options = run, options
+        self._control = Autoscaler(options, speeds_of(run.deployment), scaling.floor)
+        self._slots: dict[str, list[int]] = {kind: [] for kind in (*options.kinds, *run.deployment.kinds)}
+        for number, worker in enumerate(run.deployment.workers):
+            self._slots[worker.kind].append(number)
+        self._there = {kind: list(slots) for kind, slots in self._slots.items()}
+        self._coming: dict[str, list[int]] = {kind: [] for kind in options.kinds}  # when each that was ordered joins
+        self._advice: list[Advice] = []
+        self._changes: list[tuple[float, str, int]] = []
+        self._seconds = dict.fromkeys(self._slots, 0.0)
+        self._counted_ns = 0
+        for kind in options.kinds:
+            slots, count = self._slots[kind], scaling.begin.get(kind, 0)
+            if len(slots) < count:
+                raise StrettoError(f"there are {len(slots)} slots of kind {kind} for {count} workers")
+            self._there[kind] = slots[:count]
+            for slot in slots[count:]:
+                run.leave(slot)
+            self._changes.append((0.0, kind, count))
+        run.replan()
+        self._before = run.dispatcher.telemetry(run.now_ns)
+
+    def control(self) -> None:
+        """A period is over."""
+        now = self._run.dispatcher.telemetry(self._run.now_ns)
+        reading = reading_between(self._run.deployment, self._before, now)
+        self._before = now
+        if reading is None:
+            return
+        advice = self._control(reading)
+        self._advice.append(advice)
+        has_changed = False
+        for kind, count in advice.wanted.items():
+            has_changed |= self._scale_to(kind, count)
+        if has_changed:
+            self._run.replan()
+
+    def arrive(self) -> None:
+        """Whoever was ordered long enough ago is there."""
+        now_ns, has_changed = self._run.now_ns, False
+        self._count()
+        for kind, times in self._coming.items():
+            due = [at_ns for at_ns in times if at_ns <= now_ns]
+            if due:
+                self._coming[kind] = [at_ns for at_ns in times if at_ns > now_ns]
+                there = set(self._there[kind])
+                for slot in [slot for slot in self._slots[kind] if slot not in there][: len(due)]:
+                    self._there[kind].append(slot)
+                    self._run.join(slot)
+                self._changed(kind)
+                has_changed = True
+        if has_changed:
+            self._run.replan()
+
+    def trace(self, seconds: float) -> FleetTrace:
+        """At the end of a run of that length."""
+        self._count(round(seconds * NS_PER_S))
+        cost = sum(bounds.cost * self._seconds[kind] / 3600 for kind, bounds in self._options.kinds.items())
+        return FleetTrace(seconds, tuple(self._advice), tuple(self._changes), dict(self._seconds), cost)
+
+    def _scale_to(self, kind: str, count: int) -> bool:
+        """True where the workers that are there changed."""
+        there, coming = self._there[kind], self._coming[kind]
+        more = count - len(there) - len(coming)
+        if more > 0:
+            coming += [self._run.now_ns + round(self._options.start_s * NS_PER_S)] * more
+            return False
+        while more < 0 and coming:  # whoever has not come yet is not waited for
+            coming.pop()
+            more += 1
+        if more == 0:
+            return False
+        self._count()
+        there.sort()
+        for slot in reversed(there[more:]):
+            self._run.leave(slot)
+        del there[more:]
+        self._changed(kind)
+        return True
+
+    def _changed(self, kind: str) -> None:
+        self._changes.append((self._run.now_ns / NS_PER_S, kind, len(self._there[kind])))
+
+    def _count(self, until_ns: int | None = None) -> None:
+        now_ns = self._run.now_ns if until_ns is None else until_ns
+        for kind, there in self._there.items():
+            self._seconds[kind] += len(there) * max(0, now_ns - self._counted_ns) / NS_PER_S
+        self._counted_ns = max(self._counted_ns, now_ns)

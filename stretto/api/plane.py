@@ -32,7 +32,7 @@ from stretto.core.errors import StrettoError
 from stretto.core.outcome import Outcome
 from stretto.core.profile import NS_PER_MS
 from stretto.core.snapshot import Snapshot
-from stretto.live.requests import NoSuchVariant, Request
+from stretto.live.requests import NoSuchApplication, NoSuchVariant, Request
 from stretto.live.state import State
 from stretto.repository.images import can_decode
 from stretto.repository.problems import RepositoryError
@@ -169,7 +169,7 @@ class Plane:
     async def unload(self, application: str) -> None:
         try:
             await self.service.unload(application)
-        except KeyError:
+        except NoSuchApplication:
             raise self._unknown(application, "") from None
         except StrettoError as error:
             raise bad_request(_sentence(error)) from None

@@ -27,6 +27,7 @@ from stretto.api.limits import Limits
 from stretto.api.messages import InferRequest, InferResponse, InputTensor
 from stretto.api.network import NOTHING, reported
 from stretto.api.rates import Rates
+from stretto.api.rooms import KEPT_BYTES, Rooms
 from stretto.api.shared_memory import Regions, put
 from stretto.core.errors import StrettoError
 from stretto.core.outcome import Outcome
@@ -58,6 +59,7 @@ class Plane:
     def __init__(self, service: Service | None = None, limits: Limits | None = None, shared_memory: bool = False):
         self.limits = limits or Limits()
         self.budget = Budget(self.limits.budget_bytes)
+        self.rooms = Rooms(min(KEPT_BYTES, self.limits.memory_bytes // 8))
         self.regions = Regions(self.limits, self.budget, shared_memory)
         self.refused: dict[str, int] = {}  # requests that became no query, by reason
         self.tracing: Tracing | None = None  # where spans are wanted

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from stretto.api.heap import take_memory
+from stretto.api.heap import keep_heap, tidy
 from stretto.api.plane import Plane
 from stretto.api.reload import Reload
 from stretto.api.server import Listen, Listeners
@@ -36,8 +36,8 @@ COMPILING = "compiling"
 READING = "reading the repository"
 COMPILED = 0.9  # of the start
 LOADING = "loading models"
-BODIES_BYTES = 64 << 20  # of memory that is touched ahead
 LOOK_S = 0.2  # at how far they are
+TIDY_S = 5.0
 INSIST_S = 1.0
 STOP_S = 10.0  # for workers to end by themselves
 # Pauses grow with what is young or in the middle: 10,000 connections that came just now would be a quarter of a second.
@@ -82,8 +82,9 @@ async def serve(options: ServeOptions, console: Console, reread: Reread | None =
     Listeners open first, so that a balancer sees at once that the server lives and is not ready yet. `reread` has the
     options as they are stated now, for SIGHUP.
     """
-    take_memory(min(BODIES_BYTES, options.listen.limits.memory_bytes // 4))
+    keep_heap()
     plane = Plane(limits=options.listen.limits, shared_memory=options.listen.shared_memory)
+    plane.rooms.take_ahead()
     listeners = Listeners(plane, options.listen)
     loop = asyncio.get_running_loop()
     stop = _Stop(loop)
@@ -96,6 +97,7 @@ async def serve(options: ServeOptions, console: Console, reread: Reread | None =
     service: Service | None = None
     patience_s, is_clean = STOP_S, True
     stack = contextlib.ExitStack()  # closed last
+    stack.callback(loop.create_task(tidy(plane.budget, TIDY_S)).cancel)
     if options.traces:
         plane.tracing = Tracing()
         stack.callback(plane.tracing.close)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from typing import Any
 
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.registry import Collector
 
 from stretto.api.logs import lost_lines
 from stretto.api.plane import Plane
@@ -25,20 +27,20 @@ OUTCOME_LABELS = {
 
 
 class Metrics:
-    """A collector of Prometheus' own kind, in a registry of its own. It remembers nothing between two readings."""
+    """It remembers nothing between two readings."""
 
     def __init__(self, plane: Plane):
         self._plane = plane
-        self._registry = CollectorRegistry(auto_describe=False)
-        self._registry.register(self)  # type: ignore[arg-type]
 
-    def text(self) -> bytes:
-        return bytes(generate_latest(self._registry))
+    async def text(self) -> bytes:
+        """As of now, in Prometheus' format. It is written in a thread: that takes tens of milliseconds, in which the
+        loop answers others.
+        """
+        now = None if self._plane.is_starting else self._plane.snapshot()
+        return await asyncio.to_thread(_written, list(self._own()), now)
 
-    def describe(self) -> list[Any]:
-        return []
-
-    def collect(self) -> Iterator[Any]:
+    def _own(self) -> Iterator[Any]:
+        """What the data plane counts."""
         yield _gauge("stretto_start_progress", "How far the start is, from 0 to 1.", self._plane.progress)
         refused = CounterMetricFamily("stretto_requests_refused", "Requests that became no query.", labels=["reason"])
         for reason, count in sorted(self._plane.refused.items()):
@@ -70,12 +72,24 @@ class Metrics:
                 "stretto_shared_memory_regions", "Regions registered, or still used by a request.", regions.open
             )
             yield _gauge("stretto_shared_memory_bytes", "What they have together.", regions.open_bytes)
-        if self._plane.is_starting:
-            return
-        now = self._plane.snapshot()
-        yield from _counts(now)
-        yield from _times(now)
-        yield from _state(now)
+
+
+class _Read(Collector):
+    """What was read in one moment, as Prometheus' writer takes it."""
+
+    def __init__(self, own: list[Any], now: Snapshot | None):
+        self._own, self._now = own, now
+
+    def collect(self) -> Iterator[Any]:
+        yield from self._own
+        if self._now is not None:
+            yield from _counts(self._now)
+            yield from _times(self._now)
+            yield from _state(self._now)
+
+
+def _written(own: list[Any], now: Snapshot | None) -> bytes:
+    return bytes(generate_latest(_Read(own, now)))
 
 
 def _counts(now: Snapshot) -> Iterator[Any]:

@@ -108,7 +108,7 @@ def test_of_those_that_hold_about_the_same_the_first_gives_way(budget: Budget) -
 
 
 @given(
-    st.lists(st.tuples(st.integers(0, 30), st.integers(0, 4_000_000), st.sampled_from("hold part all take".split())))
+    st.lists(st.tuples(st.integers(0, 30), st.integers(0, 4_000_000), st.sampled_from(["hold", "part", "all", "take"])))
 )
 def test_nobody_is_given_up_for_one_that_holds_more(steps: list[tuple[int, int, str]]) -> None:
     budget, taken = Budget(LIMIT), 0

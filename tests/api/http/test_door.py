@@ -14,7 +14,7 @@ CLIENTS = 80
 
 
 def test_a_crowd_is_let_in_together() -> None:
-    """One connection was accepted in a turn of the loop, and whoever came behind a crowd waited for all of its turns."""
+    """One connection was accepted in a turn of the loop: whoever came behind a crowd waited for as many turns."""
     uvloop = pytest.importorskip("uvloop")
 
     async def work() -> None:

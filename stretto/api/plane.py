@@ -287,14 +287,15 @@ class Plane:
         return self._unknown(request.application, request.version)
 
     def reads_slowly(self, request: InferRequest) -> bool:
-        """Its images are to be read with `read_images` before it is begun: here, everybody would wait for them."""
+        """Its images are to be read with `read_images` before it is begun: here, everybody would wait for them. Those
+        in shared memory are not looked at before it is known that the request is taken.
+        """
         if len(request.inputs) != 1 or not request.inputs[0].encoding:
             return False
         files, tensor = self.service.files.get(request.application), request.inputs[0]
         if files is None or tensor.array.size > files.limits.max_batch:
             return False  # it is refused, and nothing is read
-        self.regions.fetch(request.inputs, files.limits)
-        return reading_us(files.input, tensor) > INLINE_US
+        return tensor.shared is not None or reading_us(files.input, tensor) > INLINE_US
 
     async def read_images(self, request: InferRequest) -> None:
         """In a thread. ApiError where they are not taken; the time counts against the request's deadline."""
@@ -304,6 +305,7 @@ class Plane:
             files = self._admitted(request)
             if self.rates is not None:
                 self.rates.charge(request, self.service.engine)
+            self.regions.fetch(request.inputs, files.limits)
             frames = checked_frames(files, named_input(files, request.inputs))
             size = frames.bytes_as(files.input.dtype)
             if not self.budget.take(size):

@@ -98,7 +98,7 @@ class Listeners:
     async def start(self) -> None:
         """All or none: StrettoError where an address cannot be had."""
         listen = self.listen
-        regions = listen.limits.shared_memory_regions if listen.shared_memory else 0
+        regions = 2 * listen.limits.shared_memory_regions if listen.shared_memory else 0
         shares = connection_shares(listen.limits.connections, raise_limit() - regions)
         if shares.http < listen.limits.connections:
             log.warning(

@@ -1,4 +1,7 @@
-"""Clients that mean harm, each kind in a process of its own. What they did is JSON on standard output."""
+"""Clients that mean harm, each kind in a process of its own. What they did is JSON on standard output.
+
+They share the machine with the server, so they do what they do as cheaply as they can.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,8 @@ import json
 import resource
 import time
 from dataclasses import asdict, dataclass
+
+import uvloop
 
 from benchmarks.chaos.http2 import Call
 
@@ -78,7 +83,10 @@ class Slow:
         try:
             while time.monotonic() < self._end_s and not answer.done():
                 piece = min(PIECE_BYTES, left, self._total_bytes - self.done.sent_bytes)
-                if piece > 0 and writer.transport.get_write_buffer_size() == 0:
+                if piece <= 0:  # there is nothing more to send: we cost the server its memory, and the machine nothing
+                    await asyncio.wait({answer}, timeout=self._end_s - time.monotonic())
+                    break
+                if writer.transport.get_write_buffer_size() == 0:
                     writer.write(bytes(piece))
                     self.done.sent_bytes += piece
                     left -= piece
@@ -164,7 +172,8 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     count = arguments.count if arguments.what != "slow_bodies" else min(arguments.count, hard - 100)
     host, _, port = arguments.address.rpartition(":")
-    done = asyncio.run(attack(arguments.what, host, int(port), count, arguments.seconds, arguments.total_bytes))
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        done = runner.run(attack(arguments.what, host, int(port), count, arguments.seconds, arguments.total_bytes))
     print(json.dumps(asdict(done)))
 
 

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from stretto.api.front_counts import FrontCounts
+from stretto.api.heap import TIDY_S, keep_heap, tidy
 from stretto.api.limits import Limits
 from stretto.api.logs import LEVELS, lost_lines, set_level
 from stretto.api.plane import Plane
@@ -110,9 +111,12 @@ class FrontServer:
 
     async def start(self) -> None:
         """All listeners are open. StrettoError where an address cannot be had."""
+        keep_heap()
+        self.plane.rooms.take_ahead()
         if self.options.traces:
             self.plane.tracing = Tracing()
         await self.listeners.start()
+        self._spawn(tidy(self.plane.budget, TIDY_S))
         self.service.start()
         self._spawn(self._tell_counts())
 

@@ -18,9 +18,8 @@ import sys
 from typing import Any
 
 from stretto.api.front import FrontOptions, FrontServer
-from stretto.api.heap import take_memory
 from stretto.api.logs import LogLines, set_up_logs
-from stretto.api.run import BODIES_BYTES, GC_THRESHOLDS, SWITCH_S
+from stretto.api.run import GC_THRESHOLDS, SWITCH_S
 from stretto.core.errors import StrettoError
 from stretto.live.face.front import SharedStore
 from stretto.live.face.link import StreamLink
@@ -61,7 +60,6 @@ async def work(channel: socket.socket, memory: FrontMemory) -> None:
     try:
         options = FrontOptions.from_json(await ear.options)
         lines = set_up_logs(options.log_format, options.log_level)
-        take_memory(min(BODIES_BYTES, options.listen.limits.memory_bytes // 4))
         repository = await asyncio.to_thread(read_repository, options.repository)
         front = FrontServer(options, repository, SharedStore(memory), shares_ports=True)
         await front.start()

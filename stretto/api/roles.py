@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING
 
 from stretto.api.front import FrontOptions, FrontServer
 from stretto.api.front_counts import FrontCounts
-from stretto.api.heap import take_memory
-from stretto.api.run import BODIES_BYTES, GC_THRESHOLDS, Console, Elsewhere, ServeOptions, serve
+from stretto.api.run import GC_THRESHOLDS, Console, Elsewhere, ServeOptions, serve
 from stretto.api.server import listening_socket
 from stretto.core.errors import StrettoError
 from stretto.live.cluster.joining import Joining
@@ -108,7 +107,6 @@ async def serve_front_end(
     with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):  # in another thread they are not ours
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, asked.set)
-    take_memory(min(BODIES_BYTES, options.listen.limits.memory_bytes // 4))
     repository = await asyncio.to_thread(read_repository, options.service.repository)
     wires = Wires(keys_from(key))
     joining = Joining(wires, f"{socket.gethostname()}/{secrets.token_hex(3)}")

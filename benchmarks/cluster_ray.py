@@ -1,0 +1,283 @@
+"""Stretto on Ray: goodput beside Ray Serve in its fast mode and by default, and what becomes of queries when a node or
+the scheduler is killed under load.
+
+Beside Ray Serve: the same ONNX MLP, all of Ray and of the server on one core, the same closed loop in JSON on another;
+goodput is the most answers a second with p99 within 50 ms, the best of rounds in turns. Kills: a head and two nodes
+with a worker each, all on this machine, an open loop, five kills each. Ray Serve needs `--install` once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import signal
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.harness import Benchmark
+from benchmarks.mlp import mlp_body, mlp_repository, write_mlp
+from benchmarks.ray_nodes import Nodes, is_alive, ray_nodes, roles
+from benchmarks.serve_faults import balance, descriptors, metrics
+from benchmarks.serve_peers import free_port, goodput, install, peer_server, python_of
+from benchmarks.serving import closed_loop, on_core
+from stretto.cli.queries import sample_of
+from stretto.cli.started import Started, started_server
+from stretto.client.load import LoadOutcome, LoadResult, LoadSpec, run_load
+
+FAST = {"RAY_SERVE_ENABLE_HA_PROXY": "1", "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1"}
+MODES: dict[str, dict[str, str]] = {"Ray Serve, fast mode": FAST, "Ray Serve, default": {}}
+ROUNDS = 2
+SATURATED = 64  # connections
+KILLS = 5
+RATE = 80.0  # queries a second; the one worker that is left carries that
+BETWEEN_S = 24.0  # kills: the slowest part is Ray, which gives a node up after some ten seconds
+BEFORE_S = 5.0
+WINDOW_S = 0.5  # in which goodput is looked at
+BACK = 0.9  # of what it was before
+UNSEEN = (LoadOutcome.NO_ANSWER, LoadOutcome.BROKEN, LoadOutcome.BAD_ANSWER)
+
+
+# -- beside Ray Serve ------------------------------------------------------------------------------------------------
+
+
+def beside_ray_serve(bench: Benchmark, installs: bool) -> None:
+    if installs and not python_of("ray").exists():
+        install("ray")
+    if not python_of("ray").exists():
+        print("Ray Serve is not there; make bench NAME=cluster_ray ARGS=--install")
+        return
+    request = mlp_body(is_binary=False)
+    best: dict[str, float] = {}
+    saturated: dict[str, list[float]] = {}
+
+    def measure(name: str, address: str, path: str) -> None:
+        best[name] = max(best.get(name, 0.0), goodput(bench, name, "mlp", address, path, request, "JSON"))
+        done = closed_loop(address, path, *request, connections=SATURATED, seconds=4.0, core=1)
+        saturated.setdefault(name, []).append(done["answers"] / done["seconds"])
+
+    with tempfile.TemporaryDirectory() as folder:
+        model = write_mlp(Path(folder) / "mlp.onnx")
+        with mlp_repository(model) as repository:
+            for _ in range(ROUNDS):
+                for name, environment in MODES.items():
+                    with peer_server("ray", model, request[0], environment) as (address, path):
+                        measure(name, address, path)
+                with on_ray([1], [str(repository), "--worker", "cpu"], core=0) as (_, server):
+                    measure("Stretto on Ray", server.addresses["http"], "/v2/models/mlp/infer")
+    for name, value in best.items():
+        bench.row(server=f"goodput of {name}, JSON", model="mlp", answers_s=value)
+        bench.row(server=f"saturated, {name}, JSON", model="mlp", answers_s=statistics.median(saturated[name]))
+    for name, least in zip(MODES, (3, 10), strict=True):
+        ratio = best["Stretto on Ray"] / best[name] if best[name] else float("inf")
+        bench.claim(
+            f"goodput on Ray (p99 ≤ 50 ms, one core, MLP, JSON) over {name}, {best[name]:.0f}/s",
+            paper="-",
+            target=f"≥ {least}",
+            ours=ratio,
+            met=ratio >= least,
+        )
+
+
+@contextlib.contextmanager
+def on_ray(cpus: list[int], arguments: list[str], core: int | None = None) -> Iterator[tuple[Nodes, Started]]:
+    """`stretto serve ARGUMENTS --engine ray` on nodes of this machine; all on one core, where one is named."""
+    with ray_nodes(cpus, core) as nodes:
+        given = [*arguments, "--engine", "ray", "--address", nodes.address, "--log-level", "warning"]
+        given += ["--management-port", str(free_port())]
+        with started_server(given, prefix=[] if core is None else on_core(core)) as server:
+            server.addresses["management"] = f"127.0.0.1:{given[-1]}"
+            yield nodes, server
+
+
+# -- kills -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """An open loop while things are killed, and when they were."""
+
+    result: LoadResult
+    began_s: float
+    kills_s: list[float]
+
+    def back_s(self) -> list[float]:
+        """From each kill to the first window from which on as much is answered on time as before it."""
+        on_time = self.result.outcome == LoadOutcome.ON_TIME
+        due_s = self.result.scheduled_ns / 1e9
+        found = []
+        for kill, following in zip(self.kills_s, [*self.kills_s[1:], np.inf], strict=True):
+            at = kill - self.began_s
+            before = on_time[(due_s >= at - BEFORE_S) & (due_s < at)]
+            needed = BACK * before.mean() if len(before) else 1.0
+            end = min(following - self.began_s, due_s[-1])
+            starts = np.arange(at, end - WINDOW_S, WINDOW_S / 2)
+            shares = [_share(on_time[(due_s >= start) & (due_s < start + WINDOW_S)]) for start in starts]
+            bad = [start for start, share in zip(starts, shares, strict=True) if share < needed]
+            found.append(float(bad[-1] + WINDOW_S - at) if bad else 0.0)
+        return found
+
+
+def _share(part: Any) -> float:
+    return float(part.mean()) if len(part) else 1.0
+
+
+def loaded(server: Started, kill: Callable[[int], None], mend: Callable[[], None], seed: int) -> Loaded:
+    """`mend` waits until all is as it was before the kill."""
+    inputs, labels = sample_of("fashion")
+    spec = LoadSpec(
+        "fashion", inputs, labels, url=server.url, rate=RATE, seconds=BEFORE_S + KILLS * BETWEEN_S, seed=seed
+    )
+    results: list[LoadResult] = []
+    began_s = time.monotonic()
+    driver = threading.Thread(target=lambda: results.append(run_load(spec)))
+    driver.start()
+    kills_s = []
+    for number in range(KILLS):
+        until(began_s + BEFORE_S + number * BETWEEN_S)
+        kills_s.append(time.monotonic())
+        kill(number)
+        mend()
+    driver.join()
+    return Loaded(results[0], began_s, kills_s)
+
+
+def until(end_s: float) -> None:
+    time.sleep(max(0.0, end_s - time.monotonic()))
+
+
+def wait_for(is_so: Callable[[], bool], patience_s: float) -> float:
+    """Seconds until it was so; infinity where it never was."""
+    began = time.monotonic()
+    while time.monotonic() - began < patience_s:
+        with contextlib.suppress(OSError, KeyError):
+            if is_so():
+                return time.monotonic() - began
+        time.sleep(0.05)
+    return float("inf")
+
+
+def judged(bench: Benchmark, what: str, load: Loaded, server: Started, limit_s: float) -> None:
+    """Claims that both kinds of kill share."""
+    summary = load.result.summary()
+    seen = {name: count for name, count in summary["outcomes"].items() if count}
+    back = load.back_s()
+    bench.row(part=what, killed=KILLS, requests=summary["requests"], on_time_share=summary["on_time_share"], **seen)
+    for number, seconds in enumerate(back):
+        bench.row(part=f"{what}: back after kill {number + 1}, s", seconds=seconds)
+    bench.claim(f"{what}: kills under load", paper="-", target="5", ours=KILLS, met=len(load.kills_s) == KILLS)
+    unseen = sum(summary["outcomes"][outcome.name.lower()] for outcome in UNSEEN)
+    bench.claim(f"{what}: requests that the client saw no end of", paper="-", target="0", ours=unseen, met=unseen == 0)
+    found = metrics(server)
+    lost = balance(found)
+    bench.claim(f"{what}: queries without an outcome", paper="-", target="0", ours=lost, met=lost == 0)
+    worst = max(back)
+    bench.claim(
+        f"{what}: goodput back to {BACK:.0%} of before, the longest of {KILLS}, s",
+        paper="-",
+        target=f"≤ {limit_s:g}",
+        ours=worst,
+        met=worst <= limit_s,
+    )
+
+
+def node_kills(bench: Benchmark) -> None:
+    """One of two nodes, in turns, and a new node in its place."""
+    what = "node killed"
+    with on_ray([1, 1], ["zoo:fashion", "--worker", "cpu*2"]) as (nodes, server):
+        wait_for(lambda: metrics(server)["stretto_workers_ready"] == 2, 60)
+        before = metrics(server)
+        scheduler = roles(nodes.processes(), "scheduler")
+        held = descriptors(server.process.pid), descriptors(scheduler[0])
+
+        def kill(number: int) -> None:
+            nodes.kill(nodes.nodes[number % 2])
+            killed[0] = number % 2
+
+        def mend() -> None:
+            nodes.nodes[killed[0]] = nodes.add(1)
+            whole_s.append(wait_for(lambda: metrics(server)["stretto_workers_ready"] == 2, BETWEEN_S))
+
+        killed, whole_s = [0], []
+        load = loaded(server, kill, mend, seed=2)
+        whole = wait_for(lambda: metrics(server)["stretto_workers_ready"] == 2, 60)
+        judged(bench, what, load, server, 3.0)
+        found = metrics(server)
+        answered = sum(found[word] - before.get(word, 0.0) for word in ("on_time", "late"))
+        seen = int(load.result.is_answer.sum())
+        bench.claim(
+            f"{what}: answers counted by the scheduler, less answers that clients saw",
+            paper="-",
+            target="0",
+            ours=answered - seen,
+            met=answered == seen,
+        )
+        bench.row(part=f"{what}: all workers there again, the longest, s", seconds=max([*whole_s, whole]))
+        held_after = descriptors(server.process.pid), descriptors(scheduler[0])
+        grown = max(after - then for after, then in zip(held_after, held, strict=True))
+        bench.claim(f"{what}: descriptors left behind", paper="-", target="0", ours=grown, met=grown <= 0)
+        everything = nodes.processes() | {server.process.pid}
+        server.end()
+        left = still_there(everything)
+        bench.claim(f"{what}: processes of ours left at the end", paper="-", target="0", ours=left, met=left == 0)
+
+
+def scheduler_kills(bench: Benchmark) -> None:
+    """The scheduler's process, and its actor with it, in turns."""
+    what = "scheduler killed"
+    with on_ray([1, 1], ["zoo:fashion", "--worker", "cpu*2"]) as (nodes, server):
+        wait_for(lambda: metrics(server)["stretto_workers_ready"] == 2, 60)
+        workers = roles(nodes.processes(), "worker")
+
+        def kill(number: int) -> None:
+            pid = roles(nodes.processes(), "scheduler")[0]
+            with open(f"/proc/{pid}/stat") as file:
+                actor = int(file.read().rpartition(")")[2].split()[1])
+            os.kill(pid if number % 2 == 0 else actor, signal.SIGKILL)
+
+        def mend() -> None:
+            wait_for(lambda: metrics(server)["stretto_workers_ready"] == 2, BETWEEN_S)
+
+        load = loaded(server, kill, mend, seed=3)
+        judged(bench, what, load, server, 5.0)
+        after = roles(nodes.processes(), "worker")
+        restarted = len(set(workers) - set(after))
+        bench.claim(f"{what}: workers restarted for it", paper="-", target="0", ours=restarted, met=restarted == 0)
+        everything = nodes.processes() | {server.process.pid}
+        server.end()
+        left = still_there(everything)
+        bench.claim(f"{what}: processes of ours left at the end", paper="-", target="0", ours=left, met=left == 0)
+
+
+def still_there(pids: set[int]) -> int:
+    """Processes of any role, a moment after the end; Ray's own stay with their nodes."""
+    ours = [pid for role in ("scheduler", "worker", "front-end", "serve") for pid in roles(pids, role)]
+    wait_for(lambda: not any(map(is_alive, ours)), 10)
+    return sum(map(is_alive, ours))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--install", action="store_true", help="make the virtual environment of Ray Serve")
+    parser.add_argument("--only", choices=("serve", "node", "scheduler"), help="this part alone")
+    arguments = parser.parse_args()
+    bench = Benchmark("cluster_ray" if arguments.only is None else f"cluster_ray_{arguments.only}")
+    if arguments.only in (None, "node"):
+        node_kills(bench)
+    if arguments.only in (None, "scheduler"):
+        scheduler_kills(bench)
+    if arguments.only in (None, "serve"):
+        beside_ray_serve(bench, arguments.install)
+    bench.finish()
+
+
+if __name__ == "__main__":
+    main()

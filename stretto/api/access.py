@@ -8,10 +8,10 @@ listener without a token takes calls only for a name of its own, and none that a
 from __future__ import annotations
 
 import hashlib
-import ipaddress
 from collections.abc import Sequence
 
 from stretto.api.errors import ApiError, Reason
+from stretto.core.address import is_loopback
 
 ANYBODY = b""  # the account of a caller without a token
 FOREIGN = "this listener has no token: it may be called by a name of this machine only, and by no page of another site"
@@ -62,14 +62,6 @@ class Access:
             return False
         name = _without_port(named)
         return not named or name == self._own_host or is_loopback(name)
-
-
-def is_loopback(host: str) -> bool:
-    """Also where it is a name. `127.0.0.1.example.com` is none, whatever it begins with."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host in ("localhost", "localhost.")
 
 
 def _without_port(host: str) -> str:

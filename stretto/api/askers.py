@@ -15,13 +15,14 @@ from stretto.core.client import MAX_IDENTITY
 from stretto.live.state import BEYOND_SHARE
 
 if TYPE_CHECKING:
+    from stretto.live.face.front_service import FrontService
     from stretto.live.service import Service
 
 
 class Askers:
     """Over the service's registry of clients."""
 
-    def __init__(self, service: Service):
+    def __init__(self, service: Service | FrontService):
         self._service = service
 
     def slot_of(self, identity: Any) -> int:

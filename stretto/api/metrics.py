@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
+from stretto.api.front_counts import FrontCounts
 from stretto.api.logs import lost_lines
 from stretto.api.plane import Plane
 from stretto.core.outcome import Outcome
 from stretto.core.snapshot import Distribution, Snapshot
 
+FRONT_END = "front_end"  # the label
 OUTCOME_LABELS = {
     Outcome.ON_TIME: ("on_time", ""),
     Outcome.LATE: ("late", ""),
@@ -39,43 +42,76 @@ class Metrics:
         return []
 
     def collect(self) -> Iterator[Any]:
-        yield _gauge("stretto_start_progress", "How far the start is, from 0 to 1.", self._plane.progress)
-        refused = CounterMetricFamily("stretto_requests_refused", "Requests that became no query.", labels=["reason"])
-        for reason, count in sorted(self._plane.refused.items()):
-            refused.add_metric([reason], count)
-        yield refused
-        if self._plane.rates is not None:
+        plane = self._plane
+        fronts = plane.fronts()
+        yield _gauge("stretto_start_progress", "How far the start is, from 0 to 1.", plane.progress)
+        refused = _Family(CounterMetricFamily, fronts, "requests_refused", "Requests that became no query.", "reason")
+        yield refused.of(plane.refused, lambda counts: counts.refused)
+        if plane.rates is not None:
             limited = CounterMetricFamily(
                 "stretto_requests_limited", "Requests refused because their client asked too much.", labels=["limit"]
             )
-            for limit, count in self._plane.rates.refused.items():
+            for limit, count in plane.rates.refused.items():
                 limited.add_metric([limit], count)
             yield limited
-        yield CounterMetricFamily("stretto_log_lines_lost", "Lines of the log not written.", value=lost_lines())
-        if self._plane.tracing is not None:
-            spans = CounterMetricFamily("stretto_spans", "Spans made, and taken by a collector.", labels=["state"])
-            spans.add_metric(["made"], self._plane.tracing.made)
-            spans.add_metric(["sent"], self._plane.tracing.sent)
-            yield spans
-        yield _gauge("stretto_requests_open", "Requests without an answer yet.", self._plane.open_requests)
-        budget = self._plane.budget
-        yield _gauge("stretto_bytes_in_flight", "Bodies being read, and tensors that wait or run.", budget.used)
-        yield _gauge("stretto_bytes_in_flight_limit", "What they may have together.", budget.limit)
-        yield CounterMetricFamily(
-            "stretto_bodies_given_up", "Bodies that were half read, and refused for room.", value=budget.given_up
+        lost = _Family(CounterMetricFamily, fronts, "log_lines_lost", "Lines of the log not written.")
+        yield lost.of({"": lost_lines()}, lambda counts: {"": counts.log_lines_lost})
+        if plane.tracing is not None:
+            spans = _Family(CounterMetricFamily, fronts, "spans", "Spans made, and taken by a collector.", "state")
+            made = {"made": plane.tracing.made, "sent": plane.tracing.sent}
+            yield spans.of(made, lambda counts: {"made": counts.spans_made, "sent": counts.spans_sent})
+        opened = _Family(GaugeMetricFamily, fronts, "requests_open", "Requests without an answer yet.")
+        yield opened.of({"": plane.open_requests}, lambda counts: {"": counts.requests_open})
+        budget = plane.budget
+        used = _Family(GaugeMetricFamily, fronts, "bytes_in_flight", "Bodies being read, and tensors that wait or run.")
+        yield used.of({"": budget.used}, lambda counts: {"": counts.bytes_in_flight})
+        most = _Family(GaugeMetricFamily, fronts, "bytes_in_flight_limit", "What they may have together.")
+        yield most.of({"": budget.limit}, lambda counts: {"": counts.bytes_in_flight_limit})
+        given_up = _Family(
+            CounterMetricFamily, fronts, "bodies_given_up", "Bodies that were half read, and refused for room."
         )
-        regions = self._plane.regions
+        yield given_up.of({"": budget.given_up}, lambda counts: {"": counts.bodies_given_up})
+        if fronts:
+            listening = _Family(GaugeMetricFamily, fronts, "front_end_listening", "1: it takes connections.")
+            yield listening.of({}, lambda counts: {"": int(counts.is_listening)})
+            restarts = _Family(CounterMetricFamily, fronts, "front_end_restarts", "Started again after it was lost.")
+            yield restarts.of({}, lambda counts: {"": counts.restarts})
+            connections = _Family(GaugeMetricFamily, fronts, "front_end_connections", "HTTP connections that are open.")
+            yield connections.of({}, lambda counts: {"": counts.connections})
+        regions = plane.regions
         if regions.is_allowed:
             yield _gauge(
                 "stretto_shared_memory_regions", "Regions registered, or still used by a request.", regions.open
             )
             yield _gauge("stretto_shared_memory_bytes", "What they have together.", regions.open_bytes)
-        if self._plane.is_starting:
+        if plane.is_starting:
             return
-        now = self._plane.snapshot()
+        now = plane.snapshot()
         yield from _counts(now)
-        yield from _times(now)
+        yield from _times(now, fronts)
         yield from _state(now)
+
+
+class _Family:
+    """What every front end counts for itself, too: labelled with its number where there are any, and without one for
+    the process that is scraped.
+    """
+
+    def __init__(self, kind: Any, fronts: Mapping[str, FrontCounts], name: str, text: str, label: str = ""):
+        self._labels = [label] if label else []
+        self._fronts = fronts
+        self._family = kind(f"stretto_{name}", text, labels=[*self._labels, *([FRONT_END] if fronts else [])])
+
+    def of(self, own: Mapping[str, float], of_front: Callable[[FrontCounts], Mapping[str, float]]) -> Any:
+        """Values by the one label, or "" where there is none."""
+        self._add(own, [""] if self._fronts else [])
+        for number, counts in self._fronts.items():
+            self._add(of_front(counts), [number])
+        return self._family
+
+    def _add(self, values: Mapping[str, float], front: Sequence[str]) -> None:
+        for name, value in sorted(values.items()):
+            self._family.add_metric([*([name] if self._labels else []), *front], value)
 
 
 def _counts(now: Snapshot) -> Iterator[Any]:
@@ -155,7 +191,7 @@ def _bad_models(now: Snapshot) -> Iterator[Any]:
     yield _gauge("stretto_models_on_probation", "Models that are tried before they are served.", now.on_probation)
 
 
-def _times(now: Snapshot) -> Iterator[Any]:
+def _times(now: Snapshot, fronts: Mapping[str, FrontCounts]) -> Iterator[Any]:
     stages = HistogramMetricFamily(
         "stretto_latency_seconds", "Time of answered queries, by stage.", labels=["application", "stage"]
     )
@@ -175,15 +211,21 @@ def _times(now: Snapshot) -> Iterator[Any]:
     yield stages
     yield slack
     yield sizes
-    for name, text, measured in (
-        ("stretto_planning_seconds", "From asking the planner to following its plan.", now.planning),
-        ("stretto_loop_lag_seconds", "How long the event loop was held, looked at every 10 ms.", now.loop_lag),
-    ):
-        if measured is not None:
-            whole = HistogramMetricFamily(name, text)
-            edges = tuple(edge / 1e9 for edge in measured.edges)
-            whole.add_metric([], _buckets(measured, edges), measured.sum / 1e9)
-            yield whole
+    if now.planning is not None:
+        planning = HistogramMetricFamily("stretto_planning_seconds", "From asking the planner to following its plan.")
+        planning.add_metric([], *_seconds(now.planning))
+        yield planning
+    if now.loop_lag is not None:
+        lag = HistogramMetricFamily(
+            "stretto_loop_lag_seconds",
+            "How long the event loop was held, looked at every 10 ms.",
+            labels=[FRONT_END] if fronts else [],
+        )
+        lag.add_metric([""] if fronts else [], *_seconds(now.loop_lag))
+        for number, counts in fronts.items():
+            if len(counts.lag) == len(now.loop_lag.counts):
+                lag.add_metric([number], *_seconds(replace(now.loop_lag, counts=counts.lag, sum=counts.lag_sum)))
+        yield lag
 
 
 def _state(now: Snapshot) -> Iterator[Any]:
@@ -225,6 +267,11 @@ def _state(now: Snapshot) -> Iterator[Any]:
         if variant.latency_ratio is not None:
             ratios.add_metric([variant.application, variant.name], variant.latency_ratio)
     yield ratios
+
+
+def _seconds(measured: Distribution) -> tuple[list[tuple[str, float]], float]:
+    """Buckets and sum of what was measured in nanoseconds."""
+    return _buckets(measured, tuple(edge / 1e9 for edge in measured.edges)), measured.sum / 1e9
 
 
 def _gauge(name: str, text: str, value: float) -> GaugeMetricFamily:

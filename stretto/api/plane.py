@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from stretto.api import documents, settings
 from stretto.api.answers import RETRY_S, SENTENCES, answer, refusal
@@ -38,7 +38,9 @@ from stretto.repository.images import can_decode
 from stretto.repository.problems import RepositoryError
 
 if TYPE_CHECKING:
+    from stretto.api.front_counts import FrontCounts
     from stretto.api.tracing import Tracing
+    from stretto.live.face.front_service import FrontService
     from stretto.live.lag import LoopLag
     from stretto.live.service import Service
     from stretto.repository.application import ApplicationFiles
@@ -62,8 +64,9 @@ class Plane:
         self.refused: dict[str, int] = {}  # requests that became no query, by reason
         self.tracing: Tracing | None = None  # where spans are wanted
         self.rates: Rates | None = None  # where clients are limited
+        self.fronts: Callable[[], Mapping[str, FrontCounts]] = dict  # what front ends count, where there are any
         self.wants_to_leave = False  # it serves on for a while, but balancers are to send nothing more
-        self._service: Service | None = None
+        self._service: Service | FrontService | None = None
         self._askers: Askers  # from `serve` on
         if service is not None:
             self.serve(service)
@@ -75,7 +78,7 @@ class Plane:
         """How far the start is, from 0 to 1, and what is done now."""
         self._step, self._progress = step, progress
 
-    def serve(self, service: Service) -> None:
+    def serve(self, service: Service | FrontService) -> None:
         """There is something to serve from now on."""
         service.clients.limit(self.limits.client_ids, self.limits.client_s)
         if can_decode() and any(len(files.input.encodings) > 1 for files in service.offer.known.values()):
@@ -84,11 +87,16 @@ class Plane:
         self._service = service
 
     @property
-    def service(self) -> Service:
+    def service(self) -> Service | FrontService:
         """ApiError while there is none."""
         if self._service is None:
             raise self._not_ready()
         return self._service
+
+    @property
+    def _managed(self) -> Service:
+        """The service behind calls that a front end has no listener for."""
+        return cast("Service", self.service)
 
     @property
     def is_starting(self) -> bool:
@@ -101,7 +109,7 @@ class Plane:
     def snapshot(self) -> Snapshot:
         from stretto.live.snapshots import snapshot
 
-        return snapshot(self.service)
+        return snapshot(self._managed)
 
     def _not_ready(self) -> ApiError:
         if self._service is None:
@@ -156,11 +164,11 @@ class Plane:
         return documents.statistics(self.snapshot(), application, version)
 
     def index(self, ready_only: bool = False) -> list[dict[str, Any]]:
-        return documents.index(self.service, ready_only)
+        return documents.index(self._managed, ready_only)
 
     async def load(self, application: str) -> None:
         try:
-            await self.service.load(application)
+            await self._managed.load(application)
         except StrettoError as error:
             if isinstance(error, RepositoryError) or application in self.service.offer.known:
                 raise bad_request(_sentence(error)) from None
@@ -168,7 +176,7 @@ class Plane:
 
     async def unload(self, application: str) -> None:
         try:
-            await self.service.unload(application)
+            await self._managed.unload(application)
         except KeyError:
             raise self._unknown(application, "") from None
         except StrettoError as error:
@@ -197,7 +205,7 @@ class Plane:
         if not isinstance(worker, str) or not 0 < len(worker) <= 200:
             raise bad_request('say which workers: {"worker": "cpu*2"}')
         try:
-            await self.service.add_workers(worker)
+            await self._managed.add_workers(worker)
         except StrettoError as error:
             raise bad_request(str(error)[:300]) from None
 
@@ -301,7 +309,7 @@ class Plane:
         try:
             files = self._admitted(request)
             if self.rates is not None:
-                self.rates.charge(request, self.service.engine)
+                self.rates.charge(request, self._managed.engine)
             frames = checked_frames(files, named_input(files, request.inputs))
             size = frames.bytes_as(files.input.dtype)
             if not self.budget.take(size):
@@ -360,7 +368,7 @@ class Plane:
     def _checked(self, request: InferRequest, done: Done) -> Request:
         files = self._admitted(request)
         if self.rates is not None and request.charge is None:
-            self.rates.charge(request, self.service.engine)
+            self.rates.charge(request, self._managed.engine)
         self.regions.fetch(request.inputs, files.limits)
         array = checked_input(files, request.inputs)
         wanted = checked_outputs(files, request.outputs, len(array))
@@ -394,7 +402,7 @@ class Plane:
             if entered.asker is not None:
                 self.service.clients.ended(entered.asker, entered.rows)
             if self.rates is not None and request.charge is not None:
-                self.rates.settle(request.charge, entered, self.service.engine)
+                self.rates.settle(request.charge, entered, self._managed.engine)
             outcome = entered.outcome
             try:
                 told = {} if client < 0 else self._askers.told(client)

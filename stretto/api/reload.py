@@ -16,7 +16,7 @@ from stretto.api.logs import set_level
 from stretto.core.errors import StrettoError
 
 if TYPE_CHECKING:
-    from stretto.api.run import ServeOptions
+    from stretto.api.run import Fronts, ServeOptions
     from stretto.api.server import Listeners
 
 log = logging.getLogger("stretto.api")
@@ -35,9 +35,11 @@ class Reload:
         listeners: Listeners,
         reread: Callable[[], ServeOptions] | None,
         hung_up: Callable[[], None],
+        fronts: Fronts | None = None,
     ) -> None:
         """`hung_up` is called where the signal means that the terminal is gone."""
         self.options = options
+        self._fronts = fronts
         self._listeners, self._reread, self._hung_up = listeners, reread, hung_up
         self._turn = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -59,6 +61,8 @@ class Reload:
             try:
                 stated = await asyncio.to_thread(self._reread)
                 await self._listeners.reload(stated.listen)
+                if self._fronts is not None:
+                    self._fronts.reload(stated)
             except StrettoError as error:
                 log.error("nothing was reloaded, and what was in force stays: %s", error)
                 return

@@ -10,10 +10,10 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from stretto.api.heap import take_memory
 from stretto.api.plane import Plane
@@ -26,6 +26,7 @@ from stretto.live.recording import RecordOptions
 from stretto.planners.registry import planner_entry
 
 if TYPE_CHECKING:
+    from stretto.live.crew import Factory
     from stretto.live.service import Service
     from stretto.repository.repository import Repository
 
@@ -40,6 +41,7 @@ BODIES_BYTES = 64 << 20  # of memory that is touched ahead
 LOOK_S = 0.2  # at how far they are
 INSIST_S = 1.0
 STOP_S = 10.0  # for workers to end by themselves
+MOST_FRONT_ENDS = 64
 # Pauses grow with what is young or in the middle: 10,000 connections that came just now would be a quarter of a second.
 GC_THRESHOLDS = 10_000, 5, 400
 SWITCH_S = 0.0005  # how long a thread may keep Python's lock while another wants it; a worker must not wait 5 ms
@@ -58,6 +60,40 @@ class ServeOptions:
     record_options: RecordOptions = field(default_factory=RecordOptions)
     log_level: str = "info"
     log_format: str = "text"
+    front_ends: int = 1  # processes that parse; 1: this one does
+
+    def __post_init__(self) -> None:
+        if self.front_ends == 1:
+            return
+        listen = self.listen
+        if not 1 < self.front_ends <= MOST_FRONT_ENDS:
+            raise StrettoError(f"there can be 1 to {MOST_FRONT_ENDS} front ends, not {self.front_ends}")
+        if not sys.platform.startswith("linux"):
+            raise StrettoError("several front ends share a port as Linux can; leave out --front-ends")
+        if not listen.rates.are_off:
+            raise StrettoError(
+                "limits of clients need one front end: with several, each would grant its own. "
+                "Leave out --front-ends, or --client-requests and --client-worker-ms"
+            )
+        if listen.shared_memory:
+            raise StrettoError(
+                "shared memory with clients needs one front end: a region is registered with whichever takes the "
+                "connection, and others would not know it. Leave out --front-ends or --shared-memory"
+            )
+        if listen.http_port is None and listen.grpc_port is None:
+            raise StrettoError("front ends have nothing to listen on: give --http-port or --grpc-port")
+        share_of(listen, self.front_ends)  # refused here where that is too little
+
+
+def share_of(listen: Listen, count: int) -> Listen:
+    """What one of so many front ends may hold. StrettoError where that is too little for a message."""
+    limits = listen.limits
+    share = replace(
+        limits,
+        memory_bytes=limits.memory_bytes // count,
+        waiting_requests=max(1, limits.waiting_requests // count),
+    )
+    return replace(listen, limits=share)
 
 
 Reread = Callable[[], ServeOptions]
@@ -76,19 +112,66 @@ class Console(Protocol):
         """The start is over, one way or the other."""
 
 
-async def serve(options: ServeOptions, console: Console, reread: Reread | None = None) -> bool:
-    """Until SIGTERM or SIGINT; a second signal ends it at once. True: every query that was taken in had its end.
+class Fronts(Protocol):
+    """The front ends of a server that are processes of their own, here or elsewhere."""
+
+    addresses: dict[str, tuple[str, int]]  # where they, or whatever they connect to, can be found
+
+    async def start(self) -> None: ...
+
+    async def opened_all(self) -> None:
+        """Until clients can be told where to go. StrettoError where that will never be."""
+
+    def progress(self, step: str, share: float) -> None: ...
+
+    def serve(self, service: Service) -> None: ...
+
+    def leave(self) -> None: ...
+
+    def reload(self, options: ServeOptions) -> None: ...
+
+    async def stop(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """Where front ends and workers are not this server's own: what makes the former, and what waits for the latter."""
+
+    fronts: Callable[[Plane], Fronts]
+    factory: Factory
+
+
+async def serve(
+    options: ServeOptions,
+    console: Console,
+    reread: Reread | None = None,
+    elsewhere: Elsewhere | None = None,
+    asked: asyncio.Event | None = None,
+) -> bool:
+    """Until SIGTERM or SIGINT, or until it is `asked`; a second signal ends it at once. True: every query that was
+    taken in had its end.
 
     Listeners open first, so that a balancer sees at once that the server lives and is not ready yet. `reread` has the
     options as they are stated now, for SIGHUP.
     """
-    take_memory(min(BODIES_BYTES, options.listen.limits.memory_bytes // 4))
-    plane = Plane(limits=options.listen.limits, shared_memory=options.listen.shared_memory)
-    listeners = Listeners(plane, options.listen)
+    listen = share_of(options.listen, options.front_ends)
+    plane = Plane(limits=listen.limits, shared_memory=listen.shared_memory)
+    fronts: Fronts | None = None
+    if elsewhere is not None:
+        fronts = elsewhere.fronts(plane)
+    elif options.front_ends > 1:
+        from stretto.api.front_ends import FrontEnds
+
+        fronts = FrontEnds(options, plane)
+    if fronts is not None:
+        listen = replace(listen, http_port=None, grpc_port=None)
+    else:
+        take_memory(min(BODIES_BYTES, listen.limits.memory_bytes // 4))
+    listeners = Listeners(plane, listen)
     loop = asyncio.get_running_loop()
-    stop = _Stop(loop)
-    reload = Reload(options, listeners, reread, stop.signalled)
-    with contextlib.suppress(NotImplementedError):
+    stop = _Stop(loop, asked)
+    reload = Reload(options, listeners, reread, stop.signalled, fronts)
+    with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):  # in another thread they are not ours
         loop.add_signal_handler(signal.SIGTERM, stop.signalled, True)
         loop.add_signal_handler(signal.SIGINT, stop.signalled)
         if reread is not None:
@@ -101,17 +184,28 @@ async def serve(options: ServeOptions, console: Console, reread: Reread | None =
         stack.callback(plane.tracing.close)
     try:
         await listeners.start()
-        console.listening(listeners)
+        if fronts is not None:
+            await fronts.start()
+            opening = loop.create_task(_open(fronts, listeners, console))
+            opening.add_done_callback(lambda done: done.cancelled() or done.exception())  # the start may fail first
+        else:
+            console.listening(listeners)
 
         def progress(step: str, share: float) -> None:
             plane.starts(step, share)
             console.progress(step, share)
+            if fronts is not None:
+                fronts.progress(step, share)
 
         try:
-            service = await stop.unless_asked(_begun(options, progress, stack))
+            factory = None if elsewhere is None else elsewhere.factory
+            service = await stop.unless_asked(_begun(options, progress, stack, factory))
             if service is None:
                 return True
             stop.service = service
+            if fronts is not None:
+                await stop.unless_asked(opening)
+                fronts.serve(service)
             plane.serve(service)
             watch = loop.create_task(_tell_loads(service, console))
             try:
@@ -127,6 +221,8 @@ async def serve(options: ServeOptions, console: Console, reread: Reread | None =
         options = reload.options
         if stop.is_graceful and options.drain_grace_s > 0:
             plane.wants_to_leave = True
+            if fronts is not None:
+                fronts.leave()
             log.info("not ready any more; queries are taken for another %g s", options.drain_grace_s)
             await asyncio.sleep(options.drain_grace_s)
         log.info("going down: nothing new is taken, what waits is finished")
@@ -136,11 +232,20 @@ async def serve(options: ServeOptions, console: Console, reread: Reread | None =
             service.engine.end_all()  # while their clients can still be told
             patience_s = 0.0
     finally:
+        if fronts is not None:
+            await fronts.stop()
         await listeners.stop()
         if service is not None:
             await service.stop(patience_s)
         stack.close()
     return is_clean
+
+
+async def _open(fronts: Fronts, listeners: Listeners, console: Console) -> None:
+    """Clients are told where to go when every front end is there."""
+    await fronts.opened_all()
+    listeners.addresses = fronts.addresses | listeners.addresses
+    console.listening(listeners)
 
 
 async def _tell_loads(service: Service, console: Console) -> None:
@@ -150,7 +255,12 @@ async def _tell_loads(service: Service, console: Console) -> None:
         await asyncio.sleep(LOOK_S)
 
 
-async def _begun(options: ServeOptions, progress: Callable[[str, float], None], stack: contextlib.ExitStack) -> Service:
+async def _begun(
+    options: ServeOptions,
+    progress: Callable[[str, float], None],
+    stack: contextlib.ExitStack,
+    factory: Factory | None,
+) -> Service:
     """Compiled code loaded, or made on the first start of all; then the repository read, planned for and started."""
     loop = asyncio.get_running_loop()
 
@@ -169,7 +279,7 @@ async def _begun(options: ServeOptions, progress: Callable[[str, float], None], 
     asked = options.service
     repository = await asyncio.to_thread(_repository, asked.repository)
     await asyncio.to_thread(_import_what_serves)
-    service = _service(options, repository, stack)
+    service = _service(options, repository, stack, factory)
     try:
         await service.enlist()  # models that are new here are tried while the rest is made ready
         progress(COMPILING, 0.0)
@@ -186,7 +296,9 @@ async def _begun(options: ServeOptions, progress: Callable[[str, float], None], 
     return service
 
 
-def _service(options: ServeOptions, repository: Repository, stack: contextlib.ExitStack) -> Service:
+def _service(
+    options: ServeOptions, repository: Repository, stack: contextlib.ExitStack, factory: Factory | None
+) -> Service:
     from stretto.live.executors import executor_factory
     from stretto.live.recorder import recording
     from stretto.live.service import Service
@@ -200,7 +312,8 @@ def _service(options: ServeOptions, repository: Repository, stack: contextlib.Ex
         from stretto.twin.live import LiveTwin
 
         twin, memory = LiveTwin(time.monotonic_ns()), verdict_memory(asked, repository)
-    return Service(asked, repository, executor_factory(asked.executor_kind), journal, simulator_ports(), twin, memory)
+    factory = factory or executor_factory(asked.executor_kind)
+    return Service(asked, repository, factory, journal, simulator_ports(), twin, memory)
 
 
 def _import_what_serves() -> None:
@@ -217,8 +330,8 @@ def _repository(reference: str) -> Repository:
 class _Stop:
     """The first signal asks; a later one insists. Two at once are one: a shell and its child may both pass it on."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop):
-        self.asked = asyncio.Event()
+    def __init__(self, loop: asyncio.AbstractEventLoop, asked: asyncio.Event | None = None):
+        self.asked = asked or asyncio.Event()
         self.is_graceful = False  # it was not a person who waits
         self.service: Service | None = None
         self._loop = loop
@@ -255,9 +368,14 @@ def run(options: ServeOptions, console: Console, reread: Reread | None = None) -
         # comes in a few milliseconds is then read together, and neither loses its caches to the other every time.
         with contextlib.suppress(OSError):
             os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+    return in_own_loop(serve(options, console, reread))
+
+
+def in_own_loop(work: Coroutine[Any, Any, T]) -> T:
+    """uvloop's where it is there."""
     try:
-        import uvloop
+        from uvloop import new_event_loop
     except ImportError:
-        return asyncio.run(serve(options, console, reread))
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(serve(options, console, reread))
+        from asyncio import new_event_loop
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        return runner.run(work)

@@ -10,7 +10,7 @@ import sys
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from stretto.api.access import Access, is_loopback
+from stretto.api.access import Access
 from stretto.api.certificates import Certificate, load_certificate
 from stretto.api.descriptors import connection_shares, raise_limit
 from stretto.api.http.app import App
@@ -18,6 +18,7 @@ from stretto.api.limits import Limits
 from stretto.api.metrics import Metrics
 from stretto.api.plane import Plane
 from stretto.api.rates import BY_TOKEN, RateLimits, Rates
+from stretto.core.address import is_loopback
 from stretto.core.errors import StrettoError
 
 if TYPE_CHECKING:
@@ -76,10 +77,14 @@ class Listen:
 
 
 class Listeners:
-    """HTTP and gRPC over one data plane, twice: for inference and for management."""
+    """HTTP and gRPC over one data plane, twice: for inference and for management.
 
-    def __init__(self, plane: Plane, listen: Listen):
+    `shares_ports`: other processes listen on the same ports, and the system shares connections out among them.
+    """
+
+    def __init__(self, plane: Plane, listen: Listen, shares_ports: bool = False):
         self.listen = listen
+        self._shares_ports = shares_ports
         self.plane = plane
         self.addresses: dict[str, tuple[str, int]] = {}
         self._metrics = Metrics(self.plane)
@@ -136,6 +141,11 @@ class Listeners:
             self.plane.rates = self._rates(listen)
         self.listen = listen
 
+    @property
+    def connections(self) -> int:
+        """Of HTTP, that are open."""
+        return sum(len(traffic.connections) for _, traffic in self._http)
+
     @staticmethod
     def _rates(listen: Listen) -> Rates | None:
         return None if listen.rates.are_off else Rates(listen.rates, listen.limits.client_ids)
@@ -168,7 +178,7 @@ class Listeners:
 
         loop = asyncio.get_running_loop()
         traffic = Traffic(connections)
-        listening = listening_socket(host, port)
+        listening = listening_socket(host, port, self._shares_ports)
 
         def make() -> Connection:
             return Connection(traffic, loop, app, self.plane)
@@ -192,11 +202,18 @@ class Listeners:
         from stretto.api.grpc.server import bind, make_server
 
         # gRPC writes a page about an address that it cannot have. So we ask first, and say it in a line.
-        listening_socket(host, port).close()
+        listening_socket(host, port, self._shares_ports).close()
         limits, is_management = replace(self.listen.limits, connections=connections), name == MANAGEMENT_GRPC
         if self._reads is None:
             self._reads = Reads(limits)
-        server = make_server(self.plane, limits=limits, is_management=is_management, access=access, reads=self._reads)
+        server = make_server(
+            self.plane,
+            limits=limits,
+            is_management=is_management,
+            access=access,
+            reads=self._reads,
+            shares_port=self._shares_ports,
+        )
         tls = None if self._certificate is None else self._certificate.grpc_credentials()
         try:
             bound = bind(server, f"[{host}]:{port}" if ":" in host else f"{host}:{port}", tls)
@@ -207,8 +224,17 @@ class Listeners:
         self.addresses[name] = (host, bound)
 
 
-def listening_socket(host: str, port: int) -> socket.socket:
+def listening_socket(host: str, port: int, is_shared: bool = False) -> socket.socket:
     """Bound and ready; a clear error where the address is taken."""
+    listening = bound_socket(host, port, is_shared, BACKLOG)
+    listening.setblocking(False)
+    return listening
+
+
+def bound_socket(host: str, port: int, is_shared: bool = False, backlog: int = 0) -> socket.socket:
+    """It listens where there is a backlog. `is_shared`: others of this user may have the address, too, if they say the
+    same.
+    """
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError:
@@ -216,12 +242,14 @@ def listening_socket(host: str, port: int) -> socket.socket:
     family, kind, protocol, _, address = found[0]
     listening = socket.socket(family, kind, protocol)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if is_shared:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     try:
         listening.bind(address)
-        listening.listen(BACKLOG)
+        if backlog:
+            listening.listen(backlog)
     except OSError as error:
         listening.close()
         reason = error.strerror or "the address cannot be used"
         raise StrettoError(f"cannot listen on {host}:{port} ({reason}); choose another port, or 0 for any") from None
-    listening.setblocking(False)
     return listening

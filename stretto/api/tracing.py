@@ -89,6 +89,14 @@ class Tracing:
         else:
             self._sampling[application] = sampling
 
+    def sampling(self) -> dict[str, Sampling]:
+        """By application; "" stands for all that have none of their own."""
+        return dict(self._sampling)
+
+    def sample_all(self, sampling: dict[str, Sampling]) -> None:
+        """These, and no others."""
+        self._sampling = {ALL: Sampling()} | sampling
+
     def begin(self, request: InferRequest, entered: Request) -> None:
         """The spans are made when the request ends: then all of their times are known."""
         if not self.sampling_of(request.application).chooses():

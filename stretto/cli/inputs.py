@@ -116,6 +116,14 @@ def tokens_in(file: Path | None) -> tuple[str, ...]:
     return tokens
 
 
+def key_in(file: Path | None) -> bytes | None:
+    """The key that all processes of a cluster share, which is one line of a file, as a token is."""
+    tokens = tokens_in(file)
+    if len(tokens) > 1:
+        raise StrettoError(f"{file} holds {len(tokens)} lines; a cluster has one key")
+    return tokens[0].encode() if tokens else None
+
+
 def _small_plain_file(file: Path) -> bytes:
     """A pipe would be waited for, and a device may have no end."""
     try:

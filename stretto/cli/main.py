@@ -15,6 +15,7 @@ from stretto.cli.check import check
 from stretto.cli.compare import compare
 from stretto.cli.demo import demo
 from stretto.cli.evidence import evidence
+from stretto.cli.front_end import front_end
 from stretto.cli.goodput import goodput
 from stretto.cli.infer import infer
 from stretto.cli.load import load
@@ -23,12 +24,14 @@ from stretto.cli.plan import plan
 from stretto.cli.planners import planners
 from stretto.cli.profile import profile
 from stretto.cli.replay import replay
+from stretto.cli.scheduler import scheduler
 from stretto.cli.serve import serve
 from stretto.cli.setting import setting
 from stretto.cli.simulate import simulate
 from stretto.cli.train import train
 from stretto.cli.tune import tune
 from stretto.cli.warm import warm
+from stretto.cli.worker import worker
 from stretto.core.errors import StrettoError
 
 
@@ -82,6 +85,9 @@ def stretto(
 for command in (
     demo,
     serve,
+    scheduler,
+    worker,
+    front_end,
     infer,
     load,
     network,

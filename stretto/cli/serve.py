@@ -45,6 +45,10 @@ def serve(
     management_host: Annotated[str, typer.Option(metavar="ADDRESS", help="Where management listens.")] = "127.0.0.1",
     management_port: Port = 8082,
     management_grpc_port: Port = 8083,
+    front_ends: Annotated[
+        int,
+        typer.Option(metavar="N", min=1, max=64, help="Processes that parse and answer, on the same ports; 1: none."),
+    ] = 1,
     workers: Workers = 0,
     worker: Annotated[
         list[str] | None,
@@ -159,6 +163,7 @@ def serve(
       stretto serve zoo:fashion
       stretto serve models --workers 4 --executor process --host 0.0.0.0
       stretto serve models --worker cuda:0 --worker cpu*2
+      stretto serve models --front-ends 4 --executor process
       stretto serve zoo --http-port 0 --record events.jsonl
       stretto serve models --config serve.toml
     """
@@ -256,6 +261,7 @@ def serve_options(values: dict[str, Any], said: ServeConfig) -> ServeOptions:
         record_options=record_options,
         log_level=values["log_level"],
         log_format=values["log_format"],
+        front_ends=values["front_ends"],
     )
 
 
@@ -286,7 +292,7 @@ class StartConsole:
         for name, (host, port) in listeners.addresses.items():
             scheme = f"http{secure}://" if "grpc" not in name else ""
             self._say(f"  {name:<16} {scheme}{host}:{port}")
-        from stretto.api.access import is_loopback
+        from stretto.core.address import is_loopback
 
         if not is_loopback(listeners.listen.host) and not listeners.listen.tokens:
             self._say("warning: other machines can call this server without a token; see --token-file")
@@ -303,7 +309,9 @@ class StartConsole:
         for warning in service.offer.warnings:
             self._say(f"warning: {warning}")
         names = ", ".join(service.files)
-        self._say(f"serving {names} with {service.options.worker_count} worker(s)")
+        fronts = len(listeners.plane.fronts())
+        behind = f" behind {fronts} front ends" if fronts else ""
+        self._say(f"serving {names} with {service.options.worker_count} worker(s){behind}")
 
     def started(self) -> None:
         if self._bar is not None:

@@ -65,6 +65,7 @@ KEYS: dict[str, dict[str, Reader]] = {
         "tls_certificate": _path,
         "tls_key": _path,
         "shared_memory": _flag,
+        "front_ends": _whole(1, 64),
     },
     "workers": {
         "workers": _whole(0, 1024),

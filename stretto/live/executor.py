@@ -57,6 +57,10 @@ class Listener(Protocol):
 class Executor(Protocol):
     """One worker."""
 
+    @property
+    def is_awaited(self) -> bool:
+        """It was started, but somebody else brings it; nobody here can say when."""
+
     def start(self, specs: Sequence[ModelSpec]) -> None:
         """Begin, with these models; answers with worker_ready or worker_lost."""
 

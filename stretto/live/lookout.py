@@ -177,6 +177,8 @@ class Lookout:
         first = next(iter(member.executor.loading()), None)
         if first is None:
             member.loading = None
+            if member.executor.is_awaited:
+                member.started_ns = now_ns
             if not member.is_ready and not member.coming and now_ns - member.started_ns > self._load_ns:
                 self._crew.end(worker, Fault.LOAD_HUNG, "it did not start")  # nothing was loaded: nobody is to blame
         elif member.loading is None or member.loading[0] != first:

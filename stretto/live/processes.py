@@ -16,6 +16,7 @@ from stretto.core.errors import StrettoError
 from stretto.live.arena import SLOTS, Arena, fill, runs_of, slot_bytes
 from stretto.live.executor import Job, Listener, Loading
 from stretto.live.frames import Frame, FrameReader, Kind, failures_in, run_as_text, spec_as_text
+from stretto.live.orders import Orders
 from stretto.live.rows import as_arrays
 from stretto.live.shelf import NOT_LOADED, ModelSpec, Report, failed
 
@@ -30,6 +31,8 @@ SEND_BYTES = 1 << 20
 class ProcessExecutor:
     """Started once: a lost worker gets a new executor."""
 
+    is_awaited = False
+
     def __init__(self, worker: int, loop: asyncio.AbstractEventLoop, listener: Listener, arguments: Sequence[str] = ()):
         self._worker = worker
         self._arguments = arguments
@@ -40,12 +43,10 @@ class ProcessExecutor:
         self._channel: socket.socket | None = None
         self._arena: Arena | None = None
         self._old_arenas: list[Arena] = []
-        self._specs: dict[str, ModelSpec] = {}
+        self._orders = Orders(worker, listener, self._tell_load)
         # By number: the job, its model, its slot, and of which memory.
         self._jobs: dict[int, tuple[Job, ModelSpec, int, Arena]] = {}
         self._free = deque(range(SLOTS))
-        self._orders: dict[int, tuple[Loading, Callable[[str], None]]] = {}  # loads on their way
-        self._next = 0
         self._growth: dict[str, int] = {}
         self._is_up = False  # the process runs, and reads what it is told
         self._is_over = False
@@ -75,14 +76,13 @@ class ProcessExecutor:
             theirs.close()
         self._channel = ours
         self._loop.add_reader(ours.fileno(), self._readable)
-        broken: dict[str, str] = {}
-        self._hold(specs, broken, lambda: self._ready(broken))
+        self._hold(specs, self._ready)
 
     def _cannot_start(self, error: OSError) -> None:
         self._loop.call_soon(self._listener.worker_lost, self._worker, f"it cannot be started ({error.strerror})")
 
     def run(self, job: Job) -> None:
-        spec = self._specs.get(job.key)
+        spec = self._orders.specs.get(job.key)
         if spec is None:
             self._loop.call_soon(self._listener.job_ended, job, failed(job.count, NOT_LOADED))
             return
@@ -94,32 +94,24 @@ class ProcessExecutor:
         runs = runs_of(parts, spec)
         rooms = self._arena.parts(slot, spec, runs) if runs else [self._arena.inputs(slot, spec, job.count)]
         fill(rooms, parts)
-        number = self._number()
+        number = self._orders.number()
         self._jobs[number] = (job, spec, slot, self._arena)
         self._say(Frame(Kind.RUN, number, slot, job.count, run_as_text(job.key, runs)))
 
     def load(self, spec: ModelSpec, alone: bool) -> None:
-        def ended(problem: str) -> None:
-            if alone or problem:
-                self._listener.load_ended(self._worker, spec.key, problem or None, alone)
-
-        self._order(spec, ended)
+        self._orders.load(spec, alone)
 
     def prepare(self, specs: Sequence[ModelSpec], done: Callable[[dict[str, str]], None]) -> None:
         """In a thread of the process, so that batches go on meanwhile."""
-        broken: dict[str, str] = {}
-        self._hold(specs, broken, lambda: done(broken), is_beside=True)
+        self._hold(specs, done, is_beside=True)
 
     def unload(self, key: str) -> None:
-        self._specs.pop(key, None)
+        self._orders.specs.pop(key, None)
         self._say(Frame(Kind.UNLOAD, text=key.encode()))
 
     def loading(self) -> Sequence[Loading]:
         """It takes orders in turn: one that stands behind a batch has not begun."""
-        if not self._is_up:
-            return ()
-        running = min(self._jobs, default=self._next + 1)
-        return [each for number, (each, _) in self._orders.items() if each.is_beside or number < running]
+        return self._orders.loading(self._jobs) if self._is_up else ()
 
     def memory_bytes(self) -> int:
         return 0 if self._process is None or self._is_over else resident_bytes_of(self._process.pid)
@@ -149,42 +141,27 @@ class ProcessExecutor:
     # -- loads -------------------------------------------------------------------------------------------------------
 
     def _hold(
-        self, specs: Sequence[ModelSpec], broken: dict[str, str], done: Callable[[], None], is_beside: bool = False
+        self, specs: Sequence[ModelSpec], done: Callable[[dict[str, str]], None], is_beside: bool = False
     ) -> None:
-        """Load these; `done` after the last, with those that cannot be in `broken`."""
-        left = len(specs)
-        if not left:
-            self._loop.call_soon(done)
-            return
+        if specs:
+            self._orders.hold(specs, done, is_beside)
+        else:
+            self._loop.call_soon(done, {})
 
-        def ended_one(key: str, problem: str) -> None:
-            nonlocal left
-            if problem:
-                broken[key] = problem
-            left -= 1
-            if left == 0:
-                done()
-
-        self._specs.update((spec.key, spec) for spec in specs)  # so that there is room for all of them at once
-        for spec in specs:
-            self._order(spec, lambda problem, key=spec.key: ended_one(key, problem), is_beside)  # type: ignore[misc]
-
-    def _order(self, spec: ModelSpec, ended: Callable[[str], None], is_beside: bool = False) -> None:
-        self._specs[spec.key] = spec
+    def _tell_load(self, number: int, spec: ModelSpec, is_beside: bool) -> None:
         self._make_room()
-        number = self._number()
-        self._orders[number] = Loading(number, spec.key, is_beside), ended
         self._say(Frame(Kind.LOAD, number, int(is_beside), text=spec_as_text(spec)))
 
     def _make_room(self) -> None:
         """Larger shared memory where a model needs it; batches on their way end in the memory that they began in."""
-        needed = slot_bytes(self._specs.values())
+        needed = slot_bytes(self._orders.specs.values())
         if self._arena is not None and needed <= self._arena.slot_size:
             return
         if self._channel is None:
             return
         try:
-            is_gpu = any(spec.source.device != "cpu" for spec in self._specs.values())  # which holds all of it anyway
+            specs = self._orders.specs.values()
+            is_gpu = any(spec.source.device != "cpu" for spec in specs)  # which holds all of it anyway
             arena = Arena.made(needed, is_gpu)
         except (OSError, ValueError) as error:
             log.error("worker %d needs %d bytes of shared memory: %s", self._worker, SLOTS * needed, error)
@@ -204,10 +181,6 @@ class ProcessExecutor:
         for arena in [arena for arena in self._old_arenas if arena not in in_use]:
             self._old_arenas.remove(arena)
             arena.close()
-
-    def _number(self) -> int:
-        self._next += 1
-        return self._next
 
     def _ready(self, broken: dict[str, str]) -> None:
         if not self._is_over:
@@ -245,9 +218,8 @@ class ProcessExecutor:
             self._free.append(slot)
             self._close_unused()
             self._listener.job_ended(job, Report(answers, failures, frame.b, frame.c))
-        elif frame.kind == Kind.LOADED and frame.a in self._orders:
-            _, ended = self._orders.pop(frame.a)
-            ended(frame.text.decode("utf-8", "replace"))
+        elif frame.kind == Kind.LOADED:
+            self._orders.ended(frame.a, frame.text.decode("utf-8", "replace"))
         elif frame.kind == Kind.GREW:
             self._growth[frame.text.decode("utf-8", "replace")] = frame.a
         elif frame.kind == Kind.READY:

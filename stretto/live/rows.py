@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -38,7 +39,7 @@ class Lying:
 
     @property
     def row_bytes(self) -> int:
-        return int(np.prod(self.shape[1:], dtype=np.int64)) * np.dtype(self.dtype).itemsize
+        return math.prod(self.shape[1:]) * np.dtype(self.dtype).itemsize
 
     @property
     def nbytes(self) -> int:

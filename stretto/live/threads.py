@@ -22,6 +22,8 @@ log = logging.getLogger("stretto.live")
 class ThreadExecutor:
     """Its commands are callables in a queue; None ends it. Started once: a lost worker gets a new executor."""
 
+    is_awaited = False
+
     def __init__(self, worker: int, loop: asyncio.AbstractEventLoop, listener: Listener):
         self._worker = worker
         self._loop = loop

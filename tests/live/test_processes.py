@@ -207,7 +207,7 @@ def test_models_that_are_gone_are_forgotten() -> None:
                 assert await engine.hold(later) == {}
                 engine.replace(later, planned(engine, later, plan_for(later)))
                 assert (await asked(engine, ones())).outcome is Outcome.ON_TIME
-            assert list(executor_of(engine)._specs) == ["app/double@5"]
+            assert list(executor_of(engine)._orders.specs) == ["app/double@5"]
 
     within(LIMIT_S, work)
 

@@ -27,14 +27,14 @@ SHORTEST_PING_S = 10.0  # a client that pings more often, with nothing under way
 
 
 def make_server(
-    plane: ServedPlane, *, limits: Limits, is_management: bool, access: Access, reads: Reads
+    plane: ServedPlane, *, limits: Limits, is_management: bool, access: Access, reads: Reads, shares_port: bool = False
 ) -> grpc.aio.Server:
     """A server that listens nowhere yet: `bind` it, then start it. It belongs to the running event loop.
 
     `reads` is one for all servers that share the memory.
     """
     interceptors = [TokenGate(access, plane)] if access.needs_token else []
-    server = grpc.aio.server(interceptors=interceptors, options=options(limits))
+    server = grpc.aio.server(interceptors=interceptors, options=options(limits, shares_port))
     calls = Servicer(plane, limits, is_management, access, reads).generic_handler()
     server.add_generic_rpc_handlers((calls, UnknownCalls(plane)))
     return server
@@ -54,7 +54,7 @@ def bind(server: grpc.aio.Server, address: str, credentials: grpc.ServerCredenti
     return int(port)
 
 
-def options(limits: Limits) -> list[tuple[str, int]]:
+def options(limits: Limits, shares_port: bool = False) -> list[tuple[str, int]]:
     return [
         ("grpc.max_receive_message_length", limits.message_bytes),
         # What is taken of a message that nobody asked for yet. gRPC would raise it to what the network can carry.
@@ -67,8 +67,8 @@ def options(limits: Limits) -> list[tuple[str, int]]:
         ("grpc.max_concurrent_streams", limits.streams_per_connection),
         ("grpc.max_allowed_incoming_connections", limits.connections),
         ("grpc.server_handshake_timeout_ms", round(1_000 * limits.header_timeout_s)),
-        # Two servers on one port would each get half of the calls, and neither would say so.
-        ("grpc.so_reuseport", 0),
+        # Two servers on one port would each get half of the calls, and neither would say so; front ends of one do.
+        ("grpc.so_reuseport", int(shares_port)),
         # A client whose machine vanished is noticed, and what it asked for is cancelled.
         ("grpc.keepalive_time_ms", round(1_000 * limits.keep_alive_s)),
         ("grpc.keepalive_timeout_ms", round(1_000 * limits.header_timeout_s)),

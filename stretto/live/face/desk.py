@@ -6,6 +6,7 @@ What they are told of what is served is the directory. Applications and variants
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
@@ -16,7 +17,19 @@ from stretto.core.errors import StrettoError
 from stretto.core.outcome import Outcome
 from stretto.live.face.link import Link
 from stretto.live.face.memory import FrontMemory, aligned
-from stretto.live.face.messages import ENDED, MAX_ROWS, NO_VARIANT, NUMBER, SUBMIT, Kind, packed, plain, text, unpacked
+from stretto.live.face.messages import (
+    DECISION,
+    ENDED,
+    MAX_ROWS,
+    NO_VARIANT,
+    NUMBER,
+    SUBMIT,
+    Kind,
+    packed,
+    plain,
+    text,
+    unpacked,
+)
 from stretto.live.requests import NoSuchVariant, Request
 from stretto.live.rows import Lying
 from stretto.live.state import BEYOND_SHARE, State
@@ -71,6 +84,9 @@ class FrontEnd:
         self._desk = desk
         self._ended: list[tuple[Any, ...]] = []
         self._extras: dict[int, dict[str, Any]] = {}
+        self._decided: list[tuple[int, ...]] = []
+        self.token = 0  # what workers know it by, where it is on another machine
+        self.last = -1  # number of its requests that came
 
     def heard(self, kind: int, payload: memoryview) -> None:
         self.heard_ns = self._desk.clock()
@@ -86,7 +102,9 @@ class FrontEnd:
         elif kind == Kind.COUNTS:
             self.counts = plain(payload)
         elif kind == Kind.CLOSED:
-            self._desk.closed_elsewhere(plain(payload))
+            self._desk.service.engine.books.add_closed(self._desk.counts_in(plain(payload)))
+        elif kind == Kind.MISSED:
+            self._desk.service.engine.books.correct(self._desk.counts_in(plain(payload)))
         elif kind != Kind.BEAT:
             raise StrettoError("a front end spoke nonsense")
 
@@ -95,8 +113,7 @@ class FrontEnd:
         self._desk.gone(self)
         for request in list(self.open.values()):
             self._desk.service.engine.cancel(request)
-        if self.memory is not None:
-            self.memory.close()
+        self.memory = None  # batches that run may still look at it
 
     def _submitted(self, payload: memoryview) -> None:
         version, records, extras = unpacked(SUBMIT, payload)
@@ -115,12 +132,14 @@ class FrontEnd:
     def _request(self, version: int, record: tuple[int, ...], extra: Mapping[str, Any] | None) -> RemoteRequest | None:
         """None where it is refused at once."""
         number, left_ns, spent_ns, place, application, rows, size, priority = record
+        self.last = max(self.last, number)
         if number in self.open or not 0 < rows <= MAX_ROWS:
             raise StrettoError("a front end spoke nonsense")
-        desk = self._desk
+        desk, service = self._desk, self._desk.service
         name = desk.applications[application] if application < len(desk.applications) else ""
-        files = desk.service.files.get(name)
-        if files is None or version < desk.changed.get(name, 0) or desk.service.state is not State.SERVING:
+        files = service.files.get(name)
+        is_served = files is not None and version >= desk.changed.get(name, 0) and service.state is State.SERVING
+        if files is None or not is_served or (service.offer.quarantine.entries and not service.is_ready(name)):
             self._tell(number, Outcome.FAILED, {"refusal": "unavailable", "problem": NOT_SERVED})
             return None
         takes = files.input
@@ -135,10 +154,10 @@ class FrontEnd:
         request = RemoteRequest(
             name,
             lying,
-            min(max(left_ns, 1), MAX_LEFT_NS),
+            min(max(left_ns - self.link.transit_ns, 1), MAX_LEFT_NS),
             _ended,
             priority=priority,
-            spent_ns=min(max(spent_ns, 0), MAX_LEFT_NS),
+            spent_ns=min(max(spent_ns, 0), MAX_LEFT_NS) + self.link.transit_ns,
             pinned="" if extra is None else str(extra.get("pinned", "")),
             min_accuracy=0.0 if extra is None else float(extra.get("min_accuracy", 0.0)),
         )
@@ -214,6 +233,16 @@ class FrontEnd:
             self._desk.loop.call_soon(self._flush)
         self._ended.append((number, queue_ns, run_ns, accuracy, batch, variant, int(outcome)))
 
+    def decide(self, record: tuple[int, ...]) -> None:
+        """Rows of it, as DECISION has them, are to go to a worker."""
+        if not self._decided:
+            self._desk.loop.call_soon(self._flush_decided)
+        self._decided.append(record)
+
+    def _flush_decided(self) -> None:
+        decided, self._decided = self._decided, []
+        self.link.send(Kind.DECISION, packed(DECISION, decided))
+
     def _flush(self) -> None:
         """What ended in one turn of the loop is one message."""
         ended, self._ended = self._ended, []
@@ -229,6 +258,11 @@ def _ended(request: Request) -> None:
 def _ignore(request: Request) -> None: ...
 
 
+def tensors_digest(files: ApplicationFiles) -> str:
+    """What a front end and the scheduler must agree on before tensors of an application are sent."""
+    return hashlib.sha256(repr((files.input, files.output)).encode()).hexdigest()[:16]
+
+
 class Desk:
     """All front ends of one scheduler. On the loop's thread."""
 
@@ -241,10 +275,12 @@ class Desk:
         self.applications: list[str] = []  # by number
         self.variant_numbers: dict[tuple[str, str], int] = {}
         self.changed: dict[str, int] = {}  # by application: the version since which its tensors are as they are
+        self.is_leaving = False  # they serve on for a while, but clients should go elsewhere
         self._tensors: dict[str, Any] = {}
         self._version = 0
         self._directory: dict[str, Any] = {}
         self._statistics = statistics
+        self.on_gone: Callable[[FrontEnd], None] = lambda front: None
         self._next = 0
         self._task = self.loop.create_task(self._work())
 
@@ -260,18 +296,18 @@ class Desk:
     def gone(self, front: FrontEnd) -> None:
         if self.fronts.get(front.number) is front:
             del self.fronts[front.number]
+            self.on_gone(front)
 
-    def closed_elsewhere(self, content: Mapping[str, Any]) -> None:
-        """Queries that ended at a front end because there was no scheduler: they are counted here, once."""
+    def counts_in(self, content: Mapping[str, Any]) -> dict[str, dict[Outcome, int]]:
+        """Queries that ended at a front end, by application and outcome."""
         try:
-            counts = {
+            return {
                 str(name): {Outcome(int(outcome)): max(0, int(count)) for outcome, count in by_outcome.items()}
                 for name, by_outcome in content.items()
                 if name in self.service.offer.known
             }
         except (ValueError, TypeError, AttributeError):
             raise StrettoError("a front end spoke nonsense") from None
-        self.service.engine.books.add_closed(counts)
 
     def stop(self) -> None:
         self._task.cancel()
@@ -296,10 +332,15 @@ class Desk:
             variants = service.from_fast_to_accurate(name)
             for variant in variants:
                 self.variant_numbers.setdefault((name, variant), len(self.variant_numbers))
-            served[name] = {"variants": list(variants), "is_ready": service.is_ready(name)}
+            served[name] = {
+                "variants": list(variants),
+                "is_ready": service.is_ready(name),
+                "tensors": tensors_digest(files),
+            }
         return {
             "state": service.state.value,
-            "is_ready": service.is_ready(),
+            "is_ready": service.is_ready() and not self.is_leaving,
+            "is_leaving": self.is_leaving,
             "workers": service.engine.crew.ready_count,
             "applications": list(self.applications),
             "variants": list(self.variant_numbers),

@@ -1,4 +1,4 @@
-"""A front end's side of the face: it looks like the engine to whoever serves clients there, and speaks to the scheduler.
+"""A front end's side of the face: the engine to whoever serves clients there. It speaks to the scheduler.
 
 What came in one turn of the event loop goes as one message. Where there is no scheduler, requests end as unavailable.
 """
@@ -22,14 +22,15 @@ from stretto.live.face.memory import FrontMemory, Room, aligned
 from stretto.live.face.messages import ENDED, NO_VARIANT, NUMBER, SUBMIT, Kind, packed, plain, text, unpacked
 from stretto.live.lag import LoopLag
 from stretto.live.requests import Request
-from stretto.live.rows import as_array
+from stretto.live.rows import Lying, as_array
 from stretto.repository.application import ApplicationFiles
 
 log = logging.getLogger("stretto.live")
 
 NO_SCHEDULER = "the scheduler cannot be reached at present; try again shortly"
+NO_ANSWERS = "the worker that ran it was lost before its answer came"
+ANSWERS_S = 1.0  # for answers that the scheduler has heard of
 NO_ROOM = "too much is being sent at present; try again later"
-GRACE_NS = 2 * 10**9  # behind its deadline, after which nobody waits for word of a request
 
 
 class Store(Protocol):
@@ -41,6 +42,14 @@ class Store(Protocol):
     def answers(self, number: int, request: Request, files: ApplicationFiles) -> np.ndarray[Any, Any] | None:
         """All rows, the caller's own; None where they have not come."""
 
+    def left_behind(self, number: int, request: Request, files: ApplicationFiles) -> np.ndarray[Any, Any] | None:
+        """The answers of a request whose scheduler is gone, and who gave them; None where they are not known to be
+        complete.
+        """
+
+    def told(self, kind: int, payload: memoryview, directory: Directory) -> None:
+        """What the scheduler says about tensors: DECISION or WORKERS. StrettoError where that is nonsense."""
+
     def drop(self, number: int) -> None: ...
 
 
@@ -50,26 +59,35 @@ class SharedStore:
     def __init__(self, memory: FrontMemory):
         self._memory = memory
         self._room = Room(memory.size)
-        self._places: dict[int, tuple[int, int]] = {}
+        self._places: dict[int, tuple[int, int, int]] = {}  # by request: where, how much, and where its answers go
 
     def put(self, number: int, request: Request, files: ApplicationFiles) -> int | None:
         inputs = as_array(request.inputs)
-        size = aligned(inputs.nbytes) + request.rows * files.output.row_bytes
+        answers = aligned(inputs.nbytes)
+        size = answers + request.rows * files.output.row_bytes
         place = self._room.take(size)
         if place < 0:
             return None
-        self._memory.array(place, inputs.dtype.str, inputs.shape)[...] = inputs
-        self._places[number] = place, size
+        lying = Lying(0, number, 0, inputs.shape, files.input.dtype, 0, self._memory, place)
+        lying.array()[...] = inputs
+        request.inputs = lying  # what they were read from is not kept
+        self._places[number] = place, size, place + answers
         return place
 
     def answers(self, number: int, request: Request, files: ApplicationFiles) -> np.ndarray[Any, Any] | None:
-        place, gives = self._places[number][0] + aligned(request.inputs.nbytes), files.output
+        place, gives = self._places[number][2], files.output
         return self._memory.array(place, gives.dtype, (request.rows, *gives.shape)).copy()
+
+    def left_behind(self, number: int, request: Request, files: ApplicationFiles) -> np.ndarray[Any, Any] | None:
+        return None  # whether all are there, only the scheduler knew
+
+    def told(self, kind: int, payload: memoryview, directory: Directory) -> None:
+        raise StrettoError("the scheduler spoke nonsense")
 
     def drop(self, number: int) -> None:
         taken = self._places.pop(number, None)
         if taken is not None:
-            self._room.give(*taken)
+            self._room.give(*taken[:2])
 
 
 class Directory:
@@ -84,6 +102,8 @@ class Directory:
             self.workers = int(content.get("workers", 0))
             self.applications = {str(name): n for n, name in enumerate(content.get("applications", ()))}
             self.variants = [(str(application), str(name)) for application, name in content.get("variants", ())]
+            self.is_leaving = bool(content.get("is_leaving", False))
+            self.tensors = {str(name): str(each["tensors"]) for name, each in content.get("served", {}).items()}
             self.served = {
                 str(name): (tuple(map(str, each["variants"])), bool(each["is_ready"]))
                 for name, each in content.get("served", {}).items()
@@ -119,26 +139,29 @@ class FrontEngine:
         self._clients = clients
         self._store = store
         self._link: Link | None = None
-        self._open: dict[int, Request] = {}
+        self._open: dict[int, tuple[Request, ApplicationFiles]] = {}  # with the files that it was checked by
         self._numbers: dict[int, int] = {}  # of open requests, by identity
         self._next = 0
         self._new: list[tuple[int, ...]] = []
         self._extras: dict[int, Mapping[str, Any]] = {}
         self._gone: list[int] = []
-        self._closed: Counter[tuple[str, Outcome]] = Counter()  # not told to a scheduler yet
+        self._closed: list[tuple[int, str, Outcome, int]] = []  # number and rows, not told to a scheduler yet
+        self._late: dict[int, Outcome] = {}  # ended as answered, but their answers have not come yet
 
     # -- the link ----------------------------------------------------------------------------------------------------
 
-    def linked(self, link: Link, name: str) -> None:
-        """There is a scheduler."""
+    def linked(self, link: Link, name: str, known: int = -1) -> None:
+        """There is a scheduler. Requests up to the number `known` reached it before, over an earlier link, and were
+        counted there.
+        """
         self._link = link
         self.heard_ns = self.clock()
         link.send(Kind.HELLO, text({"name": name}))
-        if self._closed:
-            counts: dict[str, dict[str, int]] = {}
-            for (application, outcome), count in self._closed.items():
-                counts.setdefault(application, {})[str(int(outcome))] = count
-            self._closed.clear()
+        closed, self._closed = [each for each in self._closed if each[0] > known], []
+        counts: dict[str, Counter[str]] = {}
+        for _, application, outcome, rows in closed:
+            counts.setdefault(application, Counter())[str(int(outcome))] += rows
+        if counts:
             link.send(Kind.CLOSED, text(counts))
 
     def lost(self) -> None:
@@ -147,15 +170,19 @@ class FrontEngine:
         self.directory = Directory()
         self.on_directory(self.directory)
         self._new, self._extras, self._gone = [], {}, []
-        for number, request in list(self._open.items()):
-            self._end_alone(number, request)
+        for number, (request, files) in list(self._open.items()):
+            self._end_alone(number, request, files)
 
-    def _end_alone(self, number: int, request: Request) -> None:
+    def _end_alone(self, number: int, request: Request, files: ApplicationFiles) -> None:
         """Without a word of the scheduler: it may be counted nowhere else."""
         now_ns = self.clock()
-        outcome = Outcome.FAILED
-        request.refusal, request.problem = "unavailable", NO_SCHEDULER
-        self._closed[request.application, outcome] += request.rows
+        request.answers = self._store.left_behind(number, request, files)
+        if request.answers is not None:
+            outcome = Outcome.ON_TIME if now_ns <= request.deadline_ns else Outcome.LATE
+        else:
+            outcome = Outcome.FAILED
+            request.refusal, request.problem = "unavailable", NO_SCHEDULER
+        self._closed.append((number, request.application, outcome, request.rows))
         self._end(number, request, outcome, now_ns)
 
     @property
@@ -167,11 +194,10 @@ class FrontEngine:
         """Requests that have not ended."""
         return len(self._open)
 
-    def watch(self) -> None:
-        """Called now and then: who waits far beyond its deadline has been forgotten by the scheduler."""
-        before_ns = self.clock() - GRACE_NS
-        for number, request in [each for each in self._open.items() if each[1].deadline_ns < before_ns]:
-            self._end_alone(number, request)
+    def tell(self, kind: Kind, payload: bytes = b"") -> None:
+        """To the scheduler, where there is one."""
+        if self._link is not None:
+            self._link.send(kind, payload)
 
     # -- requests ----------------------------------------------------------------------------------------------------
 
@@ -187,7 +213,7 @@ class FrontEngine:
         request.arrival_ns = now_ns - request.spent_ns
         request.deadline_ns += now_ns
         place = self._store.put(number, request, files) if self._link is not None else None
-        self._open[number] = request
+        self._open[number] = request, files
         self._numbers[id(request)] = number
         if place is None:
             request.refusal = "unavailable" if self._link is None else "overloaded"
@@ -237,18 +263,22 @@ class FrontEngine:
             for position, record in enumerate(records.tolist()):
                 self._ended(record, extras.get(position), now_ns)
         elif kind == Kind.DIRECTORY:
+            self._flush()  # what came until now was checked by the one before
             self.directory = Directory(plain(payload))
             self.on_directory(self.directory)
         elif kind == Kind.STATISTICS:
             self.statistics = plain(payload)
+        elif kind == Kind.DECISION or kind == Kind.WORKERS:
+            self._store.told(kind, payload, self.directory)
         elif kind != Kind.BEAT:
             raise StrettoError("the scheduler spoke nonsense")
 
     def _ended(self, record: tuple[Any, ...], extra: Mapping[str, Any] | None, now_ns: int) -> None:
         number, queue_ns, run_ns, accuracy, batch, variant, outcome_number = record
-        request = self._open.get(number)
-        if request is None:
+        found = self._open.get(number)
+        if found is None:
             return  # it ended here while this was on its way
+        request, files = found
         try:
             outcome = Outcome(outcome_number)
             if variant != NO_VARIANT:
@@ -259,8 +289,28 @@ class FrontEngine:
             raise StrettoError("the scheduler spoke nonsense") from None
         request.queue_ns, request.run_ns, request.accuracy_sum, request.batch = queue_ns, run_ns, accuracy, batch
         if outcome is Outcome.ON_TIME or outcome is Outcome.LATE:
-            request.answers = self._store.answers(number, request, self.files[request.application])
+            request.answers = self._store.answers(number, request, files)
+            if request.answers is None:  # they come from a worker, which may be gone by now
+                self._late[number] = outcome
+                self.loop.call_later(ANSWERS_S, self._missed, number)
+                return
         self._end(number, request, outcome, now_ns)
+
+    def came(self, number: int) -> None:
+        """All answers of a request are there."""
+        if number in self._late:
+            request, files = self._open[number]
+            request.answers = self._store.answers(number, request, files)
+            self._end(number, request, self._late[number], self.clock())
+
+    def _missed(self, number: int) -> None:
+        """The scheduler has counted it as answered, and hears that it was not."""
+        outcome = self._late.get(number)
+        if outcome is not None:
+            request, _ = self._open[number]
+            request.problem = NO_ANSWERS
+            self.tell(Kind.MISSED, text({request.application: {int(outcome): request.rows}}))
+            self._end(number, request, Outcome.FAILED, self.clock())
 
     def _note(self, request: Request, extra: Mapping[str, Any]) -> None:
         request.problem = str(extra.get("problem", ""))
@@ -277,6 +327,7 @@ class FrontEngine:
         if self._open.pop(number, None) is None:
             return
         del self._numbers[id(request)]
+        self._late.pop(number, None)
         self._store.drop(number)
         request.left = 0
         if is_counted:

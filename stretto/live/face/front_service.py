@@ -8,10 +8,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from stretto.core.client import Clients
 from stretto.core.errors import StrettoError
+from stretto.live.face.desk import tensors_digest
 from stretto.live.face.front import Directory, FrontEngine, Store
 from stretto.live.options import ServiceOptions
 from stretto.live.quarantine import Quarantine
@@ -23,6 +25,7 @@ from stretto.repository.repository import Repository
 log = logging.getLogger("stretto.live")
 
 WATCH_S = 0.25
+READ_S = 1.0
 
 
 class KnownFiles:
@@ -44,7 +47,7 @@ class FrontService:
         self.files: dict[str, ApplicationFiles] = {}  # of what is served
         self.engine = FrontEngine(known, store, self.clients)
         self.engine.on_directory = self._directed
-        self._version = 0
+        self._reading: asyncio.Task[None] | None = None
         self._is_leaving = False
         self._task: asyncio.Task[None] | None = None
 
@@ -62,8 +65,9 @@ class FrontService:
 
     def stop(self) -> None:
         self.engine.lag.stop()
-        if self._task is not None:
-            self._task.cancel()
+        for task in (self._task, self._reading):
+            if task is not None:
+                task.cancel()
 
     @property
     def state(self) -> State:
@@ -95,25 +99,38 @@ class FrontService:
     def _directed(self, directory: Directory) -> None:
         """What is served has changed, or how much of it is ready."""
         self.engine.crew.ready_count = directory.workers
-        known = self.offer.known
-        if directory.version != self._version and directory.version:
-            is_first, self._version = not self._version, directory.version
-            if not is_first or any(name not in known for name in directory.served):
-                asyncio.get_running_loop().create_task(self._read_anew())
-        self.files = {name: known[name] for name in directory.served if name in known}
+        self._serve(directory)
+        is_reading = self._reading is not None and not self._reading.done()
+        if len(self.files) < len(directory.served) and not is_reading:
+            self._reading = asyncio.get_running_loop().create_task(self._read_anew())
+
+    def _serve(self, directory: Directory) -> None:
+        """What the scheduler serves and this front end has read in the same form; with the variants that are served.
+        What did not change stays the same object.
+        """
+        known, before, self.files = self.offer.known, self.files, {}
+        for name, (variants, _) in directory.served.items():
+            if name in known and tensors_digest(known[name]) == directory.tensors[name]:
+                chosen = tuple(variant for variant in known[name].variants if variant.name in variants)
+                files = replace(known[name], variants=chosen)
+                self.files[name] = before[name] if before.get(name) == files else files
 
     async def _read_anew(self) -> None:
-        """The tensors of something that is served are not what they were, or it is new."""
-        try:
-            repository = await asyncio.to_thread(read_repository, self.options.repository)
-        except (StrettoError, OSError) as error:
-            log.error("the repository changed and cannot be read here: %s", error)
-            return
-        known = {files.name: files for files in repository.applications}
-        self.offer.known = self.engine.files = known
-        self.files = {name: known[name] for name in self.engine.directory.served if name in known}
+        """Something is served that is new here, or its tensors are not what they were."""
+        while True:
+            try:
+                repository = await asyncio.to_thread(read_repository, self.options.repository)
+            except (StrettoError, OSError) as error:
+                log.error("the repository changed and cannot be read here: %s", error)
+            else:
+                self.offer.known = self.engine.files = {files.name: files for files in repository.applications}
+                self._serve(self.engine.directory)
+                if len(self.files) == len(self.engine.directory.served):
+                    return
+            await asyncio.sleep(READ_S)  # it may be half written
 
     async def _watch(self) -> None:
+        """Clients that asked nothing for long are forgotten."""
         while True:
             await asyncio.sleep(WATCH_S)
-            self.engine.watch()
+            self.clients.forget_gone(self.engine.clock())

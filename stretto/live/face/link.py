@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from typing import Protocol
+from typing import Protocol, cast
 
 from stretto.core.errors import StrettoError
 from stretto.live.face.messages import MAX_PAYLOAD
@@ -15,6 +15,10 @@ HIGH_BYTES = 64_000_000  # a peer that lets more lie does not read any more
 
 class Link(Protocol):
     """What is sent arrives whole and in order, or the link is lost."""
+
+    @property
+    def transit_ns(self) -> int:
+        """How long a message takes at least, as far as it is known."""
 
     def send(self, kind: int, payload: bytes = b"") -> None: ...
 
@@ -32,6 +36,8 @@ class Peer(Protocol):
 class StreamLink(asyncio.Protocol):
     """Length, kind, payload. `peer` is set before the first byte comes, or when it does."""
 
+    transit_ns = 0  # it stays on this machine
+
     def __init__(self, peer: Peer | None = None) -> None:
         self.peer = peer
         self._transport: asyncio.Transport | None = None
@@ -39,8 +45,7 @@ class StreamLink(asyncio.Protocol):
         self._is_lost = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by its class
 
     def send(self, kind: int, payload: bytes = b"") -> None:
         transport = self._transport

@@ -6,9 +6,10 @@ It has no name in any file system, only descriptors, so that nothing is left beh
 
 from __future__ import annotations
 
-import contextlib
+import fcntl
 import mmap
 import os
+import weakref
 from bisect import bisect_left
 
 import numpy as np
@@ -24,18 +25,23 @@ def aligned(size: int) -> int:
 
 
 class FrontMemory:
-    """Seen by all; only the front end gives room in it."""
+    """Seen by all; only the front end gives room in it. It goes with the last that refers to it: batches that still
+    run may look at it after its front end is gone.
+    """
 
     def __init__(self, descriptor: int, size: int):
         self.descriptor = descriptor
         self.size = size
         self._map = mmap.mmap(descriptor, size, mmap.MAP_SHARED)
+        weakref.finalize(self, os.close, descriptor)
 
     @staticmethod
     def made(size: int) -> FrontMemory:
         """New memory; taken from the system when it is touched."""
-        descriptor = os.memfd_create("stretto-front", os.MFD_CLOEXEC)
+        descriptor = os.memfd_create("stretto-front", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.ftruncate(descriptor, size)
+        seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL  # nobody who maps it is left with less
+        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, seals)
         return FrontMemory(descriptor, size)
 
     def array(self, place: int, dtype: str, shape: tuple[int, ...]) -> Array:
@@ -46,11 +52,6 @@ class FrontMemory:
         if place < 0 or place % kind.itemsize or place + count * kind.itemsize > self.size:
             raise StrettoError("a front end named memory that it does not have")
         return np.frombuffer(self._map, kind, count, place).reshape(shape)
-
-    def close(self) -> None:
-        os.close(self.descriptor)
-        with contextlib.suppress(BufferError):  # an array of it is still looked at; the memory goes with that
-            self._map.close()
 
 
 class Room:

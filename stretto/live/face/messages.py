@@ -32,12 +32,18 @@ class Kind(IntEnum):
     CLOSED = 4  # JSON: requests that ended without a scheduler, by application and outcome
     COUNTS = 5  # JSON: what the front end counted itself
     BEAT = 6  # nothing: it lives
+    PROBLEM = 7  # JSON: why it cannot start
+    MISSED = 8  # JSON: requests that ended as answered, and whose answers never came; by application and outcome
     DIRECTORY = 11  # JSON: what is served at present, and by which numbers it is known
     ENDED = 12  # records ENDED; extras by position
     TOLD = 13  # JSON: what clients are to send next, by identity
     STATISTICS = 14  # JSON: of all applications
-    DECISION = 15  # records DECISION, for the batch of the head: where rows are to be sent
+    DECISION = 15  # records DECISION: where rows are to be sent
     WORKERS = 16  # JSON: where workers take tensors, by number
+    OPTIONS = 17  # JSON: what a front end on the scheduler's machine is to do; the first message there
+    SETTINGS = 18  # JSON: what of that has changed
+    PROGRESS = 19  # JSON: how far the scheduler's own start is
+    STOP = 20  # nothing: answers that are on their way go out, then it ends
 
 
 SUBMIT = np.dtype(
@@ -63,8 +69,18 @@ ENDED = np.dtype(
         ("outcome", "<u2"),
     ]
 )
-# One run of neighbouring rows of one request, and where they stand in the batch.
-DECISION = np.dtype([("number", "<u8"), ("row", "<u4"), ("rows", "<u4"), ("position", "<u4")])
+# One run of neighbouring rows of one request. Those of one batch follow each other, in the order that they have there.
+DECISION = np.dtype(
+    [
+        ("number", "<u8"),
+        ("batch", "<u8"),
+        ("worker", "<u4"),  # by its number
+        ("row", "<u4"),
+        ("rows", "<u4"),
+        ("size", "<u2"),  # of the whole batch
+        ("variant", "<u2"),  # by the directory
+    ]
+)
 NUMBER = np.dtype("<u8")
 NONSENSE = "the other side of a link spoke nonsense"
 

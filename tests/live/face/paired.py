@@ -66,7 +66,6 @@ async def paired(service: Service, desk: Desk | None = None, memory: int = MEMOR
             desk.stop()
         link.close()
         await until(lambda: not front.engine.is_linked)
-        front_memory.close()
 
 
 def total(front: FrontService) -> int:

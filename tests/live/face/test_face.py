@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from stretto.core.outcome import Outcome
-from stretto.live.face.messages import SUBMIT, Kind, packed
+from stretto.live.face.messages import SUBMIT, Kind, packed, text
 from stretto.live.requests import Request
 from tests.live.face.paired import paired, total
 from tests.live.real import conserved, until, within
@@ -115,7 +115,7 @@ def test_without_a_scheduler_requests_end_as_unavailable_and_are_counted_by_the_
             late = Request("rows", ROWS, 10**9, lambda ended: None)
             with pytest.raises(KeyError):
                 pair.front.engine.submit(late)
-            pair.desk.closed_elsewhere({"rows": {str(int(Outcome.FAILED)): 5}})
+            pair.there.heard(Kind.CLOSED, memoryview(text({"rows": {str(int(Outcome.FAILED)): 5}})))
             submitted, outcomes = service.engine.books.totals(service.engine.generations())["rows"]
             assert submitted >= before + 5 and outcomes[Outcome.FAILED] == 5
 

@@ -1,0 +1,152 @@
+"""The roles of a cluster: a scheduler that front ends and workers on any machine connect to, and such a front end.
+
+The scheduler has the management listeners and is scraped; front ends have those for inference.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+import secrets
+import signal
+import socket
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from stretto.api.front import FrontOptions, FrontServer
+from stretto.api.front_counts import FrontCounts
+from stretto.api.heap import take_memory
+from stretto.api.run import BODIES_BYTES, GC_THRESHOLDS, Console, Elsewhere, ServeOptions, serve
+from stretto.api.server import listening_socket
+from stretto.core.errors import StrettoError
+from stretto.live.cluster.keys import checked_endpoint, keys_from
+from stretto.live.cluster.links import Line
+from stretto.live.cluster.roster import Roster
+from stretto.live.cluster.scheduling import Scheduling
+from stretto.live.cluster.store import RemoteStore
+from stretto.live.cluster.wire import Wires
+from stretto.live.face.link import Peer
+from stretto.repository.read import read_repository
+
+if TYPE_CHECKING:
+    from stretto.api.plane import Plane
+    from stretto.live.service import Service
+
+log = logging.getLogger("stretto.api")
+
+
+async def serve_scheduler(
+    options: ServeOptions, bind: str, key: bytes | None, console: Console, asked: asyncio.Event | None = None
+) -> bool:
+    """Until it is told to stop. True: every query that was taken in had its end."""
+    address = checked_endpoint(bind, key)
+    service = options.service
+    if service.worker_rss_bytes is None:
+        service = replace(service, worker_rss_bytes=0)  # what a worker may hold depends on its machine
+    roster = Roster(service.fleet)
+    options = replace(options, service=service)
+    elsewhere = Elsewhere(lambda plane: ClusterFronts(plane, roster, address, key), roster.executor)
+    return await serve(options, console, None, elsewhere, asked)
+
+
+class ClusterFronts:
+    """The front ends of a scheduler, as its server sees them: they come and go by themselves."""
+
+    def __init__(self, plane: Plane, roster: Roster, address: tuple[str, int], key: bytes | None):
+        self.addresses = {"cluster": address}
+        self._plane, self._roster, self._key = plane, roster, key
+        self._wires: Wires | None = None
+        self._scheduling: Scheduling | None = None
+
+    async def start(self) -> None:
+        """StrettoError where the address cannot be had. It is opened when there is something to serve."""
+        listening_socket(*self.addresses["cluster"]).close()
+
+    async def opened_all(self) -> None: ...
+
+    def progress(self, step: str, share: float) -> None: ...
+
+    def serve(self, service: Service) -> None:
+        if service.session.looks_at_evidence:
+            raise StrettoError(
+                f"planner {service.options.planner} looks at what queries hold, and the scheduler of a cluster never "
+                "sees that: choose another (--planner), or leave out --data-aware"
+            )
+        host, port = self.addresses["cluster"]
+        self._wires = Wires(keys_from(self._key))
+        endpoint = f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
+        self._scheduling = Scheduling(service, self._roster, self._wires, endpoint, self._plane.statistics)
+        self._plane.fronts = self._counts
+
+    def _counts(self) -> dict[str, FrontCounts]:
+        assert self._scheduling is not None
+        fronts = self._scheduling.desk.fronts.values()
+        return {front.name: replace(FrontCounts.from_json(front.counts), is_listening=True) for front in fronts}
+
+    def leave(self) -> None:
+        if self._scheduling is not None:
+            self._scheduling.desk.is_leaving = True
+            self._scheduling.desk.look()
+
+    def reload(self, options: ServeOptions) -> None:
+        """Front ends have their own tokens and certificates."""
+
+    async def stop(self) -> None:
+        await asyncio.sleep(0)  # what ended in this turn is told first
+        if self._scheduling is not None:
+            self._scheduling.close()
+        if self._wires is not None:
+            self._wires.close()
+
+
+async def serve_front_end(
+    options: ServeOptions, scheduler: str, key: bytes | None, console: Console, asked: asyncio.Event | None = None
+) -> bool:
+    """Until it is told to stop. True: every request that was taken in had its end."""
+    checked_endpoint(scheduler, key)
+    loop, asked = asyncio.get_running_loop(), asked or asyncio.Event()
+    with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):  # in another thread they are not ours
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, asked.set)
+    take_memory(min(BODIES_BYTES, options.listen.limits.memory_bytes // 4))
+    repository = await asyncio.to_thread(read_repository, options.service.repository)
+    wires = Wires(keys_from(key))
+    token, name = secrets.randbits(63) + 1, f"{socket.gethostname()}/{secrets.token_hex(3)}"
+    store = RemoteStore(wires, token)
+    front = FrontServer(
+        FrontOptions(options.service.repository, options.listen, name, options.traces), repository, store
+    )
+    store.came = front.engine.came
+
+    def opening() -> dict[str, Any]:
+        return {"role": "front end", "name": name, "token": token}
+
+    def opened(line: Line, told: dict[str, Any]) -> Peer:
+        known = told.get("known", -1)
+        front.engine.linked(line, name, known if isinstance(known, int) else -1)
+        return front
+
+    line: Line | None = None
+    try:
+        await front.start()
+        console.listening(front.listeners)
+        line = Line(wires, scheduler, opening, opened)
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(*GC_THRESHOLDS)
+        await asked.wait()
+        if options.drain_grace_s > 0:
+            front.plane.wants_to_leave = True
+            log.info("not ready any more; queries are taken for another %g s", options.drain_grace_s)
+            await asyncio.sleep(options.drain_grace_s)
+        log.info("going down: nothing new is taken, what waits is finished")
+        is_clean = await front.service.drain(options.drain_s)
+    finally:
+        await front.stop()
+        if line is not None:
+            line.close()
+        store.close()
+        wires.close()
+    return is_clean

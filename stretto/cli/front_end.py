@@ -1,0 +1,67 @@
+"""`stretto front-end`: takes queries for a scheduler on any machine, until it is told to stop."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from stretto.cli.roles import Config, KeyFile, LogFormat, LogLevel, Scheduler, need_zeromq, role_options
+from stretto.cli.serve import Host, Port, Repo, StartConsole
+
+
+def front_end(
+    ctx: typer.Context,
+    repository: Repo,
+    scheduler: Scheduler = "tcp://127.0.0.1:9300",
+    key_file: KeyFile = None,
+    host: Host = "127.0.0.1",
+    http_port: Port = 8080,
+    grpc_port: Port = 8081,
+    token_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Inference needs this bearer token; several: one a line.")
+    ] = None,
+    tls_certificate: Annotated[Path | None, typer.Option(metavar="PEM", help="With --tls-key: serve over TLS.")] = None,
+    tls_key: Annotated[Path | None, typer.Option(metavar="PEM")] = None,
+    max_body_mb: Annotated[float, typer.Option(metavar="MB", min=0.001, max=2000, help="Of one HTTP body.")] = 64.0,
+    max_message_mb: Annotated[
+        float, typer.Option(metavar="MB", min=0.001, max=2000, help="Of one gRPC message.")
+    ] = 4.0,
+    in_flight_mb: Annotated[
+        float,
+        typer.Option(metavar="MB", min=1, max=1e6, help="Of all bodies, messages and waiting tensors together."),
+    ] = 512.0,
+    drain_grace: Annotated[
+        float, typer.Option(metavar="S", min=0, help="After SIGTERM: not ready, but queries are taken so long.")
+    ] = 0.0,
+    drain_s: Annotated[float, typer.Option(metavar="S", min=0, help="At most so long to finish at the end.")] = 30.0,
+    traces: Annotated[bool, typer.Option("--traces", help="OpenTelemetry spans (extra: telemetry).")] = False,
+    log_format: LogFormat = "text",
+    log_level: LogLevel = "info",
+    config: Config = None,
+) -> None:
+    """Take queries over HTTP and gRPC for the scheduler of a cluster: one front end of any number.
+
+    It holds the tensors of its queries, sends them to the workers that the scheduler names, and gets answers straight
+    back. While there is no scheduler, clients are told to try again. See docs/cluster.md.
+
+    \b
+    Examples:
+      stretto front-end zoo:fashion
+      stretto front-end /models --scheduler tcp://10.0.0.1:9300 --key-file key --host 0.0.0.0
+    """
+    need_zeromq()
+    from stretto.api.logs import set_up_logs
+    from stretto.api.roles import serve_front_end
+    from stretto.api.run import in_own_loop
+    from stretto.cli.inputs import key_in
+
+    options, key = role_options(ctx, config), key_in(key_file)
+    log = set_up_logs(options.log_format, options.log_level)
+    try:
+        is_clean = in_own_loop(serve_front_end(options, scheduler, key, StartConsole(log.say)))
+    finally:
+        log.flush()
+    if not is_clean:
+        raise typer.Exit(1)

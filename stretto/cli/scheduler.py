@@ -1,0 +1,71 @@
+"""`stretto scheduler`: decides for front ends and workers on any machine, until it is told to stop."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from stretto.cli.roles import Config, KeyFile, LogFormat, LogLevel, need_zeromq, role_options
+from stretto.cli.serve import Port, Repo, StartConsole
+
+
+def scheduler(
+    ctx: typer.Context,
+    repository: Repo,
+    bind: Annotated[
+        str, typer.Option(metavar="tcp://HOST:PORT", help="Where front ends and workers connect.")
+    ] = "tcp://127.0.0.1:9300",
+    key_file: KeyFile = None,
+    workers: Annotated[
+        int, typer.Option(metavar="N", min=1, max=1024, help="Places for workers; they join as they come.")
+    ] = 1,
+    worker: Annotated[
+        list[str] | None,
+        typer.Option(metavar="DEVICE", help="Unequal places: cpu*2, cuda*8,kind=gpu-nvidia-h200; several times."),
+    ] = None,
+    threads: Annotated[int, typer.Option(metavar="N", min=1, max=1024, help="That a worker gives a model.")] = 1,
+    device: Annotated[str, typer.Option(metavar="DEVICE", help="cpu or cuda.")] = "cpu",
+    kind: Annotated[str | None, typer.Option(metavar="KIND", help="Machine kind whose profiles decide.")] = None,
+    planner: Annotated[
+        str | None, typer.Option(metavar="NAME", help="See stretto planners, or MODULE:FUNCTION; else judged.")
+    ] = None,
+    variant: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Only this one (or APP/NAME); may be given several times.")
+    ] = None,
+    management_host: Annotated[str, typer.Option(metavar="ADDRESS", help="Where management listens.")] = "127.0.0.1",
+    management_port: Port = 8082,
+    management_grpc_port: Port = 8083,
+    management_token_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Management needs this bearer token; several: one a line.")
+    ] = None,
+    drain_s: Annotated[float, typer.Option(metavar="S", min=0, help="At most so long to finish at the end.")] = 30.0,
+    log_format: LogFormat = "text",
+    log_level: LogLevel = "info",
+    config: Config = None,
+) -> None:
+    """Decide for front ends and workers on other machines: the scheduler of a cluster.
+
+    It takes no queries itself and never sees a tensor: stretto front-end and stretto worker connect here; see
+    docs/cluster.md. Management and metrics of the whole cluster are here.
+
+    \b
+    Examples:
+      stretto scheduler zoo:fashion --workers 2
+      stretto scheduler /models --bind tcp://10.0.0.1:9300 --key-file key --workers 8
+    """
+    need_zeromq()
+    from stretto.api.logs import set_up_logs
+    from stretto.api.roles import serve_scheduler
+    from stretto.api.run import in_own_loop
+    from stretto.cli.inputs import key_in
+
+    options, key = role_options(ctx, config), key_in(key_file)
+    log = set_up_logs(options.log_format, options.log_level)
+    try:
+        is_clean = in_own_loop(serve_scheduler(options, bind, key, StartConsole(log.say)))
+    finally:
+        log.flush()
+    if not is_clean:
+        raise typer.Exit(1)

@@ -1,0 +1,74 @@
+"""The scheduler of a cluster: its hub, where front ends come to the desk and workers to the roster."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from stretto.core.errors import StrettoError
+from stretto.live.cluster.links import Hub, HubLink, Told
+from stretto.live.cluster.roster import Hello, Roster
+from stretto.live.cluster.wire import Wires
+from stretto.live.face.desk import Desk, FrontEnd
+from stretto.live.face.link import Peer
+from stretto.live.face.messages import NONSENSE
+from stretto.live.service import Service
+
+REMEMBERED = 10_000  # front ends that are gone, with the last request that came from each
+
+
+class Scheduling:
+    """From its making to its closing, front ends and workers are taken."""
+
+    def __init__(
+        self,
+        service: Service,
+        roster: Roster,
+        wires: Wires,
+        endpoint: str,
+        statistics: Callable[[], dict[str, Any]] | None = None,
+    ):
+        self.desk = roster.desk = Desk(service, statistics)
+        self.desk.on_gone = self._front_gone
+        self._service, self._roster = service, roster
+        roster.fleet = lambda: service.offer.fleet
+        self._known: OrderedDict[int, int] = OrderedDict()
+        self._hub = Hub(wires, endpoint, self._welcome)
+
+    @property
+    def endpoint(self) -> str:
+        return self._hub.endpoint
+
+    def close(self) -> None:
+        self.desk.stop()
+        self._hub.close()
+
+    def _welcome(self, link: HubLink, told: Told) -> Peer:
+        role = told.get("role")
+        if role == "worker":
+            hello = Hello.read(told)
+            link.welcome({"repository": self._folder()})
+            return self._roster.came(link, hello)
+        token = told.get("token")
+        if role != "front end" or not isinstance(token, int) or not 0 < token < 2**64:
+            raise StrettoError(NONSENSE)
+        for front in [each for each in self.desk.fronts.values() if each.token == token]:
+            front.link.close()  # it came back before its silence was noticed
+        link.welcome({"known": self._known.pop(token, -1)})
+        front = self.desk.connect(link)
+        front.token, front.name = token, str(told.get("name", ""))[:80]
+        self._roster.tell_fronts([front])
+        return front
+
+    def _front_gone(self, front: FrontEnd) -> None:
+        self._roster.front_gone(front)
+        self._known[front.token] = front.last
+        while len(self._known) > REMEMBERED:
+            self._known.popitem(last=False)
+
+    def _folder(self) -> str | None:
+        """Where the repository lies here: workers that have it elsewhere translate."""
+        folders = [str(Path(files.folder).absolute().parent) for files in self._service.offer.known.values()]
+        return folders[0] if folders and len(set(folders)) == 1 else None

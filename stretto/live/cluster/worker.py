@@ -1,0 +1,113 @@
+"""`stretto worker`: a worker of a cluster, from its start until it is told to end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+from pathlib import Path
+from typing import Any
+
+from stretto.core.address import host_and_port
+from stretto.core.errors import StrettoError
+from stretto.live.cluster.agent import Agent
+from stretto.live.cluster.keys import checked_endpoint, keys_from
+from stretto.live.cluster.links import Line
+from stretto.live.cluster.tensors import TensorDoor
+from stretto.live.cluster.wire import Wires
+from stretto.live.face.link import Peer
+from stretto.live.fleet import WorkerSpec
+from stretto.repository.machine import accelerators, machine_kind
+
+
+def work(
+    scheduler: str,
+    key: bytes | None,
+    *,
+    device: str = "cpu",
+    threads: int = 1,
+    kind: str | None = None,
+    name: str = "",
+    memory_bytes: int = 0,
+    repository: str | None = None,
+) -> None:
+    """Until SIGTERM or SIGINT. `memory_bytes` is what the process with the models may hold; 0: anything.
+
+    `repository` is the folder where this machine has what the scheduler reads from its own.
+    """
+    try:
+        from uvloop import new_event_loop
+    except ImportError:
+        from asyncio import new_event_loop
+    checked_endpoint(scheduler, key)
+    spec = WorkerSpec(device, 1, threads, kind or own_kind(device), memory_bytes)
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        runner.run(_work(scheduler, key, spec, name or own_name(device), repository))
+
+
+def own_kind(device: str) -> str:
+    """Of this machine's processor, or of that GPU."""
+    family, _, number = device.partition(":")
+    if family == "cpu":
+        return machine_kind()
+    found = accelerators()
+    if int(number or 0) >= len(found):
+        raise StrettoError(f"there is no {device} on this machine; name the kind whose profiles hold there (--kind)")
+    return machine_kind(found[int(number or 0)])
+
+
+def own_name(device: str) -> str:
+    return f"{socket.gethostname()}/{os.getpid()}/{device}"
+
+
+async def _work(scheduler: str, key: bytes | None, spec: WorkerSpec, name: str, repository: str | None) -> None:
+    loop, asked = asyncio.get_running_loop(), asyncio.Event()
+    with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):  # not the main thread: somebody else's
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, asked.set)
+    wires = Wires(keys_from(key))
+    root = None if repository is None else Path(repository).resolve()
+    agent = Agent(loop, spec.device, spec.threads, spec.memory_bytes, root)
+    agent.door = door = TensorDoor(wires, f"tcp://{_quoted(own_address(scheduler))}:*", agent.brought)
+
+    def opening() -> dict[str, Any]:
+        return {
+            "role": "worker",
+            "name": name,
+            "device": spec.device,
+            "threads": spec.threads,
+            "kind": spec.kind,
+            "endpoint": door.endpoint,
+            "holds": agent.holds,
+        }
+
+    def opened(line: Line, told: dict[str, Any]) -> Peer:
+        agent.linked(line, told)
+        return agent
+
+    line = Line(wires, scheduler, opening, opened)
+    try:
+        await asked.wait()
+    finally:
+        line.close()
+        await agent.stop()
+        door.close()
+        wires.close()
+
+
+def own_address(scheduler: str) -> str:
+    """Of this machine, as the scheduler's sees it: nothing is sent for that."""
+    host, port = host_and_port(scheduler)
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.connect(address)
+            return str(probe.getsockname()[0])
+    except OSError as error:
+        raise StrettoError(f"{host} cannot be reached from here ({error.strerror}); check --scheduler") from None
+
+
+def _quoted(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

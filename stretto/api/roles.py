@@ -13,7 +13,7 @@ import secrets
 import signal
 import socket
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from stretto.api.front import FrontOptions, FrontServer
 from stretto.api.front_counts import FrontCounts
@@ -21,13 +21,11 @@ from stretto.api.heap import take_memory
 from stretto.api.run import BODIES_BYTES, GC_THRESHOLDS, Console, Elsewhere, ServeOptions, serve
 from stretto.api.server import listening_socket
 from stretto.core.errors import StrettoError
+from stretto.live.cluster.joining import Joining
 from stretto.live.cluster.keys import checked_endpoint, keys_from
-from stretto.live.cluster.links import Line
 from stretto.live.cluster.roster import Roster
 from stretto.live.cluster.scheduling import Scheduling
-from stretto.live.cluster.store import RemoteStore
 from stretto.live.cluster.wire import Wires
-from stretto.live.face.link import Peer
 from stretto.repository.read import read_repository
 
 if TYPE_CHECKING:
@@ -113,26 +111,13 @@ async def serve_front_end(
     take_memory(min(BODIES_BYTES, options.listen.limits.memory_bytes // 4))
     repository = await asyncio.to_thread(read_repository, options.service.repository)
     wires = Wires(keys_from(key))
-    token, name = secrets.randbits(63) + 1, f"{socket.gethostname()}/{secrets.token_hex(3)}"
-    store = RemoteStore(wires, token)
-    front = FrontServer(
-        FrontOptions(options.service.repository, options.listen, name, options.traces), repository, store
-    )
-    store.came = front.engine.came
-
-    def opening() -> dict[str, Any]:
-        return {"role": "front end", "name": name, "token": token}
-
-    def opened(line: Line, told: dict[str, Any]) -> Peer:
-        known = told.get("known", -1)
-        front.engine.linked(line, name, known if isinstance(known, int) else -1)
-        return front
-
-    line: Line | None = None
+    joining = Joining(wires, f"{socket.gethostname()}/{secrets.token_hex(3)}")
+    asking = options.service.repository, options.listen, joining.name, options.traces
+    front = FrontServer(FrontOptions(*asking), repository, joining.store)
     try:
         await front.start()
         console.listening(front.listeners)
-        line = Line(wires, scheduler, opening, opened)
+        joining.join(scheduler, front.engine, front)
         gc.collect()
         gc.freeze()
         gc.set_threshold(*GC_THRESHOLDS)
@@ -145,8 +130,6 @@ async def serve_front_end(
         is_clean = await front.service.drain(options.drain_s)
     finally:
         await front.stop()
-        if line is not None:
-            line.close()
-        store.close()
+        joining.close()
         wires.close()
     return is_clean

@@ -1,0 +1,355 @@
+"""Scheduler, workers and front ends that are not one process: the same answers, one outcome for each query, and every
+part may be lost and come back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import sys
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stretto.core.outcome import Outcome
+from stretto.live import crew
+from stretto.live.face import front as face_front
+from stretto.live.requests import Request
+from tests.live.cluster.joined import (
+    Scheduler,
+    children_of,
+    free_endpoint,
+    front_end,
+    load,
+    scheduler,
+    worker_processes,
+)
+from tests.live.real import conserved, until, within
+from tests.live.test_service import ROWS, service_of
+from tests.repository.build import APP, Built, build
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+KEY = b"a key of some length"
+ENDED_WELL = {Outcome.ON_TIME, Outcome.LATE}
+
+
+@pytest.fixture
+def built(tmp_path: Path) -> Built:
+    return build(tmp_path / "models")
+
+
+@pytest.fixture(autouse=True)
+def quick_restarts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crew, "LONGEST_PAUSE_S", 0.1)
+
+
+def counted(there: Scheduler) -> tuple[int, Counter[Outcome]]:
+    engine = there.service.engine
+    submitted, outcomes = engine.books.totals(engine.generations())["rows"]
+    return submitted, Counter({Outcome(number): int(count) for number, count in enumerate(outcomes) if count})
+
+
+@pytest.mark.parametrize("key", [None, KEY])
+def test_answers_are_those_of_one_process(built: Built, tmp_path: Path, key: bytes | None) -> None:
+    key_file = tmp_path / "key"
+    key_file.write_bytes(KEY.replace(b" ", b"-") if key else b"")
+    key = key and KEY.replace(b" ", b"-")
+
+    async def work() -> None:
+        endpoint = free_endpoint()
+        given = ("--key-file", str(key_file)) if key else ()
+        with worker_processes(endpoint, 1, *given):
+            async with scheduler(built.root, endpoint, key=key) as there, front_end(built.root, endpoint, key) as front:
+                await front.ready()
+                rng = np.random.default_rng(1)
+                inputs = [rng.random((1 + n % 4, *ROWS.shape[1:]), np.float32) for n in range(12)]
+                async with service_of(built.root) as alone:
+                    for rows in inputs:
+                        request = await front.ask(rows, pinned="good")
+                        assert request.outcome is Outcome.ON_TIME and request.variants == ["good"]
+                        direct = Request("rows", rows, 10**10, lambda ended: None, pinned="good")
+                        alone.engine.submit(direct)
+                        await until(lambda direct=direct: direct.outcome is not None)
+                        np.testing.assert_array_equal(request.answers, direct.answers)
+                        assert request.accuracy_sum == direct.accuracy_sum and request.run_ns > 0
+                together = [await each for each in [front.ask(rows) for rows in inputs * 5]]
+                assert any(each.batch > 1 for each in together if each.outcome in ENDED_WELL)
+                assert conserved(there.service.engine) and there.service.engine.waiting == 0
+
+    within(60, work)
+
+
+def test_two_front_ends_and_two_workers(built: Built) -> None:
+    async def work() -> None:
+        endpoint = free_endpoint()
+        with worker_processes(endpoint, 2) as processes:
+            async with (
+                scheduler(built.root, endpoint, workers=2) as there,
+                front_end(built.root, endpoint) as one,
+                front_end(built.root, endpoint) as two,
+            ):
+                await one.ready(2)
+                await two.ready(2)
+                ended = await asyncio.gather(load(one, ROWS, 1.0), load(two, 2 * ROWS, 1.0))
+                assert {process.pid for process in processes} == there.pids()
+                first, second = (await one.ask(ROWS)).answers, (await one.ask(2 * ROWS)).answers
+                for requests, answers in zip(ended, (first, second), strict=True):
+                    assert len(requests) > 50
+                    for request in requests:
+                        if request.outcome in ENDED_WELL and request.variants == ["good"]:
+                            np.testing.assert_allclose(request.answers, answers, rtol=1e-5)
+                submitted, outcomes = counted(there)
+                assert submitted == sum(map(len, ended)) + 2 == sum(outcomes.values())
+                assert outcomes[Outcome.ON_TIME] > 0.9 * submitted
+
+    within(60, work)
+
+
+@pytest.mark.parametrize("whom", ["worker", "its process"])
+def test_a_worker_is_killed_under_load(built: Built, whom: str) -> None:
+    """Its queries are tried again on the other; the plan shrinks, and grows when it is back."""
+
+    async def work() -> None:
+        endpoint = free_endpoint()
+        with worker_processes(endpoint, 2) as processes:
+            async with scheduler(built.root, endpoint, workers=2) as there, front_end(built.root, endpoint) as front:
+                await front.ready(2)
+                loading = asyncio.create_task(load(front, ROWS, 2.5, 0.002, slack_ms=2000.0))
+                await asyncio.sleep(0.5)
+                (child,) = children_of(processes[0].pid)
+                os.kill(processes[0].pid if whom == "worker" else child, signal.SIGKILL)
+                await until(lambda: front.service.engine.directory.workers == 1)
+                if whom == "worker":
+                    with worker_processes(endpoint):
+                        await front.ready(2)
+                        ended = await loading
+                else:
+                    await front.ready(2)
+                    assert there.pids() == {process.pid for process in processes}
+                    ended = await loading
+                assert {request.outcome for request in ended} <= ENDED_WELL
+                submitted, outcomes = counted(there)
+                assert submitted == len(ended) == sum(outcomes.values()) and conserved(there.service.engine)
+
+    within(60, work)
+
+
+def test_a_silent_worker_is_lost_and_comes_back(built: Built) -> None:
+    async def work() -> None:
+        endpoint = free_endpoint()
+        with worker_processes(endpoint) as (process,):
+            async with scheduler(built.root, endpoint) as there, front_end(built.root, endpoint) as front:
+                await front.ready()
+                (child,) = children_of(process.pid)
+                began = asyncio.get_running_loop().time()
+                process.send_signal(signal.SIGSTOP)
+                await until(lambda: there.service.engine.crew.ready_count == 0)
+                assert asyncio.get_running_loop().time() - began < 3  # a second, on a machine with nothing else to do
+                process.send_signal(signal.SIGCONT)
+                await front.ready()
+                assert (await front.ask(ROWS)).outcome is Outcome.ON_TIME
+                assert children_of(process.pid) == [child]  # with the models that it had
+
+    within(60, work)
+
+
+def test_a_scheduler_goes_and_the_next_finds_everything_as_it_was(built: Built) -> None:
+    async def work() -> None:
+        endpoint = free_endpoint()
+        with worker_processes(endpoint, 2) as processes:
+            async with front_end(built.root, endpoint) as front:
+                async with scheduler(built.root, endpoint, workers=2) as there:
+                    await front.ready(2)
+                    children = [children_of(process.pid) for process in processes]
+                    waiting = [front.ask(ROWS) for _ in range(300)]
+                    await until(lambda: there.service.engine.waiting > 10)
+                ended = [await each for each in waiting]
+                others = [each for each in ended if each.outcome not in ENDED_WELL]
+                assert {each.refusal for each in others} <= {"unavailable"} and len(others) > 0
+                assert all(each.answers is not None for each in ended if each.outcome in ENDED_WELL)
+                assert not front.service.is_ready() and front.service.files == {}
+                with pytest.raises(KeyError):
+                    front.ask(ROWS)
+                async with scheduler(built.root, endpoint, workers=2) as there:
+                    await front.ready(2)
+                    await until(lambda: counted(there)[0] > 0)
+                    told = counted(there)[0]  # what ended without a scheduler, and nothing else
+                    assert len(others) <= told <= len(ended)
+                    assert (await front.ask(ROWS)).outcome is Outcome.ON_TIME
+                    assert [worker.hello.holds for worker in there.roster.workers.values()] == [
+                        frozenset(spec.key for spec in there.service.engine.generation.served.specs)
+                    ] * 2
+                    assert children == [children_of(process.pid) for process in processes]
+                    assert counted(there)[0] == told + 1 and conserved(there.service.engine)
+
+    within(90, work)
+
+
+def test_a_link_that_was_lost_alone_counts_nothing_twice(built: Built) -> None:
+    """The same scheduler: it cancels what the front end ends as unavailable."""
+
+    async def work() -> None:
+        endpoint = free_endpoint()
+        with worker_processes(endpoint):
+            async with scheduler(built.root, endpoint) as there, front_end(built.root, endpoint) as front:
+                await front.ready()
+                waiting = [front.ask(ROWS) for _ in range(100)]
+                await until(lambda: there.service.engine.waiting > 10)
+                (link,) = [each.link for each in there.scheduling.desk.fronts.values()]
+                link.close()
+                unsent = [each.request.outcome for each in waiting]
+                assert unsent.count(None) > 0
+                ended = [await each for each in waiting]
+                await front.ready()
+                assert (await front.ask(ROWS)).outcome is Outcome.ON_TIME
+                submitted, outcomes = counted(there)
+                assert submitted == len(ended) + 1 == sum(outcomes.values())
+                assert conserved(there.service.engine)
+
+    within(60, work)
+
+
+def test_a_front_end_that_is_gone_has_its_queries_cancelled(built: Built) -> None:
+    async def work() -> None:
+        endpoint = free_endpoint()
+        with worker_processes(endpoint):
+            async with scheduler(built.root, endpoint) as there, front_end(built.root, endpoint) as other:
+                async with front_end(built.root, endpoint) as front:
+                    await front.ready()
+                    for _ in range(100):
+                        front.ask(ROWS)
+                    await until(lambda: there.service.engine.waiting > 10)
+                await until(lambda: there.service.engine.waiting == 0 and len(there.scheduling.desk.fronts) == 1)
+                assert counted(there)[1][Outcome.DROPPED_CANCELLED] > 0
+                await other.ready()
+                assert (await other.ask(ROWS)).outcome is Outcome.ON_TIME
+                assert conserved(there.service.engine)
+
+    within(60, work)
+
+
+def test_tensors_that_do_not_come_fail_their_rows_alone(built: Built) -> None:
+    """One front end sends nothing where it should; the batch goes on without it."""
+
+    async def work() -> None:
+        endpoint = free_endpoint()
+        with worker_processes(endpoint):
+            async with (
+                scheduler(built.root, endpoint) as there,
+                front_end(built.root, endpoint) as good,
+                front_end(built.root, endpoint) as bad,
+            ):
+                await good.ready()
+                await bad.ready()
+                bad.service.engine._store._send = lambda *given: None  # type: ignore[attr-defined]
+                one, two = bad.ask(ROWS, slack_ms=1500.0), good.ask(ROWS, slack_ms=20_000.0)
+                assert (await two).outcome in ENDED_WELL
+                request = await one
+                assert request.outcome is Outcome.FAILED and "tensors" in request.problem
+                assert conserved(there.service.engine)
+
+    within(60, work)
+
+
+def test_answers_that_are_lost_on_their_way_are_counted_as_failed(
+    built: Built, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(face_front, "ANSWERS_S", 0.1)
+
+    async def work() -> None:
+        endpoint = free_endpoint()
+        with worker_processes(endpoint):
+            async with scheduler(built.root, endpoint) as there, front_end(built.root, endpoint) as front:
+                await front.ready()
+                store = front.service.engine._store
+                answered, store._answered = store._answered, lambda *given: None  # type: ignore[attr-defined]
+                request = await front.ask(ROWS)
+                assert request.outcome is Outcome.FAILED and "lost" in request.problem
+                store._answered = answered  # type: ignore[attr-defined]
+                await until(lambda: counted(there)[1] == {Outcome.FAILED: 1})
+                assert (await front.ask(ROWS)).outcome is Outcome.ON_TIME
+                assert counted(there) == (2, {Outcome.FAILED: 1, Outcome.ON_TIME: 1})
+
+    within(60, work)
+
+
+def test_large_tensors(tmp_path: Path) -> None:
+    size = 400_000
+    built = build(tmp_path / "models", shape=(1, size))
+
+    async def work() -> None:
+        endpoint = free_endpoint()
+        with worker_processes(endpoint):
+            async with scheduler(built.root, endpoint) as there, front_end(built.root, endpoint) as front:
+                await front.ready()
+                rng = np.random.default_rng(1)
+                inputs = [rng.random((1 + n % 3, 1, size), np.float32) for n in range(6)]
+                ended = [await each for each in [front.ask(rows, pinned="good") for rows in inputs]]
+                for rows, request in zip(inputs, ended, strict=True):
+                    assert request.outcome in ENDED_WELL
+                    again = await front.ask(rows, pinned="good")
+                    np.testing.assert_allclose(request.answers, again.answers, rtol=1e-4, atol=1e-6)
+                assert conserved(there.service.engine)
+
+    within(60, work)
+
+
+def test_a_worker_that_has_the_repository_elsewhere(built: Built, tmp_path: Path) -> None:
+    """It loads its own files, and nothing of the scheduler's machine."""
+    copy = tmp_path / "elsewhere"
+    shutil.copytree(built.root, copy)
+
+    async def work() -> None:
+        endpoint = free_endpoint()
+        async with scheduler(built.root, endpoint, reload_s=0.0) as there, front_end(copy, endpoint) as front:
+            for model in built.root.rglob("*.onnx"):
+                model.unlink()
+            with worker_processes(endpoint, 1, "--repository", str(copy)):
+                await front.ready()
+                assert (await front.ask(ROWS)).outcome is Outcome.ON_TIME
+                assert conserved(there.service.engine)
+
+    within(60, work)
+
+
+def test_workers_take_places_that_they_fit_and_others_stand_by(built: Built) -> None:
+    async def work() -> None:
+        endpoint = free_endpoint()
+        async with scheduler(built.root, endpoint) as there, front_end(built.root, endpoint) as front:
+            with worker_processes(endpoint, 1, "--threads", "3") as (other,):
+                await until(lambda: there.pids() == {other.pid})
+                assert there.service.engine.crew.ready_count == 0
+                with worker_processes(endpoint, 2) as (first, second):
+                    await front.ready()
+                    await until(lambda: there.pids() == {other.pid, first.pid, second.pid})
+                    (serving,) = [each for each in there.roster.workers.values() if each.executor is not None]
+                    pid = int(serving.hello.name.split("/")[1])
+                    assert pid != other.pid
+                    os.kill(pid, signal.SIGTERM)  # the one that stands by follows
+                    await until(lambda: pid not in there.pids())
+                    await front.ready()
+                    assert (await front.ask(ROWS)).outcome is Outcome.ON_TIME
+
+    within(60, work)
+
+
+def test_models_change_and_go_while_workers_serve(built: Built) -> None:
+    async def work() -> None:
+        endpoint = free_endpoint()
+        with worker_processes(endpoint):
+            async with scheduler(built.root, endpoint) as there, front_end(built.root, endpoint) as front:
+                await front.ready()
+                more = built.root / "more"
+                shutil.copytree(built.root / "rows", more)
+                (more / "app.toml").write_text(APP)
+                await until(lambda: front.service.is_ready("more") if "more" in front.service.files else False)
+                assert (await front.ask(ROWS, "more")).outcome is Outcome.ON_TIME
+                await there.service.unload("more")
+                await until(lambda: "more" not in front.service.files)
+                assert (await front.ask(ROWS)).outcome is Outcome.ON_TIME
+
+    within(60, work)

@@ -25,7 +25,7 @@ import numpy as np
 
 from benchmarks.harness import Benchmark
 from benchmarks.mlp import mlp_body, mlp_repository, write_mlp
-from benchmarks.ray_nodes import Nodes, is_alive, ray_nodes, roles
+from benchmarks.ray_nodes import Nodes, is_alive, listener, ray_nodes, roles
 from benchmarks.serve_faults import balance, descriptors, metrics
 from benchmarks.serve_peers import free_port, goodput, install, peer_server, python_of
 from benchmarks.serving import closed_loop, on_core
@@ -41,6 +41,7 @@ KILLS = 5
 RATE = 80.0  # queries a second; the one worker that is left carries that
 BETWEEN_S = 24.0  # kills: the slowest part is Ray, which gives a node up after some ten seconds
 BEFORE_S = 5.0
+STANDBY_S = 8.0  # for a standby to be ready
 WINDOW_S = 0.5  # in which goodput is looked at
 BACK = 0.9  # of what it was before
 UNSEEN = (LoadOutcome.NO_ANSWER, LoadOutcome.BROKEN, LoadOutcome.BAD_ANSWER)
@@ -195,8 +196,9 @@ def node_kills(bench: Benchmark) -> None:
     with on_ray([1, 1], ["zoo:fashion", "--worker", "cpu*2"]) as (nodes, server):
         wait_for(lambda: metrics(server)["stretto_workers_ready"] == 2, 60)
         before = metrics(server)
-        scheduler = roles(nodes.processes(), "scheduler")
-        held = descriptors(server.process.pid), descriptors(scheduler[0])
+        management = int(server.addresses["management"].rpartition(":")[2])
+        scheduler = listener(roles(nodes.processes(), "scheduler"), management)
+        held = descriptors(server.process.pid), descriptors(scheduler)
 
         def kill(number: int) -> None:
             nodes.kill(nodes.nodes[number % 2])
@@ -221,7 +223,7 @@ def node_kills(bench: Benchmark) -> None:
             met=answered == seen,
         )
         bench.row(part=f"{what}: all workers there again, the longest, s", seconds=max([*whole_s, whole]))
-        held_after = descriptors(server.process.pid), descriptors(scheduler[0])
+        held_after = descriptors(server.process.pid), descriptors(scheduler)
         grown = max(after - then for after, then in zip(held_after, held, strict=True))
         bench.claim(f"{what}: descriptors left behind", paper="-", target="0", ours=grown, met=grown <= 0)
         everything = nodes.processes() | {server.process.pid}
@@ -236,15 +238,26 @@ def scheduler_kills(bench: Benchmark) -> None:
     with on_ray([1, 1], ["zoo:fashion", "--worker", "cpu*2"]) as (nodes, server):
         wait_for(lambda: metrics(server)["stretto_workers_ready"] == 2, 60)
         workers = roles(nodes.processes(), "worker")
+        management = int(server.addresses["management"].rpartition(":")[2])
+
+        def serving() -> int:
+            """The one of the two that does not wait."""
+            return listener(roles(nodes.processes(), "scheduler"), management)
+
+        def has_standby() -> bool:
+            return len(roles(nodes.processes(), "scheduler")) == 2
+
+        wait_for(has_standby, 60)
+        time.sleep(STANDBY_S)
 
         def kill(number: int) -> None:
-            pid = roles(nodes.processes(), "scheduler")[0]
+            pid = serving()
             with open(f"/proc/{pid}/stat") as file:
                 actor = int(file.read().rpartition(")")[2].split()[1])
             os.kill(pid if number % 2 == 0 else actor, signal.SIGKILL)
 
         def mend() -> None:
-            wait_for(lambda: metrics(server)["stretto_workers_ready"] == 2, BETWEEN_S)
+            wait_for(lambda: metrics(server)["stretto_workers_ready"] == 2 and has_standby(), BETWEEN_S)
 
         load = loaded(server, kill, mend, seed=3)
         judged(bench, what, load, server, 5.0)

@@ -96,6 +96,22 @@ def is_alive(pid: int) -> bool:
         return False
 
 
+def listener(pids: Sequence[int], port: int) -> int:
+    """Which of them listens there."""
+    inodes = set()
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A" and int(fields[1].rpartition(":")[2], 16) == port:
+                inodes.add(f"socket:[{fields[9]}]")
+    for pid in pids:
+        for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(OSError):
+                if os.readlink(descriptor) in inodes:
+                    return pid
+    raise LookupError(f"none of them listens on port {port}")
+
+
 def roles(pids: Sequence[int] | set[int], role: str) -> list[int]:
     """Those of them that run `stretto ROLE`."""
     found = []

@@ -1,4 +1,4 @@
-"""`stretto serve --engine ray`: the roles of a cluster as actors, a front end in this process, until it is told to stop."""
+"""`stretto serve --engine ray`: roles of a cluster as actors, a front end in this process, until it is told to stop."""
 
 from __future__ import annotations
 
@@ -15,79 +15,83 @@ from typing import TYPE_CHECKING, Any
 
 from stretto.cli.roles import need_zeromq
 from stretto.core.errors import StrettoError
-from stretto.core.worker import UNLIMITED_MEMORY
 
 if TYPE_CHECKING:
-    from stretto.api.run import Console, ServeOptions
+    from stretto.api.run import ServeOptions
+    from stretto.cli.serve import StartConsole
     from stretto.live.fleet import WorkerSpec
     from stretto.live.ray.actors import Role
     from stretto.live.ray.placing import Placed
 
 log = logging.getLogger("stretto.cli")
 
-SCHEDULER = "scheduler"
 PLACES_S = 10.0  # after which it is said who has no place yet
 END_S = 10.0  # for workers, and beyond the drain of others
 MAX_NAME = 60
+MANAGEMENT = ("management_port", "management_grpc_port")
 
 
-def serve_on_ray(
-    values: Mapping[str, Any], options: ServeOptions, key: bytes | None, console: Console
-) -> bool:
+def serve_on_ray(values: dict[str, Any], options: ServeOptions, console: StartConsole) -> bool:
     """True: every request that was taken in had its end."""
     need_zeromq()
     from stretto.api.roles import serve_front_end
     from stretto.api.run import in_own_loop
+    from stretto.cli.inputs import key_in
     from stretto.live.ray import placing
 
-    name = values["name"]
+    name, key = values["name"], key_in(values["key_file"])
     if not name or len(name) > MAX_NAME or not name.isprintable() or "/" in name:
         raise StrettoError(f"the name of a service has 1 to {MAX_NAME} characters, and no slash: --name {name[:80]!r}")
     placing.connect(values["address"])
     placed = placing.Placed(name, key or secrets.token_hex(32).encode())
     try:
-        options, values = _with_workers(options, values, placing.room())
+        options = _with_workers(options, placing.room())
+        values |= {"workers": options.service.workers, "device": options.service.device}
         endpoint = f"tcp://{placing.own_address()}:{_free_port(placing.own_address())}"
-        scheduler = _scheduler(values, options, endpoint, placing.own_node())
-        others = [*_workers(values, options, endpoint), *_front_ends(values, options, endpoint)]
+        values |= {name: _free_port(values["management_host"]) for name in MANAGEMENT if values[name] == 0}
+        for name in MANAGEMENT:
+            if values[name] > 0:
+                what = name.removesuffix("_port").replace("_", " ")
+                console.listens(what, values["management_host"], values[name], values["tls_key"] is not None)
+        scheduler, standby = _schedulers(values, options, endpoint, placing.own_node())
+        workers, front_ends = _workers(options, endpoint), _front_ends(values, options, endpoint)
         placed.place(scheduler, is_first=True)
-        for role in others:
+        for role in (*workers, *front_ends):
             placed.place(role)
-        threading.Thread(target=_tell_places, args=(placed, others), daemon=True).start()
+        threading.Thread(target=_place_rest, args=(placed, [*workers, *front_ends], standby), daemon=True).start()
         is_clean = in_own_loop(serve_front_end(options, endpoint, placed.key, console))
-        elsewhere = [role.name for role in others if role.name.startswith("front-end")]
-        is_clean = placed.end(elsewhere, options.drain_grace_s + options.drain_s + END_S) and is_clean
-        return placed.end([SCHEDULER], options.drain_s + END_S) and is_clean
+        patience_s = options.drain_grace_s + options.drain_s + END_S
+        is_clean = placed.end([role.name for role in front_ends], patience_s) and is_clean
+        placed.end([scheduler.name, standby.name], options.drain_s + END_S)
+        return is_clean
     finally:
         placed.close(END_S)
 
 
-def _with_workers(
-    options: ServeOptions, values: Mapping[str, Any], room: Mapping[str, float]
-) -> tuple[ServeOptions, Mapping[str, Any]]:
+def _with_workers(options: ServeOptions, room: Mapping[str, float]) -> ServeOptions:
     """Where no number is given, there are as many as Ray has room for now, wherever that is."""
     if options.service.worker or options.service.workers:
-        return options, values
+        return options
     device = options.service.device.partition(":")[0]
     resource = "GPU" if device == "cuda" else "CPU"
     count = int(room.get(resource, 0.0) / (1 if device == "cuda" else options.service.threads))
     if not count:
-        raise StrettoError(f"no node of the Ray cluster has a free {resource}; add one, or say how many workers you want")
-    return replace(options, service=replace(options.service, workers=count, device=device)), {
-        **values,
-        "workers": count,
-        "device": device,
-    }
+        raise StrettoError(
+            f"no node of the Ray cluster has a free {resource}; add one, or say how many workers you want"
+        )
+    return replace(options, service=replace(options.service, workers=count, device=device))
 
 
-def _scheduler(values: Mapping[str, Any], options: ServeOptions, endpoint: str, node: str) -> Role:
+def _schedulers(values: Mapping[str, Any], options: ServeOptions, endpoint: str, node: str) -> list[Role]:
+    """The one that comes first serves; the other waits for its end."""
     from stretto.live.ray.actors import Role
 
-    arguments = (SCHEDULER, _absolute(options.service.repository), "--bind", endpoint)
-    return Role(SCHEDULER, arguments, config_text(values, options), node=node, folder=os.getcwd())
+    arguments = ("scheduler", _absolute(options.service.repository), "--bind", endpoint, "--standby")
+    config, folder = config_text(values, options), os.getcwd()
+    return [Role(name, arguments, config, node=node, folder=folder) for name in ("scheduler", "standby")]
 
 
-def _workers(values: Mapping[str, Any], options: ServeOptions, endpoint: str) -> list[Role]:
+def _workers(options: ServeOptions, endpoint: str) -> list[Role]:
     from stretto.live.fleet import slot_specs
     from stretto.live.ray.actors import Role
 
@@ -119,16 +123,16 @@ def _front_ends(values: Mapping[str, Any], options: ServeOptions, endpoint: str)
     ]
 
 
-def _tell_places(placed: Placed, roles: Sequence[Role]) -> None:
-    """Who waits for room, once; and when the last of them has it."""
+def _place_rest(placed: Placed, roles: Sequence[Role], standby: Role) -> None:
+    """Who waits for room is told of, once. The standby comes when nobody has to wait for it any more."""
     waiting = placed.waiting(roles, PLACES_S)
     if waiting:
         needs = ", ".join(dict.fromkeys(role.needs for role in waiting))
         log.warning("%d of %d have no place in the Ray cluster yet; each needs %s", len(waiting), len(roles), needs)
-        while waiting and placed.names:
-            waiting = placed.waiting(waiting, PLACES_S)
-        if placed.names:
-            log.info("everything has its place in the Ray cluster")
+    placed.place(standby)
+    while waiting:
+        waiting = placed.waiting(waiting, PLACES_S)
+    log.info("everything has its place in the Ray cluster")
 
 
 def _absolute(repository: str) -> str:
@@ -151,6 +155,7 @@ def config_text(values: Mapping[str, Any], options: ServeOptions) -> str:
         table: {key: values[key] for key in keys if values.get(key) is not None} for table, keys in KEYS.items()
     }
     tables["workers"].pop("executor", None)
+    tables["listen"].pop("front_ends", None)  # each is a process of its own
     tables["limits"] = asdict(options.listen.limits)
     tables["planner"] = {"name": service.planner, **service.planner_options}
     if values["replan_ms"] is not None:

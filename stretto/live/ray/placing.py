@@ -11,6 +11,7 @@ import contextlib
 import logging
 import os
 import socket
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -86,9 +87,13 @@ class Placed:
         self.key = key
         self._service = service
         self._actors: dict[str, Any] = {}
+        self._lock = threading.Lock()  # some are placed beside the serving
+        self._is_over = False
 
     def place(self, role: Role, is_first: bool = False) -> None:
-        """It starts when and where there is room. The first one of a service says whether its name is free."""
+        """It starts when and where there is room. The first one of a service says whether its name is free. Nothing
+        happens any more once the service is ended.
+        """
         options: dict[str, Any] = {"scheduling_strategy": "SPREAD"}
         if role.node is not None:
             options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(role.node, soft=False)
@@ -100,7 +105,9 @@ class Placed:
             **options,
         )
         try:
-            self._actors[role.name] = actor.remote(role, self.key)
+            with self._lock:
+                if not self._is_over:
+                    self._actors[role.name] = actor.remote(role, self.key)
         except ValueError:  # its name is taken
             if not is_first:
                 raise
@@ -110,22 +117,19 @@ class Placed:
             ) from None
 
     def waiting(self, roles: Sequence[Role], patience_s: float) -> list[Role]:
-        """Those that have no place yet."""
-        asked = {self._actors[role.name].state.remote(): role for role in roles}
-        ready, _ = ray.wait(list(asked), num_returns=len(asked), timeout=patience_s)
+        """Those that have no place yet. None where the service is ended."""
+        with self._lock:
+            if self._is_over:
+                return []
+            asked = {self._actors[role.name].state.remote(): role for role in roles if role.name in self._actors}
+        ready, _ = ray.wait(list(asked), num_returns=len(asked), timeout=patience_s) if asked else ([], [])
         return [role for reference, role in asked.items() if reference not in ready]
-
-    def state(self, name: str) -> dict[str, Any]:
-        """StrettoError where it does not answer."""
-        try:
-            state: dict[str, Any] = ray.get(self._actors[name].state.remote(), timeout=ANSWER_S)
-        except (ray.exceptions.RayError, KeyError):
-            raise StrettoError(f"{name} has no place at present") from None
-        return state
 
     def end(self, names: Sequence[str], patience_s: float) -> bool:
         """All of them at once; who has not ended by then is killed. True: each ended by itself."""
-        actors = [self._actors.pop(name) for name in names if name in self._actors]
+        with self._lock:
+            self._is_over = True
+            actors = [self._actors.pop(name) for name in names if name in self._actors]
         stopping = [actor.stop.remote(patience_s) for actor in actors]
         ended, _ = ray.wait(stopping, num_returns=len(stopping), timeout=patience_s + ANSWER_S) if stopping else ([], 0)
         is_clean = len(ended) == len(stopping)
@@ -139,11 +143,7 @@ class Placed:
                 ray.kill(actor, no_restart=True)
         return is_clean
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(self._actors)
-
     def close(self, patience_s: float) -> None:
         """Whatever is still there, and the connection to Ray with it."""
-        self.end(self.names, patience_s)
+        self.end(tuple(self._actors), patience_s)
         ray.shutdown()

@@ -218,8 +218,19 @@ def test_whatever_is_written_to_the_port_harms_nobody() -> None:
             await until(lambda: len(both.there) == 1)
             greeting = b"\xff" + bytes(8) + b"\x7f\x03" + b"\x01" + b"NULL".ljust(20, b"\0") + bytes(32)
             ready = b"\x04\x26\x05READY\x0bSocket-Type\x00\x00\x00\x06DEALER\x08Identity\x00\x00\x00\x00"
-            for content in (b"GET / HTTP/1.1\r\n\r\n", bytes(1000), b"\xff" * 1000, greeting, greeting + ready + b"\xff"):
-                for more in (b"", b"\x02" + (1 << 62).to_bytes(8, "big") + b"x", b"\x00\x03abc", b"\x01\x00\x01\x00\x00\x00"):
+            for content in (
+                b"GET / HTTP/1.1\r\n\r\n",
+                bytes(1000),
+                b"\xff" * 1000,
+                greeting,
+                greeting + ready + b"\xff",
+            ):
+                for more in (
+                    b"",
+                    b"\x02" + (1 << 62).to_bytes(8, "big") + b"x",
+                    b"\x00\x03abc",
+                    b"\x01\x00\x01\x00\x00\x00",
+                ):
                     with socket.create_connection(host_and_port(hub.endpoint)) as raw:
                         raw.sendall(content + more)
             await asyncio.sleep(2 * BEAT_S)
@@ -279,7 +290,9 @@ def test_beyond_this_machine_a_key_is_needed(host: str) -> None:
         checked_endpoint(f"tcp://{host}:9300", None)
 
 
-@pytest.mark.parametrize("text", ["tcp://127.0.0.1", "tcp://:9300", "9300", "ipc:///tmp/x", "tcp://a b:1", "tcp://h:70000"])
+@pytest.mark.parametrize(
+    "text", ["tcp://127.0.0.1", "tcp://:9300", "9300", "ipc:///tmp/x", "tcp://a b:1", "tcp://h:70000"]
+)
 def test_what_is_no_address_is_refused(text: str) -> None:
     with pytest.raises(StrettoError, match="write it as tcp://"):
         checked_endpoint(text, KEY)

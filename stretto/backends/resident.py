@@ -19,12 +19,9 @@ def resident_bytes() -> int:
 
 
 def resident_bytes_of(process: int) -> int:
-    """Resident memory of another process; 0 where the system does not tell."""
-    try:
-        with open(f"/proc/{process}/statm", "rb") as file:
-            return int(file.read().split()[1]) * resource.getpagesize()
-    except (OSError, ValueError, IndexError):
-        return 0
+    """Resident memory of another process, without what it shares with others; 0 where the system does not tell."""
+    status = f"/proc/{process}/status"
+    return max(0, _status_bytes("VmRSS", status) - _status_bytes("RssShmem", status))
 
 
 def total_bytes() -> int:
@@ -66,9 +63,9 @@ def give_back() -> None:
             trim(0)
 
 
-def _status_bytes(field: str) -> int:
+def _status_bytes(field: str, status: str | Path = STATUS) -> int:
     try:
-        with open(STATUS, encoding="ascii") as file:
+        with open(status, encoding="ascii", errors="replace") as file:
             for line in file:
                 if line.startswith(field):
                     return int(line.split()[1]) * 1024

@@ -43,6 +43,6 @@ def warm(out: Out = None, any_processor: AnyProcessor = False) -> None:
     from stretto.live.rehearsal import rehearse
 
     with progress_bar("compiling") as progress:
-        rehearse(progress)
+        rehearse(progress, has_fronts=True)
         rehearse_bounds()
     typer.echo(f"compiled code is in {user_folder().parent}")

@@ -38,6 +38,7 @@ WAITING_COLUMNS = (
     *("application", "arrival_ns", "deadline_ns", "client", "query_class", "priority", "demand"),
     "tag",
 )  # as WaitingQuery has them, between its ticket and its theta
+OUTCOMES = tuple(Outcome)  # by number
 ThetaOf = Callable[[int, int], tuple[float, ...] | None]  # by ticket and tag
 # Plain numbers, because a member of an enum would be another type to Numba.
 TIME_PASSED, FINISHED, WITHDRAWN, CLASSIFIED, WORKER_JOINED, WORKER_LEFT, LEARNED, LOADED = (
@@ -206,6 +207,27 @@ class Dispatcher:
         return events.submit(
             self._state, now_ns, application, deadline_ns, tag, client, query_class, priority, demand, more, was_lost
         )
+
+    def submit_many(
+        self,
+        now_ns: int,
+        applications: NDArray[np.int64],
+        deadlines_ns: NDArray[np.int64],
+        priorities: NDArray[np.int64],
+    ) -> NDArray[np.int64]:
+        """Queries that came together, with nothing else to be said of them; their tickets. Batches are formed by the
+        next event.
+        """
+        if len(applications) and not 0 <= applications.min() <= applications.max() < self._applications:
+            raise StrettoError(f"application numbers lie in 0 … {self._applications - 1}")
+        tickets = np.empty(len(applications), np.int64)
+        place = 0
+        while place < len(tickets):
+            if self._free_slots[0] == 0:
+                self.grow()
+            self._empty_buffer()
+            place = events.submit_many(self._state, now_ns, applications, deadlines_ns, priorities, tickets, place)
+        return tickets
 
     def cancel(self, now_ns: int, ticket: int, reason: Outcome = Outcome.DROPPED_CANCELLED) -> bool:
         """Withdraw a query, waiting or running; false if it has already ended.
@@ -423,22 +445,17 @@ class Dispatcher:
     def _collect(self) -> None:
         """Turn the decision records into objects and empty the buffer."""
         decided = self.memory["decided"]
-        for record in self.memory["decisions"][: int(self._decision_count[0])]:
-            kind, worker, variant = int(record["kind"]), int(record["worker"]), int(record["variant"])
-            first = int(record["first"])
+        records = self.memory["decisions"][: int(self._decision_count[0])].tolist()
+        for kind, worker, variant, reason, first, count, alone, beside, start_ns, expected_ns, *_ in records:
             if kind == DecisionKind.RUN:
-                tickets = tuple(decided[first : first + int(record["count"])].tolist())
-                self._undelivered.append(
-                    Run(worker, variant, tickets, int(record["start_ns"]), int(record["expected_ns"]))
-                )
+                tickets = tuple(decided[first : first + count].tolist())
+                self._undelivered.append(Run(worker, variant, tickets, start_ns, expected_ns))
             elif kind == DecisionKind.DROP:
-                self._undelivered.append(Drop(int(decided[first]), Outcome(int(record["reason"]))))
+                self._undelivered.append(Drop(int(decided[first]), OUTCOMES[reason]))
             elif kind == DecisionKind.ANSWER:
                 self._undelivered.append(Answer(int(decided[first])))
             elif kind == DecisionKind.LOAD:
-                start_ns, expected_ns = int(record["start_ns"]), int(record["expected_ns"])
-                how = bool(record["alone"]), bool(record["beside"])
-                self._undelivered.append(Load(worker, variant, start_ns, expected_ns, *how))
+                self._undelivered.append(Load(worker, variant, start_ns, expected_ns, bool(alone), bool(beside)))
             else:
                 self._undelivered.append(Unload(worker, variant))
         self._state["decision_count"] = 0

@@ -3,8 +3,8 @@
 Within one event the report is applied first and due timers ring after it, so a query that arrives at the very moment
 of a deferred start still joins the batch.
 
-Python calls `submit`, `report` and `adopted`; each of these is compiled together with all rules behind it, so the small
-events share one way in.
+Python calls `submit`, `submit_many`, `report` and `adopted`; each of these is compiled together with all rules behind
+it, so the small events share one way in.
 """
 
 from __future__ import annotations
@@ -135,6 +135,34 @@ def submit(
     if not more:
         due(s, now)
     return ticket
+
+
+@compiled
+def submit_many(
+    state: Any, now_ns: int, applications: Any, deadlines_ns: Any, priorities: Any, tickets: Any, first: int
+) -> int:
+    """Queries that came at this very moment, from `first` on; their tickets go into `tickets`, and nothing starts yet.
+
+    Returns how far it came: it stops behind one that something was decided of, and where no slot is free.
+    """
+    s = state[0]
+    place = first
+    while place < len(applications) and s.free_slots > 0 and s.decision_count == 0:
+        tickets[place] = submit(
+            state,
+            now_ns,
+            applications[place],
+            deadlines_ns[place],
+            NONE,
+            NONE,
+            NONE,
+            priorities[place],
+            NONE,
+            True,
+            False,
+        )
+        place += 1
+    return place
 
 
 @compiled

@@ -93,6 +93,10 @@ class Arena:
             start += rows * spec.input_bytes
         return found
 
+    def batch(self, slot: int, spec: ModelSpec, rows: int, runs: Sequence[Run]) -> list[Array]:
+        """Room for a batch: by runs where shapes differ, else one array."""
+        return self.parts(slot, spec, runs) if runs else [self.inputs(slot, spec, rows)]
+
     def answers(self, slot: int, spec: ModelSpec, rows: int) -> Array:
         start = slot * self.slot_size + _aligned(spec.max_batch * spec.input_bytes)
         return self._array(start, spec.output_dtype, (rows, *spec.output_shape))

@@ -189,8 +189,8 @@ class Crew:
         executors = [*(member.executor for member in self.members), *successors]
         await asyncio.gather(*(executor.stop(patience_s) for executor in executors), *self._retiring)
         for member in self.members:
-            member.is_ready, member.jobs, member.given = False, [], 0
-        self._count_ready()
+            self._mark_ready(member, False)
+            member.jobs, member.given = [], 0
 
     def kill(self) -> None:
         """All of them, at once."""
@@ -287,8 +287,8 @@ class Crew:
         if lacking:  # what is served has changed since it was told to start
             self.prepare(worker, lacking, lambda more: self.worker_ready(worker, broken | more))
             return
-        member.is_ready, member.ready_ns = True, self._clock()
-        self._count_ready()
+        self._mark_ready(member, True)
+        member.ready_ns = self._clock()
         self.hold_only(worker, [spec for spec in models if spec.key not in broken])
         self._owner.joined(worker, broken)
 
@@ -317,8 +317,8 @@ class Crew:
     def worker_lost(self, worker: int, reason: str, from_outside: bool = False) -> None:
         member = self.members[worker]
         jobs, member.jobs, member.given = member.jobs, [], 0
-        was_ready, member.is_ready = member.is_ready, False
-        self._count_ready()
+        was_ready = member.is_ready
+        self._mark_ready(member, False)
         if self._is_stopping:
             return
         self._blame(member, jobs, reason, from_outside)
@@ -362,5 +362,6 @@ class Crew:
             is_certain = bool(loading) and len(suspects) == 1
             self._owner.blamed(key, fault, reason, is_certain)
 
-    def _count_ready(self) -> None:
-        self.ready_count = sum(member.is_ready for member in self.members)
+    def _mark_ready(self, member: Member, is_ready: bool) -> None:
+        self.ready_count += is_ready - member.is_ready
+        member.is_ready = is_ready

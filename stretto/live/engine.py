@@ -12,6 +12,10 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from stretto.alarm import Alarm
 from stretto.core.conditions import Conditions
@@ -23,6 +27,7 @@ from stretto.live.books import Books
 from stretto.live.crew import LOAD_S, Crew, Factory
 from stretto.live.delays import DelayMeter
 from stretto.live.executor import Job
+from stretto.live.face.remote import RemoteQuery
 from stretto.live.failure_log import FailureLog
 from stretto.live.generation import Generation, Served
 from stretto.live.holding import Holding
@@ -34,18 +39,22 @@ from stretto.live.losses import NO_WORKER_LEFT, Losses
 from stretto.live.meters import Meters
 from stretto.live.quarantine import Fault, label_of
 from stretto.live.recorder import Journal
-from stretto.live.requests import NoSuchVariant, Query, Request, rows_of
-from stretto.live.shelf import NO_ANSWER, NOT_LOADED, ModelSpec, Report
+from stretto.live.requests import NoSuchVariant, Query, Request
+from stretto.live.shelf import NO_ANSWER, NO_TENSORS, NOT_LOADED, ModelSpec, Report
 from stretto.live.witness import Witness, class_of
 from stretto.planning.left import after_waiting
 from stretto.planning.session import InForce, Session
+
+if TYPE_CHECKING:
+    from stretto.live.face.desk import FrontEnd
 
 log = logging.getLogger("stretto.live")
 
 CORRECTION = 0.02  # step with which measured latency corrects the profile
 WATCH_S = 0.25
 STOPPED = "the server stopped before it was answered"
-OWN_REASONS = frozenset({NO_ANSWER, NOT_LOADED, SET_ASIDE, AT_RISK, NEW})  # ours, and not of the inside of a model
+# Ours, and not of the inside of a model.
+OWN_REASONS = frozenset({NO_ANSWER, NOT_LOADED, NO_TENSORS, SET_ASIDE, AT_RISK, NEW})
 
 
 class Engine:
@@ -176,11 +185,44 @@ class Engine:
         if self.witness is not None and request.outcome is None:
             self.witness.ask(request)
 
+    def submit_many(
+        self,
+        front: FrontEnd,
+        now_ns: int,
+        applications: NDArray[np.int64],
+        arrivals_ns: NDArray[np.int64],
+        deadlines_ns: NDArray[np.int64],
+        records: NDArray[Any],
+    ) -> NDArray[np.int64]:
+        """Queries of a front end, each a request by itself that nothing is demanded of; their tickets. `applications`
+        are numbers of the generation that serves. Batches are formed when this turn of the event loop is over.
+        """
+        generation, priorities = self.generation, records["priority"].astype(np.int64)
+        tickets = generation.dispatcher.submit_many(now_ns, applications, deadlines_ns, priorities)
+        generation.queries.enter(
+            front,
+            tickets,
+            arrival_ns=arrivals_ns,
+            deadline_ns=deadlines_ns,
+            **{name: records[name] for name in ("number", "place", "application", "size", "priority")},
+        )
+        if self.twin is not None:
+            names, left_ns = generation.deployment.applications, (deadlines_ns - now_ns).tolist()
+            for number, slack_ns, priority in zip(applications.tolist(), left_ns, priorities.tolist(), strict=True):
+                self.twin.arrived(now_ns, names[number].name, 1, slack_ns, -1, priority)
+        if not self._is_gathering:
+            self._is_gathering = True
+            self.loop.call_soon(self._gathered)
+        if self.witness is not None:
+            for ticket in tickets.tolist():
+                self.witness.ask(generation.queries[ticket].request)
+        return tickets
+
     def _gathered(self) -> None:
         self._is_gathering = False
         self._rang()
 
-    def classified(self, requests: Sequence[Request]) -> None:
+    def classified(self, requests: Sequence[Request | RemoteQuery]) -> None:
         """Evidence came: the dispatcher hears the class of what has not ended."""
         now_ns = self.clock()
         touched: dict[int, Generation] = {}
@@ -194,7 +236,12 @@ class Engine:
 
     @staticmethod
     def _enter(
-        query: Query, generation: Generation, now_ns: int, application: int, demand: int, more: bool = False
+        query: Query | RemoteQuery,
+        generation: Generation,
+        now_ns: int,
+        application: int,
+        demand: int,
+        more: bool = False,
     ) -> None:
         request = query.request
         query.generation = generation
@@ -203,11 +250,11 @@ class Engine:
         query.ticket = ticket = generation.dispatcher.submit(now_ns, *given, more, query.is_ending)
         generation.queries[ticket] = query
 
-    def cancel(self, request: Request) -> None:
+    def cancel(self, request: Request | RemoteQuery) -> None:
         """Its client is gone: whatever of it waits or runs ends."""
         self._withdraw(request, Outcome.DROPPED_CANCELLED)
 
-    def _withdraw(self, request: Request, reason: Outcome) -> None:
+    def _withdraw(self, request: Request | RemoteQuery, reason: Outcome) -> None:
         now_ns = self.clock()
         for query in request.queries:
             generation = query.generation
@@ -246,11 +293,11 @@ class Engine:
     def _run(self, generation: Generation, run: Run) -> None:
         if not self.crew.is_ready(run.worker):
             return  # it was lost a moment ago, and the dispatcher hears of that next
-        queries = [generation.queries[ticket] for ticket in run.tickets]
+        queries = generation.queries.entries(run.tickets)
         spec = generation.served.specs[run.variant]
         now_ns = self.clock()
-        parts, count, expected_ns = rows_of(queries), len(queries), max(run.expected_ns, now_ns)
-        self.crew.run(Job(run.worker, run.variant, spec.key, parts, count, queries, generation, now_ns, expected_ns))
+        count, expected_ns = len(queries), max(run.expected_ns, now_ns)
+        self.crew.run(Job(run.worker, run.variant, spec.key, count, queries, generation, now_ns, expected_ns))
 
     def _drop(self, generation: Generation, ticket: int, reason: Outcome) -> None:
         query = generation.queries.pop(ticket, None)
@@ -403,7 +450,7 @@ class Engine:
                 self.generation.dispatcher.worker_joined(now_ns, worker)
         self.act(self.generation)
 
-    def move(self, queries: Sequence[Query], old: Generation, now_ns: int) -> None:
+    def move(self, queries: Sequence[Query | RemoteQuery], old: Generation, now_ns: int) -> None:
         """Into the generation that serves now; a query that it has no variant for ends as failed."""
         new = self.generation
         for query in queries:

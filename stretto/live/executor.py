@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from stretto.live.face.columns import Rows
+from stretto.live.requests import rows_of
 from stretto.live.rows import Inputs
 from stretto.live.shelf import ModelSpec, Report
 
@@ -21,13 +23,27 @@ class Job:
     worker: int
     variant: int
     key: str
-    parts: Sequence[Inputs]  # the queries' rows, in order
     count: int
     entries: Sequence[Any]
     generation: Any  # of the engine: whose dispatcher decided it
     decided_ns: int
     expected_ns: int
     was_alone: bool = True  # when it was given to the worker, nothing else ran there
+    rows: Sequence[Inputs] | None = None  # where they are not those of its entries
+
+    @property
+    def parts(self) -> Sequence[Inputs]:
+        """The queries' rows, in order; to be asked for when it is given to the worker, on the loop's thread."""
+        if self.rows is not None:
+            return self.rows
+        return self.entries.parts() if isinstance(self.entries, Rows) else rows_of(self.entries)
+
+    @property
+    def last_deadline_ns(self) -> int:
+        """Of its queries; nobody waits for it behind that."""
+        if isinstance(self.entries, Rows):
+            return self.entries.last_deadline_ns()
+        return max(query.request.deadline_ns for query in self.entries)
 
 
 @dataclass(frozen=True)

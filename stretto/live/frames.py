@@ -23,6 +23,8 @@ HEAD = struct.Struct("<IBqqq")
 MAX_FRAME = 64_000_000
 RUNS = b"\0"  # between a key and runs of rows
 RUN_OF_ROWS = struct.Struct("<IH")
+PLACE = struct.Struct("<IIIq")  # front end, number of the shape, rows, and where the first of them lies
+Place = tuple[int, int, int, int]
 
 
 class Kind(IntEnum):
@@ -33,6 +35,9 @@ class Kind(IntEnum):
     UNLOAD = 3  # text: the key
     RUN = 4  # text: the key, and the runs where shapes differ; a: the number of the job, b: slot, c: rows
     STOP = 5
+    MAP_FRONT = 6  # memory of a front end, as a descriptor; a: its number, b: bytes
+    UNMAP_FRONT = 7  # a: its number
+    RUN_LYING = 8  # as RUN, with rows that lie with front ends; text: the key and their places
     LOADED = 11  # a: the number of the order; text: the problem, or nothing
     ENDED = 12  # a: the number of the job, b: started_ns, c: ended_ns; text: failures, or nothing
     READY = 13
@@ -91,9 +96,21 @@ def run_as_text(key: str, runs: Sequence[tuple[int, int]] = ()) -> bytes:
     return key.encode() + RUNS + b"".join(RUN_OF_ROWS.pack(*run) for run in runs)
 
 
-def run_in(text: bytes) -> tuple[str, list[tuple[int, int]]]:
-    key, _, runs = text.partition(RUNS)
-    return key.decode(), list(RUN_OF_ROWS.iter_unpack(runs))
+def key_in(text: bytes) -> str:
+    return text.partition(RUNS)[0].decode()
+
+
+def runs_in(text: bytes) -> list[tuple[int, int]]:
+    return list(RUN_OF_ROWS.iter_unpack(text.partition(RUNS)[2]))
+
+
+def places_as_text(key: str, places: Sequence[Place]) -> bytes:
+    """The key, and where the rows of the batch lie, in order."""
+    return key.encode() + RUNS + b"".join(PLACE.pack(*place) for place in places)
+
+
+def places_in(text: bytes) -> list[Place]:
+    return list(PLACE.iter_unpack(text.partition(RUNS)[2]))
 
 
 def spec_as_text(spec: ModelSpec) -> bytes:

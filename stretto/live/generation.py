@@ -20,9 +20,11 @@ from stretto.core.outcome import Outcome
 from stretto.core.plan import Delays
 from stretto.dispatch.dispatcher import Dispatcher
 from stretto.dispatch.layout import first_residents
+from stretto.live.face.columns import Queries
+from stretto.live.face.remote import RemoteQuery
 from stretto.live.fleet import WorkerSpec, slot_specs
 from stretto.live.recorder import Journal
-from stretto.live.requests import NoSuchVariant, Query, Request
+from stretto.live.requests import NoSuchVariant, Request
 from stretto.live.shelf import ModelSpec
 from stretto.planning.session import InForce, Session, on_larger_fleet
 from stretto.repository.application import ApplicationFiles
@@ -103,7 +105,7 @@ class Generation:
         self.dispatcher = dispatcher
         self.in_force = in_force
         self.numbers = {app.name: number for number, app in enumerate(self.deployment.applications)}
-        self.queries: dict[int, Query] = {}  # by ticket
+        self.queries = Queries(self)  # by ticket
         self.accuracy = [variant.accuracy for variant in self.deployment.variants]
         self.names = [variant.name for variant in self.deployment.variants]
         self._frame_bytes = {
@@ -128,7 +130,11 @@ class Generation:
         expected = self._frame_bytes.get((application, shape[1:]))
         return None if expected is None or sent_bytes <= 0 or not shape[0] else sent_bytes / shape[0] / expected
 
-    def accuracy_for(self, variant: int, request: Request) -> float:
+    def has_sizes(self, variant: int) -> bool:
+        """What is expected of it depends on the size at which images were sent."""
+        return bool(self._accuracy_by_size[variant])
+
+    def accuracy_for(self, variant: int, request: Request | RemoteQuery) -> float:
         """That is expected of a variant for a request's images, by the size at which they were sent."""
         by_size = self._accuracy_by_size[variant]
         if not by_size:
@@ -165,7 +171,7 @@ class Generation:
         """The demands in use, under these delays."""
         return Conditions(self.in_force.conditions.demands, delays)
 
-    def demand_of(self, now_ns: int, application: int, request: Request) -> int:
+    def demand_of(self, now_ns: int, application: int, request: Request | RemoteQuery) -> int:
         """The number of the request's demand; -1: any variant may answer. A new demand gets its lane at once."""
         if not request.pinned and request.min_accuracy <= 0:
             return -1
@@ -186,7 +192,7 @@ class Generation:
             self._number_of_demand[demand] = number
         return number
 
-    def _allowed(self, application: int, request: Request) -> tuple[int, ...]:
+    def _allowed(self, application: int, request: Request | RemoteQuery) -> tuple[int, ...]:
         numbers = self.deployment.variants_of(application)
         if request.pinned:
             allowed = [number for number in numbers if self.names[number] == request.pinned]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from stretto.core.outcome import Outcome
 from stretto.live.executor import Job
+from stretto.live.face.remote import RemoteQuery
 from stretto.live.generation import Generation
 from stretto.live.requests import Query
 
@@ -56,12 +57,12 @@ class Losses:
                 if query.generation is not None and not query.is_ending:
                     self._end_at_deadline(query, NO_WORKER_ANSWERS)
 
-    def _end_at_deadline(self, query: Query, problem: str) -> None:
+    def _end_at_deadline(self, query: Query | RemoteQuery, problem: str) -> None:
         query.is_ending = True
         left_ns = query.request.deadline_ns - self._engine.clock()
         self._engine.loop.call_later(max(0, left_ns) / 1e9, self._fail, query, problem)
 
-    def _fail(self, query: Query, problem: str) -> None:
+    def _fail(self, query: Query | RemoteQuery, problem: str) -> None:
         generation = query.generation
         if generation is not None:
             query.request.problem = query.request.problem or problem

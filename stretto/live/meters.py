@@ -5,7 +5,11 @@ from __future__ import annotations
 import time
 from bisect import bisect_left
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
 
 from stretto.live.shelf import Report
 
@@ -26,16 +30,26 @@ STAGES = ("queue", "run", "total", "slack")
 class Histogram:
     """Counts by bucket, and the sum."""
 
-    __slots__ = ("counts", "edges", "sum")
+    __slots__ = ("_counts", "_edges", "_many", "edges", "sum")
 
     def __init__(self, edges: tuple[int, ...] = EDGES_NS):
         self.edges = edges
-        self.counts = [0] * (len(edges) + 1)
+        self._edges = np.array(edges)
+        self._counts = [0] * (len(edges) + 1)
+        self._many = np.zeros(len(edges) + 1, np.int64)  # counted together
         self.sum = 0
 
-    def add(self, value: int) -> None:
-        self.counts[bisect_left(self.edges, value)] += 1
-        self.sum += value
+    def add(self, value: int, times: int = 1) -> None:
+        self._counts[bisect_left(self.edges, value)] += times
+        self.sum += value * times
+
+    def add_all(self, values: NDArray[np.int64]) -> None:
+        self._many += np.bincount(self._edges.searchsorted(values), minlength=len(self._many))
+        self.sum += int(values.sum())
+
+    @property
+    def counts(self) -> list[int]:
+        return (self._many + self._counts).tolist()
 
 
 @dataclass
@@ -81,15 +95,24 @@ class Meters:
         meter.run_by_size[count] += run_ns
         self.batch_sizes[label[0]].add(count)
 
-    def query(self, application: str, queue_ns: int, run_ns: int, total_ns: int, slack_ns: int) -> None:
-        """One answered query."""
-        # Written out: this runs for every query, and calls of `add` cost more.
+    def queries(
+        self,
+        application: str,
+        arrivals_ns: Sequence[int] | NDArray[np.int64],
+        deadlines_ns: Sequence[int] | NDArray[np.int64],
+        started_ns: int,
+        run_ns: int,
+        now_ns: int,
+    ) -> None:
+        """The queries of one batch that are answered now."""
         queue, run, total, slack = self.stages[application]
-        queue.counts[bisect_left(EDGES_NS, queue_ns)] += 1
-        queue.sum += queue_ns
-        run.counts[bisect_left(EDGES_NS, run_ns)] += 1
-        run.sum += run_ns
-        total.counts[bisect_left(EDGES_NS, total_ns)] += 1
-        total.sum += total_ns
-        slack.counts[bisect_left(SLACK_EDGES_NS, slack_ns)] += 1
-        slack.sum += slack_ns
+        run.add(run_ns, len(arrivals_ns))
+        if isinstance(arrivals_ns, np.ndarray) and isinstance(deadlines_ns, np.ndarray):
+            queue.add_all(started_ns - arrivals_ns)
+            total.add_all(now_ns - arrivals_ns)
+            slack.add_all(deadlines_ns - now_ns)
+            return
+        for arrival_ns, deadline_ns in zip(arrivals_ns, deadlines_ns, strict=True):
+            queue.add(started_ns - arrival_ns)
+            total.add(now_ns - arrival_ns)
+            slack.add(deadline_ns - now_ns)

@@ -11,7 +11,6 @@ import asyncio
 import logging
 from collections import deque
 from dataclasses import dataclass, replace
-from types import SimpleNamespace
 
 import numpy as np
 
@@ -135,8 +134,7 @@ class Bench:
             self._next()
             return
         rows = np.zeros((1, *spec.input_shape), spec.input_dtype)
-        now_ns, nobody = 0, SimpleNamespace()
-        self._executor.run(Job(-1, -1, key, (rows,), 1, (nobody,), nobody, now_ns, now_ns))
+        self._executor.run(Job(-1, -1, key, 1, (), None, 0, 0, rows=(rows,)))
 
     def job_ended(self, job: Job, report: Report) -> None:
         """A model that raises on a batch of nothing may well answer a real one: it hurts nobody, and passes."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import signal
 import socket
 import subprocess
 import sys
+import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
@@ -15,9 +17,19 @@ from stretto.backends.resident import resident_bytes_of
 from stretto.core.errors import StrettoError
 from stretto.live.arena import SLOTS, Arena, fill, runs_of, slot_bytes
 from stretto.live.executor import Job, Listener, Loading
-from stretto.live.frames import Frame, FrameReader, Kind, failures_in, run_as_text, spec_as_text
+from stretto.live.face.memory import FrontMemory
+from stretto.live.frames import (
+    Frame,
+    FrameReader,
+    Kind,
+    Place,
+    failures_in,
+    places_as_text,
+    run_as_text,
+    spec_as_text,
+)
 from stretto.live.orders import Orders
-from stretto.live.rows import as_arrays
+from stretto.live.rows import Lying, as_arrays
 from stretto.live.shelf import NOT_LOADED, ModelSpec, Report, failed
 
 log = logging.getLogger("stretto.live")
@@ -47,6 +59,7 @@ class ProcessExecutor:
         # By number: the job, its model, its slot, and of which memory.
         self._jobs: dict[int, tuple[Job, ModelSpec, int, Arena]] = {}
         self._free = deque(range(SLOTS))
+        self._fronts: dict[int, weakref.finalize[..., FrontMemory]] = {}  # whose memory its process sees, by number
         self._growth: dict[str, int] = {}
         self._is_up = False  # the process runs, and reads what it is told
         self._is_over = False
@@ -89,14 +102,47 @@ class ProcessExecutor:
         if self._arena is None or slot_bytes((spec,)) > self._arena.slot_size:
             self.kill()  # there was no memory left to share; the job is lost with the process
             return
-        slot = self._free.popleft()
+        slot, number = self._free.popleft(), self._orders.number()
+        self._jobs[number] = (job, spec, slot, self._arena)
+        places = self._places(job, spec)
+        if places:
+            self._say(Frame(Kind.RUN_LYING, number, slot, job.count, places_as_text(job.key, places)))
+            return
         parts = as_arrays(job.parts)
         runs = runs_of(parts, spec)
-        rooms = self._arena.parts(slot, spec, runs) if runs else [self._arena.inputs(slot, spec, job.count)]
-        fill(rooms, parts)
-        number = self._orders.number()
-        self._jobs[number] = (job, spec, slot, self._arena)
+        fill(self._arena.batch(slot, spec, job.count, runs), parts)
         self._say(Frame(Kind.RUN, number, slot, job.count, run_as_text(job.key, runs)))
+
+    def _places(self, job: Job, spec: ModelSpec) -> list[Place]:
+        """Where all rows of the batch lie with front ends of this machine; nothing where some do not."""
+        shapes, places = spec.input_shapes or (spec.input_shape,), []
+        for part in job.parts:
+            if not isinstance(part, Lying) or part.memory is None or shapes[part.size] != part.shape[1:]:
+                return []
+            if part.front not in self._fronts:
+                self._map_front(part.front, part.memory)
+            places.append((part.front, part.size, len(part), part.place))
+        return places
+
+    def _map_front(self, front: int, memory: FrontMemory) -> None:
+        """From now on its process sees this memory too, until nobody here refers to it any more."""
+        if self._channel is None:
+            return
+        try:
+            socket.send_fds(self._channel, [Frame(Kind.MAP_FRONT, front, memory.size).encoded()], [memory.descriptor])
+        except OSError:  # its process is gone, which the socket tells, or stuck with a full socket
+            self.kill()
+        self._fronts[front] = gone = weakref.finalize(memory, self._front_gone, front)
+        gone.atexit = False
+
+    def _front_gone(self, front: int) -> None:
+        """On whichever thread let go of it last."""
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._unmap_front, front)
+
+    def _unmap_front(self, front: int) -> None:
+        if self._fronts.pop(front, None) is not None:
+            self._say(Frame(Kind.UNMAP_FRONT, front))
 
     def load(self, spec: ModelSpec, alone: bool) -> None:
         self._orders.load(spec, alone)
@@ -252,6 +298,9 @@ class ProcessExecutor:
         for arena in (*self._old_arenas, *([] if self._arena is None else [self._arena])):
             arena.close()
         self._arena, self._old_arenas = None, []
+        for gone in self._fronts.values():
+            gone.detach()
+        self._fronts.clear()
         process = self._process
         if process is not None and process.poll() is None:
             process.kill()

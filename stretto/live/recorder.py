@@ -9,6 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from stretto.core import journal
 from stretto.core.client import Client
 from stretto.core.conditions import Conditions
@@ -88,6 +91,21 @@ class RecordedDispatcher(Dispatcher):
         ticket = super().submit(now_ns, *query)
         self._write([journal.SUBMIT, self.number, now_ns, query, ticket])
         return ticket
+
+    def submit_many(
+        self,
+        now_ns: int,
+        applications: NDArray[np.int64],
+        deadlines_ns: NDArray[np.int64],
+        priorities: NDArray[np.int64],
+    ) -> NDArray[np.int64]:
+        """One by one, as they are written down."""
+        given = zip(applications.tolist(), deadlines_ns.tolist(), priorities.tolist(), strict=True)
+        tickets = [
+            self.submit(now_ns, application, deadline_ns, priority=priority, more=True)
+            for application, deadline_ns, priority in given
+        ]
+        return np.array(tickets, np.int64)
 
     def cancel(self, now_ns: int, ticket: int, reason: Outcome = Outcome.DROPPED_CANCELLED) -> bool:
         was_live = super().cancel(now_ns, ticket, reason)

@@ -8,6 +8,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 from numba.core.event import Listener, install_listener
 
 from stretto.core.application import Application, Variant
@@ -24,19 +25,23 @@ PARTS_PER_ENTRY = 15  # so many parts are typed and lowered in the time in which
 Progress = Callable[[float], None]
 
 
-def rehearse(progress: Progress | None = None) -> None:
-    """Takes about twenty seconds where nothing is compiled yet, else about one.
+def rehearse(progress: Progress | None = None, has_fronts: bool = False) -> None:
+    """Takes about twenty seconds where nothing is compiled yet, else about one. `has_fronts`: front ends submit many
+    queries at once, too.
 
     `progress` is told which share of the compiling is done, from 0 to 1, as it goes on.
     """
     listening = nullcontext() if progress is None else install_listener("numba:compile", _Compiling(progress))
     with listening:
-        _call_every_event()
+        dispatcher = _call_every_event()
+        if has_fronts:
+            some = np.zeros(2, np.int64)
+            dispatcher.submit_many(10, some, some + 10**9, some)
     if progress is not None:
         progress(1.0)
 
 
-def _call_every_event() -> None:
+def _call_every_event() -> Dispatcher:
     profile = LatencyProfile.linear(1.0, 1.0, 8)
     deployment = Deployment((Application("a", 100 * NS_PER_MS, (Variant("v", 0.5, (profile,)),)),), workers(1))
     lane = Lane("a", (0,), Fixed(0), release=Eager(), late=Late.DROP_WHEN_INFEASIBLE)
@@ -58,6 +63,7 @@ def _call_every_event() -> None:
     dispatcher.telemetry(9)
     dispatcher.lines(1)
     dispatcher.wake_at_ns()
+    return dispatcher
 
 
 class _Compiling(Listener):

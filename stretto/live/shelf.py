@@ -18,6 +18,7 @@ from stretto.backends.source import ModelSource, load_model
 
 NO_ANSWER = "the model could not answer this query"
 NOT_LOADED = "the model is not loaded"
+NO_TENSORS = "its tensors did not reach the worker in time"
 
 
 @dataclass(frozen=True)
@@ -124,12 +125,14 @@ class Shelf:
         held = self._held.get(key)
         return held is not None and held.overlapping is not None
 
-    def begin(self, key: str, parts: Sequence[Array], slot: int) -> Begun:
-        """Starts a batch of a model that overlaps. `parts` stay as they are until it is done."""
+    def begin(self, key: str, parts: Sequence[Array], slot: int, is_steady: bool = True) -> Begun:
+        """Starts a batch of a model that overlaps. `is_steady`: parts stay as they are until it is done, in memory that
+        the device may read; else they are copied now.
+        """
         held = self._held[key]
         assert held.overlapping is not None
         count = sum(map(len, parts))
-        if held.adapter is None and len(parts) == 1:
+        if is_steady and held.adapter is None and len(parts) == 1:
             inputs = {held.spec.input: parts[0]}
         else:
             inputs = held.overlapping.slot_buffers(slot, count)

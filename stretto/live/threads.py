@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from stretto.backends.callable import reason_of
 from stretto.core.errors import StrettoError
 from stretto.live.executor import Job, Listener, Loading
-from stretto.live.rows import as_arrays
+from stretto.live.rows import Inputs, as_arrays
 from stretto.live.shelf import ModelSpec, Shelf, failed
 
 log = logging.getLogger("stretto.live")
@@ -40,7 +40,8 @@ class ThreadExecutor:
         self._thread.start()
 
     def run(self, job: Job) -> None:
-        self._commands.put(lambda: self._run(job))
+        parts = job.parts
+        self._commands.put(lambda: self._run(job, parts))
 
     def load(self, spec: ModelSpec, alone: bool) -> None:
         self._commands.put(lambda: self._load(spec, alone))
@@ -87,10 +88,10 @@ class ThreadExecutor:
     def _begin(self, specs: Sequence[ModelSpec]) -> None:
         self._tell(self._listener.worker_ready, self._worker, self._hold(specs))
 
-    def _run(self, job: Job) -> None:
+    def _run(self, job: Job, parts: Sequence[Inputs]) -> None:
         started_ns = time.monotonic_ns()
         try:
-            report = self._shelf.run(job.key, as_arrays(job.parts))
+            report = self._shelf.run(job.key, as_arrays(parts))
         except Exception as error:  # whatever a model's own code raises must not end the worker
             log.debug("a batch of %s failed", job.key, exc_info=True)
             report = failed(job.count, reason_of(error))

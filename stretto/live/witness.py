@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from stretto.backends.model import Array
 from stretto.core.resize import resized
+from stretto.live.face.remote import RemoteQuery
 from stretto.live.requests import Request
 from stretto.live.rows import as_array
 from stretto.repository.tensors import InputTensor
@@ -29,7 +30,7 @@ MAX_WAITING_ROWS = 4_096
 MAX_BATCH_ROWS = 64
 SURE = 0.5  # a class is told where its posterior is above (SneakPeek 5.3.2)
 
-Told = Callable[[Sequence[Request]], None]
+Told = Callable[[Sequence[Request | RemoteQuery]], None]
 
 
 class Evidence(Protocol):
@@ -51,7 +52,7 @@ class Witness:
         self._loop = loop
         self._told = told
         self._evidence: Mapping[str, Evidence] = {}
-        self._waiting: deque[Request] = deque()
+        self._waiting: deque[Request | RemoteQuery] = deque()
         self._rows = 0
         self._is_busy = False
         self._failing: set[str] = set()
@@ -62,7 +63,7 @@ class Witness:
         self._evidence = dict(evidence)
         self._failing.clear()
 
-    def ask(self, request: Request) -> None:
+    def ask(self, request: Request | RemoteQuery) -> None:
         """On the loop, when a request came."""
         if request.application not in self._evidence or request.pinned or request.min_accuracy > 0:
             return
@@ -80,7 +81,7 @@ class Witness:
 
     def _next(self) -> None:
         """The oldest requests of one application go to the thread; those that ended meanwhile are passed over."""
-        batch: list[Request] = []
+        batch: list[Request | RemoteQuery] = []
         rows = 0
         while self._waiting and rows < MAX_BATCH_ROWS:
             request = self._waiting[0]
@@ -97,11 +98,11 @@ class Witness:
             future = self._thread.submit(_posterior, evidence, [as_array(request.inputs) for request in batch])
             future.add_done_callback(lambda done: self._call(batch, done))
 
-    def _call(self, batch: list[Request], done: object) -> None:
+    def _call(self, batch: list[Request | RemoteQuery], done: object) -> None:
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._done, batch, done)
 
-    def _done(self, batch: list[Request], done: object) -> None:
+    def _done(self, batch: list[Request | RemoteQuery], done: object) -> None:
         name = batch[0].application
         try:
             theta: NDArray[np.float64] = done.result()  # type: ignore[attr-defined]

@@ -25,10 +25,11 @@ import numpy as np
 
 from stretto.backends.callable import reason_of
 from stretto.backends.cuda import is_off
-from stretto.backends.model import DeviceLost
+from stretto.backends.model import Array, DeviceLost
 from stretto.core.errors import StrettoError
 from stretto.live.arena import Arena
-from stretto.live.frames import Frame, FrameReader, Kind, failures_as_text, run_in, spec_from_text
+from stretto.live.face.memory import FrontMemory
+from stretto.live.frames import Frame, FrameReader, Kind, failures_as_text, key_in, places_in, runs_in, spec_from_text
 from stretto.live.shelf import NOT_LOADED, Begun, ModelSpec, Report, Shelf, failed
 
 Run = TypeVar("Run")
@@ -70,7 +71,11 @@ class Growth:
         return grown
 
     def _resident(self) -> int:
-        return 0 if self._file < 0 else int(os.pread(self._file, 128, 0).split()[1]) * PAGE_BYTES
+        """Its own: what it shares, as tensors of front ends, is not its models'."""
+        if self._file < 0:
+            return 0
+        _, resident, shared, *_ = os.pread(self._file, 128, 0).split()
+        return (int(resident) - int(shared)) * PAGE_BYTES
 
 
 @dataclass(frozen=True)
@@ -101,6 +106,7 @@ class WorkerProcess:
         self._shelf = Shelf()
         self._specs: dict[str, ModelSpec] = {}
         self._arena: Arena | None = None
+        self._fronts: dict[int, FrontMemory] = {}  # where rows of their requests lie
         self._saying = threading.Lock()  # a load beside the work ends in a thread of its own
         self._mapping = threading.Lock()
         self._loading: dict[str, threading.Thread] = {}  # models for a GPU, several at a time
@@ -128,7 +134,7 @@ class WorkerProcess:
                 self._do(frame)
 
     def _do(self, frame: Frame) -> None:
-        if frame.kind == Kind.RUN:
+        if frame.kind == Kind.RUN or frame.kind == Kind.RUN_LYING:
             self._run(frame)
         elif frame.kind == Kind.LOAD:
             self._begin_load(frame)
@@ -146,6 +152,10 @@ class WorkerProcess:
                 self._arena = Arena(self._descriptors.pop(0), frame.a)
                 if self._is_direct:
                     self._arena.pin()
+        elif frame.kind == Kind.MAP_FRONT:
+            self._fronts[frame.a] = FrontMemory(self._descriptors.pop(0), frame.b)
+        elif frame.kind == Kind.UNMAP_FRONT:
+            self._fronts.pop(frame.a, None)
 
     def _begin_load(self, frame: Frame) -> None:
         """Beside the batches where it is told to. On a GPU several at a time: reading a program, and what cuDNN makes
@@ -194,17 +204,25 @@ class WorkerProcess:
 
     def _run(self, frame: Frame) -> None:
         started_ns = time.monotonic_ns()
-        key, runs = run_in(frame.text)
+        is_lying = frame.kind == Kind.RUN_LYING
+        key = key_in(frame.text)
         self._wait_for(key)
-        spec = self._specs.get(key)
-        if spec is None or self._arena is None:
+        spec, arena = self._specs.get(key), self._arena
+        if spec is None or arena is None:
             self._end(frame, key, started_ns, failed(frame.c, NOT_LOADED))
             return
-        parts = self._arena.parts(frame.b, spec, runs) if runs else (self._arena.inputs(frame.b, spec, frame.c),)
+        if is_lying:
+            found = self._tried(frame.c, lambda: self._lying(frame, spec))
+            if isinstance(found, Report):
+                self._end(frame, key, started_ns, found)
+                return
+            parts = found
+        else:
+            parts = arena.batch(frame.b, spec, frame.c, runs_in(frame.text))
         if not self._shelf.overlaps(key):
             self._end(frame, key, started_ns, self._tried(frame.c, lambda: self._shelf.run(key, parts)))
             return
-        begun = self._tried(frame.c, lambda: self._shelf.begin(key, parts, frame.b))
+        begun = self._tried(frame.c, lambda: self._shelf.begin(key, parts, frame.b, not is_lying))
         if isinstance(begun, Report):
             self._land_all()
             self._end(frame, key, started_ns, begun)
@@ -212,6 +230,16 @@ class WorkerProcess:
         self._flights.append(Flight(frame, key, started_ns, begun))
         if not OVERLAPS:
             self._land_all()
+
+    def _lying(self, frame: Frame, spec: ModelSpec) -> list[Array]:
+        """Rows where front ends put them. Those of a query that has ended may be another's by now: their answer goes
+        nowhere.
+        """
+        shapes = spec.input_shapes or (spec.input_shape,)
+        return [
+            self._fronts[front].array(place, spec.input_dtype, (rows, *shapes[shape]))
+            for front, shape, rows, place in places_in(frame.text)
+        ]
 
     def _land(self) -> None:
         """The oldest batch on its way is waited for. It counts from when it could begin: the one before it was in its

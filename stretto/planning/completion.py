@@ -112,10 +112,10 @@ def with_trials(plan: Plan, deployment: Deployment, applications: Sequence[int],
         return plan
     own = set().union(*(lanes_of[each] for each in spread))
     own.difference_update(*(lanes for each, lanes in enumerate(lanes_of) if each not in spread))
-    trial = deployment.workers[worker]
+    traits = [(each.kind, each.memory_bytes, each.resident) for each in deployment.workers]
 
     def may_move(lane: Lane) -> bool:
-        is_alike = all(replace(deployment.workers[each], name=trial.name) == trial for each in lane.workers)
+        is_alike = all(traits[each] == traits[worker] for each in lane.workers)
         is_placed = plan.placement is None or set(selected_variants(lane)) <= set(plan.placement[worker])
         return is_alike and is_placed and not isinstance(lane.select, Worklist)
 

@@ -26,8 +26,9 @@ from stretto.api.limits import Limits
 from stretto.api.plane import Plane
 from stretto.api.rates import RateLimits
 from stretto.api.server import Listen, Listeners
-from stretto.live.executor import Job, Listener
+from stretto.live.executor import Executor, Job, Listener
 from stretto.live.options import ServiceOptions
+from stretto.live.processes import ProcessExecutor
 from stretto.live.rehearsal import rehearse
 from stretto.live.service import Service
 from stretto.live.threads import ThreadExecutor
@@ -63,11 +64,11 @@ class GatedExecutor(ThreadExecutor):
 
     gate: Gate
 
-    def _run(self, job: Job) -> None:
+    def _run(self, job: Job, parts: Any) -> None:
         self.gate.is_open.wait(PATIENCE_S)
         if self.gate.is_failing:
             job.key = "none/such@0"
-        super()._run(job)
+        super()._run(job, parts)
 
 
 class Running:
@@ -134,17 +135,22 @@ class Running:
         self.loop.close()
 
     async def _start(self) -> None:
+        self.service = self._service()
+        self.listeners = Listeners(Plane(self.service, self._listen.limits, self._listen.shared_memory), self._listen)
+        await self.service.start()
+        await self.listeners.start()
+
+    def _service(self) -> Service:
         options = ServiceOptions(self._repository, workers=1, reload_s=0, hang_s=2 * PATIENCE_S, **self._options)
 
-        def factory(worker: int, loop: asyncio.AbstractEventLoop, listener: Listener) -> GatedExecutor:
+        def factory(worker: int, loop: asyncio.AbstractEventLoop, listener: Listener) -> Executor:
+            if options.executor == "process":
+                return ProcessExecutor(worker, loop, listener)
             executor = GatedExecutor(worker, loop, listener)
             executor.gate = self.gate
             return executor
 
-        self.service = Service(options, read_repository(self._repository), factory)
-        self.listeners = Listeners(Plane(self.service, self._listen.limits, self._listen.shared_memory), self._listen)
-        await self.service.start()
-        await self.listeners.start()
+        return Service(options, read_repository(self._repository), factory)
 
     async def _stop(self) -> None:
         await self.listeners.stop()

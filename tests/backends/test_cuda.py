@@ -167,7 +167,7 @@ def test_a_worker_process_answers_two_batches_given_at_once(file: Path) -> None:
         for turn in range(10):
             batches = [rows(1 + turn, turn), rows(16, turn)]
             for batch in batches:
-                executor.run(Job(0, 0, "net", list(batch[:, None]), len(batch), (), None, 0, 0))
+                executor.run(Job(0, 0, "net", len(batch), (), None, 0, 0, rows=list(batch[:, None])))
             await until(lambda turn=turn: len(told.ended) == 2 * turn + 2)
             for batch, (_, report) in zip(batches, told.ended[-2:], strict=True):
                 assert not report.failures
@@ -208,10 +208,10 @@ def test_a_gpu_that_fails_ends_the_worker_and_not_the_server(tmp_path: Path) -> 
         executor = ProcessExecutor(0, asyncio.get_running_loop(), told)  # type: ignore[arg-type]
         executor.start([spec])
         await until(lambda: told.ready is not None or told.lost)
-        executor.run(Job(0, 0, "picky", [np.array([3])], 1, (), None, 0, 0))
+        executor.run(Job(0, 0, "picky", 1, (), None, 0, 0, rows=[np.array([3])]))
         await until(lambda: told.ended)
         assert not told.ended[0][1].failures
-        executor.run(Job(0, 0, "picky", [np.array([3_000_000])], 1, (), None, 0, 0))
+        executor.run(Job(0, 0, "picky", 1, (), None, 0, 0, rows=[np.array([3_000_000])]))
         await until(lambda: told.lost)
         assert "exit code 75" in told.lost[0]
         await executor.stop()

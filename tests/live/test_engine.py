@@ -8,9 +8,9 @@ import pytest
 from stretto.core.outcome import Outcome
 from stretto.core.plan import Accumulate, Fixed, Lane, Late, MostAccurate, Plan, Route, RouteRule
 from stretto.core.profile import LatencyProfile
-from stretto.live.engine import NO_WORKER_LEFT, STOPPED, rows_of
+from stretto.live.engine import NO_WORKER_LEFT, STOPPED
 from stretto.live.generation import MAX_DEMANDS
-from stretto.live.requests import NoSuchVariant, Query, Request
+from stretto.live.requests import NoSuchVariant, Query, Request, rows_of
 from stretto.live.shelf import NO_ANSWER
 from stretto.planning.completion import DOOR_SHARE, RATIO_STEP, SMALLEST_DOOR, with_doors
 from tests.live.conftest import Staging

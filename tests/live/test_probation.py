@@ -28,6 +28,7 @@ def spec_of_file(path: Path) -> ModelSpec:
 
 def test_files_are_tried_before_code_that_came_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setattr("stretto.live.probation.PATIENCE_S", 60.0)  # one process, however slow the machine is
     ended: list[str] = []
 
     async def work() -> None:

@@ -16,7 +16,7 @@ from stretto.core.outcome import Outcome
 from stretto.core.resize import resized
 from stretto.live.arena import SLOTS, Arena, fill, runs_of, slot_bytes
 from stretto.live.executors import executor_factory
-from stretto.live.frames import run_as_text, run_in, spec_as_text, spec_from_text
+from stretto.live.frames import key_in, run_as_text, runs_in, spec_as_text, spec_from_text
 from stretto.live.shelf import Shelf, gather
 from stretto.repository.read import read_repository
 from stretto.repository.sized_accuracy import accuracy_by_size
@@ -93,7 +93,8 @@ def test_shared_memory_brings_every_row_back(parts: list[tuple[int, int]], slot:
         runs = runs_of(rows, spec)
         assert all(one[1] != other[1] for one, other in pairwise(runs))
         fill(arena.parts(slot, spec, runs), rows)
-        key, heard = run_in(run_as_text("a/b@1", runs))
+        heard_text = run_as_text("a/b@1", runs)
+        key, heard = key_in(heard_text), runs_in(heard_text)
         assert (key, heard) == ("a/b@1", runs)
         back = [row for part in arena.parts(slot, spec, heard) for row in part]
         answers = arena.answers(slot, spec, spec.max_batch)
@@ -117,7 +118,7 @@ def test_one_size_needs_no_runs() -> None:
     spec = of_zoo("fashion").specs[0]
     assert spec.input_shapes == ()
     assert runs_of([np.zeros((2, 1, 28, 28), np.float32)], spec) == []
-    assert run_in(run_as_text("a/b@1")) == ("a/b@1", [])
+    assert (key_in(run_as_text("a/b@1")), runs_in(run_as_text("a/b@1"))) == ("a/b@1", [])
 
 
 def test_a_spec_crosses_the_socket() -> None:

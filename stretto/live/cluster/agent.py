@@ -28,12 +28,11 @@ from stretto.live.face.link import Link
 from stretto.live.face.messages import NONSENSE, plain, text
 from stretto.live.frames import failures_as_text, spec_from_text
 from stretto.live.processes import ProcessExecutor
-from stretto.live.shelf import NOT_LOADED, ModelSpec, Report, failed
+from stretto.live.shelf import NO_TENSORS, NOT_LOADED, ModelSpec, Report, failed
 
 log = logging.getLogger("stretto.cluster")
 
-NO_TENSORS = "its tensors did not reach the worker in time"
-MOST_WAIT_S = 5.0  # for tensors; who is not heard of by then will not be
+MOST_WAIT_S = 0.75  # for tensors: the worker stands still meanwhile, and shall not be taken to hang
 TELL_S = 0.5  # how much memory it holds
 ROOM = 1.25  # beyond its limit by this, the process is ended
 
@@ -258,7 +257,7 @@ class Agent:
             parts = [pending.arrays[part] for part in sorted(pending.arrays)]
             count, now_ns = sum(map(len, parts)), time.monotonic_ns()
             self._running += 1
-            executor.run(Job(self._number, -1, batch.key, parts, count, (pending,), self, now_ns, now_ns))
+            executor.run(Job(self._number, -1, batch.key, count, (pending,), self, now_ns, now_ns, rows=parts))
         return True
 
     def _tell_end(self, pending: Pending, report: Report) -> None:

@@ -231,6 +231,7 @@ class Line:
         self._loop = wires.loop
         self._wire: Wire | None = None
         self._peer: Peer | None = None  # while it is open
+        self.is_open = False
         self._pulse = Pulse()
         self._pause_s = PAUSES_S[0]
         self._beaten_ns = time.monotonic_ns()
@@ -240,31 +241,28 @@ class Line:
         self._connect()
 
     @property
-    def is_open(self) -> bool:
-        return self._peer is not None
-
-    @property
     def transit_ns(self) -> int:
         return self._pulse.transit_ns
 
     def send(self, kind: int, payload: bytes = b"") -> None:
-        if self._wire is not None and self._peer is not None:
+        if self.is_open:
             self._put(kind, payload)
 
     def close(self) -> None:
         self._timer.cancel()
         if self._pausing is not None:
             self._pausing.cancel()
-        if self._peer is not None:
+        if self.is_open:
             self._put(Sign.BYE)
-        if self._wire is not None:
-            wire, self._wire = self._wire, None
+        wire, self._wire = self._wire, None
+        if wire is not None:
             wire.socket.setsockopt(zmq.LINGER, 200)
             wire.close()
         self._say_lost()
 
     def _put(self, kind: int, payload: bytes = b"") -> None:
-        assert self._wire is not None
+        if self._wire is None:
+            return
         try:
             self._wire.send((bytes((kind,)) + payload,))
         except Unreachable:  # it does not read any more
@@ -302,7 +300,7 @@ class Line:
         self._say_lost()
 
     def _say_lost(self) -> None:
-        peer, self._peer = self._peer, None
+        peer, self._peer, self.is_open = self._peer, None, False
         if peer is not None:
             peer.lost()
 
@@ -317,6 +315,7 @@ class Line:
             elif kind == Sign.WELCOME:
                 self._pause_s = PAUSES_S[0]
                 self._said.clear()
+                self.is_open = True
                 self._peer = self._opened(self, plain(payload))
             elif kind == Sign.REFUSED:
                 reason = bytes(payload[:400]).decode("utf-8", "replace").replace("%", "%%")

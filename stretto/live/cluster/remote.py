@@ -90,7 +90,7 @@ class RemoteExecutor:
             if front is not None:
                 worker = self._remote.number
                 front.decide((part.number, number, worker, part.row, len(part), min(job.count, 0xFFFF), variant))
-        left_ns = max(query.request.deadline_ns for query in job.entries) - desk.clock()
+        left_ns = job.last_deadline_ns - desk.clock()
         self._say(Order.RUN, Batch(number, max(0, left_ns), job.key, parts).encoded())
 
     def load(self, spec: ModelSpec, alone: bool) -> None:

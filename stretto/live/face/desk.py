@@ -8,33 +8,41 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import math
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from stretto.backends.model import Array
 from stretto.core.errors import StrettoError
 from stretto.core.outcome import Outcome
 from stretto.live.face.link import Link
-from stretto.live.face.memory import FrontMemory, aligned
+from stretto.live.face.memory import ALIGNMENT, FrontMemory, aligned
 from stretto.live.face.messages import (
     DECISION,
-    ENDED,
+    ENDED_RECORD,
     MAX_ROWS,
     NO_VARIANT,
+    NONSENSE,
     NUMBER,
     SUBMIT,
     Kind,
+    joined,
     packed,
     plain,
     text,
     unpacked,
 )
+from stretto.live.face.remote import RemoteQuery, RemoteRequest, Sized, lying
 from stretto.live.requests import NoSuchVariant, Request
 from stretto.live.rows import Lying
 from stretto.live.state import BEYOND_SHARE, State
 
 if TYPE_CHECKING:
+    from stretto.live.generation import Generation
     from stretto.live.service import Service
     from stretto.repository.application import ApplicationFiles
 
@@ -44,30 +52,8 @@ LOOK_S = 0.05  # at what the directory says
 BEAT_S = 0.2
 STATISTICS_S = 1.0
 MAX_LEFT_NS = 3_600 * 10**9
-MAX_PRIORITY = 2**31 - 1
+NO_SUCH_SIZE = 1 << 62  # more than any memory has
 NOT_SERVED = "the application is not served at present"
-
-
-class RemoteRequest(Request):
-    """A request whose client is at a front end. Its answers go where its rows lie, or the worker sends them itself."""
-
-    __slots__ = ("front", "number", "place")
-
-    front: FrontEnd
-    number: int
-    place: int  # where the first answer goes in the front end's memory; -1: not here
-
-    def answer(self, row: int, answer: Array, variant: str, accuracy: float) -> bool:
-        if self.place >= 0:
-            memory = self.front.memory
-            assert memory is not None
-            row_bytes = answer.nbytes
-            memory.array(self.place + row * row_bytes, answer.dtype.str, answer.shape)[:] = answer
-        if variant not in self.variants:
-            self.variants.append(variant)
-        self.accuracy_sum += accuracy
-        self.left -= 1
-        return self.left == 0
 
 
 class FrontEnd:
@@ -80,9 +66,10 @@ class FrontEnd:
         self.name = ""
         self.counts: Mapping[str, Any] = {}  # what it counted itself
         self.heard_ns = desk.clock()
-        self.open: dict[int, RemoteRequest] = {}
+        self.open: dict[int, RemoteRequest | RemoteQuery | int] = {}  # by its number; of most only the ticket
         self._desk = desk
-        self._ended: list[tuple[Any, ...]] = []
+        self._ended: list[bytes] = []  # records, until this turn of the loop is over
+        self._count = 0  # of these
         self._extras: dict[int, dict[str, Any]] = {}
         self._decided: list[tuple[int, ...]] = []
         self.token = 0  # what workers know it by, where it is on another machine
@@ -94,9 +81,7 @@ class FrontEnd:
             self._submitted(payload)
         elif kind == Kind.CANCEL:
             for number in unpacked(NUMBER, payload)[1].tolist():
-                request = self.open.get(number)
-                if request is not None:
-                    self._desk.service.engine.cancel(request)
+                self._cancel(number)
         elif kind == Kind.HELLO:
             self.name = str(plain(payload).get("name", ""))[:80]
         elif kind == Kind.COUNTS:
@@ -106,64 +91,127 @@ class FrontEnd:
         elif kind == Kind.MISSED:
             self._desk.service.engine.books.correct(self._desk.counts_in(plain(payload)))
         elif kind != Kind.BEAT:
-            raise StrettoError("a front end spoke nonsense")
+            raise StrettoError(NONSENSE)
 
     def lost(self) -> None:
         """Nobody waits for what it asked any more."""
         self._desk.gone(self)
-        for request in list(self.open.values()):
-            self._desk.service.engine.cancel(request)
+        for number in list(self.open):
+            self._cancel(number)
         self.memory = None  # batches that run may still look at it
+
+    def _cancel(self, number: int) -> None:
+        found, engine = self.open.get(number), self._desk.service.engine
+        if isinstance(found, int):
+            found = next((each for each in map(self._held(found, number), engine.generations()) if each), None)
+        if found is not None:
+            engine.cancel(found)
+
+    def _held(self, ticket: int, number: int) -> Callable[[Generation], RemoteQuery | None]:
+        """What a generation holds under this ticket, where it is this front end's request."""
+
+        def held(generation: Generation) -> RemoteQuery | None:
+            found = generation.queries.get(ticket)
+            is_own = isinstance(found, RemoteQuery) and found.front is self and found.number == number
+            return found if is_own else None
+
+        return held
+
+    def sized(self, application: int, size: int) -> tuple[Sized, str]:
+        """By the directory: the shape, and the application's name."""
+        return self._desk.sized[application][size], self._desk.applications[application]
+
+    def write(self, place: int, answer: Array) -> None:
+        if self.memory is not None:  # else it is gone, and nobody waits
+            self.memory.write(place, answer)
 
     def _submitted(self, payload: memoryview) -> None:
         version, records, extras = unpacked(SUBMIT, payload)
-        engine = self._desk.service.engine
-        for position, record in enumerate(records.tolist()):
-            request = self._request(version, record, extras.get(position))
-            if request is None:
-                continue
-            try:
-                engine.submit(request, gathers=True)
-            except NoSuchVariant as error:
-                self._refuse(request, "not_found", str(error))
-            except KeyError:
-                self._refuse(request, "unavailable", NOT_SERVED)
+        is_plain = records["rows"] == 1
+        is_plain[list(extras)] = False
+        service = self._desk.service
+        is_usual = version >= self._desk.changed_last and service.state is State.SERVING
+        if not is_usual or service.offer.quarantine.entries:
+            is_plain[:] = False  # each is looked at
+        if not is_plain.all():
+            for position in np.flatnonzero(~is_plain).tolist():
+                self._submit(version, records[position].tolist(), extras.get(position))
+            records = records[is_plain]
+        if len(records):
+            self._submit_plain(records)
+
+    def _submit_plain(self, records: NDArray[Any]) -> None:
+        """Requests of one row each that nothing else is said of, all together."""
+        desk, engine, memory = self._desk, self._desk.service.engine, self.memory
+        generation, now_ns = engine.generation, engine.clock()
+        numbers, needs = desk.numbers_in(generation), desk.needs
+        applications, sizes = records["application"], records["size"]
+        if applications.max() >= len(numbers) or sizes.max() >= needs.shape[1] or records["priority"].min() < 0:
+            raise StrettoError(NONSENSE)
+        if memory is not None:
+            places = records["place"]
+            ends = places + needs[applications, sizes]
+            if places.min() < 0 or (places % ALIGNMENT).any() or ends.max() > memory.size:
+                raise StrettoError("a front end named memory that it does not have")
+        served = numbers[applications]
+        if served.min() < 0:
+            for number in records["number"][served < 0].tolist():
+                self._tell(number, Outcome.FAILED, {"refusal": "unavailable", "problem": NOT_SERVED})
+            records, served = records[served >= 0], served[served >= 0]
+        deadlines_ns = now_ns + np.clip(records["left_ns"] - self.link.transit_ns, 1, MAX_LEFT_NS)
+        own = records["number"].tolist()
+        self.last = max(self.last, *own)
+        if len(set(own)) != len(own) or not self.open.keys().isdisjoint(own):
+            raise StrettoError(NONSENSE)
+        arrivals_ns = now_ns - self.link.transit_ns - np.clip(records["spent_ns"], 0, MAX_LEFT_NS)
+        tickets = engine.submit_many(self, now_ns, served, arrivals_ns, deadlines_ns, records)
+        self.open.update(zip(own, tickets.tolist(), strict=True))
+
+    def _submit(self, version: int, record: tuple[int, ...], extra: Mapping[str, Any] | None) -> None:
+        """One request, whatever is said of it."""
+        request = self._request(version, record, extra)
+        if request is None:
+            return
+        try:
+            self._desk.service.engine.submit(request, gathers=True)
+        except NoSuchVariant as error:
+            self._refuse(request, "not_found", str(error))
+        except KeyError:
+            self._refuse(request, "unavailable", NOT_SERVED)
 
     def _request(self, version: int, record: tuple[int, ...], extra: Mapping[str, Any] | None) -> RemoteRequest | None:
         """None where it is refused at once."""
         number, left_ns, spent_ns, place, application, rows, size, priority = record
         self.last = max(self.last, number)
-        if number in self.open or not 0 < rows <= MAX_ROWS:
-            raise StrettoError("a front end spoke nonsense")
-        desk, service = self._desk, self._desk.service
+        desk, service, memory = self._desk, self._desk.service, self.memory
+        if number in self.open or not 0 < rows <= MAX_ROWS or priority < 0:
+            raise StrettoError(NONSENSE)
         name = desk.applications[application] if application < len(desk.applications) else ""
-        files = service.files.get(name)
-        is_served = files is not None and version >= desk.changed.get(name, 0) and service.state is State.SERVING
-        if files is None or not is_served or (service.offer.quarantine.entries and not service.is_ready(name)):
+        is_current = version >= desk.changed.get(name, 0) and service.state is State.SERVING
+        is_set_aside = service.offer.quarantine.entries and not service.is_ready(name)
+        if name not in service.files or not is_current or is_set_aside:
             self._tell(number, Outcome.FAILED, {"refusal": "unavailable", "problem": NOT_SERVED})
             return None
-        takes = files.input
-        if size >= len(takes.shapes) or not 0 <= priority <= MAX_PRIORITY:
-            raise StrettoError("a front end spoke nonsense")
-        shape = (rows, *takes.shapes[size])
-        lying = Lying(self.number, number, 0, shape, takes.dtype, size, self.memory, place)
-        answers = -1
-        if self.memory is not None:
-            answers = place + aligned(lying.nbytes)
-            self.memory.array(place, "uint8", (aligned(lying.nbytes) + rows * files.output.row_bytes,))  # all inside
+        if size >= len(desk.sized[application]):
+            raise StrettoError(NONSENSE)
+        each = desk.sized[application][size]
+        if memory is not None and (place < 0 or place % ALIGNMENT or place + each.needs(rows) > memory.size):
+            raise StrettoError("a front end named memory that it does not have")
+        extra = extra or {}
         request = RemoteRequest(
             name,
-            lying,
+            lying(self, number, place, rows, each),
             min(max(left_ns - self.link.transit_ns, 1), MAX_LEFT_NS),
             _ended,
             priority=priority,
             spent_ns=min(max(spent_ns, 0), MAX_LEFT_NS) + self.link.transit_ns,
-            pinned="" if extra is None else str(extra.get("pinned", "")),
-            min_accuracy=0.0 if extra is None else float(extra.get("min_accuracy", 0.0)),
+            pinned=str(extra.get("pinned", "")),
+            min_accuracy=float(extra.get("min_accuracy", 0.0)),
         )
-        request.front, request.number, request.place = self, number, answers
+        request.front, request.number = self, number
+        request.place = -1 if memory is None else place + aligned(rows * each.row_bytes)
         self.open[number] = request
-        if extra is not None and "client" in extra and not self._knows_client(request, extra):
+        if "client" in extra and not self._knows_client(request, extra):
             self._refuse(request, "overloaded", BEYOND_SHARE)
             return None
         return request
@@ -192,18 +240,53 @@ class FrontEnd:
         extra = {"refusal": refusal, "problem": problem}
         self._tell(request.number, Outcome.FAILED, extra | self._told(request))
 
-    def ended(self, request: RemoteRequest) -> None:
+    def answered(self, application: str, name: str, ended: NDArray[Any], rows: NDArray[Any], answers: Array) -> None:
+        """Queries of one batch, as rows of numbers; `ended` lacks only the variant."""
+        desk = self._desk
+        ended["variant"] = desk.variant_numbers.get((application, name), NO_VARIANT)
+        if self.memory is not None:
+            sizes = desk.sized[int(rows["application"][0])]
+            behind = np.array([aligned(each.row_bytes) for each in sizes])[rows["size"]]
+            self.memory.write_all(rows["place"] + behind, answers)
+        pop = self.open.pop
+        for number in rows["number"].tolist():
+            pop(number, None)
+        if not self._ended:
+            desk.loop.call_soon(self._flush)
+        self._ended.append(ended.tobytes())
+        self._count += len(ended)
+
+    def ended_query(self, query: RemoteQuery) -> None:
+        """Nothing but numbers, as a rule."""
+        variant = self._desk.variant_numbers.get((query.application, query.variant), NO_VARIANT)
+        if query.problem or query.posterior or (query.variant and variant == NO_VARIANT):
+            self.ended(query)
+            return
+        self.open.pop(query.number, None)
+        if not self._ended:
+            self._desk.loop.call_soon(self._flush)
+        self._count += 1
+        self._ended.append(
+            ENDED_RECORD.pack(
+                query.number, query.queue_ns, query.run_ns, query.accuracy_sum, query.batch, variant, query.outcome
+            )
+        )
+
+    def ended(self, request: RemoteRequest | RemoteQuery) -> None:
         self.open.pop(request.number, None)
-        clients, desk = self._desk.service.clients, self._desk
-        extra: dict[str, Any] = {}
+        if request.left and isinstance(request, RemoteRequest) and isinstance(request.inputs, Lying):
+            # It and its queries refer to each other, and are kept until the collector comes.
+            request.inputs = replace(request.inputs, memory=None)
+        desk, extra = self._desk, {}
         if request.asker is not None:
-            clients.ended(request.asker, request.rows)
+            desk.service.clients.ended(request.asker, request.rows)
             extra = self._told(request)
-        variant = NO_VARIANT
-        if len(request.variants) == 1:
-            variant = desk.variant_numbers.get((request.application, request.variants[0]), NO_VARIANT)
-        if request.variants and variant == NO_VARIANT:
-            extra["variants"] = request.variants
+        variants, variant = request.variants, NO_VARIANT
+        if variants:
+            if len(variants) == 1:
+                variant = desk.variant_numbers.get((request.application, variants[0]), NO_VARIANT)
+            if variant == NO_VARIANT:
+                extra["variants"] = variants
         if request.problem:
             extra["problem"] = request.problem
         if request.short_circuited:
@@ -212,7 +295,7 @@ class FrontEnd:
         numbers = request.queue_ns, request.run_ns, request.accuracy_sum, request.batch, variant
         self._tell(request.number, request.outcome, extra, *numbers)
 
-    def _told(self, request: RemoteRequest) -> dict[str, Any]:
+    def _told(self, request: RemoteRequest | RemoteQuery) -> dict[str, Any]:
         place = None if request.client < 0 else self._desk.service.clients.place_of(request.client)
         return {} if place is None or not place.told.input_size else {"told": asdict(place.told)}
 
@@ -228,10 +311,11 @@ class FrontEnd:
         variant: int = NO_VARIANT,
     ) -> None:
         if extra:
-            self._extras[len(self._ended)] = extra
+            self._extras[self._count] = extra
         if not self._ended:
             self._desk.loop.call_soon(self._flush)
-        self._ended.append((number, queue_ns, run_ns, accuracy, batch, variant, int(outcome)))
+        self._count += 1
+        self._ended.append(ENDED_RECORD.pack(number, queue_ns, run_ns, accuracy, batch, variant, outcome))
 
     def decide(self, record: tuple[int, ...]) -> None:
         """Rows of it, as DECISION has them, are to go to a worker."""
@@ -245,9 +329,9 @@ class FrontEnd:
 
     def _flush(self) -> None:
         """What ended in one turn of the loop is one message."""
-        ended, self._ended = self._ended, []
+        ended, self._ended, count, self._count = self._ended, [], self._count, 0
         extras, self._extras = self._extras, {}
-        self.link.send(Kind.ENDED, packed(ENDED, ended, extras=extras))
+        self.link.send(Kind.ENDED, joined(ended, count, extras=extras))
 
 
 def _ended(request: Request) -> None:
@@ -275,6 +359,10 @@ class Desk:
         self.applications: list[str] = []  # by number
         self.variant_numbers: dict[tuple[str, str], int] = {}
         self.changed: dict[str, int] = {}  # by application: the version since which its tensors are as they are
+        self.changed_last = 0
+        self.sized: list[list[Sized]] = []  # the shapes that a row may have, by application
+        self.needs: NDArray[np.int64] = np.zeros((0, 1), np.int64)  # of one row and its answer, by application and size
+        self._numbers: tuple[Any, NDArray[np.int64]] = (None, np.zeros(0, np.int64))
         self.is_leaving = False  # they serve on for a while, but clients should go elsewhere
         self._tensors: dict[str, Any] = {}
         self._version = 0
@@ -307,7 +395,7 @@ class Desk:
                 if name in self.service.offer.known
             }
         except (ValueError, TypeError, AttributeError):
-            raise StrettoError("a front end spoke nonsense") from None
+            raise StrettoError(NONSENSE) from None
 
     def stop(self) -> None:
         self._task.cancel()
@@ -348,13 +436,32 @@ class Desk:
             "unloaded": sorted(service.offer.unloaded),
         }
 
+    def numbers_in(self, generation: Generation) -> NDArray[np.int64]:
+        """The applications' numbers there, by those of the directory; -1: it has none of that name."""
+        known, numbers = self._numbers
+        if known is not generation or len(numbers) != len(self.applications):
+            numbers = np.array([generation.numbers.get(name, -1) for name in self.applications], np.int64)
+            self._numbers = generation, numbers
+        return numbers
+
     def _number(self, name: str, files: ApplicationFiles) -> None:
+        tensors = files.input, files.output
+        if self._tensors.get(name) == tensors:
+            return
         if name not in self._tensors:
             self.applications.append(name)
-        if self._tensors.get(name) != (files.input, files.output):
-            self._version += 1
-            self._tensors[name] = files.input, files.output
-            self.changed[name] = self._version
+            self.sized.append([])
+        self._tensors[name] = tensors
+        self._version += 1
+        self.changed[name] = self.changed_last = self._version
+        takes, width = files.input, np.dtype(files.input.dtype).itemsize
+        self.sized[self.applications.index(name)] = [
+            Sized(number, shape, takes.dtype, math.prod(shape) * width, files.output.row_bytes)
+            for number, shape in enumerate(takes.shapes)
+        ]
+        self.needs = np.full((len(self.sized), max(map(len, self.sized))), NO_SUCH_SIZE)
+        for number, sizes in enumerate(self.sized):
+            self.needs[number, : len(sizes)] = [each.needs(1) for each in sizes]
 
     async def _work(self) -> None:
         beat_ns = statistics_ns = self.clock()

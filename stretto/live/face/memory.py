@@ -13,6 +13,7 @@ import weakref
 from bisect import bisect_left
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stretto.backends.model import Array
 from stretto.core.errors import StrettoError
@@ -33,6 +34,7 @@ class FrontMemory:
         self.descriptor = descriptor
         self.size = size
         self._map = mmap.mmap(descriptor, size, mmap.MAP_SHARED)
+        self._bytes = np.frombuffer(self._map, np.uint8)
         weakref.finalize(self, os.close, descriptor)
 
     @staticmethod
@@ -52,6 +54,20 @@ class FrontMemory:
         if place < 0 or place % kind.itemsize or place + count * kind.itemsize > self.size:
             raise StrettoError("a front end named memory that it does not have")
         return np.frombuffer(self._map, kind, count, place).reshape(shape)
+
+    def write(self, place: int, array: Array) -> None:
+        """StrettoError where that is not all inside."""
+        end = place + array.nbytes
+        if place < 0 or end > self.size:
+            raise StrettoError("a front end named memory that it does not have")
+        self._map[place:end] = array.tobytes()
+
+    def write_all(self, places: NDArray[np.int64], rows: Array) -> None:
+        """Each row to its place. StrettoError where one is not inside."""
+        data = np.ascontiguousarray(rows).reshape(len(rows), -1).view(np.uint8)
+        if places.min() < 0 or places.max() + data.shape[1] > self.size:
+            raise StrettoError("a front end named memory that it does not have")
+        self._bytes[places[:, None] + np.arange(data.shape[1])] = data
 
 
 class Room:

@@ -69,6 +69,7 @@ ENDED = np.dtype(
         ("outcome", "<u2"),
     ]
 )
+ENDED_RECORD = struct.Struct("<QqqdIHH")  # the same, one at a time
 # One run of neighbouring rows of one request. Those of one batch follow each other, in the order that they have there.
 DECISION = np.dtype(
     [
@@ -89,9 +90,13 @@ Extras = Mapping[int, Mapping[str, Any]]  # by position
 
 def packed(dtype: np.dtype[Any], records: Sequence[Any], number: int = 0, extras: Extras | None = None) -> bytes:
     """Records, each a tuple in the order of the fields (or a number), behind a head of their own."""
-    body = np.array(records, dtype).tobytes()
+    return joined([np.array(records, dtype).tobytes()], len(records), number, extras)
+
+
+def joined(parts: Sequence[bytes], count: int, number: int = 0, extras: Extras | None = None) -> bytes:
+    """So many records that are bytes already."""
     tail = json.dumps(extras, separators=(",", ":")).encode() if extras else b""
-    return HEAD.pack(number, len(records)) + body + tail
+    return b"".join((HEAD.pack(number, count), *parts, tail))
 
 
 def unpacked(dtype: np.dtype[Any], payload: bytes | memoryview) -> tuple[int, NDArray[Any], Extras]:

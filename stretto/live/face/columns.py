@@ -1,0 +1,191 @@
+"""The queries that one generation holds, by ticket: objects, and for front ends' plain ones a row of numbers each.
+
+Most queries of front ends only come, run and end. For them nothing is made in Python; a batch is answered as arrays.
+Whoever asks for one by its ticket, because something else became of it, gets an object: the row becomes one then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.live.face.remote import RemoteQuery, lying
+from stretto.live.requests import Query
+from stretto.live.rows import Lying
+
+if TYPE_CHECKING:
+    from stretto.live.face.desk import FrontEnd
+
+COLUMNS = np.dtype(
+    [
+        ("ticket", "i8"),  # -1: nobody
+        ("number", "u8"),  # of the request, by its front end
+        ("arrival_ns", "i8"),
+        ("deadline_ns", "i8"),
+        ("place", "i8"),
+        ("front", "i4"),  # number of the front end
+        ("application", "i4"),  # by the directory
+        ("size", "i4"),
+        ("priority", "i4"),
+    ]
+)
+SLOT = 0xFFFFFFFF  # of a ticket
+FIRST = 1024
+Held = Query | RemoteQuery
+
+
+class Queries(dict[int, Held]):
+    """By ticket. Rows count as entries of the dictionary, and become such when they are asked for."""
+
+    def __init__(self, generation: Any = None) -> None:
+        super().__init__()
+        self._generation = generation
+        self._rows = np.zeros(FIRST, COLUMNS)
+        self._rows["ticket"] = -1
+        self._fronts: dict[int, FrontEnd] = {}
+        self._count = 0
+
+    # -- rows --------------------------------------------------------------------------------------------------------
+
+    def enter(self, front: FrontEnd, tickets: NDArray[np.int64], **columns: NDArray[Any]) -> None:
+        """Queries of a front end, as rows."""
+        slots = tickets & SLOT
+        most = int(slots.max(initial=0))
+        if most >= len(self._rows):
+            more = np.zeros(max(most + 1, 2 * len(self._rows)) - len(self._rows), COLUMNS)
+            more["ticket"] = -1
+            self._rows = np.concatenate((self._rows, more))
+        rows = self._rows
+        rows["ticket"][slots], rows["front"][slots] = tickets, front.number
+        for name, values in columns.items():
+            rows[name][slots] = values
+        self._fronts[front.number] = front
+        self._count += len(tickets)
+
+    def entries(self, tickets: Sequence[int]) -> Sequence[Held]:
+        """Of a batch: rows together where all are such, else objects."""
+        if self._count >= len(tickets):
+            given = np.array(tickets)
+            slots = given & SLOT
+            if int(slots.max()) < len(self._rows) and (self._rows["ticket"][slots] == given).all():
+                return Rows(self, given)
+        return [self[ticket] for ticket in tickets]
+
+    def take(self, tickets: NDArray[np.int64]) -> tuple[NDArray[np.intp], NDArray[Any]]:
+        """Those that are rows still, by position; they are so no more."""
+        slots = tickets & SLOT
+        rows = self._rows[slots]
+        positions = np.flatnonzero(rows["ticket"] == tickets)
+        if len(positions) < len(tickets):
+            slots, rows = slots[positions], rows[positions]
+        self._rows["ticket"][slots] = -1
+        self._count -= len(slots)
+        return positions, rows
+
+    def seen(self, tickets: NDArray[np.int64]) -> NDArray[Any]:
+        """The rows as they are; for tickets that are rows."""
+        return self._rows[tickets & SLOT]
+
+    def front(self, number: int) -> FrontEnd:
+        return self._fronts[number]
+
+    def __missing__(self, ticket: int) -> Held:
+        """KeyError where it is no row either."""
+        slot = ticket & SLOT
+        if ticket < 0 or slot >= len(self._rows) or self._rows["ticket"][slot] != ticket:
+            raise KeyError(ticket)
+        row = self._rows[slot].tolist()
+        self._rows["ticket"][slot] = -1
+        self._count -= 1
+        _, number, arrival_ns, deadline_ns, place, front_number, application, size, priority = row
+        front = self._fronts[front_number]
+        each, name = front.sized(application, size)
+        query = RemoteQuery(front, number, place, each, name, arrival_ns, deadline_ns, priority, self._generation)
+        query.ticket = ticket
+        front.open[number] = query
+        self[ticket] = query
+        return query
+
+    # -- as a dictionary of all --------------------------------------------------------------------------------------
+
+    def _as_objects(self) -> None:
+        if self._count:
+            for ticket in self._rows["ticket"][self._rows["ticket"] >= 0].tolist():
+                self[ticket]
+
+    def get(self, ticket: int, default: Any = None) -> Any:
+        try:
+            return self[ticket]
+        except KeyError:
+            return default
+
+    def pop(self, ticket: int, *default: Any) -> Any:
+        found = self.get(ticket)
+        if found is None and default:
+            return default[0]
+        return super().pop(ticket)
+
+    def values(self) -> Any:
+        self._as_objects()
+        return super().values()
+
+    def items(self) -> Any:
+        self._as_objects()
+        return super().items()
+
+    def __len__(self) -> int:
+        return super().__len__() + self._count
+
+    def __bool__(self) -> bool:
+        return len(self) > 0
+
+
+class Rows(Sequence[Held]):
+    """The queries of a batch that were rows when it was decided; objects to whoever looks at one."""
+
+    def __init__(self, queries: Queries, tickets: NDArray[np.int64]):
+        self.queries = queries
+        self.tickets = tickets
+        self._objects: list[Held] | None = None
+
+    @property
+    def are_untouched(self) -> bool:
+        """Nobody looked."""
+        return self._objects is None
+
+    def _made(self) -> list[Held]:
+        """Those that ended meanwhile are nobody's any more."""
+        if self._objects is None:
+            self._objects = [self.queries.get(ticket) or _gone() for ticket in self.tickets.tolist()]
+        return self._objects
+
+    def parts(self) -> list[Lying]:
+        """Where each lies; asked when the batch is given to its worker, while all are rows."""
+        rows = self.queries.seen(self.tickets)
+        columns = (rows[name].tolist() for name in ("front", "number", "place", "application", "size"))
+        found = []
+        for front_number, number, place, application, size in zip(*columns, strict=True):
+            front = self.queries.front(front_number)
+            found.append(lying(front, number, place, 1, front.sized(application, size)[0]))
+        return found
+
+    def last_deadline_ns(self) -> int:
+        """Asked for when the batch is given to its worker, too."""
+        return int(self.queries.seen(self.tickets)["deadline_ns"].max())
+
+    def __len__(self) -> int:
+        return len(self.tickets)
+
+    def __getitem__(self, position: Any) -> Any:
+        return self._made()[position]
+
+    def __iter__(self) -> Iterator[Held]:
+        return iter(self._made())
+
+
+def _gone() -> RemoteQuery:
+    """Stands where a query was that has ended."""
+    return RemoteQuery(None, -1, -1, None, "", 0, 0, 0, None)  # type: ignore[arg-type]

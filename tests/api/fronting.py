@@ -1,0 +1,107 @@
+"""The real server behind real front-end processes: its scheduler in a thread of the test, as in serving.py."""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from stretto.api.front_counts import FrontCounts
+from stretto.api.front_ends import FrontEnds, Slot
+from stretto.api.plane import Plane
+from stretto.api.run import ServeOptions, share_of
+from stretto.api.server import Listeners
+from tests.api.serving import Running, Wire
+
+FRONT_ENDS = 2
+MEMORY = "memfd:stretto-front"
+
+
+class RunningFronts(Running):
+    """`fronts` are its front ends; `listeners` has management only, and the addresses of all."""
+
+    fronts: FrontEnds
+
+    def __init__(self, repository: Path | str, count: int = FRONT_ENDS, **options: Any):
+        super().__init__(repository, **options)
+        self._count = count
+
+    async def _start(self) -> None:
+        self.service = self._service()
+        options = ServeOptions(self.service.options, self._listen, front_ends=self._count)
+        listen = share_of(self._listen, self._count)
+        plane = Plane(limits=listen.limits)
+        self.fronts = FrontEnds(options, plane)
+        self.listeners = Listeners(plane, replace(listen, http_port=None, grpc_port=None))
+        await self.listeners.start()
+        await self.fronts.start()
+        await self.service.start()
+        await self.fronts.opened_all()
+        self.fronts.serve(self.service)
+        plane.serve(self.service)
+        self.listeners.addresses |= self.fronts.addresses
+
+    async def _stop(self) -> None:
+        await self.fronts.stop()
+        await super()._stop()
+
+    def _is_settled(self) -> bool:
+        return super()._is_settled() and all(slot.front is not None for slot in self.fronts.slots)
+
+    def counts_of(self) -> list[FrontCounts]:
+        return self.call(lambda: [slot.counts for slot in self.fronts.slots])
+
+    def wires(self, *wanted: int) -> list[Wire]:
+        """So many connections to each front end (one, where nothing is said), in order. The system chooses which one
+        gets a connection, so it takes a few tries.
+        """
+        wanted = wanted or (1,) * len(self.fronts.slots)
+        found: dict[int, list[Wire]] = {number: [] for number in range(len(wanted))}
+        others: list[Wire] = []
+        inodes = {slot.number: sockets_of(pid_of(slot)) for slot in self.fronts.slots}
+        while any(len(found[number]) < count for number, count in enumerate(wanted)):
+            assert len(others) < 200, "the system gives all connections to one front end"
+            wire = self.wire()
+            assert wire.ask("GET", "/v2/health/live").status == 200
+            after = {slot.number: sockets_of(pid_of(slot)) for slot in self.fronts.slots}
+            (number,) = [number for number in after if len(after[number]) > len(inodes[number])]
+            inodes = after
+            (others if len(found[number]) == wanted[number] else found[number]).append(wire)
+        for wire in others:
+            wire.socket.close()
+        return [wire for number in sorted(found) for wire in found[number]]
+
+    def kill(self, number: int) -> None:
+        os.kill(pid_of(self.fronts.slots[number]), signal.SIGKILL)
+
+    def wait_until_back(self, number: int, restarts: int = 1) -> None:
+        slot = self.fronts.slots[number]
+        self.wait_until(
+            lambda: slot.restarts == restarts and slot.front is not None, "it was started again, and serves"
+        )
+
+
+def pid_of(slot: Slot) -> int:
+    assert slot.process is not None
+    return slot.process.pid
+
+
+def sockets_of(pid: int) -> set[str]:
+    """Of a process, as the system knows them."""
+    folder = f"/proc/{pid}/fd"
+    found = set()
+    for name in os.listdir(folder):
+        try:
+            target = os.readlink(f"{folder}/{name}")
+        except OSError:
+            continue
+        if target.startswith("socket:"):
+            found.add(target)
+    return found
+
+
+def mapped(pid: int | str = "self") -> int:
+    """Memories of front ends that a process sees."""
+    return Path(f"/proc/{pid}/maps").read_text().count(MEMORY)

@@ -27,6 +27,16 @@ def on_core(core: int) -> list[str]:
     return ["taskset", "-c", str(cores[core % len(cores)])] if shutil.which("taskset") else []
 
 
+def family(pid: int) -> list[int]:
+    """A process and all that it started, and they."""
+    found = [pid]
+    with contextlib.suppress(OSError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            with contextlib.suppress(OSError):
+                found += [each for child in (task / "children").read_text().split() for each in family(int(child))]
+    return found
+
+
 def infer_body(
     application: str, rows: int = 1, *, binary: bool = True, deadline_ms: float | None = None
 ) -> tuple[bytes, list[str]]:

@@ -48,6 +48,19 @@ async def serve_scheduler(
     return await serve(options, console, None, elsewhere, asked)
 
 
+def made_ready(options: ServeOptions) -> None:
+    """What takes long at a start and can be done before: all that is imported and compiled, and the files read once."""
+    import stretto.live.service
+    import stretto.sim.ports
+    import stretto.twin.live  # noqa: F401
+    from stretto.api.bounds import rehearse_bounds
+    from stretto.live.rehearsal import rehearse
+
+    rehearse()
+    rehearse_bounds()
+    read_repository(options.service.repository)
+
+
 class ClusterFronts:
     """The front ends of a scheduler, as its server sees them: they come and go by themselves."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -40,6 +42,10 @@ def scheduler(
     management_token_file: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Management needs this bearer token; several: one a line.")
     ] = None,
+    standby: Annotated[
+        bool,
+        typer.Option("--standby", help="Wait, made ready, while another on this machine has the same --bind."),
+    ] = False,
     drain_s: Annotated[float, typer.Option(metavar="S", min=0, help="At most so long to finish at the end.")] = 30.0,
     log_format: LogFormat = "text",
     log_level: LogLevel = "info",
@@ -54,17 +60,25 @@ def scheduler(
     Examples:
       stretto scheduler zoo:fashion --workers 2
       stretto scheduler /models --bind tcp://10.0.0.1:9300 --key-file key --workers 8
+      stretto scheduler zoo:fashion --workers 2 --standby    twice: one takes over when the other ends
     """
     need_zeromq()
     from stretto.api.logs import set_up_logs
-    from stretto.api.roles import serve_scheduler
+    from stretto.api.roles import made_ready, serve_scheduler
     from stretto.api.run import in_own_loop
     from stretto.cli.inputs import key_in
+    from stretto.live.cluster.turn import wait_for_turn
 
     options, key = role_options(ctx, config), key_in(key_file)
     log = set_up_logs(options.log_format, options.log_level)
     try:
+        if standby:
+            signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # until it serves
+            made_ready(options)
+            turn = wait_for_turn(bind)
         is_clean = in_own_loop(serve_scheduler(options, bind, key, StartConsole(log.say)))
+        if standby:
+            turn.close()
     finally:
         log.flush()
     if not is_clean:

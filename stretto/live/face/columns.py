@@ -54,7 +54,9 @@ class Queries(dict[int, Held]):
     # -- rows --------------------------------------------------------------------------------------------------------
 
     def enter(self, front: FrontEnd, tickets: NDArray[np.int64], **columns: NDArray[Any]) -> None:
-        """Queries of a front end, as rows."""
+        """Queries of a front end, as rows. The dispatcher gives the slot of a query that it dropped to the next one
+        before anybody has heard of the drop; whoever was there becomes an object, and waits for that.
+        """
         slots = tickets & SLOT
         most = int(slots.max(initial=0))
         if most >= len(self._rows):
@@ -62,7 +64,20 @@ class Queries(dict[int, Held]):
             more["ticket"] = -1
             self._rows = np.concatenate((self._rows, more))
         rows = self._rows
-        rows["ticket"][slots], rows["front"][slots] = tickets, front.number
+        before = rows["ticket"][slots]
+        for ticket in before[before >= 0].tolist():
+            self[ticket]
+        rows["ticket"][slots] = tickets
+        if (rows["ticket"][slots] != tickets).any():  # two of these have the same slot
+            rows["ticket"][slots] = -1
+            for each in range(len(tickets)):
+                self.enter(
+                    front,
+                    tickets[each : each + 1],
+                    **{name: column[each : each + 1] for name, column in columns.items()},
+                )
+            return
+        rows["front"][slots] = front.number
         for name, values in columns.items():
             rows[name][slots] = values
         self._fronts[front.number] = front

@@ -90,6 +90,31 @@ def closed_loop(
     return result
 
 
+def open_loop(
+    address: str,
+    path: str,
+    body: bytes,
+    headers: Sequence[str],
+    *,
+    rate: float,
+    seconds: float,
+    seed: int,
+    core: int | None = None,
+) -> dict[str, Any]:
+    """Poisson arrivals at a rate."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "body"
+        file.write_bytes(body)
+        command = [
+            *([] if core is None else on_core(core)),
+            *(sys.executable, "-m", "benchmarks.open_loop", address, str(rate), str(seconds), str(seed)),
+            *(str(file), path, *headers),
+        ]
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, check=True)
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result
+
+
 @contextlib.contextmanager
 def every(period_s: float, call: Callable[[], None]) -> Iterator[None]:
     """Calls again and again in a thread, while the body runs."""

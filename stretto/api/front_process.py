@@ -68,7 +68,7 @@ async def work(channel: socket.socket, memory: FrontMemory) -> None:
         link.close()
         return
     ear.front = front
-    front.engine.linked(link, options.name)
+    front.service.engines[0].linked(link, options.name)
     gc.collect()
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)

@@ -63,7 +63,8 @@ class Reload:
                 stated = await asyncio.to_thread(self._reread)
                 await self._listeners.reload(stated.listen)
                 if self._fronts is not None:
-                    await self._fronts.reload(stated)
+                    self._fronts.reload(stated)
+                    await self._listeners.plane.told()
             except StrettoError as error:
                 log.error("nothing was reloaded, and what was in force stays: %s", error)
                 return

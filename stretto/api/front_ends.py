@@ -124,7 +124,7 @@ class FrontEnds:
             await asyncio.gather(*(self._begin(slot) for slot in self.slots))
         except OSError as error:
             raise StrettoError(f"a front end cannot be started ({error.strerror})") from None
-        self._plane.fronts, self._plane.told = self.counts, self.settled
+        self._plane.fronts = self.counts
         self._spawn(self._watch())
 
     async def opened_all(self) -> None:
@@ -141,6 +141,7 @@ class FrontEnds:
     def serve(self, service: Service) -> None:
         """There is something to serve from now on."""
         self.desk = Desk(service, self._plane.statistics)
+        self._plane.told = self.desk.settled
         for slot in self.slots:
             self._connect(slot)
 
@@ -150,17 +151,12 @@ class FrontEnds:
             self.desk.is_leaving = True
             self.desk.look()
 
-    def reload(self, options: ServeOptions) -> None:
-        """Tokens and certificate as they are stated now; in force everywhere when all is `settled`."""
+    async def reload(self, options: ServeOptions) -> None:
+        """Tokens and certificate as they are stated now; in force everywhere when this returns."""
         stated = share_of(options.listen, len(self.slots))
         ports = {name: getattr(self._listen, name) for name in ("http_port", "grpc_port")}
         self._listen = replace(stated, limits=self._listen.limits, **ports)
         self._look()
-
-    async def settled(self) -> None:
-        """Until every front end serves what is served now, under the settings that are in force."""
-        if self.desk is not None:
-            await self.desk.settled()
         end = self._loop.time() + SETTLE_S  # one that hangs is not waited for
         while any(slot.is_listening and slot.settings < self._number for slot in self.slots):
             if self._loop.time() > end:

@@ -63,8 +63,7 @@ class Reload:
                 stated = await asyncio.to_thread(self._reread)
                 await self._listeners.reload(stated.listen)
                 if self._fronts is not None:
-                    self._fronts.reload(stated)
-                    await self._listeners.plane.told()
+                    await self._fronts.reload(stated)
             except StrettoError as error:
                 log.error("nothing was reloaded, and what was in force stays: %s", error)
                 return

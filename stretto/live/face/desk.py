@@ -246,7 +246,7 @@ def tensors_digest(files: ApplicationFiles) -> str:
 class Desk:
     """All front ends of one scheduler. On the loop's thread."""
 
-    def __init__(self, service: Service, statistics: Callable[[], dict[str, Any]] | None = None):
+    def __init__(self, service: Service, statistics: Callable[[], dict[str, Any]] = dict):
         """`statistics` is the document of all applications that front ends answer with."""
         self.service = service
         self.loop = asyncio.get_running_loop()
@@ -259,7 +259,7 @@ class Desk:
         self._tensors: dict[str, Any] = {}
         self._version = 0
         self._directory: dict[str, Any] = {}
-        self.statistics = statistics or dict
+        self.statistics = statistics
         self._edition = 0
         self._next = 0
         self._task = self.loop.create_task(self._work())

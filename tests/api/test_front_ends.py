@@ -268,7 +268,7 @@ def test_under_load_only_its_own_connections_fail(repository: Path) -> None:
         for thread in threads:
             thread.join(PATIENCE_S)
         assert not wrong, wrong[0]
-        assert len(broken) <= 2 * len(threads)
+        assert broken  # those that were on the front ends that were ended
         running.wait_for_queries(0)
         assert running.missing() == 0
 

@@ -36,11 +36,13 @@ STEADY = 2  # bad periods in a row, under one load and with all workers there, t
 FORGET = 0.005  # of what a bad period taught of room, in each good one
 TREND = 2  # rises in a row that are taken for a trend, if they are more than the slack together
 HEAVY = 0.4  # bad rate from which on the need is a little too high by itself, and gets no room on top
-OVERLOAD, SHORT, IDLE, SAME = (
+OVERLOAD, SHORT, IDLE, SAME, COMING, FULL = (
     "queries go unanswered: more workers",
     "hardly any worker is idle: more workers",
     "workers are idle: fewer of them",
     "as many as are needed",
+    "queries go unanswered until workers come that were ordered",
+    "queries go unanswered, and there may be no more workers",
 )
 
 Speeds = Mapping[str, Sequence[float]]  # by kind: queries/s of a worker, by application; 0: it cannot
@@ -107,7 +109,9 @@ class AutoscaleOptions:
 
 @dataclass(frozen=True)
 class Reading:
-    """One period: queries by application (without those that were cancelled or failed), workers by kind."""
+    """One period: queries by application (without those that were cancelled or failed), workers by kind. A model that
+    fails is no reason for more workers.
+    """
 
     now_ns: int
     seconds: float
@@ -133,7 +137,8 @@ def reading_between(deployment: Deployment, before: Telemetry, after: Telemetry)
         present[worker.kind] += int(after.worker_alive[number])
         busy[worker.kind] += float(busy_ns[number]) / NS_PER_S / seconds
     came = np.maximum(after.submitted - before.submitted - aside, 0)
-    bad = after.bad_rate_since(before)
+    total = int(ended.sum() - aside.sum())
+    bad = 1 - float(ended[:, Outcome.ON_TIME].sum()) / total if total else 0.0
     return Reading(after.now_ns, seconds, came.tolist(), answered.tolist(), bad, present, busy)
 
 
@@ -188,15 +193,20 @@ class Autoscaler:
         wanted = {kind: self._for_kind(kind, need[kind], reading, is_bad) for kind in options.kinds}
         if not any(wanted.values()) and not any(reading.present.get(kind) for kind in reading.present.keys() - wanted):
             wanted[min(wanted, key=lambda kind: options.kinds[kind].cost)] = 1  # somebody must be there to measure
-        reason = SAME
-        if sum(wanted.values()) > sum(self._wanted.values()):
-            reason = OVERLOAD if is_bad else SHORT
-        elif sum(wanted.values()) < sum(self._wanted.values()):
-            reason = IDLE
+        reason = self._reason(wanted, reading, is_bad)
         self._wanted, self._was_heavy = wanted, reading.bad_rate > HEAVY
         idle = max(0.0, 1 - sum(reading.busy.values()) / there) if there else 0.0
         cost = sum(options.kinds[kind].cost * count for kind, count in wanted.items())
         return Advice(reading.now_ns, dict(wanted), dict(reading.present), reading.bad_rate, idle, cost, reason)
+
+    def _reason(self, wanted: Mapping[str, int], reading: Reading, is_bad: bool) -> str:
+        now, before = sum(wanted.values()), sum(self._wanted.values())
+        if now != before:
+            return IDLE if now < before else OVERLOAD if is_bad else SHORT
+        if is_bad and any(count > reading.present.get(kind, 0) for kind, count in wanted.items()):
+            return COMING
+        is_full = all(count == self.options.kinds[kind].most for kind, count in wanted.items())
+        return FULL if is_bad and is_full else SAME
 
     # -- the need ----------------------------------------------------------------------------------------------------
 
@@ -290,9 +300,8 @@ class Autoscaler:
 
     def _is_short(self, kind: str, reading: Reading) -> bool:
         """Whether workers of this kind can do what goes unanswered, at the lowest cost of those that can be had."""
-        unmet = [number for number, (came, given) in enumerate(zip(reading.came, reading.answered, strict=True))
-                 if given < came]  # fmt: skip
-        worst = max(unmet, key=lambda number: reading.came[number] - reading.answered[number], default=0)
+        unmet = [came - given for came, given in zip(reading.came, reading.answered, strict=True)]
+        worst = unmet.index(max(unmet)) if unmet else 0
         open_kinds = [each for each in self.options.kinds if self._wanted[each] < self.options.kinds[each].most]
         return bool(open_kinds) and kind == min(open_kinds, key=lambda each: self._price(each, worst))
 

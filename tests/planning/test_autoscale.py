@@ -21,6 +21,8 @@ from stretto.core.profile import NS_PER_MS, NS_PER_S, LatencyProfile
 from stretto.core.worker import Worker, workers
 from stretto.dispatch.dispatcher import Dispatcher
 from stretto.planning.autoscale import (
+    COMING,
+    FULL,
     IDLE,
     OVERLOAD,
     SAME,
@@ -74,6 +76,11 @@ def test_reasons_and_figures() -> None:
     assert (fewer.reason, fewer.bad_rate, fewer.starting) == (IDLE, 0.0, {"default": 0})
     assert fewer.idle_share == pytest.approx(0.4)
     assert Autoscaler(options)(flat(10, 10)).reason == SAME
+    late = Autoscaler(options)
+    late(flat(20, 10))
+    assert late(flat(20, 10, 2)).reason == COMING
+    tight = Autoscaler(replace(options, kinds={"default": Bounds(1, 10)}))
+    assert tight(flat(20, 10)).reason == FULL
     room = replace(options, room=0.2)
     assert Autoscaler(room)(flat(9.5, 10)).reason == SHORT
 
@@ -328,6 +335,7 @@ def test_failed_and_cancelled_queries_ask_for_no_worker() -> None:
     made.finished(9 * NS_PER_MS, 0, ok=False)
     reading = reading_between(made.deployment, first, made.telemetry(NS_PER_S))
     assert reading is not None and list(reading.came) == [0] and made.counts()[1][0, Outcome.FAILED] == 1
+    assert reading.bad_rate == 0
 
 
 def test_speeds_by_kind() -> None:

@@ -40,7 +40,7 @@ ALLOWED = 0.01  # bad queries
 
 # Figure 14
 MOST, SECONDS, SURGE, DAY_S = 512, 240, (190, 206), 160  # seconds
-FIGURE = AutoscaleOptions({"default": Bounds(16, MOST)}, period_s=2.0, start_s=1.5)
+FIGURE = AutoscaleOptions({"default": Bounds(16, MOST)}, period_s=1.0, start_s=0.75)  # a day is 160 periods
 FIGURE_SEEDS = (1, 2)
 
 # Steps

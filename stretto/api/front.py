@@ -23,6 +23,7 @@ from stretto.core.errors import StrettoError
 from stretto.live.face.front import Directory, FrontEngine, Store
 from stretto.live.face.front_service import FrontService
 from stretto.live.face.messages import NONSENSE, NUMBER, Kind, packed, plain, text
+from stretto.live.face.routed import Routed
 from stretto.live.options import ServiceOptions
 from stretto.repository.repository import Repository
 
@@ -89,14 +90,14 @@ class FrontPlane(Plane):
 
 
 class FrontServer:
-    """Its listeners, its plane and its side of the face. A Peer of the link to the scheduler.
+    """Its listeners, its plane and its side of the face. A Peer of the link to the scheduler, where it has one.
 
     `shares_ports`: other front ends of this machine listen on the same ports.
     """
 
-    def __init__(self, options: FrontOptions, repository: Repository, store: Store, shares_ports: bool = False):
+    def __init__(self, options: FrontOptions, repository: Repository, *stores: Store, shares_ports: bool = False):
         self.options = options
-        self.service = FrontService(ServiceOptions(options.repository), repository, store)
+        self.service = FrontService(ServiceOptions(options.repository), repository, *stores)
         self.plane = FrontPlane(self.service, options.listen.limits)
         listen = replace(options.listen, management_port=None, management_grpc_port=None)
         self.listeners = Listeners(self.plane, listen, shares_ports)
@@ -106,7 +107,7 @@ class FrontServer:
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
-    def engine(self) -> FrontEngine:
+    def engine(self) -> FrontEngine | Routed:
         return self.service.engine
 
     async def start(self) -> None:
@@ -140,10 +141,10 @@ class FrontServer:
         elif kind == Kind.STOP:
             self.asked.set()
         else:
-            self.engine.heard(kind, payload)
+            self.service.engines[0].heard(kind, payload)
 
     def lost(self) -> None:
-        self.engine.lost()
+        self.service.engines[0].lost()
 
     def _directed(self, directory: Directory) -> None:
         self._serve(directory)

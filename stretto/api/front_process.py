@@ -17,6 +17,7 @@ import socket
 import sys
 from typing import Any
 
+from stretto.api.bounds import rehearse_bounds
 from stretto.api.front import FrontOptions, FrontServer
 from stretto.api.logs import LogLines, set_up_logs
 from stretto.api.run import GC_THRESHOLDS, SWITCH_S
@@ -61,6 +62,7 @@ async def work(channel: socket.socket, memory: FrontMemory) -> None:
         options = FrontOptions.from_json(await ear.options)
         lines = set_up_logs(options.log_format, options.log_level)
         repository = await asyncio.to_thread(read_repository, options.repository)
+        await asyncio.to_thread(rehearse_bounds)  # compiled code, before the first request needs it
         front = FrontServer(options, repository, SharedStore(memory), shares_ports=True)
         await front.start()
     except (StrettoError, OSError) as error:
@@ -68,7 +70,7 @@ async def work(channel: socket.socket, memory: FrontMemory) -> None:
         link.close()
         return
     ear.front = front
-    front.engine.linked(link, options.name)
+    front.service.engines[0].linked(link, options.name)
     gc.collect()
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)

@@ -114,21 +114,27 @@ class ClusterFronts:
 async def serve_front_end(
     options: ServeOptions, scheduler: str, key: bytes | None, console: Console, asked: asyncio.Event | None = None
 ) -> bool:
-    """Until it is told to stop. True: every request that was taken in had its end."""
-    checked_endpoint(scheduler, key)
+    """Until it is told to stop. True: every request that was taken in had its end. `scheduler` may be several, with
+    commas between: each serves applications of its own.
+    """
+    schedulers = [each.strip() for each in scheduler.split(",")]
+    for each in schedulers:
+        checked_endpoint(each, key)
     loop, asked = asyncio.get_running_loop(), asked or asyncio.Event()
     with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):  # in another thread they are not ours
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, asked.set)
     repository = await asyncio.to_thread(read_repository, options.service.repository)
     wires = Wires(keys_from(key))
-    joining = Joining(wires, f"{socket.gethostname()}/{secrets.token_hex(3)}")
-    asking = options.service.repository, options.listen, joining.name, options.traces
-    front = FrontServer(FrontOptions(*asking), repository, joining.store)
+    name = f"{socket.gethostname()}/{secrets.token_hex(3)}"
+    joinings = [Joining(wires, name) for _ in schedulers]
+    asking = options.service.repository, options.listen, name, options.traces
+    front = FrontServer(FrontOptions(*asking), repository, *(joining.store for joining in joinings))
     try:
         await front.start()
         console.listening(front.listeners)
-        joining.join(scheduler, front.engine, front)
+        for endpoint, joining, engine in zip(schedulers, joinings, front.service.engines, strict=True):
+            joining.join(endpoint, engine, engine)
         gc.collect()
         gc.freeze()
         gc.set_threshold(*GC_THRESHOLDS)
@@ -141,6 +147,7 @@ async def serve_front_end(
         is_clean = await front.service.drain(options.drain_s)
     finally:
         await front.stop()
-        joining.close()
+        for joining in joinings:
+            joining.close()
         wires.close()
     return is_clean

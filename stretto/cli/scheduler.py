@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from stretto.cli.roles import Config, KeyFile, LogFormat, LogLevel, need_zeromq, role_options
+from stretto.cli.roles import Config, KeyFile, LogFormat, LogLevel, need_zeromq, of_sub_cluster, role_options
 from stretto.cli.serve import Port, Repo, StartConsole
 
 
@@ -36,6 +36,12 @@ def scheduler(
     variant: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Only this one (or APP/NAME); may be given several times.")
     ] = None,
+    partition: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Of stretto partition --out: this one serves a sub-cluster.")
+    ] = None,
+    sub_cluster: Annotated[
+        int | None, typer.Option(metavar="N", min=0, help="Which of the partition's, from 0 on.")
+    ] = None,
     management_host: Annotated[str, typer.Option(metavar="ADDRESS", help="Where management listens.")] = "127.0.0.1",
     management_port: Port = 8082,
     management_grpc_port: Port = 8083,
@@ -60,6 +66,7 @@ def scheduler(
     Examples:
       stretto scheduler zoo:fashion --workers 2
       stretto scheduler /models --bind tcp://10.0.0.1:9300 --key-file key --workers 8
+      stretto scheduler /models --partition parts.json --sub-cluster 3 --bind tcp://10.0.0.4:9300 --key-file key
       stretto scheduler zoo:fashion --workers 2 --standby    twice: one takes over when the other ends
     """
     need_zeromq()
@@ -69,7 +76,7 @@ def scheduler(
     from stretto.cli.inputs import key_in
     from stretto.live.cluster.turn import wait_for_turn
 
-    options, key = role_options(ctx, config), key_in(key_file)
+    options, key = of_sub_cluster(role_options(ctx, config), partition, sub_cluster), key_in(key_file)
     log = set_up_logs(options.log_format, options.log_level)
     try:
         if standby:

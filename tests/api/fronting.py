@@ -28,10 +28,12 @@ class RunningFronts(Running):
     def __init__(self, repository: Path | str, count: int = FRONT_ENDS, **options: Any):
         super().__init__(repository, **options)
         self._count = count
+        self.front_repository = ""  # where front ends find another one
 
     async def _start(self) -> None:
         self.service = self._service()
-        options = ServeOptions(self.service.options, self._listen, front_ends=self._count)
+        service = replace(self.service.options, repository=self.front_repository or self._repository)
+        options = ServeOptions(service, self._listen, front_ends=self._count)
         listen = share_of(self._listen, self._count)
         plane = Plane(limits=listen.limits)
         self.fronts = FrontEnds(options, plane)

@@ -54,34 +54,26 @@ class Queries(dict[int, Held]):
     # -- rows --------------------------------------------------------------------------------------------------------
 
     def enter(self, front: FrontEnd, tickets: NDArray[np.int64], **columns: NDArray[Any]) -> None:
-        """Queries of a front end, as rows. The dispatcher gives the slot of a query that it dropped to the next one
-        before anybody has heard of the drop; whoever was there becomes an object, and waits for that.
-        """
+        """Queries of a front end, as rows."""
         slots = tickets & SLOT
         most = int(slots.max(initial=0))
         if most >= len(self._rows):
             more = np.zeros(max(most + 1, 2 * len(self._rows)) - len(self._rows), COLUMNS)
             more["ticket"] = -1
             self._rows = np.concatenate((self._rows, more))
+        self._fronts[front.number] = front
         rows = self._rows
         before = rows["ticket"][slots]
         for ticket in before[before >= 0].tolist():
-            self[ticket]
-        rows["ticket"][slots] = tickets
-        if (rows["ticket"][slots] != tickets).any():  # two of these have the same slot
-            rows["ticket"][slots] = -1
-            for each in range(len(tickets)):
-                self.enter(
-                    front,
-                    tickets[each : each + 1],
-                    **{name: column[each : each + 1] for name, column in columns.items()},
-                )
-            return
-        rows["front"][slots] = front.number
+            self[ticket]  # it was refused at the door, and has not heard of it; its slot is another's by now
+        rows["ticket"][slots], rows["front"][slots] = tickets, front.number
         for name, values in columns.items():
             rows[name][slots] = values
-        self._fronts[front.number] = front
         self._count += len(tickets)
+        for place in np.flatnonzero(rows["ticket"][slots] != tickets).tolist():  # refused, too, before others here came
+            self._count -= 1
+            given = {name: int(values[place]) for name, values in columns.items()}
+            self._make(int(tickets[place]), front, **given)
 
     def entries(self, tickets: Sequence[int]) -> Sequence[Held]:
         """Of a batch: rows together where all are such, else objects."""
@@ -115,11 +107,24 @@ class Queries(dict[int, Held]):
         slot = ticket & SLOT
         if ticket < 0 or slot >= len(self._rows) or self._rows["ticket"][slot] != ticket:
             raise KeyError(ticket)
-        row = self._rows[slot].tolist()
+        row = dict(zip(COLUMNS.names or (), self._rows[slot].tolist(), strict=True))
         self._rows["ticket"][slot] = -1
         self._count -= 1
-        _, number, arrival_ns, deadline_ns, place, front_number, application, size, priority = row
-        front = self._fronts[front_number]
+        del row["ticket"]
+        return self._make(ticket, self._fronts[row.pop("front")], **row)
+
+    def _make(
+        self,
+        ticket: int,
+        front: FrontEnd,
+        number: int,
+        arrival_ns: int,
+        deadline_ns: int,
+        place: int,
+        application: int,
+        size: int,
+        priority: int,
+    ) -> RemoteQuery:
         each, name = front.sized(application, size)
         query = RemoteQuery(front, number, place, each, name, arrival_ns, deadline_ns, priority, self._generation)
         query.ticket = ticket

@@ -54,7 +54,9 @@ class Queries(dict[int, Held]):
     # -- rows --------------------------------------------------------------------------------------------------------
 
     def enter(self, front: FrontEnd, tickets: NDArray[np.int64], **columns: NDArray[Any]) -> None:
-        """Queries of a front end, as rows."""
+        """Queries of a front end, as rows. One that was dropped at the door has given its slot on at once, maybe to the
+        next of these, before anybody was told of its end: it becomes an object.
+        """
         slots = tickets & SLOT
         most = int(slots.max(initial=0))
         if most >= len(self._rows):
@@ -62,7 +64,20 @@ class Queries(dict[int, Held]):
             more["ticket"] = -1
             self._rows = np.concatenate((self._rows, more))
         rows = self._rows
-        rows["ticket"][slots], rows["front"][slots] = tickets, front.number
+        before = rows["ticket"][slots]
+        for ticket in before[before >= 0].tolist():
+            self[ticket]
+        rows["ticket"][slots] = tickets
+        is_newest = rows["ticket"][slots] == tickets
+        if not is_newest.all():
+            rows["ticket"][slots] = -1
+            for place in np.flatnonzero(~is_newest).tolist():
+                self.enter(front, tickets[place : place + 1], **{n: v[place : place + 1] for n, v in columns.items()})
+                self[int(tickets[place])]
+            tickets, slots = tickets[is_newest], slots[is_newest]
+            columns = {name: values[is_newest] for name, values in columns.items()}
+            rows["ticket"][slots] = tickets
+        rows["front"][slots] = front.number
         for name, values in columns.items():
             rows[name][slots] = values
         self._fronts[front.number] = front

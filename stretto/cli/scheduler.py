@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -40,6 +41,10 @@ def scheduler(
     management_token_file: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Management needs this bearer token; several: one a line.")
     ] = None,
+    standby: Annotated[
+        bool, typer.Option("--standby", help="Keep a second process ready, which takes over when this one is lost.")
+    ] = False,
+    wait_on: Annotated[int, typer.Option(hidden=True)] = -1,
     drain_s: Annotated[float, typer.Option(metavar="S", min=0, help="At most so long to finish at the end.")] = 30.0,
     log_format: LogFormat = "text",
     log_level: LogLevel = "info",
@@ -60,12 +65,30 @@ def scheduler(
     from stretto.api.roles import serve_scheduler
     from stretto.api.run import in_own_loop
     from stretto.cli.inputs import key_in
+    from stretto.cli.standby import Keeper
 
     options, key = role_options(ctx, config), key_in(key_file)
     log = set_up_logs(options.log_format, options.log_level)
+    if standby and wait_on < 0:
+        raise typer.Exit(Keeper(sys.argv[1:], log.say).run())
+    if wait_on >= 0 and not _told_to_serve(wait_on):
+        return
     try:
         is_clean = in_own_loop(serve_scheduler(options, bind, key, StartConsole(log.say)))
     finally:
         log.flush()
     if not is_clean:
         raise typer.Exit(1)
+
+
+def _told_to_serve(descriptor: int) -> bool:
+    """With all that takes long done before: imports, and compiled code."""
+    import stretto.live.service  # noqa: F401
+    from stretto.api.bounds import rehearse_bounds
+    from stretto.cli.standby import end_with_parent, wait_on
+    from stretto.live.rehearsal import rehearse
+
+    end_with_parent()
+    rehearse()
+    rehearse_bounds()
+    return wait_on(descriptor)

@@ -330,7 +330,7 @@ class StartConsole:
         """The addresses are real also where ports were left open."""
         secure = "s" if listeners.listen.tls_certificate else ""
         for name, (host, port) in listeners.addresses.items():
-            scheme = f"http{secure}://" if "grpc" not in name else ""
+            scheme = "tcp://" if name == "cluster" else f"http{secure}://" if "grpc" not in name else ""
             self._say(f"  {name:<16} {scheme}{host}:{port}")
         from stretto.core.address import is_loopback
 

@@ -104,6 +104,10 @@ async def serve_front_end(
 ) -> bool:
     """Until it is told to stop. True: every request that was taken in had its end."""
     checked_endpoint(scheduler, key)
+    if not options.listen.rates.are_off or options.listen.shared_memory:
+        raise StrettoError(
+            "limits of clients and shared memory with them are for a server of one front end; leave them out here"
+        )
     loop, asked = asyncio.get_running_loop(), asked or asyncio.Event()
     with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):  # in another thread they are not ours
         for number in (signal.SIGTERM, signal.SIGINT):

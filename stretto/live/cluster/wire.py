@@ -24,7 +24,7 @@ AT_ONCE = 256  # messages that are read before others of the loop have their tur
 ZAP = "inproc://zeromq.zap.01"  # where ZeroMQ asks who may come in
 DOMAIN = b"stretto"
 HANDSHAKE_MS = 5_000
-RECONNECT_MS = 50, 500
+RECONNECT_MS = 50, 200
 BACKLOG = 1024
 
 

@@ -120,6 +120,10 @@ async def serve_front_end(
     schedulers = [each.strip() for each in scheduler.split(",")]
     for each in schedulers:
         checked_endpoint(each, key)
+    if not options.listen.rates.are_off or options.listen.shared_memory:
+        raise StrettoError(
+            "limits of clients and shared memory with them are for a server of one front end; leave them out here"
+        )
     loop, asked = asyncio.get_running_loop(), asked or asyncio.Event()
     with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):  # in another thread they are not ours
         for number in (signal.SIGTERM, signal.SIGINT):

@@ -49,9 +49,10 @@ def scheduler(
         Path | None, typer.Option(metavar="FILE", help="Management needs this bearer token; several: one a line.")
     ] = None,
     standby: Annotated[
-        bool,
-        typer.Option("--standby", help="Wait, made ready, while another on this machine has the same --bind."),
+        bool, typer.Option("--standby", help="Keep a second process ready, which takes over when this one is lost.")
     ] = False,
+    wait_on: Annotated[int, typer.Option(hidden=True)] = -1,  # of one that --standby keeps
+    in_turn: Annotated[bool, typer.Option("--in-turn", hidden=True)] = False,  # of two that others keep alive
     drain_s: Annotated[float, typer.Option(metavar="S", min=0, help="At most so long to finish at the end.")] = 30.0,
     log_format: LogFormat = "text",
     log_level: LogLevel = "info",
@@ -67,24 +68,28 @@ def scheduler(
       stretto scheduler zoo:fashion --workers 2
       stretto scheduler /models --bind tcp://10.0.0.1:9300 --key-file key --workers 8
       stretto scheduler /models --partition parts.json --sub-cluster 3 --bind tcp://10.0.0.4:9300 --key-file key
-      stretto scheduler zoo:fashion --workers 2 --standby    twice: one takes over when the other ends
     """
     need_zeromq()
     from stretto.api.logs import set_up_logs
     from stretto.api.roles import made_ready, serve_scheduler
     from stretto.api.run import in_own_loop
     from stretto.cli.inputs import key_in
+    from stretto.cli.standby import Keeper, wait_on_pipe
     from stretto.live.cluster.turn import wait_for_turn
 
     options, key = of_sub_cluster(role_options(ctx, config), partition, sub_cluster), key_in(key_file)
     log = set_up_logs(options.log_format, options.log_level)
+    if standby and wait_on < 0:
+        raise typer.Exit(Keeper(sys.argv[1:], log.say).run())
+    if wait_on >= 0 and not wait_on_pipe(wait_on, lambda: made_ready(options)):
+        return
     try:
-        if standby:
+        if in_turn:
             signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # until it serves
             made_ready(options)
             turn = wait_for_turn(bind)
         is_clean = in_own_loop(serve_scheduler(options, bind, key, StartConsole(log.say)))
-        if standby:
+        if in_turn:
             turn.close()
     finally:
         log.flush()

@@ -359,7 +359,7 @@ class StartConsole:
             self._say("warning: other machines can call this server without a token; see --token-file")
 
     def listens(self, name: str, host: str, port: int, is_secure: bool) -> None:
-        scheme = "" if "grpc" in name else "https://" if is_secure else "http://"
+        scheme = "tcp://" if name == "cluster" else "" if "grpc" in name else "https://" if is_secure else "http://"
         self._say(f"  {name:<16} {scheme}{host}:{port}")
 
     def progress(self, step: str, share: float) -> None:

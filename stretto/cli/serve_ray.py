@@ -86,7 +86,7 @@ def _schedulers(values: Mapping[str, Any], options: ServeOptions, endpoint: str,
     """The one that comes first serves; the other waits for its end."""
     from stretto.live.ray.actors import Role
 
-    arguments = ("scheduler", _absolute(options.service.repository), "--bind", endpoint, "--standby")
+    arguments = ("scheduler", _absolute(options.service.repository), "--bind", endpoint, "--in-turn")
     config, folder = config_text(values, options), os.getcwd()
     return [Role(name, arguments, config, node=node, folder=folder) for name in ("scheduler", "standby")]
 

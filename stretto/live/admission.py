@@ -142,9 +142,10 @@ class Admission:
         if verdict.fault is not None:
             self.set_aside(key, verdict.fault, verdict.reason)
         else:
-            for spec in specs:
-                self._remembered.add(spec)
-            log.info("%s passed its probation (%.0f MiB)", label_of(key), verdict.memory_bytes / MIB)
+            if verdict.was_tried:
+                for spec in specs:
+                    self._remembered.add(spec)
+                log.info("%s passed its probation (%.0f MiB)", label_of(key), verdict.memory_bytes / MIB)
             self.quarantine.release(self._clock(), key)
             self._offer.passed.add(key)
         self._heard.set()

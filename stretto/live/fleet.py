@@ -86,7 +86,10 @@ def deployed_workers(fleet: Sequence[WorkerSpec], repository: Repository) -> tup
     workers: tuple[Worker, ...] = ()
     for spec in fleet:
         if spec.is_gpu and spec.kind is None and not accelerators():
-            raise StrettoError(f"there is no GPU on this machine for a worker on {spec.device}")
+            raise StrettoError(
+                f"there is no GPU on this machine for a worker on {spec.device}; "
+                "for another machine's, name its kind (kind=…)"
+            )
         kind = repository.kind_for(spec.device, spec.kind)
         workers += numbered(workers, kind, spec.workers, spec.memory_bytes)
     if not 1 <= len(workers) <= MAX_WORKERS:

@@ -20,6 +20,7 @@ from stretto.live.processes import ProcessExecutor
 from stretto.live.quarantine import Fault, label_of
 from stretto.live.shelf import ModelSpec, Report
 from stretto.live.worker_process import PROBATION
+from stretto.repository.machine import accelerators
 
 log = logging.getLogger("stretto.live")
 
@@ -37,6 +38,7 @@ class Verdict:
 
     fault: Fault | None = None
     reason: str = ""
+    was_tried: bool = True  # else nobody here can
     memory_bytes: int = 0  # that the process grew by
 
 
@@ -56,7 +58,9 @@ class Probation:
         self._is_closed = False
 
     async def verdict(self, spec: ModelSpec) -> Verdict:
-        """Of one model; takes its turn."""
+        """Of one model; takes its turn. One for a GPU passes where there is none: whoever has one finds out."""
+        if spec.source.device != "cpu" and not accelerators():
+            return Verdict(was_tried=False)
         future: asyncio.Future[Verdict] = self.loop.create_future()
         (self._waiting if spec.source.code is None else self._code).append((spec, future))
         self._open_bench()

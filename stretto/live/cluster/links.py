@@ -28,10 +28,11 @@ log = logging.getLogger("stretto.cluster")
 BEAT_S = 0.2
 SILENT_BEATS = 4  # of a worker or front end
 HUB_SILENT_BEATS = 6  # of the scheduler, which plans beside
-OPENING_S = 1.0  # for the hub's answer, after which it is asked again
-PAUSES_S = 0.05, 1.0  # between two tries to open, growing
+OPENING_S = 3.0  # for the hub's answer, after which it is asked again; ZeroMQ tries to connect all the time
+PAUSES_S = 0.05, 0.5  # between two tries to open, growing
 REFUSED_PAUSE_S = 5.0
 BEATS_KEPT = 8
+MOST_LINKS = 20_000
 MOST_TRANSIT_NS = 10**9
 BOUNDS = Bounds(20_000, MAX_PAYLOAD + 64)
 BEAT = struct.Struct("<qqq")  # own clock; the other's, from its last beat; and for how long that was held
@@ -115,7 +116,8 @@ class Hub:
         self._welcome = welcome
         self._links: dict[bytes, HubLink] = {}
         self._wire = wires.listening(endpoint, self._heard, BOUNDS)
-        self._wire.watch(zmq.EVENT_DISCONNECTED, lambda event: self._beat())  # finds out who that was
+        self._is_beating = False
+        self._wire.watch(zmq.EVENT_DISCONNECTED, lambda event: self._beat_soon())  # finds out who that was
         self._loop = wires.loop
         self._beaten_ns = time.monotonic_ns()
         self._timer = self._loop.call_later(BEAT_S, self._tick)
@@ -173,6 +175,9 @@ class Hub:
         except StrettoError as error:
             log.warning("a link is ended: %s", error)
             self._forget(identity)
+        except Exception:
+            self._forget(identity)
+            raise
 
     def _forget(self, identity: bytes) -> None:
         link = self._links.get(identity)
@@ -180,7 +185,7 @@ class Hub:
             self.end(link)
 
     def _open(self, identity: bytes, told: Told) -> None:
-        if identity in self._links:
+        if identity in self._links or len(self._links) >= MOST_LINKS:
             raise StrettoError(NONSENSE)
         self._links[identity] = link = HubLink(self, identity)
         try:
@@ -209,7 +214,13 @@ class Hub:
                 self.end(link)
         self._beat()
 
+    def _beat_soon(self) -> None:
+        if not self._is_beating:
+            self._is_beating = True
+            self._loop.call_soon(self._beat)
+
     def _beat(self) -> None:
+        self._is_beating = False
         for link in list(self._links.values()):
             self.send(link, Sign.BEAT, link.pulse.beat())
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from stretto.core.address import host_and_port, is_loopback
 from stretto.core.errors import StrettoError
 from stretto.live.cluster.links import Hub, HubLink, Told
 from stretto.live.cluster.roster import Hello, Roster
@@ -33,6 +34,7 @@ class Scheduling:
         self.desk = roster.desk = Desk(service, statistics)
         self.desk.on_gone = self._front_gone
         self._service, self._roster = service, roster
+        self._is_secured = wires.is_secured
         roster.fleet = lambda: service.offer.fleet
         self._known: OrderedDict[int, int] = OrderedDict()
         self._hub = Hub(wires, endpoint, self._welcome)
@@ -49,6 +51,9 @@ class Scheduling:
         role = told.get("role")
         if role == "worker":
             hello = Hello.read(told)
+            host, _ = host_and_port(hello.endpoint)
+            if not self._is_secured and not is_loopback(host):
+                raise StrettoError("a worker of another machine needs the cluster's key (--key-file)")
             link.welcome({"repository": self._folder()})
             return self._roster.came(link, hello)
         token = told.get("token")

@@ -6,6 +6,7 @@ pyzmq's own asyncio sockets make a future for every message; here a message is a
 from __future__ import annotations
 
 import asyncio
+import logging
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,11 +18,13 @@ from zmq.utils import z85
 from stretto.core.errors import StrettoError
 from stretto.live.cluster.keys import Keys
 
+log = logging.getLogger("stretto.cluster")
+
 AT_ONCE = 256  # messages that are read before others of the loop have their turn
 ZAP = "inproc://zeromq.zap.01"  # where ZeroMQ asks who may come in
 DOMAIN = b"stretto"
 HANDSHAKE_MS = 5_000
-RECONNECT_MS = 50, 500
+RECONNECT_MS = 50, 200
 BACKLOG = 1024
 
 
@@ -43,6 +46,7 @@ class Wires:
     def __init__(self, keys: Keys | None):
         self.loop = asyncio.get_running_loop()
         self.context = zmq.Context()
+        self.is_secured = keys is not None
         self._keys = keys
         self._door = None if keys is None else Wire(self, self._plain(zmq.ROUTER, 1000), self._asked)
         if self._door is not None:
@@ -171,7 +175,10 @@ class Wire:
                 frames: list[Any] = self.socket.recv_multipart(zmq.DONTWAIT, copy=self._copies)
             except zmq.ZMQError:  # there is nothing more, or the context is closed
                 return
-            self._heard(frames if self._copies else [frame.buffer for frame in frames])
+            try:
+                self._heard(frames if self._copies else [frame.buffer for frame in frames])
+            except Exception:  # the descriptor would not tell again of what lies behind it
+                log.exception("a message could not be taken")
         if not self._is_due and not self._is_closed:
             self._read_soon()
 

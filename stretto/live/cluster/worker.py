@@ -7,6 +7,7 @@ import contextlib
 import os
 import signal
 import socket
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,8 @@ def work(
     except ImportError:
         from asyncio import new_event_loop
     checked_endpoint(scheduler, key)
-    spec = WorkerSpec(device, 1, threads, kind or own_kind(device), memory_bytes)
+    spec = WorkerSpec(device, 1, threads, kind, memory_bytes)
+    spec = replace(spec, kind=kind or own_kind(device))
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         runner.run(_work(scheduler, key, spec, name or own_name(device), repository))
 

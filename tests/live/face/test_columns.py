@@ -47,6 +47,29 @@ def held(count: int = 5, first_slot: int = 0) -> tuple[Queries, Front, np.ndarra
     return queries, front, tickets
 
 
+def test_a_slot_that_was_given_on_at_once_loses_nobody() -> None:
+    """Of queries that are dropped at the door, each may have the slot of the one before."""
+    queries, front, tickets = held(2)
+    columns = {name: np.arange(10, 14) for name in ("number", "arrival_ns", "deadline_ns", "place")}
+    columns |= {name: np.zeros(4, int) for name in ("application", "size", "priority")}
+    again = np.array([(8 << 32) | 1, (9 << 32) | 1, (9 << 32) | 2, (10 << 32) | 1])
+    queries.enter(front, again, **columns)  # type: ignore[arg-type]
+    assert len(queries) == 6
+    found = {int(ticket): queries[int(ticket)].number for ticket in (*tickets, *again)}
+    assert list(found.values()) == [0, 1, 10, 11, 12, 13] and len(found) == len(queries) == 6
+
+
+def test_queries_that_are_refused_at_the_door_all_end(built: Built) -> None:
+    async def work() -> None:
+        async with service_of(built.root) as service, paired(service) as pair:
+            many = [pair.ask("rows", np.repeat(ROWS, 4, axis=0)) for _ in range(40)]
+            ended = [await each for each in [*many, *(pair.ask("rows", ROWS) for _ in range(60))]]
+            assert Outcome.DROPPED_OVERLOAD in {each.outcome for each in ended}
+            assert service.engine.waiting == 0 and pair.there.open == {} and conserved(service.engine)
+
+    within(60, work)
+
+
 def test_a_row_becomes_an_object_once_it_is_asked_for() -> None:
     queries, front, tickets = held(5, first_slot=5000)  # more slots than there were
     assert len(queries) == 5 and queries and front.open == {}

@@ -1,0 +1,142 @@
+"""The commands of a cluster as processes: what they refuse, and a scheduler that is killed while it serves."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from stretto.cli.main import app
+from stretto.client import Client, StrettoClientError, Unavailable
+from tests.live.cluster.joined import ENVIRONMENT, children_of, free_endpoint
+from tests.live.test_service import ROWS
+from tests.repository.build import KIND, Built, build
+
+START_S = 60.0
+
+
+@pytest.fixture
+def built(tmp_path: Path) -> Built:
+    return build(tmp_path / "models")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["worker", "--scheduler", "tcp://10.0.0.1:9300"], "--key-file"),
+        (["worker", "--scheduler", "10.0.0.1:9300"], "tcp://127.0.0.1:9300"),
+        (["worker", "--device", "tpu"], "there is no device"),
+        (["worker", "--repository", "/no/such/folder"], "no such folder"),
+        (["scheduler", "zoo:fashion", "--bind", "tcp://0.0.0.0:9300"], "--key-file"),
+        (["front-end", "zoo:fashion", "--scheduler", "tcp://node-7:9300"], "--key-file"),
+    ],
+)
+def test_what_is_refused_is_told_in_a_sentence(arguments: list[str], told: str) -> None:
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 2 and told in result.output and "Traceback" not in result.output
+
+
+def test_a_key_that_is_too_short_or_not_one(tmp_path: Path) -> None:
+    file = tmp_path / "key"
+    for content, told in (("short", "16 characters"), ("a-key-of-some-length\nanother-key-of-it", "one key")):
+        file.write_text(content)
+        result = CliRunner().invoke(app, ["worker", "--key-file", str(file)])
+        assert result.exit_code == 2 and told in result.output
+
+
+def test_a_planner_that_looks_at_tensors_is_refused(built: Built) -> None:
+    free = ["--management-port", "0", "--management-grpc-port", "-1", "--kind", KIND]
+    arguments = ["scheduler", str(built.root), "--bind", free_endpoint(), "--planner", "sneakpeek", *free]
+    result = subprocess.run(
+        [sys.executable, "-m", "stretto", *arguments], env=ENVIRONMENT, capture_output=True, text=True, timeout=START_S
+    )
+    assert result.returncode == 2 and "never sees that" in result.stderr
+
+
+@contextlib.contextmanager
+def started(*commands: list[str]) -> Iterator[list[subprocess.Popen[bytes]]]:
+    made: list[subprocess.Popen[bytes]] = []
+    try:
+        for command in commands:
+            whole = [sys.executable, "-m", "stretto", *command, "--log-level", "warning"]
+            made.append(subprocess.Popen(whole, env=ENVIRONMENT, stdin=subprocess.DEVNULL))
+        yield made
+    finally:
+        for process in made:
+            process.terminate()
+        for process in made:
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def until(condition: Callable[[], bool], seconds: float = START_S) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_a_scheduler_is_killed_and_the_one_that_stands_by_takes_over(built: Built, tmp_path: Path) -> None:
+    """Every request has one end, and the worker keeps its process and its models."""
+    endpoint, management, url = free_endpoint(), free_endpoint(), free_endpoint().replace("tcp", "http")
+    key = tmp_path / "key"
+    key.write_text("a-key-of-some-length\n")
+    secured = ["--key-file", str(key)]
+    scheduler = ["scheduler", str(built.root), "--bind", endpoint, *secured, "--kind", KIND, "--standby"]
+    scheduler += ["--management-port", management.rpartition(":")[2], "--management-grpc-port", "-1"]
+    worker = ["worker", "--scheduler", endpoint, *secured, "--kind", KIND]
+    front = ["front-end", str(built.root), "--scheduler", endpoint, *secured]
+    front += ["--http-port", url.rpartition(":")[2], "--grpc-port", "-1"]
+
+    def is_ready() -> bool:
+        with contextlib.suppress(StrettoClientError), Client(url) as client:
+            return client.ready()
+        return False
+
+    with started(scheduler, worker, front) as (keeper, helper, _):
+        until(is_ready)
+        with Client(url) as client:
+            expected = client.infer("rows", ROWS, version="good").output
+        processes = children_of(helper.pid)
+        until(lambda: len(children_of(keeper.pid)) == 2)
+        ends: list[str] = []
+        is_over = threading.Event()
+
+        def ask() -> None:
+            with Client(url) as client:
+                while not is_over.is_set():
+                    try:
+                        answer = client.infer("rows", ROWS, version="good", deadline_ms=5_000).output
+                        np.testing.assert_allclose(answer, expected, rtol=1e-5)
+                        ends.append("answered")
+                    except Unavailable:
+                        ends.append("unavailable")
+                        time.sleep(0.02)
+
+        askers = [threading.Thread(target=ask) for _ in range(2)]
+        for asker in askers:
+            asker.start()
+        until(lambda: len(ends) > 10)
+        os.kill(min(children_of(keeper.pid)), signal.SIGKILL)
+        until(lambda: "unavailable" in ends)
+        until(lambda: ends[-1] == "answered")
+        is_over.set()
+        for asker in askers:
+            asker.join(10)
+            assert not asker.is_alive()
+        assert set(ends) == {"answered", "unavailable"}
+        assert children_of(helper.pid) == processes

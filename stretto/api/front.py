@@ -40,6 +40,7 @@ class FrontOptions:
     traces: bool = False
     log_level: str = "info"
     log_format: str = "text"
+    is_later: bool = False  # others serve already: it takes no connection before it can serve
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -100,6 +101,7 @@ class FrontServer:
         listen = replace(options.listen, management_port=None, management_grpc_port=None)
         self.listeners = Listeners(self.plane, listen, shares_ports)
         self.asked = asyncio.Event()  # to stop
+        self.served = asyncio.Event()  # the scheduler has said what
         self._serve = self.engine.on_directory
         self.engine.on_directory = self._directed
         self._tasks: set[asyncio.Task[None]] = set()
@@ -144,6 +146,8 @@ class FrontServer:
     def _directed(self, directory: Directory) -> None:
         self._serve(directory)
         self.plane.directed(directory)
+        if not self.plane.is_starting:
+            self.served.set()
 
     async def _take_up(self, settings: Mapping[str, Any]) -> None:
         """Tokens, certificate, level of the log and sampling of spans, as far as they are named."""

@@ -200,7 +200,8 @@ class FrontEnds:
         _, slot.link = await self._loop.create_unix_connection(lambda: StreamLink(slot), sock=ours)
         asked = self._options
         logs = self._settings["log_level"], asked.log_format
-        options = FrontOptions(asked.service.repository, self._listen, slot.name, asked.traces, *logs)
+        is_later = self.desk is not None
+        options = FrontOptions(asked.service.repository, self._listen, slot.name, asked.traces, *logs, is_later)
         slot.link.send(Kind.OPTIONS, text(options.as_json()))
 
     def opened(self, slot: Slot) -> None:

@@ -49,7 +49,7 @@ class Ear:
             raise StrettoError(NONSENSE)
 
     def lost(self) -> None:
-        if self.front is None:
+        if self.front is None or self.front.plane.is_starting:
             os._exit(0)  # nothing was begun
         self.front.lost()
         self.front.asked.set()
@@ -65,14 +65,17 @@ async def work(channel: socket.socket, memory: FrontMemory) -> None:
         take_memory(min(BODIES_BYTES, options.listen.limits.memory_bytes // 4))
         repository = await asyncio.to_thread(read_repository, options.repository)
         await asyncio.to_thread(rehearse_bounds)  # compiled code, before the first request needs it
-        front = FrontServer(options, repository, SharedStore(memory), shares_ports=True)
+        front = ear.front = FrontServer(options, repository, SharedStore(memory), shares_ports=True)
+        if options.is_later:
+            front.engine.linked(link, options.name)
+            await front.served.wait()
         await front.start()
     except (StrettoError, OSError) as error:
         link.send(Kind.PROBLEM, text({"problem": str(error)}))
         link.close()
         return
-    ear.front = front
-    front.engine.linked(link, options.name)
+    if not options.is_later:
+        front.engine.linked(link, options.name)
     gc.collect()
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)

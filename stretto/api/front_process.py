@@ -66,16 +66,15 @@ async def work(channel: socket.socket, memory: FrontMemory) -> None:
         repository = await asyncio.to_thread(read_repository, options.repository)
         await asyncio.to_thread(rehearse_bounds)  # compiled code, before the first request needs it
         front = ear.front = FrontServer(options, repository, SharedStore(memory), shares_ports=True)
+        front.engine.linked(link, options.name)
         if options.is_later:
-            front.engine.linked(link, options.name)
             await front.served.wait()
         await front.start()
     except (StrettoError, OSError) as error:
         link.send(Kind.PROBLEM, text({"problem": str(error)}))
         link.close()
         return
-    if not options.is_later:
-        front.engine.linked(link, options.name)
+    front.engine.tell(Kind.LISTENS)
     gc.collect()
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)

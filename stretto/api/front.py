@@ -98,6 +98,8 @@ class FrontServer:
         self.options = options
         self.service = FrontService(ServiceOptions(options.repository), repository, store)
         self.plane = FrontPlane(self.service, options.listen.limits)
+        if options.traces:
+            self.plane.tracing = Tracing()
         listen = replace(options.listen, management_port=None, management_grpc_port=None)
         self.listeners = Listeners(self.plane, listen, shares_ports)
         self.asked = asyncio.Event()  # to stop
@@ -112,8 +114,6 @@ class FrontServer:
 
     async def start(self) -> None:
         """All listeners are open. StrettoError where an address cannot be had."""
-        if self.options.traces:
-            self.plane.tracing = Tracing()
         await self.listeners.start()
         self.service.start()
         self._spawn(self._tell_counts())

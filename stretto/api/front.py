@@ -42,6 +42,7 @@ class FrontOptions:
     traces: bool = False
     log_level: str = "info"
     log_format: str = "text"
+    is_later: bool = False  # others serve already: it takes no connection before it can serve
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -99,9 +100,12 @@ class FrontServer:
         self.options = options
         self.service = FrontService(ServiceOptions(options.repository), repository, *stores)
         self.plane = FrontPlane(self.service, options.listen.limits)
+        if options.traces:
+            self.plane.tracing = Tracing()
         listen = replace(options.listen, management_port=None, management_grpc_port=None)
         self.listeners = Listeners(self.plane, listen, shares_ports)
         self.asked = asyncio.Event()  # to stop
+        self.served = asyncio.Event()  # the scheduler has said what
         self._serve = self.engine.on_directory
         self.engine.on_directory = self._directed
         self._tasks: set[asyncio.Task[None]] = set()
@@ -114,8 +118,6 @@ class FrontServer:
         """All listeners are open. StrettoError where an address cannot be had."""
         keep_heap()
         self.plane.rooms.take_ahead()
-        if self.options.traces:
-            self.plane.tracing = Tracing()
         await self.listeners.start()
         self._spawn(tidy(self.plane.budget, TIDY_S))
         self.service.start()
@@ -149,6 +151,8 @@ class FrontServer:
     def _directed(self, directory: Directory) -> None:
         self._serve(directory)
         self.plane.directed(directory)
+        if not self.plane.is_starting:
+            self.served.set()
 
     async def _take_up(self, settings: Mapping[str, Any]) -> None:
         """Tokens, certificate, level of the log and sampling of spans, as far as they are named."""

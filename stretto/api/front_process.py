@@ -48,7 +48,7 @@ class Ear:
             raise StrettoError(NONSENSE)
 
     def lost(self) -> None:
-        if self.front is None:
+        if self.front is None or self.front.plane.is_starting:
             os._exit(0)  # nothing was begun
         self.front.lost()
         self.front.asked.set()
@@ -63,14 +63,16 @@ async def work(channel: socket.socket, memory: FrontMemory) -> None:
         lines = set_up_logs(options.log_format, options.log_level)
         repository = await asyncio.to_thread(read_repository, options.repository)
         await asyncio.to_thread(rehearse_bounds)  # compiled code, before the first request needs it
-        front = FrontServer(options, repository, SharedStore(memory), shares_ports=True)
+        front = ear.front = FrontServer(options, repository, SharedStore(memory), shares_ports=True)
+        front.service.engines[0].linked(link, options.name)
+        if options.is_later:
+            await front.served.wait()
         await front.start()
     except (StrettoError, OSError) as error:
         link.send(Kind.PROBLEM, text({"problem": str(error)}))
         link.close()
         return
-    ear.front = front
-    front.service.engines[0].linked(link, options.name)
+    front.engine.tell(Kind.LISTENS)
     gc.collect()
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)

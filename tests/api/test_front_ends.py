@@ -348,7 +348,7 @@ def test_nobody_else_gets_the_port(repository: Path) -> None:
             pass
 
 
-@pytest.mark.parametrize("host", ["::1", "localhost"])
+@pytest.mark.parametrize("host", ["::1", "localhost", "0.0.0.0"])
 def test_other_addresses(repository: Path, host: str) -> None:
     if host == "::1":
         try:

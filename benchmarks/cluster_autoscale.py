@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import pairwise, product
 from statistics import fmean
 
 import numpy as np
@@ -25,13 +25,13 @@ from stretto.core.deployment import Deployment
 from stretto.core.profile import NS_PER_S
 from stretto.core.published import PublishedModel, published_table
 from stretto.planners.symphony import Symphony
-from stretto.planning.autoscale import AutoscaleOptions, Bounds
+from stretto.planning.autoscale import AutoscaleOptions, Autoscaler, Bounds, reading_between, speeds_of
 from stretto.sim.arrivals import Client, Clients, Load, Source, Weights
 from stretto.sim.autoscale import Autoscaling, FleetTrace
 from stretto.sim.bounds import fluid_goodput
 from stretto.sim.processes import Poisson
 from stretto.sim.results import Result
-from stretto.sim.simulator import simulate
+from stretto.sim.simulator import Simulation, simulate
 from stretto.sim.traces import RateTrace
 
 MODELS = 24
@@ -187,6 +187,30 @@ def show_steps(bench: Benchmark, seeds: Sequence[int], options: AutoscaleOptions
     at_most(bench, what + "bad rate once settled, at worst", worst_bad, ALLOWED)
 
 
+def show_estimates(bench: Benchmark, seed: int) -> None:
+    """What an overload says of the workers that a load would keep busy: as printed, and by application."""
+    bare = AutoscaleOptions({"default": Bounds(1, 10_000)}, room=0.0, slack=0.0, growth=1000.0)
+    for case, load, share in product(cases(), LOADS, (1 / 3, 0.5, 0.8)):
+        plenty = simulate(case.deployment(300), PLANNER, case.source(load), seconds=SEARCH_S, seed=seed).summary
+        busy = 300 * plenty.worker_use
+        run = Simulation(case.deployment(round(share * busy)), PLANNER, case.source(load), seconds=SEARCH_S, seed=seed)
+        readings = []
+        for second in (2, int(SEARCH_S)):
+            run.run_to(second * NS_PER_S)
+            readings.append(run.dispatcher.telemetry(run.now_ns))
+        reading = reading_between(run.deployment, *readings, run.dispatcher.plan)
+        assert reading is not None
+        wanted = Autoscaler(bare, speeds_of(run.deployment))(reading).wanted["default"]
+        bench.row(
+            case=f"{case.name}, workers over those that the load keeps busy: {share:.2f}",
+            load=f"{load:g}×",
+            seed=seed,
+            bad_rate=reading.bad_rate,
+            asked_for_as_printed=len(run.deployment.workers) / (1 - reading.bad_rate) / busy,
+            asked_for=wanted / busy,
+        )
+
+
 def at_most(bench: Benchmark, what: str, ours: float, limit: float, paper: str = "") -> None:
     bench.claim(what, paper=paper, target=f"≤ {limit:g}", ours=ours, met=ours <= limit)
 
@@ -269,6 +293,7 @@ def show_figure(bench: Benchmark, seed: int, is_scaled: bool) -> Figure:
 def main() -> None:
     bench = Benchmark("cluster_autoscale")
     show_steps(bench, STEP_SEEDS)
+    show_estimates(bench, STEP_SEEDS[0])
     whole = [show_figure(bench, seed, False) for seed in FIGURE_SEEDS]
     scaled = [show_figure(bench, seed, True) for seed in FIGURE_SEEDS]
     alone, acted = "figure 14, all 512 workers: ", "figure 14, scaled: "

@@ -58,9 +58,9 @@ class Slow:
     async def _one(self, number: int) -> None:
         while time.monotonic() < self._end_s:
             try:
-                async with self._opening:
+                async with self._opening, asyncio.timeout(self._end_s - time.monotonic()):
                     reader, writer = await asyncio.open_connection(*self._address, limit=2**16)
-            except OSError:
+            except (OSError, TimeoutError):
                 self.done.failed += 1
                 await asyncio.sleep(1.0)
                 continue

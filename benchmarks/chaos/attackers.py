@@ -52,22 +52,22 @@ class Slow:
         self.done = Done()
 
     async def run(self) -> Done:
-        await asyncio.gather(*(self._one() for _ in range(self._connections)))
+        await asyncio.gather(*(self._one(number) for number in range(self._connections)))
         return self.done
 
-    async def _one(self) -> None:
+    async def _one(self, number: int) -> None:
         while time.monotonic() < self._end_s:
             try:
-                async with self._opening:
+                async with self._opening, asyncio.timeout(self._end_s - time.monotonic()):
                     reader, writer = await asyncio.open_connection(*self._address, limit=2**16)
-            except OSError:
+            except (OSError, TimeoutError):
                 self.done.failed += 1
                 await asyncio.sleep(1.0)
                 continue
             self._open += 1
             self.done.most_open = max(self.done.most_open, self._open)
             try:
-                await self._send(reader, writer)
+                await self._send(reader, writer, number)
             except OSError:
                 self.done.answered += 1
             finally:
@@ -75,8 +75,10 @@ class Slow:
                 writer.transport.abort()
             await asyncio.sleep(1.0)
 
-    async def _send(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        head = f"POST {INFER} HTTP/1.1\r\nHost: x\r\nContent-Length: {BODY_BYTES}\r\n\r\n"
+    async def _send(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, number: int) -> None:
+        """Every second one has a head of its own, so that the server cannot know it."""
+        own = f"X-Number: {number}\r\n" if number % 2 else ""
+        head = f"POST {INFER} HTTP/1.1\r\nHost: x\r\n{own}Content-Length: {BODY_BYTES}\r\n\r\n"
         writer.write(head.encode())
         answer = asyncio.create_task(reader.read(4096))
         left = BODY_BYTES - 1  # the last byte never comes

@@ -41,8 +41,9 @@ LOOK_S = 0.2  # at how far they are
 INSIST_S = 1.0
 STOP_S = 10.0  # for workers to end by themselves
 MOST_FRONT_ENDS = 64
-# Pauses grow with what is young or in the middle: 10,000 connections that came just now would be a quarter of a second.
-GC_THRESHOLDS = 10_000, 5, 400
+# Pauses grow with what is young or in the middle, by a microsecond for each object and more: of 10,000 connections that
+# came just now there are 400,000.
+GC_THRESHOLDS = 2_000, 4, 2_000
 SWITCH_S = 0.0005  # how long a thread may keep Python's lock while another wants it; a worker must not wait 5 ms
 
 

@@ -6,9 +6,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stretto.api.errors import bad_request
 from stretto.api.http.app import Asked
 from stretto.api.http.exchange import ROOM, SMALL_PART, Direct
 from stretto.api.rooms import BLOCK_BYTES, Rooms
@@ -26,12 +27,13 @@ class Answering:
 
     def decoded(self, asked: Asked, body: Any, begun_ns: int, head_bytes: int) -> None:
         self.bodies.append(body)
-        raise ValueError("nobody decodes it")
+        raise bad_request("nobody decodes it")
 
     def refuse_exchange(self, exchange: object, error: Exception) -> None: ...
 
 
 @pytest.mark.parametrize("is_stated", [False, True])
+@settings(deadline=None)
 @given(st.lists(SIZES, max_size=6), st.integers(0, 255))
 def test_bodies_in_pieces(is_stated: bool, sizes: list[int], seed: int) -> None:
     pieces = [bytes([(seed + number) % 256]) * size for number, size in enumerate(sizes)]

@@ -73,7 +73,7 @@ def parsed(given: list[str]) -> dict[str, Any]:
 
 
 def test_something_is_looked_at() -> None:
-    assert FILES == ["kubernetes/keda.yaml", "kubernetes/stretto.yaml", "kuberay/stretto.yaml"]
+    assert FILES == ["kuberay/stretto.yaml", "kubernetes/keda.yaml", "kubernetes/stretto.yaml"]
     commands = sorted(given[0] for file in FILES for _, _, given in served(file))
     assert commands == ["front-end", "scheduler", "serve", "worker"]
 

@@ -124,7 +124,12 @@ class Placed:
             if self.is_over:
                 return []
             asked = {self._actors[role.name].state.remote(): role for role in roles if role.name in self._actors}
-        ready, _ = ray.wait(list(asked), num_returns=len(asked), timeout=patience_s) if asked else ([], [])
+        try:
+            ready, _ = ray.wait(list(asked), num_returns=len(asked), timeout=patience_s) if asked else ([], [])
+        except Exception:  # of whatever kind, while the connection to Ray is being closed
+            if self.is_over:
+                return []
+            raise
         self._seen |= {asked[reference].name for reference in ready}
         return [role for reference, role in asked.items() if reference not in ready]
 

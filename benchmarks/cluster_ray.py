@@ -1,10 +1,7 @@
-"""Stretto on Ray: goodput beside Ray Serve in its fast mode and by default, and what becomes of queries when a node or
-the scheduler is killed under load.
+"""Stretto on Ray: what becomes of queries when a node or the scheduler is killed under load, five times each.
 
-Beside Ray Serve: the same ONNX model, all of Ray and of the server on one core, the same open loop in JSON on another;
-goodput is the highest rate of Poisson arrivals with p99 within 50 ms and at most 1% refused, the better of two rounds
-in turns. Kills: a head and two nodes with a worker each, all on this machine, an open loop, five kills each. Ray Serve
-needs `--install` once.
+A head and two nodes with a worker each, all on this machine, and an open loop. A node goes with all its processes at
+once, and a new one takes its place. Of the scheduler its process is killed, and its actor in turns with that.
 """
 
 from __future__ import annotations
@@ -13,34 +10,20 @@ import argparse
 import contextlib
 import os
 import signal
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
 from benchmarks.harness import Benchmark
-from benchmarks.mlp import mlp_body, mlp_repository, write_mlp
-from benchmarks.ray_nodes import Nodes, is_alive, listener, ray_nodes, roles
+from benchmarks.ray_nodes import is_alive, listener, on_ray, roles
 from benchmarks.serve_faults import balance, descriptors, metrics
-from benchmarks.serve_peers import free_port, install, peer_server, python_of
-from benchmarks.serving import closed_loop, infer_body, on_core, open_loop
 from stretto.cli.queries import sample_of
-from stretto.cli.started import Started, started_server
+from stretto.cli.started import Started
 from stretto.client.load import LoadOutcome, LoadResult, LoadSpec, run_load
-from stretto.repository.read import read_repository
 
-FAST = {"RAY_SERVE_ENABLE_HA_PROXY": "1", "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1"}
-MODES: dict[str, dict[str, str]] = {"Ray Serve, fast mode": FAST, "Ray Serve, default": {}}
-OURS = "Stretto on Ray"
-ROUNDS = 2
-SATURATED = 64  # connections
-LOWEST, RISE = 0.8, 1.15  # of rates
-PROBE_S = 4.0
-LIMIT_MS, MOST_REFUSED = 50.0, 0.01
 KILLS = 5
 RATE = 60.0  # queries a second; the one worker that is left carries that
 BETWEEN_S = 24.0  # kills: the slowest part is Ray, which gives a node up after some ten seconds
@@ -50,105 +33,6 @@ WINDOW_S, STEP_S = 1.0, 0.05  # in which goodput is looked at
 DEADLINE_MS = 250.0
 BACK = 0.9  # of what it was before
 UNSEEN = (LoadOutcome.NO_ANSWER, LoadOutcome.BROKEN, LoadOutcome.BAD_ANSWER)
-
-
-# -- beside Ray Serve ------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Subject:
-    """A model, how it is asked for, and what serves it here."""
-
-    name: str
-    file: Path
-    request: tuple[bytes, list[str]]
-    repository: str
-    path: str
-    arguments: tuple[str, ...] = ()
-
-
-def beside_ray_serve(bench: Benchmark, installs: bool) -> None:
-    if installs and not python_of("ray").exists():
-        install("ray")
-    if not python_of("ray").exists():
-        print("Ray Serve is not there; make bench NAME=cluster_ray ARGS=--install")
-        return
-    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
-        mlp = write_mlp(Path(folder) / "mlp.onnx")
-        repository = str(stack.enter_context(mlp_repository(mlp)))
-        cnn = read_repository("zoo:fashion").applications[0].variant("cnn_s").file
-        assert cnn is not None
-        in_json = infer_body("fashion", binary=False)
-        compare(bench, Subject("mlp", mlp, mlp_body(False), repository, "/v2/models/mlp/infer"))
-        path, only = "/v2/models/fashion/infer", ("--variant", "cnn_s")
-        compare(bench, Subject("cnn_s", cnn, in_json, "zoo:fashion", path, only))
-
-
-def compare(bench: Benchmark, subject: Subject) -> None:
-    """All of them in turns, so that whatever else this machine does meets each."""
-    best: dict[str, float] = {}
-    for _ in range(ROUNDS):
-        for name, environment in MODES.items():
-            with peer_server("ray", subject.file, subject.request[0], environment) as (address, path):
-                best[name] = max(best.get(name, 0.0), goodput(bench, name, subject, address, path))
-        with on_ray([1], [subject.repository, "--worker", "cpu", *subject.arguments], core=0) as (_, server):
-            time.sleep(STANDBY_S)
-            found = goodput(bench, OURS, subject, server.addresses["http"], subject.path)
-            best[OURS] = max(best.get(OURS, 0.0), found)
-    for name, value in best.items():
-        bench.row(server=f"goodput of {name}", model=subject.name, rate=value)
-    for name, least in zip(MODES, (3, 10), strict=True):
-        ratio = best[OURS] / best[name] if best[name] else float("inf")
-        bench.claim(
-            f"{subject.name}: goodput on Ray (p99 ≤ 50 ms, one core, JSON) over {name}, {best[name]:.0f}/s",
-            paper="-",
-            target=f"≥ {least}",
-            ours=ratio,
-            met=ratio >= least,
-        )
-
-
-def goodput(bench: Benchmark, name: str, subject: Subject, address: str, path: str) -> float:
-    """The highest rate that was kept, of those before the first that was missed twice. It begins below what a closed
-    loop of one connection is answered, and ends beyond what one of many is.
-    """
-
-    def closed(connections: int) -> float:
-        done = closed_loop(address, path, *subject.request, connections=connections, seconds=3.0, core=1)
-        rate = float(done["answers"] / done["seconds"])
-        times = {"p50_ms": done["p50_ms"], "p99_ms": done["p99_ms"], "errors": done["errors"]}
-        bench.row(server=name, model=subject.name, connections=connections, answers_s=rate, **times)
-        return rate
-
-    rate, most = LOWEST * closed(1), max(closed(16), closed(SATURATED))
-    best = 0.0
-    while rate <= 1.2 * most:
-        if not any(is_kept(bench, name, subject, address, path, rate, seed) for seed in (1, 2)):
-            break
-        best, rate = rate, rate * RISE
-    return best
-
-
-def is_kept(bench: Benchmark, name: str, subject: Subject, address: str, path: str, rate: float, seed: int) -> bool:
-    done = open_loop(address, path, *subject.request, rate=rate, seconds=PROBE_S, seed=seed, core=1)
-    refused = done["errors"] / max(1, done["requests"])
-    times = {key: done[key] for key in ("p50_ms", "p99_ms", "lag_p99_ms")}
-    bench.row(server=name, model=subject.name, rate=rate, refused=refused, **times)
-    return bool(done["p99_ms"] <= LIMIT_MS and refused <= MOST_REFUSED)
-
-
-@contextlib.contextmanager
-def on_ray(cpus: list[int], arguments: list[str], core: int | None = None) -> Iterator[tuple[Nodes, Started]]:
-    """`stretto serve ARGUMENTS --engine ray` on nodes of this machine; all on one core, where one is named."""
-    with ray_nodes(cpus, core) as nodes:
-        given = [*arguments, "--engine", "ray", "--address", nodes.address, "--log-level", "warning"]
-        given += ["--management-port", str(free_port())]
-        with started_server(given, prefix=[] if core is None else on_core(core)) as server:
-            server.addresses["management"] = f"127.0.0.1:{given[-1]}"
-            yield nodes, server
-
-
-# -- kills -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -332,16 +216,13 @@ def still_there(pids: set[int]) -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--install", action="store_true", help="make the virtual environment of Ray Serve")
-    parser.add_argument("--only", choices=("serve", "node", "scheduler"), help="this part alone")
+    parser.add_argument("--only", choices=("node", "scheduler"), help="this part alone")
     arguments = parser.parse_args()
-    bench = Benchmark("cluster_ray" if arguments.only is None else f"cluster_ray_{arguments.only}")
-    if arguments.only in (None, "node"):
+    bench = Benchmark("cluster_ray")
+    if arguments.only != "scheduler":
         node_kills(bench)
-    if arguments.only in (None, "scheduler"):
+    if arguments.only != "node":
         scheduler_kills(bench)
-    if arguments.only in (None, "serve"):
-        beside_ray_serve(bench, arguments.install)
     bench.finish()
 
 

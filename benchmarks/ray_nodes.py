@@ -10,7 +10,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.serving import family
+from benchmarks.serve_peers import free_port
+from benchmarks.serving import family, on_core
+from stretto.cli.started import Started, started_server
 
 STORE_BYTES = 80_000_000  # the least; no query passes there
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DEDUP_LOGS": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
@@ -80,6 +82,17 @@ def ray_nodes(cpus: Sequence[int], core: int | None = None) -> Iterator[Nodes]:
         yield nodes
     finally:
         nodes.close()
+
+
+@contextlib.contextmanager
+def on_ray(cpus: list[int], arguments: list[str], core: int | None = None) -> Iterator[tuple[Nodes, Started]]:
+    """`stretto serve ARGUMENTS --engine ray` on nodes of this machine; all on one core, where one is named."""
+    with ray_nodes(cpus, core) as nodes:
+        given = [*arguments, "--engine", "ray", "--address", nodes.address, "--log-level", "warning"]
+        given += ["--management-port", str(free_port())]
+        with started_server(given, prefix=[] if core is None else on_core(core)) as server:
+            server.addresses["management"] = f"127.0.0.1:{given[-1]}"
+            yield nodes, server
 
 
 def processes_of(node: Any) -> list[int]:

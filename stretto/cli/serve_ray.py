@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from stretto.cli.roles import need_zeromq
 from stretto.core.errors import StrettoError
+from stretto.live.scaling_options import LOCAL, WEBHOOK, ScalingOptions
 
 if TYPE_CHECKING:
     from stretto.api.run import ServeOptions
@@ -38,34 +40,52 @@ def serve_on_ray(values: dict[str, Any], options: ServeOptions, console: StartCo
     from stretto.api.run import in_own_loop
     from stretto.cli.inputs import key_in
     from stretto.live.ray import placing
+    from stretto.live.ray.scaling import Door, Workers
 
     name, key = values["name"], key_in(values["key_file"])
     if not name or len(name) > MAX_NAME or not name.isprintable() or "/" in name:
         raise StrettoError(f"the name of a service has 1 to {MAX_NAME} characters, and no slash: --name {name[:80]!r}")
     placing.connect(values["address"])
     placed = placing.Placed(name, key or secrets.token_hex(32).encode())
-    try:
+    with contextlib.ExitStack() as stack:
+        stack.callback(placed.close, END_S)
         options = _with_workers(options, placing.room())
-        values |= {"workers": options.service.workers, "device": options.service.device}
+        count = options.service.worker_count
+        if options.service.autoscale is not None and options.service.autoscale.actuator == LOCAL:
+            options, count = _with_all_places(options, options.service.autoscale)
+        shown = ("workers", "worker", "device", "threads", "kind")
+        values |= {name: getattr(options.service, name) for name in shown}
         endpoint = f"tcp://{placing.own_address()}:{_free_port(placing.own_address())}"
         values |= {name: _free_port(values["management_host"]) for name in MANAGEMENT if values[name] == 0}
         for name in MANAGEMENT:
             if values[name] > 0:
                 what = name.removesuffix("_port").replace("_", " ")
                 console.listens(what, values["management_host"], values[name], values["tls_key"] is not None)
-        scheduler, standby = _schedulers(values, options, endpoint, placing.own_node())
         workers, front_ends = _workers(options, endpoint), _front_ends(values, options, endpoint)
+        door = stack.enter_context(contextlib.closing(Door(Workers(placed, workers, count))))
+        scheduler, standby = _schedulers(values, options, endpoint, placing.own_node(), door.url)
         placed.place(scheduler, is_first=True)
-        for role in (*workers, *front_ends):
+        first = [*workers[:count], *front_ends]
+        for role in first:
             placed.place(role)
-        threading.Thread(target=_place_rest, args=(placed, [*workers, *front_ends], standby), daemon=True).start()
+        threading.Thread(target=_place_rest, args=(placed, first, standby), daemon=True).start()
         is_clean = in_own_loop(serve_front_end(options, endpoint, placed.key, console))
+        placed.is_over = True
         patience_s = options.drain_grace_s + options.drain_s + END_S
         is_clean = placed.end([role.name for role in front_ends], patience_s) and is_clean
         placed.end([scheduler.name, standby.name], options.drain_s + END_S)
         return is_clean
-    finally:
-        placed.close(END_S)
+
+
+def _with_all_places(options: ServeOptions, scaling: ScalingOptions) -> tuple[ServeOptions, int]:
+    """Places for as many workers as there may ever be, and how many there are at first."""
+    fleet, bounds = options.service.fleet(), scaling.bounds
+    if len(fleet) != 1 or len(bounds) != 1:
+        raise StrettoError("on Ray workers of one kind can be scaled; for more, see --autoscale-actuator webhook")
+    (spec,), ((_, limits),) = fleet, bounds
+    service = replace(options.service, worker=(), workers=limits.most, device=spec.device, threads=spec.threads)
+    count = min(max(spec.workers, limits.least), limits.most)
+    return replace(options, service=replace(service, kind=spec.kind)), count
 
 
 def _with_workers(options: ServeOptions, room: Mapping[str, float]) -> ServeOptions:
@@ -82,12 +102,12 @@ def _with_workers(options: ServeOptions, room: Mapping[str, float]) -> ServeOpti
     return replace(options, service=replace(options.service, workers=count, device=device))
 
 
-def _schedulers(values: Mapping[str, Any], options: ServeOptions, endpoint: str, node: str) -> list[Role]:
-    """The one that comes first serves; the other waits for its end."""
+def _schedulers(values: Mapping[str, Any], options: ServeOptions, endpoint: str, node: str, webhook: str) -> list[Role]:
+    """The one that comes first serves; the other waits for its end. `webhook` scales the workers."""
     from stretto.live.ray.actors import Role
 
     arguments = ("scheduler", _absolute(options.service.repository), "--bind", endpoint, "--in-turn")
-    config, folder = config_text(values, options), os.getcwd()
+    config, folder = config_text(values, options) + _autoscale_text(values, options, webhook), os.getcwd()
     return [Role(name, arguments, config, node=node, folder=folder) for name in ("scheduler", "standby")]
 
 
@@ -165,6 +185,24 @@ def config_text(values: Mapping[str, Any], options: ServeOptions) -> str:
         lines.append(f"[{table}]")
         lines += [f"{key} = {_toml(value)}" for key, value in entries.items()]
     return "\n".join(lines) + "\n"
+
+
+def _autoscale_text(values: Mapping[str, Any], options: ServeOptions, webhook: str) -> str:
+    """Who is told of the number of workers is the process that placed them, where nobody else is named."""
+    scaling = options.service.autoscale
+    if scaling is None:
+        return ""
+    own = {name: value for name, value in asdict(scaling.options).items() if name != "kinds"}
+    entries = {"workers": values["autoscale"], **own, "actuator": scaling.actuator}
+    if scaling.actuator == LOCAL:
+        entries |= {"actuator": WEBHOOK, "webhook": webhook}
+    elif scaling.actuator == WEBHOOK:
+        if scaling.token:
+            raise StrettoError("the webhook of a service on Ray is called without a token; put a secret in its path")
+        entries["webhook"] = scaling.webhook
+    if scaling.accuracy is not None:
+        entries["accuracy"] = scaling.accuracy
+    return "\n".join(["[autoscale]", *(f"{key} = {_toml(value)}" for key, value in entries.items())]) + "\n"
 
 
 def _toml(value: Any) -> str:

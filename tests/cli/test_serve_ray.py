@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import time
+import tomllib
+import urllib.error
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
@@ -112,8 +116,24 @@ def until(is_so: Callable[[], object], what: str) -> None:
         time.sleep(0.1)
 
 
+def webhook_of(scheduler: int) -> str:
+    """Whom a scheduler tells how many workers it wants: in its configuration, which only its own user can read."""
+    words = Path(f"/proc/{scheduler}/cmdline").read_text().split("\0")
+    descriptor = words[words.index("--config") + 1].rpartition("/")[2]
+    config = tomllib.loads(Path(f"/proc/{scheduler}/fd/{descriptor}").read_text())
+    return str(config["autoscale"]["webhook"])
+
+
+def told(url: str, content: dict[str, object]) -> int:
+    try:
+        request = urllib.request.Request(url, json.dumps(content).encode(), method="POST")
+        return int(urllib.request.urlopen(request, timeout=PATIENCE_S).status)
+    except urllib.error.HTTPError as error:
+        return int(error.code)
+
+
 @pytest.mark.extras
-def test_two_nodes_of_which_one_is_lost() -> None:
+def test_two_nodes_of_which_one_is_scaled_away_and_one_is_lost() -> None:
     pytest.importorskip("ray")
     from benchmarks.ray_nodes import is_alive, processes_of, ray_nodes, roles
     from benchmarks.serve_faults import metrics
@@ -124,12 +144,19 @@ def test_two_nodes_of_which_one_is_lost() -> None:
     inputs, _ = sample_of("fashion")
     with ray_nodes([1, 1]) as nodes:
         arguments = ["zoo:fashion", "--engine", "ray", "--address", nodes.address, "--worker", "cpu*2"]
+        arguments += ["--autoscale", "1:2", "--autoscale-period-s", "3600"]
         with started_server(arguments) as server, Client(server.url) as client:
             until(lambda: metrics(server)["stretto_workers_ready"] == 2, "a worker is missing")
             assert client.infer("fashion", inputs[:3], deadline_ms=5000).output.shape == (3, 10)
             status, line = said(*arguments)
             assert status == 2
             assert "a service named 'stretto' runs already in this Ray cluster" in line
+            webhook = webhook_of(roles(nodes.processes(), "scheduler")[0])
+            for count in (1, 2):
+                assert told(webhook, {"kind": "any", "workers": count}) == 204
+                until(lambda count=count: metrics(server)["stretto_workers_ready"] == count, "not scaled")
+            assert told(webhook, {"kind": "any"}) == 404
+            assert told(webhook[:-1], {"kind": "any", "workers": 1}) == 404
             lost = processes_of(nodes.nodes[0])
             assert len(roles(lost, "worker")) == 1
             nodes.kill(nodes.nodes[0])

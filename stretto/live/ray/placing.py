@@ -29,6 +29,7 @@ log = logging.getLogger("stretto.live.ray")
 NAMESPACE = "stretto"
 REACH_S = 3.0
 ANSWER_S = 10.0  # of an actor that is in its place
+PLACE_S = 3.0  # at the end: who does not answer by then has no place, and nothing to finish
 NOT_THERE = (
     "there is no Ray cluster {where}; start one with ray start --head (and ray start --address HOST:6379 on "
     "further machines), or name one with --address HOST:6379"
@@ -87,12 +88,13 @@ class Placed:
         self.key = key
         self._service = service
         self._actors: dict[str, Any] = {}
+        self._seen: set[str] = set()  # who has answered from its place
         self._lock = threading.Lock()  # some are placed beside the serving
-        self._is_over = False
+        self.is_over = False  # then nobody is placed any more
 
     def place(self, role: Role, is_first: bool = False) -> None:
-        """It starts when and where there is room. The first one of a service says whether its name is free. Nothing
-        happens any more once the service is ended.
+        """It starts when and where there is room. Nothing happens where it is placed already, or the service is ended.
+        The first one of a service says whether its name is free.
         """
         options: dict[str, Any] = {"scheduling_strategy": "SPREAD"}
         if role.node is not None:
@@ -106,7 +108,7 @@ class Placed:
         )
         try:
             with self._lock:
-                if not self._is_over:
+                if not self.is_over and role.name not in self._actors:
                     self._actors[role.name] = actor.remote(role, self.key)
         except ValueError:  # its name is taken
             if not is_first:
@@ -119,18 +121,29 @@ class Placed:
     def waiting(self, roles: Sequence[Role], patience_s: float) -> list[Role]:
         """Those that have no place yet. None where the service is ended."""
         with self._lock:
-            if self._is_over:
+            if self.is_over:
                 return []
             asked = {self._actors[role.name].state.remote(): role for role in roles if role.name in self._actors}
-        ready, _ = ray.wait(list(asked), num_returns=len(asked), timeout=patience_s) if asked else ([], [])
+        try:
+            ready, _ = ray.wait(list(asked), num_returns=len(asked), timeout=patience_s) if asked else ([], [])
+        except Exception:  # of whatever kind, while the connection to Ray is being closed
+            if self.is_over:
+                return []
+            raise
+        self._seen |= {asked[reference].name for reference in ready}
         return [role for reference, role in asked.items() if reference not in ready]
 
     def end(self, names: Sequence[str], patience_s: float) -> bool:
         """All of them at once; who has not ended by then is killed. True: each ended by itself."""
         with self._lock:
-            self._is_over = True
-            actors = [self._actors.pop(name) for name in names if name in self._actors]
-        stopping = [actor.stop.remote(patience_s) for actor in actors]
+            unseen = [name for name in names if name in self._actors and name not in self._seen]
+            asked = {self._actors[name].state.remote(): name for name in unseen}
+        ready, _ = ray.wait(list(asked), num_returns=len(asked), timeout=PLACE_S) if asked else ([], [])
+        without_place = set(unseen) - {asked[reference] for reference in ready}
+        with self._lock:
+            actors = {name: self._actors.pop(name) for name in names if name in self._actors}
+            self._seen -= actors.keys()
+        stopping = [actor.stop.remote(patience_s) for name, actor in actors.items() if name not in without_place]
         ended, _ = ray.wait(stopping, num_returns=len(stopping), timeout=patience_s + ANSWER_S) if stopping else ([], 0)
         is_clean = len(ended) == len(stopping)
         for reference in ended:
@@ -138,12 +151,13 @@ class Placed:
                 is_clean = bool(ray.get(reference)) and is_clean
             except ray.exceptions.RayError:  # it was lost before, with whatever it had
                 is_clean = False
-        for actor in actors:
+        for actor in actors.values():
             with contextlib.suppress(ray.exceptions.RayError):
                 ray.kill(actor, no_restart=True)
         return is_clean
 
     def close(self, patience_s: float) -> None:
         """Whatever is still there, and the connection to Ray with it."""
+        self.is_over = True
         self.end(tuple(self._actors), patience_s)
         ray.shutdown()

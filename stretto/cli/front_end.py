@@ -41,7 +41,7 @@ def front_end(
     log_level: LogLevel = "info",
     config: Config = None,
 ) -> None:
-    """Take queries over HTTP and gRPC for the scheduler of a cluster: one front end of any number.
+    """A front end of a cluster: take queries for its scheduler.
 
     It holds the tensors of its queries, sends them to the workers that the scheduler names, and gets answers straight
     back. While there is no scheduler, clients are told to try again. See docs/cluster.md.

@@ -58,7 +58,7 @@ def scheduler(
     log_level: LogLevel = "info",
     config: Config = None,
 ) -> None:
-    """Decide for front ends and workers on other machines: the scheduler of a cluster.
+    """The scheduler of a cluster: decide for workers elsewhere.
 
     It takes no queries itself and never sees a tensor: stretto front-end and stretto worker connect here; see
     docs/cluster.md. Management and metrics of the whole cluster are here.

@@ -29,7 +29,7 @@ def worker(
     log_format: LogFormat = "text",
     log_level: LogLevel = "info",
 ) -> None:
-    """Run batches for the scheduler of a cluster: one worker, on this machine.
+    """A worker of a cluster: run what its scheduler decides.
 
     It loads what the scheduler says and keeps it while that is gone. See docs/cluster.md.
 

@@ -12,7 +12,10 @@ SCHEME = "tcp://"
 def is_loopback(host: str) -> bool:
     """Also where it is a name. `127.0.0.1.example.com` is none, whatever it begins with."""
     try:
-        return ipaddress.ip_address(host).is_loopback
+        address = ipaddress.ip_address(host)
+        if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+            address = address.ipv4_mapped
+        return address.is_loopback
     except ValueError:
         return host in ("localhost", "localhost.")
 

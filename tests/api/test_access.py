@@ -91,8 +91,12 @@ def test_the_address_it_is_bound_to_is_its_own() -> None:
 
 
 def test_loopback() -> None:
-    assert all(map(is_loopback, ("localhost", "127.0.0.1", "127.9.9.9", "::1")))
-    assert not any(map(is_loopback, ("127.evil.example", "0.0.0.0", "::", "10.0.0.1", "", "127.", "::1.example")))
+    assert all(map(is_loopback, ("localhost", "127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1")))
+    assert not any(
+        map(
+            is_loopback, ("127.evil.example", "0.0.0.0", "::", "10.0.0.1", "", "127.", "::1.example", "::ffff:10.0.0.1")
+        )
+    )
 
 
 # -- tokens ------------------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ import pytest
 from stretto.core.outcome import Outcome
 from stretto.live import crew
 from stretto.live.face import front as face_front
+from stretto.live.face.link import Link
 from stretto.live.requests import Request
 from tests.live.cluster.joined import (
     Scheduler,
@@ -354,5 +355,36 @@ def test_models_change_and_go_while_workers_serve(built: Built) -> None:
                 await there.service.unload("more")
                 await until(lambda: "more" not in front.service.files)
                 assert (await front.ask(ROWS)).outcome is Outcome.ON_TIME
+
+    within(60, work)
+
+
+class SlowLink:
+    """As over a network that takes five milliseconds."""
+
+    transit_ns = 0
+
+    def __init__(self, link: Link):
+        self._link = link
+
+    def send(self, kind: int, payload: bytes = b"") -> None:
+        asyncio.get_running_loop().call_later(0.005, self._link.send, kind, payload)
+
+    def close(self) -> None:
+        self._link.close()
+
+
+def test_plans_reckon_with_the_way_to_a_worker(built: Built) -> None:
+    async def work() -> None:
+        endpoint = free_endpoint()
+        with worker_processes(endpoint):
+            async with scheduler(built.root, endpoint) as there, front_end(built.root, endpoint) as front:
+                await front.ready()
+                (worker,) = there.roster.workers.values()
+                worker.link = SlowLink(worker.link)
+                for _ in range(80):
+                    await front.ask(ROWS)
+                engine = there.service.engine
+                await until(lambda: engine.generation.in_force.conditions.delays.control_ns >= 5_000_000)
 
     within(60, work)

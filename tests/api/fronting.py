@@ -80,9 +80,7 @@ class RunningFronts(Running):
 
     def wait_until_back(self, number: int, restarts: int = 1) -> None:
         slot = self.fronts.slots[number]
-        self.wait_until(
-            lambda: slot.restarts == restarts and slot.is_listening, "it was started again, and serves"
-        )
+        self.wait_until(lambda: slot.restarts == restarts and slot.is_listening, "it was started again, and serves")
 
 
 def pid_of(slot: Slot) -> int:

@@ -5,7 +5,6 @@ the scheduler's, behind a link; management and metrics are there, too.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
@@ -196,13 +195,3 @@ class FrontServer:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-
-async def run_front(front: FrontServer) -> None:
-    """From its start until it is told to stop; then what goes out goes out."""
-    try:
-        await front.start()
-        await front.asked.wait()
-    finally:
-        with contextlib.suppress(asyncio.CancelledError):
-            await front.stop()

@@ -27,6 +27,7 @@ log = logging.getLogger("stretto.live")
 
 WATCH_S = 0.25
 READ_S = 1.0
+STATES = {state.value: state for state in State}  # asked for with every request
 
 
 class KnownFiles:
@@ -76,7 +77,7 @@ class FrontService:
     def state(self) -> State:
         if self._is_leaving:
             return State.DRAINING
-        return State(self.engine.directory.state) if self.engine.is_linked else State.STARTING
+        return STATES.get(self.engine.directory.state, State.STARTING) if self.engine.is_linked else State.STARTING
 
     def is_ready(self, application: str | None = None, variant: str = "") -> bool:
         """KeyError for a name that the repository does not hold."""

@@ -104,8 +104,15 @@ def cheapest(
         return judged_fleet(chosen, choice, fleet, requirement.load)
 
     def bound(held: Mapping[str, int]) -> Any:
-        promised = {"accuracy": requirement.min_accuracy, "answered": 1 - requirement.max_violation}
-        return fluid_fleet(whole, (requirement.load,), costs, held=held, most=max_workers, **promised)
+        return fluid_fleet(
+            whole,
+            (requirement.load,),
+            costs,
+            accuracy=requirement.min_accuracy,
+            answered=1 - requirement.max_violation,
+            held=held,
+            most=max_workers,
+        )
 
     with progress_bar("looking for the cheapest fleet") as progress:
 

@@ -131,6 +131,8 @@ class Service:
         options, journal, delays = self.options, self._journal, DelayMeter()
         journal.began(options.planner, options.planner_options, options.data_aware)
         ready = await self.repairs.first_ready(self._read)
+        if options.autoscale is not None:
+            options.autoscale.for_kinds(ready.deployment.kinds)  # refused before anything is started
         conditions = Conditions(delays=delays.delays)
         first = await asyncio.to_thread(self.session.first, ready.deployment, time.monotonic_ns(), conditions)
         ready, first = beginning_as_planned(ready, first)

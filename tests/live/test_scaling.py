@@ -237,6 +237,17 @@ def test_a_new_generation_leaves_empty_slots_empty(built: Built) -> None:
     within(60, work)
 
 
+def test_bounds_for_a_kind_that_is_not_there_are_refused_at_the_start(built: Built) -> None:
+    async def work() -> None:
+        chosen = ServiceOptions(str(built.root), workers=1, kind=KIND, autoscale=scaled("tpu=1:4"))
+        service = Service(chosen, read_repository(chosen.repository), ThreadExecutor)
+        with pytest.raises(StrettoError, match="'tpu' is not one of them"):
+            await service.start()
+        service.close_asides()
+
+    within(60, work)
+
+
 def test_what_cannot_be_scaled(built: Built) -> None:
     async def work() -> None:
         async with service_of(built.root) as service:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import mmap
 import sys
 
 from stretto.api.budget import Budget
-from stretto.backends.resident import resident_bytes
 
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # of glibc's mallopt
 KEPT_BYTES = 32 << 20  # at the end of the heap
@@ -39,12 +39,21 @@ def give_back() -> None:
 
 
 async def tidy(budget: Budget, period_s: float) -> None:
-    """Gives back what a crowd left behind, once it is gone; for ever."""
+    """Gives back what a crowd left behind, once it is gone; for ever. Nothing where the system is another one."""
     left_bytes = 0  # that were held after the last time
-    while True:
+    while _library is not None:
         await asyncio.sleep(period_s)
-        held_bytes = resident_bytes()
+        held_bytes = _held_bytes()
         if held_bytes > left_bytes + GROWN_BYTES and budget.used < budget.limit // CALM_PART:
             await asyncio.to_thread(give_back)
-            held_bytes = left_bytes = resident_bytes()
+            held_bytes = left_bytes = _held_bytes()
         left_bytes = min(left_bytes, held_bytes)
+
+
+def _held_bytes() -> int:
+    """Of this process, in memory; 0 where the system does not tell."""
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            return int(file.read().split()[1]) * mmap.PAGESIZE
+    except (OSError, ValueError, IndexError):
+        return 0

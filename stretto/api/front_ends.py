@@ -22,7 +22,8 @@ from stretto.api.server import CLOSING_S, bound_socket, listening_socket
 from stretto.api.tracing import Tracing
 from stretto.core.errors import StrettoError
 from stretto.live.crew import HEALTHY_S, LONGEST_PAUSE_S
-from stretto.live.face.desk import SETTLE_S, SETTLE_STEP_S, Desk, FrontEnd
+from stretto.live.face.desk import SETTLE_S, SETTLE_STEP_S, Desk
+from stretto.live.face.front_end import FrontEnd
 from stretto.live.face.link import StreamLink
 from stretto.live.face.memory import FrontMemory
 from stretto.live.face.messages import NUMBER, Kind, plain, text, unpacked

@@ -46,7 +46,7 @@ from stretto.planning.left import after_waiting
 from stretto.planning.session import InForce, Session
 
 if TYPE_CHECKING:
-    from stretto.live.face.desk import FrontEnd
+    from stretto.live.face.front_end import FrontEnd
 
 log = logging.getLogger("stretto.live")
 

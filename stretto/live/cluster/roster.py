@@ -20,7 +20,8 @@ from stretto.live.fleet import WorkerSpec, slot_specs
 
 if TYPE_CHECKING:
     from stretto.live.cluster.remote import RemoteExecutor
-    from stretto.live.face.desk import Desk, FrontEnd
+    from stretto.live.face.desk import Desk
+    from stretto.live.face.front_end import FrontEnd
     from stretto.live.face.link import Link
 
 log = logging.getLogger("stretto.cluster")

@@ -12,7 +12,8 @@ from stretto.core.errors import StrettoError
 from stretto.live.cluster.links import Hub, HubLink, Told
 from stretto.live.cluster.roster import Hello, Roster
 from stretto.live.cluster.wire import Wires
-from stretto.live.face.desk import Desk, FrontEnd
+from stretto.live.face.desk import Desk
+from stretto.live.face.front_end import FrontEnd
 from stretto.live.face.link import Peer
 from stretto.live.face.messages import NONSENSE
 from stretto.live.service import Service

@@ -20,7 +20,7 @@ from stretto.live.requests import Query
 from stretto.live.rows import Lying
 
 if TYPE_CHECKING:
-    from stretto.live.face.desk import FrontEnd
+    from stretto.live.face.front_end import FrontEnd
 
 COLUMNS = np.dtype(
     [

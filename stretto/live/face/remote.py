@@ -14,7 +14,7 @@ from stretto.live.requests import Request
 from stretto.live.rows import Lying
 
 if TYPE_CHECKING:
-    from stretto.live.face.desk import FrontEnd
+    from stretto.live.face.front_end import FrontEnd
 
 
 class Sized(NamedTuple):

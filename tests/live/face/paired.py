@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from stretto.live.face.desk import Desk, FrontEnd
+from stretto.live.face.desk import Desk
 from stretto.live.face.front import SharedStore
+from stretto.live.face.front_end import FrontEnd
 from stretto.live.face.front_service import FrontService
 from stretto.live.face.link import Peer, StreamLink
 from stretto.live.face.memory import FrontMemory

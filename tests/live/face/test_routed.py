@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from stretto.core.outcome import Outcome
-from stretto.live.face.desk import Desk, FrontEnd
+from stretto.live.face.desk import Desk
 from stretto.live.face.front import SharedStore
+from stretto.live.face.front_end import FrontEnd
 from stretto.live.face.front_service import FrontService
 from stretto.live.face.link import StreamLink
 from stretto.live.face.memory import FrontMemory

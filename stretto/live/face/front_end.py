@@ -1,0 +1,335 @@
+"""One front end as the scheduler knows it: what it submits enters the engine, and it hears how each request ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.backends.model import Array
+from stretto.core.errors import StrettoError
+from stretto.core.outcome import Outcome
+from stretto.live.face.batch import write_answers
+from stretto.live.face.link import Link
+from stretto.live.face.memory import ALIGNMENT, FrontMemory, aligned
+from stretto.live.face.messages import (
+    DECISION,
+    ENDED_RECORD,
+    MAX_ROWS,
+    NO_VARIANT,
+    NONSENSE,
+    NUMBER,
+    SUBMIT,
+    Kind,
+    joined,
+    packed,
+    plain,
+    text,
+    unpacked,
+)
+from stretto.live.face.remote import RemoteQuery, RemoteRequest, Sized, lying
+from stretto.live.requests import NoSuchVariant, Request
+from stretto.live.rows import Lying
+from stretto.live.state import BEYOND_SHARE, State
+
+if TYPE_CHECKING:
+    from stretto.live.face.desk import Desk
+    from stretto.live.generation import Generation
+
+MAX_LEFT_NS = 3_600 * 10**9
+NOT_SERVED = "the application is not served at present"
+
+
+class FrontEnd:
+    """One of them, as the scheduler knows it. A Peer of its link."""
+
+    def __init__(self, desk: Desk, number: int, link: Link, memory: FrontMemory | None):
+        self.number = number
+        self.memory = memory  # where its tensors can be read, on one machine
+        self.link = link
+        self.name = ""
+        self.counts: Mapping[str, Any] = {}  # what it counted itself
+        self.heard_ns = desk.clock()
+        self.open: dict[int, RemoteRequest | RemoteQuery | int] = {}  # by its number; of most only the ticket
+        self.known = 0  # edition of the directory that it serves
+        self._desk = desk
+        self._ended: list[bytes] = []  # records, until this turn of the loop is over
+        self._count = 0  # of these
+        self._extras: dict[int, dict[str, Any]] = {}
+        self._decided: list[tuple[int, ...]] = []
+        self.token = 0  # what workers know it by, where it is on another machine
+        self.last = -1  # number of its requests that came
+
+    def heard(self, kind: int, payload: memoryview) -> None:
+        self.heard_ns = self._desk.clock()
+        if kind == Kind.SUBMIT:
+            self._submitted(payload)
+        elif kind == Kind.CANCEL:
+            for number in unpacked(NUMBER, payload)[1].tolist():
+                self._cancel(number)
+        elif kind == Kind.HELLO:
+            self.name = str(plain(payload).get("name", ""))[:80]
+        elif kind == Kind.COUNTS:
+            self.counts = plain(payload)
+        elif kind == Kind.KNOWN:
+            self.known = int(unpacked(NUMBER, payload)[1][-1])
+        elif kind == Kind.ASK:
+            self.link.send(Kind.STATISTICS, text(self._desk.statistics()))
+        elif kind == Kind.CLOSED:
+            self._desk.service.engine.books.add_closed(self._desk.counts_in(plain(payload)))
+        elif kind == Kind.MISSED:
+            self._desk.service.engine.books.correct(self._desk.counts_in(plain(payload)))
+        elif kind != Kind.BEAT:
+            raise StrettoError(NONSENSE)
+
+    def lost(self) -> None:
+        """Nobody waits for what it asked any more."""
+        self._desk.gone(self)
+        for number in list(self.open):
+            self._cancel(number)
+        self.memory = None  # batches that run may still look at it
+
+    def _cancel(self, number: int) -> None:
+        found, engine = self.open.get(number), self._desk.service.engine
+        if isinstance(found, int):
+            found = next((each for each in map(self._held(found, number), engine.generations()) if each), None)
+        if found is not None:
+            engine.cancel(found)
+
+    def _held(self, ticket: int, number: int) -> Callable[[Generation], RemoteQuery | None]:
+        """What a generation holds under this ticket, where it is this front end's request."""
+
+        def held(generation: Generation) -> RemoteQuery | None:
+            found = generation.queries.get(ticket)
+            is_own = isinstance(found, RemoteQuery) and found.front is self and found.number == number
+            return found if is_own else None
+
+        return held
+
+    def sized(self, application: int, size: int) -> tuple[Sized, str]:
+        """By the directory: the shape, and the application's name."""
+        return self._desk.sized[application][size], self._desk.applications[application]
+
+    def write(self, place: int, answer: Array) -> None:
+        if self.memory is not None:  # else it is gone, and nobody waits
+            self.memory.write(place, answer)
+
+    def _submitted(self, payload: memoryview) -> None:
+        version, records, extras = unpacked(SUBMIT, payload)
+        is_plain = records["rows"] == 1
+        is_plain[list(extras)] = False
+        service = self._desk.service
+        is_usual = version >= self._desk.changed_last and service.state is State.SERVING
+        if not is_usual or service.offer.quarantine.entries:
+            is_plain[:] = False  # each is looked at
+        if not is_plain.all():
+            for position in np.flatnonzero(~is_plain).tolist():
+                self._submit(version, records[position].tolist(), extras.get(position))
+            records = records[is_plain]
+        if len(records):
+            self._submit_plain(records)
+
+    def _submit_plain(self, records: NDArray[Any]) -> None:
+        """Requests of one row each that nothing else is said of, all together."""
+        desk, engine, memory = self._desk, self._desk.service.engine, self.memory
+        generation, now_ns = engine.generation, engine.clock()
+        numbers, needs = desk.numbers_in(generation), desk.needs
+        applications, sizes = records["application"], records["size"]
+        if applications.max() >= len(numbers) or sizes.max() >= needs.shape[1] or records["priority"].min() < 0:
+            raise StrettoError(NONSENSE)
+        if memory is not None:
+            places = records["place"]
+            ends = places + needs[applications, sizes]
+            if places.min() < 0 or (places % ALIGNMENT).any() or ends.max() > memory.size:
+                raise StrettoError("a front end named memory that it does not have")
+        served = numbers[applications]
+        if served.min() < 0:
+            for number in records["number"][served < 0].tolist():
+                self._tell(number, Outcome.FAILED, {"refusal": "unavailable", "problem": NOT_SERVED})
+            records, served = records[served >= 0], served[served >= 0]
+        deadlines_ns = now_ns + np.clip(records["left_ns"] - self.link.transit_ns, 1, MAX_LEFT_NS)
+        own = records["number"].tolist()
+        self.last = max(self.last, *own)
+        if len(set(own)) != len(own) or not self.open.keys().isdisjoint(own):
+            raise StrettoError(NONSENSE)
+        arrivals_ns = now_ns - self.link.transit_ns - np.clip(records["spent_ns"], 0, MAX_LEFT_NS)
+        tickets = engine.submit_many(self, now_ns, served, arrivals_ns, deadlines_ns, records)
+        self.open.update(zip(own, tickets.tolist(), strict=True))
+
+    def _submit(self, version: int, record: tuple[int, ...], extra: Mapping[str, Any] | None) -> None:
+        """One request, whatever is said of it."""
+        request = self._request(version, record, extra)
+        if request is None:
+            return
+        try:
+            self._desk.service.engine.submit(request, gathers=True)
+        except NoSuchVariant as error:
+            self._refuse(request, "not_found", str(error))
+        except KeyError:
+            self._refuse(request, "unavailable", NOT_SERVED)
+
+    def _request(self, version: int, record: tuple[int, ...], extra: Mapping[str, Any] | None) -> RemoteRequest | None:
+        """None where it is refused at once."""
+        number, left_ns, spent_ns, place, application, rows, size, priority = record
+        self.last = max(self.last, number)
+        desk, service, memory = self._desk, self._desk.service, self.memory
+        if number in self.open or not 0 < rows <= MAX_ROWS or priority < 0:
+            raise StrettoError(NONSENSE)
+        name = desk.applications[application] if application < len(desk.applications) else ""
+        is_current = version >= desk.changed.get(name, 0) and service.state is State.SERVING
+        is_set_aside = service.offer.quarantine.entries and not service.is_ready(name)
+        if name not in service.files or not is_current or is_set_aside:
+            self._tell(number, Outcome.FAILED, {"refusal": "unavailable", "problem": NOT_SERVED})
+            return None
+        if size >= len(desk.sized[application]):
+            raise StrettoError(NONSENSE)
+        each = desk.sized[application][size]
+        if memory is not None and (place < 0 or place % ALIGNMENT or place + each.needs(rows) > memory.size):
+            raise StrettoError("a front end named memory that it does not have")
+        extra = extra or {}
+        request = RemoteRequest(
+            name,
+            lying(self, number, place, rows, each),
+            min(max(left_ns - self.link.transit_ns, 1), MAX_LEFT_NS),
+            _ended,
+            priority=priority,
+            spent_ns=min(max(spent_ns, 0), MAX_LEFT_NS) + self.link.transit_ns,
+            pinned=str(extra.get("pinned", "")),
+            min_accuracy=float(extra.get("min_accuracy", 0.0)),
+        )
+        request.front, request.number = self, number
+        request.place = -1 if memory is None else place + aligned(rows * each.row_bytes)
+        self.open[number] = request
+        if "client" in extra and not self._knows_client(request, extra):
+            self._refuse(request, "overloaded", BEYOND_SHARE)
+            return None
+        return request
+
+    def _knows_client(self, request: RemoteRequest, extra: Mapping[str, Any]) -> bool:
+        """False where it asks beyond its share."""
+        service = self._desk.service
+        client = service.clients.slot_of(service.engine.clock(), str(extra["client"]))
+        said = {what: extra.get(what) for what in ("bytes_per_s", "delay_ns", "slo_ns", "said_rate")}
+        sent_bytes = int(extra.get("sent_bytes", 0))
+        request.client = client
+        if not service.heard_from(client, request.application, request.inputs.shape, sent_bytes, **said):
+            return False
+        request.asker = service.clients.began(client, request.rows)
+        return True
+
+    # -- what it is told ---------------------------------------------------------------------------------------------
+
+    def _refuse(self, request: RemoteRequest, refusal: str, problem: str) -> None:
+        """It was never taken, and nothing of it is counted here."""
+        del self.open[request.number]
+        request.done = _ignore
+        self._desk.service.engine.cancel(request)
+        if request.asker is not None:
+            self._desk.service.clients.ended(request.asker, request.rows)
+        extra = {"refusal": refusal, "problem": problem}
+        self._tell(request.number, Outcome.FAILED, extra | self._told(request))
+
+    def answered(self, application: str, name: str, ended: NDArray[Any], rows: NDArray[Any], answers: Array) -> None:
+        """Queries of one batch, as rows of numbers; `ended` lacks only the variant, and `answers` are of all of it."""
+        desk = self._desk
+        ended["variant"] = desk.variant_numbers.get((application, name), NO_VARIANT)
+        if self.memory is not None:
+            behind = desk.behind[int(rows["application"][0])]
+            flat = np.ascontiguousarray(answers).reshape(len(answers), -1).view(np.uint8)
+            if not write_answers(self.memory.bytes, rows, behind, flat, self.number):
+                raise StrettoError("a front end named memory that it does not have")
+        pop = self.open.pop
+        for number in rows["number"].tolist():
+            pop(number, None)
+        if not self._ended:
+            desk.loop.call_soon(self._flush)
+        self._ended.append(ended.tobytes())
+        self._count += len(ended)
+
+    def ended_query(self, query: RemoteQuery) -> None:
+        """Nothing but numbers, as a rule."""
+        variant = self._desk.variant_numbers.get((query.application, query.variant), NO_VARIANT)
+        if query.problem or query.posterior or (query.variant and variant == NO_VARIANT):
+            self.ended(query)
+            return
+        self.open.pop(query.number, None)
+        if not self._ended:
+            self._desk.loop.call_soon(self._flush)
+        self._count += 1
+        self._ended.append(
+            ENDED_RECORD.pack(
+                query.number, query.queue_ns, query.run_ns, query.accuracy_sum, query.batch, variant, query.outcome
+            )
+        )
+
+    def ended(self, request: RemoteRequest | RemoteQuery) -> None:
+        self.open.pop(request.number, None)
+        if request.left and isinstance(request, RemoteRequest) and isinstance(request.inputs, Lying):
+            # It and its queries refer to each other, and are kept until the collector comes.
+            request.inputs = replace(request.inputs, memory=None)
+        desk, extra = self._desk, {}
+        if request.asker is not None:
+            desk.service.clients.ended(request.asker, request.rows)
+            extra = self._told(request)
+        variants, variant = request.variants, NO_VARIANT
+        if variants:
+            if len(variants) == 1:
+                variant = desk.variant_numbers.get((request.application, variants[0]), NO_VARIANT)
+            if variant == NO_VARIANT:
+                extra["variants"] = variants
+        if request.problem:
+            extra["problem"] = request.problem
+        if request.short_circuited:
+            extra["posterior"] = request.short_circuited
+        assert request.outcome is not None
+        numbers = request.queue_ns, request.run_ns, request.accuracy_sum, request.batch, variant
+        self._tell(request.number, request.outcome, extra, *numbers)
+
+    def _told(self, request: RemoteRequest | RemoteQuery) -> dict[str, Any]:
+        place = None if request.client < 0 else self._desk.service.clients.place_of(request.client)
+        return {} if place is None or not place.told.input_size else {"told": asdict(place.told)}
+
+    def _tell(
+        self,
+        number: int,
+        outcome: Outcome,
+        extra: dict[str, Any],
+        queue_ns: int = 0,
+        run_ns: int = 0,
+        accuracy: float = 0.0,
+        batch: int = 0,
+        variant: int = NO_VARIANT,
+    ) -> None:
+        if extra:
+            self._extras[self._count] = extra
+        if not self._ended:
+            self._desk.loop.call_soon(self._flush)
+        self._count += 1
+        self._ended.append(ENDED_RECORD.pack(number, queue_ns, run_ns, accuracy, batch, variant, outcome))
+
+    def decide(self, record: tuple[int, ...]) -> None:
+        """Rows of it, as DECISION has them, are to go to a worker."""
+        if not self._decided:
+            self._desk.loop.call_soon(self._flush_decided)
+        self._decided.append(record)
+
+    def _flush_decided(self) -> None:
+        decided, self._decided = self._decided, []
+        self.link.send(Kind.DECISION, packed(DECISION, decided))
+
+    def _flush(self) -> None:
+        """What ended in one turn of the loop is one message."""
+        ended, self._ended, count, self._count = self._ended, [], self._count, 0
+        extras, self._extras = self._extras, {}
+        self.link.send(Kind.ENDED, joined(ended, count, extras=extras))
+
+
+def _ended(request: Request) -> None:
+    assert isinstance(request, RemoteRequest)
+    request.front.ended(request)
+
+
+def _ignore(request: Request) -> None: ...

@@ -12,7 +12,7 @@ from stretto.core.profile import Quantile
 from stretto.core.verdict import GivenValue
 from stretto.core.worker import UNLIMITED_MEMORY
 from stretto.live.fleet import WorkerSpec, read_worker
-from stretto.live.scaling_options import ScalingOptions
+from stretto.live.scaling_options import LOCAL, ScalingOptions
 from stretto.planners.registry import DEFAULT_PLANNER, planner_entry
 
 EXECUTORS = ("thread", "process")
@@ -82,7 +82,10 @@ class ServiceOptions:
         """What one worker's process may hold; 0 where that is not known."""
         if self.worker_rss_bytes is not None:
             return self.worker_rss_bytes
-        return round(WORKERS_SHARE * total_bytes() / self.worker_count)
+        may_come = 0
+        if self.autoscale is not None and self.autoscale.actuator == LOCAL:
+            may_come = sum(bounds.most for _, bounds in self.autoscale.bounds)
+        return round(WORKERS_SHARE * total_bytes() / max(self.worker_count, may_come))
 
     @property
     def worker_count(self) -> int:

@@ -382,6 +382,13 @@ def test_bounds_as_they_are_written() -> None:
         read_bounds("8:1")
 
 
+def test_memory_is_shared_out_among_all_that_may_come() -> None:
+    alone = ServiceOptions("zoo", workers=2).process_bytes
+    assert ServiceOptions("zoo", workers=2, autoscale=scaled("1:8")).process_bytes == pytest.approx(alone / 4, abs=1)
+    advised = ServiceOptions("zoo", workers=2, autoscale=scaled("1:8", actuator="advice"))
+    assert advised.process_bytes == alone  # others come elsewhere
+
+
 def test_kinds_by_the_beginning_of_their_names() -> None:
     kinds = ("cpu-x86", "cpu-arm", "gpu-h200")
     assert set(scaled("gpu=0:2", "cpu-x=1:4").for_kinds(kinds).kinds) == {"gpu-h200", "cpu-x86"}

@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip --quiet --quiet --disable-pip-version-check
 # Tests run in two processes. What they share is compiled first, or both would do it. One process: make test PYTEST=-n0
 PYTEST ?= -n 2
 # What the tests marked extras need. A smaller PyTorch, without CUDA: set PIP_EXTRA_INDEX_URL to PyTorch's index for CPUs.
-EXTRAS ?= torch==2.13.0 safetensors gymnasium stable-baselines3
+EXTRAS ?= torch==2.13.0 safetensors gymnasium stable-baselines3 ray==2.60.0
 # Triton's own client, whose generated messages cannot share a process with ours.
 TRITONCLIENT ?= .venv-tritonclient
 # Those that can be run; what they share has no __main__ at the end of a line.
@@ -32,7 +32,7 @@ test: $(VENV)/.dev lint ## lint, types and tests
 	@$(BIN)/stretto warm >/dev/null
 	@$(BIN)/python -m pytest -q $(PYTEST)
 
-test-extras: $(VENV)/.extras $(TRITONCLIENT)/.done ## tests that need PyTorch or Triton's client, installed first (large)
+test-extras: $(VENV)/.extras $(TRITONCLIENT)/.done ## tests that need PyTorch, Ray or Triton's client, installed first (large)
 	@STRETTO_TRITONCLIENT_PYTHON='$(abspath $(TRITONCLIENT))/bin/python' $(BIN)/python -m pytest -q -m extras
 
 ifeq ($(strip $(NAME)),)

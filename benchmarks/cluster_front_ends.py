@@ -131,7 +131,7 @@ def scaling(bench: Benchmark) -> None:
     cores = len(os.sched_getaffinity(0))
     rates, costs = {}, {}
     for count in bench.steps(FRONT_ENDS, len(FRONT_ENDS), "front ends"):
-        clients = max(1, min(2 * count, cores - count - 1 - WORKERS))
+        clients = max(count, min(2 * count, cores - count - 1 - WORKERS))
         rates[count], costs[count] = measured(bench, count, clients)
     for count, least in LEAST.items():
         ratio = rates[count] / rates[1]

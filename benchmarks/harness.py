@@ -83,10 +83,14 @@ class Benchmark:
         RESULTS.mkdir(exist_ok=True)
         path = RESULTS / f"{self.name}.json"
         path.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-        if self.rows:
-            self.console.print(_table(self.name, self.rows))
-        self.console.print(_table("claims", self.claims))
+        self.show()
         self.console.print(f"{result['seconds']} s · seed {self.seed} · {result['command']} → results/{self.name}.json")
+
+    def show(self) -> None:
+        """Print the tables."""
+        for title, rows in ((self.name, self.rows), ("claims", self.claims)):
+            if rows:
+                self.console.print(_table(title, rows))
 
 
 def rounded(value: Any) -> Any:

@@ -11,23 +11,19 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 import signal
 import socket
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from benchmarks.harness import Benchmark
-from benchmarks.serving import ROOT, closed_loop, on_core
+from benchmarks.mlp import mlp_body, mlp_repository, plain_body
+from benchmarks.serving import ROOT, closed_loop, family, on_core
 from stretto.cli.started import started_server
 
 RECIPE = ROOT.parent / "shared" / "peers"
@@ -39,18 +35,6 @@ CONNECTIONS, SECONDS, ROUNDS = 64, 4.0, 3
 LIMIT_MS, MOST_REFUSED = 50.0, 0.001
 RATES = (0.72, 0.76, 0.80, 0.84, 0.88, 0.92, 0.96, 1.0)  # of what was answered when saturated
 PROBE_S = 6
-APPLICATION = """slo_ms = 50
-[input]
-name = "x"
-shape = [64]
-[output]
-name = "y"
-kind = "logits"
-shape = [10]
-[limits]
-max_batch = 32
-"""
-VARIANT = 'accuracy = 0.9\naccuracy_source = "literature"\n'  # its weights are random: the figure plays no part
 
 
 @dataclass(frozen=True)
@@ -65,7 +49,7 @@ class Peer:
 
     def cpu_s(self) -> float:
         """Of its process and of those that it started."""
-        return sum(_cpu_s(pid) for pid in _family(self.pid))
+        return sum(_cpu_s(pid) for pid in family(self.pid))
 
 
 def is_set_up() -> bool:
@@ -89,7 +73,7 @@ def measure(bench: Benchmark) -> None:
     if not is_set_up():
         return
     with contextlib.ExitStack() as stack:
-        repository = stack.enter_context(_repository())
+        repository = stack.enter_context(mlp_repository(HOME / "mlp.onnx"))
         port = _free_port()
         bare = [str(HOME / "venvs/base/bin/python"), str(HOME / "srv/base_aiohttp.py"), str(port)]
         peers = [
@@ -118,7 +102,7 @@ def _saturated(bench: Benchmark, peers: list[Peer]) -> dict[tuple[str, str], flo
     for _ in range(ROUNDS):
         for peer in peers:
             for tensors in ("JSON", "binary") if peer.kind == "v2" else ("JSON",):
-                body, headers = _body(peer.kind, tensors == "binary")
+                body, headers = plain_body() if peer.kind == "x" else mlp_body(tensors == "binary")
                 used: list[float] = []
 
                 def mark(peer: Peer = peer, used: list[float] = used) -> None:
@@ -190,33 +174,6 @@ def _is_kept(bench: Benchmark, peer: Peer, rate: float) -> bool:
     return bool(found["p99"] <= LIMIT_MS and refused <= MOST_REFUSED)
 
 
-def _body(kind: str, is_binary: bool) -> tuple[bytes, list[str]]:
-    values = [round(float(value), 4) for value in np.random.default_rng(1).random(64)]
-    if kind == "x":
-        return json.dumps({"x": values}).encode(), ["Content-Type: application/json"]
-    tensor: dict[str, Any] = {"name": "x", "shape": [1, 64], "datatype": "FP32"}
-    if not is_binary:
-        return json.dumps({"inputs": [tensor | {"data": values}]}).encode(), ["Content-Type: application/json"]
-    raw = np.array([values], "<f4").tobytes()
-    tensor["parameters"] = {"binary_data_size": len(raw)}
-    head = json.dumps({"inputs": [tensor], "parameters": {"binary_data_output": True}}).encode()
-    return head + raw, [f"Inference-Header-Content-Length: {len(head)}", "Content-Type: application/octet-stream"]
-
-
-@contextlib.contextmanager
-def _repository() -> Iterator[Path]:
-    """The MLP as a model repository, profiled on the core that it is served on."""
-    with tempfile.TemporaryDirectory() as folder:
-        variant = Path(folder) / "mlp" / "variants" / "mlp"
-        variant.mkdir(parents=True)
-        (Path(folder) / "mlp" / "app.toml").write_text(APPLICATION)
-        (variant / "variant.toml").write_text(VARIANT)
-        shutil.copy(HOME / "mlp.onnx", variant / "model.onnx")
-        command = [*on_core(0), sys.executable, "-m", "stretto", "profile", folder]
-        subprocess.run(command, check=True, capture_output=True, cwd=ROOT)
-        yield Path(folder)
-
-
 @contextlib.contextmanager
 def _started(name: str, command: list[str], port: int, path: str, kind: str) -> Iterator[Peer]:
     """It batches at once what waits, up to 32; ended as one group."""
@@ -249,14 +206,6 @@ def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
-
-
-def _family(pid: int) -> list[int]:
-    found = [pid]
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        with contextlib.suppress(OSError):
-            found += [each for child in (task / "children").read_text().split() for each in _family(int(child))]
-    return found
 
 
 def _cpu_s(pid: int) -> float:

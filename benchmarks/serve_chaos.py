@@ -3,7 +3,8 @@ is drawn from a seed. One healthy application is measured throughout, at half of
 
 Before that: how much later the healthy application is served where bad models are in the repository at the start, and a
 million fuzzed inputs for the parsers, in a process with an engine of its own. More of them go over sockets to the
-server. `--seconds` is how long faults are injected; every fault comes at least once, however short that is.
+server. `--seconds` is how long faults are injected; every fault comes at least once, however short that is. With
+`--only` some faults alone are injected, and shown without claims: to look at one of them.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from random import Random
@@ -98,16 +100,16 @@ def parsers_fuzzed(bench: Benchmark, inputs: int) -> dict[str, Any]:
     return found
 
 
-def injected(stage: Stage, watch: Watch, seconds: float) -> tuple[Windows, list[dict[str, Any]]]:
+def injected(stage: Stage, watch: Watch, seconds: float, faults: Sequence[str]) -> tuple[Windows, list[dict[str, Any]]]:
     """Round after round, each in an order of its own, until the time is over; all of the first one in any case."""
-    windows: Windows = {name: [] for name in FAULTS}
+    windows: Windows = {name: [] for name in faults}
     told: list[dict[str, Any]] = []
     end_s = time.monotonic() + seconds
     while not told or time.monotonic() < end_s:
-        names = list(FAULTS)
+        names = list(faults)
         stage.random.shuffle(names)
         for name in names:
-            if len(told) >= len(FAULTS) and time.monotonic() >= end_s:
+            if len(told) >= len(faults) and time.monotonic() >= end_s:
                 break
             start_ns = time.monotonic_ns()
             seen = FAULTS[name](stage)
@@ -119,17 +121,10 @@ def injected(stage: Stage, watch: Watch, seconds: float) -> tuple[Windows, list[
     return windows, told
 
 
-def judged(bench: Benchmark, stage: Stage, watch: Watch, measured: Measured, windows: Windows, is_alive: bool) -> None:
-    """The claims on the faults."""
-
-    def healthy(*faults: str) -> dict[str, Any]:
-        return measured.within([window for name in faults for window in windows[name]])
-
-    def claim(what: str, target: str, ours: float | str, met: bool) -> None:
-        bench.claim(what, paper="-", target=target, ours=ours, met=met)
-
+def shown(bench: Benchmark, watch: Watch, measured: Measured, windows: Windows) -> None:
+    """The healthy application and the server's memory, during each fault."""
     for name, inside in windows.items():
-        seen = healthy(name)
+        seen = measured.within(inside)
         ends = ", ".join(f"{end} {count}" for end, count in seen["ends"].items())
         bench.row(
             part=f"healthy during: {name}",
@@ -140,6 +135,17 @@ def judged(bench: Benchmark, stage: Stage, watch: Watch, measured: Measured, win
             memory_mb=watch.most_memory(inside) / 1e6,
             seen=ends,
         )
+
+
+def judged(bench: Benchmark, stage: Stage, watch: Watch, measured: Measured, windows: Windows, is_alive: bool) -> None:
+    """The claims on the faults."""
+
+    def healthy(*faults: str) -> dict[str, Any]:
+        return measured.within([window for name in faults for window in windows[name]])
+
+    def claim(what: str, target: str, ours: float | str, met: bool) -> None:
+        bench.claim(what, paper="-", target=target, ours=ours, met=met)
+
     share = healthy("bad models")["on_time_share"]
     tried = sum(stage.tried[name] > 0 for name in BAD)
     claim(
@@ -187,32 +193,39 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=600.0, help="of faults")
     parser.add_argument("--fuzz-inputs", type=int, default=FUZZ_INPUTS, help="for the parsers, in process")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", choices=FAULTS, action="append", help="this fault; may be given several times")
     arguments = parser.parse_args()
+    faults = arguments.only or list(FAULTS)
     _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))  # for the server, which inherits it
     bench = Benchmark("serve_chaos", seed=arguments.seed)
     kind = read_repository(f"zoo:{APPLICATION}").kind_in_use()
-    fuzz = parsers_fuzzed(bench, arguments.fuzz_inputs)
+    fuzz = {} if arguments.only else parsers_fuzzed(bench, arguments.fuzz_inputs)
     with tempfile.TemporaryDirectory() as name, small_disk() as disk:
         folder = Path(name)
-        starts(bench, folder, kind)
+        if not arguments.only:
+            starts(bench, folder, kind)
         repository = repository_in(folder / "models", kind)
         with chaos_server(served(repository, disk, folder / "serve.toml"), disk.log, APPLICATION, START_S) as server:
             most = capacity(server)
             bench.row(part="capacity of the healthy application", seen=f"{most:.4g} queries/s, of which half is sent")
             rounds = max(1, round(arguments.seconds / ROUND_S))
-            length_s = max(5.0, arguments.seconds / rounds / len(FAULTS) - SETTLE_S)
+            length_s = max(5.0, arguments.seconds / rounds / len(faults) - SETTLE_S)
             calls = -(-CALLS // max(1, rounds // 2))  # a slow machine has fewer rounds
             stage = Stage(server, repository, disk, Random(bench.seed), kind, BUDGET_BYTES, length_s, calls)
             load = HealthyLoad(server, most / 2, bench.seed, folder / "healthy.npz")
             with Watch(server) as watch:
                 time.sleep(SETTLE_S)
-                windows, told = injected(stage, watch, arguments.seconds)
+                windows, told = injected(stage, watch, arguments.seconds, faults)
                 measured = load.stop()
                 watch.look()
             is_alive = server.process.poll() is None
         for row in told:
             bench.row(**row)
+        shown(bench, watch, measured, windows)
+        if arguments.only:
+            bench.show()
+            return
         judged(bench, stage, watch, measured, windows, is_alive)
     total = fuzz["inputs"] + stage.fuzz.total
     wrong = sum(fuzz["wrong"].values()) + stage.fuzz.wrong.total()

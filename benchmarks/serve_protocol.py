@@ -1,7 +1,8 @@
 """Triton's own client, 2.73, in its own process, over HTTP and gRPC, against the whole server: every check must pass.
 
 Twice: what users do with it, in many forms; and every public method of its four clients, blocking and asyncio, with
-nothing left out: tensors in shared memory and settings of logs and traces too.
+nothing left out: tensors in shared memory and settings of logs and traces too. Then the former again, against a server
+with two front ends.
 
 Needs tritonclient in a virtual environment of its own: `--install` makes it (.venv-tritonclient).
 """
@@ -66,6 +67,12 @@ def main() -> None:
                         found = checks("tritonclient_surface.py", addresses, token, "--client", client)
                         calls = found.pop("calls", "0")
                         tell(bench, f"all {calls} public methods of tritonclient.{client}", found, token, "groups")
+        secured = ["--token-file", str(file), "--management-token-file", str(file)]
+        with started_server(["zoo", "--workers", "1", "--log-level", "error", "--front-ends", "2", *secured]) as server:
+            for protocol, names in PROTOCOLS.items():
+                addresses = server.addresses[names[0]], server.addresses[names[1]]
+                found = checks(f"tritonclient_{protocol.lower()}.py", addresses, TOKEN, "--reload")
+                tell(bench, f"tritonclient 2.73 over {protocol}, two front ends", found, TOKEN, "checks")
     bench.finish()
 
 

@@ -27,6 +27,16 @@ def on_core(core: int) -> list[str]:
     return ["taskset", "-c", str(cores[core % len(cores)])] if shutil.which("taskset") else []
 
 
+def family(pid: int) -> list[int]:
+    """A process and all that it started, and they."""
+    found = [pid]
+    with contextlib.suppress(OSError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            with contextlib.suppress(OSError):
+                found += [each for child in (task / "children").read_text().split() for each in family(int(child))]
+    return found
+
+
 def infer_body(
     application: str, rows: int = 1, *, binary: bool = True, deadline_ms: float | None = None
 ) -> tuple[bytes, list[str]]:
@@ -77,6 +87,31 @@ def closed_loop(
                     result = json.loads(line)
     if not result:
         raise SystemExit("the closed loop ended without a result")
+    return result
+
+
+def open_loop(
+    address: str,
+    path: str,
+    body: bytes,
+    headers: Sequence[str],
+    *,
+    rate: float,
+    seconds: float,
+    seed: int,
+    core: int | None = None,
+) -> dict[str, Any]:
+    """Poisson arrivals at a rate."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "body"
+        file.write_bytes(body)
+        command = [
+            *([] if core is None else on_core(core)),
+            *(sys.executable, "-m", "benchmarks.open_loop", address, str(rate), str(seconds), str(seed)),
+            *(str(file), path, *headers),
+        ]
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, check=True)
+    result: dict[str, Any] = json.loads(done.stdout)
     return result
 
 

@@ -1,4 +1,7 @@
-"""Clients that mean harm, each kind in a process of its own. What they did is JSON on standard output."""
+"""Clients that mean harm, each kind in a process of its own. What they did is JSON on standard output.
+
+They share the machine with the server, so they do what they do as cheaply as they can.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,8 @@ import json
 import resource
 import time
 from dataclasses import asdict, dataclass
+
+import uvloop
 
 from benchmarks.chaos.http2 import Call
 
@@ -47,22 +52,22 @@ class Slow:
         self.done = Done()
 
     async def run(self) -> Done:
-        await asyncio.gather(*(self._one() for _ in range(self._connections)))
+        await asyncio.gather(*(self._one(number) for number in range(self._connections)))
         return self.done
 
-    async def _one(self) -> None:
+    async def _one(self, number: int) -> None:
         while time.monotonic() < self._end_s:
             try:
-                async with self._opening:
+                async with self._opening, asyncio.timeout(self._end_s - time.monotonic()):
                     reader, writer = await asyncio.open_connection(*self._address, limit=2**16)
-            except OSError:
+            except (OSError, TimeoutError):
                 self.done.failed += 1
                 await asyncio.sleep(1.0)
                 continue
             self._open += 1
             self.done.most_open = max(self.done.most_open, self._open)
             try:
-                await self._send(reader, writer)
+                await self._send(reader, writer, number)
             except OSError:
                 self.done.answered += 1
             finally:
@@ -70,15 +75,20 @@ class Slow:
                 writer.transport.abort()
             await asyncio.sleep(1.0)
 
-    async def _send(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        head = f"POST {INFER} HTTP/1.1\r\nHost: x\r\nContent-Length: {BODY_BYTES}\r\n\r\n"
+    async def _send(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, number: int) -> None:
+        """Every second one has a head of its own, so that the server cannot know it."""
+        own = f"X-Number: {number}\r\n" if number % 2 else ""
+        head = f"POST {INFER} HTTP/1.1\r\nHost: x\r\n{own}Content-Length: {BODY_BYTES}\r\n\r\n"
         writer.write(head.encode())
         answer = asyncio.create_task(reader.read(4096))
         left = BODY_BYTES - 1  # the last byte never comes
         try:
             while time.monotonic() < self._end_s and not answer.done():
                 piece = min(PIECE_BYTES, left, self._total_bytes - self.done.sent_bytes)
-                if piece > 0 and writer.transport.get_write_buffer_size() == 0:
+                if piece <= 0:  # there is nothing more to send: we cost the server its memory, and the machine nothing
+                    await asyncio.wait({answer}, timeout=self._end_s - time.monotonic())
+                    break
+                if writer.transport.get_write_buffer_size() == 0:
                     writer.write(bytes(piece))
                     self.done.sent_bytes += piece
                     left -= piece
@@ -164,7 +174,8 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     count = arguments.count if arguments.what != "slow_bodies" else min(arguments.count, hard - 100)
     host, _, port = arguments.address.rpartition(":")
-    done = asyncio.run(attack(arguments.what, host, int(port), count, arguments.seconds, arguments.total_bytes))
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        done = runner.run(attack(arguments.what, host, int(port), count, arguments.seconds, arguments.total_bytes))
     print(json.dumps(asdict(done)))
 
 

@@ -56,9 +56,10 @@ class Measured:
         }
 
 
-def load(url: str, rate: float, seconds: float, seed: int) -> LoadResult:
+def load(url: str, rate: float, seconds: float, seed: int, grace_ms: float = 1_000.0) -> LoadResult:
     inputs, labels = sample_of(APPLICATION)
-    return run_load(LoadSpec(APPLICATION, inputs, labels, url=url, rate=rate, seconds=seconds, seed=seed))
+    spec = LoadSpec(APPLICATION, inputs, labels, url=url, rate=rate, seconds=seconds, seed=seed, grace_ms=grace_ms)
+    return run_load(spec)
 
 
 def capacity(server: Started) -> float:
@@ -92,7 +93,7 @@ class HealthyLoad:
 def main() -> None:
     url, rate, seed, file = sys.argv[1:]
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job is started without
-    result = load(url, float(rate), LONGEST_S, int(seed))
+    result = load(url, float(rate), LONGEST_S, int(seed), NEVER_MS)
     start_ns = time.monotonic_ns() - result.elapsed_ns
     slo_ms = 0.0 if result.deadline_ns is None else result.deadline_ns / 1e6
     np.savez(

@@ -16,20 +16,27 @@ class OnnxModel:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1
         self.session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-        self.name = self.session.get_inputs()[0].name
+        takes = self.session.get_inputs()[0]
+        self.name, self.shape = takes.name, takes.shape[1:]
 
     @serve.batch(max_batch_size=32, batch_wait_timeout_s=0.002)
-    async def run(self, images):
-        return list(self.session.run(None, {self.name: np.stack(images)})[0])
+    async def run(self, rows):
+        return list(self.session.run(None, {self.name: np.stack(rows)})[0])
 
     async def __call__(self, request):
         content = await request.json()
-        image = np.array(content["inputs"][0]["data"], np.float32).reshape(1, 28, 28)
-        return {"output": (await self.run(image)).tolist()}
+        row = np.array(content["inputs"][0]["data"], np.float32).reshape(self.shape)
+        return {"output": (await self.run(row)).tolist()}
 
 
 if __name__ == "__main__":
-    ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level="error")
+    ray.init(
+        num_cpus=1,
+        object_store_memory=80_000_000,  # it holds nothing here
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level="error",
+    )
     serve.start(http_options={"host": "127.0.0.1", "port": int(sys.argv[2])})
     serve.run(OnnxModel.bind(sys.argv[1]), route_prefix="/")
     while True:

@@ -41,7 +41,9 @@ def read_numbers(text: Any, start: int, end: int, values: Any) -> int:
         if place == first or (place > first + 1 and text[first] == ZERO):
             return -1
         power = 0
+        is_whole = True
         if place < end and text[place] == POINT:
+            is_whole = False
             place += 1
             first = place
             while place < end and ZERO <= text[place] <= NINE:
@@ -54,6 +56,7 @@ def read_numbers(text: Any, start: int, end: int, values: Any) -> int:
         if length > MOST_DIGITS or count == len(values):
             return -1
         if place < end and (text[place] == EXPONENT or text[place] == LARGE_EXPONENT):
+            is_whole = False
             place += 1
             is_small = place < end and text[place] == MINUS
             if place < end and (is_small or text[place] == PLUS):
@@ -71,7 +74,9 @@ def read_numbers(text: Any, start: int, end: int, values: Any) -> int:
         value = digits * POWERS[power] if power >= 0 else digits / POWERS[-power]
         if digits > EXACT and np.float32(value * (1 - SLIGHTLY)) != np.float32(value * (1 + SLIGHTLY)):
             return -1
-        values[count] = -value if is_negative else value
+        if is_negative and not (is_whole and digits == 0):  # a whole number 0 has no sign, as the whole reader has it
+            value = -value
+        values[count] = value
         count += 1
         while place < end and text[place] == SPACE:
             place += 1

@@ -5,13 +5,13 @@ the scheduler's, behind a link; management and metrics are there, too.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from stretto.api.front_counts import FrontCounts
+from stretto.api.heap import TIDY_S, keep_heap, tidy
 from stretto.api.limits import Limits
 from stretto.api.logs import LEVELS, lost_lines, set_level
 from stretto.api.plane import Plane
@@ -22,6 +22,7 @@ from stretto.core.errors import StrettoError
 from stretto.live.face.front import Directory, FrontEngine, Store
 from stretto.live.face.front_service import FrontService
 from stretto.live.face.messages import NONSENSE, NUMBER, Kind, packed, plain, text
+from stretto.live.face.routed import Routed
 from stretto.live.options import ServiceOptions
 from stretto.repository.repository import Repository
 
@@ -40,6 +41,7 @@ class FrontOptions:
     traces: bool = False
     log_level: str = "info"
     log_format: str = "text"
+    is_later: bool = False  # others serve already: it takes no connection before it can serve
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -88,31 +90,35 @@ class FrontPlane(Plane):
 
 
 class FrontServer:
-    """Its listeners, its plane and its side of the face. A Peer of the link to the scheduler.
+    """Its listeners, its plane and its side of the face. A Peer of the link to the scheduler, where it has one.
 
     `shares_ports`: other front ends of this machine listen on the same ports.
     """
 
-    def __init__(self, options: FrontOptions, repository: Repository, store: Store, shares_ports: bool = False):
+    def __init__(self, options: FrontOptions, repository: Repository, *stores: Store, shares_ports: bool = False):
         self.options = options
-        self.service = FrontService(ServiceOptions(options.repository), repository, store)
+        self.service = FrontService(ServiceOptions(options.repository), repository, *stores)
         self.plane = FrontPlane(self.service, options.listen.limits)
+        if options.traces:
+            self.plane.tracing = Tracing()
         listen = replace(options.listen, management_port=None, management_grpc_port=None)
         self.listeners = Listeners(self.plane, listen, shares_ports)
         self.asked = asyncio.Event()  # to stop
+        self.served = asyncio.Event()  # the scheduler has said what
         self._serve = self.engine.on_directory
         self.engine.on_directory = self._directed
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
-    def engine(self) -> FrontEngine:
+    def engine(self) -> FrontEngine | Routed:
         return self.service.engine
 
     async def start(self) -> None:
         """All listeners are open. StrettoError where an address cannot be had."""
-        if self.options.traces:
-            self.plane.tracing = Tracing()
+        keep_heap()
+        self.plane.rooms.take_ahead()
         await self.listeners.start()
+        self._spawn(tidy(self.plane.budget, TIDY_S))
         self.service.start()
         self._spawn(self._tell_counts())
 
@@ -136,14 +142,16 @@ class FrontServer:
         elif kind == Kind.STOP:
             self.asked.set()
         else:
-            self.engine.heard(kind, payload)
+            self.service.engines[0].heard(kind, payload)
 
     def lost(self) -> None:
-        self.engine.lost()
+        self.service.engines[0].lost()
 
     def _directed(self, directory: Directory) -> None:
         self._serve(directory)
         self.plane.directed(directory)
+        if not self.plane.is_starting:
+            self.served.set()
 
     async def _take_up(self, settings: Mapping[str, Any]) -> None:
         """Tokens, certificate, level of the log and sampling of spans, as far as they are named."""
@@ -187,13 +195,3 @@ class FrontServer:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-
-async def run_front(front: FrontServer) -> None:
-    """From its start until it is told to stop; then what goes out goes out."""
-    try:
-        await front.start()
-        await front.asked.wait()
-    finally:
-        with contextlib.suppress(asyncio.CancelledError):
-            await front.stop()

@@ -55,15 +55,18 @@ class Slot:
         self.link: StreamLink | None = None
         self.memory: FrontMemory | None = None
         self.front: FrontEnd | None = None  # as the desk knows it
-        self.is_listening = False
+        self.is_linked = self.is_listening = False
         self.settings = 0  # number of those in force there
         self.problem = ""
         self._owner = owner
 
     def heard(self, kind: int, payload: memoryview) -> None:
         if kind == Kind.HELLO:
+            self.is_linked = True
+            self._owner.linked(self)
+        elif kind == Kind.LISTENS:
             self.is_listening = True
-            self._owner.opened(self)
+            self._owner.opened()
         elif kind == Kind.TAKEN_UP:
             self.settings = int(unpacked(NUMBER, payload)[1][-1])
         elif kind == Kind.PROBLEM:
@@ -73,7 +76,7 @@ class Slot:
 
     def lost(self) -> None:
         front, self.front, self.link, self.memory = self.front, None, None, None
-        self.is_listening = False
+        self.is_linked = self.is_listening = False
         if front is not None:
             front.lost()
         self._owner.lost(self)
@@ -158,7 +161,7 @@ class FrontEnds:
         self._listen = replace(stated, limits=self._listen.limits, **ports)
         self._look()
         end = self._loop.time() + SETTLE_S  # one that hangs is not waited for
-        while any(slot.is_listening and slot.settings < self._number for slot in self.slots):
+        while any(slot.is_linked and slot.settings < self._number for slot in self.slots):
             if self._loop.time() > end:
                 break
             await asyncio.sleep(SETTLE_STEP_S)
@@ -170,7 +173,7 @@ class FrontEnds:
             task.cancel()
         await asyncio.sleep(0)  # what ended in this turn is told first
         self._tell_all(Kind.STOP, {})
-        await asyncio.gather(*(self._ended(slot, STOP_S if slot.is_listening else 0.0) for slot in self.slots))
+        await asyncio.gather(*(self._ended(slot, STOP_S if slot.is_linked else 0.0) for slot in self.slots))
         if self.desk is not None:
             self.desk.stop()
         for slot in self.slots:
@@ -200,19 +203,23 @@ class FrontEnds:
         _, slot.link = await self._loop.create_unix_connection(lambda: StreamLink(slot), sock=ours)
         asked = self._options
         logs = self._settings["log_level"], asked.log_format
-        options = FrontOptions(asked.service.repository, self._listen, slot.name, asked.traces, *logs)
+        is_later = self.desk is not None
+        options = FrontOptions(asked.service.repository, self._listen, slot.name, asked.traces, *logs, is_later)
         slot.link.send(Kind.OPTIONS, text(options.as_json()))
 
-    def opened(self, slot: Slot) -> None:
-        """It listens."""
+    def linked(self, slot: Slot) -> None:
+        """Its process is up. It is told what is in force, and what is served where that is known."""
         if slot.link is not None:
             slot.link.send(Kind.SETTINGS, text(self._for(slot, self._settings)))
         self._connect(slot)
+
+    def opened(self) -> None:
+        """One more listens."""
         if all(each.is_listening for each in self.slots) and not self._opened.done():
             self._opened.set_result(None)
 
     def _connect(self, slot: Slot) -> None:
-        if self.desk is not None and slot.is_listening and slot.front is None and slot.link is not None:
+        if self.desk is not None and slot.is_linked and slot.front is None and slot.link is not None:
             slot.front = self.desk.connect(slot.link, slot.memory)
             slot.front.name = slot.name
 
@@ -277,7 +284,7 @@ class FrontEnds:
         if changed:
             self._number += 1
             for slot in self.slots:
-                if slot.link is not None and slot.is_listening:
+                if slot.link is not None and slot.is_linked:
                     slot.link.send(Kind.SETTINGS, text(self._for(slot, changed)))
 
     async def _watch(self) -> None:
@@ -290,7 +297,7 @@ class FrontEnds:
 
     def _tell_all(self, kind: Kind, content: Mapping[str, Any]) -> None:
         for slot in self.slots:
-            if slot.link is not None and slot.is_listening:
+            if slot.link is not None and slot.is_linked:
                 slot.link.send(kind, text(content))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:

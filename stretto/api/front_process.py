@@ -17,10 +17,10 @@ import socket
 import sys
 from typing import Any
 
+from stretto.api.bounds import rehearse_bounds
 from stretto.api.front import FrontOptions, FrontServer
-from stretto.api.heap import take_memory
 from stretto.api.logs import LogLines, set_up_logs
-from stretto.api.run import BODIES_BYTES, GC_THRESHOLDS, SWITCH_S
+from stretto.api.run import GC_THRESHOLDS, SWITCH_S
 from stretto.core.errors import StrettoError
 from stretto.live.face.front import SharedStore
 from stretto.live.face.link import StreamLink
@@ -48,7 +48,7 @@ class Ear:
             raise StrettoError(NONSENSE)
 
     def lost(self) -> None:
-        if self.front is None:
+        if self.front is None or self.front.plane.is_starting:
             os._exit(0)  # nothing was begun
         self.front.lost()
         self.front.asked.set()
@@ -61,16 +61,18 @@ async def work(channel: socket.socket, memory: FrontMemory) -> None:
     try:
         options = FrontOptions.from_json(await ear.options)
         lines = set_up_logs(options.log_format, options.log_level)
-        take_memory(min(BODIES_BYTES, options.listen.limits.memory_bytes // 4))
         repository = await asyncio.to_thread(read_repository, options.repository)
-        front = FrontServer(options, repository, SharedStore(memory), shares_ports=True)
+        await asyncio.to_thread(rehearse_bounds)  # compiled code, before the first request needs it
+        front = ear.front = FrontServer(options, repository, SharedStore(memory), shares_ports=True)
+        front.service.engines[0].linked(link, options.name)
+        if options.is_later:
+            await front.served.wait()
         await front.start()
     except (StrettoError, OSError) as error:
         link.send(Kind.PROBLEM, text({"problem": str(error)}))
         link.close()
         return
-    ear.front = front
-    front.engine.linked(link, options.name)
+    front.engine.tell(Kind.LISTENS)
     gc.collect()
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)

@@ -27,7 +27,7 @@ class Limits:
     requests_per_stream: int = 256  # gRPC: unanswered requests of one ModelStreamInfer
     waiting_requests: int = 20_000  # in the whole server; beyond that: overloaded
     pipelined_requests: int = 256  # HTTP: of one connection, that wait for the answer to an earlier one
-    shared_memory_regions: int = 256  # registered, or still in use; each holds a descriptor open
+    shared_memory_regions: int = 256  # registered, or still in use; each holds two descriptors open
     shared_memory_bytes: int = 16_000_000_000  # of all regions together; it is their owners' memory
     header_timeout_s: float = 20.0  # a request must be complete so long after its first byte
     keep_alive_s: float = 75.0

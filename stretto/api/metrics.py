@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.registry import Collector
 
 from stretto.api.front_counts import FrontCounts
 from stretto.api.logs import lost_lines
@@ -29,22 +31,22 @@ OUTCOME_LABELS = {
 
 
 class Metrics:
-    """A collector of Prometheus' own kind, in a registry of its own. It remembers nothing between two readings."""
+    """It remembers nothing between two readings."""
 
     def __init__(self, plane: Plane):
         self._plane = plane
-        self._registry = CollectorRegistry(auto_describe=False)
-        self._registry.register(self)  # type: ignore[arg-type]
 
-    def text(self) -> bytes:
-        return bytes(generate_latest(self._registry))
+    async def text(self) -> bytes:
+        """As of now, in Prometheus' format. It is written in a thread: that takes tens of milliseconds, in which the
+        loop answers others.
+        """
+        now = None if self._plane.is_starting else self._plane.snapshot()
+        fronts = self._plane.fronts()
+        return await asyncio.to_thread(_written, list(self._own(fronts)), now, fronts)
 
-    def describe(self) -> list[Any]:
-        return []
-
-    def collect(self) -> Iterator[Any]:
+    def _own(self, fronts: Mapping[str, FrontCounts]) -> Iterator[Any]:
+        """What the data plane counts, here and at front ends."""
         plane = self._plane
-        fronts = plane.fronts()
         yield _gauge("stretto_start_progress", "How far the start is, from 0 to 1.", plane.progress)
         refused = _Family(CounterMetricFamily, fronts, "requests_refused", "Requests that became no query.", "reason")
         yield refused.of(plane.refused, lambda counts: counts.refused)
@@ -85,14 +87,6 @@ class Metrics:
                 "stretto_shared_memory_regions", "Regions registered, or still used by a request.", regions.open
             )
             yield _gauge("stretto_shared_memory_bytes", "What they have together.", regions.open_bytes)
-        if plane.is_starting:
-            return
-        now = plane.snapshot()
-        yield from _counts(now)
-        yield from _times(now, fronts)
-        yield from _state(now)
-        if now.scaling is not None:
-            yield from _scaling(now.scaling)
 
 
 class _Family:
@@ -115,6 +109,28 @@ class _Family:
     def _add(self, values: Mapping[str, float], front: Sequence[str]) -> None:
         for name, value in sorted(values.items()):
             self._family.add_metric([*([name] if self._labels else []), *front], value)
+
+
+class _Read(Collector):
+    """What was read in one moment, as Prometheus' writer takes it."""
+
+    def __init__(self, own: list[Any], now: Snapshot | None, fronts: Mapping[str, FrontCounts]):
+        self._own, self._now, self._fronts = own, now, fronts
+
+    def collect(self) -> Iterator[Any]:
+        yield from self._own
+        now = self._now
+        if now is None:
+            return
+        yield from _counts(now)
+        yield from _times(now, self._fronts)
+        yield from _state(now)
+        if now.scaling is not None:
+            yield from _scaling(now.scaling)
+
+
+def _written(own: list[Any], now: Snapshot | None, fronts: Mapping[str, FrontCounts]) -> bytes:
+    return bytes(generate_latest(_Read(own, now, fronts)))
 
 
 def _counts(now: Snapshot) -> Iterator[Any]:

@@ -27,12 +27,13 @@ from stretto.api.limits import Limits
 from stretto.api.messages import InferRequest, InferResponse, InputTensor
 from stretto.api.network import NOTHING, reported
 from stretto.api.rates import Rates
+from stretto.api.rooms import KEPT_BYTES, Rooms
 from stretto.api.shared_memory import Regions, put
 from stretto.core.errors import StrettoError
 from stretto.core.outcome import Outcome
 from stretto.core.profile import NS_PER_MS
 from stretto.core.snapshot import Snapshot
-from stretto.live.requests import NoSuchVariant, Request
+from stretto.live.requests import NoSuchApplication, NoSuchVariant, Request
 from stretto.live.state import State
 from stretto.repository.images import can_decode
 from stretto.repository.problems import RepositoryError
@@ -60,6 +61,7 @@ class Plane:
     def __init__(self, service: Service | None = None, limits: Limits | None = None, shared_memory: bool = False):
         self.limits = limits or Limits()
         self.budget = Budget(self.limits.budget_bytes)
+        self.rooms = Rooms(min(KEPT_BYTES, self.limits.memory_bytes // 8))
         self.regions = Regions(self.limits, self.budget, shared_memory)
         self.refused: dict[str, int] = {}  # requests that became no query, by reason
         self.tracing: Tracing | None = None  # where spans are wanted
@@ -183,7 +185,7 @@ class Plane:
         try:
             await self._managed.unload(application)
             await self.told()
-        except KeyError:
+        except NoSuchApplication:
             raise self._unknown(application, "") from None
         except StrettoError as error:
             raise bad_request(_sentence(error)) from None
@@ -299,14 +301,15 @@ class Plane:
         return self._unknown(request.application, request.version)
 
     def reads_slowly(self, request: InferRequest) -> bool:
-        """Its images are to be read with `read_images` before it is begun: here, everybody would wait for them."""
+        """Its images are to be read with `read_images` before it is begun: here, everybody would wait for them. Those
+        in shared memory are not looked at before it is known that the request is taken.
+        """
         if len(request.inputs) != 1 or not request.inputs[0].encoding:
             return False
         files, tensor = self.service.files.get(request.application), request.inputs[0]
         if files is None or tensor.array.size > files.limits.max_batch:
             return False  # it is refused, and nothing is read
-        self.regions.fetch(request.inputs, files.limits)
-        return reading_us(files.input, tensor) > INLINE_US
+        return tensor.shared is not None or reading_us(files.input, tensor) > INLINE_US
 
     async def read_images(self, request: InferRequest) -> None:
         """In a thread. ApiError where they are not taken; the time counts against the request's deadline."""
@@ -316,6 +319,7 @@ class Plane:
             files = self._admitted(request)
             if self.rates is not None:
                 self.rates.charge(request, self._managed.engine)
+            self.regions.fetch(request.inputs, files.limits)
             frames = checked_frames(files, named_input(files, request.inputs))
             size = frames.bytes_as(files.input.dtype)
             if not self.budget.take(size):

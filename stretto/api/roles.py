@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING
 
 from stretto.api.front import FrontOptions, FrontServer
 from stretto.api.front_counts import FrontCounts
-from stretto.api.heap import take_memory
-from stretto.api.run import BODIES_BYTES, GC_THRESHOLDS, Console, Elsewhere, ServeOptions, serve
+from stretto.api.run import GC_THRESHOLDS, Console, Elsewhere, ServeOptions, serve
 from stretto.api.server import listening_socket
 from stretto.core.errors import StrettoError
 from stretto.live.cluster.joining import Joining
@@ -47,6 +46,19 @@ async def serve_scheduler(
     options = replace(options, service=service)
     elsewhere = Elsewhere(lambda plane: ClusterFronts(plane, roster, address, key), roster.executor)
     return await serve(options, console, None, elsewhere, asked)
+
+
+def made_ready(options: ServeOptions) -> None:
+    """What takes long at a start and can be done before: all that is imported and compiled, and the files read once."""
+    import stretto.live.service
+    import stretto.sim.ports
+    import stretto.twin.live  # noqa: F401
+    from stretto.api.bounds import rehearse_bounds
+    from stretto.live.rehearsal import rehearse
+
+    rehearse()
+    rehearse_bounds()
+    read_repository(options.service.repository)
 
 
 class ClusterFronts:
@@ -102,8 +114,12 @@ class ClusterFronts:
 async def serve_front_end(
     options: ServeOptions, scheduler: str, key: bytes | None, console: Console, asked: asyncio.Event | None = None
 ) -> bool:
-    """Until it is told to stop. True: every request that was taken in had its end."""
-    checked_endpoint(scheduler, key)
+    """Until it is told to stop. True: every request that was taken in had its end. `scheduler` may be several, with
+    commas between: each serves applications of its own.
+    """
+    schedulers = [each.strip() for each in scheduler.split(",")]
+    for each in schedulers:
+        checked_endpoint(each, key)
     if not options.listen.rates.are_off or options.listen.shared_memory:
         raise StrettoError(
             "limits of clients and shared memory with them are for a server of one front end; leave them out here"
@@ -112,16 +128,17 @@ async def serve_front_end(
     with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):  # in another thread they are not ours
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, asked.set)
-    take_memory(min(BODIES_BYTES, options.listen.limits.memory_bytes // 4))
     repository = await asyncio.to_thread(read_repository, options.service.repository)
     wires = Wires(keys_from(key))
-    joining = Joining(wires, f"{socket.gethostname()}/{secrets.token_hex(3)}")
-    asking = options.service.repository, options.listen, joining.name, options.traces
-    front = FrontServer(FrontOptions(*asking), repository, joining.store)
+    name = f"{socket.gethostname()}/{secrets.token_hex(3)}"
+    joinings = [Joining(wires, name) for _ in schedulers]
+    asking = options.service.repository, options.listen, name, options.traces
+    front = FrontServer(FrontOptions(*asking), repository, *(joining.store for joining in joinings))
     try:
         await front.start()
         console.listening(front.listeners)
-        joining.join(scheduler, front.engine, front)
+        for endpoint, joining, engine in zip(schedulers, joinings, front.service.engines, strict=True):
+            joining.join(endpoint, engine, engine)
         gc.collect()
         gc.freeze()
         gc.set_threshold(*GC_THRESHOLDS)
@@ -134,6 +151,7 @@ async def serve_front_end(
         is_clean = await front.service.drain(options.drain_s)
     finally:
         await front.stop()
-        joining.close()
+        for joining in joinings:
+            joining.close()
         wires.close()
     return is_clean

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from stretto.api.heap import take_memory
+from stretto.api.heap import TIDY_S, keep_heap, tidy
 from stretto.api.plane import Plane
 from stretto.api.reload import Reload
 from stretto.api.server import Listen, Listeners
@@ -37,13 +37,13 @@ COMPILING = "compiling"
 READING = "reading the repository"
 COMPILED = 0.9  # of the start
 LOADING = "loading models"
-BODIES_BYTES = 64 << 20  # of memory that is touched ahead
 LOOK_S = 0.2  # at how far they are
 INSIST_S = 1.0
 STOP_S = 10.0  # for workers to end by themselves
 MOST_FRONT_ENDS = 64
-# Pauses grow with what is young or in the middle: 10,000 connections that came just now would be a quarter of a second.
-GC_THRESHOLDS = 10_000, 5, 400
+# Pauses grow with what is young or in the middle, by a microsecond for each object and more: of 10,000 connections that
+# came just now there are 400,000.
+GC_THRESHOLDS = 2_000, 4, 2_000
 SWITCH_S = 0.0005  # how long a thread may keep Python's lock while another wants it; a worker must not wait 5 ms
 
 
@@ -154,6 +154,7 @@ async def serve(
     Listeners open first, so that a balancer sees at once that the server lives and is not ready yet. `reread` has the
     options as they are stated now, for SIGHUP.
     """
+    keep_heap()
     listen = share_of(options.listen, options.front_ends)
     plane = Plane(limits=listen.limits, shared_memory=listen.shared_memory)
     fronts: Fronts | None = None
@@ -166,7 +167,7 @@ async def serve(
     if fronts is not None:
         listen = replace(listen, http_port=None, grpc_port=None)
     else:
-        take_memory(min(BODIES_BYTES, listen.limits.memory_bytes // 4))
+        plane.rooms.take_ahead()
     listeners = Listeners(plane, listen)
     loop = asyncio.get_running_loop()
     stop = _Stop(loop, asked)
@@ -179,6 +180,7 @@ async def serve(
     service: Service | None = None
     patience_s, is_clean = STOP_S, True
     stack = contextlib.ExitStack()  # closed last
+    stack.callback(loop.create_task(tidy(plane.budget, TIDY_S)).cancel)
     if options.traces:
         plane.tracing = Tracing()
         stack.callback(plane.tracing.close)

@@ -23,7 +23,7 @@ from stretto.core.errors import StrettoError
 
 if TYPE_CHECKING:
     from stretto.api.grpc.reads import Reads
-    from stretto.api.http.door import TlsDoor
+    from stretto.api.http.door import PlainDoor, TlsDoor
     from stretto.api.http.protocol import Traffic
 
 log = logging.getLogger("stretto.api")
@@ -95,7 +95,7 @@ class Listeners:
         if listen.tls_certificate is not None and listen.tls_key is not None:
             self._certificate = Certificate(listen.tls_certificate, listen.tls_key)
         plane.rates = self._rates(listen)
-        self._http: list[tuple[asyncio.Server | TlsDoor, Traffic]] = []
+        self._http: list[tuple[PlainDoor | TlsDoor, Traffic]] = []
         self._grpc: list[Any] = []
         self._reads: Reads | None = None
         self._sweeps: list[asyncio.Task[None]] = []
@@ -103,7 +103,7 @@ class Listeners:
     async def start(self) -> None:
         """All or none: StrettoError where an address cannot be had."""
         listen = self.listen
-        regions = listen.limits.shared_memory_regions if listen.shared_memory else 0
+        regions = 2 * listen.limits.shared_memory_regions if listen.shared_memory else 0
         shares = connection_shares(listen.limits.connections, raise_limit() - regions)
         if shares.http < listen.limits.connections:
             log.warning(
@@ -154,8 +154,8 @@ class Listeners:
         """Answers that are on their way go out; then every connection is closed."""
         for task in self._sweeps:
             task.cancel()
-        for server, traffic in self._http:
-            server.close()
+        for door, traffic in self._http:
+            door.close()
             for connection in list(traffic.connections):
                 connection.shutdown()
         end = asyncio.get_running_loop().time() + CLOSING_S
@@ -166,14 +166,14 @@ class Listeners:
                 connection.transport.close()
         for server in self._grpc:
             await server.stop(CLOSING_S)
-        for server, _ in self._http:
+        for door, _ in self._http:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(server.wait_closed(), CLOSING_S)
+                await asyncio.wait_for(door.wait_closed(), CLOSING_S)
 
     async def _start_http(self, name: str, app: App, host: str, port: int | None, connections: int) -> None:
         if port is None:
             return
-        from stretto.api.http.door import TlsDoor
+        from stretto.api.http.door import PlainDoor, TlsDoor
         from stretto.api.http.protocol import Connection, Traffic, sweep
 
         loop = asyncio.get_running_loop()
@@ -183,16 +183,16 @@ class Listeners:
         def make() -> Connection:
             return Connection(traffic, loop, app, self.plane)
 
-        server: asyncio.Server | TlsDoor
+        door: PlainDoor | TlsDoor
         if self._certificate is None:
-            server = await loop.create_server(make, sock=listening, backlog=BACKLOG)
+            door = PlainDoor(listening, make)
         else:
             context = self._certificate.http_context()
             limits = replace(self.listen.limits, connections=connections)
-            server = TlsDoor(listening, context, make, traffic.connections, self.plane, limits)
-            server.open(BACKLOG)
+            door = TlsDoor(listening, context, make, traffic.connections, self.plane, limits)
         self.addresses[name] = listening.getsockname()[:2]
-        self._http.append((server, traffic))
+        self._http.append((door, traffic))
+        await door.open(BACKLOG)
         self._sweeps.append(loop.create_task(sweep(traffic.connections, SWEEP_S)))
 
     async def _start_grpc(self, name: str, host: str, port: int | None, access: Access, connections: int) -> None:

@@ -1,17 +1,20 @@
 """Tensors in memory that a client shares with this machine: Triton's extension of the protocol, off unless allowed.
 
-A region is a part of a POSIX segment (a file of /dev/shm) that a client named beforehand. Nothing is mapped: an input
-is copied out by one read of the descriptor when its request is taken, so that neither a client that writes on meanwhile
-nor one that cuts its segment short can do harm; an output is written into it in the same way.
+A region is a part of a POSIX segment (a file of /dev/shm) that a client named beforehand. No memory of it is touched
+here: the system copies an input out when its request is taken, and an output into it, and says so where the segment is
+too short by then. So neither a client that writes on meanwhile nor one that cuts its segment short can do harm.
 """
 
 from __future__ import annotations
 
+import errno
+import mmap
 import os
 import stat
 import weakref
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache, cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -25,6 +28,7 @@ from stretto.api.messages import Array, InputTensor, OutputTensor, Span
 FOLDER = "/dev/shm"  # where Linux has the segments of shm_open
 MAX_KEY_BYTES = 255
 MAX_PLACE = 2**62  # of an offset or a size: far beyond any memory, far below what would overflow
+KEPT_BYTES = 1 << 20  # for answers, between one and the next
 SEMAPHORES = "sem."  # named semaphores lie there too
 OFF = "shared memory is not offered: the server was started without --shared-memory; send the values instead"
 NO_CUDA = "memory of a GPU cannot be shared with this server: register system shared memory, or send the values"
@@ -32,7 +36,9 @@ NO_CUDA = "memory of a GPU cannot be shared with this server: register system sh
 
 @dataclass(eq=False)
 class Region:
-    """A part of a segment. The descriptor is closed when nobody has the region any more, also no request."""
+    """A part of a segment. The descriptor is closed when nobody has the region any more, also no request; and another
+    one, that a mapping for answers has.
+    """
 
     name: str
     key: str
@@ -61,16 +67,23 @@ class Region:
         return copied
 
     def write(self, span: Span, content: bytes | memoryview) -> None:
-        """Never beyond the end of the segment: that would make it longer."""
-        place, left = self.place(span), memoryview(content)
+        """Never beyond the end of the segment, also where it is cut short in this very moment."""
+        self.place(span)
         try:
-            if os.fstat(self.descriptor).st_size < place + len(left):
-                raise self._is_short()
-            while left:
-                written = os.pwrite(self.descriptor, left, place)
-                place, left = place + written, left[written:]
+            copy_into(self._mapped[span.offset : span.offset + len(content)], content)
+        except ValueError:  # of mmap: the file is shorter than the region
+            raise self._is_short() from None
         except OSError as error:
+            if error.errno == errno.EFAULT:
+                raise self._is_short() from None
             raise bad_request(f"region {self.name} cannot be written ({error.strerror})") from None
+
+    @cached_property
+    def _mapped(self) -> memoryview:
+        """From the first answer on. Only the system may touch it."""
+        skipped = self.offset % mmap.ALLOCATIONGRANULARITY
+        mapped = mmap.mmap(self.descriptor, skipped + self.byte_size, offset=self.offset - skipped)
+        return memoryview(mapped)[skipped:]
 
     def _is_short(self) -> ApiError:
         return bad_request(f"the segment of region {self.name} has become shorter than the region")
@@ -221,6 +234,26 @@ def put(region: Region, span: Span, output: OutputTensor) -> None:
         )
     region.write(span, content)
     output.shared = Span(span.region, span.offset, len(content))
+
+
+def copy_into(mapped: memoryview, content: bytes | memoryview) -> None:
+    """By the system, which reads a file into it. To write to a descriptor would make a segment longer that was cut
+    short; to write to memory that is not there any more would end this process.
+    """
+    file, place = _scratch(), 0
+    while place < len(content):
+        place += os.pwrite(file, content[place:], place)
+    place = 0
+    while place < len(content):
+        place += os.preadv(file, [mapped[place:]], place)
+    if len(content) > KEPT_BYTES:
+        os.ftruncate(file, 0)
+
+
+@cache
+def _scratch() -> int:
+    """A file in memory, without a name. On the event loop's thread only."""
+    return os.memfd_create("stretto-answers")
 
 
 def span_in(parameters: Mapping[str, Any], tensor: str) -> Span | None:

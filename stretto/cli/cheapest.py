@@ -104,9 +104,14 @@ def cheapest(
         return judged_fleet(chosen, choice, fleet, requirement.load)
 
     def bound(held: Mapping[str, int]) -> Any:
-        answered = 1 - requirement.max_violation
         return fluid_fleet(
-            whole, (requirement.load,), costs, accuracy=requirement.min_accuracy, answered=answered, held=held
+            whole,
+            (requirement.load,),
+            costs,
+            accuracy=requirement.min_accuracy,
+            answered=1 - requirement.max_violation,
+            held=held,
+            most=max_workers,
         )
 
     with progress_bar("looking for the cheapest fleet") as progress:

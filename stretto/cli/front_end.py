@@ -50,6 +50,7 @@ def front_end(
     Examples:
       stretto front-end zoo:fashion
       stretto front-end /models --scheduler tcp://10.0.0.1:9300 --key-file key --host 0.0.0.0
+      stretto front-end /models --scheduler tcp://10.0.0.1:9300,tcp://10.0.0.2:9300    sub-clusters
     """
     need_zeromq()
     from stretto.api.logs import set_up_logs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -38,6 +39,23 @@ def role_options(ctx: typer.Context, config: Path | None) -> ServeOptions:
     parameters = inspect.signature(serve).parameters
     values: dict[str, Any] = {name: each.default for name, each in parameters.items() if name != "ctx"}
     return serve_options(*with_config(values | ctx.params, is_given, config))
+
+
+def of_sub_cluster(options: ServeOptions, file: Path | None, number: int | None) -> ServeOptions:
+    """Of a partition's applications only those of one sub-cluster are served, where that is asked for."""
+    if file is None and number is None:
+        return options
+    if file is None or number is None:
+        raise StrettoError("a sub-cluster needs both --partition, a file of stretto partition, and --sub-cluster")
+    if options.service.only:
+        raise StrettoError("give either --variant or --partition, not both")
+    from stretto.config.partition import read_partition
+
+    partition = read_partition(file)
+    names = partition.applications_of(number)
+    if not names:
+        raise StrettoError(f"{file}: sub-cluster {number} of {partition.sub_clusters} has no applications (from 0 on)")
+    return replace(options, service=replace(options.service, only=tuple(f"{name}/*" for name in names)))
 
 
 def need_zeromq() -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from stretto.cli.roles import Config, KeyFile, LogFormat, LogLevel, need_zeromq, role_options
+from stretto.cli.roles import Config, KeyFile, LogFormat, LogLevel, need_zeromq, of_sub_cluster, role_options
 from stretto.cli.serve import Port, Repo, StartConsole
 
 
@@ -35,6 +36,12 @@ def scheduler(
     variant: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Only this one (or APP/NAME); may be given several times.")
     ] = None,
+    partition: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Of stretto partition --out: this one serves a sub-cluster.")
+    ] = None,
+    sub_cluster: Annotated[
+        int | None, typer.Option(metavar="N", min=0, help="Which of the partition's, from 0 on.")
+    ] = None,
     management_host: Annotated[str, typer.Option(metavar="ADDRESS", help="Where management listens.")] = "127.0.0.1",
     management_port: Port = 8082,
     management_grpc_port: Port = 8083,
@@ -44,7 +51,8 @@ def scheduler(
     standby: Annotated[
         bool, typer.Option("--standby", help="Keep a second process ready, which takes over when this one is lost.")
     ] = False,
-    wait_on: Annotated[int, typer.Option(hidden=True)] = -1,
+    wait_on: Annotated[int, typer.Option(hidden=True)] = -1,  # of one that --standby keeps
+    in_turn: Annotated[bool, typer.Option("--in-turn", hidden=True)] = False,  # of two that others keep alive
     drain_s: Annotated[float, typer.Option(metavar="S", min=0, help="At most so long to finish at the end.")] = 30.0,
     log_format: LogFormat = "text",
     log_level: LogLevel = "info",
@@ -59,36 +67,31 @@ def scheduler(
     Examples:
       stretto scheduler zoo:fashion --workers 2
       stretto scheduler /models --bind tcp://10.0.0.1:9300 --key-file key --workers 8
+      stretto scheduler /models --partition parts.json --sub-cluster 3 --bind tcp://10.0.0.4:9300 --key-file key
     """
     need_zeromq()
     from stretto.api.logs import set_up_logs
-    from stretto.api.roles import serve_scheduler
+    from stretto.api.roles import made_ready, serve_scheduler
     from stretto.api.run import in_own_loop
     from stretto.cli.inputs import key_in
-    from stretto.cli.standby import Keeper
+    from stretto.cli.standby import Keeper, wait_on_pipe
+    from stretto.live.cluster.turn import wait_for_turn
 
-    options, key = role_options(ctx, config), key_in(key_file)
+    options, key = of_sub_cluster(role_options(ctx, config), partition, sub_cluster), key_in(key_file)
     log = set_up_logs(options.log_format, options.log_level)
     if standby and wait_on < 0:
         raise typer.Exit(Keeper(sys.argv[1:], log.say).run())
-    if wait_on >= 0 and not _told_to_serve(wait_on):
+    if wait_on >= 0 and not wait_on_pipe(wait_on, lambda: made_ready(options)):
         return
     try:
+        if in_turn:
+            signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # until it serves
+            made_ready(options)
+            turn = wait_for_turn(bind)
         is_clean = in_own_loop(serve_scheduler(options, bind, key, StartConsole(log.say)))
+        if in_turn:
+            turn.close()
     finally:
         log.flush()
     if not is_clean:
         raise typer.Exit(1)
-
-
-def _told_to_serve(descriptor: int) -> bool:
-    """With all that takes long done before: imports, and compiled code."""
-    import stretto.live.service  # noqa: F401
-    from stretto.api.bounds import rehearse_bounds
-    from stretto.cli.standby import end_with_parent, wait_on
-    from stretto.live.rehearsal import rehearse
-
-    end_with_parent()
-    rehearse()
-    rehearse_bounds()
-    return wait_on(descriptor)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from stretto.live.scaling_options import ScalingOptions
     from stretto.live.service import Service
 
+ENGINES = ("local", "ray")
 TELL_AFTER_S = 4.0  # of compiling
 SLOW_STEPS = {  # and what is said of them where there is no bar
     "compiling": "compiling the dispatcher, which the first start on a machine needs; see stretto warm",
@@ -76,6 +77,16 @@ def serve(
     ] = 10.0,
     autoscale_accuracy: Annotated[
         float | None, typer.Option(metavar="A", help="And for answers so accurate (a fraction), not only on time.")
+    ] = None,
+    engine: Annotated[
+        str, typer.Option(metavar="WHERE", help="local: this machine; ray: a Ray cluster, see docs/ray.md.")
+    ] = "local",
+    address: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Of the Ray cluster's head; else that of this machine.")
+    ] = None,
+    name: Annotated[str, typer.Option(metavar="NAME", help="Of this service in the Ray cluster.")] = "stretto",
+    key_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The key that processes on Ray share; else a new one.")
     ] = None,
     planner: Annotated[
         str | None, typer.Option(metavar="NAME", help="See stretto planners, or MODULE:FUNCTION; else judged.")
@@ -182,6 +193,7 @@ def serve(
       stretto serve models --worker cuda:0 --worker cpu*2
       stretto serve models --front-ends 4 --executor process
       stretto serve models --executor process --autoscale 1:8
+      stretto serve models --engine ray --worker cuda*4 --worker cpu*8
       stretto serve zoo --http-port 0 --record events.jsonl
       stretto serve models --config serve.toml
     """
@@ -196,9 +208,20 @@ def serve(
         return with_config(dict(ctx.params), is_given, config)
 
     values, said = stated()
+    if engine not in ENGINES:
+        raise StrettoError(f"there is no engine {engine[:40]!r}; there are {', '.join(ENGINES)}")
+    for option in ("address", "name", "key_file"):
+        if engine == "local" and is_given(option):
+            raise StrettoError(f"--{option.replace('_', '-')} is for --engine ray")
+    options = serve_options(values, said)
     log = set_up_logs(values["log_format"], values["log_level"])
     try:
-        is_clean = run(serve_options(values, said), StartConsole(log.say), lambda: serve_options(*stated()))
+        if engine == "ray":
+            from stretto.cli.serve_ray import serve_on_ray
+
+            is_clean = serve_on_ray(values, options, StartConsole(log.say))
+        else:
+            is_clean = run(options, StartConsole(log.say), lambda: serve_options(*stated()))
     finally:
         log.flush()
     if not is_clean:
@@ -328,14 +351,16 @@ class StartConsole:
 
     def listening(self, listeners: Listeners) -> None:
         """The addresses are real also where ports were left open."""
-        secure = "s" if listeners.listen.tls_certificate else ""
         for name, (host, port) in listeners.addresses.items():
-            scheme = "tcp://" if name == "cluster" else f"http{secure}://" if "grpc" not in name else ""
-            self._say(f"  {name:<16} {scheme}{host}:{port}")
+            self.listens(name, host, port, listeners.listen.tls_certificate is not None)
         from stretto.core.address import is_loopback
 
         if not is_loopback(listeners.listen.host) and not listeners.listen.tokens:
             self._say("warning: other machines can call this server without a token; see --token-file")
+
+    def listens(self, name: str, host: str, port: int, is_secure: bool) -> None:
+        scheme = "tcp://" if name == "cluster" else "" if "grpc" in name else "https://" if is_secure else "http://"
+        self._say(f"  {name:<16} {scheme}{host}:{port}")
 
     def progress(self, step: str, share: float) -> None:
         """A bar on a terminal; elsewhere one line, where there is something to wait for."""

@@ -88,8 +88,10 @@ class Keeper:
             self._active.process.send_signal(number)
 
 
-def wait_on(descriptor: int) -> bool:
-    """In the process that waits: until it is told to go on; false where it never will be."""
+def wait_on_pipe(descriptor: int, make_ready: Callable[[], None]) -> bool:
+    """In the process that waits, once it is ready: until it is told to go on; false where it never will be."""
+    end_with_parent()
+    make_ready()
     numbers = signal.SIGTERM, signal.SIGINT
     before = [signal.signal(number, signal.SIG_IGN) for number in numbers]  # it ends with whoever keeps it
     is_told = os.read(descriptor, 1) != b""

@@ -387,6 +387,10 @@ class Dispatcher:
         thetas = [None] * len(tickets) if theta_of is None else map(theta_of, tickets, queries["tag"].tolist())
         return tuple(WaitingQuery(*row) for row in zip(tickets, *columns, thetas, strict=True))
 
+    def is_waiting(self, ticket: int) -> bool:
+        """Whether this query is in a lane: it has not ended, and no batch has it."""
+        return bool(adoption.slots_of(self.memory, np.array([ticket]))[0] >= 0)
+
     def lines(self, depth: int) -> Lines:
         """What each lane holds, with the arrivals of its `depth` oldest queries."""
         count = len(self.plan.lanes)

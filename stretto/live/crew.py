@@ -248,7 +248,7 @@ class Crew:
         """Start another beside it, with the models that it holds."""
         member = self.members[worker]
         is_too_soon = self._clock() < member.no_successor_before_ns
-        if member.successor is not None or self._is_stopping or is_too_soon:
+        if member.successor is not None or self._is_stopping or is_too_soon or member.is_retired:
             return
         log.warning("worker %d is replaced: %s", worker, why)
         held = {key for key in member.held - member.coming if key not in self.lookout.set_aside}

@@ -10,7 +10,7 @@ import contextlib
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -435,7 +435,7 @@ class Engine:
         self._old.append(old)
         self._look_at(served)
         self._trials_changed()  # what is new is on trial before its first query comes
-        self.move([old.queries[waiting.ticket] for waiting in old.dispatcher.waiting()], old, now_ns)
+        self._move_waiting(old, now_ns)
         for worker in range(self._worker_count):
             if self.crew.is_ready(worker):
                 self.crew.hold_only(worker, self.generation.first_models(worker))
@@ -450,7 +450,14 @@ class Engine:
                 self.generation.dispatcher.worker_joined(now_ns, worker)
         self.act(self.generation)
 
-    def move(self, queries: Sequence[Query | RemoteQuery], old: Generation, now_ns: int) -> None:
+    def _move_waiting(self, old: Generation, now_ns: int) -> None:
+        """Each is looked at when it is its turn: while others leave, the old dispatcher may start a batch, which ends
+        where it began, or drop what became late.
+        """
+        waiting = old.dispatcher.waiting()
+        self.move((old.queries[each.ticket] for each in waiting if old.dispatcher.is_waiting(each.ticket)), old, now_ns)
+
+    def move(self, queries: Iterable[Query | RemoteQuery], old: Generation, now_ns: int) -> None:
         """Into the generation that serves now; a query that it has no variant for ends as failed."""
         new = self.generation
         for query in queries:

@@ -19,7 +19,9 @@ class NothingToServe(StrettoError):
 
 
 class Offer:
-    """`only` names variants as NAME or APPLICATION/NAME; none: all. A name that no variant has is refused at once."""
+    """`only` names variants as NAME, APPLICATION/NAME or APPLICATION/*; none: all. What no variant is named by is
+    refused at once.
+    """
 
     def __init__(
         self, repository: Repository, fleet: tuple[WorkerSpec, ...], quantile: Quantile, only: tuple[str, ...] = ()
@@ -34,7 +36,7 @@ class Offer:
         self._only = only
         labels = [f"{files.name}/{variant.name}" for files in repository.applications for variant in files.variants]
         for name in only:
-            if all(name not in (label, label.partition("/")[2]) for label in labels):
+            if not any(_is_named(name, *label.split("/", 1)) for label in labels):
                 raise StrettoError(f"{repository.reference} has no variant {name[:80]!r}; it has {', '.join(labels)}")
 
     def served(self, repository: Repository) -> Served:
@@ -66,7 +68,7 @@ class Offer:
     def chosen(self, files: ApplicationFiles) -> ApplicationFiles:
         if not self._only:
             return files
-        wanted = tuple(v for v in files.variants if v.name in self._only or f"{files.name}/{v.name}" in self._only)
+        wanted = tuple(v for v in files.variants if any(_is_named(name, files.name, v.name) for name in self._only))
         return replace(files, variants=wanted)
 
     def _deployed(
@@ -86,3 +88,7 @@ class Offer:
             for files in offered
         ]
         return self._deployed(repository, [files for files in left if files.variants], may_serve)
+
+
+def _is_named(name: str, application: str, variant: str) -> bool:
+    return name in (variant, f"{application}/{variant}", f"{application}/*")

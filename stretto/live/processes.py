@@ -302,6 +302,7 @@ class ProcessExecutor:
         for gone in self._fronts.values():
             gone.detach()
         self._fronts.clear()
+        self._jobs.clear()  # their rows may lie with a front end that goes, too
         process = self._process
         if process is not None and process.poll() is None:
             process.kill()

@@ -8,8 +8,13 @@ from typing import Any
 import numpy as np
 
 from stretto.backends.model import Array
+from stretto.core.errors import StrettoError
 from stretto.core.outcome import Outcome
 from stretto.live.rows import Inputs
+
+
+class NoSuchApplication(StrettoError):
+    """The repository holds none of that name."""
 
 
 class NoSuchVariant(Exception):

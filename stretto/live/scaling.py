@@ -106,7 +106,7 @@ class Scaler:
         self._follow(generation.deployment)
         if before is None or seen is not generation:  # counters of another dispatcher
             return None
-        reading = reading_between(generation.deployment, before, self._before)
+        reading = reading_between(generation.deployment, before, self._before, generation.dispatcher.plan)
         if reading is None or self._control is None:
             return None
         advice = await asyncio.to_thread(self._control, reading)  # what accuracy needs may take a moment

@@ -41,6 +41,7 @@ from stretto.live.recorder import Journal
 from stretto.live.remembered import Remembered
 from stretto.live.repairs import GRACE_S, Repairs
 from stretto.live.replan import Replanner
+from stretto.live.requests import NoSuchApplication
 from stretto.live.scaling import Actuator, FloorMaker, Scaler, scaler_for
 from stretto.live.state import State
 from stretto.live.witness import Evidence, Witness
@@ -130,6 +131,8 @@ class Service:
         options, journal, delays = self.options, self._journal, DelayMeter()
         journal.began(options.planner, options.planner_options, options.data_aware)
         ready = await self.repairs.first_ready(self._read)
+        if options.autoscale is not None:
+            options.autoscale.for_kinds(ready.deployment.kinds)  # refused before anything is started
         conditions = Conditions(delays=delays.delays)
         first = await asyncio.to_thread(self.session.first, ready.deployment, time.monotonic_ns(), conditions)
         ready, first = beginning_as_planned(ready, first)
@@ -270,18 +273,28 @@ class Service:
         return f"no variant of {application} can be served"
 
     async def unload(self, application: str) -> None:
-        """Stop serving it, once what waits for it has ended. KeyError where there is none of that name."""
+        """Stop serving it, once what waits for it has ended. NoSuchApplication where there is none of that name.
+
+        Files are not read anew; but what has been removed cannot be served by a plan that is made now, this one or
+        another.
+        """
         async with self._changing:
             if application not in self.offer.known:
-                raise KeyError(application)
+                raise NoSuchApplication(application)
             if application in self.offer.unloaded:
                 return
             if not set(self.files) - {application}:
                 raise StrettoError("it is the only application that is served; stop the server instead")
+            files = self.files
             self.offer.unloaded.add(application)  # nothing new for it is taken from here on
-            self.files.pop(application, None)
-            await self._finish({application})
-            await self._change(self._read)
+            self.files = {name: each for name, each in files.items() if name != application}
+            try:
+                await self._finish({application})
+                await self._change(await asyncio.to_thread(self._read.still_there))
+            except BaseException:
+                self.offer.unloaded.discard(application)
+                self.files = files
+                raise
 
     async def add_workers(self, worker: str) -> None:
         """Further workers, written as for --worker."""

@@ -5,6 +5,7 @@ A query that its model fails on is found and left out, so that the rest of its b
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -91,11 +92,30 @@ class Shelf:
 
     def __init__(self) -> None:
         self._held: dict[str, _Held] = {}
+        self._unloads: dict[str, int] = {}  # how often each was told to go
+        self._changing = threading.Lock()
 
-    def load(self, spec: ModelSpec) -> None:
-        """BackendError where it cannot be; a key that is there already is left as it is."""
-        if spec.key in self._held:
-            return
+    def unloads(self, key: str) -> int:
+        """For `load` in another thread: how often it was told to go before it was told to come."""
+        return self._unloads.get(key, 0)
+
+    def load(self, spec: ModelSpec, unloads: int | None = None) -> bool:
+        """BackendError where it cannot be; a key that is there already is left as it is. False: it was told to go
+        while it came, and is gone.
+        """
+        if unloads is None:
+            unloads = self.unloads(spec.key)
+        if spec.key not in self._held:
+            loaded = self._loaded(spec)
+            with self._changing:
+                is_wanted = self.unloads(spec.key) == unloads
+                if is_wanted and self._held.setdefault(spec.key, loaded) is loaded:
+                    return True
+            loaded.model.unload()  # another load was quicker, or nobody wants it
+        return spec.key in self._held
+
+    @staticmethod
+    def _loaded(spec: ModelSpec) -> _Held:
         takes = spec.source.inputs[0].shape if spec.source.inputs else spec.input_shape
         target = tuple(size or 1 for size in takes)
         shapes = spec.input_shapes or (spec.input_shape,)
@@ -108,11 +128,13 @@ class Shelf:
             model.unload()
             raise
         overlapping = model if isinstance(model, Overlapping) and model.overlaps and fixed is None else None
-        if self._held.setdefault(spec.key, _Held(spec, model, adapter, fixed, overlapping)).model is not model:
-            model.unload()  # another load was quicker
+        return _Held(spec, model, adapter, fixed, overlapping)
 
     def unload(self, key: str) -> None:
-        held = self._held.pop(key, None)
+        """Also one that is being loaded in another thread: that is not kept."""
+        with self._changing:
+            self._unloads[key] = self.unloads(key) + 1
+            held = self._held.pop(key, None)
         if held is not None:
             held.model.unload()
 

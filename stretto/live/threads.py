@@ -49,11 +49,15 @@ class ThreadExecutor:
     def prepare(self, specs: Sequence[ModelSpec], done: Callable[[dict[str, str]], None]) -> None:
         """In a thread of its own, so that batches go on meanwhile; begun in its turn, after models that are to go."""
 
-        def hold() -> None:
-            self._tell(done, self._hold(specs, True))
+        def begin() -> None:
+            unloads = {spec.key: self._shelf.unloads(spec.key) for spec in specs}
+            name = f"stretto-load-{self._worker}"
+            threading.Thread(target=hold, args=(unloads,), name=name, daemon=True).start()
 
-        load = threading.Thread(target=hold, name=f"stretto-load-{self._worker}", daemon=True)
-        self._commands.put(load.start)
+        def hold(unloads: Mapping[str, int]) -> None:
+            self._tell(done, self._hold(specs, unloads))
+
+        self._commands.put(begin)
 
     def unload(self, key: str) -> None:
         self._commands.put(lambda: self._shelf.unload(key))
@@ -104,14 +108,14 @@ class ThreadExecutor:
         if alone or problem is not None:
             self._tell(self._listener.load_ended, self._worker, spec.key, problem, alone)
 
-    def _hold(self, specs: Sequence[ModelSpec], is_beside: bool = False) -> dict[str, str]:
-        """Loads them; those that cannot be, with the reason."""
+    def _hold(self, specs: Sequence[ModelSpec], unloads: Mapping[str, int] | None = None) -> dict[str, str]:
+        """Loads them; those that cannot be, with the reason. Beside the work, with what the shelf said before that."""
         broken: dict[str, str] = {}
         for spec in specs:
             number = next(self._orders)
-            self._loading[number] = Loading(number, spec.key, is_beside)
+            self._loading[number] = Loading(number, spec.key, unloads is not None)
             try:
-                self._shelf.load(spec)
+                self._shelf.load(spec, None if unloads is None else unloads[spec.key])
             except StrettoError as error:
                 broken[spec.key] = str(error)
             except Exception as error:

@@ -162,11 +162,11 @@ class WorkerProcess:
         at the first run of each batch size, take seconds each.
         """
         spec = spec_from_text(frame.text)
-        is_beside = bool(frame.b)
+        is_beside, unloads = bool(frame.b), self._shelf.unloads(spec.key)
         if not is_beside and spec.source.device == "cpu":
-            self._load(frame, spec)
+            self._load(frame, spec, unloads)
             return
-        load = threading.Thread(target=self._load, args=(frame, spec), daemon=True)
+        load = threading.Thread(target=self._load, args=(frame, spec, unloads), daemon=True)
         if not is_beside:
             self._loading[spec.key] = load
         load.start()
@@ -178,11 +178,11 @@ class WorkerProcess:
             self._land_all()
             load.join()
 
-    def _load(self, frame: Frame, spec: ModelSpec) -> None:
+    def _load(self, frame: Frame, spec: ModelSpec, unloads: int) -> None:
         problem = ""
         try:
-            self._shelf.load(spec)
-            self._specs[spec.key] = spec
+            if self._shelf.load(spec, unloads):
+                self._specs[spec.key] = spec
             if self._shelf.overlaps(spec.key):
                 self._read_directly()
             self._growth.rest()

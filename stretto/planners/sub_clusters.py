@@ -83,17 +83,18 @@ class SubClusters:
             self._placed = np.vstack([self._placed, more])
         if view.rates is not None and view.rates.sum() > 0:
             self._seen, self._looks = self._seen + view.rates, self._looks + 1
+        holds = None if is_new or view.holds is None else view.holds[:, list(chosen)]
+        if holds is not None:  # by the goal so far, for what moves from here on is in no hurry
+            self._hurried &= awaited(self._goal(view.deployment, chosen), holds, view.alive)
         lost = self._lost(view)
         is_over = self._looks > 0 and view.now_ns - self._epoch_ns >= self.epoch_s * NS_PER_S
         if is_new or further or lost or is_over:
             self._partition(view, chosen)
             self._models = models  # now, because there may be no partition
         goal = self._goal(view.deployment, chosen)
-        if is_new or view.holds is None:
+        if holds is None:
             self._placed = goal
         else:
-            holds = view.holds[:, list(chosen)]
-            self._hurried &= awaited(goal, holds, view.alive)
             self._placed = next_placement(
                 goal, self._placed, holds, view.alive, _memory(view.deployment, chosen), self._hurried, self.at_once
             )

@@ -6,6 +6,9 @@ unanswered as much again as for what was answered. That need does not depend on 
 also right in a period in which some came or left, and workers that are on their way are never ordered twice. Where
 applications differ, r alone asks for up to twice too many; so what is missing is reckoned by application.
 
+A schedule that starts batches as soon as a worker is free is not flat-topped: nobody idles, because batches are small
+or variants accurate. There the need is what the same answers take when workers are pressed, which overloads show.
+
 Between the need and the workers stands room: idle time that bursts take up, by the square root of the need, because
 bursts even out among many. Where it turns out too small it is widened from the bad rate itself, as the paper adds
 workers.
@@ -16,6 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from statistics import fmean
 
 import numpy as np
@@ -24,6 +28,7 @@ from stretto.core.advice import Advice
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.outcome import Outcome
+from stretto.core.plan import Deferred, Plan
 from stretto.core.profile import NS_PER_S
 from stretto.core.telemetry import Telemetry
 
@@ -32,15 +37,20 @@ MAX_WORKERS = 65_536
 MAX_COST = 1e9
 MOST_ROOM = 0.5
 ROOM_OF = 100  # workers, whose idle share the option is
+FIRST_SLOWNESS = 1.25  # of workers that are pressed, over their profiles: until it was seen
+PRESSED = 0.9  # busy workers: fewer than that are not
 STEADY = 2  # bad periods in a row, under one load and with all workers there, that are not the load's fault
 FORGET = 0.005  # of what a bad period taught of room, in each good one
-TREND = 2  # rises in a row that are taken for a trend, if they are more than the slack together
+TREND = 2  # rises in a row that are taken for a trend, if they are more than the slack together; the first is not one
+EVEN = 0.25  # of the whole, that each of them is at least; what came at once does not go on
 HEAVY = 0.4  # bad rate from which on the need is a little too high by itself, and gets no room on top
-OVERLOAD, SHORT, IDLE, SAME = (
+OVERLOAD, SHORT, IDLE, SAME, COMING, FULL = (
     "queries go unanswered: more workers",
     "hardly any worker is idle: more workers",
     "workers are idle: fewer of them",
     "as many as are needed",
+    "queries go unanswered until workers come that were ordered",
+    "queries go unanswered, and there may be no more workers",
 )
 
 Speeds = Mapping[str, Sequence[float]]  # by kind: queries/s of a worker, by application; 0: it cannot
@@ -107,7 +117,9 @@ class AutoscaleOptions:
 
 @dataclass(frozen=True)
 class Reading:
-    """One period: queries by application (without those that were cancelled or failed), workers by kind."""
+    """One period: queries by application (without those that were cancelled or failed), workers by kind. A model that
+    fails is no reason for more workers.
+    """
 
     now_ns: int
     seconds: float
@@ -116,9 +128,10 @@ class Reading:
     bad_rate: float
     present: Mapping[str, int]  # at its end
     busy: Mapping[str, float]  # workers, in the mean
+    is_flat: bool = True  # the schedule is flat-topped: workers are busy in proportion to the load
 
 
-def reading_between(deployment: Deployment, before: Telemetry, after: Telemetry) -> Reading | None:
+def reading_between(deployment: Deployment, before: Telemetry, after: Telemetry, plan: Plan) -> Reading | None:
     """None where the two are not of one dispatcher, or at the same moment. The fleet may have grown between them."""
     seconds = (after.now_ns - before.now_ns) / NS_PER_S
     if seconds <= 0 or before.submitted.shape != after.submitted.shape or (after.submitted < before.submitted).any():
@@ -133,8 +146,16 @@ def reading_between(deployment: Deployment, before: Telemetry, after: Telemetry)
         present[worker.kind] += int(after.worker_alive[number])
         busy[worker.kind] += float(busy_ns[number]) / NS_PER_S / seconds
     came = np.maximum(after.submitted - before.submitted - aside, 0)
-    bad = after.bad_rate_since(before)
-    return Reading(after.now_ns, seconds, came.tolist(), answered.tolist(), bad, present, busy)
+    total = int(ended.sum() - aside.sum())
+    bad = 1 - float(ended[:, Outcome.ON_TIME].sum()) / total if total else 0.0
+    return Reading(after.now_ns, seconds, came.tolist(), answered.tolist(), bad, present, busy, is_flat_topped(plan))
+
+
+def is_flat_topped(plan: Plan) -> bool:
+    """Whether batches wait until they are large. A plan that starts them as soon as a worker is free keeps all workers
+    busy with small ones, or with more accurate variants, at any load.
+    """
+    return all(isinstance(lane.release, Deferred) for lane in plan.lanes)
 
 
 def speeds_of(deployment: Deployment) -> Speeds:
@@ -164,6 +185,7 @@ class Autoscaler:
         self._recent: dict[str, list[float]] = {kind: [] for kind in options.kinds}  # need with room, by period
         self._trail: dict[str, list[float]] = {}  # needs as read, each near the one before
         self._calm_slowness = math.inf  # when last everything was answered
+        self._pressed_slowness = FIRST_SLOWNESS  # of a schedule that is not flat-topped, when last too much was asked
         self._was_heavy = False  # the last period was far from enough: what it asked for had no room
         self._spread = dict.fromkeys(options.kinds, options.room * math.sqrt(ROOM_OF))  # room of one worker's need
         self._before: Mapping[str, int] | None = None  # workers at the start of the period
@@ -188,21 +210,27 @@ class Autoscaler:
         wanted = {kind: self._for_kind(kind, need[kind], reading, is_bad) for kind in options.kinds}
         if not any(wanted.values()) and not any(reading.present.get(kind) for kind in reading.present.keys() - wanted):
             wanted[min(wanted, key=lambda kind: options.kinds[kind].cost)] = 1  # somebody must be there to measure
-        reason = SAME
-        if sum(wanted.values()) > sum(self._wanted.values()):
-            reason = OVERLOAD if is_bad else SHORT
-        elif sum(wanted.values()) < sum(self._wanted.values()):
-            reason = IDLE
+        reason = self._reason(wanted, reading, is_bad)
         self._wanted, self._was_heavy = wanted, reading.bad_rate > HEAVY
         idle = max(0.0, 1 - sum(reading.busy.values()) / there) if there else 0.0
         cost = sum(options.kinds[kind].cost * count for kind, count in wanted.items())
         return Advice(reading.now_ns, dict(wanted), dict(reading.present), reading.bad_rate, idle, cost, reason)
 
+    def _reason(self, wanted: Mapping[str, int], reading: Reading, is_bad: bool) -> str:
+        now, before = sum(wanted.values()), sum(self._wanted.values())
+        if now != before:
+            return IDLE if now < before else OVERLOAD if is_bad else SHORT
+        if is_bad and any(count > reading.present.get(kind, 0) for kind, count in wanted.items()):
+            return COMING
+        is_full = all(count == self.options.kinds[kind].most for kind, count in wanted.items())
+        return FULL if is_bad and is_full else SAME
+
     # -- the need ----------------------------------------------------------------------------------------------------
 
     def _needed(self, reading: Reading, is_bad: bool) -> dict[str, float]:
         """Workers by kind that what came would have kept busy, had all of it been answered."""
-        need = {kind: reading.busy.get(kind, 0.0) for kind in self.options.kinds}
+        spared = 1.0 if reading.is_flat else self._spared(reading, is_bad)
+        need = {kind: reading.busy.get(kind, 0.0) * spared for kind in self.options.kinds}
         if is_bad:
             for kind, more in self._unmet(reading, need).items():
                 need[kind] += more
@@ -210,7 +238,8 @@ class Autoscaler:
             self._calm_slowness = self._slowness(reading)
         if self._floor is not None:
             floor = self._floor([count / reading.seconds for count in reading.came])
-            need = {kind: max(count, floor.get(kind, 0.0)) for kind, count in need.items()}
+            slow = 1.0 if reading.is_flat else self._pressed_slowness
+            need = {kind: max(count, slow * floor.get(kind, 0.0)) for kind, count in need.items()}
         return need
 
     def _unmet(self, reading: Reading, need: Mapping[str, float]) -> dict[str, float]:
@@ -222,7 +251,8 @@ class Autoscaler:
         busy = sum(reading.busy.values())
         if not answered or busy <= 0:  # what an answer needs is not known; somebody must try
             return more if any(reading.present.values()) else dict.fromkeys(more, 1.0)
-        slowness = min(self._slowness(reading), self._calm_slowness)  # batches may be poor where too much is asked for
+        usual = self._calm_slowness if reading.is_flat else self._pressed_slowness
+        slowness = min(self._slowness(reading), usual)  # batches may be poor where far too much is asked for
         for number, (came, given) in enumerate(zip(reading.came, reading.answered, strict=True)):
             left = max(0, came - given) / reading.seconds
             for kind in sorted(more, key=lambda kind: self._price(kind, number)):
@@ -234,6 +264,15 @@ class Autoscaler:
                 more[kind] += taken
                 left -= taken * speed / slowness
         return more
+
+    def _spared(self, reading: Reading, is_bad: bool) -> float:
+        """The share of their busy time in which workers would do the same if they were pressed, where a schedule is not
+        flat-topped: in large batches of fast variants. How fast that is, an overload shows.
+        """
+        slowness = self._slowness(reading)
+        if is_bad and reading.bad_rate < HEAVY and sum(reading.busy.values()) > PRESSED * sum(reading.present.values()):
+            self._pressed_slowness = slowness
+        return min(1.0, self._pressed_slowness / slowness)
 
     def _slowness(self, reading: Reading) -> float:
         """What busy workers could have answered by their profiles, over what they did."""
@@ -290,9 +329,8 @@ class Autoscaler:
 
     def _is_short(self, kind: str, reading: Reading) -> bool:
         """Whether workers of this kind can do what goes unanswered, at the lowest cost of those that can be had."""
-        unmet = [number for number, (came, given) in enumerate(zip(reading.came, reading.answered, strict=True))
-                 if given < came]  # fmt: skip
-        worst = max(unmet, key=lambda number: reading.came[number] - reading.answered[number], default=0)
+        unmet = [came - given for came, given in zip(reading.came, reading.answered, strict=True)]
+        worst = unmet.index(max(unmet)) if unmet else 0
         open_kinds = [each for each in self.options.kinds if self._wanted[each] < self.options.kinds[each].most]
         return bool(open_kinds) and kind == min(open_kinds, key=lambda each: self._price(each, worst))
 
@@ -300,11 +338,13 @@ class Autoscaler:
         """A reading that is not near the one before is another load, perhaps half of it: the next one counts whole."""
         trail = self._trail.get(kind, [])
         is_near = bool(trail) and abs(need - trail[-1]) <= max(self.options.near * trail[-1], ROUNDING)
-        trail = self._trail[kind] = [*trail[-TREND:], need] if is_near else [need]
+        trail = self._trail[kind] = [*trail[-TREND - 1 :], need] if is_near else [need]
         before = self._need.get(kind, need)
         if len(trail) > 2 and not self._was_heavy:
-            rise = trail[-1] - trail[0]
-            if len(trail) > TREND and rise > self.options.slack * trail[0] and trail == sorted(trail):
+            last = trail[-TREND - 1 :]
+            rise = last[-1] - last[0]
+            is_even = all(after - before > EVEN * rise for before, after in pairwise(last))
+            if len(trail) > len(last) and rise > self.options.slack * last[0] and is_even:
                 self._need[kind] = need
                 return need + rise / TREND * self._lead  # it goes on while workers start
             need = before + self.options.smoothing * (need - before)

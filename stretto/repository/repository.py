@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -37,6 +37,10 @@ class Repository:
                 return application
         names = [application.name for application in self.applications]
         raise StrettoError(f"{self.reference} has no application {name[:40]!r}; {suggestion(name, names[:20])}")
+
+    def still_there(self) -> Repository:
+        """Without applications of which a model has been removed since it was read, or is being replaced."""
+        return replace(self, applications=tuple(each for each in self.applications if _is_there(each)))
 
     def kind_in_use(self, kind: str | None = None) -> str:
         """The kind of machine whose profiles decide: the one asked for, else this machine's, else the likeliest other.
@@ -191,6 +195,13 @@ def core_variant(files: ApplicationFiles, variant: VariantFiles, profiles: Seque
         input_size=variant.input_shape,
         frame_bytes=_frame_bytes(files.input, variant, profiles),
     )
+
+
+def _is_there(files: ApplicationFiles) -> bool:
+    try:
+        return all(variant.model_sha256() for variant in files.variants)
+    except (StrettoError, OSError):
+        return False
 
 
 def _frame_bytes(takes: InputTensor, variant: VariantFiles, profiles: Sequence[StoredProfile]) -> int:

@@ -111,7 +111,7 @@ class SimulatedFleet:
     def control(self) -> None:
         """A period is over."""
         now = self._run.dispatcher.telemetry(self._run.now_ns)
-        reading = reading_between(self._run.deployment, self._before, now)
+        reading = reading_between(self._run.deployment, self._before, now, self._run.dispatcher.plan)
         self._before = now
         if reading is None:
             return

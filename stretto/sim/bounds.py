@@ -8,6 +8,7 @@ around a mean, ask for Quantile.MEAN, or the run may beat the bound.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -17,6 +18,8 @@ from numpy.typing import NDArray
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.profile import NS_PER_S, LatencyProfile, Quantile
+
+MANY = 1e9  # workers: more than anybody has
 
 
 @dataclass(frozen=True)
@@ -207,10 +210,12 @@ def fluid_fleet(
     accuracy: float = 0.0,
     answered: float = 1.0,
     held: Mapping[str, int] | None = None,
+    most: float = math.inf,
     quantile: Quantile | None = None,
 ) -> FluidFleet | None:
     """The cheapest workers, by kinds of the deployment (its own numbers of them do not matter), that answer this share
-    of the rates with this mean accuracy of answers; None where no number does. `held` fixes the number of some kinds.
+    of the rates with this mean accuracy of answers; None where no number does, or none up to `most` workers in all.
+    `held` fixes the number of some kinds.
     """
     demand = _amounts(deployment, rates, "rate")
     columns = _columns(deployment, quantile, None)
@@ -221,12 +226,14 @@ def fluid_fleet(
     kinds, fixed = deployment.kinds, held or {}
     worker_rows = np.hstack([_worker_rows(deployment, columns), -np.eye(len(kinds))])
     below = np.array([accuracy - deployment.variants[column.variant].accuracy for column in columns])
-    rest = np.zeros(len(kinds))
+    rest, each = np.zeros(len(kinds)), np.zeros(len(columns))
     applications = np.hstack([_application_rows(deployment, columns), np.zeros((len(demand), len(kinds)))])
     solved = linprog(
         np.concatenate([np.zeros(len(columns)), [costs[kind] for kind in kinds]]),
-        A_ub=np.vstack([worker_rows, applications, np.append(below, rest), np.append(-np.ones(len(columns)), rest)]),
-        b_ub=np.concatenate([np.zeros(len(kinds)), demand, [0.0], [-answered * demand.sum()]]),
+        A_ub=np.vstack(
+            [worker_rows, applications, np.append(below, rest), np.append(each - 1, rest), np.append(each, rest + 1)]
+        ),
+        b_ub=np.concatenate([np.zeros(len(kinds)), demand, [0.0, -answered * demand.sum(), min(most, MANY)]]),
         bounds=[(0, None)] * len(columns) + [(fixed.get(kind, 0), fixed.get(kind)) for kind in kinds],
         method="highs",
     )

@@ -2,9 +2,9 @@
 
 A promise is dear to look at (the judge takes seconds), the fluid bound costs nothing. So the search goes by rays: the
 numbers of all kinds but the cheapest are fixed, and the fewest of the cheapest are looked for. Rays come in the order
-of what the bound says they cost at least. Once one is known, a ray is first asked whether the largest fleet that would
-still be cheaper keeps the promise; most end there. More workers of any kind never make a promise worse: what failed
-rules out everything below it.
+of what the bound says they cost at least. Once one is known, a ray is asked about as many above its bound as others
+were, and about the largest fleet that would still be cheaper; most end there. More workers of any kind never make a
+promise worse: what failed rules out everything below it.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from stretto.sim.capacity import Promise, Requirement
 MOST_RAYS = 5_000
 MOST_TRIALS = 200
 HALF = 0.5  # of the way from the bound to a real fleet, as known, that a ray is believed to come nearer
+USUAL = 1.5  # workers over the bound, at most, that are guessed at first
 MAX_KINDS = 6
 MAX_COST = 1e9
 
@@ -71,12 +72,12 @@ def cheapest_fleet(
     progress: Callable[[int], None] | None = None,
 ) -> Cheapest[Promise]:
     """At most `most` workers in all. `bound` is the cheapest fleet of the fluid bound with the numbers of some kinds
-    fixed, or None where there is none. StrettoError where no fleet is enough.
+    fixed, or None where there is none with so many workers. StrettoError where no fleet is enough.
     """
     check_costs(costs)
     search = _Search(promise, bound, requirement, costs, most, progress)
     free = bound({})
-    if free is None or sum(free.workers.values()) > most + 1e-9:
+    if free is None:
         raise StrettoError(
             f"{most} workers of kind {', '.join(costs)} are not enough for {requirement.load:g} queries/s, whatever the"
             " mix: not even the fluid bound has so many answers; ask for less, or allow more workers"
@@ -162,9 +163,13 @@ class _Search(Generic[Promise]):
             return
         least_cost = max(fleet.cost, 1e-12)
         if self.best is not None:
-            if not self._holds(held, high):
+            guess = min(high, max(low, math.ceil(low * min(self._nearness, USUAL))))
+            if self._holds(held, guess):
+                enough = guess
+            elif guess < high and self._holds(held, high):
+                low, enough = guess + 1, high
+            else:
                 return
-            enough = high
         else:
             step, enough = 1, low
             while not self._holds(held, enough):

@@ -28,10 +28,12 @@ class RunningFronts(Running):
     def __init__(self, repository: Path | str, count: int = FRONT_ENDS, **options: Any):
         super().__init__(repository, **options)
         self._count = count
+        self.front_repository = ""  # where front ends find another one
 
     async def _start(self) -> None:
         self.service = self._service()
-        options = ServeOptions(self.service.options, self._listen, front_ends=self._count)
+        service = replace(self.service.options, repository=self.front_repository or self._repository)
+        options = ServeOptions(service, self._listen, front_ends=self._count)
         listen = share_of(self._listen, self._count)
         plane = Plane(limits=listen.limits)
         self.fronts = FrontEnds(options, plane)
@@ -49,7 +51,7 @@ class RunningFronts(Running):
         await super()._stop()
 
     def _is_settled(self) -> bool:
-        return super()._is_settled() and all(slot.front is not None for slot in self.fronts.slots)
+        return super()._is_settled() and all(slot.is_listening and slot.front is not None for slot in self.fronts.slots)
 
     def counts_of(self) -> list[FrontCounts]:
         return self.call(lambda: [slot.counts for slot in self.fronts.slots])
@@ -79,9 +81,7 @@ class RunningFronts(Running):
 
     def wait_until_back(self, number: int, restarts: int = 1) -> None:
         slot = self.fronts.slots[number]
-        self.wait_until(
-            lambda: slot.restarts == restarts and slot.front is not None, "it was started again, and serves"
-        )
+        self.wait_until(lambda: slot.restarts == restarts and slot.is_listening, "it was started again, and serves")
 
 
 def pid_of(slot: Slot) -> int:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from stretto.api.budget import RELIEF_PART, SHARE_PART, SMALL_BYTES, SPARE_PART, Budget
 
@@ -92,3 +94,39 @@ def test_a_part_that_was_given_up_with_the_whole_is_not_given_back_twice(budget:
     budget.let_go_of(sender, 150_000)  # its next turn comes all the same
     assert (sender.held, budget.used) == (0, 100_000)
     assert sender.send(LIMIT // SHARE_PART) and not sender.send(1)
+
+
+def test_of_those_that_hold_about_the_same_the_first_gives_way(budget: Budget) -> None:
+    """A body that never comes to its end is older than one that is just being sent."""
+    slow = [Sender(budget) for _ in range(135)]
+    assert all(sender.send(100_000) for sender in slow)
+    quick = Sender(budget)
+    assert quick.send(120_000)
+    while not budget.given_up:
+        assert Sender(budget).send(50_000)
+    assert slow[0].is_given_up and not quick.is_given_up
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 30), st.integers(0, 4_000_000), st.sampled_from(["hold", "part", "all", "take"])))
+)
+def test_nobody_is_given_up_for_one_that_holds_more(steps: list[tuple[int, int, str]]) -> None:
+    budget, taken = Budget(LIMIT), 0
+    senders = [Sender(budget) for _ in range(31)]
+    for number, size, what in steps:
+        sender, before = senders[number], [each.held for each in senders]
+        for each in senders:
+            each.is_given_up = False
+        if what == "hold":
+            if not sender.send(size):
+                assert not any(other.held > sender.held for other in senders) or sender.held > budget.share
+                budget.let_go(sender)
+            asks = before[number] + size
+        elif what == "take":
+            taken += size if budget.take(size) else 0
+            asks = size
+        else:
+            budget.let_go_of(sender, size) if what == "part" else budget.let_go(sender)
+            asks = LIMIT
+        assert all(held > asks for held, each in zip(before, senders, strict=True) if each.is_given_up)
+        assert budget.used == taken + sum(each.held for each in senders) <= LIMIT

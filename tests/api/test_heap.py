@@ -1,34 +1,55 @@
-"""Memory that is touched ahead stays: a body that comes later costs no new pages. In a process of its own."""
+"""What requests leave behind in the C library's heap goes back to the system."""
 
 from __future__ import annotations
 
-import subprocess
+import asyncio
 import sys
 
 import pytest
 
-PROGRAM = """
-import resource
-from stretto.api.heap import take_memory
+from stretto.api.budget import Budget
+from stretto.api.heap import tidy
+from stretto.backends.resident import resident_bytes
+from tests.api.apart import run_apart
 
-def faults(count, size):
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    for _ in range(count):
-        held = [bytearray(size) for _ in range(8)]
-        del held
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+LEFT = """
+from stretto.api.heap import give_back, keep_heap
+from stretto.backends.resident import resident_bytes
 
-take_memory({taken})
-print(faults(50, 600_000))
+keep_heap()
+before = resident_bytes()
+parts = [bytes(16_000) for _ in range(10_000)]
+kept = parts[::100]  # somebody is still there
+del parts
+crowded = resident_bytes() - before
+give_back()
+assert crowded > 100e6, "a heap gives back by itself only what lies at its end"
+print(resident_bytes() - before)
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="pages are counted on Linux")
-def test_bodies_touch_no_new_pages() -> None:
-    def faults(taken: int) -> int:
-        done = subprocess.run(
-            [sys.executable, "-c", PROGRAM.format(taken=taken)], capture_output=True, text=True, check=True
-        )
-        return int(done.stdout)
+@pytest.mark.skipif(sys.platform != "linux", reason="resident memory is read from /proc")
+def test_free_memory_between_what_is_in_use_goes_back() -> None:
+    assert run_apart(LEFT) < 50e6
 
-    assert faults(64 << 20) < 200, "fifty times eight bodies of 147 pages each"
+
+@pytest.mark.skipif(sys.platform != "linux", reason="resident memory is read from /proc")
+def test_it_is_given_back_when_the_crowd_is_gone() -> None:
+    """Not before: what is free while much is in flight will be wanted again."""
+
+    async def work() -> None:
+        budget = Budget(100_000_000)
+        parts = [bytes(16_000) for _ in range(10_000)]
+        kept = parts[::100]
+        budget.used = budget.limit // 2
+        tidying = asyncio.create_task(tidy(budget, 0.001))
+        del parts
+        await asyncio.sleep(0.05)
+        crowded = resident_bytes()
+        budget.used = 0
+        while resident_bytes() > crowded - 100e6:
+            await asyncio.sleep(0.001)
+        tidying.cancel()
+        assert len(kept) == 100
+
+    asyncio.run(asyncio.wait_for(work(), 20))

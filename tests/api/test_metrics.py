@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from prometheus_client.parser import text_string_to_metric_families
 
+from stretto.api.metrics import Metrics
 from tests.api.serving import PINNED, Running, images, json_body, message
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
@@ -32,6 +35,20 @@ def assert_conserved(samples: Samples) -> None:
     ended = total(samples, "stretto_queries_ended_total")
     open_now = total(samples, "stretto_queue_depth") + total(samples, "stretto_queries_running")
     assert submitted == ended + open_now
+
+
+def test_the_loop_goes_on_while_metrics_are_written(server: Running) -> None:
+    """It stood still for as long as that takes, tens of milliseconds, at every look of a collector."""
+
+    async def turns() -> int:
+        writing, count = asyncio.ensure_future(Metrics(server.plane).text()), 0
+        while not writing.done():
+            await asyncio.sleep(0)
+            count += 1
+        assert b"stretto_queries_submitted_total" in writing.result()
+        return count
+
+    assert server.run(turns()) > 1
 
 
 def test_every_query_is_in_one_count(server: Running) -> None:

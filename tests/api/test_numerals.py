@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import numpy as np
 import orjson
@@ -31,6 +32,13 @@ def test_they_are_what_the_whole_reader_reads(values: list[float], comma: str) -
     if found is not None:
         with np.errstate(over="ignore"):
             assert found == np.array(orjson.loads(b"[" + text + b"]"), np.float32).tolist()
+
+
+@pytest.mark.parametrize("text", ["-0", "-0.0", "-0e0", "-0E-5", "0", "-0.000", "-1e-22"])
+def test_the_sign_of_zero(text: str) -> None:
+    """A whole number has none: -0 was another number the second time that its client sent it."""
+    (found,) = read(text.encode(), 1) or ()
+    assert math.copysign(1, found) == math.copysign(1, float(orjson.loads(text)))
 
 
 @given(st.lists(st.floats(0.001, 1000.0)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 from multiprocessing.shared_memory import SharedMemory
 
@@ -15,7 +16,7 @@ from stretto.api.datatypes import NUMPY_OF
 from stretto.api.errors import ApiError, Reason
 from stretto.api.limits import Limits
 from stretto.api.messages import InputTensor, OutputTensor, Span
-from stretto.api.shared_memory import Regions, placeholder, put, span_in
+from stretto.api.shared_memory import FOLDER, Regions, copy_into, placeholder, put, span_in
 from tests.api.grpc.mirror_plane import TAKES
 
 
@@ -71,6 +72,28 @@ def test_all_datatypes_both_ways(segment: SharedMemory, dtype: str) -> None:
     tensor = InputTensor("y", dtype, placeholder(dtype, array.shape), shared=output.shared)
     held.fetch([tensor], TAKES)
     assert tensor.array.dtype == array.dtype and tensor.array.tolist() == array.tolist()
+
+
+@pytest.mark.parametrize("left", [0, 4096, 5000, 8192])
+def test_a_segment_that_is_cut_short_while_an_answer_is_written(segment: SharedMemory, left: int) -> None:
+    """It became as long as before, though its owner had said otherwise."""
+    path = f"{FOLDER}/{segment.name}"
+    with open(path, "r+b") as file, mmap.mmap(file.fileno(), 12_000) as mapped, memoryview(mapped) as target:
+        os.truncate(path, left)  # after its length was looked at
+        with pytest.raises(OSError, match="Bad address"):
+            copy_into(target, b"x" * 12_000)
+        assert os.stat(path).st_size == left
+        os.truncate(path, 16_384)
+
+
+def test_answers_lie_where_they_should(segment: SharedMemory) -> None:
+    held = regions()
+    held.register("a", segment.name, 5000, 10_000)
+    region = held.target(Span("a", 0, 1), 1)
+    for offset, content in ((0, b"first"), (3000, b"x" * 5000), (9995, b"last!"), (77, b"")):
+        region.write(Span("a", offset, len(content)), content)
+        assert bytes(segment.buf[5000 + offset : 5000 + offset + len(content)]) == content
+    assert bytes(segment.buf[:5000]) == bytes(5000) and bytes(segment.buf[15_000:]) == bytes(1384)
 
 
 def test_a_bool_is_0_or_1(segment: SharedMemory) -> None:

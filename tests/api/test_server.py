@@ -105,6 +105,12 @@ def test_load_of_what_cannot_be_served(tmp_path: Path) -> None:
             assert "/" not in reply.content["error"]
         assert server.ask("POST", INFER, ONE).status == 200
         shutil.rmtree(folder / "broken")
+        variant = folder / "numbers" / "variants" / "mlp"
+        (variant / "model.onnx").unlink()
+        (variant / "variant.toml").write_text(f'backend = "callable"\ncode = "{"m" * 300}:Model"\n')
+        reply = manage(server, "models/numbers/load")  # no file can have such a name, which the system says in its way
+        assert (reply.status, reply.reason) == (400, "bad_request")
+        shutil.rmtree(folder / "numbers")
         assert manage(server, "models/fashion/load").status == 200
         assert server.ask("POST", INFER, ONE).status == 200
 

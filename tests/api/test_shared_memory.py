@@ -16,6 +16,7 @@ import pytest
 
 from stretto.api.datatypes import join_bytes
 from stretto.api.grpc import open_inference_pb2 as protocol
+from stretto.api.rates import RateLimits
 from stretto.api.server import Listen
 from stretto.api.shared_memory import FOLDER
 from stretto.core.errors import StrettoError
@@ -349,6 +350,24 @@ def test_encoded_images(tmp_path: Path, segment: SharedMemory) -> None:
         assert found.shape == (1, 10) and found.sum() == pytest.approx(1, abs=1e-3)
         tensor["parameters"] = parameters | {"shared_memory_byte_size": len(content) - 1}
         assert post(running, path, {"inputs": [tensor]} | deadline).reason == "bad_request"
+
+
+def test_encoded_images_of_a_client_that_asks_too_much_are_not_read(tmp_path: Path, segment: SharedMemory) -> None:
+    """They were copied first: what a client may not ask cost as much as what it may."""
+    rates, repository = RateLimits(requests_per_s=0.001), repository_of(tmp_path, "fashion_resolution")
+    with Running(repository, shared_memory=True, only=(), rates=rates) as running:
+        path = "/v2/models/fashion_resolution/infer"
+        register(running, "frames", segment.name, segment.size)
+        parameters = shared("frames", 1000) | {"encoding": "png"}
+        tensor = {"name": "input", "datatype": "BYTES", "shape": [1], "parameters": parameters}
+        content = {"inputs": [tensor], "parameters": {"client_id": "greedy"}}
+        raw = {"name": "input", "datatype": "FP32", "shape": [1, 1, 28, 28], "data": [0.5] * 784}
+        assert post(running, path, content | {"inputs": [raw]}).status == 200
+        os.truncate(f"{FOLDER}/{segment.name}", 100)  # whoever reads it notices
+        assert post(running, path, content).status == 429
+        modest = {"parameters": {"client_id": "modest"}}
+        assert post(running, path, content | modest).reason == "bad_request"
+        os.truncate(f"{FOLDER}/{segment.name}", segment.size)
 
 
 def test_metrics(server: Running, shared_server: Running, segment: SharedMemory) -> None:

@@ -47,7 +47,7 @@ def test_evidence_answers_what_no_variant_can_answer_in_time(kind: type[Running]
             rows += len(posteriors)
         for answer in answers:
             assert ("posterior" in answer.parameters) == ("evidence" in answer.parameters["variant"])
-        metrics = server.call(lambda: Metrics(server.plane).text().decode())
+        metrics = server.run(Metrics(server.plane).text()).decode()
         assert f'stretto_short_circuited_queries_total{{application="activity"}} {float(rows)}' in metrics
         assert 'stretto_evidence_queries_total{result="computed"}' in metrics
         counted = server.call(lambda: server.service.engine.meters.short_circuited["activity"])

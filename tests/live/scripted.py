@@ -204,14 +204,19 @@ class Stage:
             self.loop.now_ns = min(end_ns, self.loop.now_ns + max(MS, (end_ns - self.loop.now_ns) // 64))
             self.call(self.engine._rang)
 
-    def request(
+    def made_request(
         self, rows: int = 1, slack_ms: float = 100, application: str = "app", fill: float | None = None, **wish: Any
     ) -> Request:
-        """One more request; its inputs count up, so that every answer is another."""
+        """One more request, to be submitted by the test; its inputs count up, so that every answer is another."""
         first = float(len(self.requests)) if fill is None else fill
         inputs = np.full((rows, *SHAPE), first, np.float32) + np.arange(rows, dtype=np.float32)[:, None] / 16
         request = Request(application, inputs, round(slack_ms * MS), self._done, **wish)
         self.requests.append(request)
+        return request
+
+    def request(self, *asked: Any, **wish: Any) -> Request:
+        """One more request, submitted."""
+        request = self.made_request(*asked, **wish)
         try:
             self.call(self.engine.submit, request)
         except Exception:

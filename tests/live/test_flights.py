@@ -19,7 +19,8 @@ from stretto.backends.source import ModelSource
 from stretto.live import arena as arenas
 from stretto.live import shelf as shelves
 from stretto.live.arena import Arena, slot_bytes
-from stretto.live.frames import Frame, FrameReader, Kind, failures_in, run_as_text, spec_as_text
+from stretto.live.face.memory import FrontMemory
+from stretto.live.frames import Frame, FrameReader, Kind, Place, failures_in, places_as_text, run_as_text, spec_as_text
 from stretto.live.shelf import ModelSpec
 from stretto.live.worker_process import WorkerProcess
 
@@ -115,6 +116,13 @@ class Server:
         self.arena.inputs(slot, self.spec, len(rows))[...] = rows
         self.say(Frame(Kind.RUN, number, slot, len(rows), run_as_text("m")))
 
+    def map_front(self, front: int, memory: FrontMemory) -> None:
+        socket.send_fds(self._channel, [Frame(Kind.MAP_FRONT, front, memory.size).encoded()], [memory.descriptor])
+
+    def run_lying(self, number: int, slot: int, *places: Place) -> None:
+        count = sum(rows for _, _, rows, _ in places)
+        self.say(Frame(Kind.RUN_LYING, number, slot, count, places_as_text("m", places)))
+
     def answers(self, slot: int, count: int) -> Array:
         return self.arena.answers(slot, self.spec, count)
 
@@ -199,3 +207,40 @@ def test_answers_do_not_wait_for_a_load(server: Server, monkeypatch: pytest.Monk
     assert server.hear(Kind.ENDED).a == 40
     may_load.set()
     assert server.hear(Kind.ENDED).a == 41
+
+
+def test_rows_that_lie_with_front_ends_are_copied_when_the_batch_begins(server: Server) -> None:
+    """One part of them would else be read by the device while its front end puts another request there."""
+    memories = [FrontMemory.made(4096) for _ in range(2)]
+    for front, memory in enumerate(memories):
+        server.map_front(front, memory)
+    lying = memories[0].array(128, "float32", (2, 4))
+    lying[...] = rows(2)
+    memories[1].array(64, "float32", (1, 4))[...] = rows(1, 9.0)
+    server.model.may_end.clear()
+    server.run_lying(50, 0, (0, 0, 2, 128))
+    while server.model.most < 1:
+        assert server.is_silent()
+    lying[...] = -5.0
+    server.model.may_end.set()
+    assert server.hear(Kind.ENDED).a == 50
+    np.testing.assert_array_equal(server.answers(0, 2), 2 * rows(2))
+    lying[...] = rows(2)
+    server.run_lying(51, 1, (1, 0, 1, 64), (0, 0, 2, 128))
+    assert server.hear(Kind.ENDED).a == 51
+    np.testing.assert_array_equal(server.answers(1, 3), 2 * np.concatenate((rows(1, 9.0), rows(2))))
+
+
+def test_memory_that_is_not_there_fails_a_batch_alone(server: Server) -> None:
+    memory = FrontMemory.made(4096)
+    server.map_front(3, memory)
+    server.say(Frame(Kind.UNMAP_FRONT, 3))
+    server.map_front(4, memory)
+    for number, place in enumerate(((3, 0, 1, 0), (4, 0, 1, 4096), (4, 0, 300, 0), (4, 7, 1, 0))):
+        server.run_lying(60 + number, 0, place)
+        ended = server.hear(Kind.ENDED)
+        assert ended.a == 60 + number and len(failures_in(ended.text)) == place[2]
+    memory.array(0, "float32", (1, 4))[...] = rows(1)
+    server.run_lying(70, 1, (4, 0, 1, 0))
+    assert not failures_in(server.hear(Kind.ENDED).text)
+    np.testing.assert_array_equal(server.answers(1, 1), 2 * rows(1))

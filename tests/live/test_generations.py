@@ -227,3 +227,36 @@ def test_rates_by_application_come_from_the_common_lanes(stage: Staging) -> None
         made.wait(20)
     rates = made.engine.generation.dispatcher.telemetry(made.loop.now_ns).rates
     assert rates[0] == pytest.approx(50, rel=0.2) and rates[1] == 0.0
+
+
+def test_queries_that_came_in_the_turn_of_a_change(stage: Staging) -> None:
+    """They wait for the end of the turn beside free workers. When the first of them left the old dispatcher, that began
+    a batch of the others; moving those too ended the change half way, with a KeyError.
+    """
+    made = stage(serving(FAST, crew=2))
+    later = serving(GOOD, crew=2, version="2")
+    assert made.loop.run_until_complete(made.engine.hold(later)) == {}
+    requests = [made.made_request(slack_ms=300) for _ in range(5)]
+
+    def change() -> None:
+        for request in requests:
+            made.engine.submit(request, gathers=True)
+        made.engine.replace(later, made.planned(later, plan_for(later)))
+
+    made.call(change)
+    made.finish_all()
+    assert made.outcomes() == {Outcome.ON_TIME: 5}
+    assert loaded(made) == [{"app/good@2"}, {"app/good@2"}]
+
+
+def test_a_query_that_becomes_late_in_the_very_moment_of_a_change(stage: Staging) -> None:
+    """Its end is counted once, in the generation that dropped it."""
+    made = stage(serving(FAST))
+    running = made.request(slack_ms=300)
+    waiting = [made.request(slack_ms=slack_ms) for slack_ms in (50, 50, 300)]
+    made.loop.now_ns += 100_000_000  # no timer has rung yet
+    later = serving(GOOD, version="2")
+    made.call(made.engine.replace, later, made.planned(later, plan_for(later)))
+    assert [request.outcome for request in waiting[:2]] == [Outcome.DROPPED_EXPIRED, Outcome.DROPPED_EXPIRED]
+    made.finish_all()
+    assert running.outcome is Outcome.ON_TIME and waiting[2].outcome is Outcome.ON_TIME

@@ -21,6 +21,7 @@ from stretto.core.outcome import Outcome
 from stretto.live.crew import Factory
 from stretto.live.executors import executor_factory
 from stretto.live.options import ServiceOptions
+from stretto.live.recorder import Journal, recording
 from stretto.live.scaling import Actuator
 from stretto.live.scaling_options import ScalingOptions, read_bounds
 from stretto.live.service import Service
@@ -32,6 +33,7 @@ from stretto.planning.autoscale import AutoscaleOptions, Bounds
 from stretto.repository.read import read_repository
 from stretto.sim.autoscale import accuracy_floor
 from stretto.sim.ports import simulator_ports
+from stretto.sim.replay import replay
 from tests.live.real import ROOT, asked, conserved, until, within
 from tests.repository.build import KIND, Built, build
 
@@ -52,13 +54,19 @@ def found_by_processes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @asynccontextmanager
 async def service_of(
-    root: Path, *, factory: Factory = ThreadExecutor, actuator: Actuator | None = None, **options: Any
+    root: Path,
+    *,
+    factory: Factory = ThreadExecutor,
+    actuator: Actuator | None = None,
+    journal: Journal | None = None,
+    **options: Any,
 ) -> AsyncIterator[Service]:
     chosen = ServiceOptions(str(root), **({"workers": 1, "reload_s": 0.0, "kind": KIND} | options))
     service = Service(
         chosen,
         read_repository(chosen.repository),
         factory,
+        journal,
         simulator=simulator_ports(),
         actuator=actuator,
         make_floor=accuracy_floor,
@@ -152,6 +160,24 @@ def test_processes_that_go_lose_no_query_and_are_gone(built: Built) -> None:
     within(180, work)
 
 
+def test_a_life_of_workers_that_come_and_go_is_replayed(built: Built, tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+
+    async def work(journal: Journal) -> None:
+        async with service_of(built.root, workers=2, planner="nexus", replan_s=0.05, journal=journal) as service:
+            slots, asking = LocalSlots(service), Asking(service)
+            for count in (1, 3, 1):
+                await asking.more(10)
+                await slots.scale_to(KIND, count)
+                await until(lambda count=count: service.engine.crew.ready_count == count)  # type: ignore[misc]
+            await asking.stop()
+
+    with recording(path) as journal:
+        within(60, lambda: work(journal))
+    result = replay(path)
+    assert '["leaving",' in path.read_text() and result.is_identical, result.differences
+
+
 def test_a_worker_that_is_called_back_before_it_went_stays(built: Built) -> None:
     async def work() -> None:
         async with service_of(built.root, workers=2, planner="clockwork_filling") as service:
@@ -207,6 +233,17 @@ def test_a_new_generation_leaves_empty_slots_empty(built: Built) -> None:
             assert alive(service) == 1 and service.engine.crew.ready_count == 1
             await slots.scale_to(KIND, 2)
             await until(lambda: alive(service) == 2)
+
+    within(60, work)
+
+
+def test_bounds_for_a_kind_that_is_not_there_are_refused_at_the_start(built: Built) -> None:
+    async def work() -> None:
+        chosen = ServiceOptions(str(built.root), workers=1, kind=KIND, autoscale=scaled("tpu=1:4"))
+        service = Service(chosen, read_repository(chosen.repository), ThreadExecutor)
+        with pytest.raises(StrettoError, match="'tpu' is not one of them"):
+            await service.start()
+        service.close_asides()
 
     within(60, work)
 

@@ -20,7 +20,7 @@ from stretto.core.view import View
 from stretto.live.crew import Factory
 from stretto.live.options import ServiceOptions
 from stretto.live.quarantine import label_of
-from stretto.live.requests import NoSuchVariant, Request
+from stretto.live.requests import NoSuchApplication, NoSuchVariant, Request
 from stretto.live.service import Service
 from stretto.live.state import State
 from stretto.live.threads import ThreadExecutor
@@ -247,7 +247,7 @@ def test_applications_are_unloaded_and_loaded(built: Built) -> None:
             await service.unload("other")
             with pytest.raises(StrettoError, match="the only application"):
                 await service.unload("rows")
-            with pytest.raises(KeyError):
+            with pytest.raises(NoSuchApplication):
                 await service.unload("none")
             with pytest.raises(StrettoError):
                 await service.load("none")
@@ -257,6 +257,30 @@ def test_applications_are_unloaded_and_loaded(built: Built) -> None:
             with pytest.raises(StrettoError):
                 await service.load("rows")
             assert (await ask(service)).outcome is Outcome.ON_TIME
+            assert conserved(service.engine)
+
+    within(60, work)
+
+
+def test_an_application_whose_folder_is_gone_is_unloaded(built: Built) -> None:
+    """Another could not be unloaded either: what was served could not be read again."""
+    shutil.copytree(built.app, built.root / "other")
+    shutil.copytree(built.app, built.root / "third")
+
+    async def work() -> None:
+        async with service_of(built.root, reload_s=0, ready_all=True) as service:
+            shutil.rmtree(built.root / "other")
+            await service.unload("other")
+            assert set(service.files) == {"rows", "third"} and (await ask(service)).outcome is Outcome.ON_TIME
+            shutil.rmtree(built.root / "third")
+            shutil.copytree(built.app, built.root / "other")
+            await service.load("other")
+            assert set(service.files) == set(service.offer.known) == {"rows", "other"}
+            shutil.copytree(built.app, built.root / "third")
+            await service.load("third")
+            shutil.rmtree(built.root / "third")
+            await service.unload("other")
+            assert set(service.files) == {"rows"} and (await ask(service)).outcome is Outcome.ON_TIME
             assert conserved(service.engine)
 
     within(60, work)

@@ -129,6 +129,19 @@ def test_workers_that_have_not_come_yet_are_waited_for() -> None:
     assert planner(replace(view(served, [10.0] * 8, 1, plan), alive=one_is_there)) is plan
 
 
+def test_what_moves_right_after_the_start_is_in_no_hurry() -> None:
+    """Workers came late, and when they are first seen the epoch is over: still one of them loads at a time."""
+    served = deployment()
+    planner = Symphony(sub_clusters=2, epoch_s=1, max_moves=1)
+    plan = planner(view(served, [10.0] * 8))
+    lopsided = [50.0 if crew == homes(plan)[0] else 10.0 for crew in homes(plan)]
+    nobody = np.zeros(4, np.bool_)
+    assert planner(replace(view(served, [0.0] * 8, 1, plan), alive=nobody)) is plan
+    after = planner(view(served, lopsided, 10, plan))
+    assert after.placement is not None and plan.placement is not None
+    assert sum(set(now) > set(then) for now, then in zip(after.placement, plan.placement, strict=True)) == 1
+
+
 def test_further_workers_join_and_other_models_begin_anew() -> None:
     served = deployment()
     planner = Symphony(sub_clusters=2)

@@ -17,10 +17,13 @@ from stretto.core.application import Application, Variant
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.outcome import Outcome
+from stretto.core.plan import Deferred, Eager
 from stretto.core.profile import NS_PER_MS, NS_PER_S, LatencyProfile
 from stretto.core.worker import Worker, workers
 from stretto.dispatch.dispatcher import Dispatcher
 from stretto.planning.autoscale import (
+    COMING,
+    FULL,
     IDLE,
     OVERLOAD,
     SAME,
@@ -29,6 +32,7 @@ from stretto.planning.autoscale import (
     Autoscaler,
     Bounds,
     Reading,
+    is_flat_topped,
     reading_between,
     speeds_of,
 )
@@ -74,6 +78,11 @@ def test_reasons_and_figures() -> None:
     assert (fewer.reason, fewer.bad_rate, fewer.starting) == (IDLE, 0.0, {"default": 0})
     assert fewer.idle_share == pytest.approx(0.4)
     assert Autoscaler(options)(flat(10, 10)).reason == SAME
+    late = Autoscaler(options)
+    late(flat(20, 10))
+    assert late(flat(20, 10, 2)).reason == COMING
+    tight = Autoscaler(replace(options, kinds={"default": Bounds(1, 10)}))
+    assert tight(flat(20, 10)).reason == FULL
     room = replace(options, room=0.2)
     assert Autoscaler(room)(flat(9.5, 10)).reason == SHORT
 
@@ -136,10 +145,13 @@ def test_a_load_that_rises_is_ordered_for_ahead() -> None:
     """What is there when the next workers come, half a period later, and to the end of the period after that."""
     options = replace(AS_PRINTED, start_s=5.0, slack=0.05)
     control = Autoscaler(options)
-    wanted = [control(flat(load, 200, n)).wanted["default"] for n, load in enumerate((100.0, 105.0, 110.0), 1)]
+    loads = (95.0, 100.0, 105.0, 110.0)
+    wanted = [control(flat(load, 200, n)).wanted["default"] for n, load in enumerate(loads, 1)]
     assert wanted[-1] == math.ceil((110 + 5 * 2.0) * 1.025)
     falling = Autoscaler(options)
-    assert [falling(flat(load, 200, n)).wanted["default"] for n, load in enumerate((110.0, 105.0, 100.0), 1)][-1] == 103
+    assert [falling(flat(load, 200, n)).wanted["default"] for n, load in enumerate((115.0, 110.0, 105.0, 100.0), 1)][
+        -1
+    ] == 103
     assert Autoscaler(options)(flat(110.0, 200)).wanted["default"] == 113
 
 
@@ -155,6 +167,38 @@ def test_bounds_and_steps() -> None:
     assert [control(flat(1, there, there)).wanted["default"] for there in (10, 7, 5)] == [7, 5, 4]
     slow = Autoscaler(stepwise)  # whoever is to go takes his time
     assert [slow(flat(1, 10, n)).wanted["default"] for n in range(1, 4)] == [7, 7, 7]
+
+
+def eager(load: float, there: int, period: int = 1) -> Reading:
+    """Everybody is busy, at half of the speed of workers that are pressed, which is 1 / 1.2 of the profiles'."""
+    slow = 1.2 * min(2.0, max(1.0, there / (1.2 * load)))
+    done = min(load, there / 1.2)
+    came, answered = round(load * RATE * 10), round(done * RATE * 10)
+    bad, busy = 1 - answered / came, min(there, load * slow)
+    return Reading(
+        period * 10 * NS_PER_S, 10.0, (came,), (answered,), bad, {"default": there}, {"default": busy}, False
+    )
+
+
+def test_where_nobody_idles_the_need_is_what_pressed_workers_take() -> None:
+    """A load of 100 workers by the profiles, and of 120 that are pressed, as an overload shows."""
+    control = Autoscaler(AutoscaleOptions(ONE), {"default": (RATE,)})
+    there = 110
+    for period in range(1, 8):
+        there = control(eager(100, there, period)).wanted["default"]
+    assert 120 <= there <= 135
+    for load, least, most in ((200, 240, 265), (50, 60, 70)):
+        for period in range(8):
+            there = control(eager(load, there, period)).wanted["default"]
+        assert least <= there <= most, (load, there)
+
+
+def test_before_any_overload_the_profiles_are_believed_with_a_margin() -> None:
+    control = Autoscaler(AutoscaleOptions(ONE), {"default": (RATE,)})
+    there = 300
+    for period in range(1, 8):
+        there = control(eager(100, there, period)).wanted["default"]
+    assert 125 <= there <= 142
 
 
 def test_nothing_came_and_nothing_is_answered() -> None:
@@ -187,7 +231,7 @@ def by_parts(loads: tuple[float, float], turn: float, fleets: tuple[int, int], j
 
 @given(
     base=st.integers(12, 120),
-    loads=st.lists(st.sampled_from([0.5, 1.0, 2.0, 3.0]), min_size=2, max_size=4),
+    loads=st.lists(st.sampled_from([0.8, 1.0, 2.0, 3.0]), min_size=2, max_size=4),
     join=st.floats(0, 0.5),
     turn=st.floats(0, 1, exclude_max=True),
     noises=st.lists(st.floats(0.99, 1.01), min_size=10, max_size=10),
@@ -310,14 +354,19 @@ def test_a_reading_of_a_dispatcher_whose_fleet_grew() -> None:
     after = Deployment(before.applications, (*before.workers, Worker("more")), before.quantile)
     made.enlarge(11 * NS_PER_MS, after)
     made.worker_joined(12 * NS_PER_MS, 2)
-    reading = reading_between(after, first, made.telemetry(20 * NS_PER_MS))
+    reading = reading_between(after, first, made.telemetry(20 * NS_PER_MS), made.plan)
     assert reading is not None
     assert reading.present == {"default": 2} and reading.seconds == pytest.approx(0.02)
     assert reading.busy["default"] == pytest.approx(0.5)  # one of them, for half of the time
     assert list(reading.came) == [3] and sum(reading.answered) >= 1 and reading.bad_rate == 0.0
-    assert reading_between(after, made.telemetry(20 * NS_PER_MS), first) is None
+    assert reading_between(after, made.telemetry(20 * NS_PER_MS), first, made.plan) is None
     other = Dispatcher(before, planned(lane(crew=(0, 1))))
-    assert reading_between(before, made.telemetry(20 * NS_PER_MS), other.telemetry(30 * NS_PER_MS)) is None
+    assert reading_between(before, made.telemetry(20 * NS_PER_MS), other.telemetry(30 * NS_PER_MS), made.plan) is None
+
+
+def test_which_plans_are_flat_topped() -> None:
+    assert is_flat_topped(planned(lane(release=Deferred()), lane("b", release=Deferred(4))))
+    assert not is_flat_topped(planned(lane(release=Deferred()), lane("b", release=Eager(2))))
 
 
 def test_failed_and_cancelled_queries_ask_for_no_worker() -> None:
@@ -326,8 +375,9 @@ def test_failed_and_cancelled_queries_ask_for_no_worker() -> None:
     made.submit(0, 0, 100 * NS_PER_MS)
     made.decisions()
     made.finished(9 * NS_PER_MS, 0, ok=False)
-    reading = reading_between(made.deployment, first, made.telemetry(NS_PER_S))
+    reading = reading_between(made.deployment, first, made.telemetry(NS_PER_S), made.plan)
     assert reading is not None and list(reading.came) == [0] and made.counts()[1][0, Outcome.FAILED] == 1
+    assert reading.bad_rate == 0
 
 
 def test_speeds_by_kind() -> None:

@@ -163,6 +163,12 @@ def test_numbers_that_are_held() -> None:
     assert held.workers["big"] == 0 and held.workers["small"] == pytest.approx(4 * free.workers["big"], rel=0.01)
     assert held.cost > free.cost
     assert fluid_fleet(deployment, (20_000.0,), costs, accuracy=0.95) is None
+    dear = {"small": 1.0, "big": 8.0}
+    few = fluid_fleet(deployment, (20_000.0,), dear, most=10)
+    many = fluid_fleet(deployment, (20_000.0,), dear)
+    assert few is not None and many is not None
+    assert sum(few.workers.values()) <= 10 + 1e-6 < sum(many.workers.values()) and few.cost > many.cost
+    assert fluid_fleet(deployment, (20_000.0,), dear, most=2) is None
 
 
 def test_a_floor_of_accuracy() -> None:

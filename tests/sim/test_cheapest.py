@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.optimize import linprog
 
 from stretto.core.errors import StrettoError
 from stretto.sim.bounds import FluidFleet
@@ -34,6 +35,7 @@ class World:
     def __init__(self, speeds: Mapping[str, float], costs: Mapping[str, float], flow: float, loss: float) -> None:
         self.speeds, self.costs, self.flow, self.needed = speeds, costs, flow, flow * loss
         self.asked: list[dict[str, int]] = []
+        self.most = MOST
 
     def promise(self, fleet: dict[str, int]) -> Given:
         self.asked.append(fleet)
@@ -43,19 +45,19 @@ class World:
         return sum(self.speeds[kind] * count for kind, count in fleet.items()) >= self.needed - 1e-9
 
     def bound(self, held: Mapping[str, int]) -> FluidFleet | None:
-        left = self.flow - sum(self.speeds[kind] * count for kind, count in held.items())
-        spent = sum(self.costs[kind] * count for kind, count in held.items())
-        free = [kind for kind in self.costs if kind not in held and self.speeds[kind] > 0]
-        counts = {kind: float(held.get(kind, 0)) for kind in self.costs}
-        if left <= 0:
-            return FluidFleet(spent, counts)
-        if not free:
+        kinds = list(self.costs)
+        solved = linprog(
+            [self.costs[kind] for kind in kinds],
+            A_ub=[[-self.speeds[kind] for kind in kinds], [1.0] * len(kinds)],
+            b_ub=[-self.flow, self.most],
+            bounds=[(held.get(kind, 0), held.get(kind)) for kind in kinds],
+        )
+        if solved.x is None:
             return None
-        best = min(free, key=lambda kind: self.costs[kind] / self.speeds[kind])
-        counts[best] = left / self.speeds[best]
-        return FluidFleet(spent + self.costs[best] * counts[best], counts)
+        return FluidFleet(float(solved.fun), dict(zip(kinds, solved.x.tolist(), strict=True)))
 
     def search(self, most: int = MOST) -> Cheapest[Given]:
+        self.most = most
         return cheapest_fleet(self.promise, self.bound, Requirement(1.0, 0.5, 0.01), self.costs, most=most)
 
     def by_hand(self) -> float:

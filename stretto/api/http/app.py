@@ -65,7 +65,7 @@ class App:
         *,
         is_management: bool = False,
         access: Access | None = None,
-        metrics: Callable[[], bytes] | None = None,
+        metrics: Callable[[], Awaitable[bytes]] | None = None,
     ):
         self._plane = plane
         self._limits = plane.limits
@@ -309,7 +309,7 @@ class App:
             raise ApiError(Reason.FORBIDDEN, "metrics are at the management listener's own address")
         self._authenticate(scope)
         _allow(method, "GET")
-        return 200, self._metrics(), [METRICS_TYPE]
+        return 200, await self._metrics(), [METRICS_TYPE]
 
     def _authenticate(self, scope: Scope) -> None:
         if not self._access.is_open:

@@ -1,8 +1,11 @@
-"""Connections over TLS, from the moment when they are accepted: those that have not shaken hands count too.
+"""Where connections come in: a bounded number in one turn of the event loop, plain or over TLS.
 
-An event loop's own server tells of a connection when its handshake is over, so that any number could stand before it,
-each with its buffers. Here they count as connections, and where too many are at it, the one that began first is let go:
-an honest handshake takes milliseconds.
+uvloop's server accepts one connection a turn. In a crowd, where turns take long, hundreds waited in the system's queue,
+and whoever came then waited for all of them. So several servers listen on one socket.
+
+Over TLS, connections count from the moment when they are accepted. A server of the event loop tells of one when its
+handshake is over, so that any number could stand before it, each with its buffers. Where too many are at it, the one
+that began first is let go: an honest handshake takes milliseconds.
 """
 
 from __future__ import annotations
@@ -20,13 +23,34 @@ from stretto.api.plane import Plane
 
 log = logging.getLogger("stretto.api")
 
+SERVERS = 8  # each costs a new connection 3 µs where no other comes with it
 HANDSHAKES = 256  # at once; each takes about 100 kB
 ACCEPTED = 64  # connections a turn of the event loop
 PAUSE_S = 0.5  # where the process has no descriptor left
 
 
+class PlainDoor:
+    """Several servers of the event loop on one socket, as if they were one."""
+
+    def __init__(self, listening: socket.socket, make: Callable[[], asyncio.BaseProtocol]):
+        self._listening, self._make = listening, make
+        self._servers: list[asyncio.Server] = []
+
+    async def open(self, backlog: int) -> None:
+        loop = asyncio.get_running_loop()
+        sockets = [self._listening, *(self._listening.dup() for _ in range(SERVERS - 1))]
+        self._servers = [await loop.create_server(self._make, sock=each, backlog=backlog) for each in sockets]
+
+    def close(self) -> None:
+        for server in self._servers:
+            server.close()
+
+    async def wait_closed(self) -> None:
+        await asyncio.gather(*(server.wait_closed() for server in self._servers))
+
+
 class TlsDoor:
-    """Stands where an asyncio.Server does for plain connections. `connections` are those that have shaken hands."""
+    """`connections` are those that have shaken hands."""
 
     def __init__(
         self,
@@ -43,7 +67,7 @@ class TlsDoor:
         self._pause: asyncio.TimerHandle | None = None  # until connections are accepted again
         self._handshakes: dict[asyncio.Task[None], None] = {}  # the oldest first
 
-    def open(self, backlog: int) -> None:
+    async def open(self, backlog: int) -> None:
         self._listening.listen(backlog)
         self._listen()
 

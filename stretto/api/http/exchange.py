@@ -6,10 +6,9 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any, Protocol
 
-import numpy as np
-
 from stretto.api.errors import ApiError, Reason
 from stretto.api.http.encode import Header
+from stretto.api.rooms import BLOCK_BYTES
 
 if TYPE_CHECKING:
     from stretto.api.http.app import App, Asked
@@ -19,9 +18,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("stretto.api")
 
-SMALL_PART, LARGE_PART = 8_192, 65_536  # bytes of a body
-ROOM = 1_000_000  # that is made at least, where a large body comes
+SMALL_PART = 8_192  # bytes of a body
 ALIGNED = 16
+ROOM = BLOCK_BYTES - ALIGNED  # that is made at least, where a large body comes
 NOTHING = memoryview(b"")
 
 
@@ -44,7 +43,7 @@ class Answering(Protocol):
 
 
 class Direct:
-    """An inference. Its body comes in parts from the parser, or straight from the socket into `room`."""
+    """An inference. Its body comes in parts from the parser, or straight from the socket, into `room`."""
 
     __slots__ = (
         *("asked", "begun_ns", "came_bytes", "connection", "disconnected", "entered", "has_all", "head_bytes"),
@@ -62,26 +61,32 @@ class Direct:
         self.is_answered = False
         self.has_all = False
         self.came_bytes = 0
-        self.parts: list[bytes | bytearray | memoryview] = []  # of its body
+        self.parts: list[bytes | memoryview] = []  # of its body
         self.room = NOTHING  # where the next bytes of it go
         self.entered: Request | None = None
         self.reading: asyncio.Task[None] | None = None  # of its images, where that takes long
 
     def came(self, body: bytes) -> None:
-        """A part of its body. Small ones are put together, for a client may send two bytes at a time; large ones are
-        not, for what grows and moves leaves holes in the memory, which cost more than all bodies together.
-        """
-        self.came_bytes += len(body)
+        """A part of its body, from the parser. One that is small, or all of it, is kept as it is."""
         if self.is_answered:
-            return
-        parts = self.parts
-        last = parts[-1] if parts else NOTHING
-        if parts and len(body) < SMALL_PART and len(last) < LARGE_PART:
-            if isinstance(last, bytes):
-                parts[-1] = last = bytearray(last)
-            last += body  # type: ignore[operator]
+            self.came_bytes += len(body)
+        elif not self.came_bytes and (len(body) < SMALL_PART or len(body) == self.asked.stated):
+            self.came_bytes = len(body)
+            self.parts.append(body)
         else:
-            parts.append(body)
+            if self.parts and isinstance(self.parts[0], bytes):  # more came than the first, small part
+                first, self.parts, self.came_bytes = self.parts[0], [], 0
+                self._put(first)
+            self._put(body)
+
+    def _put(self, body: bytes) -> None:
+        left = memoryview(body)
+        while left:
+            room = self.more_room()
+            size = min(len(room), len(left))
+            room[:size] = left[:size]
+            self.filled(size)
+            left = left[size:]
 
     # -- straight from the socket --------------------------------------------------------------------------------
 
@@ -95,9 +100,11 @@ class Direct:
         and sends little costs little.
         """
         if not self.room:
-            size = min(self.left, max(ROOM, self.came_bytes))
+            size = max(ROOM, self.came_bytes)
+            if self.left > 0:
+                size = min(self.left, size)
             skipped = -self.asked.json_bytes % ALIGNED  # so that the tensor behind the JSON part is aligned
-            self.room = np.empty(skipped + size, np.uint8).data[skipped:]  # not filled with zeros
+            self.room = self.connection.plane.rooms.room(skipped + size)[skipped:]
             self.parts.append(self.room)
         return self.room
 
@@ -111,8 +118,9 @@ class Direct:
     def complete(self) -> None:
         self.has_all = True
         parts, self.parts = self.parts, []
-        is_whole = len(parts) == 1 and not isinstance(parts[0], bytearray)
-        self.enter(parts[0] if is_whole else b"".join(parts))  # type: ignore[arg-type]
+        if self.room:  # of a body whose length was not stated
+            parts[-1], self.room = parts[-1][: -len(self.room)], NOTHING
+        self.enter(parts[0] if len(parts) == 1 else b"".join(parts))
 
     def enter(self, body: bytes | memoryview) -> None:
         """Into the data plane, or back with the reason why not."""

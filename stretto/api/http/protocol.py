@@ -11,6 +11,7 @@ import asyncio
 import os
 import socket
 import time
+from collections import deque
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import TYPE_CHECKING
@@ -45,6 +46,20 @@ class Traffic:
     most_connections: int
     connections: set[Connection] = field(default_factory=set)
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    leaving: deque[Connection] = field(default_factory=deque)  # whose client has closed them
+
+    def leaves(self, connection: Connection) -> None:
+        """A crowd that leaves together does so in portions: others have their turn in between."""
+        if not self.leaving:
+            connection.loop.call_soon(self._close_some)
+        self.leaving.append(connection)
+
+    def _close_some(self) -> None:
+        for _ in range(min(SWEPT, len(self.leaving))):
+            connection = self.leaving.popleft()
+            connection.transport.close()
+        if self.leaving:
+            connection.loop.call_soon(self._close_some)
 
     @property
     def is_answering(self) -> bool:
@@ -96,8 +111,11 @@ class Connection(Intake):
         """The client sends no more. It may have left, or wait for its answers all the same (a half-closed connection).
         What left answers the next packet with a reset: an interim response tells, which every client passes over.
         """
-        if not self.is_plain or self.is_refused or not self.is_owing:
+        if not self.is_plain:
             return False  # the connection ends
+        if self.is_refused or not self.is_owing:
+            self.traffic.leaves(self)
+            return True
         self.is_half_closed = True
         if self.parser is not None and self.parser.get_http_version() != "1.0":
             self.write(GO_AHEAD)

@@ -54,34 +54,26 @@ class Queries(dict[int, Held]):
     # -- rows --------------------------------------------------------------------------------------------------------
 
     def enter(self, front: FrontEnd, tickets: NDArray[np.int64], **columns: NDArray[Any]) -> None:
-        """Queries of a front end, as rows. One that was dropped at the door has given its slot on at once, maybe to the
-        next of these, before anybody was told of its end: it becomes an object.
-        """
+        """Queries of a front end, as rows."""
         slots = tickets & SLOT
         most = int(slots.max(initial=0))
         if most >= len(self._rows):
             more = np.zeros(max(most + 1, 2 * len(self._rows)) - len(self._rows), COLUMNS)
             more["ticket"] = -1
             self._rows = np.concatenate((self._rows, more))
+        self._fronts[front.number] = front
         rows = self._rows
         before = rows["ticket"][slots]
         for ticket in before[before >= 0].tolist():
-            self[ticket]
-        rows["ticket"][slots] = tickets
-        is_newest = rows["ticket"][slots] == tickets
-        if not is_newest.all():
-            rows["ticket"][slots] = -1
-            for place in np.flatnonzero(~is_newest).tolist():
-                self.enter(front, tickets[place : place + 1], **{n: v[place : place + 1] for n, v in columns.items()})
-                self[int(tickets[place])]
-            tickets, slots = tickets[is_newest], slots[is_newest]
-            columns = {name: values[is_newest] for name, values in columns.items()}
-            rows["ticket"][slots] = tickets
-        rows["front"][slots] = front.number
+            self[ticket]  # it was refused at the door, and has not heard of it; its slot is another's by now
+        rows["ticket"][slots], rows["front"][slots] = tickets, front.number
         for name, values in columns.items():
             rows[name][slots] = values
-        self._fronts[front.number] = front
         self._count += len(tickets)
+        for place in np.flatnonzero(rows["ticket"][slots] != tickets).tolist():  # refused, too, before others here came
+            self._count -= 1
+            given = {name: int(values[place]) for name, values in columns.items()}
+            self._make(int(tickets[place]), front, **given)
 
     def entries(self, tickets: Sequence[int]) -> Sequence[Held]:
         """Of a batch: rows together where all are such, else objects."""
@@ -115,11 +107,24 @@ class Queries(dict[int, Held]):
         slot = ticket & SLOT
         if ticket < 0 or slot >= len(self._rows) or self._rows["ticket"][slot] != ticket:
             raise KeyError(ticket)
-        row = self._rows[slot].tolist()
+        row = dict(zip(COLUMNS.names or (), self._rows[slot].tolist(), strict=True))
         self._rows["ticket"][slot] = -1
         self._count -= 1
-        _, number, arrival_ns, deadline_ns, place, front_number, application, size, priority = row
-        front = self._fronts[front_number]
+        del row["ticket"]
+        return self._make(ticket, self._fronts[row.pop("front")], **row)
+
+    def _make(
+        self,
+        ticket: int,
+        front: FrontEnd,
+        number: int,
+        arrival_ns: int,
+        deadline_ns: int,
+        place: int,
+        application: int,
+        size: int,
+        priority: int,
+    ) -> RemoteQuery:
         each, name = front.sized(application, size)
         query = RemoteQuery(front, number, place, each, name, arrival_ns, deadline_ns, priority, self._generation)
         query.ticket = ticket

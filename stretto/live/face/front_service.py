@@ -15,6 +15,7 @@ from stretto.core.client import Clients
 from stretto.core.errors import StrettoError
 from stretto.live.face.desk import tensors_digest
 from stretto.live.face.front import Directory, FrontEngine, Store
+from stretto.live.face.routed import Routed
 from stretto.live.options import ServiceOptions
 from stretto.live.quarantine import Quarantine
 from stretto.live.state import State
@@ -26,6 +27,7 @@ log = logging.getLogger("stretto.live")
 
 WATCH_S = 0.25
 READ_S = 1.0
+STATES = {state.value: state for state in State}  # asked for with every request
 
 
 class KnownFiles:
@@ -39,13 +41,15 @@ class KnownFiles:
 class FrontService:
     """Every call is on the event loop's thread."""
 
-    def __init__(self, options: ServiceOptions, repository: Repository, store: Store):
+    def __init__(self, options: ServiceOptions, repository: Repository, *stores: Store):
+        """One store for each scheduler."""
         self.options = options
         self.clients = Clients()
         known = {files.name: files for files in repository.applications}
         self.offer = KnownFiles(known)
         self.files: dict[str, ApplicationFiles] = {}  # of what is served
-        self.engine = FrontEngine(known, store, self.clients)
+        self.engines = tuple(FrontEngine(known, store, self.clients) for store in stores)
+        self.engine: FrontEngine | Routed = self.engines[0] if len(stores) == 1 else Routed(self.engines)
         self.engine.on_directory = self._directed
         self._reading: asyncio.Task[None] | None = None
         self._is_leaving = False
@@ -73,7 +77,7 @@ class FrontService:
     def state(self) -> State:
         if self._is_leaving:
             return State.DRAINING
-        return State(self.engine.directory.state) if self.engine.is_linked else State.STARTING
+        return STATES.get(self.engine.directory.state, State.STARTING) if self.engine.is_linked else State.STARTING
 
     def is_ready(self, application: str | None = None, variant: str = "") -> bool:
         """KeyError for a name that the repository does not hold."""

@@ -47,6 +47,7 @@ class Kind(IntEnum):
     PROGRESS = 19  # JSON: how far the scheduler's own start is
     STOP = 20  # nothing: answers that are on their way go out, then it ends
     TAKEN_UP = 21  # to the scheduler: the number of the settings that are in force there
+    LISTENS = 22  # to the scheduler, on its machine: clients can connect
 
 
 SUBMIT = np.dtype(

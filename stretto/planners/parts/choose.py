@@ -63,16 +63,13 @@ def _profiles(deployment: Deployment, variant: int) -> list[LatencyProfile]:
 
 def serving_workers(deployment: Deployment, variant: int) -> tuple[int, ...]:
     """The workers that answer one query within the SLO; where there are none, all that can run the variant."""
-    slo_ns = deployment.applications[deployment.application_of[variant]].slo_ns
-    able = {
-        number: profile.latency_ns(1, deployment.quantile)
-        for number, worker in enumerate(deployment.workers)
-        if (profile := deployment.variants[variant].profile_on(worker.kind)) is not None
-    }
-    return tuple(number for number, latency_ns in able.items() if latency_ns <= slo_ns) or tuple(able)
+    kinds = {profile.kind for profile in serving_profiles(deployment, variant)}
+    return tuple(number for number, worker in enumerate(deployment.workers) if worker.kind in kinds)
 
 
 def serving_profiles(deployment: Deployment, variant: int) -> tuple[LatencyProfile, ...]:
     """The variant's profile on each kind of its serving workers."""
-    kinds = dict.fromkeys(deployment.workers[worker].kind for worker in serving_workers(deployment, variant))
-    return tuple(deployment.profile(variant, kind) for kind in kinds)
+    slo_ns = deployment.applications[deployment.application_of[variant]].slo_ns
+    able = _profiles(deployment, variant)
+    in_time = [profile for profile in able if profile.latency_ns(1, deployment.quantile) <= slo_ns]
+    return tuple(in_time or able)

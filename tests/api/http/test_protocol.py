@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import struct
 import time
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 from stretto.api import server as listeners
+from stretto.api.http.protocol import SWEPT, Traffic
 from stretto.api.limits import Limits
 from tests.api.serving import INFER, PATIENCE_S, PINNED, Running, binary_body, images, json_body, message, values_of
 
@@ -494,3 +496,33 @@ def test_too_many_connections(quick: Running) -> None:
         one.socket.close()
         server.wait_until(lambda: len(connections_of(server)) < 3, "there is room")
         assert server.ask("GET", "/v2").status == 200
+
+
+def test_a_crowd_that_leaves_together_is_closed_in_portions() -> None:
+    """Ten thousand were closed in one turn of the loop, a third of a second in which nobody was answered."""
+
+    async def work() -> None:
+        turns: list[int] = [0]
+
+        class Left:
+            """A connection, and its transport."""
+
+            def __init__(self) -> None:
+                self.loop = asyncio.get_running_loop()
+                self.transport = self
+
+            def close(self) -> None:
+                turns[-1] += 1
+
+        traffic: Any = Traffic(1000)
+        for _ in range(1000):
+            traffic.leaves(Left())
+        while sum(turns) < 1000:
+            await asyncio.sleep(0)
+            turns.append(0)
+        assert max(turns) == SWEPT
+        traffic.leaves(Left())  # and those who come later leave, too
+        await asyncio.sleep(0)
+        assert turns[-1] == 1 and not traffic.leaving
+
+    asyncio.run(asyncio.wait_for(work(), 20))

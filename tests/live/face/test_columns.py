@@ -99,6 +99,21 @@ def test_a_batch_ends_as_rows_and_leaves_out_what_became_an_object() -> None:
     assert not isinstance(queries.entries(tickets.tolist()[1:2]), Rows)
 
 
+def test_who_is_refused_at_the_door_keeps_its_end_though_its_slot_is_given_away() -> None:
+    queries, front, tickets = held(3)
+    numbers = np.array([10, 11, 12])
+    same_slot = (
+        np.arange(8, 11, dtype=np.int64) << 32
+    ) | 1  # three more in the slot of the second, one after the other
+    rest = {
+        name: np.zeros(3, int) for name in ("arrival_ns", "deadline_ns", "place", "application", "size", "priority")
+    }
+    queries.enter(front, same_slot, number=numbers, **rest)  # type: ignore[arg-type]
+    assert len(queries) == 6
+    found = [queries.pop(int(ticket)).number for ticket in (*tickets, *same_slot)]
+    assert found == [0, 1, 2, 10, 11, 12] and len(queries) == 0
+
+
 def test_rows_are_counted_as_objects_are() -> None:
     rng = np.random.default_rng(5)
     arrivals, deadlines = rng.integers(0, 10**9, 500), rng.integers(0, 3 * 10**9, 500)
@@ -135,5 +150,20 @@ def test_served_as_rows_and_as_objects_at_once(built: Built) -> None:
             assert state.outcomes[Outcome.ON_TIME] == outcomes.count(Outcome.ON_TIME)
             assert sum(state.stages["total"].counts) == state.outcomes[Outcome.ON_TIME] + state.outcomes[Outcome.LATE]
             assert pair.there.open == {} and conserved(service.engine) and len(service.engine.generation.queries) == 0
+
+    within(60, work)
+
+
+def test_a_flood_is_refused_at_the_door_and_everything_ends(built: Built) -> None:
+    async def work() -> None:
+        async with service_of(built.root) as service, paired(service, memory=1 << 22) as pair:
+            ended: list[Request] = []
+            for _ in range(5):
+                for _ in range(600):
+                    pair.front.engine.submit(Request("rows", ROWS, 10**9, ended.append))
+                await asyncio.sleep(0.01)
+            await until(lambda: len(ended) == 3000)
+            assert Outcome.DROPPED_OVERLOAD in {each.outcome for each in ended}
+            assert conserved(service.engine) and service.engine.waiting == 0 and pair.there.open == {}
 
     within(60, work)

@@ -152,3 +152,25 @@ def test_nonsense_ends_the_link_and_nothing_else(built: Built, payload: bytes) -
             assert conserved(service.engine)
 
     within(60, work)
+
+
+def test_requests_that_are_dropped_as_they_come_end_all_of_them(built: Built) -> None:
+    """A dropped query's place in the dispatcher was another's before its front end was told, and then it never was."""
+
+    async def work() -> None:
+        async with service_of(built.root) as service, paired(service) as pair:
+            ended: list[Request] = []
+            count = 0
+            for turn in range(30):
+                for number in range(40):
+                    deadline_ns = 1 if (turn + number) % 3 else 10**9
+                    pair.front.engine.submit(Request("rows", ROWS[:1], deadline_ns, ended.append))
+                    count += 1
+                await asyncio.sleep(0.002 if turn % 5 else 0)
+            await until(lambda: len(ended) == count)
+            outcomes = {each.outcome for each in ended}
+            assert outcomes & {Outcome.DROPPED_INFEASIBLE, Outcome.DROPPED_EXPIRED, Outcome.DROPPED_OVERLOAD}
+            assert Outcome.ON_TIME in outcomes
+            assert pair.there.open == {} and service.engine.waiting == 0 and conserved(service.engine)
+
+    within(60, work)

@@ -1,0 +1,230 @@
+"""Stretto on Ray: what becomes of queries when a node or the scheduler is killed under load, five times each.
+
+A head and two nodes with a worker each, all on this machine, and an open loop. A node goes with all its processes at
+once, and a new one takes its place. Of the scheduler its process is killed, and its actor in turns with that.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from benchmarks.harness import Benchmark
+from benchmarks.ray_nodes import is_alive, listener, on_ray, roles
+from benchmarks.serve_faults import balance, descriptors, metrics
+from stretto.cli.queries import sample_of
+from stretto.cli.started import Started
+from stretto.client.load import LoadOutcome, LoadResult, LoadSpec, run_load
+
+KILLS = 5
+RATE = 60.0  # queries a second; the one worker that is left carries that
+BETWEEN_S = 24.0  # kills: the slowest part is Ray, which gives a node up after some ten seconds
+BEFORE_S = 5.0
+STANDBY_S = 8.0  # for a standby to be ready
+WINDOW_S, STEP_S = 1.0, 0.05  # in which goodput is looked at
+DEADLINE_MS = 250.0
+BACK = 0.9  # of what it was before
+UNSEEN = (LoadOutcome.NO_ANSWER, LoadOutcome.BROKEN, LoadOutcome.BAD_ANSWER)
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """An open loop while things are killed, and when they were."""
+
+    result: LoadResult
+    began_s: float
+    kills_s: list[float]
+
+    def share(self, begin_s: float, end_s: float) -> float:
+        """Answered on time, of what was due then; 0 where nothing was."""
+        due_s = self.result.scheduled_ns / 1e9 + self.began_s
+        part = self.result.outcome[(due_s >= begin_s) & (due_s < end_s)] == LoadOutcome.ON_TIME
+        return float(part.mean()) if len(part) else 0.0
+
+    def back(self) -> Iterator[tuple[float, float, float, float]]:
+        """For each kill: the share on time before it; seconds from it to the first window with as much again; and the
+        shares in the worst window and from then on until the next kill.
+        """
+        end_s = self.began_s + self.result.spec.seconds
+        for kill_s, next_s in zip(self.kills_s, [*self.kills_s[1:], end_s], strict=True):
+            before = self.share(kill_s - BEFORE_S, kill_s)
+            starts = np.arange(kill_s, next_s - WINDOW_S, STEP_S)
+            shares = np.array([self.share(start, start + WINDOW_S) for start in starts])
+            good = np.flatnonzero(shares >= BACK * before)
+            first = starts[good[0]] if len(good) else np.inf
+            yield before, float(first - kill_s), float(shares.min()), self.share(first, next_s)
+
+
+def loaded(server: Started, kill: Callable[[int], None], mend: Callable[[], None], seed: int) -> Loaded:
+    """`mend` waits until all is as it was before the kill."""
+    inputs, labels = sample_of("fashion")
+    seconds = BEFORE_S + KILLS * BETWEEN_S
+    spec = LoadSpec(
+        "fashion", inputs, labels, server.url, rate=RATE, seconds=seconds, seed=seed, deadline_ms=DEADLINE_MS
+    )
+    results: list[LoadResult] = []
+    began_s = time.monotonic()
+    driver = threading.Thread(target=lambda: results.append(run_load(spec)))
+    driver.start()
+    kills_s = []
+    for number in range(KILLS):
+        until(began_s + BEFORE_S + number * BETWEEN_S)
+        kills_s.append(time.monotonic())
+        kill(number)
+        mend()
+    driver.join()
+    return Loaded(results[0], began_s, kills_s)
+
+
+def until(end_s: float) -> None:
+    time.sleep(max(0.0, end_s - time.monotonic()))
+
+
+def wait_for(is_so: Callable[[], bool], patience_s: float) -> float:
+    """Seconds until it was so; infinity where it never was."""
+    began = time.monotonic()
+    while time.monotonic() - began < patience_s:
+        with contextlib.suppress(OSError, KeyError):
+            if is_so():
+                return time.monotonic() - began
+        time.sleep(0.05)
+    return float("inf")
+
+
+def judged(bench: Benchmark, what: str, load: Loaded, server: Started, limit_s: float) -> None:
+    """Claims that both kinds of kill share."""
+    summary = load.result.summary()
+    seen = {name: count for name, count in summary["outcomes"].items() if count}
+    bench.row(part=what, killed=KILLS, requests=summary["requests"], on_time_share=summary["on_time_share"], **seen)
+    back = []
+    for number, (before, seconds, worst_share, after) in enumerate(load.back()):
+        back.append(seconds)
+        shares = {"before": before, "worst": worst_share, "after": after}
+        bench.row(part=f"{what}, {number + 1}: on time before, in the worst second, after", seconds=seconds, **shares)
+    bench.claim(f"{what}: kills under load", paper="-", target="5", ours=KILLS, met=len(load.kills_s) == KILLS)
+    unseen = sum(summary["outcomes"][outcome.name.lower()] for outcome in UNSEEN)
+    bench.claim(f"{what}: requests that the client saw no end of", paper="-", target="0", ours=unseen, met=unseen == 0)
+    found = metrics(server)
+    lost = balance(found)
+    bench.claim(f"{what}: queries without an outcome", paper="-", target="0", ours=lost, met=lost == 0)
+    worst = max(back)
+    bench.claim(
+        f"{what}: goodput back to {BACK:.0%} of before, the longest of {KILLS}, s",
+        paper="-",
+        target=f"≤ {limit_s:g}",
+        ours=worst,
+        met=worst <= limit_s,
+    )
+
+
+def node_kills(bench: Benchmark) -> None:
+    """One of two nodes, in turns, and a new node in its place."""
+    what = "node killed"
+    with on_ray([1, 1], ["zoo:fashion", "--worker", "cpu*2"]) as (nodes, server):
+        wait_for(lambda: metrics(server)["stretto_workers_ready"] == 2, 60)
+        before = metrics(server)
+        management = int(server.addresses["management"].rpartition(":")[2])
+        scheduler = listener(roles(nodes.processes(), "scheduler"), management)
+        held: list[tuple[int, int]] = []
+
+        def kill(number: int) -> None:
+            nodes.kill(nodes.nodes[number % 2])
+            killed[0] = number % 2
+
+        def mend() -> None:
+            nodes.nodes[killed[0]] = nodes.add(1)
+            whole_s.append(wait_for(lambda: metrics(server)["stretto_workers_ready"] == 2, BETWEEN_S))
+            held.append((descriptors(server.process.pid), descriptors(scheduler)))
+
+        killed, whole_s = [0], []
+        load = loaded(server, kill, mend, seed=2)
+        whole = wait_for(lambda: metrics(server)["stretto_workers_ready"] == 2, 60)
+        judged(bench, what, load, server, 3.0)
+        found = metrics(server)
+        answered = sum(found[word] - before.get(word, 0.0) for word in ("on_time", "late"))
+        seen = int(load.result.is_answer.sum())
+        bench.claim(
+            f"{what}: answers counted by the scheduler, less answers that clients saw",
+            paper="-",
+            target="0",
+            ours=answered - seen,
+            met=answered == seen,
+        )
+        bench.row(part=f"{what}: all workers there again, the longest, s", seconds=max([*whole_s, whole]))
+        # The first kill is the first change of plans, for which the scheduler opens what it keeps.
+        grown = max(last - first for last, first in zip(held[-1], held[0], strict=True))
+        what_grew = f"{what}: descriptors left behind by the last {KILLS - 1}, of server and scheduler"
+        bench.claim(what_grew, paper="-", target="0", ours=grown, met=grown <= 0)
+        everything = nodes.processes() | {server.process.pid}
+        server.end()
+        left = still_there(everything)
+        bench.claim(f"{what}: processes of ours left at the end", paper="-", target="0", ours=left, met=left == 0)
+
+
+def scheduler_kills(bench: Benchmark) -> None:
+    """The scheduler's process, and its actor with it, in turns."""
+    what = "scheduler killed"
+    with on_ray([1, 1], ["zoo:fashion", "--worker", "cpu*2"]) as (nodes, server):
+        wait_for(lambda: metrics(server)["stretto_workers_ready"] == 2, 60)
+        workers = roles(nodes.processes(), "worker")
+        management = int(server.addresses["management"].rpartition(":")[2])
+
+        def serving() -> int:
+            """The one of the two that does not wait."""
+            return listener(roles(nodes.processes(), "scheduler"), management)
+
+        def has_standby() -> bool:
+            return len(roles(nodes.processes(), "scheduler")) == 2
+
+        wait_for(has_standby, 60)
+        time.sleep(STANDBY_S)
+
+        def kill(number: int) -> None:
+            pid = serving()
+            with open(f"/proc/{pid}/stat") as file:
+                actor = int(file.read().rpartition(")")[2].split()[1])
+            os.kill(pid if number % 2 == 0 else actor, signal.SIGKILL)
+
+        def mend() -> None:
+            wait_for(lambda: metrics(server)["stretto_workers_ready"] == 2 and has_standby(), BETWEEN_S)
+
+        load = loaded(server, kill, mend, seed=3)
+        judged(bench, what, load, server, 5.0)
+        after = roles(nodes.processes(), "worker")
+        restarted = len(set(workers) - set(after))
+        bench.claim(f"{what}: workers restarted for it", paper="-", target="0", ours=restarted, met=restarted == 0)
+        everything = nodes.processes() | {server.process.pid}
+        server.end()
+        left = still_there(everything)
+        bench.claim(f"{what}: processes of ours left at the end", paper="-", target="0", ours=left, met=left == 0)
+
+
+def still_there(pids: set[int]) -> int:
+    """Processes of any role, a moment after the end; Ray's own stay with their nodes."""
+    ours = [pid for role in ("scheduler", "worker", "front-end", "serve") for pid in roles(pids, role)]
+    wait_for(lambda: not any(map(is_alive, ours)), 10)
+    return sum(map(is_alive, ours))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--only", choices=("node", "scheduler"), help="this part alone")
+    arguments = parser.parse_args()
+    bench = Benchmark("cluster_ray")
+    if arguments.only != "scheduler":
+        node_kills(bench)
+    if arguments.only != "node":
+        scheduler_kills(bench)
+    bench.finish()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,212 @@
+"""`stretto serve --engine ray`: roles of a cluster as actors, a front end in this process, until it is told to stop."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import secrets
+import socket
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stretto.cli.roles import need_zeromq
+from stretto.core.errors import StrettoError
+from stretto.live.scaling_options import LOCAL, WEBHOOK, ScalingOptions
+
+if TYPE_CHECKING:
+    from stretto.api.run import ServeOptions
+    from stretto.cli.serve import StartConsole
+    from stretto.live.fleet import WorkerSpec
+    from stretto.live.ray.actors import Role
+    from stretto.live.ray.placing import Placed
+
+log = logging.getLogger("stretto.cli")
+
+PLACES_S = 10.0  # after which it is said who has no place yet
+END_S = 10.0  # for workers, and beyond the drain of others
+MAX_NAME = 60
+MANAGEMENT = ("management_port", "management_grpc_port")
+
+
+def serve_on_ray(values: dict[str, Any], options: ServeOptions, console: StartConsole) -> bool:
+    """True: every request that was taken in had its end."""
+    need_zeromq()
+    from stretto.api.roles import serve_front_end
+    from stretto.api.run import in_own_loop
+    from stretto.cli.inputs import key_in
+    from stretto.live.ray import placing
+    from stretto.live.ray.scaling import Door, Workers
+
+    name, key = values["name"], key_in(values["key_file"])
+    if not name or len(name) > MAX_NAME or not name.isprintable() or "/" in name:
+        raise StrettoError(f"the name of a service has 1 to {MAX_NAME} characters, and no slash: --name {name[:80]!r}")
+    placing.connect(values["address"])
+    placed = placing.Placed(name, key or secrets.token_hex(32).encode())
+    with contextlib.ExitStack() as stack:
+        stack.callback(placed.close, END_S)
+        options = _with_workers(options, placing.room())
+        count = options.service.worker_count
+        if options.service.autoscale is not None and options.service.autoscale.actuator == LOCAL:
+            options, count = _with_all_places(options, options.service.autoscale)
+        shown = ("workers", "worker", "device", "threads", "kind")
+        values |= {name: getattr(options.service, name) for name in shown}
+        endpoint = f"tcp://{placing.own_address()}:{_free_port(placing.own_address())}"
+        values |= {name: _free_port(values["management_host"]) for name in MANAGEMENT if values[name] == 0}
+        for name in MANAGEMENT:
+            if values[name] > 0:
+                what = name.removesuffix("_port").replace("_", " ")
+                console.listens(what, values["management_host"], values[name], values["tls_key"] is not None)
+        workers, front_ends = _workers(options, endpoint), _front_ends(values, options, endpoint)
+        door = stack.enter_context(contextlib.closing(Door(Workers(placed, workers, count))))
+        scheduler, standby = _schedulers(values, options, endpoint, placing.own_node(), door.url)
+        placed.place(scheduler, is_first=True)
+        first = [*workers[:count], *front_ends]
+        for role in first:
+            placed.place(role)
+        threading.Thread(target=_place_rest, args=(placed, first, standby), daemon=True).start()
+        is_clean = in_own_loop(serve_front_end(options, endpoint, placed.key, console))
+        placed.is_over = True
+        patience_s = options.drain_grace_s + options.drain_s + END_S
+        is_clean = placed.end([role.name for role in front_ends], patience_s) and is_clean
+        placed.end([scheduler.name, standby.name], options.drain_s + END_S)
+        return is_clean
+
+
+def _with_all_places(options: ServeOptions, scaling: ScalingOptions) -> tuple[ServeOptions, int]:
+    """Places for as many workers as there may ever be, and how many there are at first."""
+    fleet, bounds = options.service.fleet(), scaling.bounds
+    if len(fleet) != 1 or len(bounds) != 1:
+        raise StrettoError("on Ray workers of one kind can be scaled; for more, see --autoscale-actuator webhook")
+    (spec,), ((_, limits),) = fleet, bounds
+    service = replace(options.service, worker=(), workers=limits.most, device=spec.device, threads=spec.threads)
+    count = min(max(spec.workers, limits.least), limits.most)
+    return replace(options, service=replace(service, kind=spec.kind)), count
+
+
+def _with_workers(options: ServeOptions, room: Mapping[str, float]) -> ServeOptions:
+    """Where no number is given, there are as many as Ray has room for now, wherever that is."""
+    if options.service.worker or options.service.workers:
+        return options
+    device = options.service.device.partition(":")[0]
+    resource = "GPU" if device == "cuda" else "CPU"
+    count = int(room.get(resource, 0.0) / (1 if device == "cuda" else options.service.threads))
+    if not count:
+        raise StrettoError(
+            f"no node of the Ray cluster has a free {resource}; add one, or say how many workers you want"
+        )
+    return replace(options, service=replace(options.service, workers=count, device=device))
+
+
+def _schedulers(values: Mapping[str, Any], options: ServeOptions, endpoint: str, node: str, webhook: str) -> list[Role]:
+    """The one that comes first serves; the other waits for its end. `webhook` scales the workers."""
+    from stretto.live.ray.actors import Role
+
+    arguments = ("scheduler", _absolute(options.service.repository), "--bind", endpoint, "--in-turn")
+    config, folder = config_text(values, options) + _autoscale_text(values, options, webhook), os.getcwd()
+    return [Role(name, arguments, config, node=node, folder=folder) for name in ("scheduler", "standby")]
+
+
+def _workers(options: ServeOptions, endpoint: str) -> list[Role]:
+    from stretto.live.fleet import slot_specs
+    from stretto.live.ray.actors import Role
+
+    log_of = ("--log-level", options.log_level, "--log-format", options.log_format)
+    return [
+        Role(
+            f"worker-{slot}",
+            ("worker", "--scheduler", endpoint, *_worker(spec), *log_of),
+            num_cpus=1 if spec.is_gpu else spec.threads,
+            num_gpus=1 if spec.is_gpu else 0,
+        )
+        for slot, spec in enumerate(slot_specs(options.service.fleet()))
+    ]
+
+
+def _worker(spec: WorkerSpec) -> list[str]:
+    """A GPU is the one that Ray gives it, which is the first that it sees."""
+    arguments = ["--device", "cuda:0" if spec.is_gpu else spec.device, "--threads", str(spec.threads)]
+    return arguments + ([] if spec.kind is None else ["--kind", spec.kind])
+
+
+def _front_ends(values: Mapping[str, Any], options: ServeOptions, endpoint: str) -> list[Role]:
+    from stretto.live.ray.actors import Role
+
+    arguments = ("front-end", _absolute(options.service.repository), "--scheduler", endpoint)
+    return [
+        Role(f"front-end-{number}", arguments, config_text(values, options), num_cpus=1)
+        for number in range(1, values["front_ends"])
+    ]
+
+
+def _place_rest(placed: Placed, roles: Sequence[Role], standby: Role) -> None:
+    """Who waits for room is told of, once. The standby comes when nobody has to wait for it any more."""
+    waiting = placed.waiting(roles, PLACES_S)
+    if waiting:
+        needs = ", ".join(dict.fromkeys(role.needs for role in waiting))
+        log.warning("%d of %d have no place in the Ray cluster yet; each needs %s", len(waiting), len(roles), needs)
+    placed.place(standby)
+    while waiting:
+        waiting = placed.waiting(waiting, PLACES_S)
+    log.info("everything has its place in the Ray cluster")
+
+
+def _absolute(repository: str) -> str:
+    return repository if repository == "zoo" or repository.startswith("zoo:") else os.path.abspath(repository)
+
+
+def _free_port(host: str) -> int:
+    """Where the scheduler listens, now and whenever it is started again."""
+    with socket.socket() as probe:
+        probe.bind((host, 0))
+        return int(probe.getsockname()[1])
+
+
+def config_text(values: Mapping[str, Any], options: ServeOptions) -> str:
+    """A configuration file that says what these options do, for a process that is started elsewhere."""
+    from stretto.cli.serve_config import KEYS
+
+    service = options.service
+    tables: dict[str, dict[str, Any]] = {
+        table: {key: values[key] for key in keys if values.get(key) is not None} for table, keys in KEYS.items()
+    }
+    tables["workers"].pop("executor", None)
+    tables["listen"].pop("front_ends", None)  # each is a process of its own
+    tables["limits"] = asdict(options.listen.limits)
+    tables["planner"] = {"name": service.planner, **service.planner_options}
+    if values["replan_ms"] is not None:
+        tables["planner"]["replan_ms"] = values["replan_ms"]
+    lines = []
+    for table, entries in tables.items():
+        lines.append(f"[{table}]")
+        lines += [f"{key} = {_toml(value)}" for key, value in entries.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _autoscale_text(values: Mapping[str, Any], options: ServeOptions, webhook: str) -> str:
+    """Who is told of the number of workers is the process that placed them, where nobody else is named."""
+    scaling = options.service.autoscale
+    if scaling is None:
+        return ""
+    own = {name: value for name, value in asdict(scaling.options).items() if name != "kinds"}
+    entries = {"workers": values["autoscale"], **own, "actuator": scaling.actuator}
+    if scaling.actuator == LOCAL:
+        entries |= {"actuator": WEBHOOK, "webhook": webhook}
+    elif scaling.actuator == WEBHOOK:
+        if scaling.token:
+            raise StrettoError("the webhook of a service on Ray is called without a token; put a secret in its path")
+        entries["webhook"] = scaling.webhook
+    if scaling.accuracy is not None:
+        entries["accuracy"] = scaling.accuracy
+    return "\n".join(["[autoscale]", *(f"{key} = {_toml(value)}" for key, value in entries.items())]) + "\n"
+
+
+def _toml(value: Any) -> str:
+    """Strings of JSON are strings of TOML."""
+    if isinstance(value, Path):
+        value = os.path.abspath(value)
+    return json.dumps(list(value) if isinstance(value, tuple) else value, ensure_ascii=False)

@@ -1,0 +1,170 @@
+"""`stretto serve --engine ray`: what it says without Ray or a cluster, what it tells its roles, and a real cluster."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+import tomllib
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from stretto.api.limits import Limits
+from stretto.cli.serve import serve_options, with_config
+from stretto.cli.serve_config import ServeConfig, read_serve_config
+from stretto.cli.serve_ray import config_text
+
+ROOT = Path(__file__).parents[2]
+PATIENCE_S = 60.0
+
+
+def said(*arguments: str, code: str = "") -> tuple[int, str]:
+    """Exit status and last line of a command that ends soon; `code` runs before it, in the same process."""
+    program = f"import sys\n{code}\nfrom stretto.cli.main import app\napp({['serve', *arguments]!r})"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, timeout=PATIENCE_S)
+    return done.returncode, done.stderr.strip().splitlines()[-1]
+
+
+def test_without_ray_it_says_how_to_install_it() -> None:
+    status, line = said("zoo:fashion", "--engine", "ray", code="sys.modules['ray'] = None")
+    assert status == 2
+    assert line == "error: serving on Ray needs Ray: pip install 'stretto[ray]'"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--engine", "slurm"), "there is no engine 'slurm'; there are local, ray"),
+        (("--address", "127.0.0.1:6379"), "--address is for --engine ray"),
+        (("--key-file", "key"), "--key-file is for --engine ray"),
+    ],
+)
+def test_options_that_do_not_fit(arguments: tuple[str, ...], sentence: str) -> None:
+    status, line = said("zoo:fashion", *arguments)
+    assert (status, line) == (2, f"error: {sentence}")
+
+
+def test_what_roles_are_told_is_what_was_asked_for(tmp_path: Path) -> None:
+    """All options go to another process as a file, and mean the same there."""
+    (tmp_path / "token").write_text("a-token-of-some-length\n")
+    given = tmp_path / "given.toml"
+    given.write_text(
+        '[listen]\nhost = "0.0.0.0"\nhttp_port = -1\ntoken_file = "token"\nmanagement_port = 0\n'
+        '[workers]\nworker = ["cpu*2,threads=3", "cuda,kind=gpu-x"]\nhang_s = 3.5\n'
+        '[models]\nvariant = ["cnn_s"]\nready_all = true\n'
+        '[planner]\nname = "shared_queue"\nreplan_ms = 250\nmax_late = 0.002\n'
+        "[limits]\nconnections = 77\nbody_bytes = 1234\n"
+        '[log]\nrecord = "a \\"quoted\\" name.jsonl"\nlog_format = "json"\n'
+    )
+    options, values = _options(given)
+    again = tmp_path / "elsewhere" / "again.toml"
+    again.parent.mkdir()
+    again.write_text(config_text(values, options))
+    options_again, _ = _options(again)
+    assert options_again == options
+    assert options.listen.limits != Limits() and options.service.worker and options.record is not None
+
+
+def _options(file: Path | None) -> tuple[object, dict[str, object]]:
+    import inspect
+
+    from stretto.cli.serve import serve
+
+    defaults = {name: each.default for name, each in inspect.signature(serve).parameters.items() if name != "ctx"}
+    values, config = with_config(defaults | {"repository": "zoo:fashion"}, lambda name: False, file)
+    return serve_options(values, config), values
+
+
+def test_without_a_file_it_is_the_same_too(tmp_path: Path) -> None:
+    options, values = _options(None)
+    file = tmp_path / "all.toml"
+    file.write_text(config_text(values, options))
+    assert read_serve_config(file) != ServeConfig()
+    assert _options(file)[0] == options
+
+
+# -- with Ray --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.extras
+@pytest.mark.parametrize(
+    ("address", "sentence"),
+    [
+        ("127.0.0.1:9", "there is no Ray cluster at 127.0.0.1:9; start one with ray start --head"),
+        ("nonsense", "there is no Ray cluster at nonsense; start one with ray start --head"),
+        ("ray://127.0.0.1:10001", "'ray://127.0.0.1:10001' is Ray's address for remote clients"),
+    ],
+)
+def test_a_cluster_that_is_not_there(address: str, sentence: str) -> None:
+    pytest.importorskip("ray")
+    began = time.monotonic()
+    status, line = said("zoo:fashion", "--engine", "ray", "--address", address)
+    assert status == 2
+    assert line.startswith(f"error: {sentence}")
+    assert time.monotonic() - began < PATIENCE_S / 2  # Ray itself would try for two minutes
+
+
+def until(is_so: Callable[[], object], what: str) -> None:
+    end = time.monotonic() + PATIENCE_S
+    while not is_so():
+        assert time.monotonic() < end, what
+        time.sleep(0.1)
+
+
+def webhook_of(scheduler: int) -> str:
+    """Whom a scheduler tells how many workers it wants: in its configuration, which only its own user can read."""
+    words = Path(f"/proc/{scheduler}/cmdline").read_text().split("\0")
+    descriptor = words[words.index("--config") + 1].rpartition("/")[2]
+    config = tomllib.loads(Path(f"/proc/{scheduler}/fd/{descriptor}").read_text())
+    return str(config["autoscale"]["webhook"])
+
+
+def told(url: str, content: dict[str, object]) -> int:
+    try:
+        request = urllib.request.Request(url, json.dumps(content).encode(), method="POST")
+        return int(urllib.request.urlopen(request, timeout=PATIENCE_S).status)
+    except urllib.error.HTTPError as error:
+        return int(error.code)
+
+
+@pytest.mark.extras
+def test_two_nodes_of_which_one_is_scaled_away_and_one_is_lost() -> None:
+    pytest.importorskip("ray")
+    from benchmarks.ray_nodes import is_alive, processes_of, ray_nodes, roles
+    from benchmarks.serve_faults import metrics
+    from stretto.cli.queries import sample_of
+    from stretto.cli.started import started_server
+    from stretto.client import Client
+
+    inputs, _ = sample_of("fashion")
+    with ray_nodes([1, 1]) as nodes:
+        arguments = ["zoo:fashion", "--engine", "ray", "--address", nodes.address, "--worker", "cpu*2"]
+        arguments += ["--autoscale", "1:2", "--autoscale-period-s", "3600"]
+        with started_server(arguments) as server, Client(server.url) as client:
+            until(lambda: metrics(server)["stretto_workers_ready"] == 2, "a worker is missing")
+            assert client.infer("fashion", inputs[:3], deadline_ms=5000).output.shape == (3, 10)
+            status, line = said(*arguments)
+            assert status == 2
+            assert "a service named 'stretto' runs already in this Ray cluster" in line
+            webhook = webhook_of(roles(nodes.processes(), "scheduler")[0])
+            for count in (1, 2):
+                assert told(webhook, {"kind": "any", "workers": count}) == 204
+                until(lambda count=count: metrics(server)["stretto_workers_ready"] == count, "not scaled")
+            assert told(webhook, {"kind": "any"}) == 404
+            assert told(webhook[:-1], {"kind": "any", "workers": 1}) == 404
+            lost = processes_of(nodes.nodes[0])
+            assert len(roles(lost, "worker")) == 1
+            nodes.kill(nodes.nodes[0])
+            until(lambda: metrics(server)["stretto_workers_ready"] == 1, "a worker that is gone is not missed")
+            assert client.infer("fashion", inputs[:1], deadline_ms=5000).outcome == "on_time"
+            everything = nodes.processes() | {server.process.pid}
+            ours = [pid for role in ("scheduler", "worker", "serve") for pid in roles(everything, role)]
+            assert len(ours) >= 3
+        assert server.process.returncode == 0, server.lines
+        until(lambda: not any(map(is_alive, ours)), "something is left behind")
+        assert not any(map(is_alive, lost))

@@ -1,0 +1,83 @@
+"""A model that is told to go while it is being loaded beside the work: it is gone when its load has ended."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+
+import pytest
+
+from stretto.live.executor import Job
+from stretto.live.frames import Frame, Kind, spec_as_text
+from stretto.live.shelf import Report, Shelf
+from stretto.live.threads import ThreadExecutor
+from stretto.live.worker_process import WorkerProcess
+from tests.live.real import code, of_models
+
+SPEC = of_models(heavy=code("HeavyToLoad")).specs[0]
+
+
+def test_of_a_shelf() -> None:
+    shelf = Shelf()
+    assert shelf.load(SPEC)
+    shelf.unload(SPEC.key)
+    before = shelf.unloads(SPEC.key)
+    ended: list[bool] = []
+    load = threading.Thread(target=lambda: ended.append(shelf.load(SPEC, before)))
+    load.start()
+    shelf.unload(SPEC.key)
+    load.join()
+    assert ended == [False] and shelf.run(SPEC.key, ()).answers is None
+
+
+def test_of_a_process() -> None:
+    """It stayed, with all of its memory."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        worker = WorkerProcess(theirs)
+        before = set(threading.enumerate())
+        worker._do(Frame(Kind.LOAD, 1, 1, text=spec_as_text(SPEC)))
+        (load,) = set(threading.enumerate()) - before
+        worker._do(Frame(Kind.UNLOAD, text=SPEC.key.encode()))
+        load.join()
+        assert worker._shelf._held == {} and worker._specs == {}
+        worker._do(Frame(Kind.LOAD, 2, 0, text=spec_as_text(SPEC)))  # and it may come again
+        assert list(worker._shelf._held) == list(worker._specs) == [SPEC.key]
+
+
+class Ear:
+    """What an executor tells."""
+
+    def __init__(self) -> None:
+        self.is_ready = asyncio.Event()
+
+    def worker_ready(self, worker: int, broken: dict[str, str]) -> None:
+        self.is_ready.set()
+
+    def worker_lost(self, worker: int, reason: str, from_outside: bool = False) -> None: ...
+
+    def job_ended(self, job: Job, report: Report) -> None: ...
+
+    def load_ended(self, worker: int, key: str, problem: str | None, alone: bool) -> None: ...
+
+
+@pytest.mark.parametrize("comes_again", [False, True])
+def test_of_a_thread(comes_again: bool) -> None:
+    async def work() -> None:
+        loop, ear, told = asyncio.get_running_loop(), Ear(), asyncio.Event()
+        executor = ThreadExecutor(0, loop, ear)
+        executor.start(())
+        await ear.is_ready.wait()
+        executor.prepare([SPEC], lambda broken: told.set())
+        executor.unload(SPEC.key)
+        if comes_again:
+            executor.load(SPEC, True)
+        await told.wait()
+        is_there = asyncio.Event()
+        executor._commands.put(lambda: loop.call_soon_threadsafe(is_there.set))  # when all before it was done
+        await is_there.wait()
+        assert list(executor._shelf._held) == ([SPEC.key] if comes_again else [])
+        await executor.stop()
+
+    asyncio.run(asyncio.wait_for(work(), 20))

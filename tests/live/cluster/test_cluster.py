@@ -166,9 +166,10 @@ def test_a_scheduler_goes_and_the_next_finds_everything_as_it_was(built: Built) 
                 async with scheduler(built.root, endpoint, workers=2) as there:
                     await front.ready(2)
                     children = [children_of(process.pid) for process in processes]
-                    waiting = [front.ask(ROWS) for _ in range(300)]
-                    await until(lambda: there.service.engine.waiting > 10)
-                ended = [await each for each in waiting]
+                    loading = asyncio.create_task(load(front, ROWS, 1.0, 0.0))
+                    await asyncio.sleep(0.5)
+                    await until(lambda: there.service.engine.waiting > 0 or loading.done())
+                ended = await loading
                 others = [each for each in ended if each.refusal == "unavailable"]
                 assert len(others) > 0 and {each.outcome for each in others} == {Outcome.FAILED}
                 assert all(each.answers is not None for each in ended if each.outcome in ENDED_WELL)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import socket
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -18,6 +20,7 @@ from stretto.live.cluster.keys import checked_endpoint, keys_from
 from stretto.live.cluster.links import BEAT_S, Hub, HubLink, Line, Pulse, Sign
 from stretto.live.cluster.wire import Wires
 from stretto.live.face.messages import MAX_PAYLOAD
+from tests.live.cluster.joined import free_endpoint
 from tests.live.real import until, within
 
 KEY = b"a key of some length"
@@ -61,9 +64,17 @@ class Ends:
             return self.there[-1]
 
         wires = Wires(keys_from(key))
+        self._made.append(wires.close)
         hub = Hub(wires, endpoint, welcome)
-        self._made += [wires.close, hub.close]
+        self._made.append(hub.close)
         return hub
+
+    def can_listen(self, endpoint: str) -> bool:
+        try:
+            self.hub(endpoint)
+        except StrettoError:
+            return False
+        return True
 
     def line(self, endpoint: str, key: bytes | None = None, name: str = "a") -> Line:
         def opened(line: Line, told: dict[str, Any]) -> Ear:
@@ -153,7 +164,7 @@ def test_the_hub_goes_and_comes_back() -> None:
             first.close()
             await until(lambda: both.here[0].is_lost and not line.is_open)
             line.send(5, b"to nobody")
-            both.hub(endpoint)
+            await until(lambda: both.can_listen(endpoint))  # ZeroMQ closes in a thread of its own
             await until(lambda: line.is_open)
             line.send(6, b"here again")
             await until(lambda: both.there[1].told == [(88, b"at once"), (6, b"here again")])
@@ -199,10 +210,10 @@ def test_nonsense_ends_that_link_and_no_other() -> None:
             both.line(hub.endpoint, name="good")
             await until(lambda: len(both.there) == 1)
             bad = both.line(hub.endpoint, name="bad")
-            await until(lambda: len(both.there) == 2)
+            await until(lambda: len(both.there) == 2 and bad.is_open)
             bad.send(99, b"")
             await until(lambda: both.there[1].is_lost)
-            await until(lambda: len(both.there) == 3)  # it opens anew
+            await until(lambda: len(both.there) == 3 and bad.is_open)  # it opens anew
             bad.send(Sign.BEAT, b"short")
             await until(lambda: both.there[2].is_lost)
             bad.send(Sign.OPEN, b"{}")
@@ -285,6 +296,32 @@ def test_a_message_that_is_too_long_ends_the_link_alone() -> None:
             assert not both.there[0].is_lost and both.there[1].told == [(88, b"at once")]
 
     within(20, work)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_who_looks_for_a_hub_again_and_again_leaks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(links, "OPENING_S", 0.0)
+    monkeypatch.setattr(links, "PAUSES_S", (0.01, 0.01))
+    monkeypatch.setattr(links, "BEAT_S", 0.01)
+
+    async def work() -> None:
+        async with ends() as both:
+            line = both.line(free_endpoint())
+            tries = 0
+            connect = line._connect
+
+            def counted() -> None:
+                nonlocal tries
+                tries += 1
+                connect()
+
+            line._connect = counted  # type: ignore[method-assign]
+            await until(lambda: tries > 5)
+            before = len(os.listdir("/proc/self/fd"))
+            await until(lambda: tries > 60)
+            assert len(os.listdir("/proc/self/fd")) <= before + 10  # a few are on their way out
+
+    within(30, work)
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "*.example", "10.0.0.7", "[::]", "node-3"])

@@ -76,7 +76,7 @@ def test_what_it_says_is_done(tmp_path: Path) -> None:
     defaults = {name: None for name in serve.__annotations__} | {
         **{"repository": "zoo", "management_host": "127.0.0.1", "management_port": 8082, "management_grpc_port": 8083},
         **{"threads": 1, "device": "cpu", "max_body_mb": 64.0, "max_message_mb": 4.0, "in_flight_mb": 512.0},
-        **{"reload_s": 2.0, "hang_s": 10.0, "drain_s": 30.0},
+        **{"reload_s": 2.0, "hang_s": 10.0, "drain_s": 30.0, "front_ends": 1},
         **{"load_s": 60.0, "worker_rss_mb": None, "ready_all": False, "tell_failures": False},
         **{"record_file_mb": 256.0, "record_total_mb": 10_000.0, "log_level": "info"},
     }
@@ -161,3 +161,9 @@ def test_the_command_serves_the_default_planner(monkeypatch: pytest.MonkeyPatch)
     result = CliRunner().invoke(app, ["serve", "zoo:mnist"])
     assert result.exit_code == 0, result.output
     assert [options.service.planner for options in asked] == [DEFAULT_PLANNER] == ["judged"]
+
+
+def test_front_ends_can_be_in_the_file(tmp_path: Path) -> None:
+    assert read_serve_config(written(tmp_path, "[listen]\nfront_ends = 4\n")).values["front_ends"] == 4
+    with pytest.raises(ConfigError, match="from 1 to 64"):
+        read_serve_config(written(tmp_path, "[listen]\nfront_ends = 65\n"))

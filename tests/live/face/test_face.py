@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from stretto.core.errors import StrettoError
 from stretto.core.outcome import Outcome
+from stretto.live.face.memory import FrontMemory
 from stretto.live.face.messages import SUBMIT, Kind, packed, text
 from stretto.live.requests import Request
+from stretto.live.rows import Lying, as_array, as_arrays
 from tests.live.face.paired import paired, total
 from tests.live.real import conserved, until, within
 from tests.live.test_service import ROWS, service_of
@@ -100,6 +104,16 @@ def test_a_front_end_that_is_gone_leaves_nothing(built: Built) -> None:
             assert conserved(service.engine)
 
     within(60, work)
+
+
+def test_rows_of_a_front_end_that_is_gone_do_not_take_the_others_of_a_batch_with_them() -> None:
+    memory = FrontMemory.made(4096)
+    memory.array(64, "float32", (1, 2))[:] = 7
+    lying = Lying(0, 1, 0, (1, 2), "float32", 0, memory, 64)
+    gone = replace(lying, memory=None)
+    assert [rows.tolist() for rows in as_arrays([lying, gone, np.ones((1, 2))])] == [[[7, 7]], [[0, 0]], [[1, 1]]]
+    with pytest.raises(StrettoError, match="another machine"):
+        as_array(gone)
 
 
 def test_without_a_scheduler_requests_end_as_unavailable_and_are_counted_by_the_next(built: Built) -> None:

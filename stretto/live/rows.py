@@ -60,7 +60,7 @@ def as_array(inputs: Inputs) -> Array:
 
 
 def as_arrays(parts: Sequence[Inputs]) -> list[Array]:
-    """Of a batch that is run here. Where a front end is gone, and its memory with it, nobody waits for these rows: zeros
+    """Of a batch that is run here. Where a front end is gone, and its memory with it, nobody waits for its rows: zeros
     stand for them, so that the others of the batch are answered.
     """
     return [

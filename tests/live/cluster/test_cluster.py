@@ -200,7 +200,7 @@ def test_a_link_that_was_lost_alone_counts_nothing_twice(built: Built) -> None:
             async with scheduler(built.root, endpoint) as there, front_end(built.root, endpoint) as front:
                 await front.ready()
                 waiting = [front.ask(ROWS) for _ in range(100)]
-                await until(lambda: there.service.engine.waiting > 10)
+                await until(lambda: there.service.engine.waiting > 0)
                 (link,) = [each.link for each in there.scheduling.desk.fronts.values()]
                 link.close()
                 unsent = [each.request.outcome for each in waiting]
@@ -224,7 +224,7 @@ def test_a_front_end_that_is_gone_has_its_queries_cancelled(built: Built) -> Non
                     await front.ready()
                     for _ in range(100):
                         front.ask(ROWS)
-                    await until(lambda: there.service.engine.waiting > 10)
+                    await until(lambda: there.service.engine.waiting > 0)
                 await until(lambda: there.service.engine.waiting == 0 and len(there.scheduling.desk.fronts) == 1)
                 assert counted(there)[1][Outcome.DROPPED_CANCELLED] > 0
                 await other.ready()

@@ -19,11 +19,10 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from benchmarks.harness import Benchmark
 from benchmarks.mlp import mlp_body, mlp_repository, plain_body
-from benchmarks.serving import ROOT, closed_loop, family, on_core
+from benchmarks.serving import ROOT, closed_loop, cpu_s, family, on_core
 from stretto.cli.started import started_server
 
 RECIPE = ROOT.parent / "shared" / "peers"
@@ -49,7 +48,7 @@ class Peer:
 
     def cpu_s(self) -> float:
         """Of its process and of those that it started."""
-        return sum(_cpu_s(pid) for pid in family(self.pid))
+        return sum(cpu_s(pid) for pid in family(self.pid))
 
 
 def is_set_up() -> bool:
@@ -206,11 +205,3 @@ def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
-
-
-def _cpu_s(pid: int) -> float:
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return 0.0
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -37,6 +37,15 @@ def family(pid: int) -> list[int]:
     return found
 
 
+def cpu_s(pid: int) -> float:
+    """That a process has used; nothing where it is gone."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def infer_body(
     application: str, rows: int = 1, *, binary: bool = True, deadline_ms: float | None = None
 ) -> tuple[bytes, list[str]]:
@@ -87,31 +96,6 @@ def closed_loop(
                     result = json.loads(line)
     if not result:
         raise SystemExit("the closed loop ended without a result")
-    return result
-
-
-def open_loop(
-    address: str,
-    path: str,
-    body: bytes,
-    headers: Sequence[str],
-    *,
-    rate: float,
-    seconds: float,
-    seed: int,
-    core: int | None = None,
-) -> dict[str, Any]:
-    """Poisson arrivals at a rate."""
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "body"
-        file.write_bytes(body)
-        command = [
-            *([] if core is None else on_core(core)),
-            *(sys.executable, "-m", "benchmarks.open_loop", address, str(rate), str(seconds), str(seed)),
-            *(str(file), path, *headers),
-        ]
-        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, check=True)
-    result: dict[str, Any] = json.loads(done.stdout)
     return result
 
 

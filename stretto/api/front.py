@@ -67,10 +67,11 @@ class FrontPlane(Plane):
         super().__init__(limits=limits)
         self.starts("waiting for the scheduler", 0.0)
         self._front = service
+        self.is_told_to_leave = False  # itself, whatever the scheduler says
 
     def directed(self, directory: Directory) -> None:
         """What is served has changed."""
-        self.wants_to_leave = directory.is_leaving
+        self.wants_to_leave = self.is_told_to_leave or directory.is_leaving
         if self.is_starting and directory.version:
             self.serve(self._front)
 

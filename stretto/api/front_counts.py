@@ -6,6 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from stretto.api.errors import Reason
+
+MOST = 2**53  # what a metric can say exactly
+REASON_WORDS = frozenset(reason.word for reason in Reason)
+
+
+def _bounded(count: int) -> int:
+    return min(max(count, 0), MOST)
+
 
 @dataclass(frozen=True)
 class FrontCounts:
@@ -29,17 +38,23 @@ class FrontCounts:
     @staticmethod
     def from_json(content: Mapping[str, Any]) -> FrontCounts:
         """What is not there, or makes no sense, is 0."""
-        whole = {
-            each.name: content[each.name]
+        whole: dict[str, Any] = {
+            each.name: _bounded(content[each.name])
             for each in fields(FrontCounts)
             if each.type == "int" and isinstance(content.get(each.name), int)
         }
         lag, refused = content.get("lag"), content.get("refused")
         return FrontCounts(
             **whole,
-            lag=tuple(lag) if isinstance(lag, list) and all(isinstance(each, int) for each in lag) else (),
+            lag=tuple(map(_bounded, lag))
+            if isinstance(lag, list) and all(isinstance(each, int) for each in lag)
+            else (),
             refused=(
-                {str(reason): count for reason, count in refused.items() if isinstance(count, int)}
+                {
+                    reason: _bounded(count)
+                    for reason, count in refused.items()
+                    if reason in REASON_WORDS and isinstance(count, int)
+                }
                 if isinstance(refused, dict)
                 else {}
             ),

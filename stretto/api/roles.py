@@ -56,7 +56,7 @@ def made_ready(options: ServeOptions) -> None:
     from stretto.api.bounds import rehearse_bounds
     from stretto.live.rehearsal import rehearse
 
-    rehearse()
+    rehearse(has_fronts=True)
     rehearse_bounds()
     read_repository(options.service.repository)
 
@@ -144,7 +144,7 @@ async def serve_front_end(
         gc.set_threshold(*GC_THRESHOLDS)
         await asked.wait()
         if options.drain_grace_s > 0:
-            front.plane.wants_to_leave = True
+            front.plane.is_told_to_leave = front.plane.wants_to_leave = True
             log.info("not ready any more; queries are taken for another %g s", options.drain_grace_s)
             await asyncio.sleep(options.drain_grace_s)
         log.info("going down: nothing new is taken, what waits is finished")

@@ -275,7 +275,7 @@ async def _begun(
         def told(share: float) -> None:
             loop.call_soon_threadsafe(progress, COMPILING, COMPILED * share)
 
-        rehearse(told, has_fronts=options.front_ends > 1)
+        rehearse(told, has_fronts=factory is not None or options.front_ends > 1)
         rehearse_bounds()
 
     progress(READING, 0.0)

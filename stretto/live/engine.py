@@ -154,8 +154,11 @@ class Engine:
     async def _watch(self) -> None:
         while True:
             await asyncio.sleep(WATCH_S)
-            self.crew.watch()
-            self.losses.watch()
+            try:
+                self.crew.watch()
+                self.losses.watch()
+            except Exception:  # what hangs must be found the next time, whatever it was
+                log.exception("the workers could not be looked at")
 
     # -- requests ----------------------------------------------------------------------------------------------------
 
@@ -192,10 +195,12 @@ class Engine:
         applications: NDArray[np.int64],
         arrivals_ns: NDArray[np.int64],
         deadlines_ns: NDArray[np.int64],
+        sizes: NDArray[np.int64],
         records: NDArray[Any],
     ) -> NDArray[np.int64]:
         """Queries of a front end, each a request by itself that nothing is demanded of; their tickets. `applications`
-        are numbers of the generation that serves. Batches are formed when this turn of the event loop is over.
+        are numbers of the generation that serves, and `sizes` those of the desk. Batches are formed when this turn of
+        the event loop is over.
         """
         generation, priorities = self.generation, records["priority"].astype(np.int64)
         tickets = generation.dispatcher.submit_many(now_ns, applications, deadlines_ns, priorities)
@@ -204,7 +209,8 @@ class Engine:
             tickets,
             arrival_ns=arrivals_ns,
             deadline_ns=deadlines_ns,
-            **{name: records[name] for name in ("number", "place", "application", "size", "priority")},
+            size=sizes,
+            **{name: records[name] for name in ("number", "place", "application", "priority")},
         )
         if self.twin is not None:
             names, left_ns = generation.deployment.applications, (deadlines_ns - now_ns).tolist()
@@ -467,6 +473,8 @@ class Engine:
             try:
                 if application is None:
                     raise NoSuchVariant("the application is no longer served")
+                if not new.takes(application, request):
+                    raise NoSuchVariant("the application takes or gives other tensors by now")
                 demand = new.demand_of(now_ns, application, request)
             except NoSuchVariant as error:
                 request.problem = str(error)

@@ -130,6 +130,13 @@ class Generation:
         expected = self._frame_bytes.get((application, shape[1:]))
         return None if expected is None or sent_bytes <= 0 or not shape[0] else sent_bytes / shape[0] / expected
 
+    def takes(self, application: int, request: Request | RemoteQuery) -> bool:
+        """Its tensors are still what models of the application take and give."""
+        spec = self.served.specs[self.deployment.variants_of(application)[0]]
+        inputs, shapes = request.inputs, spec.input_shapes or (spec.input_shape,)
+        is_alike = inputs.shape[1:] in shapes and np.dtype(inputs.dtype) == np.dtype(spec.input_dtype)
+        return is_alike and (not isinstance(request, RemoteQuery) or request.each.answer_bytes == spec.output_bytes)
+
     def has_sizes(self, variant: int) -> bool:
         """What is expected of it depends on the size at which images were sent."""
         return bool(self._accuracy_by_size[variant])

@@ -118,7 +118,9 @@ class ProcessExecutor:
         """Where all rows of a batch lie with front ends of this machine; nothing where some do not."""
         shapes, places = spec.input_shapes or (spec.input_shape,), []
         for part in parts:
-            if not isinstance(part, Lying) or part.memory is None or shapes[part.size] != part.shape[1:]:
+            if not isinstance(part, Lying) or part.memory is None or part.size >= len(shapes):
+                return []
+            if shapes[part.size] != part.shape[1:] or part.dtype != spec.input_dtype:
                 return []
             if part.front not in self._fronts:
                 self._map_front(part.front, part.memory)

@@ -21,6 +21,7 @@ from stretto.sim.capacity import Promise, Requirement
 
 MOST_RAYS = 5_000
 MOST_TRIALS = 200
+FEW_RAYS = 40  # all of these are looked at
 HALF = 0.5  # of the way from the bound to a real fleet, as known, that a ray is believed to come nearer
 USUAL = 1.5  # workers over the bound, at most, that are guessed at first
 MAX_KINDS = 6
@@ -110,7 +111,8 @@ class _Search(Generic[Promise]):
         self._ray({kind: math.ceil(free.workers[kind] - 1e-9) for kind in self.others})
         rays = self._rays()
         for least_cost, held in rays:
-            if self.best is not None and least_cost * self._factor() >= self.best.cost - 1e-12:
+            factor = self._factor() if len(rays) > FEW_RAYS else 1.0
+            if self.best is not None and least_cost * factor >= self.best.cost - 1e-12:
                 continue
             self._ray(held)
         if self.best is None:

@@ -339,6 +339,9 @@ class Line:
         except StrettoError as error:
             log.warning("the link to %s is ended: %s", self._endpoint, error)
             self._lost(self._wire)
+        except Exception:  # a message that was half heard: what is left of it would never be
+            log.exception("the link to %s is ended", self._endpoint)
+            self._lost(self._wire)
 
     def _tick(self) -> None:
         self._timer = self._loop.call_later(BEAT_S, self._tick)

@@ -133,6 +133,7 @@ class RemoteExecutor:
         while self._jobs and not self._is_over and self._loop.time() < end:
             await asyncio.sleep(STEP_S)
         self._let_go()
+        self._roster.assign()  # somebody may wait for it
 
     def _let_go(self) -> None:
         self._is_over = True

@@ -102,6 +102,7 @@ class Roster:
         self.clock = time.monotonic_ns
         self.fleet = fleet
         self._waiting: list[RemoteExecutor] = []
+        self._is_due = False  # front ends are told of workers when this turn of the loop is over
         self._last = 0
 
     def executor(self, worker: int, loop: asyncio.AbstractEventLoop, listener: Listener) -> RemoteExecutor:
@@ -118,7 +119,7 @@ class Roster:
         self._last += 1
         self.workers[self._last] = worker = RemoteWorker(self, self._last, link, hello)
         log.info("worker %s is here (%s, %d models held)", hello.name, hello.device, len(hello.holds))
-        self.tell_fronts()
+        self._tell_soon()
         self.assign()
         if worker.is_free:
             log.info("worker %s stands by: no place for it is free", hello.name)
@@ -126,13 +127,21 @@ class Roster:
 
     def gone(self, worker: RemoteWorker) -> None:
         del self.workers[worker.number]
-        self.tell_fronts()
+        self._tell_soon()
         executor, worker.executor = worker.executor, None
         if executor is not None:
             executor.gone(f"{worker.hello.name} cannot be reached any more")
 
+    def _tell_soon(self) -> None:
+        """Once for all that come and go in one turn of the loop."""
+        if not self._is_due and self.desk is not None:
+            self._is_due = True
+            self.desk.loop.call_soon(self.tell_fronts)
+
     def tell_fronts(self, told: Sequence[FrontEnd] | None = None) -> None:
         """Where tensors can be sent; everybody, or these."""
+        if told is None:
+            self._is_due = False
         if self.desk is not None:
             content = text({str(number): worker.hello.endpoint for number, worker in self.workers.items()})
             for front in self.desk.fronts.values() if told is None else told:
@@ -159,9 +168,13 @@ class Roster:
         if not self.workers or not self._waiting:
             return
         places = slot_specs(self.fleet())
+        free = [worker for worker in self.workers.values() if worker.is_free]
         for executor in list(self._waiting):
-            free = [worker for worker in self.workers.values() if worker.is_free]
+            if not free:
+                return
             fitting = [worker for worker in free if worker.hello.fits(places[executor.place])]
             if fitting:
                 self._waiting.remove(executor)
-                executor.take(max(fitting, key=lambda worker: len(worker.hello.holds & executor.wanted)))
+                chosen = max(fitting, key=lambda worker: len(worker.hello.holds & executor.wanted))
+                free.remove(chosen)
+                executor.take(chosen)

@@ -62,8 +62,10 @@ class Scheduling:
             raise StrettoError(NONSENSE)
         for front in [each for each in self.desk.fronts.values() if each.token == token]:
             front.link.close()  # it came back before its silence was noticed
-        link.welcome({"known": self._known.pop(token, -1)})
+        known = self._known.pop(token, -1)
+        link.welcome({"known": known})
         front = self.desk.connect(link)
+        front.last = known  # this welcome may never arrive
         front.token, front.name = token, str(told.get("name", ""))[:80]
         self._roster.tell_fronts([front])
         return front

@@ -91,8 +91,8 @@ class RemoteStore:
         if kept is None or kept.left:
             return None
         request.variants, request.batch = list(dict.fromkeys(kept.variants)), kept.batch
-        if len(request.variants) == 1:
-            request.accuracy_sum = request.rows * files.variant(request.variants[0]).accuracy
+        accuracies = [each.accuracy for each in files.variants if [each.name] == request.variants]
+        request.accuracy_sum = request.rows * accuracies[0] if accuracies else 0.0
         return kept.answers
 
     def drop(self, number: int) -> None:

@@ -7,6 +7,7 @@ Whoever asks for one by its ticket, because something else became of it, gets an
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -36,6 +37,7 @@ COLUMNS = np.dtype(
     ]
 )
 FIRST = 1024
+NOBODY = -1  # the front end of a query that has ended
 Held = Query | RemoteQuery
 Ended = tuple[NDArray[Any], NDArray[Any]]
 
@@ -189,13 +191,20 @@ class Rows(Sequence[Held]):
         return self.queries.end(self.tickets, started_ns, run_ns, now_ns, many)
 
     def parts(self) -> list[Lying]:
-        """Where each lies; asked when the batch is given to its worker, while all are rows."""
+        """Where each lies; asked when the batch is given to its worker. Of one that ended before that nothing is: its
+        slot may be another's by now.
+        """
         rows = self.queries.seen(self.tickets)
+        are_here = rows["ticket"] == self.tickets
         columns = (rows[name].tolist() for name in ("front", "number", "place", "application", "size"))
         found = []
         for front_number, number, place, application, size in zip(*columns, strict=True):
             front = self.queries.front(front_number)
             found.append(lying(front, number, place, 1, front.sized(application, size)[0]))
+        if not are_here.all():
+            first = int(are_here.argmax())  # whose shape they have, where there is one
+            nobody = replace(found[first], front=NOBODY, number=0, memory=None, place=-1)
+            found = [each if is_here else nobody for each, is_here in zip(found, are_here.tolist(), strict=True)]
         return found
 
     def last_deadline_ns(self) -> int:

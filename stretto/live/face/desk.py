@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from stretto.core.errors import StrettoError
 from stretto.core.outcome import Outcome
-from stretto.live.face.front_end import FrontEnd
+from stretto.live.face.front_end import NO_SUCH_SIZE, FrontEnd
 from stretto.live.face.link import Link
 from stretto.live.face.memory import FrontMemory, aligned
 from stretto.live.face.messages import (
@@ -38,7 +38,7 @@ LOOK_S = 0.05  # at what the directory says
 BEAT_S = 0.2
 SETTLE_S = 2.0  # at most, for front ends to take up a change
 SETTLE_STEP_S = 0.002
-NO_SUCH_SIZE = 1 << 62  # more than any memory has
+MOST_ENDED = 10**9  # queries that may have ended without a scheduler
 
 
 def tensors_digest(files: ApplicationFiles) -> str:
@@ -60,11 +60,14 @@ class Desk:
         self.changed: dict[str, int] = {}  # by application: the version since which its tensors are as they are
         self.changed_last = 0
         self.sized: list[list[Sized]] = []  # the shapes that a row may have, by application
+        # Shapes of earlier descriptions stay: queries that came with them may still run. The current ones come last.
+        self.first_sizes: NDArray[np.int64] = np.zeros(0, np.int64)  # of the current ones, by application
         self.behind: list[NDArray[np.int64]] = []  # how far behind a row its answer goes, by application and size
         self.needs: NDArray[np.int64] = np.zeros((0, 1), np.int64)  # of one row and its answer, by application and size
         self._numbers: tuple[Any, NDArray[np.int64]] = (None, np.zeros(0, np.int64))
         self.is_leaving = False  # they serve on for a while, but clients should go elsewhere
         self._tensors: dict[str, Any] = {}
+        self._digests: dict[str, tuple[ApplicationFiles, str]] = {}
         self._version = 0
         self._directory: dict[str, Any] = {}
         self.statistics = statistics
@@ -91,7 +94,9 @@ class Desk:
         """Queries that ended at a front end, by application and outcome."""
         try:
             return {
-                str(name): {Outcome(int(outcome)): max(0, int(count)) for outcome, count in by_outcome.items()}
+                str(name): {
+                    Outcome(int(outcome)): min(max(0, int(count)), MOST_ENDED) for outcome, count in by_outcome.items()
+                }
                 for name, by_outcome in content.items()
                 if name in self.service.offer.known
             }
@@ -132,7 +137,7 @@ class Desk:
             served[name] = {
                 "variants": list(variants),
                 "is_ready": service.is_ready(name),
-                "tensors": tensors_digest(files),
+                "tensors": self._digest(name, files),
             }
         return {
             "state": service.state.value,
@@ -144,6 +149,12 @@ class Desk:
             "served": served,
             "unloaded": sorted(service.offer.unloaded),
         }
+
+    def _digest(self, name: str, files: ApplicationFiles) -> str:
+        known = self._digests.get(name)
+        if known is None or known[0] is not files:
+            known = self._digests[name] = files, tensors_digest(files)
+        return known[1]
 
     def numbers_in(self, generation: Generation) -> NDArray[np.int64]:
         """The applications' numbers there, by those of the directory; -1: it has none of that name."""
@@ -161,6 +172,7 @@ class Desk:
             self.applications.append(name)
             self.sized.append([])
             self.behind.append(np.zeros(0, np.int64))
+            self.first_sizes = np.append(self.first_sizes, 0)
         self._tensors[name] = tensors
         self._version += 1
         self.changed[name] = self.changed_last = self._version
@@ -170,9 +182,12 @@ class Desk:
             for number, shape in enumerate(takes.shapes)
         ]
         place = self.applications.index(name)
-        self.sized[place], self.behind[place] = sizes, np.array([aligned(each.row_bytes) for each in sizes])
-        self.needs = np.full((len(self.sized), max(map(len, self.sized))), NO_SUCH_SIZE)
-        for number, sizes in enumerate(self.sized):
+        self.first_sizes[place] = len(self.sized[place])
+        self.sized[place] += sizes
+        self.behind[place] = np.array([aligned(each.row_bytes) for each in self.sized[place]])
+        current = [known[first:] for known, first in zip(self.sized, self.first_sizes.tolist(), strict=True)]
+        self.needs = np.full((len(current), max(map(len, current))), NO_SUCH_SIZE)
+        for number, sizes in enumerate(current):
             self.needs[number, : len(sizes)] = [each.needs(1) for each in sizes]
 
     async def _work(self) -> None:

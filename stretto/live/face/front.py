@@ -6,7 +6,6 @@ What came in one turn of the event loop goes as one message. Where there is no s
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections import Counter
@@ -176,7 +175,11 @@ class FrontEngine:
         self.on_directory(self.directory)
         self._new, self._extras, self._gone = [], {}, []
         for number, (request, files) in list(self._open.items()):
-            self._end_alone(number, request, files)
+            try:
+                self._end_alone(number, request, files)
+            except Exception:  # the others have their end all the same
+                log.exception("a request could not be ended as it should")
+                self._end(number, request, Outcome.FAILED, self.clock())
 
     def _end_alone(self, number: int, request: Request, files: ApplicationFiles) -> None:
         """Without a word of the scheduler: it may be counted nowhere else."""
@@ -209,8 +212,12 @@ class FrontEngine:
         if self._asking is None:
             self._asking = self.loop.create_future()
             self.tell(Kind.ASK)
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(asyncio.shield(self._asking), ASK_S)
+        asking = self._asking
+        try:
+            await asyncio.wait_for(asyncio.shield(asking), ASK_S)
+        except TimeoutError:
+            if self._asking is asking:
+                self._asking = None  # the next one asks again
 
     def known(self, edition: int) -> None:
         """A directory is served."""

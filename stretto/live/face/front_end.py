@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from stretto.live.generation import Generation
 
 MAX_LEFT_NS = 3_600 * 10**9
+NO_SUCH_SIZE = 1 << 62  # more than any memory has
 NOT_SERVED = "the application is not served at present"
 
 
@@ -140,23 +141,28 @@ class FrontEnd:
         applications, sizes = records["application"], records["size"]
         if applications.max() >= len(numbers) or sizes.max() >= needs.shape[1] or records["priority"].min() < 0:
             raise StrettoError(NONSENSE)
+        known = needs[applications, sizes]
+        if (known >= NO_SUCH_SIZE).any():
+            raise StrettoError(NONSENSE)
         if memory is not None:
             places = records["place"]
-            ends = places + needs[applications, sizes]
-            if places.min() < 0 or (places % ALIGNMENT).any() or ends.max() > memory.size:
+            if places.min() < 0 or (places % ALIGNMENT).any() or (places > memory.size - known).any():
                 raise StrettoError("a front end named memory that it does not have")
         served = numbers[applications]
         if served.min() < 0:
             for number in records["number"][served < 0].tolist():
                 self._tell(number, Outcome.FAILED, {"refusal": "unavailable", "problem": NOT_SERVED})
             records, served = records[served >= 0], served[served >= 0]
+            if not len(records):
+                return
         deadlines_ns = now_ns + np.clip(records["left_ns"] - self.link.transit_ns, 1, MAX_LEFT_NS)
         own = records["number"].tolist()
         self.last = max(self.last, *own)
         if len(set(own)) != len(own) or not self.open.keys().isdisjoint(own):
             raise StrettoError(NONSENSE)
         arrivals_ns = now_ns - self.link.transit_ns - np.clip(records["spent_ns"], 0, MAX_LEFT_NS)
-        tickets = engine.submit_many(self, now_ns, served, arrivals_ns, deadlines_ns, records)
+        sizes = records["size"] + desk.first_sizes[records["application"]]
+        tickets = engine.submit_many(self, now_ns, served, arrivals_ns, deadlines_ns, sizes, records)
         self.open.update(zip(own, tickets.tolist(), strict=True))
 
     def _submit(self, version: int, record: tuple[int, ...], extra: Mapping[str, Any] | None) -> None:
@@ -184,6 +190,7 @@ class FrontEnd:
         if name not in service.files or not is_current or is_set_aside:
             self._tell(number, Outcome.FAILED, {"refusal": "unavailable", "problem": NOT_SERVED})
             return None
+        size += int(desk.first_sizes[application])
         if size >= len(desk.sized[application]):
             raise StrettoError(NONSENSE)
         each = desk.sized[application][size]

@@ -76,7 +76,8 @@ class Routed:
 
     def _serving(self, application: str) -> FrontEngine:
         """Of several that do, one that is ready, and of those the one with the least to do for each of its workers."""
-        serving = [engine for engine in self.engines if application in engine.directory.served]
+        tensors = self.directory.tensors.get(application, "")  # that the request was checked by
+        serving = [engine for engine in self.engines if engine.directory.tensors.get(application) == tensors]
         if not serving:
             raise KeyError(application)
         ready = [engine for engine in serving if engine.directory.served[application][1]]

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from stretto.core.outcome import Outcome
-from stretto.live.face.columns import Queries, Rows
-from stretto.live.face.remote import RemoteQuery
+from stretto.live.face.columns import NOBODY, Queries, Rows
+from stretto.live.face.remote import RemoteQuery, Sized
 from stretto.live.meters import Meters
 from stretto.live.requests import Request
 from stretto.live.snapshots import snapshot
@@ -97,6 +97,22 @@ def test_a_batch_ends_as_rows_and_leaves_out_what_became_an_object() -> None:
     assert ended["outcome"].tolist() == [Outcome.LATE, Outcome.LATE, Outcome.ON_TIME, Outcome.ON_TIME]
     assert ended["queue_ns"].tolist() == [100, 98, 97, 96]
     assert not isinstance(queries.entries(tickets.tolist()[1:2]), Rows)
+
+
+def test_a_batch_that_is_given_late_asks_for_nobody_in_the_place_of_one_that_ended() -> None:
+    queries, front, tickets = held(3)
+    front.memory = None  # type: ignore[attr-defined]
+    front.sized = lambda application, size: (Sized(0, (4,), "float32", 16, 4), "a")  # type: ignore[method-assign, assignment]
+    entries = queries.entries(tickets.tolist())
+    assert isinstance(entries, Rows)
+    queries.pop(int(tickets[1]))
+    other = tickets[1:2] + (1 << 32)  # its slot, given to another request
+    rest = {
+        name: np.zeros(1, int) for name in ("arrival_ns", "deadline_ns", "place", "application", "size", "priority")
+    }
+    queries.enter(front, other, number=np.array([777]), **rest)  # type: ignore[arg-type]
+    assert [(part.front, part.number) for part in entries.parts()] == [(3, 0), (NOBODY, 0), (3, 2)]
+    assert {part.shape for part in entries.parts()} == {(1, 4)}
 
 
 def test_who_is_refused_at_the_door_keeps_its_end_though_its_slot_is_given_away() -> None:

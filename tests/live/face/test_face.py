@@ -116,6 +116,40 @@ def test_rows_of_a_front_end_that_is_gone_do_not_take_the_others_of_a_batch_with
         as_array(gone)
 
 
+def test_a_message_for_what_is_served_no_more_costs_nobody_his_link(built: Built) -> None:
+    async def work() -> None:
+        async with service_of(built.root) as service, paired(service) as pair:
+            generation = service.engine.generation
+            numbers, generation.numbers = generation.numbers, {}
+            pair.desk._numbers = (None, pair.desk._numbers[1])
+            ended = [await each for each in [pair.ask("rows", ROWS) for _ in range(3)]]
+            assert {each.refusal for each in ended} == {"unavailable"} and pair.front.engine.is_linked
+            generation.numbers = numbers
+            pair.desk._numbers = (None, pair.desk._numbers[1])
+            assert (await pair.ask("rows", ROWS)).outcome is Outcome.ON_TIME
+
+    within(60, work)
+
+
+def test_queries_that_run_keep_the_layout_that_they_came_with(built: Built) -> None:
+    """The description of tensors changes while one runs: its answer goes where its front end looks for it."""
+
+    async def work() -> None:
+        async with service_of(built.root) as service, paired(service) as pair:
+            desk, files = pair.desk, service.files["rows"]
+            larger = replace(files, input=replace(files.input, shape=(9, 9)))
+            asked = [pair.ask("rows", ROWS, pinned="") for _ in range(5)]
+            pair.front.engine._flush()
+            await until(lambda: len(pair.there.open) > 0 or all(each.request.outcome is not None for each in asked))
+            desk._number("rows", larger)
+            assert [each.row_bytes for each in desk.sized[0]] == [16, 324] and desk.first_sizes.tolist() == [1]
+            ended = [await each for each in asked]
+            assert {each.outcome for each in ended} == {Outcome.ON_TIME}
+            assert all(np.isclose(each.answers.sum(), 1.0, atol=1e-3) for each in ended)
+
+    within(60, work)
+
+
 def test_without_a_scheduler_requests_end_as_unavailable_and_are_counted_by_the_next(built: Built) -> None:
     async def work() -> None:
         async with service_of(built.root) as service, paired(service) as pair:
@@ -146,6 +180,7 @@ def test_without_a_scheduler_requests_end_as_unavailable_and_are_counted_by_the_
         packed(SUBMIT, [(1, 10**9, 0, -64, 0, 1, 0, 0)], 99),
         packed(SUBMIT, [(1, 10**9, 0, 0, 0, 60_000, 0, 0)], 99),  # more than that
         packed(SUBMIT, [(1, 10**9, 0, 0, 0, 1, 9, 0)], 99),  # no such size
+        packed(SUBMIT, [(1, 10**9, 0, 2**63 - 64, 0, 1, 0, 0)], 99),  # whose end is no number any more
         packed(SUBMIT, [(1, 10**9, 0, 0, 0, 1, 0, -1)], 99),
         packed(SUBMIT, [(1, 10**9, 0, 0, 0, 1, 0, 0)] * 2, 99),  # one number twice
         packed(SUBMIT, [(1, 10**9, 0, 0, 0, 1, 0, 0)], 99)[:-3],

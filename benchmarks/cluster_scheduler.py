@@ -99,6 +99,8 @@ class SimulatedWorkers:
 class SimulatedWorker:
     """An Executor."""
 
+    is_awaited = False
+
     def __init__(self, number: int, loop: asyncio.AbstractEventLoop, listener: Listener, all_of_them: SimulatedWorkers):
         self._number, self._loop, self._listener, self._all = number, loop, listener, all_of_them
 

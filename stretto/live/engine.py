@@ -192,26 +192,17 @@ class Engine:
         self,
         front: FrontEnd,
         now_ns: int,
-        applications: NDArray[np.int64],
-        arrivals_ns: NDArray[np.int64],
-        deadlines_ns: NDArray[np.int64],
-        sizes: NDArray[np.int64],
-        records: NDArray[Any],
-    ) -> NDArray[np.int64]:
-        """Queries of a front end, each a request by itself that nothing is demanded of; their tickets. `applications`
-        are numbers of the generation that serves, and `sizes` those of the desk. Batches are formed when this turn of
-        the event loop is over.
+        rows: NDArray[Any],
+        entering: NDArray[np.int64],
+    ) -> None:
+        """Queries of a front end, each a request by itself that nothing is demanded of, as rows of numbers; `entering`
+        are their applications (numbers of the generation that serves), deadlines and priorities. Batches are formed
+        when this turn of the event loop is over.
         """
-        generation, priorities = self.generation, records["priority"].astype(np.int64)
+        generation = self.generation
+        applications, deadlines_ns, priorities = entering
         tickets = generation.dispatcher.submit_many(now_ns, applications, deadlines_ns, priorities)
-        generation.queries.enter(
-            front,
-            tickets,
-            arrival_ns=arrivals_ns,
-            deadline_ns=deadlines_ns,
-            size=sizes,
-            **{name: records[name] for name in ("number", "place", "application", "priority")},
-        )
+        generation.queries.enter(front, tickets, rows)
         if self.twin is not None:
             names, left_ns = generation.deployment.applications, (deadlines_ns - now_ns).tolist()
             for number, slack_ns, priority in zip(applications.tolist(), left_ns, priorities.tolist(), strict=True):
@@ -222,7 +213,6 @@ class Engine:
         if self.witness is not None:
             for ticket in tickets.tolist():
                 self.witness.ask(generation.queries[ticket].request)
-        return tickets
 
     def _gathered(self) -> None:
         self._is_gathering = False

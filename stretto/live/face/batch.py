@@ -12,6 +12,7 @@ import numpy as np
 
 from stretto.core.compiled import compiled
 from stretto.live.face.memory import ALIGNMENT
+from stretto.live.meters import count_end
 
 SLOT = 0xFFFFFFFF  # of a ticket
 ON_TIME, LATE = 0, 1  # Outcomes, as plain numbers
@@ -108,19 +109,6 @@ def place_rows(table: Any, tickets: Any, first_size: int, places: Any) -> bool:
 
 
 @compiled
-def bucket(edges: Any, value: int) -> int:
-    """Of a histogram: the first whose upper edge is not below the value."""
-    low, high = 0, len(edges)
-    while low < high:
-        middle = (low + high) // 2
-        if edges[middle] < value:
-            low = middle + 1
-        else:
-            high = middle
-    return low
-
-
-@compiled
 def end_rows(
     table: Any,
     tickets: Any,
@@ -135,10 +123,7 @@ def end_rows(
 ) -> int:
     """Takes those of a batch that are rows still: they go into `taken` and `ended`, with their positions in the batch
     in `taken.ticket`, and are rows no more. Those of one front end follow each other. Returns how many front ends
-    there are; `ends` says where the rows of each end.
-
-    `times`: when it started, how long it ran, now; behind them come sums of waits, of times in all and of slack.
-    `counts` are two histograms by `edges`, of waits and of times in all.
+    there are; `ends` says where the rows of each end. `times` and what follows it are those of `count_end`.
     """
     started_ns, run_ns, now_ns = times[0], times[1], times[2]
     count = fronts = first = 0
@@ -154,19 +139,12 @@ def end_rows(
                 taken[count] = row
                 taken[count].ticket = position
                 row.ticket = -1
-                waited_ns, spent_ns = started_ns - row.arrival_ns, now_ns - row.arrival_ns
-                left_ns = row.deadline_ns - now_ns
                 end = ended[count]
                 end.number = row.number
-                end.queue_ns = waited_ns
+                end.queue_ns = started_ns - row.arrival_ns
                 end.run_ns = run_ns
-                end.outcome = ON_TIME if left_ns >= 0 else LATE
-                counts[0, bucket(edges, waited_ns)] += 1
-                counts[1, bucket(edges, spent_ns)] += 1
-                slack_counts[bucket(slack_edges, left_ns)] += 1
-                times[3] += waited_ns
-                times[4] += spent_ns
-                times[5] += left_ns
+                end.outcome = ON_TIME if now_ns <= row.deadline_ns else LATE
+                count_end(row.arrival_ns, row.deadline_ns, times, edges, slack_edges, counts, slack_counts)
                 count += 1
         ends[fronts] = count
         fronts += 1

@@ -135,10 +135,9 @@ class Queries(dict[int, Held]):
             return default
 
     def pop(self, ticket: int, *default: Any) -> Any:
-        found = self.get(ticket)
-        if found is None and default:
-            return default[0]
-        return super().pop(ticket)
+        if self._count:
+            self.get(ticket)  # a row becomes an object
+        return super().pop(ticket, *default)
 
     def values(self) -> Any:
         self._as_objects()

@@ -120,8 +120,10 @@ class FrontEnd:
             return
         desk, service, engine = self._desk, self._desk.service, self._desk.service.engine
         is_usual = version >= desk.changed_last and service.state is State.SERVING
-        is_plain = np.full(len(records), is_usual and not service.offer.quarantine.entries)
-        if extras:
+        is_plain = np.ones(len(records), np.bool_)
+        if not is_usual or service.offer.quarantine.entries:
+            is_plain[:] = False  # each is looked at
+        elif extras:
             is_plain[list(extras)] = False
         rows, entering = np.empty(len(records), COLUMNS), np.empty((3, len(records)), np.int64)
         now_ns, size = engine.clock(), -1 if self.memory is None else self.memory.size

@@ -178,7 +178,8 @@ def older_tree(given: Path | None) -> Path | None:
 @contextlib.contextmanager
 def one_process(tree: Path) -> Iterator[Started]:
     arguments = [f"zoo:{APPLICATION}", "--variant", VARIANT, "--planner", "priced", "--log-level", "error"]
-    prefix = [*on_core(0), "env", f"--chdir={tree}", f"PYTHONPATH={tree}"]
+    search = os.pathsep.join([str(tree), *filter(None, [os.environ.get("PYTHONPATH")])])  # packages may come by it
+    prefix = [*on_core(0), "env", f"--chdir={tree}", f"PYTHONPATH={search}"]
     with started_server([*arguments, "--workers", "1"], prefix=prefix) as server:
         yield server
 

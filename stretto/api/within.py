@@ -13,10 +13,17 @@ EXPONENT, LOWEST = np.uint32(0x7F800000), np.uint32(0x00800000)  # of the bits o
 
 @compiled
 def within(values: Any, low: float, high: float) -> bool:
-    inside = True
-    for value in values:
-        inside &= (value >= low) & (value <= high)  # false for what is not a number
-    return inside
+    """Of float32 numbers, compared as such, which takes half the time: the bounds are the outermost that lie within."""
+    least, most = np.float32(low), np.float32(high)
+    if least < low:
+        least = np.nextafter(least, np.float32(np.inf))
+    if most > high:
+        most = np.nextafter(most, np.float32(-np.inf))
+    outside = np.uint32(0)
+    for place in range(len(values)):
+        value = values[place]
+        outside |= np.uint32(not ((value >= least) & (value <= most)))  # also what is not a number
+    return bool(outside == 0)
 
 
 @compiled

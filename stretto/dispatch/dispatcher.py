@@ -218,8 +218,6 @@ class Dispatcher:
         """Queries that came together, with nothing else to be said of them; their tickets. Batches are formed by the
         next event.
         """
-        if len(applications) and not 0 <= applications.min() <= applications.max() < self._applications:
-            raise StrettoError(f"application numbers lie in 0 … {self._applications - 1}")
         tickets = np.empty(len(applications), np.int64)
         place = 0
         while place < len(tickets):
@@ -227,6 +225,8 @@ class Dispatcher:
                 self.grow()
             self._empty_buffer()
             place = events.submit_many(self._state, now_ns, applications, deadlines_ns, priorities, tickets, place)
+            if place < 0:
+                raise StrettoError(f"application numbers lie in 0 … {self._applications - 1}")
         return tickets
 
     def cancel(self, now_ns: int, ticket: int, reason: Outcome = Outcome.DROPPED_CANCELLED) -> bool:

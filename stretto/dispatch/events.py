@@ -144,9 +144,13 @@ def submit_many(
 ) -> int:
     """Queries that came at this very moment, from `first` on; their tickets go into `tickets`, and nothing starts yet.
 
-    Returns how far it came: it stops behind one that something was decided of, and where no slot is free.
+    Returns how far it came: it stops behind one that something was decided of, and where no slot is free. -1, and
+    none came: there is no application of such a number.
     """
     s = state[0]
+    for application in applications:
+        if not 0 <= application < s.applications:
+            return -1
     place = first
     while place < len(applications) and s.free_slots > 0 and s.decision_count == 0:
         tickets[place] = submit(

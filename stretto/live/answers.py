@@ -55,13 +55,15 @@ def _answer_rows(job: Job, rows: Rows, report: Report, answers: Array, now_ns: i
     if not rows.are_untouched or generation.has_sizes(job.variant):
         return 0
     application, name = generation.label(job.variant)
-    taken, ended = rows.end(report.started_ns, report.ended_ns - report.started_ns, now_ns, meters.many(application))
-    if len(taken):
+    run_ns = report.ended_ns - report.started_ns
+    taken, ended, ends = rows.end(report.started_ns, run_ns, now_ns, meters.many(application))
+    if ends:
+        fronts = [generation.queries.front(number) for number in taken["front"][[end - 1 for end in ends]].tolist()]
         ended["accuracy"], ended["batch"] = generation.accuracy[job.variant], job.count
-        fronts = taken["front"]
-        for number in [int(fronts[0])] if (fronts == fronts[0]).all() else np.unique(fronts).tolist():
-            own = fronts == number
-            generation.queries.front(number).answered(application, name, ended[own], taken[own], answers)
+        ended["variant"] = fronts[0].variant_number((application, name))
+        octets = np.ascontiguousarray(answers).reshape(len(answers), -1).view(np.uint8)
+        for front, first, end in zip(fronts, (0, *ends), ends, strict=False):
+            front.answered(ended[first:end], taken[first:end], octets)
     return len(taken)
 
 

@@ -102,8 +102,7 @@ class Arena:
         return self._array(start, spec.output_dtype, (rows, *spec.output_shape))
 
     def _array(self, start: int, dtype: str, shape: tuple[int, ...]) -> Array:
-        count = int(np.prod(shape, dtype=np.int64))
-        return np.frombuffer(self._map, dtype, count, start).reshape(shape)
+        return np.ndarray(shape, dtype, self._map, start)
 
     def pin(self) -> None:
         """So that a GPU reads it directly, where the system allows that; once is enough."""

@@ -98,6 +98,7 @@ class Engine:
         self.journal = journal or Journal()
         self._alarm = Alarm(self.loop, self._rang)
         self._is_gathering = False  # queries came in this turn of the loop
+        self._gathered: list[tuple[Query, int, int, int]] = []  # of these, with application, deadline and priority
         self._old: list[Generation] = []
         self._worker_count = len(served.deployment.workers)
         if first is None:
@@ -143,6 +144,7 @@ class Engine:
 
     def end_all(self) -> None:
         """Whatever is left has its end too, without an answer."""
+        self._enter_gathered()
         now_ns = self.clock()
         for generation in self.generations():
             for ticket, query in list(generation.queries.items()):
@@ -165,8 +167,8 @@ class Engine:
     def submit(self, request: Request, gathers: bool = False) -> None:
         """Its rows become queries. NoSuchVariant where its demand cannot be met; KeyError: no such application.
 
-        `gathers`: batches are formed when this turn of the event loop is over. What is read in one turn came together;
-        else a free worker would be given the first query alone.
+        `gathers`: queries enter, and batches are formed, when this turn of the event loop is over. What is read in one
+        turn came together; else a free worker would be given the first query alone.
         """
         generation = self.generation
         now_ns = self.clock()
@@ -177,14 +179,16 @@ class Engine:
             slack_ns, client, priority = request.deadline_ns, request.client, request.priority
             self.twin.arrived(now_ns, request.application, request.rows, slack_ns, client, priority)
         request.deadline_ns += now_ns
-        last = None if gathers else request.queries[-1]
-        for query in request.queries:
-            self._enter(query, generation, now_ns, application, demand, query is not last)
+        if gathers:
+            self._gather()
+        if gathers and request.rows == 1 and demand < 0 and request.client < 0:
+            self._gathered.append((request.queries[0], application, request.deadline_ns, request.priority))
+        else:
+            last = None if gathers else request.queries[-1]
+            for query in request.queries:
+                self._enter(query, generation, now_ns, application, demand, query is not last)
         if not gathers:
             self.act(generation)
-        elif not self._is_gathering:
-            self._is_gathering = True
-            self.loop.call_soon(self._gathered)
         if self.witness is not None and request.outcome is None:
             self.witness.ask(request)
 
@@ -192,41 +196,47 @@ class Engine:
         self,
         front: FrontEnd,
         now_ns: int,
-        applications: NDArray[np.int64],
-        arrivals_ns: NDArray[np.int64],
-        deadlines_ns: NDArray[np.int64],
-        sizes: NDArray[np.int64],
-        records: NDArray[Any],
-    ) -> NDArray[np.int64]:
-        """Queries of a front end, each a request by itself that nothing is demanded of; their tickets. `applications`
-        are numbers of the generation that serves, and `sizes` those of the desk. Batches are formed when this turn of
-        the event loop is over.
+        rows: NDArray[Any],
+        entering: NDArray[np.int64],
+    ) -> None:
+        """Queries of a front end, each a request by itself that nothing is demanded of, as rows of numbers; `entering`
+        are their applications (numbers of the generation that serves), deadlines and priorities. Batches are formed
+        when this turn of the event loop is over.
         """
-        generation, priorities = self.generation, records["priority"].astype(np.int64)
+        generation = self.generation
+        applications, deadlines_ns, priorities = entering
         tickets = generation.dispatcher.submit_many(now_ns, applications, deadlines_ns, priorities)
-        generation.queries.enter(
-            front,
-            tickets,
-            arrival_ns=arrivals_ns,
-            deadline_ns=deadlines_ns,
-            size=sizes,
-            **{name: records[name] for name in ("number", "place", "application", "priority")},
-        )
+        generation.queries.enter(front, tickets, rows)
         if self.twin is not None:
             names, left_ns = generation.deployment.applications, (deadlines_ns - now_ns).tolist()
             for number, slack_ns, priority in zip(applications.tolist(), left_ns, priorities.tolist(), strict=True):
                 self.twin.arrived(now_ns, names[number].name, 1, slack_ns, -1, priority)
-        if not self._is_gathering:
-            self._is_gathering = True
-            self.loop.call_soon(self._gathered)
+        self._gather()
         if self.witness is not None:
             for ticket in tickets.tolist():
                 self.witness.ask(generation.queries[ticket].request)
-        return tickets
 
-    def _gathered(self) -> None:
+    def _gather(self) -> None:
+        if not self._is_gathering:
+            self._is_gathering = True
+            self.loop.call_soon(self._turn_ended)
+
+    def _turn_ended(self) -> None:
         self._is_gathering = False
+        self._enter_gathered()
         self._rang()
+
+    def _enter_gathered(self) -> None:
+        """Queries that came in this turn, all together: one by one they would cost the dispatcher's time tenfold."""
+        if not self._gathered:
+            return
+        queries, *columns = zip(*self._gathered, strict=True)
+        self._gathered = []
+        generation = self.generation
+        tickets = generation.dispatcher.submit_many(self.clock(), *np.array(columns))
+        for query, ticket in zip(queries, tickets.tolist(), strict=True):
+            query.ticket, query.generation = ticket, generation
+            generation.queries[ticket] = query
 
     def classified(self, requests: Sequence[Request | RemoteQuery]) -> None:
         """Evidence came: the dispatcher hears the class of what has not ended."""
@@ -261,6 +271,7 @@ class Engine:
         self._withdraw(request, Outcome.DROPPED_CANCELLED)
 
     def _withdraw(self, request: Request | RemoteQuery, reason: Outcome) -> None:
+        self._enter_gathered()  # it may be among them
         now_ns = self.clock()
         for query in request.queries:
             generation = query.generation
@@ -271,7 +282,7 @@ class Engine:
     @property
     def waiting(self) -> int:
         """Queries that have not ended."""
-        return len(self.generation.queries) + sum(len(old.queries) for old in self._old)
+        return len(self._gathered) + len(self.generation.queries) + sum(len(old.queries) for old in self._old)
 
     # -- decisions ---------------------------------------------------------------------------------------------------
 
@@ -433,6 +444,7 @@ class Engine:
 
     def replace(self, served: Served, in_force: InForce) -> None:
         """Serve a new deployment from now on. Waiting queries move; batches on their way end where they began."""
+        self._enter_gathered()
         now_ns = self.clock()
         old = self.generation
         self.left_ns = None  # of the applications that were

@@ -14,6 +14,9 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from stretto.backends.model import TensorSpec
 from stretto.backends.source import ModelSource
 from stretto.core.errors import StrettoError
@@ -23,8 +26,8 @@ HEAD = struct.Struct("<IBqqq")
 MAX_FRAME = 64_000_000
 RUNS = b"\0"  # between a key and runs of rows
 RUN_OF_ROWS = struct.Struct("<IH")
-PLACE = struct.Struct("<IIIq")  # front end, number of the shape, rows, and where the first of them lies
-Place = tuple[int, int, int, int]
+# Front end, number of the shape, rows, and where the first of them lies.
+PLACE = np.dtype([("front", "<u4"), ("shape", "<u4"), ("rows", "<u4"), ("place", "<i8")])
 
 
 class Kind(IntEnum):
@@ -104,13 +107,14 @@ def runs_in(text: bytes) -> list[tuple[int, int]]:
     return list(RUN_OF_ROWS.iter_unpack(text.partition(RUNS)[2]))
 
 
-def places_as_text(key: str, places: Sequence[Place]) -> bytes:
+def places_as_text(key: str, places: NDArray[Any]) -> bytes:
     """The key, and where the rows of the batch lie, in order."""
-    return key.encode() + RUNS + b"".join(PLACE.pack(*place) for place in places)
+    return key.encode() + RUNS + places.tobytes()
 
 
-def places_in(text: bytes) -> list[Place]:
-    return list(PLACE.iter_unpack(text.partition(RUNS)[2]))
+def places_in(text: bytes) -> list[tuple[int, int, int, int]]:
+    found: list[tuple[int, int, int, int]] = np.frombuffer(text.partition(RUNS)[2], PLACE).tolist()
+    return found
 
 
 def spec_as_text(spec: ModelSpec) -> bytes:

@@ -133,7 +133,7 @@ class Generation:
     def takes(self, application: int, request: Request | RemoteQuery) -> bool:
         """Its tensors are still what models of the application take and give."""
         spec = self.served.specs[self.deployment.variants_of(application)[0]]
-        inputs, shapes = request.inputs, spec.input_shapes or (spec.input_shape,)
+        inputs, shapes = request.inputs, spec.shapes
         is_alike = inputs.shape[1:] in shapes and np.dtype(inputs.dtype) == np.dtype(spec.input_dtype)
         return is_alike and (not isinstance(request, RemoteQuery) or request.each.answer_bytes == spec.output_bytes)
 

@@ -7,9 +7,11 @@ from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
+from stretto.core.compiled import compiled
 from stretto.live.shelf import Report
 
 # Upper edges in seconds; what is beyond the last is counted in one more bucket.
@@ -24,6 +26,44 @@ SLACK_EDGES_NS = tuple(
 )
 BATCH_EDGES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096)
 STAGES = ("queue", "run", "total", "slack")
+
+
+@compiled
+def bucket(edges: Any, value: int) -> int:
+    """Of a histogram: the first whose upper edge is not below the value."""
+    low, high = 0, len(edges)
+    while low < high:
+        middle = (low + high) // 2
+        if edges[middle] < value:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@compiled
+def count_end(
+    arrival_ns: int, deadline_ns: int, times: Any, edges: Any, slack_edges: Any, counts: Any, slack_counts: Any
+) -> None:
+    """One query that was answered. `times`: when its batch started, how long that ran, now; behind them come sums of
+    waits, of times in all and of slack. `counts` are two histograms by `edges`, of waits and of times in all.
+    """
+    waited_ns, spent_ns, left_ns = times[0] - arrival_ns, times[2] - arrival_ns, deadline_ns - times[2]
+    counts[0, bucket(edges, waited_ns)] += 1
+    counts[1, bucket(edges, spent_ns)] += 1
+    slack_counts[bucket(slack_edges, left_ns)] += 1
+    times[3] += waited_ns
+    times[4] += spent_ns
+    times[5] += left_ns
+
+
+@compiled
+def count_ends(
+    arrivals_ns: Any, deadlines_ns: Any, times: Any, edges: Any, slack_edges: Any, counts: Any, slack_counts: Any
+) -> None:
+    """Those of one batch."""
+    for number in range(len(arrivals_ns)):
+        count_end(arrivals_ns[number], deadlines_ns[number], times, edges, slack_edges, counts, slack_counts)
 
 
 class Histogram:
@@ -126,9 +166,6 @@ class Meters:
         now_ns: int,
     ) -> None:
         """The queries of one batch that are answered now."""
-        queue, run, total, slack = self.stages[application]
-        run.add(run_ns, len(arrivals_ns))
-        for arrival_ns, deadline_ns in zip(arrivals_ns, deadlines_ns, strict=True):
-            queue.add(started_ns - arrival_ns)
-            total.add(now_ns - arrival_ns)
-            slack.add(deadline_ns - now_ns)
+        many, times = self.many(application), np.array((started_ns, run_ns, now_ns, 0, 0, 0))
+        count_ends(np.array(arrivals_ns, np.int64), np.array(deadlines_ns, np.int64), times, *many.arrays)
+        many.add(len(arrivals_ns), run_ns, times[3:].tolist())

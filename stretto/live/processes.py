@@ -12,24 +12,29 @@ import sys
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from stretto.backends.resident import resident_bytes_of
 from stretto.core.errors import StrettoError
 from stretto.live.arena import SLOTS, Arena, fill, runs_of, slot_bytes
 from stretto.live.executor import Job, Listener, Loading
+from stretto.live.face.columns import Rows
 from stretto.live.face.memory import FrontMemory
 from stretto.live.frames import (
+    PLACE,
     Frame,
     FrameReader,
     Kind,
-    Place,
     failures_in,
     places_as_text,
     run_as_text,
     spec_as_text,
 )
 from stretto.live.orders import Orders
-from stretto.live.rows import Inputs, Lying, as_arrays
+from stretto.live.rows import Lying, as_arrays
 from stretto.live.shelf import NOT_LOADED, ModelSpec, Report, failed
 
 log = logging.getLogger("stretto.live")
@@ -104,32 +109,35 @@ class ProcessExecutor:
             return
         slot, number = self._free.popleft(), self._orders.number()
         self._jobs[number] = (job, spec, slot, self._arena)
-        parts = job.parts
-        places = self._places(parts, spec)
-        if places:
+        places = self._places(job, spec)
+        if places is not None:
             self._say(Frame(Kind.RUN_LYING, number, slot, job.count, places_as_text(job.key, places)))
             return
-        rows = as_arrays(parts)
+        rows = as_arrays(job.parts)
         runs = runs_of(rows, spec)
         fill(self._arena.batch(slot, spec, job.count, runs), rows)
         self._say(Frame(Kind.RUN, number, slot, job.count, run_as_text(job.key, runs)))
 
-    def _places(self, parts: Sequence[Inputs], spec: ModelSpec) -> list[Place]:
-        """Where all rows of a batch lie with front ends of this machine; nothing where some do not."""
-        shapes, places = spec.input_shapes or (spec.input_shape,), []
-        for part in parts:
-            if not isinstance(part, Lying) or part.memory is None or part.size >= len(shapes):
-                return []
-            if shapes[part.size] != part.shape[1:] or part.dtype != spec.input_dtype:
-                return []
+    def _places(self, job: Job, spec: ModelSpec) -> NDArray[Any] | None:
+        """Where all rows of a batch lie with front ends of this machine; None where some do not."""
+        if isinstance(job.entries, Rows) and (rows := job.entries.places(spec)) is not None:
+            for number in set(rows["front"].tolist()) - self._fronts.keys():
+                self._map_front(number, job.entries.queries.front(number).memory)
+            return rows
+        places = []
+        for part in job.parts:
+            if not isinstance(part, Lying) or part.memory is None or part.size >= len(spec.shapes):
+                return None
+            if spec.shapes[part.size] != part.shape[1:] or part.dtype != spec.input_dtype:
+                return None
             if part.front not in self._fronts:
                 self._map_front(part.front, part.memory)
             places.append((part.front, part.size, len(part), part.place))
-        return places
+        return np.array(places, PLACE)
 
-    def _map_front(self, front: int, memory: FrontMemory) -> None:
+    def _map_front(self, front: int, memory: FrontMemory | None) -> None:
         """From now on its process sees this memory too, until nobody here refers to it any more."""
-        if self._channel is None:
+        if self._channel is None or memory is None:
             return
         try:
             socket.send_fds(self._channel, [Frame(Kind.MAP_FRONT, front, memory.size).encoded()], [memory.descriptor])

@@ -19,26 +19,28 @@ from stretto.core.plan import Eager, Fixed, Lane, Late, Plan, Route, RouteRule, 
 from stretto.core.profile import NS_PER_MS, LatencyProfile
 from stretto.core.worker import workers
 from stretto.dispatch.dispatcher import Dispatcher
+from stretto.live.meters import Meters
 
-ENTRIES = 5  # what Python calls: submit, report, adopted, read_rates, read_lines
+ENTRIES = 6  # what Python calls: submit, submit_many, report, adopted, read_rates, read_lines
 PARTS_PER_ENTRY = 15  # so many parts are typed and lowered in the time in which an entry is optimised
 
 Progress = Callable[[float], None]
 
 
 def rehearse(progress: Progress | None = None, has_fronts: bool = False) -> None:
-    """Takes about twenty seconds where nothing is compiled yet, else about one. `has_fronts`: front ends submit many
-    queries at once, too.
+    """Takes about twenty seconds where nothing is compiled yet, else about one. `has_fronts`: queries come from front
+    ends, too.
 
     `progress` is told which share of the compiling is done, from 0 to 1, as it goes on.
     """
     listening = nullcontext() if progress is None else install_listener("numba:compile", _Compiling(progress))
     with listening:
         dispatcher = _call_every_event()
+        some = np.zeros(2, np.int64)
+        tickets = dispatcher.submit_many(10, some, some + 10**9, some)
+        Meters().queries("a", (0,), (0,), 0, 0, 0)
         if has_fronts:
-            some = np.zeros(2, np.int64)
-            tickets = dispatcher.submit_many(10, some, some + 10**9, some)
-            _end_a_batch(tickets)
+            _follow_a_batch(tickets)
     if progress is not None:
         progress(1.0)
 
@@ -69,15 +71,23 @@ def _call_every_event() -> Dispatcher:
     return dispatcher
 
 
-def _end_a_batch(tickets: NDArray[np.int64]) -> None:
-    """Of a front end's queries."""
-    from stretto.live.face.batch import write_answers
+def _follow_a_batch(tickets: NDArray[np.int64]) -> None:
+    """Of a front end's queries, from the message that they come in to their end."""
+    from stretto.live.face.batch import are_rows, enter_rows, place_rows, read_submitted, write_answers
     from stretto.live.face.columns import COLUMNS, Queries
-    from stretto.live.meters import Meters
+    from stretto.live.face.messages import SUBMIT
+    from stretto.live.frames import PLACE
 
-    Queries().end(tickets, 0, 0, 0, Meters().many("a"))
-    answers = np.zeros((1, 64), np.uint8)
-    write_answers(answers[0], np.zeros(1, COLUMNS), np.zeros(1, np.int64), answers, 1)
+    queries, rows, answers = Queries(), np.zeros(2, COLUMNS), np.zeros((2, 64), np.uint8)
+    numbers, limits = np.zeros(1, np.int64), np.zeros(5, np.int64)
+    for records in (np.zeros(2, SUBMIT), np.frombuffer(bytes(2 * SUBMIT.itemsize), SUBMIT)):  # links give either
+        given = numbers, np.zeros((1, 1), np.int64), numbers, limits, rows, np.zeros((3, 2), np.int64)
+        read_submitted(records, np.ones(2, bool), *given)
+    enter_rows(queries.table, tickets, rows, 0)
+    are_rows(queries.table, tickets)
+    place_rows(queries.table, tickets, 0, np.zeros(2, PLACE))
+    queries.end(tickets, 0, 0, 0, Meters().many("a"))
+    write_answers(answers[0], rows, np.zeros(1, np.int64), answers)
 
 
 class _Compiling(Listener):

@@ -5,9 +5,11 @@ A query that its model fails on is found and left out, so that the rest of its b
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -40,14 +42,19 @@ class ModelSpec:
     max_batch: int
     input_shapes: tuple[tuple[int, ...], ...] = ()
 
-    @property
+    @cached_property
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        """All that a query may have."""
+        return self.input_shapes or (self.input_shape,)
+
+    @cached_property
     def input_bytes(self) -> int:
         """Of one query, the largest."""
-        return int(np.dtype(self.input_dtype).itemsize * np.prod(self.input_shape, dtype=np.int64))
+        return np.dtype(self.input_dtype).itemsize * math.prod(self.input_shape)
 
-    @property
+    @cached_property
     def output_bytes(self) -> int:
-        return int(np.dtype(self.output_dtype).itemsize * np.prod(self.output_shape, dtype=np.int64))
+        return np.dtype(self.output_dtype).itemsize * math.prod(self.output_shape)
 
 
 @dataclass(slots=True)
@@ -118,7 +125,7 @@ class Shelf:
     def _loaded(spec: ModelSpec) -> _Held:
         takes = spec.source.inputs[0].shape if spec.source.inputs else spec.input_shape
         target = tuple(size or 1 for size in takes)
-        shapes = spec.input_shapes or (spec.input_shape,)
+        shapes = spec.shapes
         adapter = None if shapes == (target,) else Adapter(shapes, target)
         model = load_model(spec.source)
         try:

@@ -235,7 +235,7 @@ class WorkerProcess:
         """Rows where front ends put them. Those of a query that has ended may be another's by now: their answer goes
         nowhere.
         """
-        shapes = spec.input_shapes or (spec.input_shape,)
+        shapes = spec.shapes
         return [
             self._fronts[front].array(place, spec.input_dtype, (rows, *shapes[shape]))
             for front, shape, rows, place in places_in(frame.text)

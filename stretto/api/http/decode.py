@@ -68,6 +68,7 @@ class Decoder:
         self._limits = limits
         self._known: dict[bytes, Head] = {}
         self._frames: dict[bytes, Head] = {}
+        self._binary: dict[str, list[WantedOutput]] = {}  # a whole output as a raw tensor, by the output's name
 
     def request(
         self,
@@ -107,7 +108,6 @@ class Decoder:
             head = self._head(text)
         if len(rest) != head.raw_bytes:
             raise bad_request(f"the raw tensors have {len(rest)} bytes, but the inputs say {head.raw_bytes}")
-        has_words = b"true" in text or b"false" in text
         inputs: list[InputTensor] = []
         place = 0
         for entry in head.entries:
@@ -116,22 +116,31 @@ class Decoder:
             if entry.shared is not None:
                 array = placeholder(entry.datatype, entry.shape)
             elif entry.size is None:
-                array = _listed(entry, self._limits.dimensions, has_words)
+                array = _listed(entry, self._limits.dimensions, b"true" in text or b"false" in text)
                 if entry.encoding and entry.datatype == "BYTES":
                     array = _from_base64(array, entry)
             else:
                 array = _raw(rest[place : place + entry.size], entry)
                 place += entry.size
             inputs.append(InputTensor(entry.name, entry.datatype, array, entry.encoding, entry.shared))
-        outputs = [WantedOutput(only_output, 0, True)] if head.binary else head.outputs
+        outputs = self._outputs(head, only_output)
         return InferRequest(application, inputs, version, head.id, outputs, head.parameters)
 
     def _with_input(self, head: Head, array: Array, application: str, version: str, only_output: str) -> InferRequest:
         """Of a frame that is known, with the numbers that it came with."""
         entry = head.entries[0]
         tensor = InputTensor(entry.name, entry.datatype, array.reshape(entry.shape), entry.encoding)
-        outputs = [WantedOutput(only_output, 0, True)] if head.binary else head.outputs
+        outputs = self._outputs(head, only_output)
         return InferRequest(application, [tensor], version, head.id, outputs, head.parameters)
+
+    def _outputs(self, head: Head, only_output: str) -> list[WantedOutput]:
+        """As with parameters, several requests may share them."""
+        if not head.binary:
+            return head.outputs
+        found = self._binary.get(only_output)
+        if found is None:
+            found = self._binary[only_output] = [WantedOutput(only_output, 0, True)]
+        return found
 
     def _remember(self, frame: bytes, head: Head) -> None:
         """What stands around the numbers of a request: a client repeats that, too. Only where no other reading of it is

@@ -61,7 +61,7 @@ class Pending:
         self.callers[front] = brought.caller
         if self.spec is None:
             return
-        parts, shapes = self.parts_of(front), self.spec.input_shapes or (self.spec.input_shape,)
+        parts, shapes = self.parts_of(front), self.spec.shapes
         try:
             wanted = [shapes[self.batch.parts[part][2]] for part in parts]
         except IndexError:

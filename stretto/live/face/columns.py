@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.live.face.batch import SLOT, end_rows
+from stretto.live.face.batch import SLOT, are_rows, end_rows, enter_rows, place_rows
 from stretto.live.face.messages import ENDED
 from stretto.live.face.remote import RemoteQuery, lying
+from stretto.live.frames import PLACE
 from stretto.live.meters import Many
 from stretto.live.requests import Query
 from stretto.live.rows import Lying
+from stretto.live.shelf import ModelSpec
 
 if TYPE_CHECKING:
     from stretto.live.face.front_end import FrontEnd
@@ -39,7 +41,7 @@ COLUMNS = np.dtype(
 FIRST = 1024
 NOBODY = -1  # the front end of a query that has ended
 Held = Query | RemoteQuery
-Ended = tuple[NDArray[Any], NDArray[Any]]
+Ended = tuple[NDArray[Any], NDArray[Any], list[int]]
 
 
 class Queries(dict[int, Held]):
@@ -48,58 +50,57 @@ class Queries(dict[int, Held]):
     def __init__(self, generation: Any = None) -> None:
         super().__init__()
         self._generation = generation
-        self._rows = np.zeros(FIRST, COLUMNS)
-        self._rows["ticket"] = -1
+        self.table = np.zeros(FIRST, COLUMNS)  # by the slots of tickets
+        self.table["ticket"] = -1
         self._fronts: dict[int, FrontEnd] = {}
         self._count = 0
 
     # -- rows --------------------------------------------------------------------------------------------------------
 
-    def enter(self, front: FrontEnd, tickets: NDArray[np.int64], **columns: NDArray[Any]) -> None:
-        """Queries of a front end, as rows."""
-        slots = tickets & SLOT
-        most = int(slots.max(initial=0))
-        if most >= len(self._rows):
-            more = np.zeros(max(most + 1, 2 * len(self._rows)) - len(self._rows), COLUMNS)
-            more["ticket"] = -1
-            self._rows = np.concatenate((self._rows, more))
+    def enter(self, front: FrontEnd, tickets: NDArray[np.int64], rows: NDArray[Any]) -> None:
+        """Queries of a front end, as rows without their tickets."""
         self._fronts[front.number] = front
-        rows = self._rows
-        before = rows["ticket"][slots]
-        for ticket in before[before >= 0].tolist():
-            self[ticket]  # it was refused at the door, and has not heard of it; its slot is another's by now
-        rows["ticket"][slots], rows["front"][slots] = tickets, front.number
-        for name, values in columns.items():
-            rows[name][slots] = values
         self._count += len(tickets)
-        for place in np.flatnonzero(rows["ticket"][slots] != tickets).tolist():  # refused, too, before others here came
-            self._count -= 1
-            given = {name: int(values[place]) for name, values in columns.items()}
-            self._make(int(tickets[place]), front, **given)
+        place = 0
+        while (place := enter_rows(self.table, tickets, rows, place)) < len(tickets):
+            slot = int(tickets[place]) & SLOT
+            if slot >= len(self.table):
+                more = np.zeros(max(slot + 1 - len(self.table), len(self.table)), COLUMNS)
+                more["ticket"] = -1
+                self.table = np.concatenate((self.table, more))
+            else:  # its query was refused at the door, and has not heard of it; the slot is another's by now
+                self[int(self.table["ticket"][slot])]
 
     def entries(self, tickets: Sequence[int]) -> Sequence[Held]:
         """Of a batch: rows together where all are such, else objects."""
         if self._count >= len(tickets):
             given = np.array(tickets)
-            slots = given & SLOT
-            if int(slots.max()) < len(self._rows) and (self._rows["ticket"][slots] == given).all():
+            if are_rows(self.table, given):
                 return Rows(self, given)
         return [self[ticket] for ticket in tickets]
 
     def end(self, tickets: NDArray[np.int64], started_ns: int, run_ns: int, now_ns: int, many: Many) -> Ended:
-        """Those of a batch that are rows still, with their positions for tickets, and what is told of them; they are
-        rows no more.
+        """Those of a batch that are rows still, with their positions for tickets, and what is told of them, one front
+        end after the other, with the places where the rows of each end. They are rows no more.
         """
-        taken, ended = np.empty(len(tickets), COLUMNS), np.zeros(len(tickets), ENDED)
-        times = np.array((started_ns, run_ns, now_ns, 0, 0, 0), np.int64)
-        count = end_rows(self._rows, tickets, taken, ended, times, *many.arrays)
+        count = len(tickets)
+        taken, ended, ends = np.empty(count, COLUMNS), np.zeros(count, ENDED), np.empty(count, np.int64)
+        times = np.array((started_ns, run_ns, now_ns, 0, 0, 0))
+        fronts = end_rows(self.table, tickets, taken, ended, ends, times, *many.arrays)
+        by_front: list[int] = ends[:fronts].tolist()
+        count = by_front[-1] if by_front else 0
         self._count -= count
         many.add(count, run_ns, times[3:].tolist())
-        return taken[:count], ended[:count]
+        return taken[:count], ended[:count], by_front
+
+    def of_front(self, front: FrontEnd) -> dict[int, int]:
+        """The tickets of its queries that are rows, by the numbers of its requests."""
+        own = self.table[(self.table["ticket"] >= 0) & (self.table["front"] == front.number)]
+        return dict(zip(own["number"].tolist(), own["ticket"].tolist(), strict=True))
 
     def seen(self, tickets: NDArray[np.int64]) -> NDArray[Any]:
         """The rows as they are; for tickets that are rows."""
-        return self._rows[tickets & SLOT]
+        return self.table[tickets & SLOT]
 
     def front(self, number: int) -> FrontEnd:
         return self._fronts[number]
@@ -107,26 +108,12 @@ class Queries(dict[int, Held]):
     def __missing__(self, ticket: int) -> Held:
         """KeyError where it is no row either."""
         slot = ticket & SLOT
-        if ticket < 0 or slot >= len(self._rows) or self._rows["ticket"][slot] != ticket:
+        if ticket < 0 or slot >= len(self.table) or self.table["ticket"][slot] != ticket:
             raise KeyError(ticket)
-        row = dict(zip(COLUMNS.names or (), self._rows[slot].tolist(), strict=True))
-        self._rows["ticket"][slot] = -1
+        _, number, arrival_ns, deadline_ns, place, front_number, application, size, priority = self.table[slot].tolist()
+        self.table["ticket"][slot] = -1
         self._count -= 1
-        del row["ticket"]
-        return self._make(ticket, self._fronts[row.pop("front")], **row)
-
-    def _make(
-        self,
-        ticket: int,
-        front: FrontEnd,
-        number: int,
-        arrival_ns: int,
-        deadline_ns: int,
-        place: int,
-        application: int,
-        size: int,
-        priority: int,
-    ) -> RemoteQuery:
+        front = self._fronts[front_number]
         each, name = front.sized(application, size)
         query = RemoteQuery(front, number, place, each, name, arrival_ns, deadline_ns, priority, self._generation)
         query.ticket = ticket
@@ -138,7 +125,7 @@ class Queries(dict[int, Held]):
 
     def _as_objects(self) -> None:
         if self._count:
-            for ticket in self._rows["ticket"][self._rows["ticket"] >= 0].tolist():
+            for ticket in self.table["ticket"][self.table["ticket"] >= 0].tolist():
                 self[ticket]
 
     def get(self, ticket: int, default: Any = None) -> Any:
@@ -148,10 +135,9 @@ class Queries(dict[int, Held]):
             return default
 
     def pop(self, ticket: int, *default: Any) -> Any:
-        found = self.get(ticket)
-        if found is None and default:
-            return default[0]
-        return super().pop(ticket)
+        if self._count:
+            self.get(ticket)  # a row becomes an object
+        return super().pop(ticket, *default)
 
     def values(self) -> Any:
         self._as_objects()
@@ -190,10 +176,17 @@ class Rows(Sequence[Held]):
     def end(self, started_ns: int, run_ns: int, now_ns: int, many: Many) -> Ended:
         return self.queries.end(self.tickets, started_ns, run_ns, now_ns, many)
 
-    def parts(self) -> list[Lying]:
-        """Where each lies; asked when the batch is given to its worker. Of one that ended before that nothing is: its
-        slot may be another's by now.
+    def places(self, spec: ModelSpec) -> NDArray[Any] | None:
+        """Where each lies, for a worker of this machine; asked when the batch is given to it. None where only `parts`
+        can tell: one is no row any more, or they are not as the model takes them.
         """
+        table, found = self.queries.table, np.empty(len(self.tickets), PLACE)
+        _, _, _, _, _, front, application, *_ = table[int(self.tickets[0]) & SLOT].tolist()
+        first_size = self.queries.front(front).first_size(application, spec)
+        return found if first_size >= 0 and place_rows(table, self.tickets, first_size, found) else None
+
+    def parts(self) -> list[Lying]:
+        """The same, one by one. Of one that ended before that nothing is: its slot may be another's by now."""
         rows = self.queries.seen(self.tickets)
         are_here = rows["ticket"] == self.tickets
         columns = (rows[name].tolist() for name in ("front", "number", "place", "application", "size"))

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from stretto.core.errors import StrettoError
 from stretto.core.outcome import Outcome
-from stretto.live.face.front_end import NO_SUCH_SIZE, FrontEnd
+from stretto.live.face.batch import NO_SUCH_SIZE
+from stretto.live.face.front_end import FrontEnd
 from stretto.live.face.link import Link
 from stretto.live.face.memory import FrontMemory, aligned
 from stretto.live.face.messages import (
@@ -30,6 +31,7 @@ from stretto.live.face.remote import Sized
 if TYPE_CHECKING:
     from stretto.live.generation import Generation
     from stretto.live.service import Service
+    from stretto.live.shelf import ModelSpec
     from stretto.repository.application import ApplicationFiles
 
 log = logging.getLogger("stretto.live")
@@ -163,6 +165,12 @@ class Desk:
             numbers = np.array([generation.numbers.get(name, -1) for name in self.applications], np.int64)
             self._numbers = generation, numbers
         return numbers
+
+    def first_size(self, application: int, spec: ModelSpec) -> int:
+        """The first of the shapes that a row may have at present; -1 where a model takes others."""
+        takes = self._tensors[self.applications[application]][0]
+        is_alike = takes.shapes == spec.shapes and takes.dtype == spec.input_dtype
+        return int(self.first_sizes[application]) if is_alike else -1
 
     def _number(self, name: str, files: ApplicationFiles) -> None:
         tensors = files.input, files.output

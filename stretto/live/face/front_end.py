@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from stretto.backends.model import Array
 from stretto.core.errors import StrettoError
 from stretto.core.outcome import Outcome
-from stretto.live.face.batch import write_answers
+from stretto.live.face.batch import MAX_LEFT_NS, read_submitted, write_answers
+from stretto.live.face.columns import COLUMNS
 from stretto.live.face.link import Link
 from stretto.live.face.memory import ALIGNMENT, FrontMemory, aligned
 from stretto.live.face.messages import (
@@ -37,10 +38,8 @@ from stretto.live.state import BEYOND_SHARE, State
 
 if TYPE_CHECKING:
     from stretto.live.face.desk import Desk
-    from stretto.live.generation import Generation
+    from stretto.live.shelf import ModelSpec
 
-MAX_LEFT_NS = 3_600 * 10**9
-NO_SUCH_SIZE = 1 << 62  # more than any memory has
 NOT_SERVED = "the application is not served at present"
 
 
@@ -54,7 +53,7 @@ class FrontEnd:
         self.name = ""
         self.counts: Mapping[str, Any] = {}  # what it counted itself
         self.heard_ns = desk.clock()
-        self.open: dict[int, RemoteRequest | RemoteQuery | int] = {}  # by its number; of most only the ticket
+        self.open: dict[int, RemoteRequest | RemoteQuery] = {}  # by its number; those that are not rows
         self.known = 0  # edition of the directory that it serves
         self._desk = desk
         self._ended: list[bytes] = []  # records, until this turn of the loop is over
@@ -69,8 +68,7 @@ class FrontEnd:
         if kind == Kind.SUBMIT:
             self._submitted(payload)
         elif kind == Kind.CANCEL:
-            for number in unpacked(NUMBER, payload)[1].tolist():
-                self._cancel(number)
+            self._cancel(set(unpacked(NUMBER, payload)[1].tolist()))
         elif kind == Kind.HELLO:
             self.name = str(plain(payload).get("name", ""))[:80]
         elif kind == Kind.COUNTS:
@@ -89,81 +87,57 @@ class FrontEnd:
     def lost(self) -> None:
         """Nobody waits for what it asked any more."""
         self._desk.gone(self)
-        for number in list(self.open):
-            self._cancel(number)
+        self._cancel(None)
         self.memory = None  # batches that run may still look at it
 
-    def _cancel(self, number: int) -> None:
-        found, engine = self.open.get(number), self._desk.service.engine
-        if isinstance(found, int):
-            found = next((each for each in map(self._held(found, number), engine.generations()) if each), None)
-        if found is not None:
-            engine.cancel(found)
-
-    def _held(self, ticket: int, number: int) -> Callable[[Generation], RemoteQuery | None]:
-        """What a generation holds under this ticket, where it is this front end's request."""
-
-        def held(generation: Generation) -> RemoteQuery | None:
-            found = generation.queries.get(ticket)
-            is_own = isinstance(found, RemoteQuery) and found.front is self and found.number == number
-            return found if is_own else None
-
-        return held
+    def _cancel(self, numbers: Collection[int] | None) -> None:
+        """These requests, where they have not ended; None: all of them."""
+        engine = self._desk.service.engine
+        for generation in engine.generations():
+            for number, ticket in generation.queries.of_front(self).items():
+                if numbers is None or number in numbers:
+                    generation.queries[ticket]  # it is among the open ones now
+        for number in list(self.open if numbers is None else numbers):
+            if (found := self.open.get(number)) is not None:
+                engine.cancel(found)
 
     def sized(self, application: int, size: int) -> tuple[Sized, str]:
         """By the directory: the shape, and the application's name."""
         return self._desk.sized[application][size], self._desk.applications[application]
+
+    def first_size(self, application: int, spec: ModelSpec) -> int:
+        """The first of the shapes that its rows have at present; -1 where a model takes others."""
+        return self._desk.first_size(application, spec)
 
     def write(self, place: int, answer: Array) -> None:
         if self.memory is not None:  # else it is gone, and nobody waits
             self.memory.write(place, answer)
 
     def _submitted(self, payload: memoryview) -> None:
+        """Requests of one row each that nothing else is said of go all together, the others one by one."""
         version, records, extras = unpacked(SUBMIT, payload)
-        is_plain = records["rows"] == 1
-        is_plain[list(extras)] = False
-        service = self._desk.service
-        is_usual = version >= self._desk.changed_last and service.state is State.SERVING
+        if not len(records):
+            return
+        desk, service, engine = self._desk, self._desk.service, self._desk.service.engine
+        is_usual = version >= desk.changed_last and service.state is State.SERVING
+        is_plain = np.ones(len(records), np.bool_)
         if not is_usual or service.offer.quarantine.entries:
             is_plain[:] = False  # each is looked at
-        if not is_plain.all():
+        elif extras:
+            is_plain[list(extras)] = False
+        rows, entering = np.empty(len(records), COLUMNS), np.empty((3, len(records)), np.int64)
+        now_ns, size = engine.clock(), -1 if self.memory is None else self.memory.size
+        limits = np.array((now_ns, self.link.transit_ns, size, self.number, self.last))
+        numbers = desk.numbers_in(engine.generation)
+        count = read_submitted(records, is_plain, numbers, desk.needs, desk.first_sizes, limits, rows, entering)
+        if count < 0:
+            raise StrettoError(NONSENSE)
+        self.last = int(records[-1]["number"])
+        if count < len(records):
             for position in np.flatnonzero(~is_plain).tolist():
                 self._submit(version, records[position].tolist(), extras.get(position))
-            records = records[is_plain]
-        if len(records):
-            self._submit_plain(records)
-
-    def _submit_plain(self, records: NDArray[Any]) -> None:
-        """Requests of one row each that nothing else is said of, all together."""
-        desk, engine, memory = self._desk, self._desk.service.engine, self.memory
-        generation, now_ns = engine.generation, engine.clock()
-        numbers, needs = desk.numbers_in(generation), desk.needs
-        applications, sizes = records["application"], records["size"]
-        if applications.max() >= len(numbers) or sizes.max() >= needs.shape[1] or records["priority"].min() < 0:
-            raise StrettoError(NONSENSE)
-        known = needs[applications, sizes]
-        if (known >= NO_SUCH_SIZE).any():
-            raise StrettoError(NONSENSE)
-        if memory is not None:
-            places = records["place"]
-            if places.min() < 0 or (places % ALIGNMENT).any() or (places > memory.size - known).any():
-                raise StrettoError("a front end named memory that it does not have")
-        served = numbers[applications]
-        if served.min() < 0:
-            for number in records["number"][served < 0].tolist():
-                self._tell(number, Outcome.FAILED, {"refusal": "unavailable", "problem": NOT_SERVED})
-            records, served = records[served >= 0], served[served >= 0]
-            if not len(records):
-                return
-        deadlines_ns = now_ns + np.clip(records["left_ns"] - self.link.transit_ns, 1, MAX_LEFT_NS)
-        own = records["number"].tolist()
-        self.last = max(self.last, *own)
-        if len(set(own)) != len(own) or not self.open.keys().isdisjoint(own):
-            raise StrettoError(NONSENSE)
-        arrivals_ns = now_ns - self.link.transit_ns - np.clip(records["spent_ns"], 0, MAX_LEFT_NS)
-        sizes = records["size"] + desk.first_sizes[records["application"]]
-        tickets = engine.submit_many(self, now_ns, served, arrivals_ns, deadlines_ns, sizes, records)
-        self.open.update(zip(own, tickets.tolist(), strict=True))
+        if count:
+            engine.submit_many(self, now_ns, rows[:count], entering[:, :count])
 
     def _submit(self, version: int, record: tuple[int, ...], extra: Mapping[str, Any] | None) -> None:
         """One request, whatever is said of it."""
@@ -180,9 +154,8 @@ class FrontEnd:
     def _request(self, version: int, record: tuple[int, ...], extra: Mapping[str, Any] | None) -> RemoteRequest | None:
         """None where it is refused at once."""
         number, left_ns, spent_ns, place, application, rows, size, priority = record
-        self.last = max(self.last, number)
         desk, service, memory = self._desk, self._desk.service, self.memory
-        if number in self.open or not 0 < rows <= MAX_ROWS or priority < 0:
+        if not 0 < rows <= MAX_ROWS or priority < 0:
             raise StrettoError(NONSENSE)
         name = desk.applications[application] if application < len(desk.applications) else ""
         is_current = version >= desk.changed.get(name, 0) and service.state is State.SERVING
@@ -239,26 +212,24 @@ class FrontEnd:
         extra = {"refusal": refusal, "problem": problem}
         self._tell(request.number, Outcome.FAILED, extra | self._told(request))
 
-    def answered(self, application: str, name: str, ended: NDArray[Any], rows: NDArray[Any], answers: Array) -> None:
-        """Queries of one batch, as rows of numbers; `ended` lacks only the variant, and `answers` are of all of it."""
-        desk = self._desk
-        ended["variant"] = desk.variant_numbers.get((application, name), NO_VARIANT)
+    def variant_number(self, label: tuple[str, str]) -> int:
+        """By the directory."""
+        return self._desk.variant_numbers.get(label, NO_VARIANT)
+
+    def answered(self, ended: NDArray[Any], rows: NDArray[Any], answers: NDArray[np.uint8]) -> None:
+        """Queries of one batch, as rows of numbers with their positions in it; `answers` are the bytes of all of it."""
         if self.memory is not None:
-            behind = desk.behind[int(rows["application"][0])]
-            flat = np.ascontiguousarray(answers).reshape(len(answers), -1).view(np.uint8)
-            if not write_answers(self.memory.bytes, rows, behind, flat, self.number):
+            behind = self._desk.behind[int(rows["application"][0])]
+            if not write_answers(self.memory.bytes, rows, behind, answers):
                 raise StrettoError("a front end named memory that it does not have")
-        pop = self.open.pop
-        for number in rows["number"].tolist():
-            pop(number, None)
         if not self._ended:
-            desk.loop.call_soon(self._flush)
+            self._desk.loop.call_soon(self._flush)
         self._ended.append(ended.tobytes())
         self._count += len(ended)
 
     def ended_query(self, query: RemoteQuery) -> None:
         """Nothing but numbers, as a rule."""
-        variant = self._desk.variant_numbers.get((query.application, query.variant), NO_VARIANT)
+        variant = self.variant_number((query.application, query.variant))
         if query.problem or query.posterior or (query.variant and variant == NO_VARIANT):
             self.ended(query)
             return
@@ -284,7 +255,7 @@ class FrontEnd:
         variants, variant = request.variants, NO_VARIANT
         if variants:
             if len(variants) == 1:
-                variant = desk.variant_numbers.get((request.application, variants[0]), NO_VARIANT)
+                variant = self.variant_number((request.application, variants[0]))
             if variant == NO_VARIANT:
                 extra["variants"] = variants
         if request.problem:

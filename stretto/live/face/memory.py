@@ -49,8 +49,9 @@ class FrontMemory:
 
     def array(self, place: int, dtype: DTypeLike, shape: tuple[int, ...]) -> Array:
         """StrettoError where that is not all inside."""
-        kind = np.dtype(dtype)
-        if place < 0 or place % kind.itemsize or place + math.prod(shape) * kind.itemsize > self.size:
+        kind = dtype if isinstance(dtype, np.dtype) else np.dtype(dtype)
+        width = kind.itemsize
+        if place < 0 or place % width or place + math.prod(shape) * width > self.size:
             raise StrettoError("a front end named memory that it does not have")
         return np.ndarray(shape, kind, self._map, place)
 

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from stretto.core.outcome import Outcome
-from stretto.live.face.columns import NOBODY, Queries, Rows
+from stretto.live.face.columns import COLUMNS, NOBODY, Queries, Rows
 from stretto.live.face.remote import RemoteQuery, Sized
+from stretto.live.frames import places_as_text, places_in
 from stretto.live.meters import Meters
 from stretto.live.requests import Request
 from stretto.live.snapshots import snapshot
@@ -36,24 +37,28 @@ class Front:
         return None, "abc"[application]
 
 
+def rows_of(numbers: np.ndarray, **columns: np.ndarray) -> np.ndarray:
+    rows = np.zeros(len(numbers), COLUMNS)
+    rows["front"], rows["number"] = 3, numbers
+    for name, values in columns.items():
+        rows[name] = values
+    return rows
+
+
 def held(count: int = 5, first_slot: int = 0) -> tuple[Queries, Front, np.ndarray]:
     queries, front = Queries("the generation"), Front()
     tickets = (np.int64(7) << 32) | np.arange(first_slot, first_slot + count)
-    columns = {name: np.arange(count) for name in ("number", "arrival_ns", "deadline_ns", "place", "application")}
-    columns |= {"size": np.zeros(count, int), "priority": np.full(count, 2)}
-    columns["deadline_ns"] = columns["deadline_ns"] * 10
-    columns["application"] = columns["application"] % 3
-    queries.enter(front, tickets, **columns)  # type: ignore[arg-type]
+    numbers = np.arange(count)
+    rows = rows_of(numbers, deadline_ns=10 * numbers, arrival_ns=numbers, application=numbers % 3, priority=2)
+    queries.enter(front, tickets, rows)  # type: ignore[arg-type]
     return queries, front, tickets
 
 
 def test_a_slot_that_was_given_on_at_once_loses_nobody() -> None:
     """Of queries that are dropped at the door, each may have the slot of the one before."""
     queries, front, tickets = held(2)
-    columns = {name: np.arange(10, 14) for name in ("number", "arrival_ns", "deadline_ns", "place")}
-    columns |= {name: np.zeros(4, int) for name in ("application", "size", "priority")}
     again = np.array([(8 << 32) | 1, (9 << 32) | 1, (9 << 32) | 2, (10 << 32) | 1])
-    queries.enter(front, again, **columns)  # type: ignore[arg-type]
+    queries.enter(front, again, rows_of(np.arange(10, 14)))  # type: ignore[arg-type]
     assert len(queries) == 6
     found = {int(ticket): queries[int(ticket)].number for ticket in (*tickets, *again)}
     assert list(found.values()) == [0, 1, 10, 11, 12, 13] and len(found) == len(queries) == 6
@@ -91,12 +96,42 @@ def test_a_batch_ends_as_rows_and_leaves_out_what_became_an_object() -> None:
     assert isinstance(entries, Rows) and entries.last_deadline_ns() == 40
     queries[int(tickets[1])]
     meters = Meters()
-    taken, ended = entries.end(100, 7, 30, meters.many("a"))
-    assert taken["ticket"].tolist() == [0, 2, 3, 4] and len(queries) == 1
+    taken, ended, ends = entries.end(100, 7, 30, meters.many("a"))
+    assert ends == [4] and taken["ticket"].tolist() == [0, 2, 3, 4] and len(queries) == 1
     assert ended["number"].tolist() == [0, 2, 3, 4] and set(ended["run_ns"].tolist()) == {7}
     assert ended["outcome"].tolist() == [Outcome.LATE, Outcome.LATE, Outcome.ON_TIME, Outcome.ON_TIME]
     assert ended["queue_ns"].tolist() == [100, 98, 97, 96]
     assert not isinstance(queries.entries(tickets.tolist()[1:2]), Rows)
+
+
+def test_those_of_one_front_end_follow_each_other_at_the_end_of_a_batch() -> None:
+    queries, tickets = Queries(), np.arange(12)
+    rows = rows_of(np.arange(100, 112))
+    rows["front"] = [5, 2, 5, 9, 2, 9, 9, 5, 2, 5, 5, 2]
+    queries.enter(Front(5), tickets, rows)  # type: ignore[arg-type]
+    entries = queries.entries(tickets.tolist())
+    assert isinstance(entries, Rows)
+    queries.table["ticket"][[0, 11]] = -1, 11 + (1 << 32)  # ended, and another's by now
+    taken, ended, ends = entries.end(0, 0, 0, Meters().many("a"))
+    assert ends == [3, 7, 10]
+    assert taken["front"].tolist() == [2, 2, 2, 5, 5, 5, 5, 9, 9, 9]
+    assert taken["ticket"].tolist() == [1, 4, 8, 2, 7, 9, 10, 3, 5, 6]
+    assert ended["number"].tolist() == (100 + taken["ticket"]).tolist()
+    assert queries.table["ticket"][:12].tolist() == [-1] * 11 + [11 + (1 << 32)]
+
+
+def test_places_are_those_of_the_rows_while_all_are_there_as_the_model_takes_them() -> None:
+    queries, front, tickets = held(3)
+    queries.table["place"][:3], queries.table["size"][:3] = [64, 0, 128], [4, 5, 4]
+    front.first_size = lambda application, spec: spec  # type: ignore[attr-defined]
+    entries = queries.entries(tickets.tolist())
+    assert isinstance(entries, Rows)
+    places = entries.places(4)  # type: ignore[arg-type]
+    assert places is not None and places.tolist() == [(3, 0, 1, 64), (3, 1, 1, 0), (3, 0, 1, 128)]
+    assert places_in(places_as_text("key", places)) == places.tolist()
+    assert entries.places(5) is None and entries.places(-1) is None  # type: ignore[arg-type]
+    queries[int(tickets[1])]
+    assert entries.places(4) is None  # type: ignore[arg-type]
 
 
 def test_a_batch_that_is_given_late_asks_for_nobody_in_the_place_of_one_that_ended() -> None:
@@ -107,10 +142,7 @@ def test_a_batch_that_is_given_late_asks_for_nobody_in_the_place_of_one_that_end
     assert isinstance(entries, Rows)
     queries.pop(int(tickets[1]))
     other = tickets[1:2] + (1 << 32)  # its slot, given to another request
-    rest = {
-        name: np.zeros(1, int) for name in ("arrival_ns", "deadline_ns", "place", "application", "size", "priority")
-    }
-    queries.enter(front, other, number=np.array([777]), **rest)  # type: ignore[arg-type]
+    queries.enter(front, other, rows_of(np.array([777])))  # type: ignore[arg-type]
     assert [(part.front, part.number) for part in entries.parts()] == [(3, 0), (NOBODY, 0), (3, 2)]
     assert {part.shape for part in entries.parts()} == {(1, 4)}
 
@@ -121,10 +153,7 @@ def test_who_is_refused_at_the_door_keeps_its_end_though_its_slot_is_given_away(
     same_slot = (
         np.arange(8, 11, dtype=np.int64) << 32
     ) | 1  # three more in the slot of the second, one after the other
-    rest = {
-        name: np.zeros(3, int) for name in ("arrival_ns", "deadline_ns", "place", "application", "size", "priority")
-    }
-    queries.enter(front, same_slot, number=numbers, **rest)  # type: ignore[arg-type]
+    queries.enter(front, same_slot, rows_of(numbers))  # type: ignore[arg-type]
     assert len(queries) == 6
     found = [queries.pop(int(ticket)).number for ticket in (*tickets, *same_slot)]
     assert found == [0, 1, 2, 10, 11, 12] and len(queries) == 0
@@ -135,8 +164,8 @@ def test_rows_are_counted_as_objects_are() -> None:
     arrivals, deadlines = rng.integers(0, 10**9, 500), rng.integers(0, 3 * 10**9, 500)
     queries, one, many = Queries(), Meters(), Meters()
     tickets = np.arange(500)
-    rest = {name: np.zeros(500, int) for name in ("number", "place", "application", "size", "priority")}
-    queries.enter(Front(), tickets, arrival_ns=arrivals, deadline_ns=deadlines, **rest)  # type: ignore[arg-type]
+    rows = rows_of(np.arange(500), arrival_ns=arrivals, deadline_ns=deadlines)
+    queries.enter(Front(), tickets, rows)  # type: ignore[arg-type]
     queries.end(tickets, 10**9, 5 * 10**6, 15 * 10**8, many.many("a"))
     one.queries("a", arrivals.tolist(), deadlines.tolist(), 10**9, 5 * 10**6, 15 * 10**8)
     for expected, found in zip(one.stages["a"], many.stages["a"], strict=True):

@@ -137,7 +137,6 @@ class FrontEngine:
         self._asking: asyncio.Future[None] | None = None  # for these
         self.submitted: Counter[str] = Counter()  # queries, by application
         self.outcomes: Counter[tuple[str, Outcome]] = Counter()
-        self.heard_ns = self.clock()
         self.said: Mapping[str, Any] | None = None  # what the client of the next request said
         self.on_directory: Any = lambda directory: None
         self._clients = clients
@@ -159,7 +158,6 @@ class FrontEngine:
         counted there.
         """
         self._link = link
-        self.heard_ns = self.clock()
         link.send(Kind.HELLO, text({"name": name}))
         closed, self._closed = [each for each in self._closed if each[0] > known], []
         counts: dict[str, Counter[str]] = {}
@@ -280,7 +278,6 @@ class FrontEngine:
     # -- what the scheduler says -------------------------------------------------------------------------------------
 
     def heard(self, kind: int, payload: memoryview) -> None:
-        self.heard_ns = self.clock()
         if kind == Kind.ENDED:
             _, records, extras = unpacked(ENDED, payload)
             now_ns = self.clock()
@@ -297,7 +294,7 @@ class FrontEngine:
                 self._asking = None
         elif kind == Kind.DECISION or kind == Kind.WORKERS:
             self._store.told(kind, payload, self.directory)
-        elif kind != Kind.BEAT:
+        else:
             raise StrettoError("the scheduler spoke nonsense")
 
     def _ended(self, record: tuple[Any, ...], extra: Mapping[str, Any] | None, now_ns: int) -> None:

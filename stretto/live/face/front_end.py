@@ -53,7 +53,6 @@ class FrontEnd:
         self.link = link
         self.name = ""
         self.counts: Mapping[str, Any] = {}  # what it counted itself
-        self.heard_ns = desk.clock()
         self.open: dict[int, RemoteRequest | RemoteQuery | int] = {}  # by its number; of most only the ticket
         self.known = 0  # edition of the directory that it serves
         self._desk = desk
@@ -65,7 +64,6 @@ class FrontEnd:
         self.last = -1  # number of its requests that came
 
     def heard(self, kind: int, payload: memoryview) -> None:
-        self.heard_ns = self._desk.clock()
         if kind == Kind.SUBMIT:
             self._submitted(payload)
         elif kind == Kind.CANCEL:
@@ -83,7 +81,7 @@ class FrontEnd:
             self._desk.service.engine.books.add_closed(self._desk.counts_in(plain(payload)))
         elif kind == Kind.MISSED:
             self._desk.service.engine.books.correct(self._desk.counts_in(plain(payload)))
-        elif kind != Kind.BEAT:
+        else:
             raise StrettoError(NONSENSE)
 
     def lost(self) -> None:

@@ -30,8 +30,7 @@ class Kind(IntEnum):
     SUBMIT = 2  # records SUBMIT, for the directory of the head's number; extras by position
     CANCEL = 3  # numbers of requests whose clients are gone
     CLOSED = 4  # JSON: requests that ended without a scheduler, by application and outcome
-    COUNTS = 5  # JSON: what the front end counted itself
-    BEAT = 6  # nothing: it lives
+    COUNTS = 5  # JSON: what the front end counted itself, each second: so it also says that it lives
     PROBLEM = 7  # JSON: why it cannot start
     MISSED = 8  # JSON: requests that ended as answered, and whose answers never came; by application and outcome
     ASK = 9  # nothing: it wants to know STATISTICS

@@ -17,9 +17,11 @@ import pytest
 
 from stretto.core.outcome import Outcome
 from stretto.live import crew
+from stretto.live.executor import Job
 from stretto.live.face import front as face_front
 from stretto.live.face.link import Link
 from stretto.live.requests import Request
+from tests.live.bad_repository import add
 from tests.live.cluster.joined import (
     Scheduler,
     children_of,
@@ -135,6 +137,51 @@ def test_a_worker_is_killed_under_load(built: Built, whom: str) -> None:
                 assert {request.outcome for request in ended} <= ENDED_WELL
                 submitted, outcomes = counted(there)
                 assert submitted == len(ended) == sum(outcomes.values()) and conserved(there.service.engine)
+
+    within(60, work)
+
+
+def test_a_worker_that_is_told_to_end_finishes_what_it_has(tmp_path: Path) -> None:
+    """It is given nothing more, nothing is tried twice for it, and the next one has its place."""
+    add(tmp_path / "models", "slowly", "slow", slo_ms=20_000.0)
+    rows = np.ones((1, 1, 4), np.float32)
+
+    async def work() -> None:
+        endpoint = free_endpoint()
+        with worker_processes(endpoint) as (process,):
+            async with (
+                scheduler(tmp_path / "models", endpoint) as there,
+                front_end(tmp_path / "models", endpoint) as front,
+            ):
+                await front.ready()
+                engine, lost = there.service.engine, list[Job]()
+                left = engine.losses.left
+                engine.losses.left = lambda worker, jobs: (lost.extend(jobs), left(worker, jobs))  # type: ignore
+                first = front.ask(rows, "slowly", slack_ms=20_000.0)
+                await until(lambda: engine.crew.is_busy(0))
+                process.send_signal(signal.SIGTERM)
+                await until(lambda: engine.crew.ready_count == 0)
+                assert first.request.outcome is None and engine.crew.is_busy(0)  # it is leaving, and still at it
+                later = front.ask(rows, "slowly", slack_ms=20_000.0)
+                assert (await first).outcome is Outcome.ON_TIME
+                await until(lambda: process.poll() is not None)
+                assert process.returncode == 0 and later.request.outcome is None
+                with worker_processes(endpoint):
+                    assert (await later).outcome is Outcome.ON_TIME
+                assert not lost and engine.crew.restarts == 0 and conserved(engine)
+
+    within(60, work)
+
+
+def test_a_worker_without_a_scheduler_ends_at_once(built: Built) -> None:
+    async def work() -> None:
+        endpoint = free_endpoint()
+        with worker_processes(endpoint) as (process,):
+            async with scheduler(built.root, endpoint), front_end(built.root, endpoint) as front:
+                await front.ready()
+            process.send_signal(signal.SIGTERM)
+            await until(lambda: process.poll() is not None)
+            assert process.returncode == 0
 
     within(60, work)
 

@@ -29,15 +29,14 @@ class Kind(IntEnum):
     HELLO = 1  # JSON: who this is
     SUBMIT = 2  # records SUBMIT, for the directory of the head's number; extras by position
     CANCEL = 3  # numbers of requests whose clients are gone
-    CLOSED = 4  # JSON: requests that ended without a scheduler, by application and outcome
+    CLOSED = 4  # JSON: requests that ended otherwise than the scheduler knows; see Closed. BOOKED is the answer
     COUNTS = 5  # JSON: what the front end counted itself, each second: so it also says that it lives
     PROBLEM = 7  # JSON: why it cannot start
-    MISSED = 8  # JSON: requests that ended as answered, and whose answers never came; by application and outcome
     ASK = 9  # nothing: it wants to know STATISTICS
     KNOWN = 10  # the number of the directory that it serves by now
     DIRECTORY = 11  # JSON: what is served at present, and by which numbers it is known
     ENDED = 12  # records ENDED; extras by position
-    TOLD = 13  # JSON: what clients are to send next, by identity
+    BOOKED = 13  # the number of a report of CLOSED, which came
     STATISTICS = 14  # JSON: of all applications
     DECISION = 15  # records DECISION: where rows are to be sent
     WORKERS = 16  # JSON: where workers take tensors, by number

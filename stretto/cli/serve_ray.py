@@ -6,6 +6,7 @@ import contextlib
 import json
 import logging
 import os
+import random
 import secrets
 import socket
 import threading
@@ -30,6 +31,8 @@ log = logging.getLogger("stretto.cli")
 PLACES_S = 10.0  # after which it is said who has no place yet
 END_S = 10.0  # for workers, and beyond the drain of others
 MAX_NAME = 60
+PORTS = range(20_000, 32_768)  # beyond those of Ray, and below those that systems give to connections
+TRIED = 20
 MANAGEMENT = ("management_port", "management_grpc_port")
 
 
@@ -160,10 +163,18 @@ def _absolute(repository: str) -> str:
 
 
 def _free_port(host: str) -> int:
-    """Where the scheduler listens, now and whenever it is started again."""
-    with socket.socket() as probe:
-        probe.bind((host, 0))
-        return int(probe.getsockname()[1])
+    """Where the scheduler listens, now and whenever it is started again: none of those that the system gives to
+    connections, which might have it in between.
+    """
+    given = Path("/proc/sys/net/ipv4/ip_local_port_range")
+    first = int(given.read_text().split()[0]) if given.exists() else PORTS.stop
+    ports = range(PORTS.start, min(PORTS.stop, first))
+    tried = random.SystemRandom().sample(ports, min(TRIED, len(ports)))
+    for port in (*tried, 0):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind((host, port))
+            return int(probe.getsockname()[1])
+    raise StrettoError(f"there is no free port on {host}")
 
 
 def config_text(values: Mapping[str, Any], options: ServeOptions) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 import time
@@ -15,9 +16,10 @@ from pathlib import Path
 import pytest
 
 from stretto.api.limits import Limits
+from stretto.cli import serve_ray
 from stretto.cli.serve import serve_options, with_config
 from stretto.cli.serve_config import ServeConfig, read_serve_config
-from stretto.cli.serve_ray import config_text
+from stretto.cli.serve_ray import _free_port, config_text
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 60.0
@@ -78,6 +80,16 @@ def _options(file: Path | None) -> tuple[object, dict[str, object]]:
     defaults = {name: each.default for name, each in inspect.signature(serve).parameters.items() if name != "ctx"}
     values, config = with_config(defaults | {"repository": "zoo:fashion"}, lambda name: False, file)
     return serve_options(values, config), values
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks Linux for them")
+def test_ports_are_none_that_the_system_gives_to_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    found = {_free_port("127.0.0.1") for _ in range(20)}
+    assert len(found) > 10 and max(found) < first
+    with socket.create_server(("127.0.0.1", taken := found.pop())):
+        monkeypatch.setattr(serve_ray, "PORTS", range(taken, taken + 1))
+        assert _free_port("127.0.0.1") >= first  # there is no other
 
 
 def test_without_a_file_it_is_the_same_too(tmp_path: Path) -> None:

@@ -37,6 +37,7 @@ COLUMNS = np.dtype(
     ]
 )
 FIRST = 1024
+FRONTS = 16  # that are kept at least, whether they have anything here or not
 NOBODY = -1  # the front end of a query that has ended
 Held = Query | RemoteQuery
 Ended = tuple[NDArray[Any], NDArray[Any]]
@@ -51,6 +52,7 @@ class Queries(dict[int, Held]):
         self._rows = np.zeros(FIRST, COLUMNS)
         self._rows["ticket"] = -1
         self._fronts: dict[int, FrontEnd] = {}
+        self._most_fronts = FRONTS  # before those that have nothing here any more are forgotten
         self._count = 0
 
     # -- rows --------------------------------------------------------------------------------------------------------
@@ -63,7 +65,8 @@ class Queries(dict[int, Held]):
             more = np.zeros(max(most + 1, 2 * len(self._rows)) - len(self._rows), COLUMNS)
             more["ticket"] = -1
             self._rows = np.concatenate((self._rows, more))
-        self._fronts[front.number] = front
+        if front.number not in self._fronts:
+            self._meet(front)
         rows = self._rows
         before = rows["ticket"][slots]
         for ticket in before[before >= 0].tolist():
@@ -101,8 +104,17 @@ class Queries(dict[int, Held]):
         """The rows as they are; for tickets that are rows."""
         return self._rows[tickets & SLOT]
 
+    def _meet(self, front: FrontEnd) -> None:
+        """Each that comes back is another one; those that are gone and have nothing here are forgotten now and then."""
+        if len(self._fronts) >= self._most_fronts:
+            have_rows = set(self._rows["front"][self._rows["ticket"] >= 0].tolist())
+            self._fronts = {number: each for number, each in self._fronts.items() if number in have_rows}
+            self._most_fronts = max(FRONTS, 2 * len(self._fronts))
+        self._fronts[front.number] = front
+
     def front(self, number: int) -> FrontEnd:
-        return self._fronts[number]
+        """Of a row. Where that has ended and its front end is gone, any: all know the shapes of rows."""
+        return self._fronts.get(number) or next(iter(self._fronts.values()))
 
     def __missing__(self, ticket: int) -> Held:
         """KeyError where it is no row either."""

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from stretto.core.outcome import Outcome
-from stretto.live.face.columns import NOBODY, Queries, Rows
+from stretto.live.face.columns import FRONTS, NOBODY, Queries, Rows
 from stretto.live.face.remote import RemoteQuery, Sized
 from stretto.live.meters import Meters
 from stretto.live.requests import Request
@@ -113,6 +113,19 @@ def test_a_batch_that_is_given_late_asks_for_nobody_in_the_place_of_one_that_end
     queries.enter(front, other, number=np.array([777]), **rest)  # type: ignore[arg-type]
     assert [(part.front, part.number) for part in entries.parts()] == [(3, 0), (NOBODY, 0), (3, 2)]
     assert {part.shape for part in entries.parts()} == {(1, 4)}
+
+
+def test_front_ends_that_come_and_go_are_forgotten() -> None:
+    """Each that comes back has another number. One that has a query here stays."""
+    queries, front, tickets = held(1)
+    kept = {"application": np.zeros(1, int), "size": np.zeros(1, int), "priority": np.zeros(1, int)}
+    for number in range(100, 400):
+        ticket = np.array([(number << 32) | 9])
+        columns = {name: np.array([number]) for name in ("number", "arrival_ns", "deadline_ns", "place")}
+        queries.enter(Front(number), ticket, **columns, **kept)  # type: ignore[arg-type]
+        queries.pop(int(ticket[0]))
+    assert len(queries._fronts) <= 2 * FRONTS and queries.front(front.number) is front
+    assert queries[int(tickets[0])].front is front
 
 
 def test_who_is_refused_at_the_door_keeps_its_end_though_its_slot_is_given_away() -> None:

@@ -10,7 +10,7 @@ import random
 import secrets
 import socket
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,8 +36,13 @@ TRIED = 20
 MANAGEMENT = ("management_port", "management_grpc_port")
 
 
-def serve_on_ray(values: dict[str, Any], options: ServeOptions, console: StartConsole) -> bool:
-    """True: every request that was taken in had its end."""
+def serve_on_ray(
+    values: dict[str, Any],
+    options: ServeOptions,
+    console: StartConsole,
+    reread: Callable[[], tuple[dict[str, Any], ServeOptions]],
+) -> bool:
+    """True: every request that was taken in had its end. `reread` has everything as it is stated now, for SIGHUP."""
     need_zeromq()
     from stretto.api.roles import serve_front_end
     from stretto.api.run import in_own_loop
@@ -72,7 +77,21 @@ def serve_on_ray(values: dict[str, Any], options: ServeOptions, console: StartCo
         for role in first:
             placed.place(role)
         threading.Thread(target=_place_rest, args=(placed, first, standby), daemon=True).start()
-        is_clean = in_own_loop(serve_front_end(options, endpoint, placed.key, console))
+
+        def stated() -> ServeOptions:
+            """Everybody is told, wherever it is. What cannot change while it serves is as it was."""
+            now, said = reread()
+            now |= {name: values[name] for name in (*shown, *MANAGEMENT)}
+            said = replace(said, service=options.service)
+            config = config_text(now, said)
+            configs = dict.fromkeys((role.name for role in front_ends), config)
+            scaled = config + _autoscale_text(values, options, door.url)
+            missed = placed.reload(configs | dict.fromkeys((scheduler.name, standby.name), scaled))
+            if missed:
+                log.warning("%s did not take up what was reloaded; it does at its next start", ", ".join(missed))
+            return said
+
+        is_clean = in_own_loop(serve_front_end(options, endpoint, placed.key, console, stated))
         placed.is_over = True
         patience_s = options.drain_grace_s + options.drain_s + END_S
         is_clean = placed.end([role.name for role in front_ends], patience_s) and is_clean

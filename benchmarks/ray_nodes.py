@@ -6,7 +6,8 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from stretto.cli.started import Started, started_server
 STORE_BYTES = 80_000_000  # the least; no query passes there
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DEDUP_LOGS": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 GONE_S = 20.0
+LISTENS = "0A"  # a socket, in /proc/net/tcp
 
 
 class Nodes:
@@ -109,14 +111,29 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-def listener(pids: Sequence[int], port: int) -> int:
-    """Which of them listens there."""
-    inodes = set()
+def descriptors_by_kind(pid: int, but_port: int) -> Counter[str]:
+    """What a process holds: pipes and others; connections that came to that port are its clients', and not counted."""
+    clients, found = set(_sockets(lambda state, port: state != LISTENS and port == but_port)), Counter[str]()
+    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(OSError):
+            target = os.readlink(descriptor)
+            if target not in clients:
+                found["pipes" if target.startswith("pipe:") else "others"] += 1
+    return found
+
+
+def _sockets(is_meant: Callable[[str, int], bool]) -> Iterator[str]:
+    """As descriptors name them, by their state and own port."""
     for table in ("tcp", "tcp6"):
         for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
             fields = line.split()
-            if fields[3] == "0A" and int(fields[1].rpartition(":")[2], 16) == port:
-                inodes.add(f"socket:[{fields[9]}]")
+            if is_meant(fields[3], int(fields[1].rpartition(":")[2], 16)):
+                yield f"socket:[{fields[9]}]"
+
+
+def listener(pids: Sequence[int], port: int) -> int:
+    """Which of them listens there."""
+    inodes = set(_sockets(lambda state, own: state == LISTENS and own == port))
     for pid in pids:
         for descriptor in Path(f"/proc/{pid}/fd").iterdir():
             with contextlib.suppress(OSError):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from stretto import __version__
 from stretto.api.datatypes import DATATYPE_OF
 from stretto.api.network import told_parameters
-from stretto.core.advice import Scaling
+from stretto.core.advice import JudgedFleet, Scaling
 from stretto.core.profile import NS_PER_MS, NS_PER_S
 from stretto.core.snapshot import Distribution, Snapshot, VariantState
 from stretto.live.quarantine import label_of
@@ -199,6 +199,19 @@ def _scaling(scaling: Scaling, now_ns: int) -> dict[str, Any]:
         "changes": scaling.changes,
         "failures": scaling.failures,
         "problem": scaling.problem,
+    } | ({} if scaling.judged is None else {"judged": _judged_fleet(scaling.judged, now_ns)})
+
+
+def _judged_fleet(judged: JudgedFleet, now_ns: int) -> dict[str, Any]:
+    return {
+        "wanted": dict(judged.wanted),
+        "is_enough": judged.is_enough,
+        "cost_per_hour": round(judged.cost, 6),
+        "queries_per_s": round(judged.load, 3),
+        "not_on_time": round(judged.late, 6),
+        "accuracy": round(judged.accuracy, 6),
+        "candidate": judged.candidate,
+        "age_s": round((now_ns - judged.now_ns) / NS_PER_S, 3),
     }
 
 

@@ -1,7 +1,8 @@
 """The front-end processes of one server: `stretto serve --front-ends N`. They share the ports for inference, and the
 system shares connections out among them; this process schedules, manages and is scraped.
 
-One that is lost takes its own connections with it and nothing else. It is started again after a pause that grows.
+One that is lost takes its own connections with it and nothing else. It is started again after a pause that grows. One
+that is silent for long hangs, and is ended.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ log = logging.getLogger("stretto.api")
 MEMORY_PART = 2  # of the budget for bodies and tensors: answers, and holes between
 LOOK_S = 0.2  # at settings that management may have changed
 OPEN_S = 120.0
+SILENT_S = 5.0  # of a front end that serves, which says something each second; then it hangs
 EXIT_S = 1.0  # from the end of its socket to the end of a process
 STOP_S = 2 * CLOSING_S + 1.0  # for answers that are on their way
 
@@ -51,7 +53,7 @@ class Slot:
         self.name = f"front end {number}"
         self.restarts = 0
         self.pause_s = FIRST_PAUSE_S
-        self.started_s = 0.0
+        self.started_s = self.heard_s = 0.0
         self.process: subprocess.Popen[bytes] | None = None
         self.link: StreamLink | None = None
         self.memory: FrontMemory | None = None
@@ -62,6 +64,7 @@ class Slot:
         self._owner = owner
 
     def heard(self, kind: int, payload: memoryview) -> None:
+        self.heard_s = self._owner.time()
         if kind == Kind.HELLO:
             self.is_linked = True
             self._owner.linked(self)
@@ -138,6 +141,9 @@ class FrontEnds:
         except TimeoutError:
             raise StrettoError(f"not every front end listens after {OPEN_S:.0f} s; is the machine too busy?") from None
 
+    def time(self) -> float:
+        return self._loop.time()
+
     def progress(self, step: str, share: float) -> None:
         """How far the start is, for clients that ask."""
         self._tell_all(Kind.PROGRESS, {"step": step, "share": share})
@@ -192,7 +198,7 @@ class FrontEnds:
     # -- one of them -------------------------------------------------------------------------------------------------
 
     async def _begin(self, slot: Slot) -> None:
-        slot.problem, slot.started_s = "", self._loop.time()
+        slot.problem, slot.started_s = "", self.time()
         size = MEMORY_PART * self._listen.limits.budget_bytes
         slot.memory = FrontMemory.made(size)
         ours, theirs = socket.socketpair()
@@ -289,12 +295,25 @@ class FrontEnds:
                     slot.link.send(Kind.SETTINGS, text(self._for(slot, changed)))
 
     async def _watch(self) -> None:
+        looked_s = self.time()
         while True:
             await asyncio.sleep(LOOK_S)
             self._look()
+            stood_s = max(0.0, self.time() - looked_s - 2 * LOOK_S)  # this process: what came meanwhile is unread
+            looked_s = self.time()
+            for slot in self.slots:
+                slot.heard_s += stood_s
+                self._end_if_silent(slot)
             if self.desk is not None:
                 lag = self.desk.service.engine.lag
                 lag.elsewhere_ns = max(counts.lag_ns for counts in self.counts().values())
+
+    def _end_if_silent(self, slot: Slot) -> None:
+        """With its socket its queries end, and it is started again."""
+        since_s, limit_s = (slot.heard_s, SILENT_S) if slot.is_listening else (slot.started_s, OPEN_S)
+        if slot.process is not None and slot.link is not None and self.time() - since_s > limit_s:
+            slot.problem = f"it was silent for {limit_s:.0f} s"
+            slot.process.kill()
 
     def _tell_all(self, kind: Kind, content: Mapping[str, Any]) -> None:
         for slot in self.slots:

@@ -307,6 +307,13 @@ def _scaling(scaling: Scaling) -> Iterator[Any]:
     yield _gauge("stretto_autoscale_idle_share", "Worker time without work, last period.", advice.idle_share)
     yield CounterMetricFamily("stretto_autoscale_changes", "Times that another number was wanted.", scaling.changes)
     yield CounterMetricFamily("stretto_autoscale_failures", "Times that it could not be had.", scaling.failures)
+    if scaling.judged is not None:
+        enough = "Workers that the best judged plan needs."
+        judged = GaugeMetricFamily("stretto_workers_judged", enough, labels=["kind"])
+        for kind, count in scaling.judged.wanted.items():
+            judged.add_metric([kind], count)
+        yield judged
+        yield _gauge("stretto_workers_judged_cost_per_hour", "What these cost.", scaling.judged.cost)
 
 
 def _gauge(name: str, text: str, value: float) -> GaugeMetricFamily:

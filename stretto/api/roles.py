@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 
 from stretto.api.front import FrontOptions, FrontServer
 from stretto.api.front_counts import FrontCounts
-from stretto.api.run import GC_THRESHOLDS, Console, Elsewhere, ServeOptions, serve
+from stretto.api.reload import Reload
+from stretto.api.run import GC_THRESHOLDS, Console, Elsewhere, Reread, ServeOptions, serve
 from stretto.api.server import listening_socket
 from stretto.core.errors import StrettoError
 from stretto.live.cluster.joining import Joining
@@ -35,9 +36,11 @@ log = logging.getLogger("stretto.api")
 
 
 async def serve_scheduler(
-    options: ServeOptions, bind: str, key: bytes | None, console: Console, asked: asyncio.Event | None = None
+    options: ServeOptions, bind: str, key: bytes | None, console: Console, reread: Reread | None = None
 ) -> bool:
-    """Until it is told to stop. True: every query that was taken in had its end."""
+    """Until it is told to stop. True: every query that was taken in had its end. `reread` has the options as they are
+    stated now, for SIGHUP.
+    """
     address = checked_endpoint(bind, key)
     service = options.service
     if service.worker_rss_bytes is None:
@@ -45,7 +48,7 @@ async def serve_scheduler(
     roster = Roster(service.fleet)
     options = replace(options, service=service)
     elsewhere = Elsewhere(lambda plane: ClusterFronts(plane, roster, address, key), roster.executor)
-    return await serve(options, console, None, elsewhere, asked)
+    return await serve(options, console, reread, elsewhere)
 
 
 def made_ready(options: ServeOptions) -> None:
@@ -112,10 +115,10 @@ class ClusterFronts:
 
 
 async def serve_front_end(
-    options: ServeOptions, scheduler: str, key: bytes | None, console: Console, asked: asyncio.Event | None = None
+    options: ServeOptions, scheduler: str, key: bytes | None, console: Console, reread: Reread | None = None
 ) -> bool:
     """Until it is told to stop. True: every request that was taken in had its end. `scheduler` may be several, with
-    commas between: each serves applications of its own.
+    commas between: each serves applications of its own. `reread` has the options as they are stated now, for SIGHUP.
     """
     schedulers = [each.strip() for each in scheduler.split(",")]
     for each in schedulers:
@@ -124,7 +127,7 @@ async def serve_front_end(
         raise StrettoError(
             "limits of clients and shared memory with them are for a server of one front end; leave them out here"
         )
-    loop, asked = asyncio.get_running_loop(), asked or asyncio.Event()
+    loop, asked = asyncio.get_running_loop(), asyncio.Event()
     with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):  # in another thread they are not ours
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, asked.set)
@@ -134,6 +137,9 @@ async def serve_front_end(
     joinings = [Joining(wires, name) for _ in schedulers]
     asking = options.service.repository, options.listen, name, options.traces
     front = FrontServer(FrontOptions(*asking), repository, *(joining.store for joining in joinings))
+    reload = Reload(options, front.listeners, reread, asked.set)
+    if reread is not None:
+        loop.add_signal_handler(signal.SIGHUP, reload.signalled)
     try:
         await front.start()
         console.listening(front.listeners)
@@ -143,6 +149,7 @@ async def serve_front_end(
         gc.freeze()
         gc.set_threshold(*GC_THRESHOLDS)
         await asked.wait()
+        options = reload.options
         if options.drain_grace_s > 0:
             front.plane.is_told_to_leave = front.plane.wants_to_leave = True
             log.info("not ready any more; queries are taken for another %g s", options.drain_grace_s)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from stretto.cli.roles import Config, KeyFile, LogFormat, LogLevel, Scheduler, need_zeromq, role_options
 from stretto.cli.serve import Host, Port, Repo, StartConsole
+
+if TYPE_CHECKING:
+    from stretto.api.run import ServeOptions
 
 
 def front_end(
@@ -44,7 +47,8 @@ def front_end(
     """A front end of a cluster: take queries for its scheduler.
 
     It holds the tensors of its queries, sends them to the workers that the scheduler names, and gets answers straight
-    back. While there is no scheduler, clients are told to try again. See docs/cluster.md.
+    back. While there is no scheduler, clients are told to try again. SIGHUP reads tokens, certificates and the
+    configuration file anew. See docs/cluster.md.
 
     \b
     Examples:
@@ -58,10 +62,13 @@ def front_end(
     from stretto.api.run import in_own_loop
     from stretto.cli.inputs import key_in
 
-    options, key = role_options(ctx, config), key_in(key_file)
+    def stated() -> ServeOptions:
+        return role_options(ctx, config)
+
+    options, key = stated(), key_in(key_file)
     log = set_up_logs(options.log_format, options.log_level)
     try:
-        is_clean = in_own_loop(serve_front_end(options, scheduler, key, StartConsole(log.say)))
+        is_clean = in_own_loop(serve_front_end(options, scheduler, key, StartConsole(log.say), stated))
     finally:
         log.flush()
     if not is_clean:

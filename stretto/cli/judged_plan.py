@@ -41,8 +41,7 @@ class JudgedPlan:
     @property
     def accuracy(self) -> float:
         """Of answers on time."""
-        promise = self.verdict.promise
-        return promise.correct / (1.0 - promise.late) if promise.late < 1 else 0.0
+        return self.verdict.promise.accuracy
 
     @property
     def violation(self) -> float:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import signal
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from stretto.cli.roles import Config, KeyFile, LogFormat, LogLevel, need_zeromq, of_sub_cluster, role_options
 from stretto.cli.serve import Port, Repo, StartConsole
+
+if TYPE_CHECKING:
+    from stretto.api.run import ServeOptions
 
 
 def scheduler(
@@ -61,7 +64,8 @@ def scheduler(
     """The scheduler of a cluster: decide for workers elsewhere.
 
     It takes no queries itself and never sees a tensor: stretto front-end and stretto worker connect here; see
-    docs/cluster.md. Management and metrics of the whole cluster are here.
+    docs/cluster.md. Management and metrics of the whole cluster are here. SIGHUP reads tokens and the configuration
+    file anew.
 
     \b
     Examples:
@@ -77,7 +81,12 @@ def scheduler(
     from stretto.cli.standby import Keeper, wait_on_pipe
     from stretto.live.cluster.turn import wait_for_turn
 
-    options, key = of_sub_cluster(role_options(ctx, config), partition, sub_cluster), key_in(key_file)
+    def stated() -> ServeOptions:
+        return of_sub_cluster(role_options(ctx, config), partition, sub_cluster)
+
+    if in_turn or wait_on >= 0:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # whoever waits reads everything when its turn comes
+    options, key = stated(), key_in(key_file)
     log = set_up_logs(options.log_format, options.log_level)
     if standby and wait_on < 0:
         raise typer.Exit(Keeper(sys.argv[1:], log.say).run())
@@ -88,7 +97,7 @@ def scheduler(
             signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # until it serves
             made_ready(options)
             turn = wait_for_turn(bind)
-        is_clean = in_own_loop(serve_scheduler(options, bind, key, StartConsole(log.say)))
+        is_clean = in_own_loop(serve_scheduler(stated(), bind, key, StartConsole(log.say), stated))
         if in_turn:
             turn.close()
     finally:

@@ -219,7 +219,11 @@ def serve(
         if engine == "ray":
             from stretto.cli.serve_ray import serve_on_ray
 
-            is_clean = serve_on_ray(values, options, StartConsole(log.say))
+            def reread() -> tuple[dict[str, Any], ServeOptions]:
+                now, said = stated()
+                return now, serve_options(now, said)
+
+            is_clean = serve_on_ray(values, options, StartConsole(log.say), reread)
         else:
             is_clean = run(options, StartConsole(log.say), lambda: serve_options(*stated()))
     finally:

@@ -6,10 +6,11 @@ import contextlib
 import json
 import logging
 import os
+import random
 import secrets
 import socket
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,11 +31,18 @@ log = logging.getLogger("stretto.cli")
 PLACES_S = 10.0  # after which it is said who has no place yet
 END_S = 10.0  # for workers, and beyond the drain of others
 MAX_NAME = 60
+PORTS = range(20_000, 32_768)  # beyond those of Ray, and below those that systems give to connections
+TRIED = 20
 MANAGEMENT = ("management_port", "management_grpc_port")
 
 
-def serve_on_ray(values: dict[str, Any], options: ServeOptions, console: StartConsole) -> bool:
-    """True: every request that was taken in had its end."""
+def serve_on_ray(
+    values: dict[str, Any],
+    options: ServeOptions,
+    console: StartConsole,
+    reread: Callable[[], tuple[dict[str, Any], ServeOptions]],
+) -> bool:
+    """True: every request that was taken in had its end. `reread` has everything as it is stated now, for SIGHUP."""
     need_zeromq()
     from stretto.api.roles import serve_front_end
     from stretto.api.run import in_own_loop
@@ -69,7 +77,21 @@ def serve_on_ray(values: dict[str, Any], options: ServeOptions, console: StartCo
         for role in first:
             placed.place(role)
         threading.Thread(target=_place_rest, args=(placed, first, standby), daemon=True).start()
-        is_clean = in_own_loop(serve_front_end(options, endpoint, placed.key, console))
+
+        def stated() -> ServeOptions:
+            """Everybody is told, wherever it is. What cannot change while it serves is as it was."""
+            now, said = reread()
+            now |= {name: values[name] for name in (*shown, *MANAGEMENT)}
+            said = replace(said, service=options.service)
+            config = config_text(now, said)
+            configs = dict.fromkeys((role.name for role in front_ends), config)
+            scaled = config + _autoscale_text(values, options, door.url)
+            missed = placed.reload(configs | dict.fromkeys((scheduler.name, standby.name), scaled))
+            if missed:
+                log.warning("%s did not take up what was reloaded; it does at its next start", ", ".join(missed))
+            return said
+
+        is_clean = in_own_loop(serve_front_end(options, endpoint, placed.key, console, stated))
         placed.is_over = True
         patience_s = options.drain_grace_s + options.drain_s + END_S
         is_clean = placed.end([role.name for role in front_ends], patience_s) and is_clean
@@ -160,10 +182,18 @@ def _absolute(repository: str) -> str:
 
 
 def _free_port(host: str) -> int:
-    """Where the scheduler listens, now and whenever it is started again."""
-    with socket.socket() as probe:
-        probe.bind((host, 0))
-        return int(probe.getsockname()[1])
+    """Where the scheduler listens, now and whenever it is started again: none of those that the system gives to
+    connections, which might have it in between.
+    """
+    given = Path("/proc/sys/net/ipv4/ip_local_port_range")
+    first = int(given.read_text().split()[0]) if given.exists() else PORTS.stop
+    ports = range(PORTS.start, min(PORTS.stop, first))
+    tried = random.SystemRandom().sample(ports, min(TRIED, len(ports)))
+    for port in (*tried, 0):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind((host, port))
+            return int(probe.getsockname()[1])
+    raise StrettoError(f"there is no free port on {host}")
 
 
 def config_text(values: Mapping[str, Any], options: ServeOptions) -> str:

@@ -52,7 +52,7 @@ class Keeper:
 
     def run(self) -> int:
         """Until one ends by itself, or because this process was told to: its exit status."""
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, self._signalled)
         spare: Waiting | None = None
         pause_s, was_healthy = PAUSES_S[0], False
@@ -83,7 +83,7 @@ class Keeper:
             return None
 
     def _signalled(self, number: int, frame: FrameType | None) -> None:
-        self._is_ending = True
+        self._is_ending = self._is_ending or number != signal.SIGHUP  # which says that files are to be read anew
         if self._active is not None:
             self._active.process.send_signal(number)
 

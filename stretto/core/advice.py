@@ -25,6 +25,30 @@ class Advice:
 
 
 @dataclass(frozen=True)
+class FleetNeeds:
+    """What the judge looks for a fleet by: prices an hour and bounds, by kind, and what its plan must promise."""
+
+    costs: Mapping[str, float]
+    bounds: Mapping[str, tuple[int, int]]
+    late: float  # share of queries without an answer on time, at most
+    accuracy: float = 0.0  # of answers, at least
+
+
+@dataclass(frozen=True)
+class JudgedFleet:
+    """The cheapest workers whose judged plan promises what is needed, at the load that was measured."""
+
+    wanted: Mapping[str, int]
+    cost: float  # an hour
+    load: float  # queries/s
+    late: float  # as it is promised
+    accuracy: float
+    candidate: str
+    is_enough: bool = True  # False: more would be needed, and the bounds do not allow them
+    now_ns: int = 0  # when it was known
+
+
+@dataclass(frozen=True)
 class Scaling:
     """Autoscaling as an operator sees it: the latest advice, who acts on it, and how that went."""
 
@@ -34,3 +58,4 @@ class Scaling:
     changes: int = 0  # times that another number of workers was wanted
     failures: int = 0  # times that the actuator could not do it
     problem: str = ""  # of the last failure, while it lasts
+    judged: JudgedFleet | None = None  # None: the judge is not asked, or has not answered yet

@@ -36,6 +36,11 @@ class Promise:
     correct_error: float = 0.0
     late_error: float = 0.0
 
+    @property
+    def accuracy(self) -> float:
+        """Of answers on time."""
+        return self.correct / (1.0 - self.late) if self.late < 1 else 0.0
+
 
 @dataclass(frozen=True)
 class Verdict:

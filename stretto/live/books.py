@@ -34,15 +34,13 @@ class Books:
                 ended[outcome] += count
             self._closed[name] = submitted, ended
 
-    def correct(self, counts: Mapping[str, Mapping[Outcome, int]]) -> None:
-        """Queries that were counted as answered, by application and outcome, have failed: no answer reached anybody."""
-        for name, by_outcome in counts.items():
-            submitted, ended = self._closed.get(name, (0, np.zeros(OUTCOME_COUNT, np.int64)))
-            ended = ended.copy()
-            for outcome, count in by_outcome.items():
-                ended[outcome] -= count
-                ended[Outcome.FAILED] += count
-            self._closed[name] = submitted, ended
+    def correct(self, name: str, counted: Outcome, told: Outcome, count: int) -> None:
+        """Queries of an application that were counted so ended otherwise for those who asked."""
+        submitted, ended = self._closed.get(name, (0, np.zeros(OUTCOME_COUNT, np.int64)))
+        ended = ended.copy()
+        ended[counted] -= count
+        ended[told] += count
+        self._closed[name] = submitted, ended
 
     def totals(self, open_ones: Iterable[Generation]) -> dict[str, tuple[int, NDArray[np.int64]]]:
         """(submitted, outcomes) by application, with the generations that are still open."""

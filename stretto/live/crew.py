@@ -36,6 +36,8 @@ class Owner(Blames, Protocol):
 
     def joined(self, worker: int, broken: dict[str, str]) -> None: ...
 
+    def leaving(self, worker: int) -> None: ...
+
     def left(self, worker: int, reason: str, jobs: Sequence[Job]) -> None: ...
 
     def ended(self, job: Job, report: Report) -> None: ...
@@ -229,6 +231,8 @@ class Crew:
     def call_back(self, worker: int) -> bool:
         """One that was let go is wanted again; true where it was still at work, and stays."""
         member = self.members[worker]
+        if member.is_leaving:
+            return False  # its place is filled again in any case
         self._mark(member, is_retired=False)
         if not member.is_ready:
             self._start(worker)
@@ -241,6 +245,14 @@ class Crew:
         member.begin({}, self._clock())
         self._retire(old)
         self._owner.left(worker, "it was let go", ())
+        self._wait_for_another(worker)
+
+    def _wait_for_another(self, worker: int) -> None:
+        """Where the one that is gone went by itself."""
+        member = self.members[worker]
+        if member.is_leaving:
+            member.is_leaving = False
+            self.call_back(worker)
 
     # -- replacing them ----------------------------------------------------------------------------------------------
 
@@ -348,6 +360,12 @@ class Crew:
             member.held.discard(key)
         self._owner.loaded(worker, key, problem, alone)
 
+    def worker_leaving(self, worker: int) -> None:
+        member = self.members[worker]
+        if not member.is_retired and not self._is_stopping:
+            member.is_leaving = True
+            self._owner.leaving(worker)
+
     def worker_lost(self, worker: int, reason: str, from_outside: bool = False) -> None:
         member = self.members[worker]
         jobs, member.jobs, member.given = member.jobs, [], 0
@@ -360,6 +378,7 @@ class Crew:
             member.executor = self._executor(worker)
             member.begin({}, self._clock())
             self._owner.left(worker, reason, jobs)
+            self._wait_for_another(worker)
             return
         successor, member.successor = member.successor, None
         if successor is not None:  # it was to follow in any case

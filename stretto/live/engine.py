@@ -341,6 +341,18 @@ class Engine:
         self.act(self.generation)
         self.on_fleet()
 
+    def let_go(self, worker: int) -> None:
+        """It finishes what it was given, and is given nothing more."""
+        generation = self.generation
+        self.act(generation)  # what was decided for it goes there first
+        generation.dispatcher.worker_leaving(self.clock(), worker)
+        self.act(generation)
+        self.crew.retire(worker)
+
+    def leaving(self, worker: int) -> None:
+        self.let_go(worker)
+        self.on_fleet()
+
     def left(self, worker: int, reason: str, jobs: Sequence[Job]) -> None:
         """Queries that were lost with a worker are tried again, or end."""
         self._loads.left(worker)

@@ -66,6 +66,9 @@ class Listener(Protocol):
     def load_ended(self, worker: int, key: str, problem: str | None, alone: bool) -> None:
         """`alone`: no job waits for it."""
 
+    def worker_leaving(self, worker: int) -> None:
+        """It was told to end, by others: it finishes what it has, and wants nothing more."""
+
     def worker_lost(self, worker: int, reason: str, from_outside: bool = False) -> None:
         """What it ran is lost with it; it can be started again. `from_outside`: somebody else ended its process."""
 

@@ -10,11 +10,14 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError, Future
 from functools import partial
 from typing import Any, Protocol
 
+from stretto.core.advice import FleetNeeds, JudgedFleet
 from stretto.core.client import Client
 from stretto.core.deployment import Deployment
+from stretto.core.errors import StrettoError
 from stretto.core.plain import to_plain
 from stretto.core.plan import Delays
 from stretto.core.telemetry import Telemetry
@@ -49,6 +52,14 @@ class Twin(Protocol):
     def serves(self, deployment: Deployment) -> None: ...
 
     def case(self, deployment: Deployment, telemetry: Telemetry, delays: Delays) -> Case: ...
+
+    def cheapest(
+        self, deployment: Deployment, case: Any, needs: FleetNeeds, judged: Callable[[Any, Rates], Verdict]
+    ) -> JudgedFleet:
+        """The cheapest fleet whose plan promises what is needed; `judged` has a case judged and waits for that.
+        StrettoError where there is none.
+        """
+        ...
 
 
 class Case(Protocol):
@@ -111,6 +122,7 @@ class Judging:
         self._last: Rates | None = None  # that were asked for
         self._check: asyncio.TimerHandle | None = None
         self._is_failing = self._is_closed = False
+        self._fleet: Future[Verdict] | None = None  # the one that is being judged
 
     @property
     def waiting(self) -> int:
@@ -156,8 +168,43 @@ class Judging:
         self._aside.forget()
         self.twin.serves(self._measured()[0])
 
+    async def cheapest(self, needs: FleetNeeds) -> JudgedFleet | None:
+        """The cheapest fleet for what is measured now; None where too little is. It takes a while: verdicts that
+        planners ask for meanwhile come first. StrettoError where there is none.
+        """
+        deployment, telemetry, delays = self._measured()
+        case = self.twin.case(deployment, telemetry, delays)
+        if self._is_closed or not case.is_enough:
+            return None
+        return await asyncio.to_thread(self.twin.cheapest, deployment, case, needs, self._fleet_judged)
+
+    def _fleet_judged(self, case: Case, rates: Rates) -> Verdict:
+        """Called from a thread, which waits."""
+        future: Future[Verdict] = Future()
+        self._loop.call_soon_threadsafe(self._order_fleet, case, rates, future)
+        try:
+            return future.result()
+        except CancelledError:
+            raise StrettoError("what is served has changed, or is not served any more") from None
+
+    def _order_fleet(self, case: Case, rates: Rates, future: Future[Verdict]) -> None:
+        def done(verdict: Any) -> None:
+            if verdict is None or future.cancelled():
+                future.cancel()
+            elif isinstance(verdict, Exception):
+                future.set_exception(verdict)
+            else:
+                future.set_result(verdict)
+
+        self._fleet = future
+        if self._is_closed:
+            future.cancel()
+        self._aside.order(partial(case.judged, rates), done)
+
     def close(self) -> None:
         self._is_closed = True
+        if self._fleet is not None:
+            self._fleet.cancel()
         if self._check is not None:
             self._check.cancel()
         if self._save is not None:

@@ -36,6 +36,12 @@ class Ear:
         elif self.executor is not None:
             self._crew.successor_ready(worker, self.executor, broken)
 
+    def worker_leaving(self, worker: int) -> None:
+        if self._is_in_charge:
+            self._crew.worker_leaving(worker)
+        elif self.executor is not None:
+            self._crew.successor_lost(worker, self.executor, "it is leaving")
+
     def worker_lost(self, worker: int, reason: str, from_outside: bool = False) -> None:
         if self._is_in_charge:
             self._crew.worker_lost(worker, reason, from_outside)
@@ -78,6 +84,7 @@ class Member:
     ready_ns: int = 0
     pause_s: float = FIRST_PAUSE_S
     is_retired: bool = False  # it is to go, or gone, and is not started again until it is called back
+    is_leaving: bool = False  # whoever has its place ends by itself; the place waits for another then
     restarts: int = 0
     successor: Successor | None = None
     no_successor_before_ns: int = 0

@@ -150,6 +150,8 @@ class Bench:
         self._executor.unload(job.key)
         self._next()
 
+    def worker_leaving(self, worker: int) -> None: ...  # nobody else knows of it
+
     def worker_lost(self, worker: int, reason: str, from_outside: bool = False) -> None:
         if self._look is not None:
             self._look.cancel()

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
-from stretto.core.advice import Advice, Scaling
+from stretto.core.advice import Advice, FleetNeeds, Scaling
 from stretto.core.errors import StrettoError
 from stretto.core.telemetry import Telemetry
 from stretto.live.generation import Generation
@@ -24,9 +25,12 @@ from stretto.planning.autoscale import Autoscaler, Floor, reading_between, speed
 
 if TYPE_CHECKING:
     from stretto.core.deployment import Deployment
+    from stretto.live.judging import Judging
     from stretto.live.service import Service
 
 log = logging.getLogger("stretto.live")
+
+JUDGE_S = 300.0  # from an answer of the judge to the next time that it is asked for a fleet
 
 
 class Actuator(Protocol):
@@ -70,6 +74,7 @@ class Scaler:
         self._acting: dict[str, asyncio.Task[None]] = {}
         self._told: dict[str, int] = {}  # by kind: the number that an actuator took
         self._told_s: dict[str, float] = {}
+        self._judge_s = 0.0  # not before that
         workers = service.engine.generation.deployment
         self._options = given.for_kinds(workers.kinds)
         bounds = {kind: (each.least, each.most) for kind, each in self._options.kinds.items()}
@@ -81,6 +86,7 @@ class Scaler:
             await asyncio.sleep(self._options.period_s)
             if self._service.state is not State.SERVING:
                 continue
+            self._ask_judge()
             try:
                 advice = await self._look()
             except StrettoError as error:
@@ -129,6 +135,31 @@ class Scaler:
         if self._control is None:
             self._control = Autoscaler(self._options)
         self._control.follow(speeds_of(deployment), floor)
+
+    def _ask_judge(self) -> None:
+        """Where candidates are judged, it also says which fleet its best plan would need. Nobody acts on that."""
+        now_s = self._service.engine.loop.time()
+        if self._service.judging is not None and now_s >= self._judge_s:
+            self._judge_s = math.inf  # while it is asked
+            self._service.spawn(self._judge(self._service.judging))
+
+    async def _judge(self, judging: Judging) -> None:
+        costs = {kind: bounds.cost for kind, bounds in self._options.kinds.items()}
+        needs = FleetNeeds(costs, self.state.bounds, self._options.bad_rate, self._given.accuracy or 0.0)
+        pause_s = JUDGE_S
+        try:
+            judged = await judging.cheapest(needs)
+        except StrettoError as error:
+            log.info("the judge names no fleet: %s", error)
+            self.state = replace(self.state, judged=None)
+        except Exception:
+            log.exception("the judge could not look for a fleet")
+        else:
+            if judged is None:
+                pause_s = 0.0  # too little was measured; there may be more after the next period
+            else:
+                self.state = replace(self.state, judged=replace(judged, now_ns=self._service.engine.clock()))
+        self._judge_s = self._service.engine.loop.time() + pause_s
 
     def _act(self, advice: Advice) -> None:
         if self._actuator is None:

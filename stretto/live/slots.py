@@ -52,13 +52,8 @@ class LocalSlots:
         engine = self._service.engine
         await self._service.plan_without(slots)
         for slot in slots:
-            if engine.crew.members[slot].is_retired:
-                continue
-            generation = engine.generation
-            engine.act(generation)  # what was decided for it goes there first
-            generation.dispatcher.worker_leaving(engine.clock(), slot)
-            engine.act(generation)
-            engine.crew.retire(slot)
+            if not engine.crew.members[slot].is_retired:
+                engine.let_go(slot)
         engine.on_fleet()
 
     def _call_back(self, slots: list[int]) -> None:

@@ -8,12 +8,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from stretto.core.advice import FleetNeeds, JudgedFleet
 from stretto.core.deployment import Deployment
 from stretto.core.plan import Delays
 from stretto.core.telemetry import Telemetry
 from stretto.core.verdict import Candidate, Verdict
 from stretto.twin.as_measured import as_measured
 from stretto.twin.clients import are_networked
+from stretto.twin.fleets import cheapest_judged
 from stretto.twin.judge import judge
 from stretto.twin.measure import setting_from_telemetry
 from stretto.twin.network_judge import judge_networks
@@ -53,6 +55,18 @@ class LiveTwin:
         ]
         there = deployment if not alive else Deployment(deployment.applications, tuple(alive), deployment.quantile)
         return Case(there, setting)
+
+    @staticmethod
+    def cheapest(
+        deployment: Deployment,
+        case: Case,
+        needs: FleetNeeds,
+        judged: Callable[[Case, tuple[float, ...]], Verdict],
+    ) -> JudgedFleet:
+        """`judged` says what each fleet would give; it may take as long as it likes."""
+        return cheapest_judged(
+            deployment, case.setting, needs, lambda fleet, rates: judged(replace(case, deployment=fleet), rates)
+        )
 
 
 @dataclass(frozen=True, eq=False)

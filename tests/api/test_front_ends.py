@@ -6,6 +6,7 @@ import gc
 import json
 import logging
 import os
+import signal
 import socket
 import threading
 import time
@@ -17,6 +18,7 @@ import grpc
 import numpy as np
 import pytest
 
+from stretto.api import front_ends
 from stretto.api.grpc import open_inference_pb2 as protocol
 from stretto.api.limits import Limits
 from stretto.api.rates import RateLimits
@@ -215,6 +217,35 @@ def test_a_lost_front_end_takes_its_own_with_it_and_nothing_else(repository: Pat
             assert running.missing() == 0
         running.wait_until(lambda: mapped() == before + len(running.fronts.slots), "one memory for each front end")
         running.wait_until(lambda: len(os.listdir("/proc/self/fd")) <= descriptors, "no descriptor is left behind")
+
+
+def test_a_front_end_that_hangs_is_ended_and_started_again(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its queries are withdrawn, its memory is given back, and those of the other are answered."""
+    monkeypatch.setattr(front_ends, "SILENT_S", 2.0)
+    before = others_mapped()
+    with RunningFronts(repository) as running:
+        wires = running.wires(4, 2)
+        hanging = pid_of(running.fronts.slots[0])
+        with running.gate:
+            for wire in wires:
+                wire.send(message("POST", INFER, json_body(images())))
+            running.wait_for_queries(6)
+            ended = running.counts()[1]
+            os.kill(hanging, signal.SIGSTOP)
+            running.wait_for_queries(2)
+            assert running.counts()[1]["dropped_cancelled"] == ended["dropped_cancelled"] + 4
+            running.gate.is_open.set()
+            for wire in wires[4:]:
+                values_of(wire.reply())
+        for wire in wires:
+            wire.socket.close()
+        running.wait_until_back(0)
+        assert not os.path.exists(f"/proc/{hanging}") and running.fronts.slots[1].restarts == 0
+        for wire in running.wires():
+            with wire:
+                values_of(wire.ask("POST", INFER, json_body(images())))
+        running.wait_until(lambda: mapped() == before + len(running.fronts.slots), "one memory for each front end")
+        assert running.missing() == 0
 
 
 def others_mapped() -> int:

@@ -138,6 +138,8 @@ class Told:
 
     def load_ended(self, *told: Any) -> None: ...
 
+    def worker_leaving(self, worker: int) -> None: ...
+
     def worker_lost(self, worker: int, reason: str, from_outside: bool = False) -> None:
         self.lost.append(reason)
 

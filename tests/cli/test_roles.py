@@ -9,6 +9,8 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -140,3 +142,50 @@ def test_a_scheduler_is_killed_and_the_one_that_stands_by_takes_over(built: Buil
             assert not asker.is_alive()
         assert set(ends) == {"answered", "unavailable"}
         assert children_of(helper.pid) == processes
+
+
+def status_of(url: str, token: str) -> int:
+    """Of a document that needs a token; 0 where nobody answers."""
+    request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"})
+    try:
+        with urllib.request.urlopen(request, timeout=10) as reply:
+            return int(reply.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+    except OSError:
+        return 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_sighup_reads_tokens_anew_in_scheduler_and_front_end(built: Built, tmp_path: Path) -> None:
+    """Also in the scheduler that stood by when the signal came."""
+    endpoint, managed, url = free_endpoint(), *(free_endpoint().replace("tcp", "http") for _ in range(2))
+    token, manager = tmp_path / "token", tmp_path / "manager"
+    token.write_text("first-token-of-clients\n")
+    manager.write_text("first-token-of-managers\n")
+    scheduler = ["scheduler", str(built.root), "--bind", endpoint, "--kind", KIND, "--standby"]
+    scheduler += ["--management-port", managed.rpartition(":")[2], "--management-grpc-port", "-1"]
+    scheduler += ["--management-token-file", str(manager)]
+    front = ["front-end", str(built.root), "--scheduler", endpoint, "--token-file", str(token)]
+    front += ["--http-port", url.rpartition(":")[2], "--grpc-port", "-1"]
+    client_of, manager_of = f"{url}/v2/models/rows/config", f"{managed}/v2/fleet"
+
+    def are(which: str) -> bool:
+        """These tokens are taken, and those of before or after are not."""
+        other = {"first": "second", "second": "first"}[which]
+        pairs = (client_of, "clients"), (manager_of, "managers")
+        taken = all(status_of(document, f"{which}-token-of-{who}") not in (0, 401, 403) for document, who in pairs)
+        return taken and all(status_of(document, f"{other}-token-of-{who}") in (401, 403) for document, who in pairs)
+
+    with started(scheduler, front) as (keeper, server):
+        until(lambda: are("first"))
+        until(lambda: len(children_of(keeper.pid)) == 2)
+        token.write_text("second-token-of-clients\n")
+        manager.write_text("second-token-of-managers\n")
+        for process in (keeper, server):
+            process.send_signal(signal.SIGHUP)
+        until(lambda: are("second"))
+        first = min(children_of(keeper.pid))
+        os.kill(first, signal.SIGKILL)
+        until(lambda: first not in children_of(keeper.pid) and are("second"))
+        assert keeper.poll() is None and server.poll() is None

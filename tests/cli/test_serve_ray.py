@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import socket
 import subprocess
 import sys
 import time
@@ -15,9 +18,10 @@ from pathlib import Path
 import pytest
 
 from stretto.api.limits import Limits
+from stretto.cli import serve_ray
 from stretto.cli.serve import serve_options, with_config
 from stretto.cli.serve_config import ServeConfig, read_serve_config
-from stretto.cli.serve_ray import config_text
+from stretto.cli.serve_ray import _free_port, config_text
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 60.0
@@ -78,6 +82,16 @@ def _options(file: Path | None) -> tuple[object, dict[str, object]]:
     defaults = {name: each.default for name, each in inspect.signature(serve).parameters.items() if name != "ctx"}
     values, config = with_config(defaults | {"repository": "zoo:fashion"}, lambda name: False, file)
     return serve_options(values, config), values
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks Linux for them")
+def test_ports_are_none_that_the_system_gives_to_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    found = {_free_port("127.0.0.1") for _ in range(20)}
+    assert len(found) > 10 and max(found) < first
+    with socket.create_server(("127.0.0.1", taken := found.pop())):
+        monkeypatch.setattr(serve_ray, "PORTS", range(taken, taken + 1))
+        assert _free_port("127.0.0.1") >= first  # there is no other
 
 
 def test_without_a_file_it_is_the_same_too(tmp_path: Path) -> None:
@@ -168,3 +182,73 @@ def test_two_nodes_of_which_one_is_scaled_away_and_one_is_lost() -> None:
         assert server.process.returncode == 0, server.lines
         until(lambda: not any(map(is_alive, ours)), "something is left behind")
         assert not any(map(is_alive, lost))
+
+
+def ports_of(pid: int) -> list[int]:
+    """Where a process listens."""
+    inodes = {os.readlink(each) for each in Path(f"/proc/{pid}/fd").iterdir() if each.is_symlink()}
+    lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return [
+        int(line[1].rpartition(":")[2], 16) for line in lines if line[3] == "0A" and f"socket:[{line[9]}]" in inodes
+    ]
+
+
+@pytest.mark.extras
+def test_a_front_end_elsewhere_serves_and_sighup_reaches_everybody(tmp_path: Path) -> None:
+    """Two front ends: the command's own, and an actor's, whose process is killed and started again."""
+    pytest.importorskip("ray")
+    from benchmarks.ray_nodes import is_alive, ray_nodes, roles
+    from stretto.cli.queries import sample_of
+    from stretto.cli.started import started_server
+    from stretto.client import Client, StrettoClientError
+
+    inputs, _ = sample_of("fashion")
+    tokens = {name: tmp_path / name for name in ("clients", "managers")}
+
+    def write(which: str) -> None:
+        for name, file in tokens.items():
+            file.write_text(f"{which}-token-of-{name}\n")
+
+    def takes(url: str, which: str) -> bool:
+        try:
+            with Client(url, token=f"{which}-token-of-clients") as client:
+                return client.infer("fashion", inputs[:1], deadline_ms=5000).outcome in ("on_time", "late")
+        except StrettoClientError:
+            return False
+
+    def manages(url: str, which: str) -> bool:
+        try:
+            request = urllib.request.Request(
+                f"{url}/v2/fleet", headers={"Authorization": f"Bearer {which}-token-of-managers"}
+            )
+            return bool(urllib.request.urlopen(request, timeout=PATIENCE_S).status == 200)
+        except OSError:
+            return False
+
+    write("first")
+    with ray_nodes([1, 1]) as nodes:
+        arguments = ["zoo:fashion", "--engine", "ray", "--address", nodes.address, "--worker", "cpu"]
+        arguments += ["--token-file", str(tokens["clients"]), "--management-token-file", str(tokens["managers"])]
+        arguments += ["--grpc-port", "-1", "--front-ends", "2"]
+        with started_server(arguments) as server:
+            until(lambda: len(roles(nodes.processes(), "front-end")) == 1, "the other front end is missing")
+
+            def elsewhere() -> str:
+                (pid,) = roles(nodes.processes(), "front-end") or [0]
+                ports = ports_of(pid) if pid else []
+                return f"http://127.0.0.1:{ports[0]}" if ports else "http://127.0.0.1:9"
+
+            until(lambda: takes(server.url, "first") and takes(elsewhere(), "first"), "not everybody serves")
+            until(lambda: manages(server.management_url, "first"), "management does not answer")
+            write("second")
+            os.kill(server.process.pid, signal.SIGHUP)
+            until(lambda: takes(server.url, "second") and takes(elsewhere(), "second"), "not everybody has heard")
+            until(lambda: manages(server.management_url, "second"), "the scheduler has not heard")
+            assert not takes(server.url, "first") and not takes(elsewhere(), "first")
+            assert not manages(server.management_url, "first")
+            (other,) = roles(nodes.processes(), "front-end")
+            os.kill(other, signal.SIGKILL)
+            until(lambda: not is_alive(other) and takes(elsewhere(), "second"), "it is not started again")
+            ours = [pid for role in ("scheduler", "worker", "front-end") for pid in roles(nodes.processes(), role)]
+        assert server.process.returncode == 0, server.lines
+        until(lambda: not any(map(is_alive, ours)), "something is left behind")

@@ -26,6 +26,13 @@ def good(rows: Array) -> Array:
     return _answer(rows)
 
 
+def slow(rows: Array) -> Array:
+    """So that a worker can be caught at it."""
+    if rows.any():
+        time.sleep(0.6)
+    return _answer(rows)
+
+
 class CrashAtLoad:
     def __init__(self) -> None:
         ctypes.string_at(0)

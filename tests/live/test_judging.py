@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+from stretto.core.advice import FleetNeeds, JudgedFleet
 from stretto.core.deployment import Deployment
+from stretto.core.errors import StrettoError
 from stretto.core.plain import to_plain
 from stretto.core.plan import Delays
 from stretto.core.telemetry import Telemetry
@@ -41,6 +43,11 @@ class ScriptedTwin:
         return ScriptedCase(is_enough=self.cases > 1)
 
     def serves(self, deployment: Deployment) -> None: ...
+
+    def cheapest(self, deployment: Any, case: Any, needs: FleetNeeds, judged: Any) -> JudgedFleet:
+        """As many as it takes until the judge has been asked three times."""
+        loads = [judged(case, (rate,)).rates[0] for rate in (1.0, 2.0, 3.0)]
+        return JudgedFleet({"default": 3}, 3.0, sum(loads), 0.0, 0.9, "scripted")
 
 
 @dataclass
@@ -134,3 +141,37 @@ def test_a_broken_promise_is_forgotten() -> None:
         judging.close()
 
     within(20, work)
+
+
+NEEDS = FleetNeeds({"default": 1.0}, {"default": (1, 4)}, 0.01)
+
+
+def test_a_fleet_is_looked_for_beside_and_verdicts_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "WAIT_S", 0.01)
+
+    async def work() -> None:
+        deployment = small_deployment(2)
+        judging = begun(None, deployment)
+        assert await judging.cheapest(NEEDS) is None, "the first look had not seen enough"
+        looking = asyncio.ensure_future(judging.cheapest(NEEDS))
+        judging.ask(deployment, (11.0,))
+        found = await looking
+        assert found is not None and found.load == 6.0 and found.wanted == {"default": 3}
+        await until(lambda: judging.made == 1)
+        judging.close()
+
+    within(60, work)
+
+
+def test_whoever_looks_for_a_fleet_is_not_left_waiting_when_it_closes() -> None:
+    async def work() -> None:
+        judging = begun(None, small_deployment(2))
+        await judging.cheapest(NEEDS)
+        looking = asyncio.ensure_future(judging.cheapest(NEEDS))
+        await until(lambda: judging.waiting > 0)
+        judging.close()
+        with pytest.raises(StrettoError):
+            await looking
+        assert await judging.cheapest(NEEDS) is None
+
+    within(60, work)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -16,8 +17,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.outcome import Outcome
+from stretto.core.plan import Delays
+from stretto.core.telemetry import Telemetry
+from stretto.core.verdict import Candidate, Verdict
+from stretto.live import pace
 from stretto.live.crew import Factory
 from stretto.live.executors import executor_factory
 from stretto.live.options import ServiceOptions
@@ -34,6 +40,8 @@ from stretto.repository.read import read_repository
 from stretto.sim.autoscale import accuracy_floor
 from stretto.sim.ports import simulator_ports
 from stretto.sim.replay import replay
+from stretto.twin import live as twin_live
+from stretto.twin.live import Case, LiveTwin, judge_setting
 from tests.live.real import ROOT, asked, conserved, until, within
 from tests.repository.build import KIND, Built, build
 
@@ -59,6 +67,7 @@ async def service_of(
     factory: Factory = ThreadExecutor,
     actuator: Actuator | None = None,
     journal: Journal | None = None,
+    twin: LiveTwin | None = None,
     **options: Any,
 ) -> AsyncIterator[Service]:
     chosen = ServiceOptions(str(root), **({"workers": 1, "reload_s": 0.0, "kind": KIND} | options))
@@ -68,6 +77,7 @@ async def service_of(
         factory,
         journal,
         simulator=simulator_ports(),
+        twin=twin,
         actuator=actuator,
         make_floor=accuracy_floor,
     )
@@ -324,6 +334,43 @@ def test_advice_alone_moves_nobody(built: Built) -> None:
             assert alive(service) == 4
 
     within(60, work)
+
+
+class QuickCase(Case):
+    """Judged for real, of a few candidates."""
+
+    def judged(self, rates: tuple[float, ...]) -> Verdict:
+        few = (Candidate("clockwork_filling"), Candidate("symphony_batch_aware"))
+        return judge_setting(self.deployment, self.setting, rates, candidates=few)
+
+
+class QuickTwin(LiveTwin):
+    def case(self, deployment: Deployment, telemetry: Telemetry, delays: Delays) -> Case:
+        case = super().case(deployment, telemetry, delays)
+        return QuickCase(case.deployment, case.setting)
+
+
+def test_the_judge_names_the_cheapest_fleet_for_what_it_measured(built: Built, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In its process beside the serving; a load that one worker carries."""
+    monkeypatch.setattr(twin_live, "ENOUGH_NS", 10**9)
+    monkeypatch.setattr(pace, "LEAST_SHARE", 1.0)  # it need not step back here
+
+    async def work() -> None:
+        given = scaled("1:2@0.5", actuator="advice")
+        twin = QuickTwin(time.monotonic_ns())
+        async with service_of(built.root, planner="judged", workers=2, autoscale=given, twin=twin) as service:
+            assert service.scaler is not None and service.scaler.state.judged is None
+            scaler, ended = service.scaler, list[Any]()
+            while scaler.state.judged is None:
+                ended.append(asked(service.engine, ROWS, "rows", slack_ms=SLACK_MS))
+                await asyncio.sleep(0.01)
+            found = scaler.state.judged
+            assert found.wanted == {KIND: 1} and found.cost == 0.5 and found.is_enough and found.late <= QUICK.bad_rate
+            assert 10 < found.load < 110 and found.accuracy > 0.6 and found.now_ns > 0
+            assert {(await each).outcome for each in ended} == {Outcome.ON_TIME}
+            assert scaler._judge_s > service.engine.loop.time() + 100  # it is asked at a slow pace
+
+    within(120, work)
 
 
 @pytest.mark.parametrize("error", [StrettoError("not now"), RuntimeError("a bug of somebody else")])

@@ -34,6 +34,7 @@ log = logging.getLogger("stretto.cluster")
 
 MOST_WAIT_S = 0.75  # for tensors: the worker stands still meanwhile, and shall not be taken to hang
 TELL_S = 0.5  # how much memory it holds
+STEP_S = 0.01
 ROOM = 1.25  # beyond its limit by this, the process is ended
 
 
@@ -92,6 +93,8 @@ class Agent:
         self._pending: dict[int, Pending] = {}
         self._running = 0
         self._told_bytes = 0
+        self._is_leaving = self._may_go = False
+        self.is_hurried = False  # it was told to end twice
         self._timer = loop.call_later(TELL_S, self._watch)
 
     @property
@@ -105,6 +108,8 @@ class Agent:
         folder = told.get("repository")
         self._their_root = None if not isinstance(folder, str) else Path(folder)
         self._told_bytes = 0
+        if self._is_leaving:
+            self._say(Order.LEAVING)
 
     def lost(self) -> None:
         """There is none. What runs ends, and its answers go to the front ends; what is held is kept."""
@@ -118,6 +123,17 @@ class Agent:
             if pending.timer is not None:
                 pending.timer.cancel()
         self._pending.clear()
+
+    async def leave(self, patience_s: float) -> None:
+        """Until what it was given is done and the scheduler, where there is one, gives it nothing more."""
+        self._is_leaving = True
+        self._say(Order.LEAVING)
+        end = self._loop.time() + patience_s
+        while self._running or (self._link is not None and not self._may_go):
+            if self.is_hurried or self._loop.time() > end:
+                log.warning("it ends with %d batches unfinished", self._running + len(self._pending))
+                return
+            await asyncio.sleep(STEP_S)
 
     async def stop(self) -> None:
         self._timer.cancel()
@@ -142,6 +158,8 @@ class Agent:
             self._adopted({str(key) for key in plain(payload).get("keys", ())})
         elif kind == Order.KILL:
             self._end("it was told to")
+        elif kind == Order.GO:
+            self._may_go = True
         elif kind == Order.GONE:
             (front,) = head(NUMBER, payload)
             for pending in self._pending.values():
@@ -304,6 +322,8 @@ class Agent:
             self._specs.pop(key, None)
         for number in self._loads.pop(key, ()):
             self._loaded(number, problem or "")
+
+    def worker_leaving(self, worker: int) -> None: ...  # whoever tells it is this one
 
     def worker_lost(self, worker: int, reason: str, from_outside: bool = False) -> None:
         if worker == self._number:

@@ -27,8 +27,8 @@ class Joining:
         self.store.came = engine.came
 
         def opened(line: Line, told: dict[str, Any]) -> Peer:
-            known = told.get("known", -1)
-            engine.linked(line, self.name, known if isinstance(known, int) else -1)
+            known, booked = (each if isinstance(each, int) else -1 for each in (told.get("known"), told.get("booked")))
+            engine.linked(line, self.name, known, booked)
             return peer
 
         self._line = Line(self._wires, scheduler, self._opening, opened)

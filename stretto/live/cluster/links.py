@@ -28,6 +28,7 @@ log = logging.getLogger("stretto.cluster")
 BEAT_S = 0.2
 SILENT_BEATS = 4  # of a worker or front end
 HUB_SILENT_BEATS = 6  # of the scheduler, which plans beside
+BEAT_AGAIN_S = 0.05  # at the soonest, when somebody was disconnected: whoever connects again and again costs no more
 OPENING_S = 3.0  # for the hub's answer, after which it is asked again; ZeroMQ tries to connect all the time
 PAUSES_S = 0.05, 0.5  # between two tries to open, growing
 REFUSED_PAUSE_S = 5.0
@@ -119,6 +120,7 @@ class Hub:
         self._is_beating = False
         self._wire.watch(zmq.EVENT_DISCONNECTED, lambda event: self._beat_soon())  # finds out who that was
         self._loop = wires.loop
+        self._last_beat_s = 0.0
         self._beaten_ns = time.monotonic_ns()
         self._timer = self._loop.call_later(BEAT_S, self._tick)
 
@@ -217,10 +219,11 @@ class Hub:
     def _beat_soon(self) -> None:
         if not self._is_beating:
             self._is_beating = True
-            self._loop.call_soon(self._beat)
+            self._loop.call_at(self._last_beat_s + BEAT_AGAIN_S, self._beat)
 
     def _beat(self) -> None:
         self._is_beating = False
+        self._last_beat_s = self._loop.time()
         for link in list(self._links.values()):
             self.send(link, Sign.BEAT, link.pulse.beat())
 

@@ -32,12 +32,14 @@ class Order(IntEnum):
     RUN = 4  # a batch: see Batch
     KILL = 5  # what runs and what it holds, at once
     GONE = 6  # the token of a front end that brings nothing any more
+    GO = 7  # it has nothing of this scheduler any more, and gets nothing: it may end
     UP = 11  # it reads what it is told
     LOADED = 12  # the number of the order; the problem, or nothing
     ENDED = 13  # the number of the batch, how long it ran; failures as in a frame from a process
     GREW = 14  # bytes, and the key of the model that ran meanwhile
     LOST = 15  # JSON: what it held and ran is lost, the reason, and whether somebody else ended it
     HOLDS = 16  # bytes of memory
+    LEAVING = 17  # it is to end: it finishes what it has, and wants nothing more
 
 
 LOAD = struct.Struct("<QB")

@@ -139,7 +139,7 @@ class RemoteExecutor:
         self._is_over = True
         remote, self._remote = self._remote, None
         if remote is not None:
-            remote.executor = None
+            remote.let_go()
 
     def _tell_load(self, number: int, spec: ModelSpec, is_beside: bool) -> None:
         source = spec.source
@@ -183,6 +183,11 @@ class RemoteExecutor:
         now_ns = self._roster.clock()
         answers = np.empty((job.count, 0), np.uint8) if len(failures) < job.count else None  # they are elsewhere
         self._listener.job_ended(job, Report(answers, failures, now_ns - run_ns, now_ns))
+
+    def leaving(self) -> None:
+        """Its worker is to end, and wants nothing more."""
+        if not self._is_over:
+            self._listener.worker_leaving(self.place)
 
     def gone(self, reason: str) -> None:
         """Its link is lost. Nobody's model is to blame for that."""

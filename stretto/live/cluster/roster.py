@@ -64,6 +64,8 @@ class Ears(Protocol):
 
     def heard(self, kind: int, payload: memoryview) -> None: ...
 
+    def leaving(self) -> None: ...
+
     def gone(self, reason: str) -> None: ...
 
 
@@ -76,21 +78,38 @@ class RemoteWorker:
         self.hello = hello
         self.executor: Ears | None = None  # whose it is
         self.is_ending = False  # it was told to kill what it runs, and has not said that it did
+        self.is_leaving = False  # it wants nothing more
         self._roster = roster
 
     def heard(self, kind: int, payload: memoryview) -> None:
-        if self.executor is not None:
+        if kind == Order.LEAVING:
+            self._leave()
+        elif self.executor is not None:
             self.executor.heard(kind, payload)
         elif kind == Order.LOST and self.is_ending:
             self.is_ending = False
             self._roster.assign()
+
+    def _leave(self) -> None:
+        log.info("worker %s is leaving", self.hello.name)
+        self.is_leaving = True
+        if self.executor is not None:
+            self.executor.leaving()
+        else:
+            self.let_go()
+
+    def let_go(self) -> None:
+        """It is nobody's from now on."""
+        self.executor = None
+        if self.is_leaving:
+            self.link.send(Order.GO)
 
     def lost(self) -> None:
         self._roster.gone(self)
 
     @property
     def is_free(self) -> bool:
-        return self.executor is None and not self.is_ending
+        return self.executor is None and not self.is_ending and not self.is_leaving
 
 
 class Roster:

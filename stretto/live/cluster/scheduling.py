@@ -12,13 +12,15 @@ from stretto.core.errors import StrettoError
 from stretto.live.cluster.links import Hub, HubLink, Told
 from stretto.live.cluster.roster import Hello, Roster
 from stretto.live.cluster.wire import Wires
+from stretto.live.face.closed import Said
 from stretto.live.face.desk import Desk
 from stretto.live.face.front_end import FrontEnd
 from stretto.live.face.link import Peer
 from stretto.live.face.messages import NONSENSE
 from stretto.live.service import Service
 
-REMEMBERED = 10_000  # front ends that are gone, with the last request that came from each
+REMEMBERED = 10_000  # front ends that are gone, with the last request and report that came from each
+SAID = 100  # of these, the last ones, with what they were told
 
 
 class Scheduling:
@@ -37,7 +39,8 @@ class Scheduling:
         self._service, self._roster = service, roster
         self._is_secured = wires.is_secured
         roster.fleet = lambda: service.offer.fleet
-        self._known: OrderedDict[int, int] = OrderedDict()
+        self._known: OrderedDict[int, tuple[int, int]] = OrderedDict()
+        self._said: OrderedDict[int, Said] = OrderedDict()
         self._hub = Hub(wires, endpoint, self._welcome)
 
     @property
@@ -62,19 +65,22 @@ class Scheduling:
             raise StrettoError(NONSENSE)
         for front in [each for each in self.desk.fronts.values() if each.token == token]:
             front.link.close()  # it came back before its silence was noticed
-        known = self._known.pop(token, -1)
-        link.welcome({"known": known})
+        known, booked = self._known.pop(token, (-1, 0))
+        link.welcome({"known": known, "booked": booked})
         front = self.desk.connect(link)
-        front.last = known  # this welcome may never arrive
+        front.last, front.booked = known, booked  # this welcome may never arrive
+        front.said += filter(None, (self._said.pop(token, None),))
         front.token, front.name = token, str(told.get("name", ""))[:80]
         self._roster.tell_fronts([front])
         return front
 
     def _front_gone(self, front: FrontEnd) -> None:
         self._roster.front_gone(front)
-        self._known[front.token] = front.last
-        while len(self._known) > REMEMBERED:
-            self._known.popitem(last=False)
+        self._known[front.token] = front.last, front.booked
+        self._said[front.token] = front.said[0]
+        for remembered, most in ((self._known, REMEMBERED), (self._said, SAID)):
+            while len(remembered) > most:
+                remembered.popitem(last=False)
 
     def _folder(self) -> str | None:
         """Where the repository lies here: workers that have it elsewhere translate."""

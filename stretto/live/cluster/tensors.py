@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import zmq
 
 from stretto.backends.model import Array
 from stretto.core.errors import StrettoError
@@ -22,6 +23,7 @@ MAX_BYTES = 1 << 31  # of one frame: as much as a client may send at all
 BOUNDS = Bounds(1_000, MAX_BYTES)
 MOST_EARLY_BYTES = 1 << 30  # that no batch has taken yet
 EARLY_S = 10.0  # after which none will
+LINGER_MS = 1_000  # for answers that are on their way when it closes
 COPIED_BYTES = 1 << 16  # less than that is copied rather than kept track of
 
 
@@ -87,6 +89,7 @@ class TensorDoor:
             log.debug("a front end was gone before its answers came")
 
     def close(self) -> None:
+        self._wire.socket.setsockopt(zmq.LINGER, LINGER_MS)
         self._wire.close()
 
     def _heard(self, frames: list[Any]) -> None:

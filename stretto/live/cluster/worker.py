@@ -22,6 +22,8 @@ from stretto.live.face.link import Peer
 from stretto.live.fleet import WorkerSpec
 from stretto.repository.machine import accelerators, machine_kind
 
+LEAVE_S = 8.0  # for what it was given, when it is told to end; whoever tells it may wait for 10
+
 
 def work(
     scheduler: str,
@@ -34,9 +36,10 @@ def work(
     memory_bytes: int = 0,
     repository: str | None = None,
 ) -> None:
-    """Until SIGTERM or SIGINT. `memory_bytes` is what the process with the models may hold; 0: anything.
+    """Until SIGTERM or SIGINT, and then until it has finished what it was given.
 
-    `repository` is the folder where this machine has what the scheduler reads from its own.
+    `memory_bytes` is what the process with the models may hold; 0: anything. `repository` is the folder
+    where this machine has what the scheduler reads from its own.
     """
     try:
         from uvloop import new_event_loop
@@ -66,12 +69,17 @@ def own_name(device: str) -> str:
 
 async def _work(scheduler: str, key: bytes | None, spec: WorkerSpec, name: str, repository: str | None) -> None:
     loop, asked = asyncio.get_running_loop(), asyncio.Event()
-    with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):  # not the main thread: somebody else's
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, asked.set)
     wires = Wires(keys_from(key))
     root = None if repository is None else Path(repository).resolve()
     agent = Agent(loop, spec.device, spec.threads, spec.memory_bytes, root)
+
+    def ask() -> None:
+        agent.is_hurried = asked.is_set()
+        asked.set()
+
+    with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):  # not the main thread: somebody else's
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, ask)
     agent.door = door = TensorDoor(wires, f"tcp://{_quoted(own_address(scheduler))}:*", agent.brought)
 
     def opening() -> dict[str, Any]:
@@ -92,6 +100,7 @@ async def _work(scheduler: str, key: bytes | None, spec: WorkerSpec, name: str, 
     line = Line(wires, scheduler, opening, opened)
     try:
         await asked.wait()
+        await agent.leave(LEAVE_S)
     finally:
         line.close()
         await agent.stop()

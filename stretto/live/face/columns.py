@@ -39,6 +39,7 @@ COLUMNS = np.dtype(
     ]
 )
 FIRST = 1024
+FRONTS = 16  # that are kept at least, whether they have anything here or not
 NOBODY = -1  # the front end of a query that has ended
 Held = Query | RemoteQuery
 Ended = tuple[NDArray[Any], NDArray[Any], list[int]]
@@ -53,13 +54,15 @@ class Queries(dict[int, Held]):
         self.table = np.zeros(FIRST, COLUMNS)  # by the slots of tickets
         self.table["ticket"] = -1
         self._fronts: dict[int, FrontEnd] = {}
+        self._most_fronts = FRONTS  # before those that have nothing here any more are forgotten
         self._count = 0
 
     # -- rows --------------------------------------------------------------------------------------------------------
 
     def enter(self, front: FrontEnd, tickets: NDArray[np.int64], rows: NDArray[Any]) -> None:
         """Queries of a front end, as rows without their tickets."""
-        self._fronts[front.number] = front
+        if front.number not in self._fronts:
+            self._meet(front)
         self._count += len(tickets)
         place = 0
         while (place := enter_rows(self.table, tickets, rows, place)) < len(tickets):
@@ -102,8 +105,17 @@ class Queries(dict[int, Held]):
         """The rows as they are; for tickets that are rows."""
         return self.table[tickets & SLOT]
 
+    def _meet(self, front: FrontEnd) -> None:
+        """Each that comes back is another one; those that are gone and have nothing here are forgotten now and then."""
+        if len(self._fronts) >= self._most_fronts:
+            have_rows = set(self.table["front"][self.table["ticket"] >= 0].tolist())
+            self._fronts = {number: each for number, each in self._fronts.items() if number in have_rows}
+            self._most_fronts = max(FRONTS, 2 * len(self._fronts))
+        self._fronts[front.number] = front
+
     def front(self, number: int) -> FrontEnd:
-        return self._fronts[number]
+        """Of a row. Where that has ended and its front end is gone, any: all know the shapes of rows."""
+        return self._fronts.get(number) or next(iter(self._fronts.values()))
 
     def __missing__(self, ticket: int) -> Held:
         """KeyError where it is no row either."""

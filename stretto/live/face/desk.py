@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("stretto.live")
 
 LOOK_S = 0.05  # at what the directory says
-BEAT_S = 0.2
 SETTLE_S = 2.0  # at most, for front ends to take up a change
 SETTLE_STEP_S = 0.002
 MOST_ENDED = 10**9  # queries that may have ended without a scheduler
@@ -199,15 +198,9 @@ class Desk:
             self.needs[number, : len(sizes)] = [each.needs(1) for each in sizes]
 
     async def _work(self) -> None:
-        beat_ns = self.clock()
         while True:
             await asyncio.sleep(LOOK_S)
-            now_ns = self.clock()
             try:
                 self.look()
-                if now_ns - beat_ns >= BEAT_S * 1e9:
-                    beat_ns = now_ns
-                    for front in self.fronts.values():
-                        front.link.send(Kind.BEAT)
             except Exception:  # whatever it is, front ends are told again at the next look
                 log.exception("front ends could not be told")

@@ -17,6 +17,7 @@ import numpy as np
 from stretto.core.client import Clients, Told
 from stretto.core.errors import StrettoError
 from stretto.core.outcome import Outcome
+from stretto.live.face.closed import Closed
 from stretto.live.face.link import Link
 from stretto.live.face.memory import FrontMemory, Room, aligned
 from stretto.live.face.messages import ENDED, NO_VARIANT, NUMBER, SUBMIT, Kind, packed, plain, text, unpacked
@@ -137,7 +138,6 @@ class FrontEngine:
         self._asking: asyncio.Future[None] | None = None  # for these
         self.submitted: Counter[str] = Counter()  # queries, by application
         self.outcomes: Counter[tuple[str, Outcome]] = Counter()
-        self.heard_ns = self.clock()
         self.said: Mapping[str, Any] | None = None  # what the client of the next request said
         self.on_directory: Any = lambda directory: None
         self._clients = clients
@@ -149,24 +149,18 @@ class FrontEngine:
         self._new: list[tuple[int, ...]] = []
         self._extras: dict[int, Mapping[str, Any]] = {}
         self._gone: list[int] = []
-        self._closed: list[tuple[int, str, Outcome, int]] = []  # number and rows, not told to a scheduler yet
+        self._closed = Closed()  # what ended without the scheduler's word
         self._late: dict[int, Outcome] = {}  # ended as answered, but their answers have not come yet
 
     # -- the link ----------------------------------------------------------------------------------------------------
 
-    def linked(self, link: Link, name: str, known: int = -1) -> None:
+    def linked(self, link: Link, name: str, known: int = -1, booked: int = 0) -> None:
         """There is a scheduler. Requests up to the number `known` reached it before, over an earlier link, and were
-        counted there.
+        counted there; so did reports up to the number `booked`.
         """
         self._link = link
-        self.heard_ns = self.clock()
         link.send(Kind.HELLO, text({"name": name}))
-        closed, self._closed = [each for each in self._closed if each[0] > known], []
-        counts: dict[str, Counter[str]] = {}
-        for _, application, outcome, rows in closed:
-            counts.setdefault(application, Counter())[str(int(outcome))] += rows
-        if counts:
-            link.send(Kind.CLOSED, text(counts))
+        self._closed.tell_again(link, known, booked)
 
     def lost(self) -> None:
         """There is none any more: whatever it had ends here."""
@@ -190,7 +184,7 @@ class FrontEngine:
         else:
             outcome = Outcome.FAILED
             request.refusal, request.problem = "unavailable", NO_SCHEDULER
-        self._closed.append((number, request.application, outcome, request.rows))
+        self._closed.add(number, request.application, outcome, request.rows)
         self._end(number, request, outcome, now_ns)
 
     @property
@@ -280,7 +274,6 @@ class FrontEngine:
     # -- what the scheduler says -------------------------------------------------------------------------------------
 
     def heard(self, kind: int, payload: memoryview) -> None:
-        self.heard_ns = self.clock()
         if kind == Kind.ENDED:
             _, records, extras = unpacked(ENDED, payload)
             now_ns = self.clock()
@@ -295,9 +288,11 @@ class FrontEngine:
             if self._asking is not None:
                 self._asking.set_result(None)
                 self._asking = None
+        elif kind == Kind.BOOKED:
+            self._closed.came(int(unpacked(NUMBER, payload)[1][-1]))
         elif kind == Kind.DECISION or kind == Kind.WORKERS:
             self._store.told(kind, payload, self.directory)
-        elif kind != Kind.BEAT:
+        else:
             raise StrettoError("the scheduler spoke nonsense")
 
     def _ended(self, record: tuple[Any, ...], extra: Mapping[str, Any] | None, now_ns: int) -> None:
@@ -332,11 +327,12 @@ class FrontEngine:
 
     def _missed(self, number: int) -> None:
         """The scheduler has counted it as answered, and hears that it was not."""
-        outcome = self._late.get(number)
-        if outcome is not None:
+        if number in self._late:
             request, _ = self._open[number]
             request.problem = NO_ANSWERS
-            self.tell(Kind.MISSED, text({request.application: {int(outcome): request.rows}}))
+            self._closed.add(number, request.application, Outcome.FAILED, request.rows)
+            if self._link is not None:
+                self._closed.tell(self._link, number)
             self._end(number, request, Outcome.FAILED, self.clock())
 
     def _note(self, request: Request, extra: Mapping[str, Any]) -> None:

@@ -13,6 +13,7 @@ from stretto.backends.model import Array
 from stretto.core.errors import StrettoError
 from stretto.core.outcome import Outcome
 from stretto.live.face.batch import MAX_LEFT_NS, read_submitted, write_answers
+from stretto.live.face.closed import Said, corrections
 from stretto.live.face.columns import COLUMNS
 from stretto.live.face.link import Link
 from stretto.live.face.memory import ALIGNMENT, FrontMemory, aligned
@@ -52,7 +53,6 @@ class FrontEnd:
         self.link = link
         self.name = ""
         self.counts: Mapping[str, Any] = {}  # what it counted itself
-        self.heard_ns = desk.clock()
         self.open: dict[int, RemoteRequest | RemoteQuery] = {}  # by its number; those that are not rows
         self.known = 0  # edition of the directory that it serves
         self._desk = desk
@@ -62,9 +62,10 @@ class FrontEnd:
         self._decided: list[tuple[int, ...]] = []
         self.token = 0  # what workers know it by, where it is on another machine
         self.last = -1  # number of its requests that came
+        self.booked = 0  # number of its reports that came
+        self.said = [Said()]  # on this link, and on the one before it
 
     def heard(self, kind: int, payload: memoryview) -> None:
-        self.heard_ns = self._desk.clock()
         if kind == Kind.SUBMIT:
             self._submitted(payload)
         elif kind == Kind.CANCEL:
@@ -78,11 +79,22 @@ class FrontEnd:
         elif kind == Kind.ASK:
             self.link.send(Kind.STATISTICS, text(self._desk.statistics()))
         elif kind == Kind.CLOSED:
-            self._desk.service.engine.books.add_closed(self._desk.counts_in(plain(payload)))
-        elif kind == Kind.MISSED:
-            self._desk.service.engine.books.correct(self._desk.counts_in(plain(payload)))
-        elif kind != Kind.BEAT:
+            self._book(plain(payload))
+        else:
             raise StrettoError(NONSENSE)
+
+    def _book(self, content: Mapping[str, Any]) -> None:
+        """What its clients heard is what counts."""
+        service, report = self._desk.service, content.get("report")
+        if not isinstance(report, int) or not 0 < report < 1 << 63:
+            raise StrettoError(NONSENSE)
+        if report > self.booked:
+            self.booked = report
+            service.engine.books.add_closed(self._desk.counts_in(content.get("unknown", {})))
+            for name, counted, told, count in corrections(content.get("counted", {}), self.said):
+                if name in service.offer.known:
+                    service.engine.books.correct(name, counted, told, count)
+        self.link.send(Kind.BOOKED, packed(NUMBER, [report]))
 
     def lost(self) -> None:
         """Nobody waits for what it asked any more."""
@@ -302,7 +314,10 @@ class FrontEnd:
         """What ended in one turn of the loop is one message."""
         ended, self._ended, count, self._count = self._ended, [], self._count, 0
         extras, self._extras = self._extras, {}
-        self.link.send(Kind.ENDED, joined(ended, count, extras=extras))
+        message = joined(ended, count, extras=extras)
+        if self.memory is None:  # on one machine it ends with its link
+            self.said[0].add(self._desk.clock(), message)
+        self.link.send(Kind.ENDED, message)
 
 
 def _ended(request: Request) -> None:

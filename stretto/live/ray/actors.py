@@ -7,6 +7,7 @@ it needs to start its role again, and remembers nothing else.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,12 +46,22 @@ class RoleActor:
         files = {"--key-file": key} | ({"--config": role.config.encode()} if role.config else {})
         argv = [sys.executable, "-m", "stretto", *role.arguments]
         self._descriptors = []
+        self._config: int | None = None
         for option, content in files.items():
             descriptor = os.memfd_create("stretto", 0)
             os.write(descriptor, content)
             self._descriptors.append(descriptor)
+            self._config = descriptor if option == "--config" else self._config
             argv += [option, f"/proc/self/fd/{descriptor}"]
         self._keeper = Keeper(argv, _environment(), self._descriptors, role.folder)
+
+    def reload(self, config: str) -> None:
+        """Another configuration, in force from now on, as far as SIGHUP takes it up, and wholly at the next start."""
+        descriptor, content = self._config, config.encode()
+        if descriptor is not None:
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, content, 0)
+            self._keeper.signal(signal.SIGHUP)
 
     def state(self) -> dict[str, Any]:
         """Who answers is in its place."""
@@ -59,6 +70,7 @@ class RoleActor:
     def stop(self, patience_s: float) -> bool:
         """True: it ended by itself, with nothing open."""
         is_clean = self._keeper.stop(patience_s)
+        self._config = None
         while self._descriptors:
             os.close(self._descriptors.pop())
         return is_clean

@@ -50,6 +50,12 @@ class Keeper:
         process = self._process
         return 0 if process is None or process.returncode is not None else process.pid
 
+    def signal(self, number: int) -> None:
+        """To the process, where there is one."""
+        process = self._process
+        if process is not None:
+            process.send_signal(number)  # nothing where it has ended
+
     def stop(self, patience_s: float) -> bool:
         """It is asked to end, and ended where it does not. True: it ended by itself, as one that has nothing open."""
         self._stop.set()

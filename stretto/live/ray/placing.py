@@ -12,7 +12,7 @@ import logging
 import os
 import socket
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from stretto.core.errors import StrettoError
@@ -132,6 +132,19 @@ class Placed:
             raise
         self._seen |= {asked[reference].name for reference in ready}
         return [role for reference, role in asked.items() if reference not in ready]
+
+    def reload(self, configs: Mapping[str, str]) -> list[str]:
+        """By name. Those that did not take theirs up within seconds: they have no place at present."""
+        with self._lock:
+            placed = {name: self._actors[name] for name in configs if name in self._actors}
+            asked = {actor.reload.remote(configs[name]): name for name, actor in placed.items()}
+        ready, _ = ray.wait(list(asked), num_returns=len(asked), timeout=ANSWER_S) if asked else ([], [])
+        taken_up = set()
+        for reference in ready:
+            with contextlib.suppress(ray.exceptions.RayError):
+                ray.get(reference)
+                taken_up.add(asked[reference])
+        return [name for name in asked.values() if name not in taken_up]
 
     def end(self, names: Sequence[str], patience_s: float) -> bool:
         """All of them at once; who has not ended by then is killed. True: each ended by itself."""

@@ -30,7 +30,7 @@ class Workers:
         self._lock = threading.Lock()
 
     def scale_to(self, count: int) -> None:
-        """Those that are too many end; what they run is tried again elsewhere."""
+        """Those that are too many finish what they have, and end."""
         with self._lock:
             count = max(0, min(count, len(self._roles)))
             for role in self._roles[self._count : count]:

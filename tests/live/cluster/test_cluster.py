@@ -17,9 +17,13 @@ import pytest
 
 from stretto.core.outcome import Outcome
 from stretto.live import crew
+from stretto.live.cluster.messages import Order
+from stretto.live.executor import Job
 from stretto.live.face import front as face_front
 from stretto.live.face.link import Link
+from stretto.live.face.messages import Kind
 from stretto.live.requests import Request
+from tests.live.bad_repository import add
 from tests.live.cluster.joined import (
     Scheduler,
     children_of,
@@ -139,6 +143,51 @@ def test_a_worker_is_killed_under_load(built: Built, whom: str) -> None:
     within(60, work)
 
 
+def test_a_worker_that_is_told_to_end_finishes_what_it_has(tmp_path: Path) -> None:
+    """It is given nothing more, nothing is tried twice for it, and the next one has its place."""
+    add(tmp_path / "models", "slowly", "slow", slo_ms=20_000.0)
+    rows = np.ones((1, 1, 4), np.float32)
+
+    async def work() -> None:
+        endpoint = free_endpoint()
+        with worker_processes(endpoint) as (process,):
+            async with (
+                scheduler(tmp_path / "models", endpoint) as there,
+                front_end(tmp_path / "models", endpoint) as front,
+            ):
+                await front.ready()
+                engine, lost = there.service.engine, list[Job]()
+                left = engine.losses.left
+                engine.losses.left = lambda worker, jobs: (lost.extend(jobs), left(worker, jobs))  # type: ignore
+                first = front.ask(rows, "slowly", slack_ms=20_000.0)
+                await until(lambda: engine.crew.is_busy(0))
+                process.send_signal(signal.SIGTERM)
+                await until(lambda: engine.crew.ready_count == 0)
+                assert first.request.outcome is None and engine.crew.is_busy(0)  # it is leaving, and still at it
+                later = front.ask(rows, "slowly", slack_ms=20_000.0)
+                assert (await first).outcome is Outcome.ON_TIME
+                await until(lambda: process.poll() is not None)
+                assert process.returncode == 0 and later.request.outcome is None
+                with worker_processes(endpoint):
+                    assert (await later).outcome is Outcome.ON_TIME
+                assert not lost and engine.crew.restarts == 0 and conserved(engine)
+
+    within(60, work)
+
+
+def test_a_worker_without_a_scheduler_ends_at_once(built: Built) -> None:
+    async def work() -> None:
+        endpoint = free_endpoint()
+        with worker_processes(endpoint) as (process,):
+            async with scheduler(built.root, endpoint), front_end(built.root, endpoint) as front:
+                await front.ready()
+            process.send_signal(signal.SIGTERM)
+            await until(lambda: process.poll() is not None)
+            assert process.returncode == 0
+
+    within(60, work)
+
+
 def test_a_silent_worker_is_lost_and_comes_back(built: Built) -> None:
     async def work() -> None:
         endpoint = free_endpoint()
@@ -210,6 +259,72 @@ def test_a_link_that_was_lost_alone_counts_nothing_twice(built: Built) -> None:
                 assert (await front.ask(ROWS)).outcome is Outcome.ON_TIME
                 submitted, outcomes = counted(there)
                 assert submitted == len(ended) + 1 == sum(outcomes.values())
+                assert conserved(there.service.engine)
+
+    within(60, work)
+
+
+@pytest.mark.parametrize("has_answer", [False, True])
+def test_what_clients_heard_counts_where_the_word_of_the_end_was_lost(built: Built, has_answer: bool) -> None:
+    """The scheduler counts an answer, and the link breaks before the front end hears of it. Whether its client had the
+    answer depends on whether the worker's came.
+    """
+
+    async def work() -> None:
+        endpoint = free_endpoint()
+        with worker_processes(endpoint):
+            async with scheduler(built.root, endpoint) as there, front_end(built.root, endpoint) as front:
+                await front.ready()
+                store, desk = front.service.engine._store, there.scheduling.desk
+                answered = store._answered  # type: ignore[attr-defined]
+                if not has_answer:
+                    store._answered = lambda *given: None  # type: ignore[attr-defined]
+                (link,) = [each.link for each in desk.fronts.values()]
+                send = link.send
+                link.send = lambda kind, payload=b"": kind == Kind.ENDED or send(kind, payload)  # type: ignore
+                asked = front.ask(ROWS)
+                await until(lambda: counted(there) == (1, {Outcome.ON_TIME: 1}))
+                await until(lambda: not has_answer or not any(each.left for each in store._kept.values()))  # type: ignore
+                link.close()
+                request = await asked
+                assert (request.outcome is Outcome.ON_TIME) == has_answer == (request.refusal != "unavailable")
+                assert request.outcome is not None
+                await until(lambda: counted(there) == (1, {request.outcome: 1}))
+                store._answered = answered  # type: ignore[attr-defined]
+                await front.ready()
+                assert (await front.ask(ROWS)).outcome is Outcome.ON_TIME
+                assert counted(there)[0] == 2 and conserved(there.service.engine)
+
+    within(60, work)
+
+
+def test_an_answer_that_came_without_the_scheduler_is_no_cancelled_query(built: Built) -> None:
+    """The worker's word does not reach the scheduler, which takes the query back with the front end's link."""
+
+    async def work() -> None:
+        endpoint = free_endpoint()
+        with worker_processes(endpoint):
+            async with scheduler(built.root, endpoint) as there, front_end(built.root, endpoint) as front:
+                await front.ready()
+                (worker,) = there.roster.workers.values()
+                assert worker.executor is not None
+                heard, kept = worker.executor.heard, list[bytes]()
+
+                def hold_back(kind: int, payload: memoryview) -> None:
+                    kept.append(bytes(payload)) if kind == Order.ENDED else heard(kind, payload)
+
+                worker.executor.heard = hold_back  # type: ignore[method-assign]
+                asked = front.ask(ROWS)
+                await until(lambda: bool(kept))
+                (link,) = [each.link for each in there.scheduling.desk.fronts.values()]
+                link.close()
+                assert counted(there) == (1, {Outcome.DROPPED_CANCELLED: 1})
+                assert (await asked).outcome is Outcome.ON_TIME
+                await until(lambda: counted(there) == (1, {Outcome.ON_TIME: 1}))
+                worker.executor.heard = heard  # type: ignore[method-assign]
+                heard(Order.ENDED, memoryview(kept[0]))
+                await front.ready()
+                assert (await front.ask(ROWS)).outcome is Outcome.ON_TIME
                 assert conserved(there.service.engine)
 
     within(60, work)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import os
 import socket
@@ -251,6 +252,27 @@ def test_whatever_is_written_to_the_port_harms_nobody() -> None:
             both.there[0].link.send(1, b"still here")
             await until(lambda: (1, b"still here") in both.here[0].told)
             assert not both.there[0].is_lost and len(both.there) == 1
+
+    within(30, work)
+
+
+def test_whoever_connects_again_and_again_makes_no_storm_of_beats(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each one that is disconnected is looked for among all links, together with others that are so soon after."""
+    monkeypatch.setattr(links, "BEAT_S", 30.0)
+
+    async def work() -> None:
+        async with ends() as both:
+            hub = both.hub()
+            both.line(hub.endpoint)
+            await until(lambda: len(both.there) == 1)
+            beat, beats = hub._beat, list[float]()
+            hub._beat = lambda: (beats.append(hub._loop.time()), beat())  # type: ignore
+            for _ in range(100):
+                socket.create_connection(host_and_port(hub.endpoint)).close()
+                await asyncio.sleep(0.002)
+            await until(lambda: len(beats) > 1)
+            pauses = [later - sooner for sooner, later in itertools.pairwise(beats)]
+            assert min(pauses) > 0.9 * links.BEAT_AGAIN_S
 
     within(30, work)
 

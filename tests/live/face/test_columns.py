@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from stretto.core.outcome import Outcome
-from stretto.live.face.columns import COLUMNS, NOBODY, Queries, Rows
+from stretto.live.face.columns import COLUMNS, FRONTS, NOBODY, Queries, Rows
 from stretto.live.face.remote import RemoteQuery, Sized
 from stretto.live.frames import places_as_text, places_in
 from stretto.live.meters import Meters
@@ -145,6 +145,18 @@ def test_a_batch_that_is_given_late_asks_for_nobody_in_the_place_of_one_that_end
     queries.enter(front, other, rows_of(np.array([777])))  # type: ignore[arg-type]
     assert [(part.front, part.number) for part in entries.parts()] == [(3, 0), (NOBODY, 0), (3, 2)]
     assert {part.shape for part in entries.parts()} == {(1, 4)}
+
+
+def test_front_ends_that_come_and_go_are_forgotten() -> None:
+    """Each that comes back has another number. One that has a query here stays."""
+    queries, front, tickets = held(1)
+    for number in range(100, 400):
+        ticket = np.array([(number << 32) | 9])
+        row = rows_of(np.array([number]), front=np.array([number]))
+        queries.enter(Front(number), ticket, row)  # type: ignore[arg-type]
+        queries.pop(int(ticket[0]))
+    assert len(queries._fronts) <= 2 * FRONTS and queries.front(front.number) is front
+    assert queries[int(tickets[0])].front is front
 
 
 def test_who_is_refused_at_the_door_keeps_its_end_though_its_slot_is_given_away() -> None:

@@ -163,7 +163,9 @@ def test_without_a_scheduler_requests_end_as_unavailable_and_are_counted_by_the_
             late = Request("rows", ROWS, 10**9, lambda ended: None)
             with pytest.raises(KeyError):
                 pair.front.engine.submit(late)
-            pair.there.heard(Kind.CLOSED, memoryview(text({"rows": {str(int(Outcome.FAILED)): 5}})))
+            pair.there.heard(
+                Kind.CLOSED, memoryview(text({"report": 1, "unknown": {"rows": {str(int(Outcome.FAILED)): 5}}}))
+            )
             submitted, outcomes = service.engine.books.totals(service.engine.generations())["rows"]
             assert submitted >= before + 5 and outcomes[Outcome.FAILED] == 5
 

@@ -11,6 +11,8 @@ PYTEST ?= -n 2
 EXTRAS ?= torch==2.13.0 safetensors gymnasium stable-baselines3 ray==2.60.0
 # Triton's own client, whose generated messages cannot share a process with ours.
 TRITONCLIENT ?= .venv-tritonclient
+# What single benchmarks need besides: serve_chaos sends spans to a collector that is not there.
+NEEDS_serve_chaos = opentelemetry-sdk opentelemetry-exporter-otlp-proto-http
 # Those that can be run; what they share has no __main__ at the end of a line.
 BENCHMARKS = $(sort $(basename $(notdir $(shell grep -l '__main__":$$' benchmarks/*.py))))
 
@@ -42,6 +44,7 @@ bench: ## run one benchmark: make bench NAME=symphony_table4 (without NAME: list
 else
 bench: $(VENV)/.run
 	@test -f 'benchmarks/$(NAME).py' || { echo "there is no benchmark '$(NAME)'; make bench lists them" >&2; exit 1; }
+	@$(if $(NEEDS_$(NAME)),$(PIP) install $(NEEDS_$(NAME)),true)
 	@$(BIN)/python 'benchmarks/$(NAME).py' $(ARGS)
 endif
 

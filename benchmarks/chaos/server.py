@@ -68,7 +68,8 @@ def small_disk() -> Iterator[Disk]:
             yield Disk(Path(folder), is_small)
         finally:
             if is_small:
-                subprocess.run(["umount", folder], check=False)
+                # The server's own children may have the log open for a moment after it.
+                subprocess.run(["umount", "--lazy", folder], check=False)
 
 
 def free_ports(count: int) -> list[int]:

@@ -166,7 +166,8 @@ class Listeners:
                 connection.transport.close()
         for server in self._grpc:
             await server.stop(CLOSING_S)
-        for door, _ in self._http:
+        for door, traffic in self._http:
+            traffic.crowd.close()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(door.wait_closed(), CLOSING_S)
 

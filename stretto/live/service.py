@@ -12,6 +12,7 @@ import math
 import time
 from collections.abc import Coroutine, Sequence
 from dataclasses import replace
+from operator import is_
 from typing import Any
 
 import numpy as np
@@ -53,8 +54,8 @@ from stretto.planning.door import is_beyond_share
 from stretto.planning.served import served_session
 from stretto.planning.session import InForce
 from stretto.repository.application import ApplicationFiles
-from stretto.repository.read import read_repository
 from stretto.repository.repository import Repository
+from stretto.repository.reread import Reader
 from stretto.repository.signature import signature
 
 log = logging.getLogger("stretto.live")
@@ -88,6 +89,8 @@ class Service:
         self.clients = Clients()
         self.offer = Offer(repository, options.fleet(), options.quantile, options.only)
         self._changing = asyncio.Lock()
+        self._reader = Reader(options.repository)
+        self._reading = asyncio.Lock()  # threads that read at the same time would take Python's time from queries
         self._tasks: set[asyncio.Task[None]] = set()
         loop = asyncio.get_running_loop()
         self.readiness = Readiness(self)
@@ -242,7 +245,7 @@ class Service:
 
     async def load(self, application: str) -> None:
         """Read the application anew and serve it. StrettoError where it cannot be; then all stays as it was."""
-        repository = await asyncio.to_thread(read_repository, self.options.repository)
+        repository = await self._read_anew()
         repository.application(application)  # refused here where there is none of that name
         await self._try_on_demand(repository, application)
         async with self._changing:
@@ -250,7 +253,7 @@ class Service:
             was_unloaded = application in offer.unloaded
             offer.unloaded.discard(application)
             try:
-                await self._change(await asyncio.to_thread(read_repository, self.options.repository))
+                await self._change(await self._read_anew())
             except BaseException:
                 if was_unloaded:
                     offer.unloaded.add(application)
@@ -258,9 +261,15 @@ class Service:
             if application not in self.files:
                 raise StrettoError(self._why_not(application))
 
+    async def _read_anew(self) -> Repository:
+        async with self._reading:
+            return await asyncio.to_thread(self._reader.read)
+
     async def _try_on_demand(self, repository: Repository, application: str) -> None:
         """Whatever of it is new or set aside is tried now. Others are served, changed and loaded meanwhile."""
-        self.admission.enlist(await asyncio.to_thread(self.offer.everything, repository))
+        async with self._reading:
+            everything = await asyncio.to_thread(self.offer.everything, repository)
+        self.admission.enlist(everything)
         keys = self.admission.keys_of(application)
         self.admission.try_again(key for key in keys if key in self.offer.quarantine.entries)
         await self.admission.settled(keys)
@@ -347,6 +356,9 @@ class Service:
                 break
             self.repairs.set_aside(broken)
         self.admission.keep(everything)
+        if self._is_served(ready):
+            self._read = repository
+            return
         gone = set(self.files) - {files.name for files in ready.files}
         if gone:
             self.files = {name: files for name, files in self.files.items() if name not in gone}
@@ -361,6 +373,12 @@ class Service:
             self.engine.replace(ready, in_force)
             if self.judging is not None:
                 self.judging.forget()
+
+    def _is_served(self, ready: Served) -> bool:
+        """No file of it was read anew, and all of its models are served already."""
+        now = self.engine.generation.served
+        is_same = len(now.files) == len(ready.files) and all(map(is_, now.files, ready.files))
+        return is_same and (now.specs, now.by_slot) == (ready.specs, ready.by_slot)
 
     async def _planned(self, ready: Served) -> InForce:
         """The first plan for a new deployment: load and workers do not change because the repository did."""
@@ -412,7 +430,7 @@ class Service:
                 continue
             self._signature = now
             try:
-                repository = await asyncio.to_thread(read_repository, self.options.repository)
+                repository = await self._read_anew()
             except (StrettoError, OSError) as error:
                 log.error("the repository changed and cannot be read; what was served before is served on: %s", error)
                 continue

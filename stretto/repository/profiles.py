@@ -76,6 +76,7 @@ class StoredProfile:
     version: int = field(default=VERSION)
     frame_bytes: int = 0  # mean over the sample, at the size sent for this variant and encoded; 0: not measured
     padded: bool = False  # a batch of another size runs as the next larger one of those that were measured
+    _made: dict[int, LatencyProfile] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         check_name("machine kind", self.kind)
@@ -95,9 +96,11 @@ class StoredProfile:
         largest = max(self.batches)
         if max_batch is not None:
             largest = min(largest, max_batch)
-        return LatencyProfile.measured(
-            {batch: point.points_ms() for batch, point in self.batches.items()}, largest, self.kind, self.padded
-        )
+        if largest not in self._made:  # deployments are made often, and profiles stay
+            self._made[largest] = LatencyProfile.measured(
+                {batch: point.points_ms() for batch, point in self.batches.items()}, largest, self.kind, self.padded
+            )
+        return self._made[largest]
 
     def is_stale(self, model_sha256: str) -> bool:
         """Whether another model was measured than the one that is there now."""

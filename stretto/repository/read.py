@@ -28,7 +28,7 @@ def read_repository(reference: str | Path, *, max_model_bytes: int = MAX_MODEL_B
 def inspect_repository(reference: str | Path, *, max_model_bytes: int = MAX_MODEL_BYTES) -> tuple[Repository, Problems]:
     """As much as could be read, and everything that is wrong with it. StrettoError where there is nothing to read."""
     problems = Problems()
-    places = _applications(reference, problems)
+    places = application_places(reference, problems)
     found: list[ApplicationFiles] = []
     for place in places:
         application = read_application(place, max_model_bytes, problems)
@@ -45,7 +45,7 @@ def zoo_folder() -> Path:
     return folder
 
 
-def _applications(reference: str | Path, problems: Problems) -> list[Place]:
+def application_places(reference: str | Path, problems: Problems) -> list[Place]:
     """The folders of the applications, none of which may lead out of the repository."""
     if isinstance(reference, str) and reference.partition(":")[0] == ZOO:
         return _zoo(reference, problems)

@@ -24,6 +24,7 @@ from stretto.live.requests import NoSuchApplication, NoSuchVariant, Request
 from stretto.live.service import Service
 from stretto.live.state import State
 from stretto.live.threads import ThreadExecutor
+from stretto.repository import reread
 from stretto.repository.read import read_repository, zoo_folder
 from stretto.repository.signature import signature
 from stretto.sim.ports import simulator_ports
@@ -171,6 +172,23 @@ def spoiled(built: Built, name: str, seed: int = 5) -> None:
     model.graph.node[1].op_type = "NoSuchOperator"
     onnx.save(model, str(path))
     built.profile(name)
+
+
+def test_loading_what_is_served_already_changes_nothing(built: Built, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every load made a new deployment: what had been judged of the old one was lost, and queries had to move."""
+    monkeypatch.setattr(reread, "SETTLED_NS", 0)
+
+    async def work() -> None:
+        async with service_of(built.root, reload_s=0) as service:
+            await service.load("rows")  # read for the first time
+            before = service.engine.generation
+            await service.load("rows")
+            assert service.engine.generation is before
+            built.metrics("fast", accuracy=0.99)
+            await service.load("rows")
+            assert service.engine.generation is not before and max(service.engine.generation.accuracy) == 0.99
+
+    within(60, work)
 
 
 def test_a_model_that_cannot_be_loaded_is_left_out_from_the_start(built: Built) -> None:

@@ -20,6 +20,7 @@ class Flow:
         self._has_had_turn = False
         self.read_paused = False
         self.write_paused = False
+        self.is_in_crowd = False  # which reads in the event loop's place
 
     def came(self, size: int) -> None:
         self._ahead_bytes = self._ahead_bytes + size if self._pipeline else 0
@@ -40,6 +41,19 @@ class Flow:
         self._has_had_turn = False
         self._resume()
 
+    def join_crowd(self) -> None:
+        self.is_in_crowd = True
+        self._transport.pause_reading()
+
+    def leave_crowd(self) -> None:
+        self.is_in_crowd = False
+        if not self.read_paused and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    @property
+    def waits_for_turn(self) -> bool:
+        return self._has_had_turn
+
     def pause_writing(self) -> None:
         self.write_paused = True
         self._pause()
@@ -55,9 +69,11 @@ class Flow:
     def _pause(self) -> None:
         if not self.read_paused and self._is_ahead and not self._transport.is_closing():
             self.read_paused = True
-            self._transport.pause_reading()
+            if not self.is_in_crowd:
+                self._transport.pause_reading()
 
     def _resume(self) -> None:
         if self.read_paused and not self._is_ahead and not self._transport.is_closing():
             self.read_paused = False
-            self._transport.resume_reading()
+            if not self.is_in_crowd:
+                self._transport.resume_reading()

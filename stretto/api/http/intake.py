@@ -151,6 +151,8 @@ class Intake(asyncio.BufferedProtocol):
         if not direct.left:
             self.straight = None
             self.message_came()
+        else:
+            self.look_if_slow()
 
     # -- requests that the parser reads --------------------------------------------------------------------------
 
@@ -259,6 +261,7 @@ class Intake(asyncio.BufferedProtocol):
             self.plane.budget.let_go(self)
         elif not self.plane.budget.hold(self, size + (size >> 3)):  # what grows has some room to grow
             self.give_up()
+        self.look_if_slow()
 
     @property
     def is_forgotten(self) -> bool:
@@ -268,6 +271,10 @@ class Intake(asyncio.BufferedProtocol):
 
     def message_came(self) -> None:
         """A request is complete."""
+        raise NotImplementedError
+
+    def look_if_slow(self) -> None:
+        """A request is not complete yet."""
         raise NotImplementedError
 
     def give_up(self) -> None:

@@ -22,6 +22,7 @@ from httptools import parse_url
 from stretto.api.errors import ApiError, Reason, no_room, too_large, too_many_connections
 from stretto.api.http.app import App
 from stretto.api.http.arrival import lain_ns
+from stretto.api.http.crowd import Crowd
 from stretto.api.http.encode import Header, encode_error
 from stretto.api.http.exchange import NOTHING, Call, Direct, Exchange
 from stretto.api.http.intake import Intake
@@ -36,6 +37,8 @@ STATUS_LINE = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".enco
 LOOK_S = 0.05  # how often a connection is looked at whose client sends no more
 SHORT_REST = 65_536  # of a refused body: it is read, and the connection kept
 LINGER_S = 1.0  # that a client has to see its refusal
+FEW = 128  # connections of a listener: there is no crowd among so many
+SOON_NS = 50_000_000  # after its first byte a request should be complete, or it may wait for others
 SWEPT = 64  # connections that are looked at in one turn of the event loop
 
 
@@ -47,6 +50,7 @@ class Traffic:
     connections: set[Connection] = field(default_factory=set)
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
     leaving: deque[Connection] = field(default_factory=deque)  # whose client has closed them
+    crowd: Crowd = field(default_factory=Crowd)  # connections whose request does not become complete
 
     def leaves(self, connection: Connection) -> None:
         """A crowd that leaves together does so in portions: others have their turn in between."""
@@ -88,6 +92,7 @@ class Connection(Intake):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.traffic.connections.discard(self)
+        self.traffic.crowd.leave(self)
         super().connection_lost(exc)
         for request in tuple(self.open_requests):
             self.plane.cancel(request)
@@ -136,6 +141,48 @@ class Connection(Intake):
         running = self.running
         is_own = self.is_reading and self.has_head and running is self.last
         return running is not None and not running.is_answered and not is_own
+
+    # -- in a crowd ----------------------------------------------------------------------------------------------
+
+    def look_if_slow(self) -> None:
+        """A request that is not complete soon is read in its turn among others like it, where there are many
+        connections. Not over TLS, where the socket's bytes are not the request's.
+        """
+        if (
+            len(self.traffic.connections) > FEW
+            and not self.flow.is_in_crowd
+            and time.monotonic_ns() - self.begun_ns > SOON_NS
+            and self.is_plain
+            and self.is_reading
+            and not self.is_refused
+            and not self.is_owing
+            and not (self.last is not None and self.has_head and self.last.is_answered)
+            and not self.transport.is_closing()
+            and (self.flow.waits_for_turn or not self.flow.read_paused)
+            and self.traffic.crowd.join(self)
+        ):
+            self.flow.join_crowd()
+
+    def leave_crowd(self) -> None:
+        self.traffic.crowd.leave(self)
+        self.flow.leave_crowd()
+
+    def read_portion(self) -> None:
+        """What the event loop would have done. What it knows better, the end of a connection, is left to it."""
+        if self.flow.read_paused:
+            if not self.flow.waits_for_turn:
+                self.leave_crowd()
+            return
+        try:
+            size = 0 if self.transport.is_closing() else os.readv(self.descriptor, [self.get_buffer(-1)])
+        except BlockingIOError:
+            return
+        except OSError:
+            size = 0
+        if size:
+            self.buffer_updated(size)
+        else:
+            self.leave_crowd()
 
     # -- the parser's callbacks ----------------------------------------------------------------------------------
 
@@ -197,6 +244,8 @@ class Connection(Intake):
 
     def message_came(self) -> None:
         self.is_reading = False
+        if self.flow.is_in_crowd:
+            self.leave_crowd()
         exchange = self.last
         if exchange is None:
             return
@@ -306,6 +355,7 @@ class Connection(Intake):
             direct.keep_alive &= not is_long
             self.refuse_exchange(direct, no_room())
             if is_long:  # it is not read any more, for that would cost others their time
+                self.traffic.crowd.leave(self)
                 self.transport.pause_reading()
                 self.loop.call_later(LINGER_S, self.transport.close)
         else:
@@ -343,6 +393,8 @@ class Connection(Intake):
             return
         self.is_refused = True
         self.parser = None
+        if self.flow.is_in_crowd:
+            self.leave_crowd()
         self.plane.count_refusal(error)
         self.transport.write(_bytes_of(*encode_error(error), is_last=True))
         if self.transport.can_write_eof() and len(self.traffic.connections) <= self.traffic.most_connections:
@@ -391,5 +443,7 @@ async def sweep(connections: set[Connection], period_s: float) -> None:
         await asyncio.sleep(period_s)
         for number, connection in enumerate(list(connections), 1):
             connection.end_if_slow(time.monotonic())
+            if connection.is_begun and connection.is_reading:
+                connection.look_if_slow()
             if number % SWEPT == 0:
                 await asyncio.sleep(0)

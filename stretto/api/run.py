@@ -180,7 +180,7 @@ async def serve(
     service: Service | None = None
     patience_s, is_clean = STOP_S, True
     stack = contextlib.ExitStack()  # closed last
-    stack.callback(loop.create_task(tidy(plane.budget, TIDY_S)).cancel)
+    stack.callback(loop.create_task(tidy(plane.budget, plane.rooms, TIDY_S)).cancel)
     if options.traces:
         plane.tracing = Tracing()
         stack.callback(plane.tracing.close)

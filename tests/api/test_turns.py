@@ -119,13 +119,14 @@ def test_a_turn_resumes_only_so_many() -> None:
 
 def large(seed: int = 7, **headers: str) -> bytes:
     body, length = binary_body(images(32, seed))
-    return message("POST", PINNED, body, Inference_Header_Content_Length=length, **headers)
+    return message("POST", PINNED, body, Inference_Header_Content_Length=length, X_Test="turns", **headers)
 
 
 @pytest.fixture
 def waiting(server: Running, monkeypatch: pytest.MonkeyPatch) -> Running:
-    """Every large body waits for its turn after each of its pieces."""
+    """Every large body waits for its turn after each of its pieces, and for as long as a busy machine may take."""
     monkeypatch.setattr(turns, "SHARE_BYTES", 1)
+    monkeypatch.setattr("stretto.api.http.app.PATIENCE_PART", 1e-6)
     assert server.ask("POST", PINNED, json_body(images())).status == 200  # its address is known from now on
     return server
 

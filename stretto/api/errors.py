@@ -81,6 +81,11 @@ def no_room() -> ApiError:
     return ApiError(Reason.OVERLOADED, "too much is being sent at present; try again later", 1.0)
 
 
+def too_many_bodies() -> ApiError:
+    """They come faster than they can be read."""
+    return ApiError(Reason.OVERLOADED, "more is being sent than can be read in time; try again later", 1.0)
+
+
 def too_many_connections() -> ApiError:
     return ApiError(Reason.OVERLOADED, "there are too many connections; try again later", 1.0)
 

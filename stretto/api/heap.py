@@ -13,6 +13,7 @@ import mmap
 import sys
 
 from stretto.api.budget import Budget
+from stretto.api.rooms import Rooms
 
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # of glibc's mallopt
 KEPT_BYTES = 32 << 20  # at the end of the heap
@@ -38,13 +39,17 @@ def give_back() -> None:
         trim(KEPT_BYTES)
 
 
-async def tidy(budget: Budget, period_s: float) -> None:
-    """Gives back what a crowd left behind, once it is gone; for ever. Nothing where the system is another one."""
+async def tidy(budget: Budget, rooms: Rooms, period_s: float) -> None:
+    """Gives back what a crowd left behind, once it is gone; for ever. Of the heap nothing, where the system is another
+    one.
+    """
     left_bytes = 0  # that were held after the last time
-    while _library is not None:
+    while True:
         await asyncio.sleep(period_s)
-        held_bytes = _held_bytes()
-        if held_bytes > left_bytes + GROWN_BYTES and budget.used < budget.limit // CALM_PART:
+        held_bytes, is_calm = _held_bytes(), budget.used < budget.limit // CALM_PART
+        if is_calm:
+            rooms.tidy()
+        if held_bytes > left_bytes + GROWN_BYTES and is_calm:
             await asyncio.to_thread(give_back)
             held_bytes = left_bytes = _held_bytes()
         left_bytes = min(left_bytes, held_bytes)

@@ -29,6 +29,7 @@ from stretto.api.network import NOTHING, reported
 from stretto.api.rates import Rates
 from stretto.api.rooms import KEPT_BYTES, Rooms
 from stretto.api.shared_memory import Regions, put
+from stretto.api.turns import Turns
 from stretto.core.errors import StrettoError
 from stretto.core.outcome import Outcome
 from stretto.core.profile import NS_PER_MS
@@ -62,6 +63,7 @@ class Plane:
         self.limits = limits or Limits()
         self.budget = Budget(self.limits.budget_bytes)
         self.rooms = Rooms(min(KEPT_BYTES, self.limits.memory_bytes // 8))
+        self.turns = Turns()
         self.regions = Regions(self.limits, self.budget, shared_memory)
         self.refused: dict[str, int] = {}  # requests that became no query, by reason
         self.tracing: Tracing | None = None  # where spans are wanted

@@ -3,7 +3,7 @@
 A body has as much room as its client says that it will be long, and fills it as it comes. In a heap, the rooms of ten
 thousand bodies that never end are nine gigabytes of addresses, of which every page that was ever touched stays with the
 process. A block goes back to the system with its body. Some are kept, all of them touched: pages that are touched for
-the first time cost far more than reading into them.
+the first time cost far more than reading into them. The one that was free last is the next to be used.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NO_HUGE_PAGES = getattr(mmap, "MADV_NOHUGEPAGE", None)  # one of those would be 
 
 
 class Rooms:
-    """Of all connections. `kept_bytes` of blocks stay with the process."""
+    """Of all connections. `kept_bytes` of blocks stay with the process, and as many more while they are wanted."""
 
     def __init__(self, kept_bytes: int = KEPT_BYTES):
         self._most_kept = kept_bytes // BLOCK_BYTES
@@ -31,6 +31,10 @@ class Rooms:
     def take_ahead(self) -> None:
         """Before the first body comes."""
         self._kept += [_block(POPULATE) for _ in range(self._most_kept - len(self._kept))]
+
+    def tidy(self) -> None:
+        """Gives back what was kept for a crowd that is gone; the blocks that were free longest go first."""
+        del self._kept[: max(0, len(self._kept) - self._most_kept)]
 
     def room(self, size: int) -> memoryview:
         """So many bytes, not filled with zeros. What is larger than a block is the C library's, and goes back too."""
@@ -43,7 +47,7 @@ class Rooms:
 
     def give_back(self, block: Array) -> None:
         """Nobody has anything of it any more."""
-        if len(self._kept) < self._most_kept:
+        if len(self._kept) < 2 * self._most_kept:
             self._kept.append(block)
 
 

@@ -180,7 +180,7 @@ async def serve(
     service: Service | None = None
     patience_s, is_clean = STOP_S, True
     stack = contextlib.ExitStack()  # closed last
-    stack.callback(loop.create_task(tidy(plane.budget, TIDY_S)).cancel)
+    stack.callback(loop.create_task(tidy(plane.budget, plane.rooms, TIDY_S)).cancel)
     if options.traces:
         plane.tracing = Tracing()
         stack.callback(plane.tracing.close)
@@ -281,8 +281,9 @@ async def _begun(
     progress(READING, 0.0)
     asked = options.service
     repository = await asyncio.to_thread(_repository, asked.repository)
+    make_worker = factory or _factory(asked, repository, stack)
     await asyncio.to_thread(_import_what_serves)
-    service = _service(options, repository, stack, factory)
+    service = _service(options, repository, stack, make_worker)
     try:
         await service.enlist()  # models that are new here are tried while the rest is made ready
         progress(COMPILING, 0.0)
@@ -299,10 +300,7 @@ async def _begun(
     return service
 
 
-def _service(
-    options: ServeOptions, repository: Repository, stack: contextlib.ExitStack, factory: Factory | None
-) -> Service:
-    from stretto.live.executors import executor_factory
+def _service(options: ServeOptions, repository: Repository, stack: contextlib.ExitStack, factory: Factory) -> Service:
     from stretto.live.recorder import recording
     from stretto.live.service import Service
     from stretto.sim.autoscale import accuracy_floor
@@ -316,8 +314,25 @@ def _service(
         from stretto.twin.live import LiveTwin
 
         twin, memory = LiveTwin(time.monotonic_ns()), verdict_memory(asked, repository)
-    factory = factory or executor_factory(asked.executor_kind)
     return Service(asked, repository, factory, journal, simulator_ports(), twin, memory, make_floor=accuracy_floor)
+
+
+def _factory(asked: ServiceOptions, repository: Repository, stack: contextlib.ExitStack) -> Factory:
+    """What makes workers. The first one on a GPU starts at once, where it has PyTorch to import."""
+    from stretto.live.executors import executor_factory
+
+    variants = [variant for application in repository.applications for variant in application.variants]
+    is_torch_on_gpu = any(spec.is_gpu for spec in asked.fleet()) and any(one.backend == "torch" for one in variants)
+    if asked.executor_kind != "process" or not is_torch_on_gpu:
+        return executor_factory(asked.executor_kind)
+    from stretto.live.ahead import WorkerAhead
+
+    try:
+        ahead = WorkerAhead()
+    except OSError:  # the worker that is asked for later says why
+        return executor_factory(asked.executor_kind)
+    stack.callback(ahead.close)
+    return ahead.executor
 
 
 def _import_what_serves() -> None:

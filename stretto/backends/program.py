@@ -11,6 +11,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import threading
 import zipfile
 from pathlib import Path
 from typing import Any, NoReturn
@@ -47,6 +48,7 @@ WORDS = {
     *("constant", "reflect", "replicate", "circular", "nearest", "linear", "bilinear", "bicubic"),
 }
 CONTAINERS = {None, "builtins.tuple", "builtins.list", "builtins.dict"}
+READING = threading.Lock()  # PyTorch's own reading was not made for two threads at once
 
 
 def read_program(file: Path) -> Any:
@@ -55,12 +57,38 @@ def read_program(file: Path) -> Any:
 
     rewritten = rewritten_archive(file, _no_samples())
     try:
-        return torch.export.load(rewritten)
+        with READING:
+            return torch.export.load(rewritten)
     except Exception as error:
         raise BackendError(
             f"{file.name} cannot be loaded by PyTorch {torch.__version__} ({type(error).__name__}); "
             f"export it again with this version, or serve it as ONNX"
         ) from None
+
+
+def module_on(program: Any, device: str) -> Any:
+    """The program as a module that makes its own tensors on this device, too; its weights are moved with the module.
+
+    PyTorch's `move_to_device_pass` would also compute every shape of the graph anew, which is for tracing it again.
+    """
+    import torch
+
+    if device != "cpu":
+        for name, constant in program.constants.items():
+            if isinstance(constant, torch.Tensor):
+                program.constants[name] = constant.to(device)  # a plain attribute of the module, which moves no such
+    with READING:
+        module = program.module(check_guards=False)  # shapes are checked elsewhere; guards would be compiled from text
+    if device == "cpu":
+        return module
+    for graph_module in [part for part in module.modules() if isinstance(part, torch.fx.GraphModule)]:
+        for node in graph_module.graph.nodes:
+            if "device" in node.kwargs:
+                node.kwargs = {**node.kwargs, "device": torch.device(device)}
+            if node.op == "call_function" and node.target is torch.ops.aten.to.device:
+                node.args = (node.args[0], torch.device(device), *node.args[2:])
+        graph_module.recompile()
+    return module.to(device)
 
 
 def _no_samples() -> bytes:

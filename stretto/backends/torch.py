@@ -7,7 +7,7 @@ algorithms: that took 0.35 to 1.9 s for each batch size on an H200, and what it 
 
 from __future__ import annotations
 
-import threading
+import importlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -28,8 +28,6 @@ from stretto.backends.model import (
 )
 from stretto.backends.source import PRECISIONS, ModelSource
 
-READING = threading.Lock()  # what reads programs was not made for two threads at once
-
 
 def import_torch() -> Any:
     """PyTorch, or what to install."""
@@ -40,6 +38,17 @@ def import_torch() -> Any:
     return torch
 
 
+def import_ahead() -> None:
+    """All that loading an exported program imports, which takes seconds. Nothing where there is no PyTorch, or another
+    one: that is told when a model is loaded.
+    """
+    for name in ("torch", "torch.export", "torch.export.pt2_archive._package"):
+        try:
+            importlib.import_module(name)
+        except ImportError:
+            return
+
+
 def load_torch(source: ModelSource, capture: bool = True) -> TorchModel:
     """From a .pt2 file, or from a .safetensors file and the code that builds its module."""
     import_torch()
@@ -48,8 +57,7 @@ def load_torch(source: ModelSource, capture: bool = True) -> TorchModel:
     suffix = source.file.suffix.lower()
     check_device(source.device)
     if suffix == ".pt2":
-        with READING:
-            module, inputs, fixed_batch = _exported(source)
+        module, inputs, fixed_batch = _exported(source)
     elif suffix == ".safetensors":
         inputs, fixed_batch = source.inputs, None
         module = _built(source)
@@ -79,19 +87,14 @@ def load_torch(source: ModelSource, capture: bool = True) -> TorchModel:
 
 def _exported(source: ModelSource) -> tuple[Any, tuple[TensorSpec, ...], int | None]:
     """The program of a file as a module, what it takes, and the batch where it is fixed."""
-    from stretto.backends.program import read_program
+    from stretto.backends.program import module_on, read_program
 
     assert source.file is not None
     program = read_program(source.file)
     inputs, fixed_batch = _user_inputs(program, source.label)
     if len(inputs) == len(source.inputs):  # the names in the file are those of the arguments of some function
         inputs = tuple(replace(spec, name=given.name) for spec, given in zip(inputs, source.inputs, strict=True))
-    if source.device != "cpu":
-        from torch.export.passes import move_to_device_pass
-
-        program = move_to_device_pass(program, source.device)
-    # Shapes are checked here; guards would be compiled from text.
-    return program.module(check_guards=False), inputs, fixed_batch
+    return module_on(program, source.device), inputs, fixed_batch
 
 
 def check_device(device: str) -> None:

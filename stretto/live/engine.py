@@ -278,6 +278,8 @@ class Engine:
             if generation is not None:
                 generation.dispatcher.cancel(now_ns, query.ticket, reason)
                 self.act(generation)
+        if isinstance(request, Request) and request.outcome is not None:
+            request.queries = ()  # see Request.end
 
     @property
     def waiting(self) -> int:

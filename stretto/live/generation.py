@@ -217,8 +217,11 @@ class Generation:
         self._first_memory = first_residents(served.deployment)
 
     def first_models(self, worker: int) -> Sequence[ModelSpec]:
-        """What the dispatcher takes the worker to hold when it joins."""
-        return [self.served.spec(worker, variant) for variant in self._first_memory[worker]]
+        """What the dispatcher takes the worker to hold when it joins; what takes longest first, for on a GPU several
+        are made ready beside each other.
+        """
+        variants = sorted(self._first_memory[worker], key=lambda variant: -self.deployment.variants[variant].load_ns)
+        return [self.served.spec(worker, variant) for variant in variants]
 
     def counts(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Submitted and outcomes by application, without the queries that moved on."""

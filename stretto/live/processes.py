@@ -12,6 +12,7 @@ import sys
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -45,13 +46,55 @@ EXIT_STEP_S = 0.01
 SEND_BYTES = 1 << 20
 
 
+@dataclass(frozen=True)
+class StartedProcess:
+    """A worker process, and our end of its socket."""
+
+    process: subprocess.Popen[bytes]
+    channel: socket.socket
+
+    @staticmethod
+    def made(arguments: Sequence[str] = ()) -> StartedProcess:
+        """OSError where it cannot be started."""
+        ours, theirs = socket.socketpair()
+        try:
+            ours.setblocking(False)
+            ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BYTES)
+            process = subprocess.Popen(
+                [sys.executable, "-m", "stretto.live.worker_process", str(theirs.fileno()), *arguments],
+                pass_fds=(theirs.fileno(),),
+                stdin=subprocess.DEVNULL,
+            )
+        except OSError:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        return StartedProcess(process, ours)
+
+    def end(self) -> None:
+        """It was never used."""
+        self.channel.close()
+        self.process.kill()
+        self.process.wait()
+
+
 class ProcessExecutor:
     """Started once: a lost worker gets a new executor."""
 
     is_awaited = False
 
-    def __init__(self, worker: int, loop: asyncio.AbstractEventLoop, listener: Listener, arguments: Sequence[str] = ()):
+    def __init__(
+        self,
+        worker: int,
+        loop: asyncio.AbstractEventLoop,
+        listener: Listener,
+        arguments: Sequence[str] = (),
+        started: StartedProcess | None = None,
+    ):
+        """`started`: its process, where that runs already."""
         self._worker = worker
+        self._started = started
         self._arguments = arguments
         self._loop = loop
         self._listener = listener
@@ -74,26 +117,12 @@ class ProcessExecutor:
 
     def start(self, specs: Sequence[ModelSpec]) -> None:
         try:
-            ours, theirs = socket.socketpair()
+            started = self._started or StartedProcess.made(self._arguments)
         except OSError as error:
             self._cannot_start(error)
             return
-        try:
-            ours.setblocking(False)
-            ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BYTES)
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "stretto.live.worker_process", str(theirs.fileno()), *self._arguments],
-                pass_fds=(theirs.fileno(),),
-                stdin=subprocess.DEVNULL,
-            )
-        except OSError as error:
-            ours.close()
-            self._cannot_start(error)
-            return
-        finally:
-            theirs.close()
-        self._channel = ours
-        self._loop.add_reader(ours.fileno(), self._readable)
+        self._process, self._channel = started.process, started.channel
+        self._loop.add_reader(self._channel.fileno(), self._readable)
         self._hold(specs, self._ready)
 
     def _cannot_start(self, error: OSError) -> None:

@@ -108,8 +108,8 @@ class Request:
             self.outcome = outcome
             self.ended_ns = now_ns
             self.done(self)
-            if self.left == 0:
-                self.queries = ()  # a cycle of references would wait for the collector
+            if self.left == 0 or self.rows == 1:  # else the others are withdrawn first
+                self.queries = ()  # a cycle of references would wait for the collector, and its body with it
 
 
 def rows_of(queries: Sequence[Query]) -> list[Inputs]:

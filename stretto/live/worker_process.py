@@ -1,7 +1,8 @@
 """A worker process: `python -m stretto.live.worker_process FD`. It holds models, runs batches and says how they went.
 
 It talks on one socket, and ends when that closes: a server that is gone leaves no workers behind. With a second
-argument, `probation`, it tries models that nobody knows yet, and everything else goes before it.
+argument, `probation`, it tries models that nobody knows yet, and everything else goes before it; with `ahead`, it
+imports PyTorch before it is told what to hold.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import numpy as np
 from stretto.backends.callable import reason_of
 from stretto.backends.cuda import is_off
 from stretto.backends.model import Array, DeviceLost
+from stretto.backends.torch import import_ahead
 from stretto.core.errors import StrettoError
 from stretto.live.arena import Arena
 from stretto.live.face.memory import FrontMemory
@@ -41,6 +43,8 @@ PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 STEP_BYTES = 8 << 20  # of growth that is told
 PROBATION = "probation"  # the second argument
 PROBATION_NICENESS = 10
+AHEAD = "ahead"  # the second argument of another
+AWAKE_NS = 1_000_000  # after a batch ended on a GPU
 DEVICE_LOST = 75  # the exit status of a worker whose GPU failed under it
 OVERLAPS = not is_off("overlap")
 DEATH_SIGNAL = 1  # of prctl: what a child gets when its parent dies
@@ -96,7 +100,8 @@ class Flight:
 
 class WorkerProcess:
     """Does what it is told, in order. On a GPU a batch is launched while the one before it still computes; between
-    orders the worker looks whether the oldest has ended, which costs a core as long as one computes.
+    orders the worker looks whether the oldest has ended, which costs a core as long as one computes, and for a moment
+    after the last: to be woken would take longer than to launch the next.
     """
 
     def __init__(self, channel: socket.socket):
@@ -120,8 +125,8 @@ class WorkerProcess:
         self._say(Frame(Kind.READY))
         reader = FrameReader()
         while True:
-            while self._flights and not self._arrivals.poll(0):
-                if self._flights[0].is_done():
+            while self._is_awake() and not self._arrivals.poll(0):
+                if self._flights and self._flights[0].is_done():
                     self._land()
             data, descriptors, _, _ = socket.recv_fds(self._channel, CHUNK, 4)
             self._descriptors += descriptors
@@ -132,6 +137,10 @@ class WorkerProcess:
                     self._land_all()
                     return
                 self._do(frame)
+
+    def _is_awake(self) -> bool:
+        """A batch computes, or one did a moment ago."""
+        return bool(self._flights) or (self._is_direct and time.monotonic_ns() < self._ended_ns + AWAKE_NS)
 
     def _do(self, frame: Frame) -> None:
         if frame.kind == Kind.RUN or frame.kind == Kind.RUN_LYING:
@@ -166,6 +175,8 @@ class WorkerProcess:
         if not is_beside and spec.source.device == "cpu":
             self._load(frame, spec, unloads)
             return
+        if not is_beside and spec.source.backend == "torch":
+            import_ahead()  # so that programs are read in the order in which they are asked for
         load = threading.Thread(target=self._load, args=(frame, spec, unloads), daemon=True)
         if not is_beside:
             self._loading[spec.key] = load
@@ -302,6 +313,8 @@ def main() -> None:
         ctypes.CDLL(None).prctl(DEATH_SIGNAL, signal.SIGKILL)
     if PROBATION in sys.argv[2:]:
         _step_back()
+    if AHEAD in sys.argv[2:]:
+        threading.Thread(target=import_ahead, daemon=True).start()
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     channel = socket.socket(fileno=int(sys.argv[1]))
     channel.setblocking(True)

@@ -278,3 +278,43 @@ def test_without_pytorch_the_remedy_is_told(tmp_path: Path, monkeypatch: pytest.
     file.touch()
     with pytest.raises(BackendError, match=r"pip install 'stretto\[torch\]'"):
         load_model(ModelSource("torch", file))
+
+
+def test_a_program_moves_with_all_that_it_makes_itself(tmp_path: Path) -> None:
+    """Weights, buffers, constants, and tensors that its operators make. The meta device stands for a GPU, and PyTorch's
+    own way, which takes far longer, says what is right.
+    """
+    import torch
+    from torch.export.passes import move_to_device_pass
+
+    from stretto.backends.program import module_on, read_program
+
+    class Making(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.last = torch.nn.Linear(4, 4)
+            self.register_buffer("kept", torch.ones(4))
+            self.register_buffer("left", torch.ones(4), persistent=False)
+            self.plain = torch.full((4,), 2.0)
+
+        def forward(self, x: Any) -> Any:
+            made = torch.arange(4, device=x.device) + torch.zeros(4) + torch.tensor([1.0, 2.0, 3.0, 4.0])
+            return self.last(x) * self.kept * self.left * self.plain + made.to(x.device) + torch.zeros_like(x)
+
+    file = tmp_path / "making.pt2"
+    batch = {"x": {0: torch.export.Dim("batch", min=1, max=64)}}
+    torch.export.save(torch.export.export(Making(), (torch.ones(2, 4),), dynamic_shapes=batch), file)
+    module = module_on(read_program(file), "meta")
+    right = move_to_device_pass(read_program(file), "meta").module(check_guards=False)
+    tensors = {name: value for part in module.modules() for name, value in vars(part).items()}
+    tensors |= dict(module.named_parameters()) | dict(module.named_buffers())
+    found = {name: value.device.type for name, value in tensors.items() if isinstance(value, torch.Tensor)}
+    assert len(found) >= 6 and set(found.values()) == {"meta"}
+    given = torch.ones(3, 4, device="meta")
+    answer = module(given)
+    assert (answer.device.type, answer.shape) == ("meta", right(given).shape)
+    assert "cpu" not in module.code
+    np.testing.assert_allclose(
+        module_on(read_program(file), "cpu")(torch.ones(3, 4)).detach(),
+        torch.export.load(file).module()(torch.ones(3, 4)).detach(),
+    )

@@ -19,6 +19,7 @@ from stretto.backends.model import TensorSpec
 from stretto.core.outcome import Outcome
 from stretto.core.plan import Fixed
 from stretto.live import crew, processes
+from stretto.live.ahead import WorkerAhead
 from stretto.live.arena import slot_bytes
 from stretto.live.engine import Engine
 from stretto.live.executors import executor_factory
@@ -96,6 +97,35 @@ def test_answers_are_those_of_a_thread() -> None:
     within(LIMIT_S, work)
     for thread, process in zip(found["thread"], found["process"], strict=True):
         np.testing.assert_allclose(thread, process, rtol=1e-5, atol=1e-6)
+
+
+def test_a_process_that_was_started_ahead_is_the_first_workers() -> None:
+    served = of_models(double=code("double"))
+    before = children()
+    ahead = WorkerAhead()
+    (early,) = children().keys() - before.keys()
+
+    async def work() -> None:
+        async with serving(served, ahead.executor) as engine:
+            assert process_of(engine) == early
+            assert (await asked(engine, ones())).outcome is Outcome.ON_TIME
+            os.kill(early, signal.SIGKILL)
+            await until(lambda: engine.crew.is_ready(0) and process_of(engine) != early)
+            assert (await asked(engine, ones())).outcome is Outcome.ON_TIME
+
+    try:
+        within(LIMIT_S, work)
+    finally:
+        ahead.close()
+    assert children().keys() <= before.keys()
+
+
+def test_a_process_that_nobody_asked_for_is_ended() -> None:
+    before, held = children(), descriptors()
+    ahead = WorkerAhead()
+    ahead.close()
+    ahead.close()
+    assert children() == before and descriptors() == held
 
 
 def test_killed_while_it_runs() -> None:

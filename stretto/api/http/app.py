@@ -16,6 +16,8 @@ from stretto.api.http.exchange import told
 from stretto.api.http.extensions import ADDRESSES, extension, trace_setting
 from stretto.api.messages import InferRequest, InferResponse
 from stretto.api.plane import Plane
+from stretto.api.turns import PATIENCE_PART
+from stretto.core.profile import NS_PER_MS
 
 if TYPE_CHECKING:
     from stretto.repository.application import ApplicationFiles
@@ -26,6 +28,7 @@ Answer = tuple[int, bytes, list[Header]]
 MAX_ADDRESSES = 1024  # of known infer addresses, kept split
 MAX_HEADS = 1024  # remembered
 MAX_HEAD_BYTES = 2048  # of each
+NEVER_NS = 2**62
 TEXT_BYTES = 64  # the most that a value takes in JSON, with its share of spaces and brackets
 METRICS_TYPE: Header = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
 
@@ -48,6 +51,7 @@ class Asked:
     account: bytes = b""  # whose token it came with
     caller: tuple[bytes, bytes, bytes] = (b"", b"", b"")  # authorization, host and origin
     files: ApplicationFiles | None = None  # of the application, when it was asked
+    patience_ns: int = NEVER_NS  # that its body may wait for its turn to be read
 
     @property
     def json_bytes(self) -> int:
@@ -227,6 +231,7 @@ class App:
             raise self._plane.not_served(name)
         asked.files = files
         asked.output = files.output.name
+        asked.patience_ns = round(files.slo_ms * NS_PER_MS) // PATIENCE_PART
         asked.elements = files.limits.max_batch * files.limits.max_elements
         useful = limits.header_json_bytes + TEXT_BYTES * asked.elements
         asked.limit = min(limits.body_bytes, files.limits.max_body_bytes, useful, self._plane.budget.share)

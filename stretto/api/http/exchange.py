@@ -47,7 +47,7 @@ class Direct:
 
     __slots__ = (
         *("asked", "begun_ns", "came_bytes", "connection", "disconnected", "entered", "has_all", "head_bytes"),
-        *("is_answered", "keep_alive", "parts", "reading", "room"),
+        *("held_ns", "is_answered", "keep_alive", "parts", "reading", "room"),
     )
     is_head = False
 
@@ -61,6 +61,7 @@ class Direct:
         self.is_answered = False
         self.has_all = False
         self.came_bytes = 0
+        self.held_ns = 0  # the longest that its body had to wait for its turn
         self.parts: list[bytes | memoryview] = []  # of its body
         self.room = NOTHING  # where the next bytes of it go
         self.entered: Request | None = None
@@ -129,7 +130,7 @@ class Direct:
             connection.acknowledge()
         try:
             request = connection.api.decoded(asked, body, self.begun_ns, self.head_bytes)
-            request.spent_ns = connection.waited_ns()
+            request.spent_ns = max(connection.waited_ns(), self.held_ns)
             if connection.plane.reads_slowly(request):
                 self.reading = connection.loop.create_task(self._begin_when_read(request))
             else:

@@ -15,8 +15,9 @@ from collections import deque
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 
-from stretto.api.errors import ApiError, Reason, no_room
+from stretto.api.errors import ApiError, Reason, no_room, too_many_bodies
 from stretto.api.http.app import App, Asked
+from stretto.api.http.discard import discarded
 from stretto.api.http.encode import Header
 from stretto.api.http.exchange import NOTHING, Call, Direct, Exchange
 from stretto.api.http.flow import Flow
@@ -25,6 +26,7 @@ from stretto.api.plane import Plane
 UNSOUND = "this is no sound HTTP request, or its headers are too large"
 TINY_CHUNKS = "the chunks of the body are too small"
 READ_BYTES = 65_536  # from the socket at a time
+HEAD_BYTES = 4_096  # and where a large body is likely to follow: what is read with the head is copied once more
 TURN_BYTES = 16_384  # of requests that are taken in for one connection before others have their turn
 TINY_CHUNK = 64  # a body may have so many chunks, and after that they must be this large at the mean
 FREE_CHUNKS = 4096
@@ -39,7 +41,10 @@ class Intake(asyncio.BufferedProtocol):
 
     transport: asyncio.Transport
     flow: Flow
+    descriptor: int
+    is_plain: bool  # not over TLS
     _incoming = memoryview(bytearray(READ_BYTES))  # of all connections: what is read there is taken at once
+    _incoming_head = _incoming[:HEAD_BYTES]
 
     def __init__(self, loop: asyncio.AbstractEventLoop, api: App, plane: Plane):
         self.loop, self.api, self.plane = loop, api, plane
@@ -50,6 +55,8 @@ class Intake(asyncio.BufferedProtocol):
         self.last: Exchange | None = None
         self.running: Exchange | None = None
         self.straight: Direct | None = None  # whose body comes past the parser
+        self.sends_large = False  # the last body that came past the parser was long
+        self.waits_since_ns = 0  # for its turn to be read; 0: it does not
         self.since_s = time.monotonic()  # the last request began, or the last answer was sent
         self.is_reading = True
         self.is_begun = False  # something came on this connection
@@ -93,7 +100,7 @@ class Intake(asyncio.BufferedProtocol):
     def get_buffer(self, sizehint: int) -> memoryview:
         direct = self.straight
         if direct is None:
-            return self._incoming
+            return self._incoming_head if self.sends_large and self.is_between else self._incoming
         return self._incoming[: direct.left] if direct.is_answered else direct.more_room()
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -135,6 +142,7 @@ class Intake(asyncio.BufferedProtocol):
             direct.enter(data[end:])
             return
         self.straight = direct
+        self.sends_large = asked.stated > READ_BYTES
         size = len(data) - end
         if size:
             direct.more_room()[:size] = data[end:]
@@ -142,17 +150,49 @@ class Intake(asyncio.BufferedProtocol):
 
     def straight_came(self, direct: Direct, size: int) -> None:
         """Further bytes of a body, where they belong already."""
+        has_to_wait = False
         if direct.is_answered:
             direct.came_bytes += size
+            if direct.left and self.is_plain:
+                direct.came_bytes += discarded(self.descriptor, direct.left)
         else:
             direct.filled(size)
             if direct.left and not self.plane.budget.hold(self, size):
                 self.give_up()
+            else:
+                has_to_wait = self.share_turn(direct, size)
         if not direct.left:
             self.straight = None
             self.message_came()
-        else:
+        elif not has_to_wait:
             self.look_if_slow()
+
+    # -- large bodies, in the order in which they began ----------------------------------------------------------
+
+    def share_turn(self, direct: Direct, size: int) -> bool:
+        """So many bytes of its body were read in this turn. True: others have theirs first."""
+        if direct.asked.stated <= READ_BYTES:
+            return False
+        if not self.plane.turns.must_wait(self, size, direct.left, self.begun_ns):
+            return False
+        self.waits_since_ns = time.monotonic_ns()
+        self.flow.end_turn()
+        return True
+
+    def turn_came(self, now_ns: int) -> int:
+        since_ns, self.waits_since_ns = self.waits_since_ns, 0
+        direct = self.last
+        if self.transport.is_closing() or self.is_refused or not isinstance(direct, Direct):
+            return 0
+        direct.held_ns = max(direct.held_ns, now_ns - since_ns)
+        if not direct.is_answered and direct.held_ns > direct.asked.patience_ns:
+            self.plane.budget.let_go(self)
+            self.refuse_exchange(direct, too_many_bodies())
+            if direct is self.straight:
+                self.straight_came(direct, 0)
+        left = 0 if direct.is_answered else direct.left
+        self.take_turn()
+        return left
 
     # -- requests that the parser reads --------------------------------------------------------------------------
 
@@ -160,9 +200,10 @@ class Intake(asyncio.BufferedProtocol):
         """Take in what is this connection's for one turn of the event loop, and let others have theirs. What is taken
         apart piece by piece is held to `TURN_BYTES`; the body of an inference whose length was stated costs nothing.
         """
-        has_taken = False
+        has_taken, body_bytes = False, 0
         while self.rest and self.parser is not None and not self.transport.is_closing():
             size = min(self.body_left, len(self.rest))
+            body_bytes += size
             if not size:
                 if has_taken:
                     break
@@ -180,6 +221,9 @@ class Intake(asyncio.BufferedProtocol):
         if self.rest and not self.plane.budget.hold(self, len(self.rest)):
             self.rest = NOTHING
             self.end_unsound(no_room())
+            return
+        direct = self.last
+        if body_bytes and isinstance(direct, Direct) and not direct.is_answered and self.share_turn(direct, body_bytes):
             return
         self.flow.end_turn()
         self.loop.call_soon(self.take_turn)
@@ -279,6 +323,9 @@ class Intake(asyncio.BufferedProtocol):
 
     def give_up(self) -> None:
         """There is no room for what is being read."""
+        raise NotImplementedError
+
+    def refuse_exchange(self, exchange: Exchange, error: ApiError) -> None:
         raise NotImplementedError
 
     def end_unsound(self, error: ApiError) -> None:

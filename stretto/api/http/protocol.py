@@ -80,7 +80,7 @@ class Connection(Intake):
         self.unsound: ApiError | None = None  # to be sent after the answers to the requests before
         self.is_half_closed = False
         self.descriptor = -1
-        self.is_plain = True  # not over TLS
+        self.is_plain = True
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -356,6 +356,7 @@ class Connection(Intake):
             self.refuse_exchange(direct, no_room())
             if is_long:  # it is not read any more, for that would cost others their time
                 self.traffic.crowd.leave(self)
+                self.is_refused = True
                 self.transport.pause_reading()
                 self.loop.call_later(LINGER_S, self.transport.close)
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import resource
 import shutil
@@ -11,6 +12,7 @@ import ssl
 import subprocess
 import threading
 import time
+import weakref
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, suppress
@@ -25,6 +27,8 @@ from stretto.api.http.exchange import Direct
 from stretto.api.http.intake import FREE_CHUNKS, TURN_BYTES
 from stretto.api.http.protocol import SWEPT, sweep
 from stretto.api.limits import Limits
+from stretto.core.outcome import Outcome
+from stretto.live.requests import Request
 from tests.api.serving import (
     DEADLINE_MS,
     INFER,
@@ -34,6 +38,7 @@ from tests.api.serving import (
     GoodQueries,
     Running,
     Wire,
+    binary_body,
     images,
     json_body,
     message,
@@ -128,6 +133,42 @@ def test_tensors_that_wait_are_counted_until_they_end(tight: Running) -> None:
         tight.wait_until(lambda: tight.plane.budget.used == 2 * 32 * 784 * 4, "one is cancelled")
         tight.gate.is_open.set()
         tight.wait_until(lambda: tight.plane.budget.used == 0, "all have ended")
+
+
+def test_a_dropped_query_gives_its_memory_back_at_once() -> None:
+    """Regression: what was dropped kept its body until the collector came, so that an overloaded server read every
+    further body into fresh pages.
+    """
+    ended: list[Outcome | None] = []
+    inputs = images()
+    kept = weakref.ref(inputs)
+    gc.disable()
+    try:
+        request = Request("fashion", inputs, 1, lambda request: ended.append(request.outcome))
+        request.end(Outcome.DROPPED_INFEASIBLE, 0)
+        del request, inputs
+        assert ended == [Outcome.DROPPED_INFEASIBLE] and kept() is None
+    finally:
+        gc.enable()
+
+
+def test_bodies_that_are_dropped_leave_their_blocks_to_the_next(server: Running) -> None:
+    late, length = binary_body(images(32), deadline_ms=0.001)
+    dropped = message("POST", PINNED, late, Inference_Header_Content_Length=length)
+    assert server.ask("POST", PINNED, ONE).status == 200
+    gc.disable()
+    try:
+        with server.wire() as wire:
+            for _ in range(2):
+                wire.send(dropped)
+                assert wire.reply().reason in ("expired", "infeasible")
+            blocks = server.call(lambda: len(server.plane.rooms._kept))
+            for _ in range(4):
+                wire.send(dropped)
+                assert wire.reply().reason in ("expired", "infeasible")
+            server.wait_until(lambda: len(server.plane.rooms._kept) == max(1, blocks), "the blocks are free")
+    finally:
+        gc.enable()
 
 
 # -- turns of the event loop -------------------------------------------------------------------------------------------

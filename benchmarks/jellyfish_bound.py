@@ -1,6 +1,6 @@
 """The most that any mapping may give: the optimum of Jellyfish's own program, equations (1) to (6) as printed.
 
-At moments of a run, with the bandwidth that each client's network has in the half second to come, which no planner knows:
+At moments of a run, with the bandwidth that each client has in the half second to come, which no planner knows:
 so it bounds what algorithms 1 and 2, or any better search, can reach while they keep (5), a wait of one whole batch at
 the p99, and (6), capacity at the p99. A static model behind one queue keeps neither.
 """

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 from harness import Benchmark
+from jellyfish_bound import most_accurate_mapping
 from jellyfish_network import (
     ADAPTATIONS,
     SECONDS,
@@ -44,7 +45,7 @@ def end_to_end(bench: Benchmark) -> None:
     found = dict(zip(jobs, outcomes(jobs), strict=True))
     worst = worst_unmappable = 0.0
     mapped = beats_low = beats_middle = middle_in_time = 0
-    behind: list[str] = []
+    behind: list[Setting] = []
     for setting in every:
         by = {name: [found[setting, name, seed] for seed in SEEDS] for name in SYSTEMS}
         missed = {name: mean_of(by[name], "miss_rate") for name in SYSTEMS}
@@ -60,7 +61,7 @@ def end_to_end(bench: Benchmark) -> None:
             middle_in_time += 1
             is_ahead = accuracy["jellyfish"] > accuracy["B_M"]
             beats_middle += is_ahead
-            behind += [] if is_ahead else [str(setting)]
+            behind += [] if is_ahead else [setting]
         latency = [each.summary.latency_ms for each in by["jellyfish"]]
         bench.row(
             figure="8, 9, 11",
@@ -81,15 +82,25 @@ def end_to_end(bench: Benchmark) -> None:
         bench.row(figure="8, 11", what="worst miss of settings that cannot be mapped, %", value=100 * worst_unmappable)
     what = f"figure 11: settings of {len(every)} with accuracy above B_L"
     bench.claim(what, paper="all", target=f"{len(every)}", ours=beats_low, met=beats_low == len(every))
-    what = "figure 11: settings with accuracy above B_M, of those where B_M misses at most 1%"
-    target, ours = f"{middle_in_time}", f"{beats_middle} of {middle_in_time}"
-    bench.claim(what, paper="lower in some", target=target, ours=ours, met=beats_middle == middle_in_time)
-    for text in behind:
+    beyond = 0
+    bounds = iter(outcomes([(setting, seed) for setting in behind for seed in SEEDS], most_accurate_mapping))
+    for setting in behind:
+        bound = float(np.mean([next(bounds) for _ in SEEDS]))
+        accuracy = {name: mean_of([found[setting, name, seed] for seed in SEEDS], "accuracy") for name in SYSTEMS}
+        beyond += bound <= accuracy["B_M"]
         bench.row(
             figure="11",
-            what="B_M in time and as accurate or more (jellyfish_judged has the served default)",
-            value=text,
+            what=f"B_M in time and as accurate or more: {setting}",
+            **{"jellyfish accuracy": accuracy["jellyfish"], "B_M accuracy": accuracy["B_M"]},
+            **{"most of any mapping under (5) and (6)": bound},
         )
+    what = (
+        "figure 11: settings with accuracy above B_M, or where no mapping under (5) and (6) is (exact program, with "
+        "the bandwidth to come), of those where B_M misses at most 1%"
+    )
+    ours = f"{beats_middle} above and {beyond} beyond (5) and (6), of {middle_in_time}"
+    met = beats_middle + beyond == middle_in_time
+    bench.claim(what, paper="lower in some", target=f"{middle_in_time}", ours=ours, met=met)
 
 
 def prefetch(bench: Benchmark) -> None:

@@ -129,7 +129,7 @@ def outcome(job: tuple[Setting, str, int]) -> Outcome:
     return Outcome(result.summary, prefetch_hits(result))
 
 
-def outcomes(jobs: Sequence[tuple[Setting, str, int]], work: Callable[[Any], Any] = outcome) -> list[Any]:
+def outcomes(jobs: Sequence[Any], work: Callable[[Any], Any] = outcome) -> list[Any]:
     """In as many processes as there are cores; what comes out does not depend on that."""
     with ProcessPoolExecutor(os.cpu_count()) as pool:
         return list(pool.map(work, jobs))

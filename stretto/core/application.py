@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import IntEnum
+from math import prod
 
 from stretto.core.errors import StrettoError
 from stretto.core.profile import LatencyProfile
@@ -30,7 +31,9 @@ class Penalty(IntEnum):
 
 @dataclass(frozen=True, eq=False)
 class Variant:
-    """One trained model of an application. `profiles` has one entry per kind of worker it can run on."""
+    """One trained model of an application. `profiles` has one entry per kind of worker it can run on.
+    `accuracy_by_size`: of queries that were sent at the input size of another variant, where that was measured.
+    """
 
     name: str
     accuracy: float
@@ -41,6 +44,7 @@ class Variant:
     recall: tuple[float, ...] = ()
     input_size: tuple[int, ...] = ()
     frame_bytes: int = 0  # of one query as a client sends it at this input size; 0: not known
+    accuracy_by_size: tuple[tuple[tuple[int, ...], float], ...] = ()
     has_accuracy: bool = True  # False: nobody said how accurate it is, and `accuracy` counts as 1 where one is needed
 
     def __post_init__(self) -> None:
@@ -49,6 +53,8 @@ class Variant:
             raise StrettoError(f"accuracy of variant {self.name} is {self.accuracy}; it is a fraction between 0 and 1")
         if any(not 0 <= value <= 1 for value in self.recall):
             raise StrettoError(f"every recall of variant {self.name} is a fraction between 0 and 1")
+        if any(not 0 <= value <= 1 for _, value in self.accuracy_by_size):
+            raise StrettoError(f"every accuracy by size of variant {self.name} is a fraction between 0 and 1")
         if not self.profiles:
             raise StrettoError(f"variant {self.name} has no latency profile; measure one or give alpha_ms and beta_ms")
         kinds = [profile.kind for profile in self.profiles]
@@ -60,6 +66,16 @@ class Variant:
     def profile_on(self, kind: str) -> LatencyProfile | None:
         """The profile for a kind of worker, or None where the variant cannot run."""
         return next((profile for profile in self.profiles if profile.kind == kind), None)
+
+    def accuracy_of(self, sent: Variant) -> float:
+        """Of a query that was sent at another variant's input size: as measured; else one that is made larger is
+        answered as by the variant of its size, and one that is made smaller as any.
+        """
+        measured = dict(self.accuracy_by_size).get(sent.input_size)
+        if measured is not None:
+            return measured
+        pixels, sent_pixels = (prod(size) if size else 0 for size in (self.input_size, sent.input_size))
+        return min(sent.accuracy, self.accuracy) if sent_pixels < pixels else self.accuracy
 
 
 @dataclass(frozen=True, eq=False)

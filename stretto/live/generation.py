@@ -28,8 +28,6 @@ from stretto.live.requests import NoSuchVariant, Request
 from stretto.live.shelf import ModelSpec
 from stretto.planning.session import InForce, Session, on_larger_fleet
 from stretto.repository.application import ApplicationFiles
-from stretto.repository.sized_accuracy import accuracy_by_size
-from stretto.repository.tensors import Size
 
 MAX_DEMANDS = 64  # lanes for demands, of one application
 
@@ -114,7 +112,7 @@ class Generation:
             for variant in application.variants
             if variant.input_size and variant.frame_bytes
         }
-        self._accuracy_by_size = [self._by_size(number) for number in range(len(self.names))]
+        self._accuracy_by_size = [dict(variant.accuracy_by_size) for variant in self.deployment.variants]
         self.moved = np.zeros(len(self.deployment.applications), np.int64)  # to a later generation
         self._session = session
         self._journal = journal
@@ -144,17 +142,7 @@ class Generation:
     def accuracy_for(self, variant: int, request: Request | RemoteQuery) -> float:
         """That is expected of a variant for a request's images, by the size at which they were sent."""
         by_size = self._accuracy_by_size[variant]
-        if not by_size:
-            return self.accuracy[variant]
-        height, width = request.inputs.shape[-2:]
-        return by_size.get((height, width), self.accuracy[variant])
-
-    def _by_size(self, variant: int) -> dict[Size, float]:
-        application, _ = self.label(variant)
-        files = next((files for files in self.served.files if files.name == application), None)
-        if files is None or not files.input.sizes:
-            return {}
-        return accuracy_by_size(files, files.variant(self.names[variant]))
+        return by_size.get(request.inputs.shape[1:], self.accuracy[variant]) if by_size else self.accuracy[variant]
 
     def theta_of(self, ticket: int, tag: int) -> tuple[float, ...] | None:
         """What evidence there is of a query's class."""

@@ -36,9 +36,10 @@ RUNG_OF_SEVERAL = 1.4  # of each of several applications
 RUNG_WITH_CLIENTS = 1.5  # where clients' networks are known: what is judged is a planner that follows rates itself
 LEAST_RATE = 1.0
 FAR = 2.0  # times the load that it was judged at, or less than that part of it: a verdict says nothing there
-COUNTS = 0.1  # of the load, from where on an application matters for that
+COUNTS = 0.1  # of the load, from where on an application matters for that; of clients, that their number changed
 STAY = 0.6  # of a rung: so far from its middle a load must be before another rung counts
 SLOW_S = 2.0  # a change of the load counts for the rung when it has lasted; the candidate follows it at once
+CAME_NS = 3 * RATE_WINDOW_NS // 2  # from when clients came or went on, until their queries are counted in full
 STEADY_S = 4.0  # over which the load is averaged while it differs by no more than chance
 CHANCE = 3.0  # standard deviations of a count
 ENOUGH = 2_000  # queries that a promise is held against
@@ -72,6 +73,8 @@ class Judged:
     _moved: dict[Any, Deployment] = field(default_factory=dict, init=False, repr=False)  # by ratios of latencies
     _broken: dict[Rungs, int] = field(default_factory=dict, init=False, repr=False)  # how often
     _has_networks: bool = field(default=False, init=False, repr=False)  # of clients, that were measured
+    _clients: int = field(default=0, init=False, repr=False)  # with networks, that were there
+    _came_ns: int = field(default=0, init=False, repr=False)  # when that changed
     _planned: _Planned | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -96,10 +99,12 @@ class Judged:
             for rungs in (self._asked, self._asked_for, self._broken):
                 rungs.clear()
             self._rungs, self._seen = (), ((), 0, 0)
-        view = self._steadied(view)
-        rates = self._slow_rates(view)
+        is_moving = self._are_moving(view)
+        view = self._steadied(view, is_moving)
+        rates = self._slow_rates(view, is_moving)
         self._rungs = self._rungs_for(rates)
-        if self.judge is not None and self._rungs not in self._asked and rates.sum() > 0:
+        is_known = is_moving and self.in_force() is not None  # a load that is on its way up is not one to judge
+        if self.judge is not None and self._rungs not in self._asked and rates.sum() > 0 and not is_known:
             asked = tuple(np.maximum(rates, LEAST_RATE).tolist())
             self._asked.add(self._rungs)
             self._asked_for[asked] = self._rungs
@@ -182,10 +187,17 @@ class Judged:
     def _height(self, rate: float) -> float:
         return math.log(max(rate, LEAST_RATE)) / math.log(self._rung)
 
-    def _slow_rates(self, view: View) -> NDArray[np.float64]:
-        """λ as a mean over the last seconds; at once where there was none."""
+    def _are_moving(self, view: View) -> bool:
+        """Whether clients came or went just now: the load changes then, and not by chance."""
+        clients = len(view.clients()) if self._has_networks else 0
+        if abs(clients - self._clients) > COUNTS * self._clients or view.now_ns < self._came_ns:
+            self._clients, self._came_ns = clients, view.now_ns
+        return self._has_networks and view.now_ns - self._came_ns <= CAME_NS
+
+    def _slow_rates(self, view: View, is_moving: bool) -> NDArray[np.float64]:
+        """λ as a mean over the last seconds; at once where there was none, and where clients came or went."""
         rates, before = rates_of(view, 0.0), self._rates
-        if before is None or before.sum() <= 0 or view.now_ns < self._looked_ns:  # another run has begun
+        if is_moving or before is None or before.sum() <= 0 or view.now_ns < self._looked_ns:  # another run has begun
             self._rates = rates.copy()
         else:
             weight = 1.0 - math.exp(-(view.now_ns - self._looked_ns) / 1e9 / SLOW_S)
@@ -193,7 +205,7 @@ class Judged:
         self._looked_ns = view.now_ns
         return self._rates
 
-    def _steadied(self, view: View) -> View:
+    def _steadied(self, view: View, is_moving: bool) -> View:
         """With λ as a mean over the last seconds, as long as it differs by no more than chance: a plan for each breath
         of the count would be for a load that never was. What is more than chance counts at once.
         """
@@ -205,7 +217,7 @@ class Judged:
             self._steady, self._steady_s = counted.copy(), np.zeros(len(counted))
             return view
         chance = CHANCE * np.sqrt(np.maximum(before, LEAST_RATE) / (RATE_WINDOW_NS / 1e9))
-        changed = np.abs(counted - before) > chance
+        changed = (np.abs(counted - before) > chance) | is_moving
         self._steady_s = np.where(changed, 0.0, np.minimum(self._steady_s + passed_s, STEADY_S))
         weight = np.where(changed, 1.0, passed_s / np.maximum(self._steady_s, passed_s + 1e-9))
         self._steady = before + weight * (counted - before)

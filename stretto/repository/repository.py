@@ -20,6 +20,7 @@ from stretto.repository.images import INSTALL, RAW, can_decode
 from stretto.repository.machine import accelerators, present_kinds
 from stretto.repository.problems import Problem
 from stretto.repository.profiles import StoredProfile
+from stretto.repository.sized_accuracy import accuracy_by_size
 from stretto.repository.tensors import InputTensor
 from stretto.repository.variant import VariantFiles
 
@@ -194,6 +195,10 @@ def core_variant(files: ApplicationFiles, variant: VariantFiles, profiles: Seque
         recall=() if variant.metrics is None else variant.metrics.recall,
         input_size=variant.input_shape,
         frame_bytes=_frame_bytes(files.input, variant, profiles),
+        accuracy_by_size=tuple(
+            ((*variant.input_shape[:-2], *size), accuracy)
+            for size, accuracy in accuracy_by_size(files, variant).items()
+        ),
     )
 
 

@@ -2,10 +2,14 @@
 
 What a client sends depends on what it is told, so a candidate is tried as a planner that plans anew each half second,
 not as one plan. Rounds are as in `judge`: all on a short stretch, the better ones on a longer one with their
-neighbours, the best few on seeds that no earlier round has used. A frame without an answer in time is worth nothing,
-and more than half a percent of them are dear: Jellyfish promises deadlines first, accuracy second. So of the best few
-only those may win that are in time by more than the luck of a trial, also behind networks somewhat worse, and where
-clients come that they cannot follow; where none is, the one that misses least.
+neighbours, the best few on seeds that no earlier round has used. How clients' frames fall among each other stays as it
+is for as long as they run, and one queue with one variant may be in time for most ways and miss a twentieth for some:
+so the last round is of many short trials, each with clients drawn anew, and not of a few long ones.
+
+A frame without an answer in time is worth nothing, and more than half a percent of them are dear: Jellyfish promises
+deadlines first, accuracy second. So of the best few only those may win that are in time by more than the luck of a
+trial, also behind networks somewhat worse, and until another verdict serves when clients come; where none is, the one
+that misses least.
 """
 
 from __future__ import annotations
@@ -32,14 +36,15 @@ LATE_PRICE = 3.0  # of accuracy, for each share of frames that is missed beyond 
 HIGHER = 1.25  # a candidate serves until clients ask so many times as much, and must not break there
 HIGHER_WEIGHT = 0.25
 MOST_RATE = 400.0  # frames/s of a trial: more are tried in small
-FRAMES = (800, 1_600, 1_600, 2_500)  # of a trial, by round
+FRAMES = (800, 1_600, 1_600, 900)  # of a trial, by round
 LEAST_S, MOST_S = 4.0, 30.0  # that it spans
 WARM_S = 2.0
 KEPT = (5, 3, 2)  # candidates after each round but the last
-LAST_SEEDS = 4
+LAST_SEEDS = 12
+CHECKS = 3  # trials behind worse networks, and under more load
 AS_GOOD = 0.0005  # of accuracy: of candidates this near to the best the most careful is taken
 SURE = 2.0  # standard errors of the misses
-MORE = 1.4  # times the load, which may come before another verdict serves
+MORE = 1.25  # times the clients, rounded up, which may be there before another verdict serves
 WORSE = 0.85  # of the bandwidths that were measured
 MOST_LATE_THEN = 0.01
 REPLAN_S = 0.5
@@ -52,14 +57,21 @@ class _Court:
         self.rate = sum(client.rate for client in self.clients)
         self.tried: set[Candidate] = set()
         self.plan_cpu_s = 0.0
+        self._with_more: dict[Candidate, float] = {}
 
     def score(
-        self, candidate: Candidate, frames: int, seed: int, factor: float = 1.0, network: float = 1.0
+        self,
+        candidate: Candidate,
+        frames: int,
+        seed: int,
+        factor: float = 1.0,
+        network: float = 1.0,
+        clients: Sequence[ClientConditions] = (),
     ) -> tuple[float, float, float]:
         """With clients that ask `factor` times as often, behind networks `network` times as fast: value, share answered
-        right and on time, share missed; −∞ where it cannot plan for them.
+        right and on time, share missed; −∞ where it cannot plan for them. `clients`: these instead.
         """
-        clients = worse_networks(scaled_rates(self.clients, factor), network)
+        clients = worse_networks(scaled_rates(clients or self.clients, factor), network)
         seconds = WARM_S + min(max(frames / max(self.rate, 1e-9), LEAST_S), MOST_S)
         self.tried.add(candidate)
         try:
@@ -79,14 +91,26 @@ class _Court:
         value = result.correct_on_time - LATE_PRICE * max(0.0, result.miss_rate - MOST_LATE)
         return value, result.correct_on_time, result.miss_rate
 
-    def is_in_time(self, candidate: Candidate, missed: Sequence[float], seed: int) -> bool:
-        """Surely, by what its last trials missed, and behind worse networks too."""
+    def is_in_time(self, candidate: Candidate, missed: Sequence[float], seed: int, careful: Candidate) -> bool:
+        """Surely, by what its last trials missed, behind worse networks too, and when clients come: then no more than a
+        little, or than the most careful one, for there may be more of them than can be served.
+        """
         if fmean(missed) + SURE * stdev(missed) / math.sqrt(len(missed)) > MOST_LATE:
             return False
-        if self.score(candidate, FRAMES[3], seed, network=WORSE)[2] > MOST_LATE_THEN:
+        seeds = range(seed, seed + CHECKS)
+        if fmean(self.score(candidate, FRAMES[3], each, network=WORSE)[2] for each in seeds) > MOST_LATE_THEN:
             return False
-        # Who has one variant for all cannot step back by itself when clients come.
-        return _carefulness(candidate) >= 0 or self.score(candidate, FRAMES[3], seed, MORE)[2] <= MOST_LATE_THEN
+        return self._missed_with_more(candidate, seeds) <= max(MOST_LATE_THEN, self._missed_with_more(careful, seeds))
+
+    def _missed_with_more(self, candidate: Candidate, seeds: range) -> float:
+        """With further clients like these. Who has one variant for all cannot step back by itself then, and neither can
+        who reckons with no waiting because nobody shares a worker yet.
+        """
+        if candidate not in self._with_more:
+            more = [self.clients[place % len(self.clients)] for place in range(math.ceil(MORE * len(self.clients)))]
+            scores = [self.score(candidate, FRAMES[3], seed, clients=more) for seed in seeds]
+            self._with_more[candidate] = fmean(score[2] for score in scores)
+        return self._with_more[candidate]
 
     def _timed(self, candidate: Candidate) -> Planner:
         planner = make(candidate)
@@ -140,12 +164,13 @@ def judge_networks(
     if not best:
         raise StrettoError("no candidate can plan for these clients at this load")
     # The most careful of those that look at clients is there to the end, for when the others are not in time.
-    best = list(dict.fromkeys([*best, max(entered, key=_carefulness)]))
+    careful = max(entered, key=_carefulness)
+    best = list(dict.fromkeys([*best, careful]))
     tell(0.8)
     scores = {each: [case.score(each, FRAMES[3], seed + 3 + place) for place in range(LAST_SEEDS)] for each in best}
     values = {candidate: fmean(score[0] for score in scores[candidate]) for candidate in best}
     missed = {candidate: [score[2] for score in scores[candidate]] for candidate in best}
-    sure = [each for each in best if case.is_in_time(each, missed[each], seed + 3 + LAST_SEEDS)]
+    sure = [each for each in best if case.is_in_time(each, missed[each], seed + 3 + LAST_SEEDS, careful)]
     least = min(best, key=lambda candidate: fmean(missed[candidate]))
     able = sure or [least]
     as_good = max(values[candidate] for candidate in able) - AS_GOOD

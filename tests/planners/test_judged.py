@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from stretto.core.check import check_plan
+from stretto.core.client import Client, Network
 from stretto.core.deployment import Deployment
 from stretto.core.outcome import Outcome
 from stretto.core.plan import Plan
@@ -75,6 +76,39 @@ def at_load(planner: Judged, deployment: Deployment, *rates: float, on_time: int
     plan = planner(replace(view, ended=ended))
     check_plan(plan, deployment)
     return plan
+
+
+def with_clients(deployment: Deployment, now_ns: int, count: int, counted: float) -> View:
+    network = Network(1e6, 0)
+    name = deployment.applications[0].name
+    clients = tuple(Client(slot, f"{slot}", now_ns, network, application=name, rate=15.0) for slot in range(count))
+    return View(deployment, now_ns, np.array([counted]), clients=lambda: clients)
+
+
+def test_the_load_of_a_client_that_came_counts_at_once() -> None:
+    """A fourth client of 15/s beside three looks like chance in a count of half a second; it used to count five
+    seconds later, and a variant that was judged for three served four until then. What comes while it is counted in
+    part is judged by nobody.
+    """
+    deployment, port = small_deployment(3), OnTheSpot(candidates=CANDIDATES[2:])
+    planner = Judged(judge=port)
+    tenth = NS_PER_S // 10
+    for step in range(50):
+        planner(with_clients(deployment, step * tenth, 3, 45.0))
+    assert [rates[0] for rates in port.asked] == pytest.approx([45.0])
+    for step in range(50, 60):
+        planner(with_clients(deployment, step * tenth, 4, min(60.0, 45.0 + 3.0 * (step - 50))))
+    assert [rates[0] for rates in port.asked] == pytest.approx([45.0, 60.0])
+    verdict = planner.in_force()
+    assert verdict is not None and verdict.rates == pytest.approx((60.0,))
+
+
+def test_clients_that_change_places_are_no_change_of_the_load() -> None:
+    deployment, port = small_deployment(3), OnTheSpot(candidates=CANDIDATES[2:])
+    planner = Judged(judge=port)
+    for step in range(100):  # a count that wavers, with as many clients as ever
+        planner(with_clients(deployment, step * NS_PER_S // 10, 40 + step % 3, 600.0 + 150.0 * (step % 2)))
+    assert len(port.asked) == 1
 
 
 def test_without_a_judge_the_start_candidate_serves() -> None:

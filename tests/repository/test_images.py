@@ -157,6 +157,9 @@ def test_accuracy_by_size_is_the_rule_until_it_is_measured(tmp_path: Path) -> No
         (6, 6): 0.7,
         (8, 8): 0.89,
     }
+    deployment, _ = read_repository(root).deployment(1, kind=KIND)
+    small, large = sorted(deployment.variants, key=lambda variant: variant.accuracy)
+    assert large.accuracy_of(small) == 0.3 and small.accuracy_of(large) == 0.7  # planners see it
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,13 @@
 """The sizes of an application's frames: how many bytes each has, and which one a client takes.
 
-Sizes are known by the variant whose input they are. Accuracy goes by the smaller of the size sent and the size that the
-variant takes: a frame that is made larger gains nothing, and one made smaller is answered as the variant would.
+Sizes are known by the variant whose input they are. Accuracy goes by what was measured of frames of that size on the
+variant that ran, else by the smaller of the two sizes (`Variant.accuracy_of`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -104,7 +103,7 @@ class Choice:
 
 def answered_accuracy(deployment: Deployment, sent: Sequence[int], ran: Sequence[int]) -> NDArray[np.float64]:
     """Of frames sent at the size of one variant and run on another, by their numbers."""
-    accuracy = np.array([variant.accuracy for variant in deployment.variants])
-    pixels = np.array([prod(variant.input_size) if variant.input_size else 0 for variant in deployment.variants])
-    sent_at, ran_on = np.asarray(sent, np.int64), np.asarray(ran, np.int64)
-    return np.where(pixels[sent_at] < pixels[ran_on], np.minimum(accuracy[sent_at], accuracy[ran_on]), accuracy[ran_on])
+    variants, count = deployment.variants, len(deployment.variants)
+    pairs, of_pair = np.unique(np.asarray(sent, np.int64) * count + np.asarray(ran, np.int64), return_inverse=True)
+    accuracy = [variants[pair % count].accuracy_of(variants[pair // count]) for pair in pairs.tolist()]
+    return np.array(accuracy, np.float64)[of_pair]

@@ -74,7 +74,7 @@ class Training:
         if told["description"] != _plain(self.learner.description):
             raise StrettoError(f"{self.folder / CHECKPOINT} is of another training; give another folder")
         learner = self.learner
-        for name, module in (("actor", learner.actor), ("critic", learner.critic)):
+        for name, module in learner.modules.items():
             state = {key: torch.from_numpy(arrays[f"{name}.{key}"].copy()) for key in module.state_dict()}
             module.load_state_dict(state)
         learner.iteration, self.seconds, self.curve = told["iteration"], told["seconds"], told["curve"]
@@ -134,7 +134,7 @@ class Training:
         learner = self.learner
         arrays = {
             f"{name}.{key}": value.detach().cpu().numpy()
-            for name, module in (("actor", learner.actor), ("critic", learner.critic))
+            for name, module in learner.modules.items()
             for key, value in module.state_dict().items()
         }
         states = [learner.adam.state[parameter] for parameter in learner.adam.param_groups[0]["params"]]

@@ -1,9 +1,10 @@
 """Proximal policy optimisation with generalised advantages (edge RL, algorithm 1), in PyTorch.
 
 It differs from the paper where that learns faster. Advantages are divided by how large they usually are in what is seen
-(the critic learns that too): bursts are rare and their advantages a hundred times those of lulls, which would drown.
-The noise σ falls while learning goes on, because policies that are used without noise should be judged with little.
-The discount is 0.9: weights of a slot are felt for two slots at most.
+(another network learns that): bursts are rare and their advantages a hundred times those of lulls, which would drown.
+The critic is told the phase of the load also where the policy is not: it judges what was done, and is not used later.
+The noise σ is small and falls while learning goes on, because policies that are used without noise should be judged
+with little. The discount is 0.9: weights of a slot are felt for two slots at most.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class Recipe:
     epochs: int = 4
     minibatch: int = 4096
     step: tuple[float, float] = (2e-3, 2e-4)  # of Adam
-    sigma: tuple[float, float] = (0.7, 0.2)
+    sigma: tuple[float, float] = (0.25, 0.08)
     clip: float = 0.3
     discount: float = 0.9
     trace: float = 0.9  # λ of the advantages

@@ -40,6 +40,7 @@ SLOTS = 600_000  # of an evaluation, as published
 SYSTEMS = 400  # that share them
 MOST_WAITING = 256  # in one lane, where the plan has no bound that matters
 WARM_UP_SLOTS = 5
+LONG = 6  # queries at a heavy instance that take two thirds of the SLO
 SEED = 9_001  # no training and no validation uses it
 POLICIES = Path(__file__).parent.parent / "examples" / "edge"
 FOR_FIGURES = Path(__file__).parent / "results" / "edge_rl"
@@ -84,9 +85,9 @@ def batching(deployment: Deployment) -> Deployment:
     return Deployment((replace(application, variants=tuple(variants)),), deployment.workers, deployment.quantile)
 
 
-def all_of(light: int, heavy: int) -> Deployment:
+def all_of(light: int, heavy: int, heavy_ms: float = SERVICE_MS[1]) -> Deployment:
     """Instances of one model."""
-    return instance_deployment((light, heavy), SERVICE_MS, ACCURACY, SLO_MS, NAMES)
+    return instance_deployment((light, heavy), (SERVICE_MS[0], heavy_ms), ACCURACY, SLO_MS, NAMES)
 
 
 def trained(name: str) -> Policy:
@@ -120,6 +121,26 @@ def stationary(crew: Sequence[Instance], load: Switching, slo_ns: int, tenths: b
     def decide(seen: Situation, setting: Setting) -> tuple[NDArray[np.float64], None]:
         assert seen.phase is not None
         return by_phase[seen.phase], None
+
+    return decide
+
+
+def by_hand(lull_light: float, burst_heavy: float, heavy_waiting: int = 2) -> Decide:
+    """A rule without learning, with the weights that a policy has: one distribution for lulls, one for bursts, and none
+    to heavy instances while one of them is long. Not told the phase, it takes a busy light instance or so many queries
+    at the heavy ones for a burst.
+    """
+    calm = np.array([lull_light, lull_light, 1 - lull_light, 1 - lull_light]) / 2
+    busy = np.array([1 - burst_heavy, 1 - burst_heavy, burst_heavy, burst_heavy]) / 2
+
+    def decide(seen: Situation, setting: Setting) -> tuple[NDArray[np.float64], None]:
+        light, heavy = seen.length[:, :2], seen.length[:, 2:]
+        is_burst = (light.sum(axis=1) > 0) | (heavy.sum(axis=1) >= heavy_waiting)
+        if seen.phase is not None:
+            is_burst = seen.phase == 1
+        shares = np.where(is_burst[:, None], busy, calm)
+        shares[is_burst & (heavy.max(axis=1) >= LONG)] = (0.5, 0.5, 0.0, 0.0)
+        return shares, None
 
     return decide
 

@@ -1,22 +1,58 @@
 """How compiled code reaches the arrays whose addresses a record keeps.
 
-Intrinsics, and not `numba.carray` in a function, because each of those functions would be compiled for itself.
+Intrinsics, and not `numba.carray` in a function, because each of those functions would be compiled for itself. The
+arrays are Numba's own but for one thing: an index below zero does not count from the end. Compiled rules never index
+so, and what Numba does to allow it stands in the way of nearly every load.
 """
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import numba
 import numpy as np
 from numba.core import cgutils, types
+from numba.core.datamodel import models, register_default
+from numba.core.imputils import lower_builtin
 from numba.extending import intrinsic
-from numba.np.arrayobj import populate_array
+from numba.np.arrayobj import load_item, make_array, populate_array, store_item
+
+
+class Kept(types.Array):  # type: ignore[misc]
+    """An array that a record keeps: one axis, no index below zero."""
+
+
+register_default(Kept)(models.ArrayModel)
+
+
+def _kept(element: Any) -> Kept:
+    return Kept(numba.from_dtype(np.dtype(element)), 1, "C")
+
+
+def _place(context: Any, builder: Any, array_type: Any, array: Any, index_type: Any, index: Any) -> Any:
+    index = context.cast(builder, index, index_type, types.intp)
+    return builder.gep(make_array(array_type)(context, builder, array).data, [index])
+
+
+@lower_builtin(operator.getitem, Kept, types.Integer)  # type: ignore[untyped-decorator]
+def _get(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    array_type, index_type = signature.args
+    place = _place(context, builder, array_type, arguments[0], index_type, arguments[1])
+    return load_item(context, builder, array_type, place)
+
+
+@lower_builtin(operator.setitem, Kept, types.Integer, types.Number)  # type: ignore[untyped-decorator]
+def _set(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    array_type, index_type, value_type = signature.args
+    place = _place(context, builder, array_type, arguments[0], index_type, arguments[1])
+    store_item(context, builder, array_type, context.cast(builder, arguments[2], value_type, array_type.dtype), place)
+    return context.get_dummy_value()
 
 
 def array_of(element: Any) -> Any:
     """`int64s(address, count)`: the array of so many elements at an address."""
-    array_type = types.Array(numba.from_dtype(np.dtype(element)), 1, "C")
+    array_type = _kept(element)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return _array_at(context, builder, array_type, *arguments)
@@ -30,7 +66,7 @@ def array_of(element: Any) -> Any:
 
 def array_in(name: str, element: Any) -> Any:
     """`lanes(s)`: the array whose address and length the record `s` keeps in `lanes_at` and `lanes_count`."""
-    array_type = types.Array(numba.from_dtype(np.dtype(element)), 1, "C")
+    array_type = _kept(element)
 
     @intrinsic  # type: ignore[untyped-decorator]
     def opened(typingctx: Any, record: Any) -> Any:
@@ -41,7 +77,9 @@ def array_in(name: str, element: Any) -> Any:
                     cgutils.get_record_member(builder, arguments[0], record.offset(name + suffix), word)
                 )
 
-            return _array_at(context, builder, array_type, field("_at"), field("_count"))
+            address = field("_at")  # no compiled function moves an array
+            address.set_metadata("invariant.load", builder.module.add_metadata([]))
+            return _array_at(context, builder, array_type, address, field("_count"))
 
         return array_type(record), generate
 
@@ -49,7 +87,7 @@ def array_in(name: str, element: Any) -> Any:
 
 
 def _array_at(context: Any, builder: Any, array_type: Any, address: Any, count: Any) -> Any:
-    array = context.make_array(array_type)(context, builder)
+    array = make_array(array_type)(context, builder)
     size = context.get_constant(types.intp, context.get_abi_sizeof(context.get_data_type(array_type.dtype)))
     data = builder.inttoptr(address, array.data.type)
     populate_array(array, data=data, shape=[count], strides=[size], itemsize=size, meminfo=None)

@@ -24,7 +24,7 @@ from stretto.dispatch.alias import fill_alias
 from stretto.dispatch.dispatcher import Dispatcher
 from stretto.dispatch.lines import read_lines
 from stretto.dispatch.rates import rate_at
-from stretto.dispatch.records import alias, int64s, lanes
+from stretto.dispatch.records import DTYPES, alias, int64s, lanes
 from stretto.dispatch.turns import refresh
 from stretto.sim.arrivals import ARRIVAL
 from stretto.sim.loop import SIMULATION, Pause, run_until
@@ -35,7 +35,16 @@ from stretto.sim.switching import PHASES, Switching, draw_arrivals, switches
 
 MOST_ARRIVALS = 16_384  # of one simulation in one slot
 ALIGNED = 64  # bytes: a line of the processor's cache
-SHARED = ("arrivals", "records", "evidence_counts", "latency_histogram", "queueing_histogram", "batch_histogram")
+# One for all simulations: what is not counted here, and decisions, which are carried out before the next one runs.
+SHARED = (
+    *("arrivals", "records", "counts", "variant_counts", "evidence_counts"),
+    *("latency_histogram", "queueing_histogram", "batch_histogram", "decisions", "decided"),
+)
+# One for all copies of a case: what nothing writes (latencies are not corrected here).
+STILL = (
+    *("rows", "latency", "profiled", "lane_workers", "members", "worker_lanes", "choices", "tables", "floors"),
+    *("route_lanes", "route_targets", "service", "parameters", "laws", "handoffs"),
+)
 
 
 @dataclass(frozen=True)
@@ -84,15 +93,14 @@ class ManySimulations:
             (self._states, name, [dispatcher.memory[name] for dispatcher, _, _ in self._made])
             for name in first.memory.arrays
         ]
-        parts += [
-            (self._simulations, name, [arrays[name] for _, _, arrays in self._made])
-            for name in own
-            if name not in SHARED
-        ]
-        self._lay(parts)
+        parts += [(self._simulations, name, [arrays[name] for _, _, arrays in self._made]) for name in own]
+        parts = sorted((part for part in parts if part[1] not in SHARED), key=lambda part: part[2][0].nbytes)
+        self._still = self._laid([part for part in parts if part[1] in STILL], 1)
+        self._memory = self._laid([part for part in parts if part[1] not in STILL], self._copies)
         for name in SHARED:
-            shared = self._arrivals if name == "arrivals" else own[name]
-            self._simulations[f"{name}_at"] = shared.ctypes.data
+            shared = self._arrivals if name == "arrivals" else first.memory[name] if name in DTYPES else own[name]
+            records = self._states if name in DTYPES else self._simulations
+            records[f"{name}_at"] = shared.ctypes.data
         random = np.random.default_rng([seed, 0x3A27])
         for records in (self._states, self._simulations):
             records["random"] = random.integers(0, 2**63, self.count, dtype=np.uint64)
@@ -140,20 +148,25 @@ class ManySimulations:
     def _repeated(self, values: Sequence[int]) -> NDArray[np.int64]:
         return np.repeat(np.array(values, np.int64), self._copies)
 
-    def _lay(self, parts: Sequence[tuple[NDArray[Any], str, Sequence[NDArray[Any]]]]) -> None:
-        """All arrays of a simulation side by side, so that a slot finds them in few pages; the smallest first."""
-        parts = sorted(parts, key=lambda part: part[2][0].nbytes)
+    def _laid(
+        self, parts: Sequence[tuple[NDArray[Any], str, Sequence[NDArray[Any]]]], copies: int
+    ) -> NDArray[np.uint8]:
+        """So many copies of each case's arrays, those of one copy side by side, so that a slot finds them in few pages;
+        records are told where theirs are.
+        """
         ends = np.cumsum([-(-arrays[0].nbytes // ALIGNED) * ALIGNED for _, _, arrays in parts])
-        self._memory = np.zeros((self.count, int(ends[-1])), np.uint8)
-        at = self._memory.ctypes.data + np.arange(self.count, dtype=np.uint64) * np.uint64(self._memory.shape[1])
+        memory = np.zeros((len(self.cases) * copies, int(ends[-1])), np.uint8)
+        at = memory.ctypes.data + np.arange(len(memory), dtype=np.uint64) * np.uint64(memory.shape[1])
+        at = np.repeat(at, self.count // len(memory))
         for (records, name, arrays), begin in zip(parts, [0, *ends[:-1].tolist()], strict=True):
             whole = np.stack([np.ascontiguousarray(array).reshape(-1).view(np.uint8) for array in arrays])
-            place = self._memory[:, begin : begin + whole.shape[1]]
-            place[:] = np.repeat(whole, self._copies, axis=0)
+            place = memory[:, begin : begin + whole.shape[1]]
+            place[:] = np.repeat(whole, copies, axis=0)
             records[f"{name}_at"] = at + np.uint64(begin)
             records[f"{name}_count"] = arrays[0].size
             if name == "class_counts":
                 self._counts = place.view(np.int64)
+        return memory
 
 
 def _made(case: Case) -> tuple[Dispatcher, NDArray[Any], dict[str, NDArray[Any]]]:

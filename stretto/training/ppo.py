@@ -1,9 +1,10 @@
 """Proximal policy optimisation with generalised advantages (edge RL, algorithm 1), in PyTorch.
 
 It differs from the paper where that learns faster. Advantages are divided by how large they usually are in what is seen
-(the critic learns that too): bursts are rare and their advantages a hundred times those of lulls, which would drown.
-The noise σ falls while learning goes on, because policies that are used without noise should be judged with little.
-The discount is 0.9: weights of a slot are felt for two slots at most.
+(another network learns that): bursts are rare and their advantages a hundred times those of lulls, which would drown.
+The critic is told the phase of the load also where the policy is not: it judges what was done, and is not used later.
+The noise σ is small and falls while learning goes on, because policies that are used without noise should be judged
+with little. The discount is 0.9: weights of a slot are felt for two slots at most.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.distributions import Categorical
 
-from stretto.planners.edge_rl.encoding import Situation
+from stretto.planners.edge_rl.encoding import PHASE_FEATURES, Situation
 from stretto.planners.edge_rl.instances import BATCHES
 from stretto.planners.edge_rl.policy import HIDDEN, Description, Policy
 from stretto.planners.edge_rl.reward import Weights, shortfalls
@@ -37,7 +38,7 @@ class Recipe:
     epochs: int = 4
     minibatch: int = 4096
     step: tuple[float, float] = (2e-3, 2e-4)  # of Adam
-    sigma: tuple[float, float] = (0.7, 0.2)
+    sigma: tuple[float, float] = (0.25, 0.08)
     clip: float = 0.3
     discount: float = 0.9
     trace: float = 0.9  # λ of the advantages
@@ -55,6 +56,7 @@ class Rollout:
     batches: torch.Tensor | None
     rewards: NDArray[np.float64]
     last: torch.Tensor  # features after the last slot
+    hidden: torch.Tensor  # of the load, by slot (one more than the others) and system: what the critic alone is told
 
 
 def network(inputs: int, outputs: int) -> nn.Sequential:
@@ -77,9 +79,11 @@ class Learner:
         self.description, self.recipe, self.device = description, recipe, torch.device(device)
         self.is_shared = description.encoding == "shared"
         self.actor = network(description.inputs, description.outputs).to(self.device)
-        self.critic = network(description.inputs, 2).to(self.device)  # the value, and how far it is usually off
-        parameters = [*self.actor.parameters(), *self.critic.parameters()]
-        self.adam = torch.optim.Adam(parameters, lr=recipe.step[0])
+        self.critic = network(description.inputs + PHASE_FEATURES, 1).to(self.device)
+        self.usual = network(description.inputs, 1).to(self.device)  # logarithm of how far the critic is usually off
+        self.modules = {"actor": self.actor, "critic": self.critic, "usual": self.usual}
+        self.parameters = [each for module in self.modules.values() for each in module.parameters()]
+        self.adam = torch.optim.Adam(self.parameters, lr=recipe.step[0])
         self.noise = torch.Generator(self.device).manual_seed(seed + 1)
         self.weights = recipe.weights
         self.iteration = 0
@@ -89,11 +93,18 @@ class Learner:
         share = min(1.0, max(0.0, 2.0 * self.iteration / self.recipe.iterations - 1.0))
         return pair[0] + (pair[1] - pair[0]) * share
 
-    def judged(self, features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """The critic's value, and the logarithm of its usual error."""
-        both = self.critic(features)
-        both = both.mean(dim=-2) if self.is_shared else both
-        return both[..., 0], both[..., 1]
+    def value(self, features: torch.Tensor, hidden: torch.Tensor) -> torch.Tensor:
+        """What the critic expects; it is told what the policy must do without."""
+        if self.is_shared:
+            hidden = hidden[..., None, :].expand(*features.shape[:-1], PHASE_FEATURES)
+        return self._joined(self.critic(torch.cat((features, hidden), dim=-1)))
+
+    def usual_error(self, features: torch.Tensor) -> torch.Tensor:
+        """The logarithm of how far the critic is usually off, in what the policy sees."""
+        return self._joined(self.usual(features))
+
+    def _joined(self, given: torch.Tensor) -> torch.Tensor:
+        return given.mean(dim=-2)[..., 0] if self.is_shared else given[..., 0]
 
     def outputs(self, features: torch.Tensor, count: int) -> tuple[torch.Tensor, Categorical | None]:
         """The means of the weights' logarithms, and the law of the batch sizes by model."""
@@ -117,6 +128,7 @@ class Learner:
         """Let the policy act, with noise, for as many slots as an iteration has."""
         policy, sigma = self.policy(), self.value_at(self.recipe.sigma)
         all_features, all_logs, all_batches, rewards = [], [], [], []
+        hidden = [world.hidden()]
         counts: Any = 0
         for _ in range(self.recipe.slots):
             features = torch.from_numpy(policy.encode(seen, world.setting)).to(self.device)
@@ -131,6 +143,7 @@ class Learner:
             by_end = slot.counts.sum(axis=1)
             rewards.append(shortfalls(by_end, world.accuracy, self.weights, slot.arrivals))
             counts = counts + slot.counts
+            hidden.append(world.hidden())
             all_features.append(features)
             all_logs.append(logs)
             if batches is not None:
@@ -142,14 +155,16 @@ class Learner:
             torch.stack(all_batches) if all_batches else None,
             np.stack(rewards) * self.recipe.scale / world.slot_s,
             last,
+            torch.from_numpy(np.stack(hidden)).to(self.device),
         )
         return rollout, seen, evaluation_of(counts, world.accuracy, world.heavy)
 
     def advantages(self, rollout: Rollout) -> tuple[torch.Tensor, torch.Tensor]:
         """Generalised advantages (equation 11, with the discount that it lacks), and what the critic should say."""
         with torch.no_grad():
-            values = torch.stack([self.judged(part)[0] for part in rollout.features])
-            after = torch.cat((values[1:], self.judged(rollout.last)[0][None]))
+            seen = torch.cat((rollout.features, rollout.last[None]))
+            all_values = torch.stack([self.value(*pair) for pair in zip(seen, rollout.hidden, strict=True)])
+            values, after = all_values[:-1], all_values[1:]
         rewards = torch.from_numpy(rollout.rewards).float().to(self.device)
         errors = rewards + self.recipe.discount * after - values
         advantages = torch.zeros_like(errors)
@@ -163,7 +178,7 @@ class Learner:
         """Some epochs over a rollout: the clipped objective (equation 10), and the critic's squared error."""
         recipe = self.recipe
         advantages, targets = (each.flatten() for each in self.advantages(rollout))
-        features, logs = (each.flatten(0, 1) for each in (rollout.features, rollout.logs))
+        features, logs, hidden = (each.flatten(0, 1) for each in (rollout.features, rollout.logs, rollout.hidden[:-1]))
         batches = None if rollout.batches is None else rollout.batches.flatten(0, 1)
         for group in self.adam.param_groups:
             group["lr"] = self.value_at(recipe.step)
@@ -177,7 +192,7 @@ class Learner:
             for part in order.split(recipe.minibatch):
                 chosen = None if batches is None else batches[part]
                 ratio = (self.log_chance(features[part], logs[part], chosen) - before[part]).exp()
-                value, usual = self.judged(features[part])
+                value, usual = self.value(features[part], hidden[part]), self.usual_error(features[part])
                 gain = (advantages[part] / (usual.detach().exp() + LEAST_ERROR)).clamp(-LARGEST_GAIN, LARGEST_GAIN)
                 clipped = ratio.clamp(1 - recipe.clip, 1 + recipe.clip)
                 error = value - targets[part]
@@ -186,7 +201,7 @@ class Learner:
                 loss = -torch.minimum(ratio * gain, clipped * gain).mean() + 0.5 * critic_loss
                 self.adam.zero_grad()
                 loss.backward()
-                nn.utils.clip_grad_norm_([*self.actor.parameters(), *self.critic.parameters()], 1.0)
+                nn.utils.clip_grad_norm_(self.parameters, 1.0)
                 self.adam.step()
 
     def iterate(self, world: World, seen: Situation) -> tuple[Situation, Evaluation]:

@@ -1,7 +1,7 @@
 """A training from its start, or from where it stopped, to a file of policies: progress, checkpoints and curves.
 
-A folder holds `checkpoint.safetensors`, `curve.json` and in the end `policy.safetensors`. The policy that is kept is
-the one that did best on the validation's seeds, which nothing else uses.
+A folder holds `checkpoint.safetensors`, `policy.safetensors` and in the end `curve.json`. The policy that is kept is
+the one that did best on the validation's seeds, which nothing else uses; a training that is stopped leaves it there.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Training:
         if told["description"] != _plain(self.learner.description):
             raise StrettoError(f"{self.folder / CHECKPOINT} is of another training; give another folder")
         learner = self.learner
-        for name, module in (("actor", learner.actor), ("critic", learner.critic)):
+        for name, module in learner.modules.items():
             state = {key: torch.from_numpy(arrays[f"{name}.{key}"].copy()) for key in module.state_dict()}
             module.load_state_dict(state)
         learner.iteration, self.seconds, self.curve = told["iteration"], told["seconds"], told["curve"]
@@ -108,7 +108,6 @@ class Training:
                 )
         assert self._best is not None
         policy = self._best[1]
-        save_policies(self.folder / POLICY, [policy])
         (self.folder / CURVE).write_text(json.dumps(self.curve, indent=1) + "\n")
         return policy
 
@@ -123,18 +122,19 @@ class Training:
         if policy.description.batching:
             row |= _mean_batches(self._check, policy)
         self.curve.append(row)
-        score = figures.overall.goodput - figures.overall.violations
+        score = figures.overall.goodput - self.options.recipe.weights.late * figures.overall.violations
         target = self.options.recipe.violations
         if target is not None:
             score = figures.overall.goodput - 10.0 * max(0.0, figures.overall.violations - 0.9 * target)
         if self._best is None or score > self._best[0]:
             self._best = (score, policy)
+            save_policies(self.folder / POLICY, [policy])
 
     def _save_checkpoint(self) -> None:
         learner = self.learner
         arrays = {
             f"{name}.{key}": value.detach().cpu().numpy()
-            for name, module in (("actor", learner.actor), ("critic", learner.critic))
+            for name, module in learner.modules.items()
             for key, value in module.state_dict().items()
         }
         states = [learner.adam.state[parameter] for parameter in learner.adam.param_groups[0]["params"]]

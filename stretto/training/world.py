@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from stretto.core.deployment import Deployment
 from stretto.core.profile import NS_PER_S
-from stretto.planners.edge_rl.encoding import DEPTH, Setting, Situation, situation
+from stretto.planners.edge_rl.encoding import DEPTH, Setting, Situation, phase_features, situation
 from stretto.planners.edge_rl.instances import BATCHES, BUFFER, by_speed, dealt_plan, gathering, instances_of
 from stretto.planners.edge_rl.policy import Description
 from stretto.sim.many import Case, ManySimulations, Slot
@@ -75,8 +75,18 @@ class World:
         seen = situation(slot.lines, slot.now_ns, slot.rates)
         if not self.description.sees_phase:
             return seen
-        since = slot.since_ns / self._held_ns[np.arange(self.count), slot.phase]
-        return replace(seen, phase=slot.phase.copy(), since=since)
+        return replace(seen, phase=slot.phase.copy(), since=self._since(slot))
+
+    def hidden(self) -> NDArray[np.float32]:
+        """The phase of the load and how long it lasts already, [system, PHASE_FEATURES]: for a critic in training, also
+        where the policy is not told.
+        """
+        slot = self._many.slot()
+        return phase_features(slot.phase, self._since(slot))
+
+    def _since(self, slot: Slot) -> NDArray[np.float64]:
+        since: NDArray[np.float64] = slot.since_ns / self._held_ns[np.arange(self.count), slot.phase]
+        return since
 
 
 def _case(system: System, batching: bool) -> Case:

@@ -25,6 +25,7 @@ LENGTHS = BUFFER + 1
 MOST_LOAD = 4.0  # that is told apart from more
 MOST_WORK = 2.0  # in SLOs
 SHARED_FEATURES = 12
+PHASE_FEATURES = 3
 
 Numbers = NDArray[np.float32]
 
@@ -101,14 +102,14 @@ def idle(instances: int, rate: float) -> Situation:
 
 def joint_size(instances: int, sees_phase: bool, sees_batches: bool) -> int:
     """Numbers that `encode_joint` gives."""
-    return instances * (LENGTHS + 1 + DEPTH + sees_batches) + 3 * sees_phase
+    return instances * (LENGTHS + 1 + DEPTH + sees_batches) + PHASE_FEATURES * sees_phase
 
 
 def encode_joint(seen: Situation, setting: Setting, sees_phase: bool, sees_batches: bool) -> Numbers:
     """[system, feature]."""
     systems, count = seen.length.shape
     features = np.zeros((systems, joint_size(count, sees_phase, sees_batches)), np.float32)
-    parts = features[:, : features.shape[1] - 3 * sees_phase].reshape(systems, count, -1)
+    parts = features[:, : features.shape[1] - PHASE_FEATURES * sees_phase].reshape(systems, count, -1)
     parts[..., :LENGTHS] = np.minimum(seen.length, BUFFER)[..., None] == np.arange(LENGTHS)
     np.minimum(seen.elapsed_ns / setting.service_ns, 1.0, out=parts[..., LENGTHS], casting="same_kind")
     ages = seen.age_ns[..., :DEPTH] / (MOST_WORK * setting.slo_ns[..., None])
@@ -117,9 +118,14 @@ def encode_joint(seen: Situation, setting: Setting, sees_phase: bool, sees_batch
         parts[..., -1] = seen.running / LARGEST_BATCH
     if sees_phase:
         assert seen.phase is not None and seen.since is not None
-        features[:, -3:-1] = seen.phase[:, None] == np.arange(2)
-        features[:, -1] = np.minimum(seen.since, MOST_LOAD) / MOST_LOAD
+        features[:, -PHASE_FEATURES:] = phase_features(seen.phase, seen.since)
     return features
+
+
+def phase_features(phase: NDArray[np.int64], since: NDArray[np.float64]) -> Numbers:
+    """[system, feature]: which one it is, and how long it lasts already."""
+    lasts = np.minimum(since, MOST_LOAD) / MOST_LOAD
+    return np.stack((phase == 0, phase == 1, lasts), axis=1).astype(np.float32)
 
 
 def encode_shared(seen: Situation, setting: Setting) -> Numbers:

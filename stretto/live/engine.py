@@ -175,15 +175,16 @@ class Engine:
         application = generation.numbers[request.application]
         demand = generation.demand_of(now_ns, application, request)
         request.arrival_ns = now_ns - request.spent_ns
-        if self.twin is not None:
-            slack_ns, client, priority = request.deadline_ns, request.client, request.priority
-            self.twin.arrived(now_ns, request.application, request.rows, slack_ns, client, priority)
+        slack_ns = request.deadline_ns
         request.deadline_ns += now_ns
         if gathers:
             self._gather()
         if gathers and request.rows == 1 and demand < 0 and request.client < 0:
             self._gathered.append((request.queries[0], application, request.deadline_ns, request.priority))
         else:
+            if self.twin is not None:
+                client, priority = request.client, request.priority
+                self.twin.arrived(now_ns, request.application, request.rows, slack_ns, client, priority)
             last = None if gathers else request.queries[-1]
             for query in request.queries:
                 self._enter(query, generation, now_ns, application, demand, query is not last)
@@ -204,13 +205,8 @@ class Engine:
         when this turn of the event loop is over.
         """
         generation = self.generation
-        applications, deadlines_ns, priorities = entering
-        tickets = generation.dispatcher.submit_many(now_ns, applications, deadlines_ns, priorities)
+        tickets = self._submit_all(generation, now_ns, entering)
         generation.queries.enter(front, tickets, rows)
-        if self.twin is not None:
-            names, left_ns = generation.deployment.applications, (deadlines_ns - now_ns).tolist()
-            for number, slack_ns, priority in zip(applications.tolist(), left_ns, priorities.tolist(), strict=True):
-                self.twin.arrived(now_ns, names[number].name, 1, slack_ns, -1, priority)
         self._gather()
         if self.witness is not None:
             for ticket in tickets.tolist():
@@ -233,10 +229,20 @@ class Engine:
         queries, *columns = zip(*self._gathered, strict=True)
         self._gathered = []
         generation = self.generation
-        tickets = generation.dispatcher.submit_many(self.clock(), *np.array(columns))
+        tickets = self._submit_all(generation, self.clock(), np.array(columns))
         for query, ticket in zip(queries, tickets.tolist(), strict=True):
             query.ticket, query.generation = ticket, generation
             generation.queries[ticket] = query
+
+    def _submit_all(self, generation: Generation, now_ns: int, entering: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Their tickets; `entering` as for `submit_many`."""
+        applications, deadlines_ns, priorities = entering
+        if self.twin is not None:
+            for number in set(applications.tolist()):
+                slacks_ns, theirs = deadlines_ns - now_ns, applications == number
+                name = generation.deployment.applications[number].name
+                self.twin.arrived_many(now_ns, name, slacks_ns[theirs], priorities[theirs])
+        return generation.dispatcher.submit_many(now_ns, applications, deadlines_ns, priorities)
 
     def classified(self, requests: Sequence[Request | RemoteQuery]) -> None:
         """Evidence came: the dispatcher hears the class of what has not ended."""

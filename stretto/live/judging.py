@@ -14,6 +14,9 @@ from concurrent.futures import CancelledError, Future
 from functools import partial
 from typing import Any, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from stretto.core.advice import FleetNeeds, JudgedFleet
 from stretto.core.client import Client
 from stretto.core.deployment import Deployment
@@ -38,6 +41,10 @@ class Twin(Protocol):
     """What is told of requests and batches, and knows a judge. stretto.twin has one."""
 
     def arrived(self, now_ns: int, application: str, rows: int, slack_ns: int, client: int, priority: int) -> None: ...
+
+    def arrived_many(
+        self, now_ns: int, application: str, slacks_ns: NDArray[np.int64], priorities: NDArray[np.int64]
+    ) -> None: ...
 
     def ran(self, deployment: Deployment, variant: int, kind: str, batch: int, took_ns: int) -> None: ...
 

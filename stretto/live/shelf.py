@@ -213,7 +213,11 @@ class Shelf:
 
 def gather(parts: Sequence[Array], adapter: Adapter | None, into: Array) -> None:
     """The queries of all parts, in order and as the model takes them. Those of one shape are resized together."""
-    if adapter is not None and len(parts) > 1:
+    if adapter is None:
+        np.concatenate(parts, out=into[: sum(map(len, parts))], casting="unsafe")
+    elif len(parts) == 1:
+        into[: len(parts[0])] = adapter(parts[0])
+    else:
         places: dict[tuple[int, ...], list[tuple[int, Array]]] = {}
         first = 0
         for part in parts:
@@ -225,11 +229,6 @@ def gather(parts: Sequence[Array], adapter: Adapter | None, into: Array) -> None
             for first, part in alike:
                 into[first : first + len(part)] = made[taken : taken + len(part)]
                 taken += len(part)
-        return
-    place = 0
-    for part in parts:
-        into[place : place + len(part)] = part if adapter is None else adapter(part)
-        place += len(part)
 
 
 def failed(count: int, reason: str) -> Report:

@@ -101,7 +101,7 @@ class OutputTensor:
     shape: tuple[int, ...]
     kind: OutputKind = OutputKind.PROBABILITIES
 
-    @property
+    @cached_property
     def row_bytes(self) -> int:
         """Of one answer."""
         return math.prod(self.shape) * np.dtype(self.dtype).itemsize

@@ -38,7 +38,7 @@ class LiveTwin:
 
     def __init__(self, now_ns: int) -> None:
         self._recent = Recent(now_ns, longest_ns=LONGEST_NS)
-        self.arrived = self._recent.arrived
+        self.arrived, self.arrived_many = self._recent.arrived, self._recent.arrived_many
         self.handed_over = self._recent.handed_over
         self.ended = self._recent.ended
         self.serves = self._recent.serves

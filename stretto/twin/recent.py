@@ -52,6 +52,16 @@ class Ring:
                 at += 1
         self.count += 1
 
+    def add_many(self, rows: NDArray[np.int64]) -> None:
+        """[row, column], of whole numbers."""
+        width, taken = self._width, 0
+        while taken < len(rows):
+            at = self.count % self._most
+            some = array(self._values.typecode, rows[taken : taken + self._most - at].tobytes())
+            self._values[at * width : at * width + len(some)] = some  # behind the end it grows
+            taken += len(some) // width
+            self.count += len(some) // width
+
     @property
     def has_forgotten(self) -> bool:
         return self.count > self._most
@@ -92,13 +102,30 @@ class Recent:
         self, now_ns: int, application: str, rows: int, slack_ns: int, client: int = -1, priority: int = 0
     ) -> None:
         """A request came; `slack_ns` is from now to its deadline."""
+        heard = self._heard_of(application)
+        if heard is not None:
+            heard.requests.add(now_ns, min(max(0, slack_ns), MAX_DEADLINE_NS), rows, client, priority)
+            heard.queries += rows
+
+    def arrived_many(
+        self, now_ns: int, application: str, slacks_ns: NDArray[np.int64], priorities: NDArray[np.int64]
+    ) -> None:
+        """Requests of one query each came together, of clients that are not known."""
+        heard = self._heard_of(application)
+        if heard is not None:
+            rows = np.empty((len(slacks_ns), 5), np.int64)
+            rows[:] = now_ns, 0, 1, -1, 0
+            rows[:, 1] = np.minimum(np.maximum(slacks_ns, 0), MAX_DEADLINE_NS)
+            rows[:, 4] = priorities
+            heard.requests.add_many(rows)
+            heard.queries += len(rows)
+
+    def _heard_of(self, application: str) -> _Application | None:
+        """None where too many others were."""
         heard = self._applications.get(application)
-        if heard is None:
-            if len(self._applications) >= MOST_NAMES:
-                return
+        if heard is None and len(self._applications) < MOST_NAMES:
             heard = self._applications[application] = _Application(self._most_requests)
-        heard.requests.add(now_ns, min(max(0, slack_ns), MAX_DEADLINE_NS), rows, client, priority)
-        heard.queries += rows
+        return heard
 
     def classified(self, application: str, query_class: int) -> None:
         """The class of one query of an application became known."""

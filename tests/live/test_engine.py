@@ -101,6 +101,36 @@ def test_what_comes_in_one_turn_of_the_loop_shares_a_batch(stage: Staging) -> No
     assert ended == requests and {request.outcome for request in requests} == {Outcome.ON_TIME}
 
 
+def test_who_leaves_in_the_turn_in_which_it_came_is_cancelled_alone(stage: Staging) -> None:
+    """It has not entered the dispatcher yet."""
+    made = stage(serving())
+    requests = [made.made_request() for _ in range(3)]
+
+    def come() -> None:
+        for request in requests:
+            made.engine.submit(request, gathers=True)
+        assert made.engine.waiting == 3
+        made.engine.cancel(requests[1])
+
+    made.call(come)
+    made.wait(0)
+    assert requests[1].outcome is Outcome.DROPPED_CANCELLED
+    made.finish_all()
+    assert made.outcomes() == {Outcome.ON_TIME: 2, Outcome.DROPPED_CANCELLED: 1}
+
+
+def test_what_came_in_the_last_turn_has_an_end_too(stage: Staging) -> None:
+    made = stage(serving())
+    request = made.made_request()
+
+    def come() -> None:
+        made.engine.submit(request, gathers=True)
+        made.engine.end_all()
+
+    made.call(come)
+    assert request.outcome is Outcome.FAILED and request.problem == STOPPED and made.engine.waiting == 0
+
+
 def test_an_answer_after_the_deadline_is_late(stage: Staging) -> None:
     made = stage(serving())
     request = made.request(slack_ms=10)

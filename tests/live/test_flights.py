@@ -20,7 +20,7 @@ from stretto.live import arena as arenas
 from stretto.live import shelf as shelves
 from stretto.live.arena import Arena, slot_bytes
 from stretto.live.face.memory import FrontMemory
-from stretto.live.frames import Frame, FrameReader, Kind, Place, failures_in, places_as_text, run_as_text, spec_as_text
+from stretto.live.frames import PLACE, Frame, FrameReader, Kind, failures_in, places_as_text, run_as_text, spec_as_text
 from stretto.live.shelf import ModelSpec
 from stretto.live.worker_process import WorkerProcess
 
@@ -119,9 +119,9 @@ class Server:
     def map_front(self, front: int, memory: FrontMemory) -> None:
         socket.send_fds(self._channel, [Frame(Kind.MAP_FRONT, front, memory.size).encoded()], [memory.descriptor])
 
-    def run_lying(self, number: int, slot: int, *places: Place) -> None:
+    def run_lying(self, number: int, slot: int, *places: tuple[int, int, int, int]) -> None:
         count = sum(rows for _, _, rows, _ in places)
-        self.say(Frame(Kind.RUN_LYING, number, slot, count, places_as_text("m", places)))
+        self.say(Frame(Kind.RUN_LYING, number, slot, count, places_as_text("m", np.array(list(places), PLACE))))
 
     def answers(self, slot: int, count: int) -> Array:
         return self.arena.answers(slot, self.spec, count)

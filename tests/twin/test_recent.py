@@ -30,6 +30,29 @@ def test_a_ring_keeps_the_last_in_order() -> None:
         assert ring.has_forgotten == (number >= 4)
 
 
+def test_many_are_added_as_one_by_one() -> None:
+    one, many, number = Ring(7, 2), Ring(7, 2), 0
+    for count in (0, 1, 5, 3, 7, 2, 20, 1):
+        rows = np.array([(number + each, -each) for each in range(count)], np.int64).reshape(-1, 2)
+        number += count
+        for row in rows.tolist():
+            one.add(*row)
+        many.add_many(rows)
+        assert many.count == one.count and many.rows().tolist() == one.rows().tolist()
+
+
+def test_requests_that_came_together_are_remembered_as_those_that_came_one_by_one() -> None:
+    one, many = Recent(0), Recent(0)
+    slacks_ns, priorities = np.array([3, 70, -5]) * NS_PER_MS, np.array([0, 2, 1])
+    for now_ns in (NS_PER_S, 2 * NS_PER_S):
+        many.arrived_many(now_ns, "a", slacks_ns, priorities)
+        for slack_ns, priority in zip(slacks_ns.tolist(), priorities.tolist(), strict=True):
+            one.arrived(now_ns, "a", 1, slack_ns, priority=priority)
+    expected, found = (each.setting(3 * NS_PER_S, ON, present=THERE).arrivals["a"] for each in (one, many))
+    assert len(found.requests) == 6 and found.requests.tolist() == expected.requests.tolist()
+    assert found.rate == expected.rate and found.slack_ns() == expected.slack_ns()
+
+
 def test_rate_rows_slack_and_classes_are_those_that_came() -> None:
     recent = Recent(5 * NS_PER_S)
     times_ns = poisson(100, 20, 1) + 5 * NS_PER_S

@@ -45,8 +45,15 @@ def cheapest_judged(deployment: Deployment, setting: Setting, needs: FleetNeeds,
         return Judged(sum(fleet.values()), judge(_on(deployment, fleet), rates))
 
     def bound(held: Mapping[str, int]) -> FluidFleet | None:
-        least = {"accuracy": needs.accuracy, "answered": 1 - needs.late}
-        fleet = fluid_fleet(deployment, rates, needs.costs, **least, held=held, most=sum(most.values()))
+        fleet = fluid_fleet(
+            deployment,
+            rates,
+            needs.costs,
+            accuracy=needs.accuracy,
+            answered=1 - needs.late,
+            held=held,
+            most=sum(most.values()),
+        )
         is_within = fleet is None or all(fleet.workers[kind] <= most[kind] for kind in most)
         return fleet if is_within or not held else None
 

@@ -46,7 +46,9 @@ def cheapest_judged(deployment: Deployment, setting: Setting, needs: FleetNeeds,
 
     def bound(held: Mapping[str, int]) -> FluidFleet | None:
         fleet = fluid_fleet(
-            *(deployment, rates, needs.costs),
+            deployment,
+            rates,
+            needs.costs,
             accuracy=needs.accuracy,
             answered=1 - needs.late,
             held=held,

@@ -188,6 +188,26 @@ def test_a_worker_without_a_scheduler_ends_at_once(built: Built) -> None:
     within(60, work)
 
 
+def test_workers_that_are_lost_leave_no_descriptor_behind(built: Built) -> None:
+    """Of scheduler and front end, which are this process."""
+
+    async def work() -> None:
+        endpoint = free_endpoint()
+        async with scheduler(built.root, endpoint) as there, front_end(built.root, endpoint) as front:
+            held: list[int] = []
+            for _ in range(3):
+                with worker_processes(endpoint) as (process,):
+                    await front.ready()
+                    assert (await front.ask(ROWS)).outcome in ENDED_WELL
+                    process.kill()
+                    await until(lambda: not there.roster.workers and front.service.engine.directory.workers == 0)
+                    await until(lambda: not front.service.engine._store._workers)  # type: ignore[attr-defined]
+                held.append(len(os.listdir("/proc/self/fd")))
+            assert held[-1] <= held[0]
+
+    within(90, work)
+
+
 def test_a_silent_worker_is_lost_and_comes_back(built: Built) -> None:
     async def work() -> None:
         endpoint = free_endpoint()

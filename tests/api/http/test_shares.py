@@ -23,7 +23,7 @@ import pytest
 from stretto.api.http import door
 from stretto.api.http.exchange import Direct
 from stretto.api.http.intake import FREE_CHUNKS, TURN_BYTES
-from stretto.api.http.protocol import SWEPT, sweep
+from stretto.api.http.traffic import SWEPT, sweep
 from stretto.api.limits import Limits
 from tests.api.serving import (
     DEADLINE_MS,

@@ -152,10 +152,14 @@ class Connection(Intake):
             return
         except OSError:
             size = 0
-        if size:
-            self.buffer_updated(size)
-        else:
+        if not size:
             self.leave_crowd()
+            return
+        try:
+            self.buffer_updated(size)
+        except Exception as error:  # ours: it ends this connection, and nobody else misses a turn
+            self.loop.call_exception_handler({"message": "a request could not be read", "exception": error})
+            self.transport.abort()
 
     # -- the parser's callbacks ----------------------------------------------------------------------------------
 

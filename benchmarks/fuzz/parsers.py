@@ -22,7 +22,7 @@ from stretto.api.grpc.servicer import Servicer
 from stretto.api.grpc.status import status_of
 from stretto.api.http.app import App
 from stretto.api.http.protocol import Connection as Protocol
-from stretto.api.http.protocol import Traffic
+from stretto.api.http.traffic import Traffic
 
 TOGETHER = 32  # connections at a time
 PIECES = 4  # that a message comes in, at most

@@ -24,7 +24,7 @@ from stretto.core.errors import StrettoError
 if TYPE_CHECKING:
     from stretto.api.grpc.reads import Reads
     from stretto.api.http.door import PlainDoor, TlsDoor
-    from stretto.api.http.protocol import Traffic
+    from stretto.api.http.traffic import Traffic
 
 log = logging.getLogger("stretto.api")
 
@@ -175,7 +175,8 @@ class Listeners:
         if port is None:
             return
         from stretto.api.http.door import PlainDoor, TlsDoor
-        from stretto.api.http.protocol import Connection, Traffic, sweep
+        from stretto.api.http.protocol import Connection
+        from stretto.api.http.traffic import Traffic, sweep
 
         loop = asyncio.get_running_loop()
         traffic = Traffic(connections)

@@ -286,6 +286,8 @@ class Intake(asyncio.BufferedProtocol):
                 self.transport.close()
             else:
                 self.transport.pause_reading()
+        elif self.is_refused:
+            self.look_if_slow()
 
     def came(self, size: int) -> None:
         """Data that a request is not complete with, or that is ahead of the answers.

@@ -11,8 +11,6 @@ import asyncio
 import os
 import socket
 import time
-from collections import deque
-from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
@@ -22,10 +20,10 @@ from httptools import parse_url
 from stretto.api.errors import ApiError, Reason, no_room, too_large, too_many_connections
 from stretto.api.http.app import App
 from stretto.api.http.arrival import lain_ns
-from stretto.api.http.crowd import Crowd
 from stretto.api.http.encode import Header, encode_error
 from stretto.api.http.exchange import NOTHING, Call, Direct, Exchange
 from stretto.api.http.intake import Intake
+from stretto.api.http.traffic import Traffic
 from stretto.api.plane import Plane
 
 if TYPE_CHECKING:
@@ -39,35 +37,6 @@ SHORT_REST = 65_536  # of a refused body: it is read, and the connection kept
 LINGER_S = 1.0  # that a client has to see its refusal
 FEW = 128  # connections of a listener: there is no crowd among so many
 SOON_NS = 50_000_000  # after its first byte a request should be complete, or it may wait for others
-SWEPT = 64  # connections that are looked at in one turn of the event loop
-
-
-@dataclass(eq=False)
-class Traffic:
-    """Of one listener: its open connections, at most so many, and the tasks that answer their calls."""
-
-    most_connections: int
-    connections: set[Connection] = field(default_factory=set)
-    tasks: set[asyncio.Task[None]] = field(default_factory=set)
-    leaving: deque[Connection] = field(default_factory=deque)  # whose client has closed them
-    crowd: Crowd = field(default_factory=Crowd)  # connections whose request does not become complete
-
-    def leaves(self, connection: Connection) -> None:
-        """A crowd that leaves together does so in portions: others have their turn in between."""
-        if not self.leaving:
-            connection.loop.call_soon(self._close_some)
-        self.leaving.append(connection)
-
-    def _close_some(self) -> None:
-        for _ in range(min(SWEPT, len(self.leaving))):
-            connection = self.leaving.popleft()
-            connection.transport.close()
-        if self.leaving:
-            connection.loop.call_soon(self._close_some)
-
-    @property
-    def is_answering(self) -> bool:
-        return bool(self.tasks) or any(connection.is_answering for connection in self.connections)
 
 
 class Connection(Intake):
@@ -146,22 +115,26 @@ class Connection(Intake):
 
     def look_if_slow(self) -> None:
         """A request that is not complete soon is read in its turn among others like it, where there are many
-        connections. Not over TLS, where the socket's bytes are not the request's.
+        connections, and so is what is forgotten after a refusal. Not over TLS, where the socket's bytes are not the
+        request's.
         """
         if (
             len(self.traffic.connections) > FEW
             and not self.flow.is_in_crowd
-            and time.monotonic_ns() - self.begun_ns > SOON_NS
+            and (self.is_refused or self.is_late_to_end)
             and self.is_plain
-            and self.is_reading
-            and not self.is_refused
-            and not self.is_owing
-            and not (self.last is not None and self.has_head and self.last.is_answered)
             and not self.transport.is_closing()
             and (self.flow.waits_for_turn or not self.flow.read_paused)
             and self.traffic.crowd.join(self)
         ):
             self.flow.join_crowd()
+
+    @property
+    def is_late_to_end(self) -> bool:
+        """The request that is being read; not one that was answered already, nor one behind another."""
+        if not self.is_reading or self.is_owing or time.monotonic_ns() - self.begun_ns <= SOON_NS:
+            return False
+        return not (self.has_head and self.last is not None and self.last.is_answered)
 
     def leave_crowd(self) -> None:
         self.traffic.crowd.leave(self)
@@ -179,10 +152,14 @@ class Connection(Intake):
             return
         except OSError:
             size = 0
-        if size:
-            self.buffer_updated(size)
-        else:
+        if not size:
             self.leave_crowd()
+            return
+        try:
+            self.buffer_updated(size)
+        except Exception as error:  # ours: it ends this connection, and nobody else misses a turn
+            self.loop.call_exception_handler({"message": "a request could not be read", "exception": error})
+            self.transport.abort()
 
     # -- the parser's callbacks ----------------------------------------------------------------------------------
 
@@ -394,8 +371,6 @@ class Connection(Intake):
             return
         self.is_refused = True
         self.parser = None
-        if self.flow.is_in_crowd:
-            self.leave_crowd()
         self.plane.count_refusal(error)
         self.transport.write(_bytes_of(*encode_error(error), is_last=True))
         if self.transport.can_write_eof() and len(self.traffic.connections) <= self.traffic.most_connections:
@@ -418,6 +393,8 @@ class Connection(Intake):
             self.transport.close()
         elif (self.running is None or self.running.is_answered) and idle_s > self.limits.keep_alive_s:
             self.transport.close()
+        elif self.is_begun:
+            self.look_if_slow()
 
     @property
     def is_answering(self) -> bool:
@@ -434,17 +411,3 @@ def _bytes_of(status: int, body: bytes, headers: list[Header], is_last: bool = F
     if not is_head:
         parts.append(body)
     return b"".join(parts)
-
-
-async def sweep(connections: set[Connection], period_s: float) -> None:
-    """Ends connections whose request is not complete in time, or that stand idle; for ever. A crowd that came together
-    has its end together too: others have their turn in between.
-    """
-    while True:
-        await asyncio.sleep(period_s)
-        for number, connection in enumerate(list(connections), 1):
-            connection.end_if_slow(time.monotonic())
-            if connection.is_begun and connection.is_reading:
-                connection.look_if_slow()
-            if number % SWEPT == 0:
-                await asyncio.sleep(0)

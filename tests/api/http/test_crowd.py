@@ -147,6 +147,41 @@ def test_unsound_bytes_in_the_crowd_are_refused(crowded: Running) -> None:
         assert [reply.status for reply in wire.replies()] == [400]
 
 
+def test_an_error_of_ours_ends_one_connection_alone(crowded: Running, complaints: list[str]) -> None:
+    def fail(size: int) -> None:
+        raise RuntimeError("a mistake")
+
+    with crowded.wire() as wire:
+        wire.send(HEADS["stated"] + BODY[:100])
+        in_crowd(crowded)
+        for connection in tuple(crowded.listeners._http[0][1].connections):
+            connection.buffer_updated = fail  # type: ignore[method-assign]
+        wire.send(BODY[100:200])
+        assert wire.is_closed()
+    assert crowded.ask("GET", "/v2").status == 200
+    assert any("a request could not be read" in line for line in complaints)
+
+
+def test_one_that_sends_nothing_more_is_in_the_crowd_before_it_does(
+    server: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else ten thousand that wait for a while and then send a byte each would all be read in one turn."""
+    with server.wire() as wire:
+        wire.send(HEADS["stated"] + BODY[:100])
+        server.wait_until(lambda: server.plane.budget.used > 0, "it is read")
+        assert not crowd_of(server)
+        monkeypatch.setattr(protocol, "FEW", 0)
+        in_crowd(server)
+
+
+def test_what_is_sent_after_a_refusal_is_read_in_turns_too(crowded: Running) -> None:
+    with crowded.wire() as wire:
+        wire.send(b"this is no HTTP\r\n\r\n")
+        assert wire.reply().status == 400
+        wire.send(bytes(100_000))
+        in_crowd(crowded)
+
+
 def test_requests_that_wait_for_an_earlier_answer_are_not_in_the_crowd(crowded: Running) -> None:
     crowded.gate.is_open.clear()
     with crowded.wire() as wire:

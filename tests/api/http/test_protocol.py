@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from stretto.api import server as listeners
-from stretto.api.http.protocol import SWEPT, Traffic
+from stretto.api.http.traffic import SWEPT, Traffic
 from stretto.api.limits import Limits
 from tests.api.serving import INFER, PATIENCE_S, PINNED, Running, binary_body, images, json_body, message, values_of
 

@@ -25,7 +25,7 @@ import pytest
 from stretto.api.http import door
 from stretto.api.http.exchange import Direct
 from stretto.api.http.intake import FREE_CHUNKS, TURN_BYTES
-from stretto.api.http.protocol import SWEPT, sweep
+from stretto.api.http.traffic import SWEPT, sweep
 from stretto.api.limits import Limits
 from stretto.core.outcome import Outcome
 from stretto.live.requests import Request

@@ -1,0 +1,56 @@
+"""All connections of one listener: how many there may be, who leaves, and who has been there for too long."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from stretto.api.http.crowd import Crowd
+
+if TYPE_CHECKING:
+    from stretto.api.http.protocol import Connection
+
+SWEPT = 64  # connections that are looked at in one turn of the event loop
+
+
+@dataclass(eq=False)
+class Traffic:
+    """Of one listener: its open connections, at most so many, and the tasks that answer their calls."""
+
+    most_connections: int
+    connections: set[Connection] = field(default_factory=set)
+    tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    leaving: deque[Connection] = field(default_factory=deque)  # whose client has closed them
+    crowd: Crowd = field(default_factory=Crowd)  # connections whose request does not become complete
+
+    def leaves(self, connection: Connection) -> None:
+        """A crowd that leaves together does so in portions: others have their turn in between."""
+        if not self.leaving:
+            connection.loop.call_soon(self._close_some)
+        self.leaving.append(connection)
+
+    def _close_some(self) -> None:
+        for _ in range(min(SWEPT, len(self.leaving))):
+            connection = self.leaving.popleft()
+            connection.transport.close()
+        if self.leaving:
+            connection.loop.call_soon(self._close_some)
+
+    @property
+    def is_answering(self) -> bool:
+        return bool(self.tasks) or any(connection.is_answering for connection in self.connections)
+
+
+async def sweep(connections: set[Connection], period_s: float) -> None:
+    """Ends connections whose request is not complete in time, or that stand idle; for ever. A crowd that came together
+    has its end together too: others have their turn in between.
+    """
+    while True:
+        await asyncio.sleep(period_s)
+        for number, connection in enumerate(list(connections), 1):
+            connection.end_if_slow(time.monotonic())
+            if number % SWEPT == 0:
+                await asyncio.sleep(0)

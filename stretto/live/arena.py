@@ -6,6 +6,7 @@ It has no name in any file system, only descriptors, so that nothing is left beh
 from __future__ import annotations
 
 import contextlib
+import math
 import mmap
 import os
 import tempfile
@@ -102,8 +103,7 @@ class Arena:
         return self._array(start, spec.output_dtype, (rows, *spec.output_shape))
 
     def _array(self, start: int, dtype: str, shape: tuple[int, ...]) -> Array:
-        count = int(np.prod(shape, dtype=np.int64))
-        return np.frombuffer(self._map, dtype, count, start).reshape(shape)
+        return np.frombuffer(self._map, dtype, math.prod(shape), start).reshape(shape)
 
     def pin(self) -> None:
         """So that a GPU reads it directly, where the system allows that; once is enough."""

@@ -5,9 +5,11 @@ A query that its model fails on is found and left out, so that the rest of its b
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -40,14 +42,14 @@ class ModelSpec:
     max_batch: int
     input_shapes: tuple[tuple[int, ...], ...] = ()
 
-    @property
+    @cached_property
     def input_bytes(self) -> int:
         """Of one query, the largest."""
-        return int(np.dtype(self.input_dtype).itemsize * np.prod(self.input_shape, dtype=np.int64))
+        return np.dtype(self.input_dtype).itemsize * math.prod(self.input_shape)
 
-    @property
+    @cached_property
     def output_bytes(self) -> int:
-        return int(np.dtype(self.output_dtype).itemsize * np.prod(self.output_shape, dtype=np.int64))
+        return np.dtype(self.output_dtype).itemsize * math.prod(self.output_shape)
 
 
 @dataclass(slots=True)

@@ -16,7 +16,7 @@ from typing import Protocol
 
 SHARE_BYTES = 2_000_000  # that are read in one turn of the event loop
 MOST_RESUMED = 32  # connections that have their turn together, whatever they have left
-PATIENCE_PART = 4  # this part of its application's SLO may a body wait for its turn
+PATIENCE_PART = 4  # this part of its application's SLO may a body wait for its turn, and twice as long in a burst
 
 
 class Reader(Protocol):
@@ -34,6 +34,7 @@ class Turns:
     def __init__(self) -> None:
         self._waiting: list[tuple[int, int, Reader]] = []  # a heap: when the request began, a number, the connection
         self._number = 0
+        self._since_ns = 0  # somebody has been waiting, without a break
         self._read_bytes = 0  # of large bodies, in this turn
         self._is_due = False  # the next turn's beginning
 
@@ -51,9 +52,18 @@ class Turns:
             reader.loop.call_soon(self._begin, reader.loop)
         if not left or self._read_bytes < SHARE_BYTES:
             return False
+        if not self._waiting:
+            self._since_ns = time.monotonic_ns()
         self._number += 1
         heappush(self._waiting, (begun_ns, self._number, reader))
         return True
+
+    def is_too_long(self, waited_ns: int, patience_ns: int, now_ns: int) -> bool:
+        """Whether a body that waited so long is to be refused. A burst passes by itself; where the queue has stood for
+        longer than that, it would only be handed on.
+        """
+        is_burst = now_ns - self._since_ns < 2 * patience_ns
+        return waited_ns > (2 * patience_ns if is_burst else patience_ns)
 
     def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
         """The next turn: the oldest bodies may be read."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any, cast
@@ -112,6 +113,19 @@ def test_a_turn_resumes_only_so_many() -> None:
     assert [sender.turns_had for sender in crowd] == [1] * MOST_RESUMED + [0] * 10
     loop.turn()
     assert [sender.turns_had for sender in crowd] == [1] * (MOST_RESUMED + 10)
+
+
+def test_a_burst_may_wait_longer_than_a_queue_that_stands() -> None:
+    order, loop = Turns(), Loop()
+    sender = Sender(order, loop, 0, 2 * SHARE_BYTES, SHARE_BYTES)
+    before_ns = time.monotonic_ns()
+    sender.read()
+    after_ns = time.monotonic_ns()
+    patience_ns = 10**12
+    assert not order.is_too_long(2 * patience_ns, patience_ns, before_ns + 2 * patience_ns - 1)
+    assert order.is_too_long(2 * patience_ns + 1, patience_ns, before_ns + 2 * patience_ns - 1)
+    assert order.is_too_long(patience_ns + 1, patience_ns, after_ns + 2 * patience_ns)
+    assert not order.is_too_long(patience_ns, patience_ns, after_ns + 2 * patience_ns)
 
 
 # -- connections -------------------------------------------------------------------------------------------------------

@@ -184,8 +184,9 @@ class Intake(asyncio.BufferedProtocol):
         direct = self.last
         if self.transport.is_closing() or self.is_refused or not isinstance(direct, Direct):
             return 0
-        direct.held_ns = max(direct.held_ns, now_ns - since_ns)
-        if not direct.is_answered and direct.held_ns > direct.asked.patience_ns:
+        waited_ns = now_ns - since_ns
+        direct.held_ns = max(direct.held_ns, waited_ns)
+        if not direct.is_answered and self.plane.turns.is_too_long(waited_ns, direct.asked.patience_ns, now_ns):
             self.plane.budget.let_go(self)
             self.refuse_exchange(direct, too_many_bodies())
             if direct is self.straight:

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stretto.backends.adapt import Adapter
@@ -83,6 +83,7 @@ def test_a_small_image_is_worth_less_and_demands_know_it() -> None:
     within(LIMIT_S, work)
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 3), st.integers(0, 5)), min_size=1, max_size=12), st.integers(0, 1))
 def test_shared_memory_brings_every_row_back(parts: list[tuple[int, int]], slot: int) -> None:
     spec = replace(of_zoo(NAME).specs[0], max_batch=36)

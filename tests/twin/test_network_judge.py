@@ -97,6 +97,19 @@ def test_the_judge_takes_what_is_surely_in_time_and_then_the_most_accurate() -> 
     assert verdict.candidate == careful and verdict.promise.correct > 0.85  # of equally good ones, the careful one
 
 
+def test_the_judge_reckons_with_clients_that_come() -> None:
+    """Without waiting in the plan, two clients on two workers have the large variant in time, and a third would make two
+    of them share a worker and miss: the careful one serves until another verdict does.
+    """
+    tight = ladder(2, slo_ms=60)
+    careful, bold = (Candidate("jellyfish", (("queueing", value),)) for value in (1.0, 0.0))
+    clients = [replace(STEADY, bytes_per_s=(2.45e6,) * 20)] * 2
+    alone = judge_networks(tight, setting(tuple(clients)), clients, (40.0,), candidates=(bold,))
+    assert alone.promise.late < 0.004 and alone.promise.correct > 0.85
+    verdict = judge_networks(tight, setting(tuple(clients)), clients, (40.0,), candidates=(careful, bold))
+    assert verdict.candidate == careful and 0.65 < verdict.promise.correct < 0.75
+
+
 def test_the_judge_takes_what_misses_least_and_is_most_accurate() -> None:
     """One queue with the large variant is late behind networks this slow; with the small one accuracy is given away."""
     clients = [replace(STEADY, bytes_per_s=(1.6e6,) * 20)] * 2

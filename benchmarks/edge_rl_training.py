@@ -90,8 +90,8 @@ def jobs() -> list[Job]:
 
 
 def general_jobs() -> list[Job]:
-    """One policy for any setting. A violation counts as a wrong answer and no more: with weights of 1 it keeps violations
-    at a hundredth of what a P98 allows, and gives up right answers for that.
+    """One policy for any setting. A violation counts as a wrong answer and no more: with weights of 1 it keeps
+    violations at a hundredth of what a P98 allows, and gives up right answers for that.
     """
     plain = Job(GENERAL, slot_s=GENERAL_S, random=True, discount=0.95, weight=0.0, iterations=480)
     bold = replace(plain, name=f"{GENERAL}~bold", sigma=(0.4, 0.1))

@@ -170,8 +170,8 @@ class ProcessExecutor:
             return
         try:
             socket.send_fds(self._channel, [Frame(Kind.MAP_FRONT, front, memory.size).encoded()], [memory.descriptor])
-        except OSError:  # its process is gone, which the socket tells, or stuck with a full socket
-            self.kill()
+        except OSError as error:
+            self._could_not_say(error)
         self._fronts[front] = gone = weakref.finalize(memory, self._front_gone, front)
         gone.atexit = False
 
@@ -259,8 +259,8 @@ class ProcessExecutor:
         self._arena = arena
         try:
             socket.send_fds(self._channel, [Frame(Kind.MAP, needed).encoded()], [arena.descriptor])
-        except OSError:  # its process is gone, which the socket tells, or stuck with a full socket
-            self.kill()
+        except OSError as error:
+            self._could_not_say(error)
 
     def _close_unused(self) -> None:
         in_use = [arena for _, _, _, arena in self._jobs.values()]
@@ -353,5 +353,12 @@ class ProcessExecutor:
             return
         try:
             self._channel.sendall(frame.encoded())
-        except (BlockingIOError, OSError):  # its process is gone or stuck: the first is told by the socket
+        except OSError as error:
+            self._could_not_say(error)
+
+    def _could_not_say(self, error: OSError) -> None:
+        """Its process is stuck with a full socket, and is ended; or it is gone, and whoever ended it, it was not we."""
+        if isinstance(error, BlockingIOError):
             self.kill()
+        elif self._process is not None:
+            self._process.kill()  # the closed socket tells the rest

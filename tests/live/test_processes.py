@@ -6,6 +6,7 @@ import asyncio
 import gc
 import os
 import signal
+import time
 import socket
 import subprocess
 import sys
@@ -155,6 +156,31 @@ def test_killed_while_it_runs() -> None:
     within(LIMIT_S, work)
     assert descriptors() <= files and shared_maps() <= maps
     assert "Z" not in {state for process, state in children().items() if process not in others}
+
+
+def test_a_process_that_somebody_killed_is_no_models_fault_though_it_was_told_more_meanwhile() -> None:
+    """Regression: what could not be said to a process that was gone already counted as if we had ended it, and the
+    model that ran there was set aside after the second kill.
+    """
+    served = of_models(slow=code("slow"))
+    blamed: list[str] = []
+
+    async def work() -> None:
+        async with serving(served, ProcessExecutor) as engine:
+            engine.on_blamed = lambda key, fault, reason, is_certain: blamed.append(reason)
+            await asked(engine, ones())
+            old = process_of(engine)
+            first = asked(engine, ones())
+            await until(lambda: engine.crew.is_busy(0))
+            os.kill(old, signal.SIGKILL)
+            while children().get(old, "Z") != "Z":  # before this loop has another turn
+                time.sleep(0.01)
+            second = asked(engine, ones())
+            assert {(await first).outcome, (await second).outcome} == {Outcome.ON_TIME}
+            assert process_of(engine) != old
+
+    within(LIMIT_S, work)
+    assert not blamed
 
 
 def test_a_query_that_ends_its_process_fails_with_a_reason() -> None:

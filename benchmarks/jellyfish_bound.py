@@ -1,8 +1,9 @@
-"""The most that any mapping may give: the optimum of Jellyfish's own program, equations (1) to (6) as printed.
+"""The most that any mapping may give: the optimum of Jellyfish's own program, equations (1) to (6).
 
 At moments of a run, with the bandwidth that each client has in the half second to come, which no planner knows:
 so it bounds what algorithms 1 and 2, or any better search, can reach while they keep (5), a wait of one whole batch at
-the p99, and (6), capacity at the p99. A static model behind one queue keeps neither.
+the p99 (of a quarter where there is a worker for every client, as our planner has it), and (6), capacity at the p99.
+A static model behind one queue keeps neither.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from stretto.core.profile import NS_PER_S
 from stretto.core.view import View
 from stretto.planners.jellyfish.demand import demand_of, ladder_of
 from stretto.planners.jellyfish.exact import optimum
+from stretto.planners.jellyfish.planner import ALONE
 from stretto.planners.jellyfish.search import searched
 
 EVERY_S = 2.0
@@ -45,7 +47,8 @@ def most_accurate_mapping(job: tuple[Setting, int]) -> float:
         )
         view = View(served, now_ns, np.array([sum(client.rate for client in known)]), clients=lambda of=known: of)
         ladder = ladder_of(view, 0, tuple(range(setting.workers)), QUANTILE)
-        problem = demand_of(view, 0, ladder, queueing=1.0, step=1.0, headroom=1.0).problem
+        queueing = ALONE if len(known) <= setting.workers else 1.0
+        problem = demand_of(view, 0, ladder, queueing=queueing, step=1.0, headroom=1.0).problem
         best = optimum(problem, at_least=searched(problem))
         values += best.value
         rates += float(problem.rate[best.worker_of >= 0].sum())

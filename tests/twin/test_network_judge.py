@@ -98,8 +98,8 @@ def test_the_judge_takes_what_is_surely_in_time_and_then_the_most_accurate() -> 
 
 
 def test_the_judge_reckons_with_clients_that_come() -> None:
-    """Without waiting in the plan, two clients on two workers have the large variant in time, and a third would make
-    two of them share a worker and miss: the careful one serves until another verdict does.
+    """Without waiting in the plan, two clients on two workers have the large variant in time, and a third makes two
+    of them share a worker and miss: the careful one serves until another verdict does.
     """
     tight = ladder(2, slo_ms=60)
     careful, bold = (Candidate("jellyfish", (("queueing", value),)) for value in (1.0, 0.0))

@@ -21,6 +21,7 @@ from stretto.core.profile import NS_PER_S, Quantile
 from stretto.core.view import View
 from stretto.planners.jellyfish.problem import NEVER_NS, Problem
 
+MISCOUNT = 1.0  # queries/s: a count of a second may be one too high, and the client, who knows its rate, sends less
 QUIET_NS = 2 * NS_PER_S  # a client that has not asked for so long is not planned for
 UNEXPLAINED = 0.05  # of λ: less than this is taken for an error of counting, not for somebody
 LEAST_RATE = 1.0  # queries/s, likewise
@@ -127,7 +128,7 @@ def demand_of(view: View, application: int, ladder: Ladder, *, queueing: float, 
         slo_ns = served.slo_ns if client.slo_ns is None else client.slo_ns
         # Ours: a size that the network cannot carry at the client's rate would only fill the link, and the client sends
         # less; the smallest is left, for it has to send something.
-        is_carried = frames * client.frame_ratio <= carried_bytes(bytes_per_s, rates[place])
+        is_carried = frames * client.frame_ratio <= carried_bytes(bytes_per_s, max(rates[place] - MISCOUNT, 0.0))
         network_ns[~is_carried & (frames > frames.min())] = math.inf
         budgets[place] = np.clip(slo_ns - network_ns, -1, 2**62).astype(np.int64)
     delays = view.delays

@@ -29,6 +29,7 @@ from stretto.planners.parts.steady import SteadyLoads
 
 NAME = "jellyfish"
 WORTH_A_CHANGE = 1e-3  # of the objective: clients and workers stay where they are for less
+WAVER, SMOOTHING = 1.5, 0.2  # queries/s: by so much a count of a second differs by chance, and then a mean counts
 ALONE = 0.25  # of its latency, that a client alone on its worker may wait, for its own frames come unevenly
 SHARING_S, SHARING_RUNG = 4.0, 1.25  # workers move to another application only when loads have clearly moved
 
@@ -46,7 +47,7 @@ class Jellyfish:
     """
 
     queueing: float = 1.0
-    step: float = 1.0
+    step: float = 0.25
     headroom: float = 1.0
     resident: int = 0
     annealing: bool = False
@@ -60,6 +61,7 @@ class Jellyfish:
     _plan: Plan | None = field(default=None, init=False, repr=False)
     _ladders: dict[int, tuple[object, Ladder]] = field(default_factory=dict, init=False, repr=False)
     _followers: dict[int, Followers] = field(default_factory=dict, init=False, repr=False)  # by worker
+    _rates: dict[str, float] = field(default_factory=dict, init=False, repr=False)  # by client
 
     def __post_init__(self) -> None:
         self._steady = SteadyLoads(SHARING_S, SHARING_RUNG, RATE_WINDOW_NS / 1e9)
@@ -72,6 +74,7 @@ class Jellyfish:
     def __call__(self, view: View) -> Plan:
         if view.deployment is not self._deployment:
             self._deployment, self._plan, self._ladders, self._followers = view.deployment, None, {}, {}
+        view = self._with_steady_rates(view) if self.filling else view
         parts = [self._part(view, number, crew) for number, crew in enumerate(self._crews(view))]
         lanes: list[Lane] = []
         routes: list[Route] = []
@@ -90,6 +93,24 @@ class Jellyfish:
         if self._plan is None or plan != self._plan:
             self._plan = plan
         return self._plan
+
+    def _with_steady_rates(self, view: View) -> View:
+        """Four clients of 25/s that fill a worker are counted with 26 now and then; who then found no place would be
+        refused for nothing (ours). λ moves along, or what was counted too much would be somebody without a name.
+        """
+        steady: dict[str, float] = {}
+        clients = view.clients()
+        numbers = {application.name: number for number, application in enumerate(view.deployment.applications)}
+        rates = None if view.rates is None else np.array(view.rates, np.float64)
+        for client in clients:
+            before = self._rates.get(client.identity, client.rate)
+            is_chance = abs(client.rate - before) <= WAVER
+            steady[client.identity] = before + SMOOTHING * (client.rate - before) if is_chance else client.rate
+            if rates is not None and is_chance and client.application in numbers:
+                rates[numbers[client.application]] += steady[client.identity] - client.rate
+        self._rates = steady
+        known = tuple(replace(client, rate=steady[client.identity]) for client in clients)
+        return replace(view, clients=lambda: known, rates=rates)
 
     def _crews(self, view: View) -> tuple[tuple[int, ...], ...]:
         """The workers of each application, of those that are there."""

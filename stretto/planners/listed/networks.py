@@ -12,7 +12,7 @@ ENTRIES = (
         "each client on the worker whose variant its network and rate allow: models by annealing and search",
         "jellyfish.planner:Jellyfish",
         Option("queueing", "number", "1", "times its own latency that a batch may wait", 0, 4, _QUEUEING),
-        Option("step", "number", "1", "queries/s by which clients' rates are told apart", 0.01, 1000),
+        Option("step", "number", "0.25", "queries/s by which clients' rates are told apart", 0.01, 1000),
         Option("headroom", "number", "1", "times the measured rates that capacity is for", 0.5, 10),
         Option("resident", "integer", "0", "variants that a worker holds at a time; 0: what its memory holds", 0, 4096),
         Option("annealing", "flag", "false", "choose models by annealing alone, as published"),

@@ -71,6 +71,28 @@ def variant_of(plan: Plan, slot: int) -> int:
     return select.variant
 
 
+def test_a_count_that_wavers_takes_nobody_s_place() -> None:
+    """Clients that just fit are counted with one too many now and then; one of them used to be refused for that. A rate
+    that did rise counts at once.
+    """
+    deployment, planner = deployed(1), Jellyfish()
+    capacity = max(
+        batch * NS_PER_S / profile.latency_ns(batch, Quantile.P99)
+        for batch in range(1, 9)
+        if 2 * (profile := deployment.variants[0].profiles[0]).latency_ns(batch, Quantile.P99) <= 85 * NS_PER_MS
+    )
+    rate = float(int(capacity / 4))
+    full = [client(slot, rate, 40.0) for slot in range(4)]
+    refusing = len(planner(seen(deployment, *full)).lanes) - 1
+    for step in range(12):
+        counted = [replace(one, rate=rate + (-1.0 if step % 2 else 1.0)) for one in full]
+        plan = planner(seen(deployment, *counted))
+        assert all(lane_of(plan, slot) != refusing for slot in range(4)), step
+    risen = [replace(one, rate=2 * rate) for one in full]
+    plan = planner(seen(deployment, *risen))
+    assert any(lane_of(plan, slot) == refusing for slot in range(4))
+
+
 def test_lanes_are_jellyfish_s() -> None:
     deployment = deployed()
     plan = Jellyfish()(seen(deployment, client(0), client(1)))

@@ -19,7 +19,7 @@ from numba.extending import intrinsic
 from numba.np.arrayobj import load_item, make_array, populate_array, store_item
 
 
-class Kept(types.Array):  # type: ignore[misc]
+class Kept(types.Array):
     """An array that a record keeps: one axis, no index below zero."""
 
 

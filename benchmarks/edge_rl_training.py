@@ -70,7 +70,6 @@ def jobs() -> list[Job]:
         *general_jobs(),
         Job("partial", failures=True, iterations=PARTIAL),
         Job("partial~bold", failures=True, sigma=(0.4, 0.1), iterations=PARTIAL),
-        Job("partial~strict", failures=True, violations=0.014, iterations=PARTIAL),
         Job("full", full=True),
         Job("partial_quick", slot_s=QUICK_S),
         Job("full_quick", full=True, slot_s=QUICK_S),

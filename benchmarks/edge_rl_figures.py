@@ -110,7 +110,7 @@ def package_policy(bench: Benchmark) -> None:
         bench.row(figure="package policy", load=title, **Row("general", did).values())
         right, wrong = 100 * did.overall.goodput, 100 * did.overall.violations
         paper = PUBLISHED[title]["RL-PO"]
-        what = f"the package's policy, each 0.1 s, phase unknown, {title} load: "
+        what = f"the package's policy, each {general.description.slot_s:g} s, phase unknown, {title} load: "
         bench.claim(what + "goodput, %", paper=paper[0], target=f"≥ {goodput}", ours=right, met=right >= goodput)
         met = wrong <= violations
         bench.claim(what + "violations, %", paper=paper[1], target=f"≤ {violations}", ours=wrong, met=met)

@@ -1,7 +1,7 @@
 """One policy trained on random settings, on 20 that it has not seen, beside what needs no training.
 
 Service times vary in half of the settings. SQ, SA (told the phase each second, exact shares) and the policy (each
-tenth of a second, told nothing) run in the same systems. The judged default is what `stretto simulate --planner
+twentieth of a second, told nothing) run in the same systems. The judged default is what `stretto simulate --planner
 judged` would serve: candidates tried on other seeds at the loads that it measures. It takes a minute and more of
 planning for each setting, so it runs on the first few alone, beside `joint`, `leave_it` and the policy, all served
 (columns `served …`): the same queries come to each.

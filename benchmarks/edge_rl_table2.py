@@ -45,7 +45,7 @@ QUICK = ", each 0.25 s"
 SA_SLOT_S, INFAAS_SLOT_S = 1.0, 0.1
 HW_REFUSED = 0.4811  # of a burst, published in row HW
 BY_HAND = (0.0, 0.28)  # share of light instances in lulls and of heavy ones in bursts, where the phase is not told
-TOLD_LULLS, TOLD_BURSTS = (0.0, 0.15, 0.2, 0.25, 0.3), (0.15, 0.22)  # the same where it is
+TOLD_LULLS, TOLD_BURSTS = (0.0, 0.15, 0.2, 0.26, 0.3), (0.15, 0.22)  # the same where it is
 TOLD_SLOTS = 150_000
 
 

@@ -6,10 +6,10 @@ import asyncio
 import gc
 import os
 import signal
-import time
 import socket
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 

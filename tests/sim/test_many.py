@@ -71,6 +71,16 @@ def test_weights_are_those_of_reroute() -> None:
         assert (laid == dispatcher.memory["alias"]).all()
 
 
+def test_what_copies_share_stays_as_it_is() -> None:
+    herd = ManySimulations([plan_of(0.25, 0.25, 0.25, 0.25)], 8, seed=6)
+    before = herd._still.copy()
+    for slot in range(30):
+        herd.run_slot(1.0, np.random.default_rng(slot).dirichlet(np.ones(4), 8))
+        assert not herd._states["decision_count"].any()  # those that decided share the room for it
+    assert (herd._still == before).all()
+    assert len(set(herd._states["rows_at"])) == 1 and len(set(herd._states["queries_at"])) == 8
+
+
 def test_settings_differ_side_by_side() -> None:
     slow = instance_deployment((2, 2), (20.0, 90.0), (0.6, 0.7), 500.0)
     plan = dealt_plan(slow, [instances_of(slow)], [np.full(4, 0.25)], planner="test")

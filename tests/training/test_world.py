@@ -52,7 +52,11 @@ def test_the_phase_is_seen_only_where_it_may_be() -> None:
     seen, slot = full.step(np.full((16, 4), 0.25))
     assert seen.phase is not None and (seen.phase == slot.phase).all() and set(seen.phase) <= {0, 1}
     partial = World([SYSTEM], SYSTEM.description(Description("joint", 1.0)), 16, 1)
-    assert partial.step(np.full((16, 4), 0.25))[0].phase is None
+    unseen, slot = partial.step(np.full((16, 4), 0.25))
+    assert unseen.phase is None
+    hidden = partial.hidden()  # what a critic is told all the same
+    assert (hidden[:, 1] == slot.phase).all() and (hidden[:, 0] == 1 - slot.phase).all()
+    assert len(set(slot.phase)) == 2
 
 
 def test_random_settings_can_be_carried_and_repeat() -> None:

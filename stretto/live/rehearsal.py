@@ -75,14 +75,14 @@ def _follow_a_batch(tickets: NDArray[np.int64]) -> None:
     """Of a front end's queries, from the message that they come in to their end."""
     from stretto.live.face.batch import are_rows, enter_rows, place_rows, read_submitted, write_answers
     from stretto.live.face.columns import COLUMNS, Queries
-    from stretto.live.face.messages import SUBMIT
+    from stretto.live.face.messages import SUBMIT, packed, unpacked
     from stretto.live.frames import PLACE
 
     queries, rows, answers = Queries(), np.zeros(2, COLUMNS), np.zeros((2, 64), np.uint8)
     numbers, limits = np.zeros(1, np.int64), np.zeros(5, np.int64)
-    for records in (np.zeros(2, SUBMIT), np.frombuffer(bytes(2 * SUBMIT.itemsize), SUBMIT)):  # links give either
-        given = numbers, np.zeros((1, 1), np.int64), numbers, limits, rows, np.zeros((3, 2), np.int64)
-        read_submitted(records, np.ones(2, bool), *given)
+    records = unpacked(SUBMIT, packed(SUBMIT, [(number, *[0] * (len(SUBMIT.names or ()) - 1)) for number in (1, 2)]))[1]
+    given = numbers, np.zeros((1, 1), np.int64), numbers, limits, rows, np.zeros((3, 2), np.int64)
+    read_submitted(records, np.ones(2, bool), *given)
     enter_rows(queries.table, tickets, rows, 0)
     are_rows(queries.table, tickets)
     place_rows(queries.table, tickets, 0, np.zeros(2, PLACE))

@@ -51,7 +51,11 @@ class RunningFronts(Running):
         await super()._stop()
 
     def _is_settled(self) -> bool:
-        return super()._is_settled() and all(slot.is_listening and slot.front is not None for slot in self.fronts.slots)
+        desk = self.fronts.desk
+        if desk is None or not super()._is_settled():
+            return False
+        desk.look()
+        return desk.is_known and all(slot.is_listening and slot.front is not None for slot in self.fronts.slots)
 
     def counts_of(self) -> list[FrontCounts]:
         return self.call(lambda: [slot.counts for slot in self.fronts.slots])

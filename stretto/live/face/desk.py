@@ -125,8 +125,13 @@ class Desk:
         """Until every front end serves what is served now; one that hangs is not waited for."""
         self.look()
         end = self.loop.time() + SETTLE_S
-        while any(front.known < self._edition for front in self.fronts.values()) and self.loop.time() < end:
+        while not self.is_known and self.loop.time() < end:
             await asyncio.sleep(SETTLE_STEP_S)
+
+    @property
+    def is_known(self) -> bool:
+        """Every front end serves what was served at the last look."""
+        return all(front.known >= self._edition for front in self.fronts.values())
 
     def _found(self) -> dict[str, Any]:
         service, served = self.service, {}

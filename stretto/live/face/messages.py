@@ -110,6 +110,7 @@ def unpacked(dtype: np.dtype[Any], payload: bytes | memoryview) -> tuple[int, ND
     if end > len(payload):
         raise StrettoError(NONSENSE)
     records = np.frombuffer(payload, dtype, count, HEAD.size)
+    records.setflags(write=False, align=False)  # wherever they lie: compiled code is for one kind of array
     if end == len(payload):
         return number, records, {}
     content = plain(payload[end:])

@@ -41,14 +41,15 @@ def give_back() -> None:
 
 async def tidy(budget: Budget, rooms: Rooms, period_s: float) -> None:
     """Gives back what a crowd left behind, once it is gone; for ever. Of the heap nothing, where the system is another
-    one.
+    one. What is held when it begins is not a crowd's: requests would stand still while all of a start's is looked at.
     """
-    left_bytes = 0  # that were held after the last time
+    left_bytes = _held_bytes()  # after the last time
     while True:
         await asyncio.sleep(period_s)
-        held_bytes, is_calm = _held_bytes(), budget.used < budget.limit // CALM_PART
+        is_calm = budget.used < budget.limit // CALM_PART
         if is_calm:
             rooms.tidy()
+        held_bytes = _held_bytes()
         if held_bytes > left_bytes + GROWN_BYTES and is_calm:
             await asyncio.to_thread(give_back)
             held_bytes = left_bytes = _held_bytes()
@@ -56,9 +57,10 @@ async def tidy(budget: Budget, rooms: Rooms, period_s: float) -> None:
 
 
 def _held_bytes() -> int:
-    """Of this process, in memory; 0 where the system does not tell."""
+    """Of this process alone, in memory: not what it shares with workers. 0 where the system does not tell."""
     try:
         with open("/proc/self/statm", "rb") as file:
-            return int(file.read().split()[1]) * mmap.PAGESIZE
+            _, resident, shared, *_ = file.read().split()
+            return (int(resident) - int(shared)) * mmap.PAGESIZE
     except (OSError, ValueError, IndexError):
         return 0

@@ -180,7 +180,6 @@ async def serve(
     service: Service | None = None
     patience_s, is_clean = STOP_S, True
     stack = contextlib.ExitStack()  # closed last
-    stack.callback(loop.create_task(tidy(plane.budget, plane.rooms, TIDY_S)).cancel)
     if options.traces:
         plane.tracing = Tracing()
         stack.callback(plane.tracing.close)
@@ -218,6 +217,7 @@ async def serve(
         finally:
             console.started()
         await plane.told()
+        stack.callback(loop.create_task(tidy(plane.budget, plane.rooms, TIDY_S)).cancel)
         if not stop.asked.is_set():
             console.serving(service, listeners)
         await stop.asked.wait()

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from stretto.api import heap
 from stretto.api.budget import Budget
 from stretto.api.heap import tidy
 from stretto.api.rooms import BLOCK_BYTES, Rooms
@@ -42,10 +43,11 @@ def test_it_is_given_back_when_the_crowd_is_gone() -> None:
         budget, rooms = Budget(100_000_000), Rooms(2 * BLOCK_BYTES)
         bodies = [rooms.room(100) for _ in range(4)]
         del bodies
-        parts = [bytes(16_000) for _ in range(10_000)]
-        kept = parts[::100]
         budget.used = budget.limit // 2
         tidying = asyncio.create_task(tidy(budget, rooms, 0.001))
+        await asyncio.sleep(0)  # what is there by now stays
+        parts = [bytes(16_000) for _ in range(10_000)]
+        kept = parts[::100]
         del parts
         await asyncio.sleep(0.05)
         crowded = resident_bytes()
@@ -55,5 +57,27 @@ def test_it_is_given_back_when_the_crowd_is_gone() -> None:
             await asyncio.sleep(0.001)
         tidying.cancel()
         assert len(kept) == 100 and len(rooms._kept) == 2
+
+    asyncio.run(asyncio.wait_for(work(), 20))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="resident memory is read from /proc")
+def test_what_a_start_left_is_not_looked_for_while_requests_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression: with the first look all of the heap was gone through, and whoever wanted memory waited for it."""
+    trims: list[int] = []
+    monkeypatch.setattr(heap, "give_back", lambda: trims.append(1))
+
+    async def work() -> None:
+        parts = [bytes(16_000) for _ in range(10_000)]
+        kept = parts[::100]
+        del parts
+        tidying = asyncio.create_task(tidy(Budget(100_000_000), Rooms(2 * BLOCK_BYTES), 0.001))
+        await asyncio.sleep(0.05)
+        assert len(kept) == 100 and not trims
+        more = [bytes(16_000) for _ in range(20_000)]
+        while not trims:
+            await asyncio.sleep(0.001)
+        tidying.cancel()
+        assert len(more) == 20_000
 
     asyncio.run(asyncio.wait_for(work(), 20))

@@ -80,8 +80,7 @@ def test_it_learns(tmp_path: Path) -> None:
     world = World([SYSTEM], policy.description, 128, 1)
     untrained, _ = evaluate(world, made(SYSTEM.deployment, sees_phase=True).decide, 20_000, seed=77)
     learned, _ = evaluate(world, policy.decide, 20_000, seed=77)
-    assert learned.overall.goodput > 0.77 and learned.overall.violations < 0.06
-    assert learned.overall.goodput > untrained.overall.goodput
+    assert learned.overall.goodput > untrained.overall.goodput + 0.05 and learned.overall.violations < 0.06
     assert [row["slots"] for row in json.loads((tmp_path / "curve.json").read_text())] == [40_960, 81_920, 122_880]
 
 

@@ -119,7 +119,7 @@ class FrontServer:
         keep_heap()
         self.plane.rooms.take_ahead()
         await self.listeners.start()
-        self._spawn(tidy(self.plane.budget, self.plane.rooms, TIDY_S))
+        self._spawn(tidy(self.plane.budget, TIDY_S))
         self.service.start()
         self._spawn(self._tell_counts())
 

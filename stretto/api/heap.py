@@ -13,7 +13,6 @@ import mmap
 import sys
 
 from stretto.api.budget import Budget
-from stretto.api.rooms import Rooms
 
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # of glibc's mallopt
 KEPT_BYTES = 32 << 20  # at the end of the heap
@@ -39,7 +38,7 @@ def give_back() -> None:
         trim(KEPT_BYTES)
 
 
-async def tidy(budget: Budget, rooms: Rooms, period_s: float) -> None:
+async def tidy(budget: Budget, period_s: float) -> None:
     """Gives back what a crowd left behind, once it is gone; for ever. Of the heap nothing, where the system is another
     one. What is held when it begins is not a crowd's: requests would stand still while all of a start's is looked at.
     """
@@ -47,8 +46,6 @@ async def tidy(budget: Budget, rooms: Rooms, period_s: float) -> None:
     while True:
         await asyncio.sleep(period_s)
         is_calm = budget.used < budget.limit // CALM_PART
-        if is_calm:
-            rooms.tidy()
         held_bytes = _held_bytes()
         if held_bytes > left_bytes + GROWN_BYTES and is_calm:
             await asyncio.to_thread(give_back)

@@ -32,10 +32,6 @@ class Rooms:
         """Before the first body comes."""
         self._kept += [_block(POPULATE) for _ in range(self._most_kept - len(self._kept))]
 
-    def tidy(self) -> None:
-        """Gives back what was kept for a crowd that is gone; the blocks that were free longest go first."""
-        del self._kept[: max(0, len(self._kept) - self._most_kept)]
-
     def room(self, size: int) -> memoryview:
         """So many bytes, not filled with zeros. What is larger than a block is the C library's, and goes back too."""
         if size > BLOCK_BYTES:
@@ -47,7 +43,7 @@ class Rooms:
 
     def give_back(self, block: Array) -> None:
         """Nobody has anything of it any more."""
-        if len(self._kept) < 2 * self._most_kept:
+        if len(self._kept) < self._most_kept:
             self._kept.append(block)
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from stretto.api.heap import TIDY_S, keep_heap, tidy
+from stretto.api.heap import TIDY_S, give_back, keep_heap, tidy
 from stretto.api.plane import Plane
 from stretto.api.reload import Reload
 from stretto.api.server import Listen, Listeners
@@ -207,6 +207,7 @@ async def serve(
             if fronts is not None:
                 await stop.unless_asked(opening)
                 fronts.serve(service)
+            await asyncio.to_thread(give_back)  # what the start needed and requests do not, while nobody waits for it
             plane.serve(service)
             watch = loop.create_task(_tell_loads(service, console))
             try:
@@ -217,7 +218,7 @@ async def serve(
         finally:
             console.started()
         await plane.told()
-        stack.callback(loop.create_task(tidy(plane.budget, plane.rooms, TIDY_S)).cancel)
+        stack.callback(loop.create_task(tidy(plane.budget, TIDY_S)).cancel)
         if not stop.asked.is_set():
             console.serving(service, listeners)
         await stop.asked.wait()

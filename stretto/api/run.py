@@ -204,10 +204,10 @@ async def serve(
             if service is None:
                 return True
             stop.service = service
+            await asyncio.to_thread(give_back)  # what the start needed and requests do not, before any comes
             if fronts is not None:
                 await stop.unless_asked(opening)
                 fronts.serve(service)
-            await asyncio.to_thread(give_back)  # what the start needed and requests do not, while nobody waits for it
             plane.serve(service)
             watch = loop.create_task(_tell_loads(service, console))
             try:

@@ -357,8 +357,6 @@ class ProcessExecutor:
             self._could_not_say(error)
 
     def _could_not_say(self, error: OSError) -> None:
-        """Its process is stuck with a full socket, and is ended; or it is gone, and whoever ended it, it was not we."""
+        """Its process is stuck with a full socket, and is ended; or it is gone, which the closed socket tells."""
         if isinstance(error, BlockingIOError):
             self.kill()
-        elif self._process is not None:
-            self._process.kill()  # the closed socket tells the rest

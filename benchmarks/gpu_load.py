@@ -125,6 +125,13 @@ class Measured:
         early = self.scheduled_ns < moment_s * 1e9
         return float((self.outcome[early] == LoadOutcome.ON_TIME).mean()) if early.any() else 0.0
 
+    def _lost_by_second(self) -> str:
+        """How many that were due in each half second of the load were not on time, where any were."""
+        due = self.scheduled_ns[self.outcome != LoadOutcome.ON_TIME] // 500_000_000
+        return ", ".join(
+            f"{half / 2:g}: {count}" for half, count in zip(*np.unique(due, return_counts=True), strict=True)
+        )
+
     def row(self) -> dict[str, Any]:
         """What goes into a result's row."""
         answered = self.outcome <= LoadOutcome.LATE
@@ -141,6 +148,7 @@ class Measured:
             "client_lag_p99_ms": lag["p99"],
             "client_cpu_share": self.client_cpu_share,
             "ends": ", ".join(f"{name} {count}" for name, count in ends.items() if count),
+            "not_on_time_by_s": self._lost_by_second(),
             "variants": ", ".join(f"{name} {share:g}" for name, share in shares.items()),
         }
 

@@ -40,8 +40,9 @@ WAITING_COLUMNS = (
 )  # as WaitingQuery has them, between its ticket and its theta
 OUTCOMES = tuple(Outcome)  # by number
 ThetaOf = Callable[[int, int], tuple[float, ...] | None]  # by ticket and tag
+NOTHING_TOLD = np.zeros((0, 5), np.int64)  # of tag, client, class, demand and whether it was lost
 # Plain numbers, because a member of an enum would be another type to Numba.
-TIME_PASSED, FINISHED, WITHDRAWN, CLASSIFIED, WORKER_JOINED, WORKER_LEFT, LEARNED, LOADED, WORKER_LEAVING = (
+TIME_PASSED, FINISHED, WITHDRAWN, CLASSIFIED, WORKER_JOINED, WORKER_LEFT, LEARNED, LOADED, WORKER_LEAVING, ADOPTED = (
     event.value for event in events.Event
 )
 
@@ -125,6 +126,8 @@ class Dispatcher:
         self._undelivered: list[Decision] = []
         self._switches = {True: 0, False: 0}  # of the variants that workers hold, by whether it was in memory
         self._state = self.memory.state
+        self._alone = [np.zeros(1, np.int64) for _ in range(4)]  # of one query: application, deadline, priority, ticket
+        self._told_alone = np.zeros((1, NOTHING_TOLD.shape[1]), np.int64)
         self._free_slots = self._state["free_slots"]
         self._decision_count = self._state["decision_count"]
         self._wake = self._state["wake_ns"]
@@ -199,14 +202,16 @@ class Dispatcher:
         batches are formed when it is in. `was_lost`: it comes from another dispatcher, where it was lost with its
         worker; where it cannot be tried again in time, it failed.
         """
-        if not 0 <= application < self._applications:
-            raise StrettoError(f"application number {application} is outside 0 … {self._applications - 1}")
+        applications, deadlines_ns, priorities, tickets = self._alone
+        applications[0], deadlines_ns[0], priorities[0] = application, deadline_ns, priority
+        self._told_alone[0] = tag, client, query_class, demand, was_lost
         if self._free_slots[0] == 0:
             self.grow()
         self._empty_buffer()
-        return events.submit(
-            self._state, now_ns, application, deadline_ns, tag, client, query_class, priority, demand, more, was_lost
-        )
+        arguments = applications, deadlines_ns, priorities, self._told_alone, more, tickets, 0
+        if events.submit_many(self._state, now_ns, *arguments) < 0:
+            raise StrettoError(f"application number {application} is outside 0 … {self._applications - 1}")
+        return int(tickets[0])
 
     def submit_many(
         self,
@@ -224,7 +229,9 @@ class Dispatcher:
             if self._free_slots[0] == 0:
                 self.grow()
             self._empty_buffer()
-            place = events.submit_many(self._state, now_ns, applications, deadlines_ns, priorities, tickets, place)
+            place = events.submit_many(
+                self._state, now_ns, applications, deadlines_ns, priorities, NOTHING_TOLD, True, tickets, place
+            )
             if place < 0:
                 raise StrettoError(f"application numbers lie in 0 … {self._applications - 1}")
         return tickets
@@ -435,7 +442,8 @@ class Dispatcher:
             adoption.carry_over(memory, before, self.plan, plan)
         self.plan = plan
         adoption.mark_works(memory, slots, named)
-        events.adopted(self._state, now_ns, slots, staying, by_lane, named.answered)
+        events.move_in(self._state, now_ns, slots, staying, by_lane, named.answered)
+        events.report(self._state, ADOPTED, now_ns, 0, 0, 0)
 
     def _count_switches(self, plan: Plan) -> None:
         """Of each worker that the plan places another variant on: whether that is in its memory already."""

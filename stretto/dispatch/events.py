@@ -3,8 +3,8 @@
 Within one event the report is applied first and due timers ring after it, so a query that arrives at the very moment
 of a deferred start still joins the batch.
 
-Python calls `submit`, `submit_many`, `report` and `adopted`; each of these is compiled together with all rules behind
-it, so the small events share one way in.
+Python calls `submit_many`, `report` and `move_in`; each of these is compiled together with all rules behind it, so the
+small events share one way in, and a query that comes alone is one of many.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ class Event(IntEnum):
     LEARNED = 6  # latencies are others now
     LOADED = 7  # beside the work
     WORKER_LEAVING = 8
+    ADOPTED = 9  # a new plan is in place, and its queries moved in
 
 
 @compiled
@@ -140,9 +141,19 @@ def submit(
 
 @compiled
 def submit_many(
-    state: Any, now_ns: int, applications: Any, deadlines_ns: Any, priorities: Any, tickets: Any, first: int
+    state: Any,
+    now_ns: int,
+    applications: Any,
+    deadlines_ns: Any,
+    priorities: Any,
+    others: Any,
+    more: bool,
+    tickets: Any,
+    first: int,
 ) -> int:
-    """Queries that came at this very moment, from `first` on; their tickets go into `tickets`, and nothing starts yet.
+    """Queries that came at this very moment, from `first` on; their tickets go into `tickets`. `others`: tag, client,
+    class, demand and whether it was lost, a row for each query, or none where there is nothing to say. `more`: nothing
+    starts yet.
 
     Returns how far it came: it stops behind one that something was decided of, and where no slot is free. -1, and
     none came: there is no application of such a number.
@@ -151,20 +162,24 @@ def submit_many(
     for application in applications:
         if not 0 <= application < s.applications:
             return -1
-    place = first
-    while place < len(applications) and s.free_slots > 0 and s.decision_count == 0:
+    place, last = first, len(applications) - 1
+    while place <= last and s.free_slots > 0 and s.decision_count == 0:
+        tag, client, query_class, demand, was_lost = NONE, NONE, NONE, NONE, False
+        if len(others) > 0:
+            tag, client, query_class, demand = others[place, 0], others[place, 1], others[place, 2], others[place, 3]
+            was_lost = others[place, 4] != 0
         tickets[place] = submit(
             state,
             now_ns,
             applications[place],
             deadlines_ns[place],
-            NONE,
-            NONE,
-            NONE,
+            tag,
+            client,
+            query_class,
             priorities[place],
-            NONE,
-            True,
-            False,
+            demand,
+            more or place < last,
+            was_lost,
         )
         place += 1
     return place
@@ -330,6 +345,18 @@ def worker_joined(state: Any, now_ns: int, worker_index: int) -> None:
 
 
 @compiled
+def adopted(state: Any, now_ns: int) -> None:
+    """All lanes and workers look around."""
+    s = state[0]
+    for lane_index in range(s.lanes_count):
+        refresh(s, lane_index, s.now_ns)
+    for worker_index in range(s.workers_count):
+        serve(s, worker_index, s.now_ns)
+        load_beside(s, worker_index, s.now_ns)
+    advance(state, now_ns)
+
+
+@compiled
 def report(state: Any, event: int, now_ns: int, subject: int, value: int, took_ns: int) -> bool:
     """An event about one worker or ticket, the subject. True unless it came too late to change anything."""
     if event == Event.FINISHED:
@@ -346,6 +373,8 @@ def report(state: Any, event: int, now_ns: int, subject: int, value: int, took_n
         worker_leaving(state, now_ns, subject)
     elif event == Event.LOADED:
         return loaded(state, now_ns, subject, value, took_ns != 0)
+    elif event == Event.ADOPTED:
+        adopted(state, now_ns)
     else:
         if event == Event.LEARNED:
             find_all_fastest(state[0])
@@ -354,8 +383,8 @@ def report(state: Any, event: int, now_ns: int, subject: int, value: int, took_n
 
 
 @compiled
-def adopted(state: Any, now_ns: int, slots: Any, staying: Any, by_lane: Any, answered: Any) -> None:
-    """A new plan is in place, its lanes empty: the queries in `slots` (oldest first) move in, then all look around.
+def move_in(state: Any, now_ns: int, slots: Any, staying: Any, by_lane: Any, answered: Any) -> None:
+    """A new plan is in place, its lanes empty: the queries in `slots` (oldest first) move in. ADOPTED follows.
 
     `staying` holds the lane that a query stays in, or -1 where it is routed anew. Those in `answered` end. `by_lane`
     holds the same slots as they stood in the lanes before: whoever keeps to that order is appended, not inserted.
@@ -375,12 +404,6 @@ def adopted(state: Any, now_ns: int, slots: Any, staying: Any, by_lane: Any, ans
         lanes(s)[lane_index].length = 0
     for slot in by_lane:
         enqueue(s, queries(s)[slot].lane, slot)
-    for lane_index in range(s.lanes_count):
-        refresh(s, lane_index, s.now_ns)
-    for worker_index in range(s.workers_count):
-        serve(s, worker_index, s.now_ns)
-        load_beside(s, worker_index, s.now_ns)
-    due(s, s.now_ns)
 
 
 @compiled

@@ -21,7 +21,7 @@ from stretto.core.worker import workers
 from stretto.dispatch.dispatcher import Dispatcher
 from stretto.live.meters import Meters
 
-ENTRIES = 6  # what Python calls: submit, submit_many, report, adopted, read_rates, read_lines
+ENTRIES = 5  # what Python calls: submit_many, report, move_in, read_rates, read_lines
 PARTS_PER_ENTRY = 15  # so many parts are typed and lowered in the time in which an entry is optimised
 
 Progress = Callable[[float], None]

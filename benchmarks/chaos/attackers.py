@@ -1,6 +1,7 @@
 """Clients that mean harm, each kind in a process of its own. What they did is JSON on standard output.
 
-They share the machine with the server, so they do what they do as cheaply as they can.
+They would be elsewhere, and take no processor from the server's workers. Here they share its cores, so they do what
+they do as cheaply as they can, and step back behind the server: what they send is counted, and is the same.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import resource
 import time
 from dataclasses import asdict, dataclass
@@ -23,6 +25,7 @@ PAUSE_S = 0.1  # between two pieces of a slow body
 OPENING = 200  # connections at a time
 CHUNKS = b"1\r\n0\r\n" * 4096
 MESSAGE_BYTES = 63_000_000
+NICENESS = 10
 GRPC_INFER = "/inference.GRPCInferenceService/ModelInfer"
 
 
@@ -170,6 +173,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, required=True)
     parser.add_argument("--total-bytes", type=int, default=1_000_000_000)
     arguments = parser.parse_args()
+    os.nice(NICENESS)
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     count = arguments.count if arguments.what != "slow_bodies" else min(arguments.count, hard - 100)

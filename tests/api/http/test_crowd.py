@@ -8,6 +8,7 @@ import itertools
 import os
 import socket
 import struct
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -60,6 +61,35 @@ def test_a_bounded_number_is_read_in_a_turn_and_everybody_has_a_turn() -> None:
             crowd.close()
             for reader in readers:
                 reader.close()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(asyncio.wait_for(work(), 20))
+
+
+def test_after_a_turn_it_rests_as_long_as_that_took() -> None:
+    """Half of the loop's time is for others, whoever sends."""
+
+    class Slow(Reader):
+        def __init__(self) -> None:
+            super().__init__()
+            self.turns: list[tuple[float, float]] = []
+
+        def read_portion(self) -> None:
+            began_s = time.monotonic()
+            time.sleep(0.02)
+            self.turns.append((began_s, time.monotonic()))
+
+    async def work() -> None:
+        crowd, reader = Crowd(), Slow()
+        try:
+            assert crowd.join(reader)
+            while len(reader.turns) < 3:
+                await asyncio.sleep(0)
+            for (began_s, ended_s), (next_s, _) in itertools.pairwise(reader.turns):
+                assert next_s - ended_s > 0.9 * (ended_s - began_s)
+        finally:
+            crowd.close()
+            reader.close()
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(asyncio.wait_for(work(), 20))

@@ -52,8 +52,8 @@ def _set(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
 
 @intrinsic  # type: ignore[untyped-decorator]
 def unowned(typingctx: Any, array: Any) -> Any:
-    """The same array without its owner, so that its parts are not counted as references to that: each count is a barrier
-    between the cores. The caller of the compiled function keeps the array.
+    """The same array without its owner, so that its parts are not counted as references to that, each time with a
+    barrier between the cores. The caller of the compiled function keeps the array.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:

@@ -41,6 +41,7 @@ SYSTEMS = 400  # that share them
 MOST_WAITING = 256  # in one lane, where the plan has no bound that matters
 WARM_UP_SLOTS = 5
 LONG = 2 / 3  # of the SLO: work at a heavy instance
+BY_HAND = (0.02, 0.28)  # of the rule by hand: share of light instances in lulls, of heavy ones in bursts
 SEED = 9_001  # no training and no validation uses it
 POLICIES = Path(__file__).parent.parent / "examples" / "edge"
 FOR_FIGURES = Path(__file__).parent / "results" / "edge_rl"

@@ -41,7 +41,6 @@ GENERAL = "general"
 GENERAL_FILE = Path(__file__).parent.parent / "stretto" / "data" / "edge_rl.safetensors"
 PARTIAL, TAUGHT, AFTER_FAILURE, ANY_SETTING = 300, 50, 60, 300  # iterations
 TAUGHT_STEP, TAUGHT_MINIBATCH = (2e-3, 1e-4), 1024  # what a rule teaches takes many steps, and is lost in large ones
-BY_HAND = (0.02, 0.28)  # the rule: share of light instances in lulls, of heavy ones in bursts
 MOST = {"batching_full": 0.0045}  # violations that a policy must stay below to be kept
 AIM_S = 30 * 60.0
 # Goodput and violations that must be reached, on the validation's seeds.
@@ -134,7 +133,7 @@ def train(job: Job, out: str, device: str, systems: int) -> tuple[str, float, li
     for number, crew in enumerate(crews):
         folder = Path(out) / "runs" / f"{job.name}-{number}"
         folder.mkdir(parents=True, exist_ok=True)
-        teacher = ground.by_hand(*BY_HAND) if job.taught else None
+        teacher = ground.by_hand(*ground.BY_HAND) if job.taught else None
         if number:  # the rule is for all instances
             iterations = min(AFTER_FAILURE, job.iterations)
             options, teacher = replace(options, recipe=Recipe(iterations=iterations, weights=weights)), None

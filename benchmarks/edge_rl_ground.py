@@ -40,7 +40,8 @@ SLOTS = 600_000  # of an evaluation, as published
 SYSTEMS = 400  # that share them
 MOST_WAITING = 256  # in one lane, where the plan has no bound that matters
 WARM_UP_SLOTS = 5
-LONG = 6  # queries at a heavy instance that take two thirds of the SLO
+LONG = 2 / 3  # of the SLO: work at a heavy instance
+BY_HAND = (0.02, 0.28)  # of the rule by hand: share of light instances in lulls, of heavy ones in bursts
 SEED = 9_001  # no training and no validation uses it
 POLICIES = Path(__file__).parent.parent / "examples" / "edge"
 FOR_FIGURES = Path(__file__).parent / "results" / "edge_rl"
@@ -139,7 +140,8 @@ def by_hand(lull_light: float, burst_heavy: float, heavy_waiting: int = 2) -> De
         if seen.phase is not None:
             is_burst = seen.phase == 1
         shares = np.where(is_burst[:, None], busy, calm)
-        shares[is_burst & (heavy.max(axis=1) >= LONG)] = (0.5, 0.5, 0.0, 0.0)
+        is_long = (heavy * setting.service_ns[:, 2:] >= LONG * setting.slo_ns - 1e6).any(axis=1)
+        shares[is_burst & is_long] = (0.5, 0.5, 0.0, 0.0)
         return shares, None
 
     return decide

@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from edge_rl_ground import (
+    BY_HAND,
     MAIN,
     PERIODIC,
     PUBLISHED,
@@ -44,8 +45,8 @@ LEAVE_AIM = (81.0, 0.01)
 QUICK = ", each 0.25 s"
 SA_SLOT_S, INFAAS_SLOT_S = 1.0, 0.1
 HW_REFUSED = 0.4811  # of a burst, published in row HW
-BY_HAND = (0.0, 0.28)  # share of light instances in lulls and of heavy ones in bursts, where the phase is not told
-TOLD_LULLS, TOLD_BURSTS = (0.0, 0.15, 0.2, 0.26, 0.3), (0.15, 0.22)  # the same where it is
+# Of rules by hand that are told the phase: shares of light instances in lulls and of heavy ones in bursts.
+TOLD_LULLS, TOLD_BURSTS = (0.0, 0.15, 0.2, 0.26, 0.3), (0.15, 0.22)
 TOLD_SLOTS = 150_000
 
 

@@ -24,38 +24,39 @@ def as_shares(weights: NDArray[np.float64]) -> NDArray[np.float64]:
 def alias_table(shares: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """(keep, other): a pick of column i gives i with probability keep[i], else other[i]."""
     keep, other = np.ones(len(shares)), np.arange(len(shares))
-    fill_alias(shares, keep, other)
+    fill_alias(shares, keep, other, np.empty(len(shares)), np.empty(len(shares), np.int64))
     return keep, other
 
 
 @compiled
-def fill_alias(shares: Any, keep: Any, other: Any) -> None:
-    """Vose's construction: columns below the average height are filled up from those above."""
+def fill_alias(shares: Any, keep: Any, other: Any, heights: Any, stack: Any) -> None:
+    """Vose's construction: columns below the average height are filled up from those above. `heights` and `stack` are
+    room for as many numbers: low columns stand at the beginning of the stack, high ones at its end.
+    """
     count = len(shares)
-    heights = shares * count
-    low, high = np.empty(count, np.int64), np.empty(count, np.int64)
-    lows = highs = largest = 0
+    lows, highs, largest = 0, count, 0
     for column in range(count):
+        heights[column] = shares[column] * count
         if shares[column] > shares[largest]:
             largest = column
         if heights[column] < 1:
-            low[lows] = column
+            stack[lows] = column
             lows += 1
         else:
-            high[highs] = column
-            highs += 1
-    while lows > 0 and highs > 0:
+            highs -= 1
+            stack[highs] = column
+    while lows > 0 and highs < count:
         lows -= 1
-        below, above = low[lows], high[highs - 1]
+        below, above = stack[lows], stack[highs]
         keep[below] = heights[below]
         other[below] = above
         heights[above] -= 1 - heights[below]
         if heights[above] < 1:
-            highs -= 1
-            low[lows] = above
+            highs += 1
+            stack[lows] = above
             lows += 1
     # Rounding may leave columns unpaired. They are full, except that a share of zero must never be picked.
     for place in range(lows):
-        if shares[low[place]] == 0:
-            keep[low[place]] = 0.0
-            other[low[place]] = largest
+        if shares[stack[place]] == 0:
+            keep[stack[place]] = 0.0
+            other[stack[place]] = largest

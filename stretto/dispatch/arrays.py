@@ -50,6 +50,21 @@ def _set(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
     return context.get_dummy_value()
 
 
+@intrinsic  # type: ignore[untyped-decorator]
+def unowned(typingctx: Any, array: Any) -> Any:
+    """The same array without its owner, so that its parts are not counted as references to that, each time with a
+    barrier between the cores. The caller of the compiled function keeps the array.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        opened = make_array(array)(context, builder, arguments[0])
+        opened.meminfo = cgutils.get_null_value(opened.meminfo.type)
+        opened.parent = cgutils.get_null_value(opened.parent.type)
+        return opened._getvalue()
+
+    return array(array), generate
+
+
 def array_of(element: Any) -> Any:
     """`int64s(address, count)`: the array of so many elements at an address."""
     array_type = _kept(element)

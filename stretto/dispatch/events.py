@@ -29,12 +29,12 @@ from stretto.dispatch.ledger import (
     take_slot,
     ticket_of,
 )
-from stretto.dispatch.pool import set_idle
-from stretto.dispatch.queue import NONE, dequeue, enqueue, height_of
+from stretto.dispatch.pool import has_idle, set_idle
+from stretto.dispatch.queue import NONE, dequeue, enqueue
 from stretto.dispatch.rates import count_arrival, lane_meter, rate_at, uncount_arrival
 from stretto.dispatch.records import NEVER, Status, batches, int64s, lanes, queries, routes, workers
 from stretto.dispatch.routes import lane_alive, route_query
-from stretto.dispatch.turns import due, expect_worker, refresh, serve
+from stretto.dispatch.turns import due, expect_worker, refresh, ring, serve
 
 
 class Event(IntEnum):
@@ -78,14 +78,21 @@ def admit(s: Any, slot: int, lane_index: int, now_ns: int) -> bool:
 
 
 @compiled
-def join(s: Any, slot: int, lane_index: int, now_ns: int) -> None:
-    """Into the lane; its candidate is renewed unless it already waits for any worker with the same head."""
+def join(s: Any, slot: int, lane_index: int, now_ns: int, more: bool) -> None:
+    """Into the lane; its candidate is renewed unless it already waits for any worker with the same head.
+
+    Where a worker is idle, no timer is due and nothing `more` comes first, the lane acts at once: setting its timer to
+    now and letting that ring would do the same.
+    """
     lane = lanes(s)[lane_index]
     head = lane.head_ns
     queries(s)[slot].status = Status.WAITING
     enqueue(s, lane_index, slot)
     if lane.release_ns > now_ns or lane.later_ns < NEVER or lane.head_ns != head:
-        refresh(s, lane_index, now_ns)
+        if s.wake_ns > now_ns and not more and has_idle(s, lane_index):
+            ring(s, lane_index, now_ns)
+        else:
+            refresh(s, lane_index, now_ns)
 
 
 @compiled
@@ -115,7 +122,6 @@ def submit(
     query.deadline_ns = min(deadline_ns, NEVER)
     query.arrival_ns = now
     query.sequence = s.sequence
-    query.height = height_of(s.sequence)
     s.sequence += 1
     query.tag = tag
     query.application = application
@@ -129,11 +135,12 @@ def submit(
     ticket = ticket_of(s, slot)
     int64s(s.submitted_at, s.submitted_count)[application] += 1
     lane_index = route_query(s, slot)
-    count_arrival(s, lane_meter(s, lane_index), now)
+    if s.counts_lanes:
+        count_arrival(s, lane_meter(s, lane_index), now)
     if demand == NONE:
         count_arrival(s, application, now)
     if admit(s, slot, lane_index, now):
-        join(s, slot, lane_index, now)
+        join(s, slot, lane_index, now, more)
     if not more:
         due(s, now)
     return ticket
@@ -223,7 +230,7 @@ def classified(state: Any, now_ns: int, ticket: int, query_class: int) -> None:
                 uncount_arrival(s, lane_meter(s, before))
                 refresh(s, before, s.now_ns)
                 count_arrival(s, lane_meter(s, after), s.now_ns)
-                join(s, slot, after, s.now_ns)
+                join(s, slot, after, s.now_ns, True)
     due(s, s.now_ns)
 
 
@@ -273,7 +280,7 @@ def return_query(s: Any, slot: int, lane_index: int, now_ns: int) -> None:
     if can_make_it(lanes(s)[target], query.deadline_ns, now_ns):
         query.work = NONE
         query.next = NONE
-        join(s, slot, target, now_ns)
+        join(s, slot, target, now_ns, True)
         return
     query.next = after
     announce_drop(s, slot, Outcome.FAILED.value)

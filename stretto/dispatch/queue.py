@@ -20,6 +20,7 @@ ORDER = 0
 DEADLINE = 1
 LISTS = 2
 NONE = -1
+SHORT = 32  # a lane that holds no more needs no links but those to the next
 
 
 @compiled
@@ -154,6 +155,7 @@ def enqueue(s: Any, lane_index: int, slot: int) -> None:
     lane = lanes(s)[lane_index]
     query = queries(s)[slot]
     query.lane = lane_index
+    query.height = 1 if lane.capacity <= SHORT else height_of(query.sequence)
     if lane.order == Order.EARLIEST_DEADLINE:
         query.key = query.deadline_ns
     elif lane.order == Order.PRIORITY:

@@ -79,6 +79,7 @@ STATE = np.dtype(
         ("member_words", "i8"),
         ("lane_choice", "i8"),
         ("rate_bucket_ns", "i8"),
+        ("counts_lanes", "i8"),  # arrivals are counted by lane as well, for rules and readers of a lane's λ
         ("beside", "i8"),  # what the plan wants in memory is loaded beside the work
         ("correction", "f8"),  # step of the latency correction; 0: off
         ("correction_quantile", "f8"),  # which quantile of measured latency it follows; 0: the mean

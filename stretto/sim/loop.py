@@ -170,22 +170,30 @@ def handoff_ns(m: Any) -> int:
 
 
 @compiled
-def schedule(m: Any, s: Any, worker_index: int, was_idle: bool) -> None:
-    """If the worker has a batch to run that has no end yet, draw its end."""
-    finish = int64s(m.finish_at, m.finish_count)
+def end_ns(m: Any, s: Any, worker_index: int, was_idle: bool) -> int:
+    """When what the worker runs now will end, drawn; NEVER where it runs nothing."""
     worker = workers(s)[worker_index]
-    if worker.depth == 0 or finish[worker_index] != NEVER:
-        return
+    if worker.depth == 0:
+        return NEVER
     batch = batches(s)[worker_index * IN_FLIGHT + worker.front]
-    end = batch.expected_ns
-    if batch.count > 0:
-        run_ns = service_ns(m, batch.variant * s.kinds + worker.kind, batch.count)
-        end = batch.start_ns + run_ns
-        if m.handoffs_count > 0:
-            int64s(m.took_at, m.took_count)[worker_index] = run_ns
-            if was_idle:  # a batch that waits at its worker starts there without asking anybody
-                end = max(m.now_ns, end + handoff_ns(m))
-    move_key(int64s(m.heap_at, m.heap_count), int64s(m.place_at, m.place_count), finish, worker_index, end)
+    if batch.count == 0:
+        return batch.expected_ns
+    run_ns = service_ns(m, batch.variant * s.kinds + worker.kind, batch.count)
+    end = batch.start_ns + run_ns
+    if m.handoffs_count > 0:
+        int64s(m.took_at, m.took_count)[worker_index] = run_ns
+        if was_idle:  # a batch that waits at its worker starts there without asking anybody
+            end = max(m.now_ns, end + handoff_ns(m))
+    return end
+
+
+@compiled
+def schedule(m: Any, s: Any, worker_index: int) -> None:
+    """An idle worker was given a batch to run that has no end yet."""
+    finish = int64s(m.finish_at, m.finish_count)
+    if finish[worker_index] == NEVER:
+        end = end_ns(m, s, worker_index, True)
+        move_key(int64s(m.heap_at, m.heap_count), int64s(m.place_at, m.place_count), finish, worker_index, end)
 
 
 @compiled
@@ -303,7 +311,7 @@ def settle(m: Any, s: Any, now_ns: int) -> None:
             int64s(m.loads_at, m.loads_count)[decision.worker] = decision.expected_ns
             find_next_load(m)
         elif decision.kind != DecisionKind.UNLOAD:
-            schedule(m, s, decision.worker, True)
+            schedule(m, s, decision.worker)
     s.decision_count = 0
     s.tickets_named = 0
 
@@ -334,9 +342,8 @@ def run_until(simulation: Any, state: Any, until_ns: int) -> int:
         m.now_ns = now_ns
         if finish_ns == now_ns:
             tally_batch(m, s, worker_index, now_ns)
-            move_key(heap, place, finish, worker_index, NEVER)
             finished(state, now_ns, worker_index, True, int64s(m.took_at, m.took_count)[worker_index])
-            schedule(m, s, worker_index, False)
+            move_key(heap, place, finish, worker_index, end_ns(m, s, worker_index, False))
         elif load_ns == now_ns:
             end_load(m, state, now_ns)
         elif arrival_ns == now_ns:

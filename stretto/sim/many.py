@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 from stretto.core.compiled import compiled
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
-from stretto.core.plan import Plan
+from stretto.core.plan import Deferred, Fixed, Plan, Release
 from stretto.core.profile import NS_PER_S
 from stretto.core.view import Lines
 from stretto.dispatch.alias import fill_alias
+from stretto.dispatch.arrays import unowned
 from stretto.dispatch.dispatcher import Dispatcher
 from stretto.dispatch.lines import read_lines
 from stretto.dispatch.rates import rate_at
@@ -174,6 +175,8 @@ def _made(case: Case) -> tuple[Dispatcher, NDArray[Any], dict[str, NDArray[Any]]
     plan, deployment = case.plan, case.deployment
     slots = 1 + sum(lane.capacity + lane.release.max_batch for lane in plan.lanes)
     dispatcher = Dispatcher(deployment, plan, slots=slots)
+    if all(isinstance(lane.select, Fixed) and not _goes_by_rate(lane.release) for lane in plan.lanes):
+        dispatcher.memory.state["counts_lanes"] = 0  # nobody else reads the λ of a lane here
     stride = int(dispatcher.memory.state["latency_stride"][0])
     law = service_arrays(case.service, deployment, stride)
     arrays = loop_arrays(law, len(deployment.workers)) | empty_tallies(deployment, stride)
@@ -184,13 +187,17 @@ def _made(case: Case) -> tuple[Dispatcher, NDArray[Any], dict[str, NDArray[Any]]
     return dispatcher, state, arrays
 
 
+def _goes_by_rate(release: Release) -> bool:
+    return isinstance(release, Deferred) or len(release.floor_rates) > 0
+
+
 @compiled
-def set_weights(s: Any, shares: Any, keep: Any, other: Any) -> None:
+def set_weights(s: Any, shares: Any, keep: Any, other: Any, heights: Any, stack: Any) -> None:
     """Other weights for the first route, as `lay_out_weights` writes them."""
     keep[:] = 1.0
     for column in range(len(other)):
         other[column] = column
-    fill_alias(shares, keep, other)
+    fill_alias(shares, keep, other, heights, stack)
     for column in range(len(shares)):
         entry = alias(s)[column]
         entry.keep = keep[column]
@@ -227,12 +234,17 @@ def step_all(
     rates: Any,
 ) -> int:
     """Every simulation runs to `until_ns`. -1, or the number of one that has too many queries."""
-    keep, other = np.empty(weights.shape[1]), np.empty(weights.shape[1], np.int64)
+    simulations, states, weights, sizes = unowned(simulations), unowned(states), unowned(weights), unowned(sizes)
+    length, running, started_ns = unowned(length), unowned(running), unowned(started_ns)
+    arrival_ns, switch, arrivals = unowned(arrival_ns), unowned(switch), unowned(arrivals)
+    lane_count = weights.shape[1]
+    keep, heights = np.empty(lane_count), np.empty(lane_count)
+    other, stack = np.empty(lane_count, np.int64), np.empty(lane_count, np.int64)
     for number in range(len(states)):
         simulation, state = simulations[number : number + 1], states[number : number + 1]
         m, s = simulation[0], state[0]
         int64s(m.class_counts_at, m.class_counts_count)[:] = 0
-        set_weights(s, weights[number], keep, other)
+        set_weights(s, weights[number], keep, other, heights, stack)
         if sizes.shape[1] > 0:
             set_batches(s, sizes[number])
         came[number] = draw_arrivals(switch[number], arrivals, slo_ns[number], m.now_ns, until_ns)

@@ -18,15 +18,16 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.distributions import Categorical
 
-from stretto.planners.edge_rl.encoding import PHASE_FEATURES, Situation
+from stretto.planners.edge_rl.encoding import BEGINNING, PHASE_FEATURES, Situation
 from stretto.planners.edge_rl.instances import BATCHES
 from stretto.planners.edge_rl.policy import HIDDEN, Description, Policy
 from stretto.planners.edge_rl.reward import Weights, shortfalls
-from stretto.training.evaluate import Evaluation, evaluation_of
+from stretto.training.evaluate import Decide, Evaluation, evaluation_of
 from stretto.training.world import World
 
 LEAST_ERROR = 1e-3
 LARGEST_GAIN = 10.0  # advantages, in usual errors
+LEAST_SHARE = 1e-3  # of a teacher's weights, whose logarithm is learned
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,7 @@ class Recipe:
     scale: float = 0.1  # of rewards, so that values are of moderate size
     violations: float | None = None  # reward weights follow this share of violations; None: they stay as they are
     weights: Weights = field(default_factory=Weights)
+    taught: int = 0  # iterations in which a teacher acts, whom the policy learns to follow while the critic learns
 
 
 @dataclass(eq=False)
@@ -57,6 +59,7 @@ class Rollout:
     rewards: NDArray[np.float64]
     last: torch.Tensor  # features after the last slot
     hidden: torch.Tensor  # of the load, by slot (one more than the others) and system: what the critic alone is told
+    taught: torch.Tensor | None = None  # logarithms of a teacher's weights
 
 
 def network(inputs: int, outputs: int) -> nn.Sequential:
@@ -74,8 +77,16 @@ def network(inputs: int, outputs: int) -> nn.Sequential:
 class Learner:
     """The actor and the critic of one policy, and how they learn."""
 
-    def __init__(self, description: Description, recipe: Recipe, seed: int = 1, device: str = "cpu") -> None:
+    def __init__(
+        self,
+        description: Description,
+        recipe: Recipe,
+        seed: int = 1,
+        device: str = "cpu",
+        teacher: Decide | None = None,
+    ) -> None:
         torch.manual_seed(seed)
+        self.teacher = teacher
         self.description, self.recipe, self.device = description, recipe, torch.device(device)
         self.is_shared = description.encoding == "shared"
         self.actor = network(description.inputs, description.outputs).to(self.device)
@@ -91,6 +102,8 @@ class Learner:
     def value_at(self, pair: tuple[float, float]) -> float:
         """Of a recipe's pair, at this iteration."""
         share = min(1.0, max(0.0, 2.0 * self.iteration / self.recipe.iterations - 1.0))
+        if self.recipe.taught > 0:  # what was taught is lost in large steps
+            share = float(self.iteration >= self.recipe.taught)
         return pair[0] + (pair[1] - pair[0]) * share
 
     def value(self, features: torch.Tensor, hidden: torch.Tensor) -> torch.Tensor:
@@ -110,7 +123,7 @@ class Learner:
         """The means of the weights' logarithms, and the law of the batch sizes by model."""
         given = self.actor(features)
         if self.is_shared:
-            return given[..., 0], None
+            return given[..., 0] + features[..., BEGINNING], None
         if not self.description.batching:
             return given, None
         by_model = given[..., count:].reshape(*given.shape[:-1], -1, len(BATCHES))
@@ -127,13 +140,17 @@ class Learner:
     def collect(self, world: World, seen: Situation) -> tuple[Rollout, Situation, Evaluation]:
         """Let the policy act, with noise, for as many slots as an iteration has."""
         policy, sigma = self.policy(), self.value_at(self.recipe.sigma)
-        all_features, all_logs, all_batches, rewards = [], [], [], []
+        teacher = self.teacher if self.iteration < self.recipe.taught else None
+        all_features, all_logs, all_batches, all_taught, rewards = [], [], [], [], []
         hidden = [world.hidden()]
         counts: Any = 0
         for _ in range(self.recipe.slots):
             features = torch.from_numpy(policy.encode(seen, world.setting)).to(self.device)
             with torch.no_grad():
                 means, law = self.outputs(features, len(world.instances))
+                if teacher is not None:
+                    means = self._log_shares(teacher(seen, world.setting)[0])
+                    all_taught.append(means)
                 drawn = means + sigma * torch.randn(means.shape, generator=self.noise, device=self.device)
                 logs = torch.log_softmax(drawn, dim=-1)
                 batches = None if law is None else law.sample()
@@ -156,8 +173,13 @@ class Learner:
             np.stack(rewards) * self.recipe.scale / world.slot_s,
             last,
             torch.from_numpy(np.stack(hidden)).to(self.device),
+            torch.stack(all_taught) if all_taught else None,
         )
         return rollout, seen, evaluation_of(counts, world.accuracy, world.heavy)
+
+    def _log_shares(self, shares: NDArray[np.float64]) -> torch.Tensor:
+        logs = torch.from_numpy(np.log(np.maximum(shares, LEAST_SHARE))).float().to(self.device)
+        return logs - logs.mean(dim=-1, keepdim=True)
 
     def advantages(self, rollout: Rollout) -> tuple[torch.Tensor, torch.Tensor]:
         """Generalised advantages (equation 11, with the discount that it lacks), and what the critic should say."""
@@ -179,7 +201,7 @@ class Learner:
         recipe = self.recipe
         advantages, targets = (each.flatten() for each in self.advantages(rollout))
         features, logs, hidden = (each.flatten(0, 1) for each in (rollout.features, rollout.logs, rollout.hidden[:-1]))
-        batches = None if rollout.batches is None else rollout.batches.flatten(0, 1)
+        batches, taught = (None if each is None else each.flatten(0, 1) for each in (rollout.batches, rollout.taught))
         for group in self.adam.param_groups:
             group["lr"] = self.value_at(recipe.step)
         with torch.no_grad():
@@ -198,7 +220,11 @@ class Learner:
                 error = value - targets[part]
                 wrong = (error.detach().abs() + LEAST_ERROR).log()
                 critic_loss = (error**2).mean() + ((usual - wrong) ** 2).mean()
-                loss = -torch.minimum(ratio * gain, clipped * gain).mean() + 0.5 * critic_loss
+                objective = torch.minimum(ratio * gain, clipped * gain).mean()
+                if taught is not None:
+                    means, _ = self.outputs(features[part], taught.shape[-1])
+                    objective = -((means - taught[part]) ** 2).mean()
+                loss = -objective + 0.5 * critic_loss
                 self.adam.zero_grad()
                 loss.backward()
                 nn.utils.clip_grad_norm_(self.parameters, 1.0)

@@ -19,7 +19,7 @@ import torch
 from stretto.core.errors import StrettoError
 from stretto.planners.edge_rl.file import read_arrays, save_policies, write_arrays
 from stretto.planners.edge_rl.policy import Description, Policy
-from stretto.training.evaluate import Evaluation, evaluate
+from stretto.training.evaluate import Decide, Evaluation, evaluate
 from stretto.training.ppo import Learner, Recipe
 from stretto.training.world import System, World
 
@@ -54,7 +54,14 @@ class Progress:
 class Training:
     """One policy in the making."""
 
-    def __init__(self, systems: Sequence[System], description: Description, options: Options, folder: Path) -> None:
+    def __init__(
+        self,
+        systems: Sequence[System],
+        description: Description,
+        options: Options,
+        folder: Path,
+        teacher: Decide | None = None,
+    ) -> None:
         self.options, self.folder = options, folder
         if description.encoding == "joint":
             description = systems[0].description(description)
@@ -62,7 +69,7 @@ class Training:
         self.world = TimedWorld(systems, description, copies, options.seed)
         check_copies = max(1, min(copies, 512 // len(systems)))
         self._check = World(systems, description, check_copies, VALIDATION_SEED)
-        self.learner = Learner(description, options.recipe, options.seed, options.device)
+        self.learner = Learner(description, options.recipe, options.seed, options.device, teacher)
         self.curve: list[dict[str, Any]] = []
         self.seconds = 0.0
         self._best: tuple[float, Policy] | None = None

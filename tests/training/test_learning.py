@@ -67,6 +67,22 @@ def test_the_chance_that_ppo_uses_differs_from_equation_nine_by_a_constant() -> 
     assert constant == pytest.approx(np.full(6, constant[0]), abs=1e-3)
 
 
+def test_it_first_follows_a_teacher(tmp_path: Path) -> None:
+    """One that gives the last instance most queries, which no reward would suggest."""
+    from stretto.training.run import Options, Training
+
+    taught = np.array([0.1, 0.1, 0.1, 0.7])
+
+    def teacher(seen, setting):  # type: ignore[no-untyped-def]
+        return np.tile(taught, (len(seen.length), 1)), None
+
+    options = Options(recipe(iterations=6, taught=6, minibatch=256), 64, validate_every=6)
+    policy = Training([SYSTEM], Description("joint", 1.0), options, tmp_path, teacher).run()
+    world = World([SYSTEM], policy.description, 32, 1)
+    shares, _ = policy.decide(world.restart(5), world.setting)
+    assert shares.mean(axis=0) == pytest.approx(taught, abs=0.05)
+
+
 def test_it_learns(tmp_path: Path) -> None:
     """From equal weights, which flood the heavy instances in every burst, to few violations."""
     from stretto.training.run import Options, Training

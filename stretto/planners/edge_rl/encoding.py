@@ -5,7 +5,8 @@ time, and the ages of its queries, zero-padded to 16; under full observability t
 over it is for the very instances that it was trained with.
 
 `shared` is ours: the setting is part of what is seen. Each instance is described by itself, by the measured load, and
-by how it compares with the others; one small network judges each instance, so that one policy serves any number.
+by how it compares with the others; one small network judges each instance, so that one policy serves any number. Last
+comes the logarithm of the weight that the policy begins with (`filling`), to which the network's output is added.
 """
 
 from __future__ import annotations
@@ -17,14 +18,17 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from stretto.core.profile import NS_PER_S
 from stretto.core.view import Lines
+from stretto.planners.edge_rl.filling import LEAST_RATE, filling_shares
 from stretto.planners.edge_rl.instances import BUFFER, LARGEST_BATCH, Instance
 
 DEPTH = 16  # ages of an instance
 LENGTHS = BUFFER + 1
 MOST_LOAD = 4.0  # that is told apart from more
 MOST_WORK = 2.0  # in SLOs
-SHARED_FEATURES = 12
+SHARED_FEATURES = 13
+BEGINNING = 12  # the number among them to which the network's output is added
 PHASE_FEATURES = 3
 
 Numbers = NDArray[np.float32]
@@ -37,7 +41,9 @@ class Still:
     features: Numbers  # those that do not change, the others zero
     seconds: NDArray[np.float64]  # a query takes, shared by all instances, those at least as accurate, the better ones
     share: NDArray[np.float64]  # of the speed of all
-    by_as_good: NDArray[np.float64]  # [system, instance, other]: share of the speed of those at least as accurate
+    better: NDArray[np.float64]  # [system, instance, other]: 1 where the other is more accurate
+    as_good: NDArray[np.float64]  # the same for those at least as accurate
+    by_as_good: NDArray[np.float64]  # their share of the speed of all of them
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +60,8 @@ class Setting:
         speed = 1e9 / self.service_ns  # queries/s of an instance
         ahead = self.accuracy[:, None, :] - self.accuracy[:, :, None]  # [system, instance, other]
         total = np.broadcast_to(speed.sum(axis=1, keepdims=True), speed.shape)
-        as_good, better = (((ahead >= least) @ speed[..., None])[..., 0] for least in (0.0, 1e-9))
+        is_as_good, is_better = ((ahead >= least).astype(np.float64) for least in (0.0, 1e-9))
+        as_good, better = ((others @ speed[..., None])[..., 0] for others in (is_as_good, is_better))
         features = np.zeros((*speed.shape, SHARED_FEATURES), np.float32)
         features[..., 0] = self.service_ns / self.slo_ns * 4
         features[..., 1] = (self.accuracy - self.accuracy.min(axis=1, keepdims=True)) * 10
@@ -62,7 +69,8 @@ class Setting:
         features[..., 3] = share = speed / total
         features[..., 4] = 1.0 / speed.shape[1]
         seconds = 1.0 / np.maximum(np.stack((total, as_good, better), axis=2), 1e-9)
-        return Still(features, seconds, share, (ahead >= 0) * speed[:, None, :] / as_good[..., None])
+        by_as_good = is_as_good * speed[:, None, :] / as_good[..., None]
+        return Still(features, seconds, share, is_better, is_as_good, by_as_good)
 
     @staticmethod
     def of(systems: Sequence[tuple[Sequence[Instance], int]]) -> Setting:
@@ -128,7 +136,7 @@ def phase_features(phase: NDArray[np.int64], since: NDArray[np.float64]) -> Numb
     return np.stack((phase == 0, phase == 1, lasts), axis=1).astype(np.float32)
 
 
-def encode_shared(seen: Situation, setting: Setting) -> Numbers:
+def encode_shared(seen: Situation, setting: Setting, slot_s: float) -> Numbers:
     """[system, instance, feature]."""
     still = setting.still
     features = still.features.copy()
@@ -140,4 +148,14 @@ def encode_shared(seen: Situation, setting: Setting) -> Numbers:
     features[..., 7:10] = np.minimum(rate[..., None] * still.seconds, MOST_LOAD)
     features[..., 10] = (still.by_as_good @ work[..., None])[..., 0]
     features[..., 11] = (still.share * work).sum(axis=1, keepdims=True)
+    slo_s = setting.slo_ns / NS_PER_S
+    shares = filling_shares(
+        work,
+        np.maximum(rate, LEAST_RATE) * slo_s,
+        setting.service_ns / setting.slo_ns,
+        still.better,
+        still.as_good,
+        slot_s / slo_s,
+    )
+    features[..., BEGINNING] = np.log(shares)
     return features

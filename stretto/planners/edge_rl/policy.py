@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from stretto.core.errors import StrettoError
 from stretto.planners.edge_rl.encoding import (
+    BEGINNING,
     SHARED_FEATURES,
     Numbers,
     Setting,
@@ -101,7 +102,7 @@ class Policy:
     def encode(self, seen: Situation, setting: Setting) -> Numbers:
         """What its network takes."""
         if self.description.encoding == "shared":
-            return encode_shared(seen, setting)
+            return encode_shared(seen, setting, self.description.slot_s)
         return encode_joint(seen, setting, self.description.sees_phase, self.description.batching)
 
     def outputs(self, features: Numbers) -> Numbers:
@@ -111,7 +112,7 @@ class Policy:
             values = values @ weight.T + bias
             if place + 1 < len(self.layers):
                 np.tanh(values, out=values)
-        return values[..., 0] if self.description.encoding == "shared" else values
+        return values[..., 0] + features[..., BEGINNING] if self.description.encoding == "shared" else values
 
     def decide(self, seen: Situation, setting: Setting) -> tuple[NDArray[np.float64], NDArray[np.int64] | None]:
         """Weights [system, instance] without noise, and by model which of BATCHES is likeliest, where it batches."""

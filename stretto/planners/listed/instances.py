@@ -10,7 +10,7 @@ ENTRIES = (
         "queries dealt to fixed instances at random, by weights that a learned policy sets from their queues",
         "edge_rl.planner:EdgeRL",
         Option("policy", "file", "one that fits any instances", "a file of stretto train"),
-        replan_s=0.05,
+        replan_s=0.02,
     ),
     following(
         "leave_it",

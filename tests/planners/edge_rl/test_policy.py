@@ -14,7 +14,7 @@ from scipy import integrate
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.view import Lines, View
-from stretto.planners.edge_rl.encoding import DEPTH, LENGTHS, Setting, encode_joint, encode_shared, situation
+from stretto.planners.edge_rl.encoding import DEPTH, LENGTHS, Setting, Situation, encode_joint, encode_shared, situation
 from stretto.planners.edge_rl.file import load_policies, read_arrays, save_policies, write_arrays
 from stretto.planners.edge_rl.instances import BUFFER, instances_of
 from stretto.planners.edge_rl.planner import EdgeRL
@@ -91,7 +91,32 @@ def test_the_joint_encoding_is_that_of_the_paper() -> None:
     assert features[2, LENGTHS + 1 : LENGTHS + 5] == pytest.approx([0.5, 0.25, 0, 0])
     full = encode_joint(replace(seen, phase=np.array([1]), since=np.array([2.0])), setting, True, False)
     assert full[0, -3:].tolist() == [0.0, 1.0, 0.5]
-    assert encode_shared(seen, setting).shape == (1, 4, Description("shared", 1.0).inputs)
+    assert encode_shared(seen, setting, 1.0).shape == (1, 4, Description("shared", 1.0).inputs)
+
+
+def test_a_policy_for_any_instances_begins_with_accurate_ones_filled() -> None:
+    """Light instances of 10 ms and heavy ones of 40 ms, an SLO of 400 ms, slots of 40 ms."""
+    served = instance_deployment((2, 2), (10.0, 40.0), ACCURACY, 400.0)
+    setting = Setting.of([(instances_of(served), 400_000_000)])
+    description = Description("shared", 0.04)
+    zeros = ((np.zeros((1, description.inputs), np.float32), np.zeros(1, np.float32)),)
+    policy = Policy(description, zeros)
+
+    def shares(lengths: list[int], rate: float) -> list[float]:
+        nothing = np.zeros((1, 4), np.int64)
+        seen = Situation(np.array([lengths]), nothing, nothing, np.zeros((1, 4, DEPTH), np.int64), np.array([rate]))
+        decided: list[float] = policy.decide(seen, setting)[0][0].tolist()
+        return decided
+
+    # Nothing waits: each heavy one may take three queries (one in the slot, two that wait), and two come.
+    assert shares([0, 0, 0, 0], 50.0) == pytest.approx([0, 0, 0.5, 0.5], abs=3e-3)
+    # Twelve come: three for each heavy one, three for each light one, which take twelve together.
+    assert shares([0, 0, 0, 0], 300.0) == pytest.approx([0.25] * 4, abs=3e-3)
+    # One heavy instance has its three already, the other one of them.
+    assert shares([0, 0, 3, 1], 300.0) == pytest.approx([5 / 12, 5 / 12, 0, 2 / 12], abs=3e-3)
+    # All have more than may wait: by how much each can still answer in time.
+    rates = np.array([(0.9 + 0.1 - 0.5) / 10, (0.9 + 0.1 - 0.75) / 10, (0.9 + 0.1 - 0.5) / 40, (0.9 + 0.1 - 0.4) / 40])
+    assert shares([20, 30, 5, 4], 300.0) == pytest.approx(list(rates / rates.sum()), abs=3e-3)
 
 
 def test_the_reward_is_equation_two() -> None:

@@ -140,6 +140,9 @@ class GpuRunner:
                 progress((number + 1) / len(ladder))
         stream.synchronize()
         self._ladder, self._slots = ladder, slots
+        for number, rung in enumerate(ladder):  # the first launch on the stream that serves takes longer than any other
+            slot = number % SLOTS
+            self.launch(slot, rung, self.buffers(rung, slot)).answers()
 
     def buffers(self, batch: int, slot: int = 0) -> dict[str, Array]:
         """Pinned memory that the GPU reads directly; ordinary memory for a batch that nothing was prepared for."""

@@ -11,7 +11,7 @@ from stretto.api.access import Access
 from stretto.api.errors import ApiError, Reason, not_found, too_large
 from stretto.api.http.compression import WORTH_PACKING, deflate, inflate, wanted
 from stretto.api.http.decode import Decoder, parse_json
-from stretto.api.http.encode import JSON_TYPE, Header, encode_error, encode_json, encode_response
+from stretto.api.http.encode import JSON_TYPE, encode_error, encode_json, encode_response
 from stretto.api.http.exchange import told
 from stretto.api.http.extensions import ADDRESSES, extension, trace_setting
 from stretto.api.messages import InferRequest, InferResponse
@@ -24,13 +24,14 @@ if TYPE_CHECKING:
 
 Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[tuple[bytes, bool] | None]]  # a part of the body, and whether more follows
-Answer = tuple[int, bytes, list[Header]]
+Header = tuple[bytes, bytes]  # of a request
+Answer = tuple[int, bytes, bytes]  # status, body, and lines of headers
 MAX_ADDRESSES = 1024  # of known infer addresses, kept split
 MAX_HEADS = 1024  # remembered
 MAX_HEAD_BYTES = 2048  # of each
 NEVER_NS = 2**62
 TEXT_BYTES = 64  # the most that a value takes in JSON, with its share of spaces and brackets
-METRICS_TYPE: Header = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
+METRICS_TYPE = b"content-type: text/plain; version=0.0.4; charset=utf-8\r\n"
 
 
 @dataclass(slots=True)
@@ -152,7 +153,7 @@ class App:
             return _json(plane.model_metadata(name, version))
         if rest == ["ready"]:
             if plane.ready(name, version):
-                return 200, b"", []
+                return 200, b"", b""
             raise ApiError(Reason.UNAVAILABLE, f"application {name} cannot be served at present")
         if rest == ["config"]:
             return _json(plane.model_config(name, version))
@@ -260,7 +261,7 @@ class App:
         content, headers = encode_response(response)
         if asked.compression and len(content) >= WORTH_PACKING:
             content = deflate(content, asked.compression)
-            headers.append((b"content-encoding", asked.compression))
+            headers += b"content-encoding: %b\r\n" % asked.compression
         return 200, content, headers
 
     def _health(self, rest: list[str], method: str) -> Answer:
@@ -271,7 +272,7 @@ class App:
             raise not_found("there is nothing at this address")
         elif not self._plane.live():
             raise ApiError(Reason.UNAVAILABLE, "the server is going down")
-        return 200, b"", []
+        return 200, b"", b""
 
     async def _repository(self, rest: list[str], scope: Scope, receive: Receive) -> Answer:
         if not self._is_management:
@@ -282,7 +283,7 @@ class App:
             return _json(self._plane.index(content.get("ready") is True))
         if len(rest) == 3 and rest[0] == "models" and rest[2] in ("load", "unload"):
             await (self._plane.load if rest[2] == "load" else self._plane.unload)(rest[1])
-            return 200, b"", []
+            return 200, b"", b""
         raise not_found("there is nothing at this address")
 
     async def _posted(self, scope: Scope, receive: Receive) -> dict[str, Any] | None:
@@ -314,7 +315,7 @@ class App:
             raise ApiError(Reason.FORBIDDEN, "metrics are at the management listener's own address")
         self._authenticate(scope)
         _allow(method, "GET")
-        return 200, await self._metrics(), [METRICS_TYPE]
+        return 200, await self._metrics(), METRICS_TYPE
 
     def _authenticate(self, scope: Scope) -> None:
         if not self._access.is_open:
@@ -351,8 +352,8 @@ def _allow(method: str, allowed: str) -> None:
 
 
 def _json_or_nothing(content: Any) -> Answer:
-    return (200, b"", []) if content is None else _json(content)
+    return (200, b"", b"") if content is None else _json(content)
 
 
 def _json(content: Any) -> Answer:
-    return 200, encode_json(content), [JSON_TYPE]
+    return 200, encode_json(content), JSON_TYPE

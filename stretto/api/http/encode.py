@@ -12,13 +12,12 @@ from stretto.api.errors import ApiError
 from stretto.api.messages import InferResponse, OutputTensor
 from stretto.api.shared_memory import parameters_of
 
-Header = tuple[bytes, bytes]
-JSON_TYPE: Header = (b"content-type", b"application/json")
-BINARY_TYPE: Header = (b"content-type", b"application/octet-stream")
-HEADER_LENGTH = b"inference-header-content-length"
+# Headers of an answer are whole lines.
+JSON_TYPE = b"content-type: application/json\r\n"
+BINARY_TYPE = b"content-type: application/octet-stream\r\ninference-header-content-length: %d\r\n"
 
 
-def encode_response(response: InferResponse) -> tuple[bytes, list[Header]]:
+def encode_response(response: InferResponse) -> tuple[bytes, bytes]:
     """Raw tensors follow the JSON part where an output is wanted so."""
     outputs: list[dict[str, Any]] = []
     parts: list[bytes] = []
@@ -47,8 +46,8 @@ def encode_response(response: InferResponse) -> tuple[bytes, list[Header]]:
         content["id"] = response.id
     head = orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)
     if not parts:
-        return head, [JSON_TYPE]
-    return b"".join((head, *parts)), [BINARY_TYPE, (HEADER_LENGTH, b"%d" % len(head))]
+        return head, JSON_TYPE
+    return b"".join((head, *parts)), BINARY_TYPE % len(head)
 
 
 def _raw(output: OutputTensor) -> bytes:
@@ -65,11 +64,11 @@ def _listed(output: OutputTensor) -> Any:
     return output.array.ravel()
 
 
-def encode_error(error: ApiError) -> tuple[int, bytes, list[Header]]:
+def encode_error(error: ApiError) -> tuple[int, bytes, bytes]:
     """Status, body and headers."""
-    headers = [JSON_TYPE]
+    headers = JSON_TYPE
     if error.retry_after_s is not None:
-        headers.append((b"retry-after", b"%d" % max(1, math.ceil(error.retry_after_s))))
+        headers += b"retry-after: %d\r\n" % max(1, math.ceil(error.retry_after_s))
     content: dict[str, Any] = {
         "error": error.message.encode("utf-8", "replace").decode(),
         "reason": error.reason.word,

@@ -7,7 +7,6 @@ import logging
 from typing import TYPE_CHECKING, Any, Protocol
 
 from stretto.api.errors import ApiError, Reason
-from stretto.api.http.encode import Header
 from stretto.api.rooms import BLOCK_BYTES
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ class Answering(Protocol):
 
     def waited_ns(self) -> int: ...
 
-    def answer(self, exchange: Exchange, status: int, body: bytes, headers: list[Header]) -> None: ...
+    def answer(self, exchange: Exchange, status: int, body: bytes, headers: bytes) -> None: ...
 
     def refuse_exchange(self, exchange: Exchange, error: ApiError) -> None: ...
 

@@ -16,9 +16,8 @@ from collections import deque
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 
 from stretto.api.errors import ApiError, Reason, no_room, too_many_bodies
-from stretto.api.http.app import App, Asked
+from stretto.api.http.app import App, Asked, Header
 from stretto.api.http.discard import discarded
-from stretto.api.http.encode import Header
 from stretto.api.http.exchange import NOTHING, Call, Direct, Exchange
 from stretto.api.http.flow import Flow
 from stretto.api.plane import Plane

@@ -14,8 +14,9 @@ from stretto.api.http.decode import Decoder, parse_json
 from stretto.api.http.encode import JSON_TYPE, encode_error, encode_json, encode_response
 from stretto.api.http.exchange import told
 from stretto.api.http.extensions import ADDRESSES, extension, trace_setting
-from stretto.api.messages import InferRequest, InferResponse
+from stretto.api.messages import Array, InferRequest, InferResponse
 from stretto.api.plane import Plane
+from stretto.api.terms import Terms
 from stretto.api.turns import PATIENCE_PART
 from stretto.core.profile import NS_PER_MS
 
@@ -54,11 +55,7 @@ class Asked:
     files: ApplicationFiles | None = None  # of the application, when it was asked
     patience_ns: int = NEVER_NS  # that its body may wait for its turn to be read
 
-    @property
-    def json_bytes(self) -> int:
-        """Before raw tensors, as far as it can be told."""
-        length = self.header_length
-        return int(length) if length is not None and length.isdigit() and len(length) <= 12 else 0
+    json_bytes: int = 0  # before raw tensors, as far as it can be told
 
 
 class App:
@@ -208,6 +205,7 @@ class App:
         for key, value in headers:
             if key == b"inference-header-content-length":
                 asked.header_length = value
+                asked.json_bytes = int(value) if value.isdigit() and len(value) <= 12 else 0
             elif key == b"content-length":
                 asked.stated = int(value)
             elif key == b"content-encoding":
@@ -257,8 +255,17 @@ class App:
         request.sent_bytes, request.begun_ns, request.account = sent_bytes, begun_ns, asked.account
         return request
 
+    def by_terms(self, asked: Asked, body: bytes | memoryview) -> tuple[Terms, Array] | None:
+        """Of a request that says what was said before, as far as it may be taken by that alone."""
+        if asked.encoding or not self._plane.takes_terms or (asked.header_length is not None and not asked.json_bytes):
+            return None
+        found = self._decoder.by_terms(body, asked.json_bytes, asked.name, asked.version, asked.elements)
+        return found if found is not None and found[0].files is asked.files else None
+
     def encoded(self, asked: Asked, response: InferResponse) -> Answer:
-        content, headers = encode_response(response)
+        return self.packed(asked, *encode_response(response))
+
+    def packed(self, asked: Asked, content: bytes, headers: bytes) -> Answer:
         if asked.compression and len(content) >= WORTH_PACKING:
             content = deflate(content, asked.compression)
             headers += b"content-encoding: %b\r\n" % asked.compression

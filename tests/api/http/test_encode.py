@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
+from stretto.api.answers import answer
 from stretto.api.datatypes import NUMPY_OF
 from stretto.api.errors import ApiError, Reason
-from stretto.api.http.encode import encode_error, encode_response
-from stretto.api.messages import InferResponse, OutputTensor
+from stretto.api.http.encode import encode_by_terms, encode_error, encode_response
+from stretto.api.messages import InferResponse, OutputTensor, WantedOutput
+from stretto.api.terms import Terms
+from stretto.core.outcome import Outcome
+from stretto.live.requests import Request
 
 
 def response(array: np.ndarray, datatype: str, binary: bool, id: str = "") -> InferResponse:
@@ -65,3 +71,26 @@ def test_when_to_try_again() -> None:
     for seconds, told in ((0.001, b"1"), (1.4, b"2"), (30.0, b"30")):
         _, _, headers = encode_error(ApiError(Reason.OVERLOADED, "too much", seconds))
         assert headers.splitlines()[1] == b"retry-after: " + told
+
+
+@pytest.mark.parametrize("is_binary", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int64", "bool", "uint8"])
+def test_answers_that_are_ready_but_for_their_numbers_say_the_same(dtype: str, is_binary: bool) -> None:
+    gives = SimpleNamespace(name='y "%d%%', dtype=dtype)
+    wanted = WantedOutput(gives.name, binary=is_binary)
+    files: Any = SimpleNamespace(name="app %s", output=gives, labels=())
+    terms = Terms(files, "", wanted, 10**9, 0, 0.0)
+    for number, (variant, accuracy) in enumerate([("v", 0.1 + 0.2), ("100 %", 1.0), ("v", 0.3), ("v", 0.1 + 0.2)]):
+        for rows in (1, 3):
+            entered = Request("app", np.zeros((rows, 2), np.float32), 10**9 + number, lambda ended: None)
+            for row in range(rows):
+                entered.answer(row, np.array([[row, number, 1]]).astype(dtype), variant, accuracy)
+            entered.batch, entered.queue_ns, entered.run_ns = 32 + rows, 123_456_789_012 + rows, 7 * number
+            entered.end(Outcome.LATE if number == 1 else Outcome.ON_TIME, 2 * 10**9 * number)
+            expected, headers = encode_response(answer(entered, files, "", wanted))
+            body, same = encode_by_terms(terms, entered)
+            length, size = (length_in(same), length_in(headers)) if is_binary else (len(body), len(expected))
+            assert body[length:] == expected[size:] and (is_binary or same == headers)
+            assert json.loads(body[:length]) == json.loads(expected[:size])
+            assert list(json.loads(body[:length])) == list(json.loads(expected[:size]))
+    assert len(terms.ready) == 6

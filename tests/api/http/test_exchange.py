@@ -23,11 +23,14 @@ class Answering:
     def __init__(self) -> None:
         self.bodies: list[Any] = []
         self.plane = SimpleNamespace(rooms=Rooms(2 * BLOCK_BYTES))
-        self.api = SimpleNamespace(decoded=self.decoded)
+        self.api = SimpleNamespace(decoded=self.decoded, by_terms=lambda asked, body: None)
 
     def decoded(self, asked: Asked, body: Any, begun_ns: int, head_bytes: int) -> None:
         self.bodies.append(body)
         raise bad_request("nobody decodes it")
+
+    def waited_ns(self) -> int:
+        return 0
 
     def refuse_exchange(self, exchange: object, error: Exception) -> None: ...
 

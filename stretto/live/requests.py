@@ -94,7 +94,7 @@ class Request:
                 self.answers = np.zeros((self.rows, *answer.shape[1:]), answer.dtype)
             self.answers[row] = answer[0]
         if variant not in self.variants:
-            self.variants = (*self.variants, variant)
+            self.variants = [*self.variants, variant]
         self.accuracy_sum += accuracy
         self.left -= 1
         return self.left == 0

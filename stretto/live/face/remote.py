@@ -47,7 +47,7 @@ class RemoteRequest(Request):
         if self.place >= 0:
             self.front.write(self.place + row * answer.nbytes, answer)
         if variant not in self.variants:
-            self.variants = (*self.variants, variant)
+            self.variants = [*self.variants, variant]
         self.accuracy_sum += accuracy
         self.left -= 1
         return self.left == 0

@@ -22,26 +22,17 @@ from stretto.api.images import (
     load_decoders,
     reading_us,
 )
-from stretto.api.inputs import (
-    check_values,
-    checked_input,
-    checked_outputs,
-    named_input,
-    number_in,
-    slack_from,
-    whole_in,
-)
+from stretto.api.inputs import check_values, checked_input, checked_outputs, named_input
 from stretto.api.limits import Limits
 from stretto.api.messages import Array, InferRequest, InferResponse, InputTensor
-from stretto.api.network import NOTHING, reported
+from stretto.api.network import NOTHING
 from stretto.api.rates import Rates
 from stretto.api.rooms import KEPT_BYTES, Rooms
 from stretto.api.shared_memory import Regions, put
-from stretto.api.terms import Terms
+from stretto.api.terms import Terms, read_terms
 from stretto.api.turns import Turns
 from stretto.core.errors import StrettoError
 from stretto.core.outcome import Outcome
-from stretto.core.profile import NS_PER_MS
 from stretto.core.snapshot import Snapshot
 from stretto.live.requests import NoSuchApplication, NoSuchVariant, Request
 from stretto.live.state import State
@@ -58,7 +49,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("stretto.api")
 
-MAX_PRIORITY = 2**31 - 1
 STARTING, SERVING = State.STARTING, State.SERVING  # asked for with every request
 Done = Callable[[InferResponse | ApiError], None]
 
@@ -437,25 +427,17 @@ class Plane:
         span, region = wanted.shared, None
         if span is not None:
             region = self.regions.target(span, 0 if wanted.classification else len(array) * files.output.row_bytes)
-        parameters = request.parameters
-        slack_ns = round(files.slo_ms * NS_PER_MS)
-        client, priority, min_accuracy, said = -1, 0, 0.0, NOTHING
-        if parameters:
-            slack_ns = slack_from(parameters, slack_ns)
-            said = reported(parameters)
-            if "priority" in parameters:
-                priority = whole_in(parameters, "priority", 0, MAX_PRIORITY, 0)
-            if "min_accuracy" in parameters:
-                min_accuracy = number_in(parameters, "min_accuracy", 0.0, 1.0, 0.0)
-            if "client_id" in parameters:
-                client = self._askers.slot_of(parameters["client_id"])
-                self._askers.hear(client, request, array, said)
-            if said.is_end_to_end:
-                slo_ns = slack_ns if said.slo_ns is None else said.slo_ns
-                slack_ns = self._askers.left_ns(slo_ns, request, said, client)
+        terms, said = read_terms(files, request, wanted)
+        slack_ns, client = terms.slack_ns, -1
+        if "client_id" in request.parameters:
+            client = self._askers.slot_of(request.parameters["client_id"])
+            self._askers.hear(client, request, array, said)
+        if said.is_end_to_end:
+            slo_ns = slack_ns if said.slo_ns is None else said.slo_ns
+            slack_ns = self._askers.left_ns(slo_ns, request, said, client)
         is_plain = client < 0 and said is NOTHING and span is None and not wanted.classification
         if request.form is not None and is_plain and array is request.inputs[0].array:
-            request.form.terms = Terms(files, request.version, wanted, slack_ns, priority, min_accuracy)
+            request.form.terms = terms
         if request.spent_ns:
             slack_ns = max(1, slack_ns - request.spent_ns)
 
@@ -490,9 +472,9 @@ class Plane:
             slack_ns,
             ended,
             client=client,
-            priority=priority,
+            priority=terms.priority,
             pinned=request.version,
-            min_accuracy=min_accuracy,
+            min_accuracy=terms.min_accuracy,
             spent_ns=request.spent_ns,
         )
 

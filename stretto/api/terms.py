@@ -9,15 +9,20 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from stretto.api.messages import WantedOutput
+from stretto.api.inputs import number_in, slack_from, whole_in
+from stretto.api.messages import InferRequest, WantedOutput
+from stretto.api.network import Reported, reported
+from stretto.core.profile import NS_PER_MS
 
 if TYPE_CHECKING:
     from stretto.repository.application import ApplicationFiles
 
+MAX_PRIORITY = 2**31 - 1
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Terms:
-    """Of a request that says nothing of its client, and gets numbers for its one tensor, which is taken as it comes."""
+    """All of it, where a request says nothing of its client and gets numbers for its one tensor, as that came."""
 
     files: ApplicationFiles
     version: str
@@ -32,3 +37,17 @@ class Form(Protocol):
     """What requests share that say the same."""
 
     terms: Terms | None  # once one of them was taken
+
+
+def read_terms(files: ApplicationFiles, request: InferRequest, wanted: WantedOutput) -> tuple[Terms, Reported]:
+    """And what its client says of its network. ApiError where a parameter makes no sense."""
+    parameters = request.parameters
+    terms = Terms(
+        files,
+        request.version,
+        wanted,
+        slack_from(parameters, round(files.slo_ms * NS_PER_MS)),
+        whole_in(parameters, "priority", 0, MAX_PRIORITY, 0),
+        number_in(parameters, "min_accuracy", 0.0, 1.0, 0.0),
+    )
+    return terms, reported(parameters)

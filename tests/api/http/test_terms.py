@@ -122,7 +122,6 @@ def test_each_application_has_its_own_terms(server: Running, taken: list[Any]) -
     "said",
     [
         {"id": "one"},
-        {"client_id": "camera"},
         {"waited_ms": 1.0},
         {"outputs": [{"name": "probabilities", "parameters": {"classification": 2}}]},
     ],
@@ -154,8 +153,10 @@ def test_compressed_answers(server: Running, taken: list[Any]) -> None:
     assert len(taken) >= 1
 
 
-def test_a_server_that_leaves_takes_none(repository: Path, taken: list[Any]) -> None:
+def test_clients_with_a_name_and_a_server_that_leaves(repository: Path, taken: list[Any]) -> None:
     with Running(repository) as server, server.wire() as wire:
+        assert {reply.status for reply in replies(wire, whole(images(), True, client_id="camera"), 4)} == {200}
+        assert not taken
         assert {reply.status for reply in replies(wire, whole(images(), True), 3)} == {200}
         server.call(lambda: setattr(server.service, "state", State.DRAINING))
         reply = replies(wire, whole(images(), True), 1)[0]

@@ -197,9 +197,9 @@ class RemoteStore:
             if kept is None or not bad.isdisjoint(places):
                 continue  # the whole request ends with a row that has no answer
             gives = kept.files.output
-            if len(data) != rows * gives.row_bytes:
-                raise StrettoError(NONSENSE)
             if gives is not given:  # once for a batch, as a rule
+                if len(data) != rows * gives.row_bytes:
+                    raise StrettoError(NONSENSE)
                 given, answers = gives, np.frombuffer(data, np.uint8).view(gives.dtype).reshape(rows, *gives.shape)
             if kept.put(row, answers[places.start : places.stop]):
                 self.came(number)

@@ -220,7 +220,7 @@ class Rows(Sequence[Held]):
         are_here = rows["ticket"] == self.tickets
         numbers = {
             (application, size): self.queries.front(front).sized(application, size)[0].number
-            for front, application, size in zip(*(rows[name].tolist() for name in SHAPED), strict=True)
+            for front, application, size in set(zip(*(rows[name].tolist() for name in SHAPED), strict=True))
         }
         first = numbers[rows["application"][are_here.argmax()].item(), rows["size"][are_here.argmax()].item()]
         columns = (rows[name].tolist() for name in (*SHAPED, "number"))

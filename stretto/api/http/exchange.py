@@ -174,7 +174,10 @@ class Direct:
                 self._end(answer(entered, terms.files, "", terms.wanted))
             elif not self.disconnected and not self.is_answered:
                 self.entered = None
-                connection.answer(self, *connection.api.packed(self.asked, *encode_by_terms(terms, entered)))
+                status, (content, headers) = 200, encode_by_terms(terms, entered)
+                if self.asked.compression:
+                    status, content, headers = connection.api.packed(self.asked, content, headers)
+                connection.answer(self, status, content, headers)
         except Exception:  # the engine calls this, and the others of the batch come after
             log.exception("an answer cannot be given")
             self._end(ApiError(Reason.FAILED, SENTENCES[Outcome.FAILED]))

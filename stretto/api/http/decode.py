@@ -176,7 +176,7 @@ class Decoder:
         possible: one input of float32, whose list is the one that is left out.
         """
         frame = key[2]
-        if not frame or len(frame) > MAX_KNOWN_BYTES or len(head.entries) != 1 or _varies(head):
+        if not frame or not self._may_be_kept(key) or len(head.entries) != 1 or _varies(head):
             return
         if head.entries[0].datatype != "FP32" or frame.count(DATA) != 1:
             return
@@ -189,15 +189,17 @@ class Decoder:
                 self._frames.clear()
             self._frames[key] = empty
 
+    def _may_be_kept(self, key: Key) -> bool:
+        """A client chooses its version, too."""
+        return len(key[2]) <= MAX_KNOWN_BYTES and len(key[1]) <= self._limits.name_length
+
     def _head(self, key: Key) -> Head:
-        known, text = self._known.get(key), key[2]
+        known = self._known.get(key)
         if known is not None:
             return known
-        head = read_head(text, self._limits)
-        can_repeat = (
-            not _varies(head) and len(text) <= MAX_KNOWN_BYTES and all(e.size is not None for e in head.entries)
-        )
-        if can_repeat:
+        head = read_head(key[2], self._limits)
+        can_repeat = not _varies(head) and all(entry.size is not None for entry in head.entries)
+        if can_repeat and self._may_be_kept(key):
             if len(self._known) >= MAX_KNOWN:
                 self._known.clear()
             self._known[key] = head

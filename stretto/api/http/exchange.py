@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("stretto.api")
 
+ON_TIME, LATE = Outcome.ON_TIME, Outcome.LATE  # asked for with every answer
 SMALL_PART = 8_192  # bytes of a body
 ALIGNED = 16
 ROOM = BLOCK_BYTES - ALIGNED  # that is made at least, where a large body comes
@@ -168,7 +169,7 @@ class Direct:
         assert terms is not None
         connection.plane.let_go(entered)
         try:
-            if entered.answers is None:
+            if entered.outcome is not ON_TIME and entered.outcome is not LATE:  # some rows may have answers
                 self._end(connection.plane.count_refusal(refusal(entered, {})))
             elif len(entered.variants) > 1 or entered.short_circuited:
                 self._end(answer(entered, terms.files, "", terms.wanted))

@@ -37,15 +37,15 @@ def rehearse_bounds() -> None:
 
 
 def are_finite(array: Array) -> bool:
-    if array.dtype.char == "f" and array.flags.c_contiguous:
-        return bool(_compiled_finite()(_lent(array.reshape(-1).view(np.uint32))))
+    if array.dtype.char == "f":
+        return bool(_compiled_finite()(_lent(array.ravel().view(np.uint32))))
     return bool(np.isfinite(array).all())
 
 
 def are_within(array: Array, low: float, high: float) -> bool:
     """False also where a value is not a number."""
-    if array.dtype.char == "f" and array.size < LARGE and array.flags.c_contiguous:
-        return bool(_compiled_within()(_lent(array.reshape(-1)), low, high))
+    if array.dtype.char == "f" and array.size < LARGE:
+        return bool(_compiled_within()(_lent(array.ravel()), low, high))
     return bool(array.min() >= low and array.max() <= high)
 
 

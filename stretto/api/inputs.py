@@ -31,12 +31,18 @@ CLASSIFIED_NUMBERS, CLASSIFIED_STRINGS = 1_000_000, 100_000
 
 def checked_input(files: ApplicationFiles, inputs: list[InputTensor]) -> Array:
     """The one input, batch first, as the application takes it; of one of the sizes that it takes."""
-    takes, limits = files.input, files.limits
     tensor = named_input(files, inputs)
     if tensor.encoding and is_encoded(tensor):
-        array = read_frames(takes, checked_frames(files, tensor))
+        array = read_frames(files.input, checked_frames(files, tensor))
     else:
         array = _raw_input(files, tensor)
+    check_values(files, array)
+    return array
+
+
+def check_values(files: ApplicationFiles, array: Array) -> None:
+    """They are within the application's bounds, and finite."""
+    takes, limits = files.input, files.limits
     if limits.min_value is not None or limits.max_value is not None:
         low = -math.inf if limits.min_value is None else limits.min_value
         high = math.inf if limits.max_value is None else limits.max_value
@@ -44,7 +50,6 @@ def checked_input(files: ApplicationFiles, inputs: list[InputTensor]) -> Array:
             raise bad_request(f"the values of input {takes.name} must lie between {low:g} and {high:g}")
     elif array.dtype.kind == "f" and not are_finite(array):
         raise bad_request(f"the values of input {takes.name} must be finite")
-    return array
 
 
 def named_input(files: ApplicationFiles, inputs: list[InputTensor]) -> InputTensor:

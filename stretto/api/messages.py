@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from stretto.api.rates import Charge
+    from stretto.api.terms import Form
 
 Array = NDArray[Any]
 
@@ -67,6 +68,7 @@ class InferRequest:
     spent_ns: int = 0  # since it came, before it is entered: taken off what it has until its deadline
     account: bytes = b""  # whose token it came with
     charge: Charge | None = None  # what it paid, where clients are limited
+    form: Form | None = None  # where others may come that say the same
 
 
 @dataclass(slots=True)

@@ -22,17 +22,17 @@ from stretto.api.images import (
     load_decoders,
     reading_us,
 )
-from stretto.api.inputs import checked_input, checked_outputs, named_input, number_in, slack_from, whole_in
+from stretto.api.inputs import check_values, checked_input, checked_outputs, named_input
 from stretto.api.limits import Limits
-from stretto.api.messages import InferRequest, InferResponse, InputTensor
-from stretto.api.network import NOTHING, reported
+from stretto.api.messages import Array, InferRequest, InferResponse, InputTensor
+from stretto.api.network import NOTHING
 from stretto.api.rates import Rates
 from stretto.api.rooms import KEPT_BYTES, Rooms
 from stretto.api.shared_memory import Regions, put
+from stretto.api.terms import Terms, read_terms
 from stretto.api.turns import Turns
 from stretto.core.errors import StrettoError
 from stretto.core.outcome import Outcome
-from stretto.core.profile import NS_PER_MS
 from stretto.core.snapshot import Snapshot
 from stretto.live.requests import NoSuchApplication, NoSuchVariant, Request
 from stretto.live.state import State
@@ -49,8 +49,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("stretto.api")
 
-MAX_PRIORITY = 2**31 - 1
-LEAVING = frozenset(State) - {State.STARTING, State.SERVING}
+STARTING, SERVING = State.STARTING, State.SERVING  # asked for with every request
 Done = Callable[[InferResponse | ApiError], None]
 
 
@@ -146,8 +145,8 @@ class Plane:
     @property
     def is_leaving(self) -> bool:
         """It is draining or stopped: clients should go elsewhere with what they ask next."""
-        service = self._service
-        return self.wants_to_leave or (service is not None and service.state in LEAVING)
+        state = STARTING if self._service is None else self._service.state
+        return self.wants_to_leave or (state is not SERVING and state is not STARTING)
 
     def welcome(self, is_management: bool) -> dict[str, Any]:
         return documents.welcome(is_management)
@@ -274,33 +273,70 @@ class Plane:
             entered = self._checked(request, done)
             if self.tracing is not None:
                 self.tracing.begin(request, entered)
-            if not self.budget.take(entered.inputs.nbytes):
-                raise no_room()
-            self._open += 1
-            if entered.client >= 0:
-                entered.asker = self.service.clients.began(entered.client, entered.rows)
-            try:
-                self.service.engine.submit(entered, gathers=True)
-            except BaseException:
-                if entered.outcome is None:  # nothing of it may end later
-                    self._open -= 1
-                    self.budget.used -= entered.inputs.nbytes
-                    self.service.clients.ended(entered.asker, entered.rows)
-                    entered.done = _ignore
-                    self.service.engine.cancel(entered)
-                raise
+            self._enter(entered)
         except (ApiError, KeyError, NoSuchVariant) as error:
             if request.charge is not None:
                 request.charge.give_back()
-            raise self.count_refusal(self._refusal(request, error)) from None
+            raise self._refusal(request.application, request.version, error) from None
         return entered
 
-    def _refusal(self, request: InferRequest, error: ApiError | KeyError | NoSuchVariant) -> ApiError:
-        if isinstance(error, ApiError):
-            return error
+    @property
+    def takes_terms(self) -> bool:
+        """Whether a request may be taken by its terms alone: nobody counts it for its client, or follows its way."""
+        return self.rates is None and self.tracing is None
+
+    def begin_by(self, terms: Terms, array: Array, spent_ns: int, done: Callable[[Request], None]) -> Request:
+        """As `begin`, for a request whose terms were checked before. `done` has the request itself, when that has ended
+        and is let go of.
+        """
+        files = terms.files
+        try:
+            self._admit(files.name)
+            check_values(files, array)
+            entered = Request(
+                files.name,
+                array,
+                max(1, terms.slack_ns - spent_ns),
+                done,
+                priority=terms.priority,
+                pinned=terms.version,
+                min_accuracy=terms.min_accuracy,
+                spent_ns=spent_ns,
+            )
+            self._enter(entered)
+        except (ApiError, KeyError, NoSuchVariant) as error:
+            raise self._refusal(files.name, terms.version, error) from None
+        return entered
+
+    def _enter(self, entered: Request) -> None:
+        """Into the engine; `let_go` is to be called when it has ended."""
+        if not self.budget.take(entered.inputs.nbytes):
+            raise no_room()
+        self._open += 1
+        if entered.client >= 0:
+            entered.asker = self.service.clients.began(entered.client, entered.rows)
+        try:
+            self.service.engine.submit(entered, gathers=True)
+        except BaseException:
+            if entered.outcome is None:  # nothing of it may end later
+                self.let_go(entered)
+                entered.done = _ignore
+                self.service.engine.cancel(entered)
+            raise
+
+    def let_go(self, entered: Request) -> None:
+        """It has ended."""
+        self._open -= 1
+        self.budget.used -= entered.inputs.nbytes
+        if entered.asker is not None:
+            self.service.clients.ended(entered.asker, entered.rows)
+
+    def _refusal(self, application: str, version: str, error: ApiError | KeyError | NoSuchVariant) -> ApiError:
         if isinstance(error, NoSuchVariant):
-            return not_found(str(error))
-        return self._unknown(request.application, request.version)
+            error = not_found(str(error))
+        elif isinstance(error, KeyError):
+            error = self._unknown(application, version)
+        return self.count_refusal(error)
 
     def reads_slowly(self, request: InferRequest) -> bool:
         """Its images are to be read with `read_images` before it is begun: here, everybody would wait for them. Those
@@ -360,21 +396,25 @@ class Plane:
         return self._unknown(application, "")
 
     def _admitted(self, request: InferRequest) -> ApplicationFiles:
+        files = self._admit(request.application)
+        if request.version and all(variant.name != request.version for variant in files.variants):
+            raise self._unknown(request.application, request.version)
+        return files
+
+    def _admit(self, application: str) -> ApplicationFiles:
         """ApiError where no request for this application, or for any, is taken at present."""
         service = self.service
-        files = service.files.get(request.application)
+        files = service.files.get(application)
         if files is None:
-            raise self.not_served(request.application)
-        if service.state is not State.SERVING:
+            raise self.not_served(application)
+        if service.state is not SERVING:
             raise ApiError(Reason.UNAVAILABLE, "the server is starting or going down; try another one", RETRY_S)
         if service.engine.crew.ready_count == 0:
             raise ApiError(Reason.UNAVAILABLE, "no worker is ready; try again shortly", RETRY_S)
-        if service.offer.quarantine.entries and not service.is_ready(request.application):
-            raise self.not_served(request.application)
+        if service.offer.quarantine.entries and not service.is_ready(application):
+            raise self.not_served(application)
         if self._open + self._images.waiting >= self.limits.waiting_requests:
             raise ApiError(Reason.OVERLOADED, SENTENCES[Outcome.DROPPED_OVERLOAD], RETRY_S)
-        if request.version and all(variant.name != request.version for variant in files.variants):
-            raise self._unknown(request.application, request.version)
         return files
 
     def _checked(self, request: InferRequest, done: Done) -> Request:
@@ -387,32 +427,24 @@ class Plane:
         span, region = wanted.shared, None
         if span is not None:
             region = self.regions.target(span, 0 if wanted.classification else len(array) * files.output.row_bytes)
-        parameters = request.parameters
-        slack_ns = round(files.slo_ms * NS_PER_MS)
-        client, priority, min_accuracy, said = -1, 0, 0.0, NOTHING
-        if parameters:
-            slack_ns = slack_from(parameters, slack_ns)
-            said = reported(parameters)
-            if "priority" in parameters:
-                priority = whole_in(parameters, "priority", 0, MAX_PRIORITY, 0)
-            if "min_accuracy" in parameters:
-                min_accuracy = number_in(parameters, "min_accuracy", 0.0, 1.0, 0.0)
-            if "client_id" in parameters:
-                client = self._askers.slot_of(parameters["client_id"])
-                self._askers.hear(client, request, array, said)
-            if said.is_end_to_end:
-                slo_ns = slack_ns if said.slo_ns is None else said.slo_ns
-                slack_ns = self._askers.left_ns(slo_ns, request, said, client)
+        terms, said = read_terms(files, request, wanted)
+        slack_ns, client = terms.slack_ns, -1
+        if "client_id" in request.parameters:
+            client = self._askers.slot_of(request.parameters["client_id"])
+            self._askers.hear(client, request, array, said)
+        if said.is_end_to_end:
+            slo_ns = slack_ns if said.slo_ns is None else said.slo_ns
+            slack_ns = self._askers.left_ns(slo_ns, request, said, client)
+        is_plain = client < 0 and said is NOTHING and span is None and not wanted.classification
+        if request.form is not None and is_plain and array is request.inputs[0].array:
+            request.form.terms = terms
         if request.spent_ns:
             slack_ns = max(1, slack_ns - request.spent_ns)
 
         def ended(entered: Request) -> None:
             nonlocal region
             target, region = region, None  # an ended request may be kept for a while; the descriptor must not be
-            self._open -= 1
-            self.budget.used -= entered.inputs.nbytes
-            if entered.asker is not None:
-                self.service.clients.ended(entered.asker, entered.rows)
+            self.let_go(entered)
             if self.rates is not None and request.charge is not None:
                 self.rates.settle(request.charge, entered, self._managed.engine)
             outcome = entered.outcome
@@ -440,9 +472,9 @@ class Plane:
             slack_ns,
             ended,
             client=client,
-            priority=priority,
+            priority=terms.priority,
             pinned=request.version,
-            min_accuracy=min_accuracy,
+            min_accuracy=terms.min_accuracy,
             spent_ns=request.spent_ns,
         )
 

@@ -12,6 +12,7 @@ from stretto.live.generation import Generation
 from stretto.live.meters import Meters
 from stretto.live.shelf import Report
 
+ON_TIME, LATE = Outcome.ON_TIME, Outcome.LATE  # asked for with every query
 EVIDENCE = "evidence"  # stands where the variant's name would
 
 
@@ -20,7 +21,7 @@ def answer_batch(job: Job, report: Report, answers: Array, now_ns: int, meters: 
     generation: Generation = job.generation
     if isinstance(job.entries, Rows) and _answer_rows(job, job.entries, report, answers, now_ns, meters) == job.count:
         return
-    variant, count, started_ns = job.variant, job.count, report.started_ns
+    variant, count, started_ns, queries = job.variant, job.count, report.started_ns, generation.queries
     name = generation.names[variant]
     run_ns = report.ended_ns - started_ns
     accuracy = None if generation.has_sizes(variant) else generation.accuracy[variant]
@@ -29,7 +30,7 @@ def answer_batch(job: Job, report: Report, answers: Array, now_ns: int, meters: 
     for position, query in enumerate(job.entries):
         if query.generation is not generation or position in report.failures:
             continue
-        generation.queries.pop(query.ticket, None)
+        dict.pop(queries, query.ticket, None)  # it is no row of numbers any more
         query.generation = None
         request = query.request
         arrivals_ns.append(request.arrival_ns)
@@ -45,7 +46,7 @@ def answer_batch(job: Job, report: Report, answers: Array, now_ns: int, meters: 
             request.batch, request.queue_ns, request.run_ns = count, queue_ns, run_ns
         expected = generation.accuracy_for(variant, request) if accuracy is None else accuracy
         if request.answer(query.row, answers[position : position + 1], name, expected):
-            request.end(Outcome.ON_TIME if now_ns <= request.deadline_ns else Outcome.LATE, now_ns)
+            request.end(ON_TIME if now_ns <= request.deadline_ns else LATE, now_ns)
     meters.queries(generation.label(variant)[0], arrivals_ns, deadlines_ns, started_ns, run_ns, now_ns)
 
 
@@ -81,8 +82,8 @@ def answer_by_evidence(generation: Generation, ticket: int, now_ns: int, meters:
     if request.outcome is not None:
         return
     request.queue_ns = max(request.queue_ns, waited_ns)
-    request.short_circuited[query.row] = theta
+    request.short_circuited = {**request.short_circuited, query.row: theta}
     answer = np.array([theta], gives.dtype).reshape(1, *gives.shape)
     accuracy = generation.deployment.applications[number].evidence_accuracy or 0.0
     if request.answer(query.row, answer, EVIDENCE, accuracy):
-        request.end(Outcome.ON_TIME if now_ns <= request.deadline_ns else Outcome.LATE, now_ns)
+        request.end(ON_TIME if now_ns <= request.deadline_ns else LATE, now_ns)

@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from stretto.live.face.columns import Rows
+from stretto.live.face.columns import Rows, Run
 from stretto.live.requests import rows_of
-from stretto.live.rows import Inputs
+from stretto.live.rows import Inputs, Lying
 from stretto.live.shelf import ModelSpec, Report
 
 
@@ -37,6 +37,14 @@ class Job:
         if self.rows is not None:
             return self.rows
         return self.entries.parts() if isinstance(self.entries, Rows) else rows_of(self.entries)
+
+    @property
+    def runs(self) -> Sequence[Run]:
+        """The same where rows lie elsewhere, and are to be sent from there."""
+        if isinstance(self.entries, Rows):
+            return self.entries.runs()
+        parts = [part for part in self.parts if isinstance(part, Lying)]
+        return [(part.front, part.number, part.row, len(part), part.size) for part in parts]
 
     @property
     def last_deadline_ns(self) -> int:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,8 @@ from stretto.backends.model import Array
 from stretto.core.errors import StrettoError
 from stretto.core.outcome import Outcome
 from stretto.live.rows import Inputs
+
+NONE_YET: Mapping[int, tuple[float, ...]] = MappingProxyType({})
 
 
 class NoSuchApplication(StrettoError):
@@ -39,14 +42,20 @@ class Query:
 class Request:
     """`done` is called once, with the request. By then `outcome` and, where it has one, `answers` are set.
 
-    `done` must not call the engine, which may be half way through what was decided; let the loop call it soon.
+    `done` must not call the engine, which may be half way through what was decided; let the loop call it soon. What a
+    request does not have of its own is the class's until it has.
     """
 
-    __slots__ = (
-        *("accuracy_sum", "answers", "application", "arrival_ns", "batch", "asker", "client", "deadline_ns", "done"),
-        *("ended_ns", "inputs", "left", "min_accuracy", "outcome", "pinned", "priority", "problem"),
-        *("queries", "queue_ns", "refusal", "rows", "run_ns", "short_circuited", "spent_ns", "variants"),
-    )
+    asker: Any = None  # what the registry of clients knows it by; None: nobody that is known
+    arrival_ns = ended_ns = 0
+    answers: Array | None = None
+    variants: Sequence[str] = ()  # that answered, each once
+    accuracy_sum = 0.0
+    batch = queue_ns = run_ns = 0
+    short_circuited: Mapping[int, tuple[float, ...]] = NONE_YET  # posterior by row, where that is the answer
+    outcome: Outcome | None = None
+    problem = ""  # why it failed, in words for the client
+    refusal = ""  # where it was never taken: unavailable, or not_found
 
     def __init__(
         self,
@@ -65,29 +74,16 @@ class Request:
         self.inputs = inputs  # the first axis counts the queries
         self.done = done
         self.client = client
-        self.asker: Any = None  # what the registry of clients knows it by; None: nobody that is known
         self.priority = priority
         self.pinned = pinned  # the only variant that may answer; "": any
         self.min_accuracy = min_accuracy
         self.spent_ns = spent_ns  # since it came, before the engine takes it
-        self.arrival_ns = 0
         self.deadline_ns = slack_ns  # from arrival, until the engine takes it and adds its clock
-        self.ended_ns = 0
         self.rows = len(inputs)
         self.queries: Sequence[Query] = (
             (Query(self, 0),) if self.rows == 1 else [Query(self, row) for row in range(self.rows)]
         )
         self.left = self.rows
-        self.answers: Array | None = None
-        self.variants: list[str] = []  # that answered, each once
-        self.accuracy_sum = 0.0
-        self.batch = 0
-        self.queue_ns = 0
-        self.run_ns = 0
-        self.short_circuited: dict[int, tuple[float, ...]] = {}  # posterior by row, where that is the answer
-        self.outcome: Outcome | None = None
-        self.problem = ""  # why it failed, in words for the client
-        self.refusal = ""  # where it was never taken: unavailable, or not_found
 
     def answer(self, row: int, answer: Array, variant: str, accuracy: float) -> bool:
         """One row is answered; true when that was the last."""
@@ -98,7 +94,7 @@ class Request:
                 self.answers = np.zeros((self.rows, *answer.shape[1:]), answer.dtype)
             self.answers[row] = answer[0]
         if variant not in self.variants:
-            self.variants.append(variant)
+            self.variants = [*self.variants, variant]
         self.accuracy_sum += accuracy
         self.left -= 1
         return self.left == 0

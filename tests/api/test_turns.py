@@ -14,7 +14,9 @@ import pytest
 from stretto.api import turns
 from stretto.api.http.app import App
 from stretto.api.http.exchange import Direct
+from stretto.api.plane import Plane
 from stretto.api.turns import MOST_RESUMED, SHARE_BYTES, Turns
+from stretto.live.requests import Request
 from tests.api.serving import PINNED, Running, binary_body, images, json_body, message, values_of
 
 # -- the order ---------------------------------------------------------------------------------------------------------
@@ -203,16 +205,22 @@ def _known(server: Running, whole: bytes) -> Any:
 
 def test_the_wait_is_taken_off_the_time_that_is_left(waiting: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a client asked for counts from when it was sent, not from when the server found the time to read it."""
-    seen: list[tuple[int, int]] = []
-    begin = Direct._begin
+    held_ns: list[int] = []
+    spent_ns: list[int] = []
+    enter, enter_plane = Direct.enter, Plane._enter
 
-    def noting(self: Direct, request: Any) -> None:
-        seen.append((self.held_ns, request.spent_ns))
-        begin(self, request)
+    def noting(self: Direct, body: Any) -> None:
+        held_ns.append(self.held_ns)
+        enter(self, body)
 
-    monkeypatch.setattr(Direct, "_begin", noting)
+    def noting_spent(self: Plane, entered: Request) -> None:
+        spent_ns.append(entered.spent_ns)
+        enter_plane(self, entered)
+
+    monkeypatch.setattr(Direct, "enter", noting)
+    monkeypatch.setattr(Plane, "_enter", noting_spent)
     with waiting.wire() as wire:
         for _ in range(2):
             wire.send(large())
             values_of(wire.reply())
-    assert len(seen) == 2 and all(0 < held_ns <= spent_ns for held_ns, spent_ns in seen)
+    assert len(held_ns) == 2 and all(0 < held <= spent for held, spent in zip(held_ns, spent_ns, strict=True))

@@ -11,11 +11,12 @@ from stretto.api.access import Access
 from stretto.api.errors import ApiError, Reason, not_found, too_large
 from stretto.api.http.compression import WORTH_PACKING, deflate, inflate, wanted
 from stretto.api.http.decode import Decoder, parse_json
-from stretto.api.http.encode import JSON_TYPE, Header, encode_error, encode_json, encode_response
+from stretto.api.http.encode import JSON_TYPE, encode_error, encode_json, encode_response
 from stretto.api.http.exchange import told
 from stretto.api.http.extensions import ADDRESSES, extension, trace_setting
-from stretto.api.messages import InferRequest, InferResponse
+from stretto.api.messages import Array, InferRequest, InferResponse
 from stretto.api.plane import Plane
+from stretto.api.terms import Terms
 from stretto.api.turns import PATIENCE_PART
 from stretto.core.profile import NS_PER_MS
 
@@ -24,13 +25,14 @@ if TYPE_CHECKING:
 
 Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[tuple[bytes, bool] | None]]  # a part of the body, and whether more follows
-Answer = tuple[int, bytes, list[Header]]
+Header = tuple[bytes, bytes]  # of a request
+Answer = tuple[int, bytes, bytes]  # status, body, and lines of headers
 MAX_ADDRESSES = 1024  # of known infer addresses, kept split
 MAX_HEADS = 1024  # remembered
 MAX_HEAD_BYTES = 2048  # of each
 NEVER_NS = 2**62
 TEXT_BYTES = 64  # the most that a value takes in JSON, with its share of spaces and brackets
-METRICS_TYPE: Header = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
+METRICS_TYPE = b"content-type: text/plain; version=0.0.4; charset=utf-8\r\n"
 
 
 @dataclass(slots=True)
@@ -53,11 +55,7 @@ class Asked:
     files: ApplicationFiles | None = None  # of the application, when it was asked
     patience_ns: int = NEVER_NS  # that its body may wait for its turn to be read
 
-    @property
-    def json_bytes(self) -> int:
-        """Before raw tensors, as far as it can be told."""
-        length = self.header_length
-        return int(length) if length is not None and length.isdigit() and len(length) <= 12 else 0
+    json_bytes: int = 0  # before raw tensors, as far as it can be told
 
 
 class App:
@@ -152,7 +150,7 @@ class App:
             return _json(plane.model_metadata(name, version))
         if rest == ["ready"]:
             if plane.ready(name, version):
-                return 200, b"", []
+                return 200, b"", b""
             raise ApiError(Reason.UNAVAILABLE, f"application {name} cannot be served at present")
         if rest == ["config"]:
             return _json(plane.model_config(name, version))
@@ -207,6 +205,7 @@ class App:
         for key, value in headers:
             if key == b"inference-header-content-length":
                 asked.header_length = value
+                asked.json_bytes = int(value) if value.isdigit() and len(value) <= 12 else 0
             elif key == b"content-length":
                 asked.stated = int(value)
             elif key == b"content-encoding":
@@ -256,11 +255,20 @@ class App:
         request.sent_bytes, request.begun_ns, request.account = sent_bytes, begun_ns, asked.account
         return request
 
+    def by_terms(self, asked: Asked, body: bytes | memoryview) -> tuple[Terms, Array] | None:
+        """Of a request that says what was said before, as far as it may be taken by that alone."""
+        if asked.encoding or not self._plane.takes_terms or (asked.header_length is not None and not asked.json_bytes):
+            return None
+        found = self._decoder.by_terms(body, asked.json_bytes, asked.name, asked.version, asked.elements)
+        return found if found is not None and found[0].files is asked.files else None
+
     def encoded(self, asked: Asked, response: InferResponse) -> Answer:
-        content, headers = encode_response(response)
+        return self.packed(asked, *encode_response(response))
+
+    def packed(self, asked: Asked, content: bytes, headers: bytes) -> Answer:
         if asked.compression and len(content) >= WORTH_PACKING:
             content = deflate(content, asked.compression)
-            headers.append((b"content-encoding", asked.compression))
+            headers += b"content-encoding: %b\r\n" % asked.compression
         return 200, content, headers
 
     def _health(self, rest: list[str], method: str) -> Answer:
@@ -271,7 +279,7 @@ class App:
             raise not_found("there is nothing at this address")
         elif not self._plane.live():
             raise ApiError(Reason.UNAVAILABLE, "the server is going down")
-        return 200, b"", []
+        return 200, b"", b""
 
     async def _repository(self, rest: list[str], scope: Scope, receive: Receive) -> Answer:
         if not self._is_management:
@@ -282,7 +290,7 @@ class App:
             return _json(self._plane.index(content.get("ready") is True))
         if len(rest) == 3 and rest[0] == "models" and rest[2] in ("load", "unload"):
             await (self._plane.load if rest[2] == "load" else self._plane.unload)(rest[1])
-            return 200, b"", []
+            return 200, b"", b""
         raise not_found("there is nothing at this address")
 
     async def _posted(self, scope: Scope, receive: Receive) -> dict[str, Any] | None:
@@ -314,7 +322,7 @@ class App:
             raise ApiError(Reason.FORBIDDEN, "metrics are at the management listener's own address")
         self._authenticate(scope)
         _allow(method, "GET")
-        return 200, await self._metrics(), [METRICS_TYPE]
+        return 200, await self._metrics(), METRICS_TYPE
 
     def _authenticate(self, scope: Scope) -> None:
         if not self._access.is_open:
@@ -351,8 +359,8 @@ def _allow(method: str, allowed: str) -> None:
 
 
 def _json_or_nothing(content: Any) -> Answer:
-    return (200, b"", []) if content is None else _json(content)
+    return (200, b"", b"") if content is None else _json(content)
 
 
 def _json(content: Any) -> Answer:
-    return 200, encode_json(content), [JSON_TYPE]
+    return 200, encode_json(content), JSON_TYPE

@@ -14,7 +14,8 @@ class _Info(ctypes.Structure):
     _fields_ = (("before", ctypes.c_char * LAST_DATA_AT), ("last_data_ms", ctypes.c_uint32), ("after", ctypes.c_uint32))
 
 
-_library = ctypes.CDLL(None) if sys.platform == "linux" else None
+# It keeps Python's lock: to give that away and take it again costs as much as the call.
+_library = ctypes.PyDLL(None) if sys.platform == "linux" else None
 _info, _size = _Info(), ctypes.c_int(INFO_BYTES)
 _arguments = ctypes.byref(_info), ctypes.byref(_size)  # by the system call: a socket object for each costs 5 µs more
 

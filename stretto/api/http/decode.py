@@ -20,6 +20,7 @@ from stretto.api.messages import Array, InferRequest, InputTensor, Span, WantedO
 from stretto.api.network import NAMES as NETWORK_NAMES
 from stretto.api.numerals import numbers_in
 from stretto.api.shared_memory import placeholder, span_in
+from stretto.api.terms import Terms
 
 MAX_KNOWN = 1024  # JSON parts remembered
 MAX_KNOWN_BYTES = 2048  # of each
@@ -46,7 +47,8 @@ class _Entry:
 
 @dataclass(slots=True)
 class Head:
-    """The JSON part of a request, checked. Several requests may share it: nobody changes it.
+    """The JSON part of a request, checked. Several requests may share it: nobody changes it, but for the terms that
+    were found out by one of them.
 
     `binary`: all outputs are wanted as raw tensors, and none was named.
     """
@@ -57,6 +59,10 @@ class Head:
     parameters: dict[str, Any]
     outputs: list[WantedOutput]
     binary: bool
+    terms: Terms | None = None
+
+
+Key = tuple[str, str, bytes]  # application, version, and what was said
 
 
 class Decoder:
@@ -66,8 +72,8 @@ class Decoder:
 
     def __init__(self, limits: Limits):
         self._limits = limits
-        self._known: dict[bytes, Head] = {}
-        self._frames: dict[bytes, Head] = {}
+        self._known: dict[Key, Head] = {}
+        self._frames: dict[Key, Head] = {}
         self._binary: dict[str, list[WantedOutput]] = {}  # a whole output as a raw tensor, by the output's name
 
     def request(
@@ -87,15 +93,16 @@ class Decoder:
         if header_length is None:
             text = bytes(body)
             frame, numbers = _without_numbers(text)
-            head = self._frames.get(frame)
-            if head is not None:
-                array = numbers_in(text, *numbers, min(head.entries[0].elements, max_elements))
-                if array is not None and array.size == head.entries[0].elements:
-                    return self._with_input(head, array, application, version, only_output)
+            key = application, version, frame
+            known = self._frames.get(key)
+            if known is not None:
+                array = _numbers(known, text, numbers, max_elements)
+                if array is not None:
+                    return self._with_input(known, array, application, version, only_output)
             if len(text) > LONG_TEXT:
                 _check_parts(text, max_elements)
             head = read_head(text, self._limits)
-            self._remember(frame, head)
+            self._remember(key, head)
         else:
             length = _length(header_length, len(body))
             if length > self._limits.header_json_bytes:
@@ -105,7 +112,7 @@ class Decoder:
                 _check_parts(text, max_elements)
             # A short tensor is copied, for then its numbers are aligned; the memory of a long one was made so.
             rest = body[length:] if len(body) <= LONG_TEXT else memoryview(body)[length:]
-            head = self._head(text)
+            head = self._head((application, version, text))
         if len(rest) != head.raw_bytes:
             raise bad_request(f"the raw tensors have {len(rest)} bytes, but the inputs say {head.raw_bytes}")
         inputs: list[InputTensor] = []
@@ -124,14 +131,36 @@ class Decoder:
                 place += entry.size
             inputs.append(InputTensor(entry.name, entry.datatype, array, entry.encoding, entry.shared))
         outputs = self._outputs(head, only_output)
-        return InferRequest(application, inputs, version, head.id, outputs, head.parameters)
+        form = head if _is_plain(head) else None
+        return InferRequest(application, inputs, version, head.id, outputs, head.parameters, form=form)
+
+    def by_terms(
+        self, body: bytes | memoryview, json_bytes: int, application: str, version: str, max_elements: int
+    ) -> tuple[Terms, Array] | None:
+        """The terms of an earlier request that said the same, and the tensor of this one; None where it must be read as
+        a whole. `json_bytes` stand before raw tensors; 0: the numbers are in JSON.
+        """
+        if json_bytes:
+            head = self._known.get((application, version, bytes(body[:json_bytes])))
+            if head is None or head.terms is None or len(body) - json_bytes != head.raw_bytes:
+                return None
+            rest = body[json_bytes:] if len(body) <= LONG_TEXT else memoryview(body)[json_bytes:]  # see `request`
+            entry = head.entries[0]
+            return head.terms, np.frombuffer(rest, entry.dtype).reshape(entry.shape)
+        text = bytes(body)
+        frame, numbers = _without_numbers(text)
+        head = self._frames.get((application, version, frame))
+        if head is None or head.terms is None:
+            return None
+        array = _numbers(head, text, numbers, max_elements)
+        return None if array is None else (head.terms, array.reshape(head.entries[0].shape))
 
     def _with_input(self, head: Head, array: Array, application: str, version: str, only_output: str) -> InferRequest:
         """Of a frame that is known, with the numbers that it came with."""
         entry = head.entries[0]
         tensor = InputTensor(entry.name, entry.datatype, array.reshape(entry.shape), entry.encoding)
         outputs = self._outputs(head, only_output)
-        return InferRequest(application, [tensor], version, head.id, outputs, head.parameters)
+        return InferRequest(application, [tensor], version, head.id, outputs, head.parameters, form=head)
 
     def _outputs(self, head: Head, only_output: str) -> list[WantedOutput]:
         """As with parameters, several requests may share them."""
@@ -142,11 +171,12 @@ class Decoder:
             found = self._binary[only_output] = [WantedOutput(only_output, 0, True)]
         return found
 
-    def _remember(self, frame: bytes, head: Head) -> None:
+    def _remember(self, key: Key, head: Head) -> None:
         """What stands around the numbers of a request: a client repeats that, too. Only where no other reading of it is
         possible: one input of float32, whose list is the one that is left out.
         """
-        if not frame or len(frame) > MAX_KNOWN_BYTES or len(head.entries) != 1 or _varies(head):
+        frame = key[2]
+        if not frame or not self._may_be_kept(key) or len(head.entries) != 1 or _varies(head):
             return
         if head.entries[0].datatype != "FP32" or frame.count(DATA) != 1:
             return
@@ -157,26 +187,42 @@ class Decoder:
         if empty.entries[0].data == [] and empty.entries[0].size is None:
             if len(self._frames) >= MAX_KNOWN:
                 self._frames.clear()
-            self._frames[frame] = empty
+            self._frames[key] = empty
 
-    def _head(self, text: bytes) -> Head:
-        known = self._known.get(text)
+    def _may_be_kept(self, key: Key) -> bool:
+        """A client chooses its version, too."""
+        return len(key[2]) <= MAX_KNOWN_BYTES and len(key[1]) <= self._limits.name_length
+
+    def _head(self, key: Key) -> Head:
+        known = self._known.get(key)
         if known is not None:
             return known
-        head = read_head(text, self._limits)
-        can_repeat = (
-            not _varies(head) and len(text) <= MAX_KNOWN_BYTES and all(e.size is not None for e in head.entries)
-        )
-        if can_repeat:
+        head = read_head(key[2], self._limits)
+        can_repeat = not _varies(head) and all(entry.size is not None for entry in head.entries)
+        if can_repeat and self._may_be_kept(key):
             if len(self._known) >= MAX_KNOWN:
                 self._known.clear()
-            self._known[text] = head
+            self._known[key] = head
         return head
 
 
 def _varies(head: Head) -> bool:
     """It says what is of one request alone."""
     return bool(head.id) or not NETWORK_NAMES.isdisjoint(head.parameters)
+
+
+def _is_plain(head: Head) -> bool:
+    """One tensor of numbers, which follow it."""
+    entry = head.entries[0]
+    has_numbers = entry.size is not None and entry.shared is None and entry.datatype not in ("BYTES", "BOOL")
+    return len(head.entries) == 1 and has_numbers and not entry.encoding
+
+
+def _numbers(head: Head, text: bytes, place: tuple[int, int], max_elements: int) -> Array | None:
+    """As many as the one input of a head has; None where these are others."""
+    elements = head.entries[0].elements
+    array = numbers_in(text, *place, min(elements, max_elements))
+    return array if array is not None and array.size == elements else None
 
 
 def _without_numbers(text: bytes) -> tuple[bytes, tuple[int, int]]:

@@ -6,18 +6,22 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any, Protocol
 
+from stretto.api.answers import SENTENCES, answer, refusal
 from stretto.api.errors import ApiError, Reason
-from stretto.api.http.encode import Header
+from stretto.api.http.encode import encode_by_terms
 from stretto.api.rooms import BLOCK_BYTES
+from stretto.core.outcome import Outcome
 
 if TYPE_CHECKING:
     from stretto.api.http.app import App, Asked
     from stretto.api.messages import InferRequest, InferResponse
     from stretto.api.plane import Plane
+    from stretto.api.terms import Terms
     from stretto.live.requests import Request
 
 log = logging.getLogger("stretto.api")
 
+ON_TIME, LATE = Outcome.ON_TIME, Outcome.LATE  # asked for with every answer
 SMALL_PART = 8_192  # bytes of a body
 ALIGNED = 16
 ROOM = BLOCK_BYTES - ALIGNED  # that is made at least, where a large body comes
@@ -37,7 +41,7 @@ class Answering(Protocol):
 
     def waited_ns(self) -> int: ...
 
-    def answer(self, exchange: Exchange, status: int, body: bytes, headers: list[Header]) -> None: ...
+    def answer(self, exchange: Exchange, status: int, body: bytes, headers: bytes) -> None: ...
 
     def refuse_exchange(self, exchange: Exchange, error: ApiError) -> None: ...
 
@@ -47,7 +51,7 @@ class Direct:
 
     __slots__ = (
         *("asked", "begun_ns", "came_bytes", "connection", "disconnected", "entered", "has_all", "head_bytes"),
-        *("held_ns", "is_answered", "keep_alive", "parts", "reading", "room"),
+        *("held_ns", "is_answered", "keep_alive", "parts", "reading", "room", "terms"),
     )
     is_head = False
 
@@ -66,6 +70,7 @@ class Direct:
         self.room = NOTHING  # where the next bytes of it go
         self.entered: Request | None = None
         self.reading: asyncio.Task[None] | None = None  # of its images, where that takes long
+        self.terms: Terms | None = None  # that it was taken by
 
     def came(self, body: bytes) -> None:
         """A part of its body, from the parser. One that is small, or all of it, is kept as it is."""
@@ -129,8 +134,15 @@ class Direct:
         if asked.is_acknowledged:
             connection.acknowledge()
         try:
+            spent_ns = max(connection.waited_ns(), self.held_ns)
+            found = connection.api.by_terms(asked, body)
+            if found is not None:
+                self.terms, array = found
+                entered = connection.plane.begin_by(self.terms, array, spent_ns, self._ended)
+                self.entered = None if self.is_answered else entered
+                return
             request = connection.api.decoded(asked, body, self.begun_ns, self.head_bytes)
-            request.spent_ns = max(connection.waited_ns(), self.held_ns)
+            request.spent_ns = spent_ns
             if connection.plane.reads_slowly(request):
                 self.reading = connection.loop.create_task(self._begin_when_read(request))
             else:
@@ -149,8 +161,27 @@ class Direct:
 
     def _begin(self, request: InferRequest) -> None:
         entered = self.connection.plane.begin(request, self._end)
-        if not self.is_answered:
-            self.entered = entered
+        self.entered = None if self.is_answered else entered
+
+    def _ended(self, entered: Request) -> None:
+        """One that was taken by its terms."""
+        connection, terms = self.connection, self.terms
+        assert terms is not None
+        connection.plane.let_go(entered)
+        try:
+            if entered.outcome is not ON_TIME and entered.outcome is not LATE:  # some rows may have answers
+                self._end(connection.plane.count_refusal(refusal(entered, {})))
+            elif len(entered.variants) > 1 or entered.short_circuited:
+                self._end(answer(entered, terms.files, "", terms.wanted))
+            elif not self.disconnected and not self.is_answered:
+                self.entered = None
+                status, (content, headers) = 200, encode_by_terms(terms, entered)
+                if self.asked.compression:
+                    status, content, headers = connection.api.packed(self.asked, content, headers)
+                connection.answer(self, status, content, headers)
+        except Exception:  # the engine calls this, and the others of the batch come after
+            log.exception("an answer cannot be given")
+            self._end(ApiError(Reason.FAILED, SENTENCES[Outcome.FAILED]))
 
     def _end(self, result: InferResponse | ApiError) -> None:
         self.entered = None

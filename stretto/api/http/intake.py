@@ -16,9 +16,8 @@ from collections import deque
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 
 from stretto.api.errors import ApiError, Reason, no_room, too_many_bodies
-from stretto.api.http.app import App, Asked
+from stretto.api.http.app import App, Asked, Header
 from stretto.api.http.discard import discarded
-from stretto.api.http.encode import Header
 from stretto.api.http.exchange import NOTHING, Call, Direct, Exchange
 from stretto.api.http.flow import Flow
 from stretto.api.plane import Plane
@@ -114,12 +113,12 @@ class Intake(asyncio.BufferedProtocol):
             self.forget(len(data))
             return
         if not self.rest and self.is_between:
-            end = data.find(HEAD_END) + 4
-            self.head = data[:end] if end > 3 and data[:1] not in EMPTY_LINE else b""
-            asked = self.api.known_head(self.head) if self.last is None or self.last.is_answered else None
-            if asked is not None and len(data) <= end + asked.stated:
-                self.begin_known(asked, data, end)
+            head = data[: data.find(HEAD_END) + 4]
+            asked = self.api.known_head(head) if self.last is None or self.last.is_answered else None
+            if asked is not None and len(data) <= len(head) + asked.stated:
+                self.begin_known(asked, data, len(head))
                 return
+            self.head = head if head.endswith(HEAD_END) and head[:1] not in EMPTY_LINE else b""
         if len(data) <= TURN_BYTES and not self.rest:
             self.feed(data)
         else:

@@ -20,7 +20,7 @@ from httptools import parse_url
 from stretto.api.errors import ApiError, Reason, no_room, too_large, too_many_connections
 from stretto.api.http.app import App
 from stretto.api.http.arrival import lain_ns
-from stretto.api.http.encode import Header, encode_error
+from stretto.api.http.encode import encode_error
 from stretto.api.http.exchange import NOTHING, Call, Direct, Exchange
 from stretto.api.http.intake import Intake
 from stretto.api.http.traffic import Traffic
@@ -259,7 +259,7 @@ class Connection(Intake):
     def refuse_exchange(self, exchange: Exchange, error: ApiError) -> None:
         self.answer(exchange, *encode_error(self.plane.count_refusal(error)))
 
-    def answer(self, exchange: Exchange, status: int, body: bytes, headers: list[Header]) -> None:
+    def answer(self, exchange: Exchange, status: int, body: bytes, headers: bytes) -> None:
         """Where its body is still on its way, that is read and forgotten: a client that met a closed connection while
         it sends would not see the answer.
         """
@@ -401,13 +401,8 @@ class Connection(Intake):
         return isinstance(self.running, Direct) and not self.running.is_answered
 
 
-def _bytes_of(status: int, body: bytes, headers: list[Header], is_last: bool = False, is_head: bool = False) -> bytes:
-    parts = [STATUS_LINE[status]]
-    for name, value in headers:
-        parts += [name, b": ", value, b"\r\n"]
+def _bytes_of(status: int, body: bytes, headers: bytes, is_last: bool = False, is_head: bool = False) -> bytes:
     if is_last:
-        parts.append(b"connection: close\r\n")
-    parts.append(b"content-length: %d\r\n\r\n" % len(body))
-    if not is_head:
-        parts.append(body)
-    return b"".join(parts)
+        headers += b"connection: close\r\n"
+    sent = b"" if is_head else body
+    return b"%b%bcontent-length: %d\r\n\r\n%b" % (STATUS_LINE[status], headers, len(body), sent)

@@ -21,7 +21,6 @@ from stretto.live.executor import Job, Listener, Loading
 from stretto.live.face.messages import NO_VARIANT, NONSENSE, plain, text
 from stretto.live.frames import failures_in, spec_as_text
 from stretto.live.orders import Orders
-from stretto.live.rows import Lying
 from stretto.live.shelf import NOT_LOADED, ModelSpec, Report, failed
 
 if TYPE_CHECKING:
@@ -83,13 +82,12 @@ class RemoteExecutor:
         self._jobs[order] = job
         variant = desk.variant_numbers.get(job.generation.label(job.variant), NO_VARIANT)
         parts: list[tuple[int, int, int]] = []
-        for part in job.parts:
-            assert isinstance(part, Lying)
-            front = desk.fronts.get(part.front)
-            parts.append((0 if front is None else front.token, len(part), part.size))
+        worker, count = self._remote.number, min(job.count, 0xFFFF)
+        for front_number, request, row, rows, size in job.runs:
+            front = desk.fronts.get(front_number)
+            parts.append((0 if front is None else front.token, rows, size))
             if front is not None:
-                worker = self._remote.number
-                front.decide((part.number, number, worker, part.row, len(part), min(job.count, 0xFFFF), variant))
+                front.decide((request, number, worker, row, rows, count, variant))
         left_ns = job.last_deadline_ns - desk.clock()
         self._say(Order.RUN, Batch(number, max(0, left_ns), job.key, parts).encoded())
 

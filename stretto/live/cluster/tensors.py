@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
+import math
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -46,17 +48,28 @@ class Brought:
             raise StrettoError(NONSENSE)
         kind, found, place, frame = np.dtype(dtype), list[Array | None](), 0, 0
         is_joined = len(self.frames) == 1
+        if is_joined and len(self.frames[0]) and len(set(shapes)) == 1:
+            return self._together(kind, shapes[0])
         for rows, shape in zip(self.rows, shapes, strict=True):
             if not rows:
                 found.append(None)
                 continue
-            size = rows * int(np.prod(shape, dtype=np.int64)) * kind.itemsize
+            size = rows * math.prod(shape) * kind.itemsize
             data = self.frames[frame][place : place + size] if frame < len(self.frames) else b""
             if len(data) != size or (not is_joined and size != len(self.frames[frame])):
                 raise StrettoError(NONSENSE)
             found.append(np.frombuffer(data, np.uint8).view(kind).reshape(rows, *shape))
             place, frame = (place + size, frame) if is_joined else (0, frame + 1)
         return found
+
+    def _together(self, kind: np.dtype[Any], shape: tuple[int, ...]) -> list[Array | None]:
+        """All of one shape, one behind the other: parts of one array."""
+        total = sum(self.rows)
+        if len(self.frames[0]) != total * math.prod(shape) * kind.itemsize:
+            raise StrettoError(NONSENSE)
+        whole = np.frombuffer(self.frames[0], np.uint8).view(kind).reshape(total, *shape)
+        ends = itertools.accumulate(self.rows)
+        return [whole[end - rows : end] if rows else None for rows, end in zip(self.rows, ends, strict=True)]
 
 
 class TensorDoor:

@@ -20,6 +20,7 @@ from stretto.live.cluster.keys import Keys
 
 log = logging.getLogger("stretto.cluster")
 
+POLLIN = int(zmq.POLLIN)  # as a flag it would be made anew with every look
 AT_ONCE = 256  # messages that are read before others of the loop have their turn
 ZAP = "inproc://zeromq.zap.01"  # where ZeroMQ asks who may come in
 DOMAIN = b"stretto"
@@ -152,7 +153,7 @@ class Wire:
 
     def _look(self) -> None:
         """The descriptor tells of changes only, and whatever is done with the socket may take one away."""
-        if not self._is_due and int(self.socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN:  # type: ignore[arg-type]
+        if not self._is_due and int(self.socket.getsockopt(zmq.EVENTS)) & POLLIN:  # type: ignore[arg-type]
             self._read_soon()
 
     def _read_soon(self) -> None:

@@ -41,7 +41,9 @@ COLUMNS = np.dtype(
 FIRST = 1024
 FRONTS = 16  # that are kept at least, whether they have anything here or not
 NOBODY = -1  # the front end of a query that has ended
+SHAPED = "front", "application", "size"  # columns that tell of a row's shape
 Held = Query | RemoteQuery
+Run = tuple[int, int, int, int, int]  # rows of one request: front end, request, the first, how many, and their shape
 Ended = tuple[NDArray[Any], NDArray[Any], list[int]]
 
 
@@ -211,6 +213,21 @@ class Rows(Sequence[Held]):
             nobody = replace(found[first], front=NOBODY, number=0, memory=None, place=-1)
             found = [each if is_here else nobody for each, is_here in zip(found, are_here.tolist(), strict=True)]
         return found
+
+    def runs(self) -> list[Run]:
+        """What `parts` tells of each, where nobody here reads them."""
+        rows = self.queries.seen(self.tickets)
+        are_here = rows["ticket"] == self.tickets
+        numbers = {
+            (application, size): self.queries.front(front).sized(application, size)[0].number
+            for front, application, size in set(zip(*(rows[name].tolist() for name in SHAPED), strict=True))
+        }
+        first = numbers[rows["application"][are_here.argmax()].item(), rows["size"][are_here.argmax()].item()]
+        columns = (rows[name].tolist() for name in (*SHAPED, "number"))
+        return [
+            (front, number, 0, 1, numbers[application, size]) if is_here else (NOBODY, 0, 0, 1, first)
+            for front, application, size, number, is_here in zip(*columns, are_here.tolist(), strict=True)
+        ]
 
     def last_deadline_ns(self) -> int:
         """Asked for when the batch is given to its worker, too."""

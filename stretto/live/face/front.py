@@ -340,8 +340,8 @@ class FrontEngine:
         request.refusal = str(extra.get("refusal", ""))
         if "variants" in extra:
             request.variants = [str(name) for name in extra["variants"]]
-        for row, theta in extra.get("posterior", {}).items():
-            request.short_circuited[int(row)] = tuple(map(float, theta))
+        if "posterior" in extra:
+            request.short_circuited = {int(row): tuple(map(float, theta)) for row, theta in extra["posterior"].items()}
         if "told" in extra:
             told = extra["told"]
             self._clients.told(request.client, Told(str(told["variant"]), tuple(map(int, told["input_size"]))))

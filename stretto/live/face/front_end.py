@@ -242,7 +242,7 @@ class FrontEnd:
     def ended_query(self, query: RemoteQuery) -> None:
         """Nothing but numbers, as a rule."""
         variant = self.variant_number((query.application, query.variant))
-        if query.problem or query.posterior or (query.variant and variant == NO_VARIANT):
+        if query.problem or query.short_circuited or (query.variant and variant == NO_VARIANT):
             self.ended(query)
             return
         self.open.pop(query.number, None)

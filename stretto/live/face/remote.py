@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from stretto.backends.model import Array
 from stretto.core.outcome import Outcome
 from stretto.live.face.memory import aligned
-from stretto.live.requests import Request
+from stretto.live.requests import NONE_YET, Request
 from stretto.live.rows import Lying
 
 if TYPE_CHECKING:
@@ -39,8 +39,6 @@ def lying(front: FrontEnd, number: int, place: int, rows: int, each: Sized) -> L
 class RemoteRequest(Request):
     """Of several rows, or with something to be said of it."""
 
-    __slots__ = ("front", "number", "place")
-
     front: FrontEnd
     number: int
     place: int  # where the first answer goes; -1: not here
@@ -49,7 +47,7 @@ class RemoteRequest(Request):
         if self.place >= 0:
             self.front.write(self.place + row * answer.nbytes, answer)
         if variant not in self.variants:
-            self.variants.append(variant)
+            self.variants = [*self.variants, variant]
         self.accuracy_sum += accuracy
         self.left -= 1
         return self.left == 0
@@ -73,7 +71,7 @@ class RemoteQuery:
     min_accuracy = accuracy_sum = 0.0
     batch = queue_ns = run_ns = ended_ns = spent_ns = 0
     variant = ""
-    posterior: dict[int, tuple[float, ...]] | None = None
+    short_circuited = NONE_YET
 
     def __init__(
         self,
@@ -112,12 +110,6 @@ class RemoteQuery:
     @property
     def variants(self) -> list[str]:
         return [self.variant] if self.variant else []
-
-    @property
-    def short_circuited(self) -> dict[int, tuple[float, ...]]:
-        if self.posterior is None:
-            self.posterior = {}
-        return self.posterior
 
     def answer(self, row: int, answer: Array, variant: str, accuracy: float) -> bool:
         if self.place >= 0:

@@ -284,6 +284,11 @@ def test_what_is_remembered_is_bounded() -> None:
     decode(listed([1.0]), len(listed([1.0])), decoder=decoder)  # nor does data
     decode(*raw(bytes(4), parameters={"x": "y" * 3000}), decoder=decoder)
     assert len(decoder._known) == known
+    body, length = raw(bytes(4))
+    frames = len(decoder._frames)
+    decoder.request(body, str(length).encode(), "app", "v" * 9, "out")  # a version is the client's choice, too
+    decoder.request(listed([1.0]), None, "app", "v" * 9, "out")
+    assert len(decoder._known) == known and len(decoder._frames) == frames
 
 
 def test_a_remembered_head_still_has_its_sizes_checked() -> None:

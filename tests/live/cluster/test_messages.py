@@ -62,10 +62,23 @@ def test_rows_come_joined_or_one_by_one() -> None:
         np.testing.assert_array_equal(found[2], second)
 
 
+def test_rows_of_one_shape() -> None:
+    values = np.arange(12, dtype=np.float32).reshape(4, 3)
+    for frames in ([values.tobytes()], [values[:1].tobytes(), values[1:].tobytes()]):
+        found = Brought(b"", (0, 1, 3, 0), frames, 0.0).arrays("float32", [(3,)] * 4)
+        assert found[0] is None and found[3] is None
+        np.testing.assert_array_equal(found[1], values[:1])
+        np.testing.assert_array_equal(found[2], values[1:])
+    assert Brought(b"", (0, 0), [b""], 0.0).arrays("float32", [(3,), (3,)]) == [None, None]
+    assert Brought(b"", (), [b""], 0.0).arrays("float32", []) == []
+
+
 @pytest.mark.parametrize(
     ("rows", "frames", "shapes"),
     [
         ((2,), [bytes(20)], [(3,)]),
+        ((2, 1), [bytes(40)], [(3,), (3,)]),
+        ((0, 0), [bytes(12)], [(3,), (3,)]),
         ((2, 1), [bytes(24)], [(3,), (3,)]),
         ((2, 1), [bytes(24), bytes(13)], [(3,), (3,)]),
         ((2, 1), [bytes(25), bytes(12)], [(3,), (3,)]),

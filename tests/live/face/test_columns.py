@@ -145,6 +145,22 @@ def test_a_batch_that_is_given_late_asks_for_nobody_in_the_place_of_one_that_end
     queries.enter(front, other, rows_of(np.array([777])))  # type: ignore[arg-type]
     assert [(part.front, part.number) for part in entries.parts()] == [(3, 0), (NOBODY, 0), (3, 2)]
     assert {part.shape for part in entries.parts()} == {(1, 4)}
+    assert entries.runs() == [(part.front, part.number, part.row, 1, part.size) for part in entries.parts()]
+
+
+def test_runs_are_what_parts_tell() -> None:
+    queries, front, tickets = held(4)
+    front.memory = None  # type: ignore[attr-defined]
+    sizes = Sized(0, (4,), "float32", 16, 4), Sized(1, (9,), "float32", 36, 4)
+    front.sized = lambda application, size: (sizes[size], "a")  # type: ignore[method-assign, assignment]
+    queries.table["size"][:4] = [1, 0, 1, 0]
+    entries = queries.entries(tickets.tolist())
+    assert isinstance(entries, Rows)
+    for ended in (None, 0, 2, 1, 3):
+        if ended is not None:
+            queries.pop(int(tickets[ended]))
+        assert entries.runs() == [(part.front, part.number, part.row, 1, part.size) for part in entries.parts()]
+    assert {front for front, *_ in entries.runs()} == {NOBODY}
 
 
 def test_front_ends_that_come_and_go_are_forgotten() -> None:

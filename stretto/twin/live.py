@@ -21,7 +21,7 @@ from stretto.twin.measure import setting_from_telemetry
 from stretto.twin.network_judge import judge_networks
 from stretto.twin.recent import Recent, profiled_latencies_ns
 from stretto.twin.setting import Setting
-from stretto.twin.stretch import LEVEL_NS, ArrivalStretch, levelled
+from stretto.twin.stretch import LEVEL_NS, MOST_REQUESTS, ArrivalStretch, levelled
 
 LONGEST_NS = 120 * 10**9  # that a stretch of arrivals goes back
 DRIFT = 1.3  # a figure that differs by this factor makes conditions unlike
@@ -30,6 +30,7 @@ ENOUGH_RUNS = 100
 TAILS = (1.0, 0.5, 0.0)  # of measured run times, which plans may reckon with
 SPREAD = 1.1  # between the first and the last of them, from which on it matters
 ENOUGH_NS = 4 * 10**9
+ENOUGH_REQUESTS = MOST_REQUESTS // 2  # of one application: no more than twice as many are remembered, however fast
 CALLED = 0.02  # of all queries: an application with less is as good as not called
 
 
@@ -81,11 +82,11 @@ class Case:
 
     @property
     def is_enough(self) -> bool:
-        """Some seconds of a load, and batches that ran under it."""
+        """Some seconds of a load, or very many requests, and batches that ran under it."""
         stretches = self.setting.arrivals.values()
         runs = sum(len(runs) for residuals in self.setting.residuals.values() for runs in residuals.by_bucket.values())
-        span_ns = max((stretch.span_ns for stretch in stretches), default=0)
-        return runs >= ENOUGH_RUNS and span_ns >= ENOUGH_NS
+        is_long = any(each.span_ns >= ENOUGH_NS or len(each.requests) >= ENOUGH_REQUESTS for each in stretches)
+        return runs >= ENOUGH_RUNS and is_long
 
     def is_like(self, other: Case) -> bool:
         """Whether all that a verdict rests on is about the same."""

@@ -18,7 +18,7 @@ class Candidate:
     tail: float = 1.0  # of measured run times, that it reckons with: 0 is their mean, 1 the quantile for decisions
 
     def with_option(self, name: str, value: OptionValue) -> Candidate:
-        return replace(self, options=tuple((key, value if key == name else other) for key, other in self.options))
+        return replace(self, options=tuple({**dict(self.options), name: value}.items()))
 
     def __str__(self) -> str:
         words = [f"{name} {value:g}" for name, value in self.options]

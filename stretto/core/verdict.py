@@ -29,7 +29,9 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Promise:
-    """What a candidate is expected to give: means over trials, with standard errors."""
+    """What a candidate is expected to give: means over trials. Errors are standard deviations: by so much a stretch as
+    long as a trial differs from them.
+    """
 
     correct: float  # share of queries answered right and on time
     late: float  # share without an answer on time

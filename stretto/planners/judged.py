@@ -130,8 +130,8 @@ class Judged:
             self._collect(deployment)  # it may have been judged on the spot
 
     def _settle(self, view: View) -> None:
-        """The first count of a load is that of half a second, and a plan for a load that is a few percent off is another
-        plan. So once the load has been steady for long enough to be known well, it is judged again, where it was off.
+        """The first count of a load is that of half a second, and a plan for a load that is a few percent off is
+        another plan. So once the load has been steady for so long that it is known well, it is judged again, once.
         """
         verdict = self._verdicts.get(self._rungs)
         is_steady = self._steady is not None and bool((self._steady_s >= STEADY_S).all())
@@ -143,7 +143,7 @@ class Judged:
                 self._ask(view.deployment, self._steady)
 
     def _is_at(self, verdict: Verdict) -> bool:
-        """Whether the load differs from the one that was judged by no more than chance, over the time it is known for."""
+        """Whether the load differs from the one that was judged by no more than a count of some seconds does."""
         if self._steady is None or len(self._steady) != len(verdict.rates) or not (self._steady_s > 0).all():
             return False
         rates = np.array(verdict.rates)

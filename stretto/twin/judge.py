@@ -152,7 +152,7 @@ class _Court:
         return self.score(candidate, SECOND_QUERIES, 0).correct < bound - SATISFIED
 
     def ranked(self, candidates: Sequence[Candidate], queries: int, seed: int) -> list[Candidate]:
-        """The best first; who cannot plan is left out. Who is among the worse half at the load is not tried above it."""
+        """The best first; who cannot plan is left out. Who is of the worse half at the load is not tried above it."""
         values = {candidate: self.score(candidate, queries, seed).value for candidate in dict.fromkeys(candidates)}
         able = sorted((each for each in values if values[each] > -math.inf), key=lambda candidate: -values[candidate])
         better = able[: max(2 * LAST, (len(able) + 1) // 2)]
@@ -219,12 +219,12 @@ def judge(
     ahead = [a.value - b.value for a, b in zip(scores[winner], scores[runner_up], strict=True)]
     correct, late = ([getattr(score, name) for score in promised] for name in ("correct", "late"))
     root = math.sqrt(len(ahead))
-    root_of_promise = math.sqrt(len(promised))
+    apart = math.sqrt(1 + 1 / len(promised))  # a stretch as long as a trial, from the mean of those
     tell(1.0)
     return Verdict(
         rates,
         winner,
-        Promise(fmean(correct), fmean(late), stdev(correct) / root_of_promise, stdev(late) / root_of_promise),
+        Promise(fmean(correct), fmean(late), stdev(correct) * apart, stdev(late) * apart),
         runner_up,
         fmean(ahead),
         stdev(ahead) / root,

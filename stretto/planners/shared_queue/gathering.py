@@ -34,7 +34,7 @@ BETTER = 1e-12
 
 def lowest_state(process: Process) -> int:
     """Below zero by so many queries as all workers wait for, one each, and the largest batch."""
-    workers = process.latency[1] / process.blocks[1]
+    workers = float(process.latency[1] / process.blocks[1])
     return -min(math.ceil(workers) + int(process.batch.max()), MAX_QUEUE)
 
 
@@ -66,7 +66,9 @@ def solve_gathering_line(process: Process) -> Line:
         choose(values, lowest, gain, p.rate, workers, slack, chosen, False, p.actions)
         if (before == chosen).all():
             break
-    if not np.isfinite(values).all() or not 0 <= gain <= p.rate * p.accuracy.max() * (1 + 1e-6):
+    # Who waits for queries is, each time the memory is used up, given those that are missing.
+    given = (1 - lowest) * -math.log(p.lasting[1]) / p.blocks[1]
+    if not np.isfinite(values).all() or not 0 <= gain <= (p.rate + given) * p.accuracy.max() * (1 + 1e-6):
         raise StrettoError("the policy for this load could not be solved; the load may be far beyond the workers")
     return Line(values, gain)
 
@@ -174,9 +176,7 @@ def choose(
 
 
 @compiled
-def transitions(
-    lowest: Any, rate: Any, workers: Any, slack: Any, chosen: Any, down: Any, up: Any, actions: Any
-) -> Any:
+def transitions(lowest: Any, rate: Any, workers: Any, slack: Any, chosen: Any, down: Any, up: Any, actions: Any) -> Any:
     """(I − P) of a policy in diagonals, reward and time. A head that is given up goes in no time."""
     batch, blocks, accuracy, on_time, joining, chances, lasting, running, holding = actions
     count = len(chosen)
@@ -214,9 +214,7 @@ def transitions(
 
 
 @compiled
-def look_ahead(
-    h: Any, lowest: Any, gain: Any, rate: Any, workers: Any, least: Any, action: Any, actions: Any
-) -> None:
+def look_ahead(h: Any, lowest: Any, gain: Any, rate: Any, workers: Any, least: Any, action: Any, actions: Any) -> None:
     """One step of looking ahead with the true slack of the head. What follows does not know it, so that it is reckoned
     once for each queue and action.
     """

@@ -183,13 +183,14 @@ def judge(
     tell = progress or (lambda share: None)
     entered = candidates_for(deployment) if candidates is None else tuple(candidates)
     entered = tuple(replace(each, tail=tail) for tail in (1.0, 0.0) if tail in case.worlds for each in entered)
-    queries = FIRST_QUERIES if len(case.worlds) == 1 else FIRST_QUERIES * 2 // 3  # of twice as many candidates
+    part = 1.0 if len(case.worlds) == 1 else 2 / 3  # of twice as many candidates
+    queries, more = int(FIRST_QUERIES * part), int(SECOND_QUERIES * part)
     better = _best(case.ranked(entered, queries, seed), SECOND)
     tell(0.4)
-    best = _best(case.ranked(better, SECOND_QUERIES, seed + 1), LAST)
+    best = _best(case.ranked(better, more, seed + 1), LAST)
     tell(0.6)
     close = [near for candidate in best[:2] for near in (*neighbours(candidate), *case.other_tails(candidate))]
-    best = _best(case.ranked([*best, *close], SECOND_QUERIES, seed + 2), LAST)
+    best = _best(case.ranked([*best, *close], more, seed + 2), LAST)
     tell(0.7)
     case.whole()
     if candidates is None and (not best or case.may_gain(best[0])):

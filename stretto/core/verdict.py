@@ -18,7 +18,7 @@ class Candidate:
     tail: float = 1.0  # of measured run times, that it reckons with: 0 is their mean, 1 the quantile for decisions
 
     def with_option(self, name: str, value: OptionValue) -> Candidate:
-        return replace(self, options=tuple((key, value if key == name else other) for key, other in self.options))
+        return replace(self, options=tuple({**dict(self.options), name: value}.items()))
 
     def __str__(self) -> str:
         words = [f"{name} {value:g}" for name, value in self.options]
@@ -29,7 +29,9 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Promise:
-    """What a candidate is expected to give: means over trials, with standard errors."""
+    """What a candidate is expected to give: means over trials. Errors are standard deviations: by so much a stretch as
+    long as a trial differs from them.
+    """
 
     correct: float  # share of queries answered right and on time
     late: float  # share without an answer on time

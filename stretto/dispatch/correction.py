@@ -24,7 +24,8 @@ def measure(s: Any, row_index: int, count: int, measured_ns: int) -> None:
     """Move the ratio of measured to profiled latency, and rewrite the table when it has moved enough.
 
     For a profile at quantile q the ratio follows that quantile (up by q steps when exceeded, down by 1 − q steps
-    otherwise), for one of means it follows the mean.
+    otherwise), for one of means it follows the mean. No step goes beyond what was seen: run times that are all alike
+    stay where they are.
     """
     row = rows(s)[row_index]
     profiled = int64s(s.profiled_at, s.profiled_count)
@@ -36,9 +37,9 @@ def measure(s: Any, row_index: int, count: int, measured_ns: int) -> None:
     if quantile <= 0:
         row.ratio += s.correction_step * (seen - row.ratio)
     elif seen > row.ratio:
-        row.ratio *= 1 + s.correction_step * quantile
+        row.ratio = min(row.ratio * (1 + s.correction_step * quantile), seen)
     else:
-        row.ratio *= 1 - s.correction_step * (1 - quantile)
+        row.ratio = max(row.ratio * (1 - s.correction_step * (1 - quantile)), seen)
     row.ratio = min(max(row.ratio, LEAST_RATIO), MOST_RATIO)
     if abs(row.ratio / row.written - 1) > s.worth_writing:
         row.written = row.ratio

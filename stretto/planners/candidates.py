@@ -123,9 +123,12 @@ def _alone(deployment: Deployment, most: int | None = None) -> Iterator[tuple[tu
 
 
 def neighbours(candidate: Candidate) -> tuple[Candidate, ...]:
-    """The same planner with one of its options halfway to the next value that is tried, or as far beyond the last."""
-    tried = {option.name: option for option in planner_entry(candidate.planner).options if option.tries}
-    near = []
+    """The same planner with one of its options halfway to the next value that is tried, or as far beyond the last; or
+    with another value of an option that is worth trying with the best alone.
+    """
+    options = planner_entry(candidate.planner).options
+    tried = {option.name: option for option in options if option.tries}
+    near = [candidate.with_option(option.name, value) for option in options for value in option.later]
     for name, value in candidate.options:
         if name not in tried:
             continue
@@ -136,4 +139,4 @@ def neighbours(candidate: Candidate) -> tuple[Candidate, ...]:
         steps += [(min(above) - value) / 2] if above else [(value - max(below)) / 2] if below else []
         values = [value + step for step in steps]
         near += [candidate.with_option(name, other) for other in values if option.low <= other <= option.high]
-    return tuple(near)
+    return tuple(other for other in near if other != candidate)

@@ -32,6 +32,7 @@ class Option:
     low: float = 0
     high: float = 0
     tries: tuple[OptionValue, ...] = ()  # values that are worth trying
+    later: tuple[OptionValue, ...] = ()  # values that are worth trying with what turned out best
     rough: OptionValue | None = None  # makes plans quicker, and is near enough to compare them by at first
 
 

@@ -42,6 +42,7 @@ SLOW_S = 2.0  # a change of the load counts for the rung when it has lasted; the
 CAME_NS = 3 * RATE_WINDOW_NS // 2  # from when clients came or went on, until their queries are counted in full
 STEADY_S = 4.0  # over which the load is averaged while it differs by no more than chance
 CHANCE = 3.0  # standard deviations of a count
+SURE = 2.0  # of the count of a steady load, from which on it is another load than the judged one
 ENOUGH = 2_000  # queries that a promise is held against
 BROKEN_LATE = 0.02  # more than promised
 MOST_PLANNERS = 24
@@ -61,6 +62,7 @@ class Judged:
     _deployment: Deployment | None = field(default=None, init=False, repr=False)
     _verdicts: dict[Rungs, Verdict] = field(default_factory=dict, init=False, repr=False)
     _asked: set[Rungs] = field(default_factory=set, init=False, repr=False)
+    _settled: set[Rungs] = field(default_factory=set, init=False, repr=False)  # judged at a load that was steady
     _asked_for: dict[tuple[float, ...], Rungs] = field(default_factory=dict, init=False, repr=False)  # by rates
     _planners: dict[Candidate, Planner] = field(default_factory=dict, init=False, repr=False)
     _served: Candidate | None = field(default=None, init=False, repr=False)
@@ -88,15 +90,17 @@ class Judged:
     def __call__(self, view: View) -> Plan:
         if view.deployment is not self._deployment:
             self._deployment = view.deployment
-            for memory in (self._verdicts, self._asked, self._asked_for, self._planners, self._broken, self._moved):
+            for memory in (self._verdicts, self._asked, self._settled, self._asked_for, self._planners):
                 memory.clear()
+            self._broken.clear()
+            self._moved.clear()
             self._rungs, self._rates, self._steady, self._has_networks = (), None, None, False
             self._seen = ((), 0, 0)
             self._take(() if self.judge is None else self.judge.known(view.deployment))
         self._collect(view.deployment)
         if not self._has_networks and any(client.network.bytes_per_s for client in view.clients()):
             self._has_networks = True  # what was judged without them is no answer any more
-            for rungs in (self._asked, self._asked_for, self._broken):
+            for rungs in (self._asked, self._settled, self._asked_for, self._broken):
                 rungs.clear()
             self._rungs, self._seen = (), ((), 0, 0)
         is_moving = self._are_moving(view)
@@ -104,19 +108,47 @@ class Judged:
         rates = self._slow_rates(view, is_moving)
         self._rungs = self._rungs_for(rates)
         is_known = is_moving and self.in_force() is not None  # a load that is on its way up is not one to judge
-        if self.judge is not None and self._rungs not in self._asked and rates.sum() > 0 and not is_known:
-            asked = tuple(np.maximum(rates, LEAST_RATE).tolist())
-            self._asked.add(self._rungs)
-            self._asked_for[asked] = self._rungs
-            self.judge.ask(view.deployment, asked)
-            self._collect(view.deployment)  # it may have been judged on the spot
+        if self._rungs not in self._asked and rates.sum() > 0 and not is_known:
+            self._ask(view.deployment, rates)
+        self._settle(view)
         self._hold_to_promise(view)
         verdict = self.in_force()
         if verdict is None:
             return self._plan(view, self.start)
+        if self._is_at(verdict):
+            view = replace(view, rates=np.array(verdict.rates))  # the very plan that was judged
         judged = self._as_judged(view, verdict)
         plan = self._plan(judged, verdict.candidate)
         return plan if judged is view else replace(plan, ratios=self._told(verdict))
+
+    def _ask(self, deployment: Deployment, rates: NDArray[np.float64]) -> None:
+        self._asked.add(self._rungs)
+        if self.judge is not None:
+            asked = tuple(np.maximum(rates, LEAST_RATE).tolist())
+            self._asked_for[asked] = self._rungs
+            self.judge.ask(deployment, asked)
+            self._collect(deployment)  # it may have been judged on the spot
+
+    def _settle(self, view: View) -> None:
+        """The first count of a load is that of half a second, and a plan for a load that is a few percent off is
+        another plan. So once the load has been steady for so long that it is known well, it is judged again, once.
+        """
+        verdict = self._verdicts.get(self._rungs)
+        is_steady = self._steady is not None and bool((self._steady_s >= STEADY_S).all())
+        if verdict is None or not is_steady or self._rungs in self._settled or self._has_networks:
+            return
+        if verdict.rates in self._asked_for and verdict.levels[0] == verdict.levels[1]:
+            self._settled.add(self._rungs)
+            if self._steady is not None and not self._is_at(verdict):
+                self._ask(view.deployment, self._steady)
+
+    def _is_at(self, verdict: Verdict) -> bool:
+        """Whether the load differs from the one that was judged by no more than a count of some seconds does."""
+        if self._steady is None or len(self._steady) != len(verdict.rates) or not (self._steady_s > 0).all():
+            return False
+        rates = np.array(verdict.rates)
+        chance = SURE * np.sqrt(np.maximum(rates, LEAST_RATE) / STEADY_S)
+        return bool((np.abs(self._steady - rates) <= chance).all())
 
     def _plan(self, view: View, wanted: Candidate) -> Plan:
         """By the candidate that is wanted; by the one before until the wanted one has what it needs."""

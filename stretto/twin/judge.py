@@ -1,9 +1,10 @@
 """The judge: candidates tried in the simulator, on the same arrivals, under measured conditions; the best one wins.
 
 Successive halving: all candidates on a short stretch, the better ones on a longer one, the best few on several. The
-winner is refined: its neighbours among the options are tried too. What is promised comes from the last round, whose
-seeds no earlier round has used. Of those that are as good as the best there, the one that stands stress best is taken:
-less and more load, surges, a worker that is lost; who breaks under it is not taken at all.
+winner is refined: its neighbours among the options are tried too. Of those that are as good as the best in the last
+round, the one that stands stress best is taken: less and more load, surges, a worker that is lost; who breaks under it
+is not taken at all. What is promised comes from trials of the winner alone, on seeds that no round has used: of several
+the one that luck favours wins, and what it had there it will not have again.
 """
 
 from __future__ import annotations
@@ -36,13 +37,14 @@ WARM_SLOS = 3
 FIRST_QUERIES, SECOND_QUERIES, LAST_QUERIES, STRESS_QUERIES = 4_000, 10_000, 16_000, 6_000
 SECOND, LAST = 12, 4  # candidates in those rounds
 SATISFIED = 0.003  # of accuracy, below the bound
-LAST_SEEDS = 5
+LAST_SEEDS = 4
+PROMISE_SEEDS = 5
 FOLLOWED_SEEDS = 3  # of a load that moves, where a trial is longer
 STRESS_LOADS = (0.8, 1.3)
 SURGE, SURGE_SHARE, SURGE_SLOS = 1.8, 0.25, 20.0  # times the load, for which part of the time, how often
 AS_GOOD = 0.0005  # of accuracy: candidates this near to the best are told apart by stress
 BROKEN = 0.1  # of accuracy below the best under the same stress
-HIGHER = 1.12  # a plan serves until the load has risen by so much, and must not break there
+HIGHER = 1.03  # a plan serves until the load has risen by so much, and must not break there
 HIGHER_WEIGHT = 0.25
 
 
@@ -150,18 +152,14 @@ class _Court:
         return self.score(candidate, SECOND_QUERIES, 0).correct < bound - SATISFIED
 
     def ranked(self, candidates: Sequence[Candidate], queries: int, seed: int) -> list[Candidate]:
-        """The best first; who cannot plan is left out."""
-
-        def value(candidate: Candidate) -> float:
-            at_load = self.score(candidate, queries, seed).value
-            if at_load == -math.inf:
-                return at_load
+        """The best first; who cannot plan is left out. Who is of the worse half at the load is not tried above it."""
+        values = {candidate: self.score(candidate, queries, seed).value for candidate in dict.fromkeys(candidates)}
+        able = sorted((each for each in values if values[each] > -math.inf), key=lambda candidate: -values[candidate])
+        better = able[: max(2 * LAST, (len(able) + 1) // 2)]
+        for candidate in better:
             above = self.score(candidate, max(queries // 2, 1), seed, HIGHER).value
-            return (1 - HIGHER_WEIGHT) * at_load + HIGHER_WEIGHT * above
-
-        values = {candidate: value(candidate) for candidate in dict.fromkeys(candidates)}
-        able = [candidate for candidate in values if values[candidate] > -math.inf]
-        return sorted(able, key=lambda candidate: -values[candidate])
+            values[candidate] = (1 - HIGHER_WEIGHT) * values[candidate] + HIGHER_WEIGHT * above
+        return [*sorted(better, key=lambda candidate: -values[candidate]), *able[len(better) :]]
 
 
 def judge(
@@ -185,13 +183,14 @@ def judge(
     tell = progress or (lambda share: None)
     entered = candidates_for(deployment) if candidates is None else tuple(candidates)
     entered = tuple(replace(each, tail=tail) for tail in (1.0, 0.0) if tail in case.worlds for each in entered)
-    queries = FIRST_QUERIES if len(case.worlds) == 1 else FIRST_QUERIES * 2 // 3  # of twice as many candidates
+    part = 1.0 if len(case.worlds) == 1 else 2 / 3  # of twice as many candidates
+    queries, more = int(FIRST_QUERIES * part), int(SECOND_QUERIES * part)
     better = _best(case.ranked(entered, queries, seed), SECOND)
     tell(0.4)
-    best = _best(case.ranked(better, SECOND_QUERIES, seed + 1), LAST)
+    best = _best(case.ranked(better, more, seed + 1), LAST)
     tell(0.6)
     close = [near for candidate in best[:2] for near in (*neighbours(candidate), *case.other_tails(candidate))]
-    best = _best(case.ranked([*best, *close], SECOND_QUERIES, seed + 2), LAST)
+    best = _best(case.ranked([*best, *close], more, seed + 2), LAST)
     tell(0.7)
     case.whole()
     if candidates is None and (not best or case.may_gain(best[0])):
@@ -207,19 +206,26 @@ def judge(
         }
         stressed = {candidate: case.stressed(candidate, seed + 3 + LAST_SEEDS) for candidate in best}
     else:
-        scores, stressed = _followed(Followed(moving), best, seed + 3)
+        followed = Followed(moving)
+        scores, stressed = _followed(followed, best, seed + 3)
     values = {candidate: fmean(score.value for score in scores[candidate]) for candidate in scores}
     winner = steadiest(values, stressed)
+    fresh = seed + 4 + LAST_SEEDS
+    if moving is None:
+        promised = [case.score(winner, LAST_QUERIES, fresh + number) for number in range(PROMISE_SEEDS)]
+    else:
+        promised = [followed.score(winner, fresh + number) for number in range(FOLLOWED_SEEDS)]
     others = [candidate for candidate in values if candidate != winner]
     runner_up = max(others, key=lambda candidate: values[candidate], default=winner)
     ahead = [a.value - b.value for a, b in zip(scores[winner], scores[runner_up], strict=True)]
-    correct, late = ([getattr(score, name) for score in scores[winner]] for name in ("correct", "late"))
+    correct, late = ([getattr(score, name) for score in promised] for name in ("correct", "late"))
     root = math.sqrt(len(ahead))
+    apart = math.sqrt(1 + 1 / len(promised))  # a stretch as long as a trial, from the mean of those
     tell(1.0)
     return Verdict(
         rates,
         winner,
-        Promise(fmean(correct), fmean(late), stdev(correct) / root, stdev(late) / root),
+        Promise(fmean(correct), fmean(late), stdev(correct) * apart, stdev(late) * apart),
         runner_up,
         fmean(ahead),
         stdev(ahead) / root,

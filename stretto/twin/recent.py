@@ -32,6 +32,8 @@ MOST_DELAYS = 2048
 MOST_NAMES = 65_536  # applications, or variants and kinds
 MOST_CLIENTS = 65_536
 MOST_NETWORKS = 16  # samples of one client
+LEAST_VARIANCE = 1e-8  # of logarithms of ratios: what is below is rounding
+CLEAR = 3.0  # log odds of 20 to 1
 
 
 class Ring:
@@ -264,16 +266,24 @@ class Recent:
 
 
 def _followed(runs: Mapping[tuple[str, str], Mapping[int, NDArray[np.float64]]]) -> Quantile | None:
-    """The row of the profiles that runs of all batches are more evenly away from; None: the one that decisions rest on.
+    """The row of the profiles that all runs on a kind are more evenly away from; None: the one that decisions rest on.
 
     Run times may be as profiled at one quantile, or spread around the mean, and the two are not equally far apart for
-    all batches: residuals of small ones, taken to the other row, would tell a wrong tale of large ones.
+    all batches: residuals of small ones, taken to the other row, would tell a wrong tale of large ones. All variants
+    speak together: where each ran in batches of one size alone, it does not tell by itself which row it follows. Where
+    all of them are too few to tell, it is the row that they are nearer to in the mean.
     """
-    spread = np.zeros(2)
-    for buckets in runs.values():
-        ratios = np.log(np.concatenate(list(buckets.values())))
-        spread += len(ratios) * ratios.var(axis=0)
-    return Quantile.MEAN if spread[1] < spread[0] else None
+    by_kind: dict[str, list[NDArray[np.float64]]] = {}
+    for (_, kind), buckets in runs.items():
+        by_kind.setdefault(kind, []).extend(buckets.values())
+    evidence, distance = 0.0, np.zeros(2)  # log odds that they follow the mean; how far they are from either row
+    for samples in by_kind.values():
+        ratios = np.concatenate(samples)
+        variance = np.maximum(np.log(ratios).var(axis=0), LEAST_VARIANCE)
+        evidence += 0.5 * len(ratios) * float(np.log(variance[0] / variance[1]))
+        distance += len(ratios) * np.abs(np.log(ratios.mean(axis=0)))
+    follows_mean = distance[1] < distance[0] if abs(evidence) < CLEAR else evidence > 0
+    return Quantile.MEAN if follows_mean else None
 
 
 def profiled_latencies_ns(deployment: Deployment, variant: int, kind: str, batch: int) -> tuple[int, int]:

@@ -52,6 +52,13 @@ def test_the_mean_and_the_quantile_differ_where_a_few_are_slow() -> None:
     assert measured(Quantile.P95, times, 0.02) > 4
 
 
+def test_run_times_that_are_all_alike_stay_where_they_are() -> None:
+    """Regression: the ratio fell below them by steps of a thousandth and rose above them by one of a fiftieth."""
+    assert measured(Quantile.P95, [1000] * 100, 0.02) == 1.0
+    assert measured(Quantile.P95, [1500] * 100, 0.02) == 1.5
+    assert measured(Quantile.P95, [700] * 1000, 0.02) == 0.7
+
+
 def test_without_correction_nothing_is_learnt() -> None:
     assert measured(Quantile.P95, [5000] * 50, 0.0) == 1.0
 

@@ -94,7 +94,8 @@ def test_neighbours_are_halfway_to_the_next_value_one_option_at_a_time() -> None
     assert neighbours(Candidate("jellyfish_plus")) == ()
     between = neighbours(near[0])  # of what is no value to be tried itself: towards those around it
     assert [round(dict(other.options)["caution"], 6) for other in between[:2]] == [0.9375, 1.0125]
-    assert neighbours(Candidate("shared_queue", (("slack_steps", 20),))) == (), "an option with nothing to try stays"
+    stays = neighbours(Candidate("shared_queue", (("slack_steps", 20),)))
+    assert stays == (Candidate("shared_queue", (("slack_steps", 20), ("gathers", True))),), "but for what comes later"
 
 
 def test_rough_ones_are_quicker_and_otherwise_the_same() -> None:

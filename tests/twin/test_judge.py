@@ -30,6 +30,7 @@ from stretto.twin.judge import (
     BROKEN,
     HIGHER,
     LAST_SEEDS,
+    PROMISE_SEEDS,
     STRESS_LOADS,
     judge,
     steadiest,
@@ -161,8 +162,8 @@ def test_all_are_tried_on_the_same_arrivals() -> None:
         runs = [(seed, seconds) for seed, seconds, _ in source.given]
         assert len(runs) - len(set(runs)) <= 1, "drawn once for all; stress once more, in surges"
     chosen_by = {seed for factor in (HIGHER, *STRESS_LOADS) for seed, _, _ in setting.sources[factor].given}
-    promised = {seed for seed, _, _ in setting.sources[1.0].given} - chosen_by
-    assert len(promised) == LAST_SEEDS, "what is promised comes from seeds that nobody was chosen by"
+    last = {seed for seed, _, _ in setting.sources[1.0].given} - chosen_by
+    assert len(last) == LAST_SEEDS + PROMISE_SEEDS, "what is promised comes from seeds that nobody was chosen by"
     again = judge(small_deployment(2), Steady((150.0,)), setting.rates, candidates=FEW, seed=40)
     assert (again.candidate, again.promise, again.runner_up) == (verdict.candidate, verdict.promise, verdict.runner_up)
 

@@ -125,6 +125,21 @@ def test_residuals_are_to_the_row_that_runs_follow() -> None:
         assert [buckets[bucket].mean() for bucket in (0, 2)] == pytest.approx([1.0, 1.0], abs=0.01)
 
 
+def test_variants_that_ran_in_one_size_each_tell_the_row_together() -> None:
+    """Regression: each alone fits either row, and the one that decisions rest on was taken. Where runs are too few to
+    tell, it is the row that they are nearer to.
+    """
+    noise = np.random.default_rng(4).lognormal(-0.005, 0.1, 2_000)
+    for runs, followed, row in ((2_000, 0, Quantile.MEAN), (2_000, 1, None), (40, 0, Quantile.MEAN)):
+        recent = Recent(0)
+        for number in range(runs):
+            name, batch, latencies = (("a/v", 1, (1_250_000, 1_000_000)), ("a/w", 4, (2_200_000, 2_000_000)))[
+                number % 2
+            ]
+            recent.ran(name, "default", batch, round(latencies[1 - followed] * noise[number]), *latencies)
+        assert recent.setting(NS_PER_S, ON, present=THERE).row is row
+
+
 def test_telemetry_fills_in_what_was_not_heard() -> None:
     plan = by_application((Lane("a", (0, 1), Fixed(0)), Lane("b", (0, 1), Fixed(1))))
     dispatcher = Dispatcher(ON, plan, correction=0.1)

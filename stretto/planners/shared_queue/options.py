@@ -17,7 +17,8 @@ class Options:
 
     `noise` is the coefficient of variation of service times, as a lognormal factor of the profile's latency. `margin`
     is a share of the slack that no batch may use, for what is not in the profile at all. `caution` is what the load is
-    multiplied by; where it is 0 it is chosen by trial, to which `seed` and `queries` belong.
+    multiplied by; where it is 0 it is chosen by trial, to which `seed` and `queries` belong. `gathers` is for many
+    workers: one may wait for company while the others go on (`gathering.py`).
     """
 
     slack_steps: int = 150
@@ -27,6 +28,7 @@ class Options:
     caution: float = 0.0
     queries: int = 200_000
     seed: int = 1
+    gathers: bool = False
     law: Law = field(default_factory=Poisson)
 
     def __post_init__(self) -> None:
@@ -53,5 +55,6 @@ class Options:
             "margin": repr(self.margin),
             "caution": repr(self.caution),
             "tried on": f"{self.queries} queries, seed {self.seed}",
+            "waits": "one worker" if self.gathers else "all workers",
             "arrivals": self.law.name,
         }

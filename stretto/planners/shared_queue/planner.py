@@ -35,10 +35,10 @@ from stretto.planners.shared_queue.belief import believed
 from stretto.planners.shared_queue.options import Options
 from stretto.planners.shared_queue.policy import make_policy
 
-RUNG = 1.08  # policies made on demand are for loads this factor apart
+RUNG = 1.08  # policies made on demand are for loads this factor apart, unless told otherwise
 PART_RUNG = 1.05  # and for parts of the pool this factor apart
 SLOW_RUNG = 1.05
-BURST_RUNG = RUNG**4  # loads that a burst may bring are told apart by this factor
+BURST_RUNG = 1.36  # loads that a burst may bring are told apart by this factor
 MOST_BURST = 6.0  # times the load; a queue that tells of more has the policy for so much
 STAND_IN = 1.3  # a policy for up to so many times the load may serve until the right one is there
 MOST_MIXED = 200
@@ -67,6 +67,8 @@ class SharedQueue:
     gamma_shape: float = 1.0
     queries: int = 50_000
     wary: bool = True  # take workers for slower while queries are lost
+    rung: float = RUNG
+    gathers: bool = False  # a free worker may wait for company without holding up the others
     prior: float = 3.0  # queries that the measured load is worth against what the queue shows; 0: it is all there is
     stored: Sequence[Stored] = ()
     policies: PolicyPort | None = None
@@ -90,6 +92,7 @@ class SharedQueue:
             margin=self.margin,
             caution=self.caution,
             queries=self.queries,
+            gathers=self.gathers,
             law=law_of_shape(self.gamma_shape),
         )
 
@@ -199,11 +202,11 @@ class SharedQueue:
         """
         library = self._policies.library(task, must_match=must_match)
         wanted = min(max(load, QUIET * capacity_of_best(task)), HIGHEST * task.capacity())
-        least = wanted / math.sqrt(RUNG) if self.prior > 0 else wanted
+        least = wanted / math.sqrt(self.rung) if self.prior > 0 else wanted
         covering = library.covering(least * (1 - 1e-9))
-        if covering is not None and (wanted <= library.complete_to or covering.load <= least * RUNG * (1 + 1e-9)):
+        if covering is not None and (wanted <= library.complete_to or covering.load <= least * self.rung * (1 + 1e-9)):
             return covering
-        rung = RUNG ** math.ceil(math.log(least, RUNG) - 1e-9)
+        rung = self.rung ** math.ceil(math.log(least, self.rung) - 1e-9)
         if self._can_make and self.policies is None:
             # A stated load is taken as it is; measured ones waver, and share a rung.
             return self._policies.made(task, rung if library.policies else wanted)

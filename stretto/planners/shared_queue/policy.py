@@ -19,6 +19,7 @@ from stretto.planners.parts.fronts import undominated
 from stretto.planners.parts.policy import Expectation, Policy
 from stretto.planners.parts.task import Task
 from stretto.planners.ports import Seen, Trial, TrialConditions
+from stretto.planners.shared_queue.gathering import solve_gathering
 from stretto.planners.shared_queue.line import GIVE_UP
 from stretto.planners.shared_queue.options import Options
 from stretto.planners.shared_queue.process import process_of
@@ -81,7 +82,7 @@ def _solved(task: Task, options: Options, load: float, caution: float) -> Policy
         impatience=IMPATIENCE,
         queue_load=load,
     )
-    solution = solve(process)
+    solution = solve_gathering(process) if options.gathers else solve(process)
     variant, batch = table_of(task.only(considered), solution, process.variant, process.batch)
     variant = np.where(variant < 0, variant, np.asarray(considered)[variant]).astype(np.int32)
     slack_ns = np.arange(options.slack_steps + 1) * max(1, task.slo_ns // options.slack_steps)

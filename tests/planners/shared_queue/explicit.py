@@ -184,6 +184,42 @@ def line(p: Process) -> Explicit:
     return builder.built(p.max_queue)
 
 
+def gathering(p: Process, workers: int, lowest: int) -> Explicit:
+    """States n from `lowest` on: queries that are there, less those that free workers wait for. A batch that is larger
+    than what is there starts when the others have come, and only then holds its worker.
+    """
+    builder = _Builder.empty()
+    for n in range(lowest, p.max_queue + 1):
+        slack = max(p.steps - (n - 1) / p.rate, 0.0)
+        for a in range(1, len(p.batch)):
+            size = int(p.batch[a])
+            missing = max(size - n, 0)
+            if missing == 0:
+                queued, start = n, slack
+                chance = p.on_time[a, int(slack)]
+            else:
+                queued, start = size, slack - missing / p.rate if n > 0 else p.steps - (size - 1) / p.rate
+                chance = np.interp(start, np.arange(p.steps + 1), p.on_time[a]) if start >= 0 else 0.0
+            if chance <= POSSIBLE:
+                continue
+            waited = missing / p.rate / workers  # as a part of the pool
+            time = float(p.blocks[a]) + waited
+            leads_to: dict[int, float] = {}
+            for k, chance in arrivals(p, a):
+                exact = n - size + missing / workers + k
+                low = int(np.floor(exact))
+                for to, part in ((low, low + 1 - exact), (low + 1, exact - low)):
+                    time += float(p.lasting[a]) * chance * part * max(lowest - to, 0) / p.rate
+                    place = min(max(to, lowest), p.max_queue) - lowest
+                    leads_to[place] = leads_to.get(place, 0.0) + chance * part
+            held = max(n - size, 0) * (float(p.blocks[a]) + waited) + size * float(p.latency[a])
+            reward = float(p.accuracy[a]) * answered_in_time(p, a, queued, start) - p.holding * held
+            builder.choice(n - lowest, a, reward, time, remembered(p, a, list(leads_to.items()), 1 - lowest))
+        if n > 0:
+            builder.choice(n - lowest, GIVE_UP, 0.0, 0.0, [(n - lowest - 1, 1.0)])
+    return builder.built(p.max_queue + 1 - lowest)
+
+
 def _is_open(p: Process, action: int, queued: int, slack: float, is_feasible: bool) -> bool:
     if p.variant[action] == WAIT:
         return slack >= p.least + 1

@@ -24,6 +24,7 @@ log = logging.getLogger("stretto.api")
 # Fields of ServeOptions and Listen that are taken up, or compared by their own fields.
 TAKEN_UP = {"listen", "service", "log_level", "drain_s", "drain_grace_s"}
 TAKEN_UP_BY_LISTENERS = {"tokens", "management_tokens", "tls_certificate", "tls_key", "rates"}
+TAKEN_UP_BY_SERVICE = {"share"}  # by the scheduler of a cluster
 
 
 class Reload:
@@ -79,7 +80,7 @@ def _differences(before: ServeOptions, after: ServeOptions) -> list[str]:
     return [
         *_unequal(before, after, TAKEN_UP),
         *_unequal(before.listen, after.listen, TAKEN_UP_BY_LISTENERS),
-        *_unequal(before.service, after.service, set()),
+        *_unequal(before.service, after.service, TAKEN_UP_BY_SERVICE),
     ]
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from stretto.backends.resident import total_bytes
 from stretto.core.errors import StrettoError
+from stretto.core.partition import Share
 from stretto.core.profile import Quantile
 from stretto.core.verdict import GivenValue
 from stretto.core.worker import UNLIMITED_MEMORY
@@ -41,6 +42,7 @@ class ServiceOptions:
     plans: Path | None = None  # a file of stretto tune, for a planner that follows verdicts
     is_fresh: bool = False  # what earlier runs learned is neither read nor added to
     only: tuple[str, ...] = ()  # variants to serve, as NAME or APPLICATION/NAME; none: all
+    share: Share | None = None  # of a partition over several schedulers; else all of the repository
     replan_s: float | None = None  # how often the planner is asked; None: as often as it is made for
     hang_s: float = 10.0
     load_s: float = 60.0  # a model that takes longer to load hangs

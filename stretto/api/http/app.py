@@ -17,6 +17,7 @@ from stretto.api.http.extensions import ADDRESSES, extension, trace_setting
 from stretto.api.messages import InferRequest, InferResponse
 from stretto.api.plane import Plane
 from stretto.api.turns import PATIENCE_PART
+from stretto.config.fields import MAX_FILE_BYTES
 from stretto.core.profile import NS_PER_MS
 
 if TYPE_CHECKING:
@@ -113,6 +114,8 @@ class App:
             return await self._repository(rest[1:], scope, receive)
         if rest == ["fleet"]:
             return await self._fleet(scope, receive)
+        if rest == ["partition"]:
+            return await self._partition(scope, receive)
         if rest == ["clients"]:
             return self._clients(method)
         if rest[:1] and rest[0] in ADDRESSES:
@@ -302,6 +305,15 @@ class App:
         else:
             _allow(scope["method"], "GET")
         return _json(self._plane.fleet())
+
+    async def _partition(self, scope: Scope, receive: Receive) -> Answer:
+        if not self._is_management:
+            raise ApiError(Reason.FORBIDDEN, "the partition is managed at the management listener's own address")
+        if scope["method"] == "POST":
+            await self._plane.take_partition(await _body(receive, MAX_FILE_BYTES))
+        else:
+            _allow(scope["method"], "GET")
+        return _json(self._plane.partition())
 
     def _clients(self, method: str) -> Answer:
         if not self._is_management:

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from stretto.cli.output import progress_bar
 
 if TYPE_CHECKING:
     from stretto.cli.output import Progress
+    from stretto.cli.scenario.autoscale import ScenarioScaling
     from stretto.cli.scenario.read import Scenario
     from stretto.core.deployment import Deployment
     from stretto.planners.model_switching import Responses
     from stretto.planning.session import Session
-    from stretto.sim.autoscale import Autoscaling
+    from stretto.sim.autoscale import Autoscaling, FleetJudge
     from stretto.sim.results import Result
     from stretto.twin.setting import Setting
 
 OTHER_SEED = 7919
+STEP = 1.05  # between rates that the judge is asked about
+NO_STEP = -10_000  # of a rate of 0
 _measured: dict[tuple[Any, ...], dict[str, Responses]] = {}  # by deployment, shares of the load and service
 
 
@@ -60,7 +64,44 @@ def _scaled(scenario: Scenario) -> tuple[Deployment, Autoscaling | None]:
     deployment, begin = with_slots(scenario.deployment, options)
     accuracy, costs = scenario.autoscale.accuracy, {kind: bounds.cost for kind, bounds in options.kinds.items()}
     floor = None if accuracy is None else accuracy_floor(deployment, accuracy, costs)
-    return deployment, Autoscaling(options, begin, floor)
+    judge_s = scenario.autoscale.judge_s
+    judge = None if judge_s is None else _fleet_judge(scenario, deployment, scenario.autoscale)
+    return deployment, Autoscaling(options, begin, floor, judge, judge_s or 0.0)
+
+
+def _fleet_judge(scenario: Scenario, deployment: Deployment, scaling: ScenarioScaling) -> FleetJudge:
+    """The cheapest fleet for some rates, under the service and the delays that the scenario states; with the plan that
+    it would be served by. Rates a few percent apart have one answer, which is for the highest of them.
+    """
+    from stretto.core.advice import FleetNeeds, JudgedFleet
+    from stretto.core.verdict import Candidate, Verdict
+    from stretto.planners.registry import planner_entry
+    from stretto.twin.fleets import cheapest_judged
+    from stretto.twin.live import judge_setting
+    from stretto.twin.stretch import ArrivalStretch
+
+    setting, kinds, planner = setting_of(scenario, deployment), scaling.options.kinds, scenario.planner
+    needs = FleetNeeds(
+        {kind: each.cost for kind, each in kinds.items()},
+        {kind: (each.least, each.most) for kind, each in kinds.items()},
+        scaling.options.bad_rate,
+        scaling.accuracy or 0.0,
+    )
+    given = tuple((name, value) for name, value in planner.options.items() if not isinstance(value, str))
+    served = Candidate(planner.name, given, tuple(planner.variants.items()))
+    candidates = None if "judge" in planner_entry(planner.name).ports else (served,)
+    names = [application.name for application in deployment.applications]
+
+    def judged(fleet: Deployment, rates: tuple[float, ...]) -> Verdict:
+        arrivals = {name: ArrivalStretch(rate) for name, rate in zip(names, rates, strict=True)}
+        return judge_setting(fleet, replace(setting, arrivals=arrivals), rates, candidates=candidates)
+
+    @cache
+    def answer(steps: tuple[int, ...]) -> JudgedFleet:
+        rates = tuple(STEP**step if step > NO_STEP else 0.0 for step in steps)
+        return cheapest_judged(deployment, rates, needs, judged)
+
+    return lambda rates: answer(tuple(math.ceil(math.log(rate, STEP)) if rate > 0 else NO_STEP for rate in rates))
 
 
 def session_of(scenario: Scenario) -> Session:

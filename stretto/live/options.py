@@ -62,9 +62,16 @@ class ServiceOptions:
             raise StrettoError("load_s must be above 0, and worker_rss_bytes must not be negative")
         if self.worker and self.workers:
             raise StrettoError("give either workers, a number, or worker, a list; not both")
-        if self.plans is not None and "judge" not in planner_entry(self.planner).ports:
+        if self.plans is not None and not self.is_judged:
             raise StrettoError(f"planner {self.planner} follows no judged plans; leave the file out, or take judged")
+        if self.autoscale is not None and self.autoscale.follows_judge and not self.is_judged:
+            raise StrettoError(f"planner {self.planner} has no judge to follow; take judged, or scale by the signals")
         self.fleet()  # refused here where it cannot be
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether its planner serves what a judge chose."""
+        return "judge" in planner_entry(self.planner).ports
 
     def fleet(self) -> tuple[WorkerSpec, ...]:
         """The workers as they are told."""

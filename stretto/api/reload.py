@@ -6,14 +6,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import signal
 from collections.abc import Callable
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from stretto.api.logs import set_level
 from stretto.core.errors import StrettoError
+from stretto.live.terminal import Terminal
 
 if TYPE_CHECKING:
     from stretto.api.run import Fronts, ServeOptions
@@ -44,11 +43,10 @@ class Reload:
         self._listeners, self._reread, self._hung_up = listeners, reread, hung_up
         self._turn = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
-        is_ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN  # as with nohup
-        self._has_terminal = not is_ignored and _has_terminal()
+        self._terminal = Terminal()
 
     def signalled(self) -> None:
-        if self._has_terminal and not _has_terminal():
+        if self._terminal.is_gone:
             self._hung_up()
             return
         task = asyncio.get_running_loop().create_task(self._take_up())
@@ -87,11 +85,3 @@ def _differences(before: ServeOptions, after: ServeOptions) -> list[str]:
 def _unequal(before: Any, after: Any, without: set[str]) -> list[str]:
     names = [field.name for field in fields(before) if field.name not in without]
     return [name for name in names if getattr(before, name) != getattr(after, name)]
-
-
-def _has_terminal() -> bool:
-    try:
-        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC))
-    except OSError:
-        return False
-    return True

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -32,12 +33,14 @@ def after(partition: Partition, **homes: int) -> Partition:
 
 
 @asynccontextmanager
-async def sub_clusters(file: Path | None = None) -> AsyncIterator[tuple[Service, Service]]:
+async def sub_clusters(file: Path | None = None, **options: Any) -> AsyncIterator[tuple[Service, Service]]:
+    """Of two workers each; `options` are those of the second."""
     shares = [Share(FIRST, number, file) for number in (0, 1)]
     async with (
-        service_of("zoo", share=shares[0], kind=None) as one,
-        service_of("zoo", share=shares[1], kind=None) as other,
+        service_of("zoo", share=shares[0], kind=None, workers=2) as one,
+        service_of("zoo", share=shares[1], kind=None, workers=2, **options) as other,
     ):
+        await until(lambda: other.engine.crew.ready_count == 2)
         yield one, other
 
 
@@ -61,15 +64,44 @@ def submitted(service: Service, application: str) -> int:
     return totals[application][0] if application in totals else 0
 
 
-@pytest.mark.parametrize("order", [(0, 1), (1, 0)], ids=["old-first", "new-first"])
-def test_an_application_moves_under_load_whoever_hears_of_it_first(order: tuple[int, int], tmp_path: Path) -> None:
+def loads_noted(service: Service) -> list[int]:
+    """How many workers load beside their work, as of each time that one begins."""
+    crew, busy, noted = service.engine.crew, set[int](), list[int]()
+    prepare = crew.prepare
+
+    def noting(worker: int, specs: Any, done: Callable[[dict[str, str]], None]) -> None:
+        busy.add(worker)
+        noted.append(len(busy))
+
+        def ended(broken: dict[str, str]) -> None:
+            busy.discard(worker)
+            done(broken)
+
+        prepare(worker, specs, ended)
+
+    crew.prepare = noting  # type: ignore[method-assign]
+    return noted
+
+
+TIGHT = 8_500_000  # bytes: not all variants of mnist and activity together, but the largest of each
+
+
+@pytest.mark.parametrize(
+    ("order", "options"),
+    [((0, 1), {}), ((1, 0), {}), ((1, 0), {"worker_memory_bytes": TIGHT})],
+    ids=["old-first", "new-first", "short-of-memory"],
+)
+def test_an_application_moves_under_load_whoever_hears_of_it_first(
+    order: tuple[int, int], options: dict[str, Any], tmp_path: Path
+) -> None:
     file = tmp_path / "parts.json"
     file.write_text(partition_text(FIRST))
     second = after(FIRST, mnist=1)
 
     async def work() -> None:
-        async with sub_clusters(file) as services, routed(*services) as (front, _, _):
+        async with sub_clusters(file, **options) as services, routed(*services) as (front, _, _):
             one, other = services
+            loads = loads_noted(other)
             assert set(one.files) == {"fashion", "mnist"} and set(other.files) == {"activity"}
             await until(lambda: front.is_ready("mnist"))
 
@@ -89,6 +121,7 @@ def test_an_application_moves_under_load_whoever_hears_of_it_first(order: tuple[
             assert front.engine.submitted["mnist"] == front.engine.outcomes["mnist", Outcome.ON_TIME] == len(sent)
             await until(lambda: one.moves is not None and not one.moves.leaving)
             assert set(one.files) == {"fashion"} and set(other.files) == {"activity", "mnist"}
+            assert loads == [1, 1], "one worker after the other"
             held = one.engine.generation.deployment.applications
             assert [application.name for application in held] == ["fashion"]
 

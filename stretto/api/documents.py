@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from stretto import __version__
@@ -172,6 +173,25 @@ def _variant_statistics(state: VariantState, wait: Distribution | None) -> dict[
             for size, batches, run_ns in state.sizes
         ],
     }
+
+
+def summed_statistics(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """Of one variant, as two schedulers counted what each of them served."""
+    total: dict[str, Any] = {}
+    for key, value in one.items():
+        if isinstance(value, Mapping):
+            total[key] = summed_statistics(value, other[key])
+        elif isinstance(value, list):  # of batches, by size
+            sizes = {each["batch_size"]: each for each in value}
+            for each in other[key]:
+                size = each["batch_size"]
+                sizes[size] = summed_statistics(sizes[size], each) if size in sizes else each
+            total[key] = [sizes[size] for size in sorted(sizes)]
+        elif key == "last_inference":
+            total[key] = max(value, other[key])
+        else:
+            total[key] = value if key in ("name", "version", "batch_size") else value + other[key]
+    return total
 
 
 def partition(service: Service, moves: Moves) -> dict[str, Any]:

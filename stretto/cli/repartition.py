@@ -89,7 +89,8 @@ def repartition(
             states = states_of(made)
             before = in_force(states)
             wanted = _wanted(what, made, states, before, measure_s, limits)
-            if not dry_run and wanted != before:
+            is_everywhere = all(state["version"] == before.version for state in states)
+            if not dry_run and (wanted != before or not is_everywhere):
                 give(made, wanted, before)
                 wait(made, wanted, wait_s)
             _tell(wanted, before, as_json)

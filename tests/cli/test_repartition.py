@@ -133,6 +133,14 @@ def test_an_application_moves_between_sub_clusters_under_load(tmp_path: Path) ->
         assert all(np.allclose(answer, expected, rtol=1e-5) for answer in asking.answered)
         counted = [state["submitted"].get("second", 0) for state in running.states()]
         assert sum(counted) == len(asking.answered) and min(counted) > 0, "each query was counted once"
+        with Client(running.url) as client:
+            told = client.statistics("second")["model_stats"]
+        assert len({each["version"] for each in told}) == len(told), "each variant is told of once"
+        assert sum(each["inference_count"] for each in told) == len(asking.answered)
+        for each in told:
+            assert sum(b["batch_size"] * b["compute_infer"]["count"] for b in each["batch_stats"]) == sum(
+                each["inference_stats"][what]["count"] for what in ("success", "fail")
+            )
         for written in running.files:
             assert read_partition(written) == Partition({"rows": 0, "second": 1, "third": 1}, 2, version=2)
 

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import threading
+import urllib.request
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -141,6 +142,10 @@ def test_an_application_moves_between_sub_clusters_under_load(tmp_path: Path) ->
             assert sum(b["batch_size"] * b["compute_infer"]["count"] for b in each["batch_stats"]) == sum(
                 each["inference_stats"][what]["count"] for what in ("success", "fail")
             )
+        for url in running.managed:
+            with urllib.request.urlopen(f"{url}/metrics", timeout=10) as reply:
+                lines = reply.read().decode().splitlines()
+            assert {"stretto_partition_version 2.0", "stretto_applications_leaving 0.0"} <= set(lines)
         for written in running.files:
             assert read_partition(written) == Partition({"rows": 0, "second": 1, "third": 1}, 2, version=2)
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from stretto.cli.output import progress_bar
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
     from stretto.twin.setting import Setting
 
 OTHER_SEED = 7919
-STEP = 1.05  # between rates that the judge is asked about
-NO_STEP = -10_000  # of a rate of 0
 _measured: dict[tuple[Any, ...], dict[str, Responses]] = {}  # by deployment, shares of the load and service
 
 
@@ -70,17 +67,13 @@ def _scaled(scenario: Scenario) -> tuple[Deployment, Autoscaling | None]:
 
 
 def _fleet_judge(scenario: Scenario, deployment: Deployment, scaling: ScenarioScaling) -> FleetJudge:
-    """The cheapest fleet for some rates, under the service and the delays that the scenario states; with the plan that
-    it would be served by. Rates a few percent apart have one answer, which is for the highest of them.
-    """
-    from stretto.core.advice import FleetNeeds, JudgedFleet
-    from stretto.core.verdict import Candidate, Verdict
+    """Under the service and the delays that the scenario states, with the plan that it would be served by."""
+    from stretto.core.advice import FleetNeeds
+    from stretto.core.verdict import Candidate
     from stretto.planners.registry import planner_entry
-    from stretto.twin.fleets import cheapest_judged
-    from stretto.twin.live import judge_setting
-    from stretto.twin.stretch import ArrivalStretch
+    from stretto.twin.spot import fleet_judge
 
-    setting, kinds, planner = setting_of(scenario, deployment), scaling.options.kinds, scenario.planner
+    kinds, planner = scaling.options.kinds, scenario.planner
     needs = FleetNeeds(
         {kind: each.cost for kind, each in kinds.items()},
         {kind: (each.least, each.most) for kind, each in kinds.items()},
@@ -90,18 +83,7 @@ def _fleet_judge(scenario: Scenario, deployment: Deployment, scaling: ScenarioSc
     given = tuple((name, value) for name, value in planner.options.items() if not isinstance(value, str))
     served = Candidate(planner.name, given, tuple(planner.variants.items()))
     candidates = None if "judge" in planner_entry(planner.name).ports else (served,)
-    names = [application.name for application in deployment.applications]
-
-    def judged(fleet: Deployment, rates: tuple[float, ...]) -> Verdict:
-        arrivals = {name: ArrivalStretch(rate) for name, rate in zip(names, rates, strict=True)}
-        return judge_setting(fleet, replace(setting, arrivals=arrivals), rates, candidates=candidates)
-
-    @cache
-    def answer(steps: tuple[int, ...]) -> JudgedFleet:
-        rates = tuple(STEP**step if step > NO_STEP else 0.0 for step in steps)
-        return cheapest_judged(deployment, rates, needs, judged)
-
-    return lambda rates: answer(tuple(math.ceil(math.log(rate, STEP)) if rate > 0 else NO_STEP for rate in rates))
+    return fleet_judge(deployment, setting_of(scenario, deployment), needs, candidates)
 
 
 def session_of(scenario: Scenario) -> Session:

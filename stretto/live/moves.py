@@ -124,16 +124,18 @@ class Moves:
             self._task = self._service.spawn(self._let_go())
 
     async def _let_go(self) -> None:
+        pause_s = LOOK_S
         while self.leaving:
-            await asyncio.sleep(LOOK_S if not self.problem else PAUSE_S)
+            await asyncio.sleep(pause_s)
+            pause_s = LOOK_S
             async with self._turn:
                 gone = frozenset(name for name, fronts in self.waiting().items() if not fronts)
                 if not gone:
                     continue
                 try:
                     await self._service.let_go(gone)
-                except (StrettoError, OSError) as error:
-                    self.problem = str(error)
+                except Exception as error:  # also a planner's own; it is tried again
+                    self.problem, pause_s = str(error), PAUSE_S
                     log.error("%s could not be let go: %s", ", ".join(sorted(gone)), error)
                     continue
                 self.leaving, self.problem = self.leaving - gone, ""

@@ -31,15 +31,19 @@ from harness import Benchmark
 from stretto.cli.run import run_scenario
 from stretto.cli.scenario.autoscale import ScenarioScaling
 from stretto.cli.scenario.read import PlannerChoice, Scenario
+from stretto.core.profile import Quantile
 from stretto.planning.autoscale import AutoscaleOptions, Bounds
 
 PLANNERS = ("shared_queue", "symphony_batch_aware")
 JUDGE_S = 2 * PERIOD_S
+BEGIN, MOST = 24, 100  # workers, as in examples/autoscaling.toml; 21 carry 1×
 SETTLE = 7  # periods: the signals first, then the judge, which is asked and answers in two periods each
 
 
 def scenario(case: Case, planner: str, workers: int) -> Scenario:
-    return Scenario(case.name, case.deployment(workers), case.source(1.0), planner=PlannerChoice(planner))
+    """With decisions by the quantile that scenarios and servers have."""
+    deployment = replace(case.deployment(workers), quantile=Quantile.P95)
+    return Scenario(case.name, deployment, case.source(1.0), planner=PlannerChoice(planner))
 
 
 def fewest(case: Case, planner: str, load: float, most: int) -> int:
@@ -58,8 +62,8 @@ def fewest(case: Case, planner: str, load: float, most: int) -> int:
 
 
 def show(bench: Benchmark, case: Case, planner: str) -> None:
-    need = {load: fewest(case, planner, load, 200) for load in LOADS}
-    options = AutoscaleOptions({"default": Bounds(1, 4 * max(need.values()))}, PERIOD_S, START_S)
+    need = {load: fewest(case, planner, load, MOST) for load in LOADS}
+    options = AutoscaleOptions({"default": Bounds(1, MOST)}, PERIOD_S, START_S)
     worst: dict[str, list[float]] = {}
     for by, judge_s in (("signals", None), ("judge", JUDGE_S)):
         ratios, bad, turnings, periods = [], [], [], []
@@ -67,7 +71,7 @@ def show(bench: Benchmark, case: Case, planner: str) -> None:
             turns, seconds = turns_of(PERIOD_S, seed)
             result = run_scenario(
                 replace(
-                    scenario(case, planner, need[1.0]),
+                    scenario(case, planner, BEGIN),
                     source=stepping(case, turns, seconds),
                     seconds=seconds,
                     seed=seed,

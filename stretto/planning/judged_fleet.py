@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from stretto.planning.autoscale import AutoscaleOptions, Reading
 
 ASK_S = 300.0  # from an answer of the judge to the next time that it is asked for a fleet
-NEAR = 0.15  # of the load that it was judged for
+ABOVE, BELOW = 0.05, 0.15  # a load that is so much more, or less, than the one that was judged is another
 BAD_PERIODS = 2  # in a row, with all of its workers there, after which it has failed
 
 
@@ -30,6 +30,7 @@ class FollowedJudge:
         self._judged: JudgedFleet | None = None
         self._failed: JudgedFleet | None = None
         self._load = math.nan  # queries/s, smoothed
+        self._was_near = True  # the last reading to the one before
         self._bad = self._calm = 0  # periods in a row: that were bad; in which fewer workers were enough
 
     def hear(self, judged: JudgedFleet | None) -> None:
@@ -39,12 +40,13 @@ class FollowedJudge:
     def _has_failed(self, judged: JudgedFleet) -> bool:
         """One at least as good has."""
         failed = self._failed
-        return failed is not None and judged.cost <= failed.cost and judged.load >= failed.load * (1 - NEAR)
+        return failed is not None and judged.cost <= failed.cost and judged.load >= failed.load * (1 - BELOW)
 
     @property
     def is_behind(self) -> bool:
         """The load is another than it answered for: it should be asked again."""
-        return self._judged is not None and not abs(self._load - self._judged.load) <= NEAR * self._judged.load
+        judged = self._judged
+        return judged is not None and not (1 - BELOW) * judged.load <= self._load <= (1 + ABOVE) * judged.load
 
     def __call__(
         self, signalled: Mapping[str, int], before: Mapping[str, int], reading: Reading, is_bad: bool
@@ -84,6 +86,8 @@ class FollowedJudge:
         return sum(self._options.kinds[kind].cost * count for kind, count in workers.items())
 
     def _follow_load(self, load: float) -> None:
-        """Smoothed, unless it is clearly another."""
-        is_near = abs(load - self._load) <= 2 * NEAR * self._load
-        self._load = self._load + self._options.smoothing * (load - self._load) if is_near else load
+        """Smoothed; but another counts at once, and so does the one after it, for a step falls into a period."""
+        before = load if math.isnan(self._load) else self._load
+        is_near = abs(load - before) <= BELOW * before
+        self._load = before + self._options.smoothing * (load - before) if is_near and self._was_near else load
+        self._was_near = is_near

@@ -92,3 +92,16 @@ def test_loads_that_waver_move_nothing() -> None:
     run.judge.hear(judged(10, 1000.0))
     wavering = [1000.0, 1110.0, 890.0, 1090.0, 910.0, 1120.0, 880.0, 1000.0] * 3
     assert {run.period(load) for load in wavering} == {10}
+
+
+def test_an_answer_for_half_a_step_is_not_taken_for_the_whole() -> None:
+    """Asked in the period into which the step fell, the judge answers for the mean of both loads."""
+    run = Run(10)
+    run.judge.hear(judged(10, 1000.0))
+    run.period(1000.0)
+    run.period(2500.0, bad=0.4)
+    run.judge.hear(judged(25, 2500.0))
+    assert run.period(3000.0) >= 30 and run.judge.is_behind, "the load is at 3000 at once, not on its way there"
+    assert all(run.period(3000.0) >= 30 for _ in range(4))
+    run.judge.hear(judged(29, 2900.0))
+    assert [run.period(3000.0) for _ in range(3)][-1] == 29, "a little more is the same load"

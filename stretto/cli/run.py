@@ -71,6 +71,7 @@ def _fleet_judge(scenario: Scenario, deployment: Deployment, scaling: ScenarioSc
     from stretto.core.advice import FleetNeeds
     from stretto.core.verdict import Candidate
     from stretto.planners.registry import planner_entry
+    from stretto.planning.judged_fleet import ABOVE
     from stretto.twin.spot import fleet_judge
 
     kinds, planner = scaling.options.kinds, scenario.planner
@@ -79,6 +80,7 @@ def _fleet_judge(scenario: Scenario, deployment: Deployment, scaling: ScenarioSc
         {kind: (each.least, each.most) for kind, each in kinds.items()},
         scaling.options.bad_rate,
         scaling.accuracy or 0.0,
+        ABOVE,
     )
     given = tuple((name, value) for name, value in planner.options.items() if not isinstance(value, str))
     served = Candidate(planner.name, given, tuple(planner.variants.items()))

@@ -22,7 +22,7 @@ from stretto.live.slots import LocalSlots
 from stretto.live.state import State
 from stretto.live.webhook import Webhook
 from stretto.planning.autoscale import Autoscaler, Floor, reading_between, speeds_of
-from stretto.planning.judged_fleet import ASK_S, FollowedJudge
+from stretto.planning.judged_fleet import ABOVE, ASK_S, FollowedJudge
 
 if TYPE_CHECKING:
     from stretto.core.deployment import Deployment
@@ -151,7 +151,8 @@ class Scaler:
 
     async def _judge(self, judging: Judging) -> None:
         costs = {kind: bounds.cost for kind, bounds in self._options.kinds.items()}
-        needs = FleetNeeds(costs, self.state.bounds, self._options.bad_rate, self._given.accuracy or 0.0)
+        above = 0.0 if self._followed is None else ABOVE
+        needs = FleetNeeds(costs, self.state.bounds, self._options.bad_rate, self._given.accuracy or 0.0, above)
         pause_s, deployment = ASK_S, self._service.engine.generation.deployment
         try:
             judged = await judging.cheapest(needs)

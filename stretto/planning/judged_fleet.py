@@ -1,9 +1,10 @@
 """Following the judge: the cheapest fleet whose judged plan keeps the promise, while the load is the one it judged.
 
 The signals see within a period that a load has moved, and the judge takes minutes to say what fewer workers, or other
-kinds, would do. So its fleet is kept while the load is near the one that it answered for; beyond that the signals
-decide, and it is asked again. A fleet that queries are bad with, once it is there, has failed: it is followed no more,
-nor is one as cheap for as much. No clock: time comes in with readings.
+kinds, would do. So it is asked for a fleet that carries a little more than is measured, and that is kept while the load
+is no more; beyond that, or far below, the signals decide, and it is asked again. A fleet that queries are bad with,
+once it is there, has failed: it is followed no more, nor is one as cheap for as much. No clock: time comes in with
+readings.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
     from stretto.planning.autoscale import AutoscaleOptions, Reading
 
 ASK_S = 300.0  # from an answer of the judge to the next time that it is asked for a fleet
-ABOVE, BELOW = 0.05, 0.15  # a load that is so much more, or less, than the one that was judged is another
+ABOVE = 0.05  # of the load that is measured: what a fleet that is to be followed must carry on top of it
+BELOW = 0.15  # of the load that a fleet is for: where that is less, another fleet may do
 BAD_PERIODS = 2  # in a row, with all of its workers there, after which it has failed
 
 
@@ -44,9 +46,9 @@ class FollowedJudge:
 
     @property
     def is_behind(self) -> bool:
-        """The load is another than it answered for: it should be asked again."""
+        """The load is more than it answered for, or far less: it should be asked again."""
         judged = self._judged
-        return judged is not None and not (1 - BELOW) * judged.load <= self._load <= (1 + ABOVE) * judged.load
+        return judged is not None and not (1 - BELOW) * judged.load <= self._load <= judged.load
 
     def __call__(
         self, signalled: Mapping[str, int], before: Mapping[str, int], reading: Reading, is_bad: bool

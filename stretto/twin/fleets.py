@@ -37,6 +37,7 @@ def cheapest_judged(deployment: Deployment, rates: Rates, needs: FleetNeeds, jud
     """StrettoError where no fleet within the bounds keeps it, or some workers of the deployment have no bounds."""
     if set(deployment.kinds) != set(needs.costs):
         raise StrettoError("some workers are of a kind that is not scaled")
+    rates = tuple(rate * (1 + needs.above) for rate in rates)
     requirement = Requirement(sum(rates), needs.accuracy, needs.late)
     most = {kind: bounds[1] for kind, bounds in needs.bounds.items()}
 

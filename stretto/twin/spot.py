@@ -15,7 +15,7 @@ from stretto.twin.live import judge_setting
 from stretto.twin.setting import Setting
 from stretto.twin.stretch import ArrivalStretch
 
-STEP = 1.05  # between rates that fleets are judged for
+STEP = 1.02  # between rates that fleets are judged for
 NO_STEP = -10_000  # of a rate of 0
 
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 from stretto.core.advice import JudgedFleet
 from stretto.core.profile import NS_PER_S
 from stretto.planning.autoscale import JUDGED, AutoscaleOptions, Autoscaler, Bounds, Reading
-from stretto.planning.judged_fleet import BAD_PERIODS, FollowedJudge
+from stretto.planning.judged_fleet import ABOVE, BAD_PERIODS, FollowedJudge
 
 OPTIONS = AutoscaleOptions({"default": Bounds(1, 1000)}, calm_periods=2)
 RATE = 100.0  # queries/s that one worker answers
 
 
 def judged(workers: int, load: float, **more: int) -> JudgedFleet:
+    """For so much, and a little more."""
     wanted = {"default": workers, **more}
-    return JudgedFleet(wanted, float(sum(wanted.values())), load, 0.0, 0.9, "a plan")
+    return JudgedFleet(wanted, float(sum(wanted.values())), load * (1 + ABOVE), 0.0, 0.9, "a plan")
 
 
 def reading(load: float, present: int, bad: float = 0.0) -> Reading:

@@ -57,6 +57,17 @@ def test_it_is_the_cheapest_of_all_that_are_enough(needed: float) -> None:
     assert found.load == pytest.approx(2 * RATE) and len(seen) < 150
 
 
+def test_it_carries_more_than_was_measured_where_that_is_asked_for() -> None:
+    seen: list[float] = []
+
+    def judge(deployment: Deployment, rates: tuple[float, ...]) -> Verdict:
+        seen.append(sum(rates))
+        return judged_by_power(19.0, [])(deployment, rates)
+
+    found = cheapest_judged(two_kinds(), RATES, FleetNeeds(COSTS, BOUNDS, 0.01, above=0.25), judge)
+    assert set(seen) == {2.5 * RATE} == {found.load}
+
+
 @pytest.mark.parametrize(
     ("bounds", "wanted"),
     [

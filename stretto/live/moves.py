@@ -97,10 +97,13 @@ class Moves:
         if not gained:
             return
         offer.share = before | gained
+        lookout = service.engine.crew.lookout
+        lookout.trusted |= gained & self.share.partition.homes.keys()  # they were served until now, if not here
         try:
             await service.load(*sorted(gained), at_once=LOADING_AT_ONCE)
         except BaseException:
             offer.share = before
+            lookout.trusted -= gained
             await service.take_up()  # without those of them that can be served
             raise
 
@@ -139,6 +142,7 @@ class Moves:
                     log.error("%s could not be let go: %s", ", ".join(sorted(gone)), error)
                     continue
                 self.leaving, self.problem = self.leaving - gone, ""
+                self._service.engine.crew.lookout.trusted -= gone
                 log.info("%s: served by another sub-cluster from now on", ", ".join(sorted(gone)))
 
     def waiting(self) -> Mapping[str, list[str]]:

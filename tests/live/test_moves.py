@@ -17,6 +17,7 @@ from stretto.core.errors import StrettoError
 from stretto.core.outcome import Outcome
 from stretto.core.partition import Partition, Share, partition_text
 from stretto.live.face.front_service import FrontService
+from stretto.live.lookout import PROVEN
 from stretto.live.service import Service
 from stretto.planners.parts.choose import choose_variants
 from stretto.repository.read import read_repository
@@ -103,12 +104,16 @@ def test_an_application_moves_under_load_whoever_hears_of_it_first(
             one, other = services
             loads = loads_noted(other)
             assert set(one.files) == {"fashion", "mnist"} and set(other.files) == {"activity"}
-            await until(lambda: front.is_ready("mnist"))
+            await until(lambda: front.is_ready("mnist") and front.is_ready("activity"))
+            for _ in range(PROVEN):
+                assert (await asked(front.engine, sample("activity", 1), "activity")).outcome is Outcome.ON_TIME
+            assert not other.engine.crew.lookout.on_trial
 
             async def move() -> None:
                 await asyncio.sleep(0.1)
                 for number in order:
                     await take_up(services[number], second)
+                    assert not other.engine.crew.lookout.on_trial, "it has proven itself elsewhere"
                 await until(lambda: "mnist" not in one.files)
 
             sent = await asked_until_over(front, asyncio.create_task(move()))

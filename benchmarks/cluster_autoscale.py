@@ -106,12 +106,16 @@ def fewest(case: Case, load: float) -> int:
     return enough
 
 
+def turns_of(period_s: float, seed: int) -> tuple[tuple[float, float], float]:
+    """When the load steps, and how long all of it takes."""
+    first, second = np.random.default_rng(seed).uniform(0, 1, 2).tolist()
+    seconds = (3 * HOLD_PERIODS + 1) * period_s
+    return ((HOLD_PERIODS + first) * period_s, (2 * HOLD_PERIODS + second) * period_s), seconds
+
+
 def steps(case: Case, options: AutoscaleOptions, begin: int, seed: int) -> tuple[Result, tuple[float, float]]:
     """One run, and when the load stepped."""
-    offsets = np.random.default_rng(seed).uniform(0, 1, 2)
-    period = options.period_s
-    turns = tuple(float((number + 1) * HOLD_PERIODS + offsets[number]) * period for number in range(2))
-    seconds = 3 * HOLD_PERIODS * period + period
+    turns, seconds = turns_of(options.period_s, seed)
     most = options.kinds["default"].most
     result = simulate(
         case.deployment(most),
@@ -121,7 +125,7 @@ def steps(case: Case, options: AutoscaleOptions, begin: int, seed: int) -> tuple
         seed=seed,
         autoscaling=Autoscaling(options, {"default": begin}),
     )
-    return result, (turns[0], turns[1])
+    return result, turns
 
 
 @dataclass(frozen=True)

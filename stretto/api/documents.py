@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from stretto import __version__
 from stretto.api.datatypes import DATATYPE_OF
 from stretto.api.network import told_parameters
 from stretto.core.advice import JudgedFleet, Scaling
+from stretto.core.partition import partition_document
 from stretto.core.profile import NS_PER_MS, NS_PER_S
 from stretto.core.snapshot import Distribution, Snapshot, VariantState
+from stretto.core.worker import UNLIMITED_MEMORY
 from stretto.live.quarantine import label_of
 from stretto.repository.images import RAW, can_decode, sizes_text
 
 if TYPE_CHECKING:
+    from stretto.live.moves import Moves
     from stretto.live.service import Service
     from stretto.repository.application import ApplicationFiles
     from stretto.repository.tensors import InputTensor
@@ -168,6 +172,48 @@ def _variant_statistics(state: VariantState, wait: Distribution | None) -> dict[
             }
             for size, batches, run_ns in state.sizes
         ],
+    }
+
+
+def summed_statistics(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """Of one variant, as two schedulers counted what each of them served."""
+    total: dict[str, Any] = {}
+    for key, value in one.items():
+        if isinstance(value, Mapping):
+            total[key] = summed_statistics(value, other[key])
+        elif isinstance(value, list):  # of batches, by size
+            sizes = {each["batch_size"]: each for each in value}
+            for each in other[key]:
+                size = each["batch_size"]
+                sizes[size] = summed_statistics(sizes[size], each) if size in sizes else each
+            total[key] = [sizes[size] for size in sorted(sizes)]
+        elif key == "last_inference":
+            total[key] = max(value, other[key])
+        else:
+            total[key] = value if key in ("name", "version", "batch_size") else value + other[key]
+    return total
+
+
+def partition(service: Service, moves: Moves) -> dict[str, Any]:
+    """The partition in force; what is served here and what becomes of it; and what was ever asked here."""
+    share, waiting = moves.share, moves.waiting()
+    totals = service.engine.books.totals(service.engine.generations())
+    rooms = [worker.memory_bytes for worker in service.engine.generation.deployment.workers]
+    serves = {
+        name: {
+            "is_ready": name in service.files and service.is_ready(name),
+            "is_leaving": name in waiting,
+            "waits_for": waiting.get(name, []),
+        }
+        for name in sorted(service.offer.share or ())
+    }
+    return partition_document(share.partition) | {
+        "sub_cluster": share.sub_cluster,
+        "serves": serves,
+        "is_settled": not waiting and all(serves[name]["is_ready"] for name in share.applications),
+        "problem": moves.problem,
+        "submitted": {name: count for name, (count, _) in totals.items()},
+        "worker_bytes": None if min(rooms) == UNLIMITED_MEMORY else min(rooms),
     }
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from stretto.api.documents import summed_statistics
 from stretto.api.front_counts import FrontCounts
 from stretto.api.heap import TIDY_S, keep_heap, tidy
 from stretto.api.limits import Limits
@@ -83,11 +84,12 @@ class FrontPlane(Plane):
         if application is not None:
             self._files(application, version)
         found = self._front.engine.statistics.get("model_stats", [])
-        return {
-            "model_stats": [
-                each for each in found if application in (None, each["name"]) and version in ("", each["version"])
-            ]
-        }
+        chosen = [each for each in found if application in (None, each["name"]) and version in ("", each["version"])]
+        by_variant: dict[tuple[str, str], dict[str, Any]] = {}
+        for each in chosen:  # several schedulers may have served one, each a while
+            key = each["name"], each["version"]
+            by_variant[key] = summed_statistics(by_variant[key], each) if key in by_variant else each
+        return {"model_stats": list(by_variant.values())}
 
 
 class FrontServer:

@@ -127,6 +127,9 @@ class _Read(Collector):
         yield from _state(now)
         if now.scaling is not None:
             yield from _scaling(now.scaling)
+        if now.partition is not None:
+            yield _gauge("stretto_partition_version", "Of the partition in force.", now.partition)
+            yield _gauge("stretto_applications_leaving", "Of which others have not taken over yet.", now.leaving)
 
 
 def _written(own: list[Any], now: Snapshot | None, fronts: Mapping[str, FrontCounts]) -> bytes:

@@ -31,6 +31,7 @@ from stretto.api.rooms import KEPT_BYTES, Rooms
 from stretto.api.shared_memory import Regions, put
 from stretto.api.terms import Terms, read_terms
 from stretto.api.turns import Turns
+from stretto.config.partition import parse_partition
 from stretto.core.errors import StrettoError
 from stretto.core.outcome import Outcome
 from stretto.core.snapshot import Snapshot
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from stretto.api.tracing import Tracing
     from stretto.live.face.front_service import FrontService
     from stretto.live.lag import LoopLag
+    from stretto.live.moves import Moves
     from stretto.live.service import Service
     from stretto.repository.application import ApplicationFiles
 
@@ -205,6 +207,30 @@ class Plane:
 
     def fleet(self) -> dict[str, Any]:
         return documents.fleet(self.snapshot())
+
+    def partition(self) -> dict[str, Any]:
+        """The partition in force, and what of it is served here. ApiError where this server has no share of one."""
+        return documents.partition(self._managed, self._moves)
+
+    async def take_partition(self, body: bytes) -> None:
+        """Another partition: what is gained is served when this returns; what is lost goes once it is served
+        elsewhere.
+        """
+        moves = self._moves
+        try:
+            await moves.take_up(parse_partition(body.decode(), "the partition"))
+            await self.told()
+        except UnicodeDecodeError:
+            raise bad_request("the partition is no text") from None
+        except StrettoError as error:
+            raise bad_request(_sentence(error)) from None
+
+    @property
+    def _moves(self) -> Moves:
+        moves = self._managed.moves
+        if moves is None:
+            raise not_found("this server serves no sub-cluster of a partition; see stretto scheduler --partition")
+        return moves
 
     def clients(self) -> dict[str, Any]:
         return documents.clients(self.snapshot())

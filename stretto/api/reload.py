@@ -6,14 +6,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import signal
 from collections.abc import Callable
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from stretto.api.logs import set_level
 from stretto.core.errors import StrettoError
+from stretto.live.terminal import Terminal
 
 if TYPE_CHECKING:
     from stretto.api.run import Fronts, ServeOptions
@@ -24,6 +23,7 @@ log = logging.getLogger("stretto.api")
 # Fields of ServeOptions and Listen that are taken up, or compared by their own fields.
 TAKEN_UP = {"listen", "service", "log_level", "drain_s", "drain_grace_s"}
 TAKEN_UP_BY_LISTENERS = {"tokens", "management_tokens", "tls_certificate", "tls_key", "rates"}
+TAKEN_UP_BY_SERVICE = {"share"}  # by the scheduler of a cluster
 
 
 class Reload:
@@ -43,11 +43,10 @@ class Reload:
         self._listeners, self._reread, self._hung_up = listeners, reread, hung_up
         self._turn = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
-        is_ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN  # as with nohup
-        self._has_terminal = not is_ignored and _has_terminal()
+        self._terminal = Terminal()
 
     def signalled(self) -> None:
-        if self._has_terminal and not _has_terminal():
+        if self._terminal.is_gone:
             self._hung_up()
             return
         task = asyncio.get_running_loop().create_task(self._take_up())
@@ -79,18 +78,10 @@ def _differences(before: ServeOptions, after: ServeOptions) -> list[str]:
     return [
         *_unequal(before, after, TAKEN_UP),
         *_unequal(before.listen, after.listen, TAKEN_UP_BY_LISTENERS),
-        *_unequal(before.service, after.service, set()),
+        *_unequal(before.service, after.service, TAKEN_UP_BY_SERVICE),
     ]
 
 
 def _unequal(before: Any, after: Any, without: set[str]) -> list[str]:
     names = [field.name for field in fields(before) if field.name not in without]
     return [name for name in names if getattr(before, name) != getattr(after, name)]
-
-
-def _has_terminal() -> bool:
-    try:
-        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC))
-    except OSError:
-        return False
-    return True

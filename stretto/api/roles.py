@@ -70,6 +70,7 @@ class ClusterFronts:
     def __init__(self, plane: Plane, roster: Roster, address: tuple[str, int], key: bytes | None):
         self.addresses = {"cluster": address}
         self._plane, self._roster, self._key = plane, roster, key
+        self._service: Service | None = None
         self._wires: Wires | None = None
         self._scheduling: Scheduling | None = None
 
@@ -87,6 +88,7 @@ class ClusterFronts:
                 f"planner {service.options.planner} looks at what queries hold, and the scheduler of a cluster never "
                 "sees that: choose another (--planner), or leave out --data-aware"
             )
+        self._service = service
         host, port = self.addresses["cluster"]
         self._wires = Wires(keys_from(self._key))
         endpoint = f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
@@ -104,7 +106,14 @@ class ClusterFronts:
             self._scheduling.desk.look()
 
     async def reload(self, options: ServeOptions) -> None:
-        """Front ends have their own tokens and certificates."""
+        """Front ends have their own tokens and certificates; a partition is the scheduler's."""
+        share, moves = options.service.share, None if self._service is None else self._service.moves
+        if moves is None or share is None:
+            return
+        if share.partition.version < moves.share.partition.version:
+            log.warning("the file of the partition is older than what is in force, which stays")
+        else:
+            await moves.take_up(share.partition)
 
     async def stop(self) -> None:
         await asyncio.sleep(0)  # what ended in this turn is told first

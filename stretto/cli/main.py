@@ -24,6 +24,7 @@ from stretto.cli.partition import partition
 from stretto.cli.plan import plan
 from stretto.cli.planners import planners
 from stretto.cli.profile import profile
+from stretto.cli.repartition import repartition
 from stretto.cli.replay import replay
 from stretto.cli.scheduler import scheduler
 from stretto.cli.serve import serve
@@ -101,6 +102,7 @@ for command in (
     bound,
     plan,
     partition,
+    repartition,
     capacity,
     compare,
     planners,

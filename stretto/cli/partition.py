@@ -34,9 +34,7 @@ MemoryMb = Annotated[
     float | None, typer.Option("--worker-memory-mb", metavar="MB", help="What models may take of a worker.")
 ]
 Previous = Annotated[Path | None, typer.Option(metavar="FILE.json", help="The partition in force, as --out wrote it.")]
-MaxMoves = Annotated[
-    int | None, typer.Option(metavar="N", min=0, help="Applications of --previous that may change place.")
-]
+MaxMoves = Annotated[int | None, typer.Option(metavar="N", min=0, help="Applications that may change place.")]
 Out = Annotated[Path | None, typer.Option(metavar="FILE.json", help="Write the partition there.")]
 SHOWN = 2  # applications by name, in a row of the table
 
@@ -69,13 +67,7 @@ def partition(
     from stretto.planners.partition.of_deployment import partitioned
 
     check_writable(out, "--out", (".json",))
-    for option, value in (
-        ("--max-rate", max_rate),
-        ("--max-cluster-rate", max_cluster_rate),
-        ("--worker-memory-mb", worker_memory_mb),
-    ):
-        if value is not None and not 0 < value <= 1e12:
-            raise StrettoError(f"{option} is {value:g}; it must be above 0")
+    check_limits(max_rate, max_cluster_rate, worker_memory_mb)
     if max_moves is not None and previous is None:
         raise StrettoError("--max-moves counts from the partition in force; name that with --previous")
     deployment, load = _subject(what, workers, rates)
@@ -102,6 +94,17 @@ def partition(
         print_json(_as_json(found, deployment, before))
     else:
         _print(found, deployment, before, out)
+
+
+def check_limits(max_rate: float | None, max_cluster_rate: float | None, worker_memory_mb: float | None) -> None:
+    """StrettoError where one of them is none."""
+    for option, value in (
+        ("--max-rate", max_rate),
+        ("--max-cluster-rate", max_cluster_rate),
+        ("--worker-memory-mb", worker_memory_mb),
+    ):
+        if value is not None and not 0 < value <= 1e12:
+            raise StrettoError(f"{option} is {value:g}; it must be above 0")
 
 
 def _subject(what: str, workers: int, rates: Path | None) -> tuple[Deployment, list[float]]:

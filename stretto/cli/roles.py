@@ -42,20 +42,15 @@ def role_options(ctx: typer.Context, config: Path | None) -> ServeOptions:
 
 
 def of_sub_cluster(options: ServeOptions, file: Path | None, number: int | None) -> ServeOptions:
-    """Of a partition's applications only those of one sub-cluster are served, where that is asked for."""
+    """Of the repository's applications only those of one sub-cluster are served, where that is asked for."""
     if file is None and number is None:
         return options
     if file is None or number is None:
         raise StrettoError("a sub-cluster needs both --partition, a file of stretto partition, and --sub-cluster")
-    if options.service.only:
-        raise StrettoError("give either --variant or --partition, not both")
     from stretto.config.partition import read_partition
+    from stretto.core.partition import Share
 
-    partition = read_partition(file)
-    names = partition.applications_of(number)
-    if not names:
-        raise StrettoError(f"{file}: sub-cluster {number} of {partition.sub_clusters} has no applications (from 0 on)")
-    return replace(options, service=replace(options.service, only=tuple(f"{name}/*" for name in names)))
+    return replace(options, service=replace(options.service, share=Share(read_partition(file), number, file)))
 
 
 def need_zeromq() -> None:

@@ -11,11 +11,12 @@ from stretto.cli.output import progress_bar
 
 if TYPE_CHECKING:
     from stretto.cli.output import Progress
+    from stretto.cli.scenario.autoscale import ScenarioScaling
     from stretto.cli.scenario.read import Scenario
     from stretto.core.deployment import Deployment
     from stretto.planners.model_switching import Responses
     from stretto.planning.session import Session
-    from stretto.sim.autoscale import Autoscaling
+    from stretto.sim.autoscale import Autoscaling, FleetJudge
     from stretto.sim.results import Result
     from stretto.twin.setting import Setting
 
@@ -60,7 +61,31 @@ def _scaled(scenario: Scenario) -> tuple[Deployment, Autoscaling | None]:
     deployment, begin = with_slots(scenario.deployment, options)
     accuracy, costs = scenario.autoscale.accuracy, {kind: bounds.cost for kind, bounds in options.kinds.items()}
     floor = None if accuracy is None else accuracy_floor(deployment, accuracy, costs)
-    return deployment, Autoscaling(options, begin, floor)
+    judge_s = scenario.autoscale.judge_s
+    judge = None if judge_s is None else _fleet_judge(scenario, deployment, scenario.autoscale)
+    return deployment, Autoscaling(options, begin, floor, judge, judge_s or 0.0)
+
+
+def _fleet_judge(scenario: Scenario, deployment: Deployment, scaling: ScenarioScaling) -> FleetJudge:
+    """Under the service and the delays that the scenario states, with the plan that it would be served by."""
+    from stretto.core.advice import FleetNeeds
+    from stretto.core.verdict import Candidate
+    from stretto.planners.registry import planner_entry
+    from stretto.planning.judged_fleet import ABOVE
+    from stretto.twin.spot import fleet_judge
+
+    kinds, planner = scaling.options.kinds, scenario.planner
+    needs = FleetNeeds(
+        {kind: each.cost for kind, each in kinds.items()},
+        {kind: (each.least, each.most) for kind, each in kinds.items()},
+        scaling.options.bad_rate,
+        scaling.accuracy or 0.0,
+        ABOVE,
+    )
+    given = tuple((name, value) for name, value in planner.options.items() if not isinstance(value, str))
+    served = Candidate(planner.name, given, tuple(planner.variants.items()))
+    candidates = None if "judge" in planner_entry(planner.name).ports else (served,)
+    return fleet_judge(deployment, setting_of(scenario, deployment), needs, candidates)
 
 
 def session_of(scenario: Scenario) -> Session:

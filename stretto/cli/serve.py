@@ -72,6 +72,9 @@ def serve(
     autoscale_webhook: Annotated[
         str | None, typer.Option(metavar="URL", help="Is told the number of workers wanted, as JSON.")
     ] = None,
+    autoscale_by: Annotated[
+        str | None, typer.Option(metavar="WHAT", help="signals (default), or judge: the cheapest fleet that it finds.")
+    ] = None,
     autoscale_period_s: Annotated[
         float, typer.Option(metavar="S", min=0.1, max=86_400, help="How often the number is looked at.")
     ] = 10.0,
@@ -313,14 +316,17 @@ def serve_options(values: dict[str, Any], said: ServeConfig) -> ServeOptions:
 
 def _autoscale(values: dict[str, Any], said: ServeConfig) -> ScalingOptions | None:
     from stretto.cli.inputs import tokens_in
-    from stretto.live.scaling_options import LOCAL, WEBHOOK, ScalingOptions, read_bounds
+    from stretto.live.scaling_options import BY, JUDGE, LOCAL, SIGNALS, WEBHOOK, ScalingOptions, read_bounds
     from stretto.planning.autoscale import AutoscaleOptions
 
     if not values["autoscale"]:
-        for name in ("autoscale_actuator", "autoscale_webhook", "autoscale_accuracy"):
+        for name in ("autoscale_actuator", "autoscale_by", "autoscale_webhook", "autoscale_accuracy"):
             if values[name] is not None:
                 raise StrettoError(f"--{name.replace('_', '-')} is for a fleet that is scaled; give --autoscale 1:8")
         return None
+    by = values["autoscale_by"] or SIGNALS
+    if by not in BY:
+        raise StrettoError(f"a fleet is not scaled by {by[:40]!r}; there are {', '.join(BY)}")
     webhook, tokens = values["autoscale_webhook"] or "", tokens_in(said.autoscale_token_file)
     return ScalingOptions(
         tuple(read_bounds(text) for text in values["autoscale"]),
@@ -329,6 +335,7 @@ def _autoscale(values: dict[str, Any], said: ServeConfig) -> ScalingOptions | No
         tokens[0] if tokens else "",
         values["autoscale_accuracy"],
         AutoscaleOptions(period_s=values["autoscale_period_s"], **said.autoscale),
+        by == JUDGE,
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from stretto.api.limits import Limits
 from stretto.config.fields import Fields, read_fields
 from stretto.core.verdict import GivenValue
-from stretto.live.scaling_options import ACTUATORS
+from stretto.live.scaling_options import ACTUATORS, BY
 from stretto.planners.registry import NAMES, planner_entry
 from stretto.planning.autoscale import AutoscaleOptions
 
@@ -109,6 +109,7 @@ KEYS: dict[str, dict[str, Reader]] = {
 }
 AUTOSCALE_KEYS: dict[str, Reader] = {
     "actuator": _choice(*ACTUATORS),
+    "by": _choice(*BY),
     "webhook": _text,
     "period_s": _number(0.1, 86_400),
     "accuracy": _number(0, 1),

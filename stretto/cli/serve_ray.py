@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from stretto.cli.roles import need_zeromq
 from stretto.core.errors import StrettoError
-from stretto.live.scaling_options import LOCAL, WEBHOOK, ScalingOptions
+from stretto.live.scaling_options import JUDGE, LOCAL, SIGNALS, WEBHOOK, ScalingOptions
 
 if TYPE_CHECKING:
     from stretto.api.run import ServeOptions
@@ -224,6 +224,7 @@ def _autoscale_text(values: Mapping[str, Any], options: ServeOptions, webhook: s
         return ""
     own = {name: value for name, value in asdict(scaling.options).items() if name != "kinds"}
     entries = {"workers": values["autoscale"], **own, "actuator": scaling.actuator}
+    entries["by"] = JUDGE if scaling.follows_judge else SIGNALS
     if scaling.actuator == LOCAL:
         entries |= {"actuator": WEBHOOK, "webhook": webhook}
     elif scaling.actuator == WEBHOOK:

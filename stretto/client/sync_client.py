@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -78,6 +79,17 @@ class Client:
         """Counts and times per variant, of one application or of all."""
         path = model_path(application, version, "stats") if application else "/v2/models/stats"
         content: dict[str, Any] = self._get(path)
+        return content
+
+    def partition(self, new: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """At the management address of a sub-cluster's scheduler: the partition in force and how far a change is.
+        Another one, as a file of `stretto partition` has it, is taken up first.
+        """
+        path, endpoint = "/v2/partition", self._pool.endpoint
+        body = json.dumps(new or {}).encode()
+        content: dict[str, Any] = (
+            self._get(path) if new is None else content_of(self._send(endpoint.post(path, (body,), len(body))))
+        )
         return content
 
     def live(self) -> bool:

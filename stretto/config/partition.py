@@ -5,14 +5,23 @@ from __future__ import annotations
 from pathlib import Path
 
 from stretto.config.fields import MAX_FILE_BYTES, ConfigError, Fields, parse_json_fields
-from stretto.core.partition import MAX_SUB_CLUSTERS, Partition
+from stretto.core.partition import MAX_SUB_CLUSTERS, MAX_VERSION, Partition
 
 MAX_RATE = 1e9
 
 
 def read_partition(file: Path) -> Partition:
     """StrettoError, with the line of the mistake, where it is none."""
-    top = _json_file(file)
+    return _partition(_json_file(file))
+
+
+def parse_partition(text: str, label: str) -> Partition:
+    """The same, from elsewhere than a file."""
+    return _partition(parse_json_fields(text, label))
+
+
+def _partition(top: Fields) -> Partition:
+    version = top.integer("version", 0, MAX_VERSION, 1)
     clusters = top.integer("clusters", 1, MAX_SUB_CLUSTERS, 1)
     count = top.integer("sub_clusters", 1, MAX_SUB_CLUSTERS)
     homes = top.part("applications")
@@ -20,7 +29,7 @@ def read_partition(file: Path) -> Partition:
         top.fail("the top level needs applications, each with the number of its sub-cluster")
     top.done()
     with top.at("applications"):
-        return Partition({name: homes.integer(name, 0, count - 1) for name in homes.table}, count, clusters)
+        return Partition({name: homes.integer(name, 0, count - 1) for name in homes.table}, count, clusters, version)
 
 
 def read_rates(file: Path) -> dict[str, float]:

@@ -32,6 +32,7 @@ class FleetNeeds:
     bounds: Mapping[str, tuple[int, int]]
     late: float  # share of queries without an answer on time, at most
     accuracy: float = 0.0  # of answers, at least
+    above: float = 0.0  # of the load, that the fleet must carry on top of it
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class JudgedFleet:
 
     wanted: Mapping[str, int]
     cost: float  # an hour
-    load: float  # queries/s
+    load: float  # queries/s that it is for
     late: float  # as it is promised
     accuracy: float
     candidate: str

@@ -5,27 +5,33 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from stretto.core.application import check_name
 from stretto.core.errors import StrettoError
 
 MAX_SUB_CLUSTERS = 10_000
 MAX_APPLICATIONS = 65_536
+MAX_VERSION = 2**53
 
 
 @dataclass(frozen=True)
 class Partition:
     """`homes` is the sub-cluster of each application. Sub-clusters are numbered through all clusters, of which each
-    has as many.
+    has as many. Of two partitions the one with the higher `version` is the later one.
     """
 
     homes: Mapping[str, int]
     sub_clusters: int
     clusters: int = 1
+    version: int = 1
 
     def __post_init__(self) -> None:
         if not 1 <= self.clusters <= self.sub_clusters <= MAX_SUB_CLUSTERS or self.sub_clusters % self.clusters:
             raise StrettoError(f"{self.sub_clusters} sub-clusters are not {self.clusters} clusters of as many each")
+        if not 0 <= self.version <= MAX_VERSION:
+            raise StrettoError(f"a partition's version is from 0 to {MAX_VERSION}, not {self.version}")
         if not 1 <= len(self.homes) <= MAX_APPLICATIONS:
             raise StrettoError(f"a partition is of 1 to {MAX_APPLICATIONS} applications, not {len(self.homes)}")
         for name, home in self.homes.items():
@@ -52,11 +58,36 @@ class Partition:
         }
 
 
-def partition_text(partition: Partition) -> str:
-    """As it stands in a file."""
-    told = {
+@dataclass(frozen=True)
+class Share:
+    """The sub-cluster of a partition that one scheduler serves. `file` holds the partition for its next start."""
+
+    partition: Partition
+    sub_cluster: int
+    file: Path | None = None
+
+    def __post_init__(self) -> None:
+        if not self.applications:
+            where = f"sub-cluster {self.sub_cluster} of {self.partition.sub_clusters}"
+            raise StrettoError(
+                f"{self.file or 'the partition'}: {where} has no applications (from 0 on); give it one, or end its"
+                " scheduler"
+            )
+
+    @property
+    def applications(self) -> tuple[str, ...]:
+        return self.partition.applications_of(self.sub_cluster)
+
+
+def partition_document(partition: Partition) -> dict[str, Any]:
+    """As it stands in a file, and goes to schedulers."""
+    return {
+        "version": partition.version,
         "clusters": partition.clusters,
         "sub_clusters": partition.sub_clusters,
         "applications": dict(partition.homes),
     }
-    return json.dumps(told, indent=1, ensure_ascii=False) + "\n"
+
+
+def partition_text(partition: Partition) -> str:
+    return json.dumps(partition_document(partition), indent=1, ensure_ascii=False) + "\n"

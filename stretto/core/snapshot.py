@@ -133,6 +133,8 @@ class Snapshot:
     evidence_left_out: int = 0
     recording: RecordingState | None = None  # None: nothing is recorded
     scaling: Scaling | None = None  # None: the fleet is not scaled
+    partition: int | None = None  # version of the partition whose sub-cluster this is; None: it is none's
+    leaving: int = 0  # applications that go to another sub-cluster
 
 
 def snapshot_of(deployment: Deployment, telemetry: Telemetry, plan: Plan, delays: Delays) -> Snapshot:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from stretto.core.application import Variant
 from stretto.core.deployment import Deployment
 from stretto.core.worker import Worker
 from stretto.live.generation import Served
@@ -33,16 +34,23 @@ def beginning_as_before(served: Served, before: Deployment) -> Served:
     return replace(served, deployment=deployment)
 
 
+def fitting(variants: Sequence[Variant], memory_bytes: int) -> list[int]:
+    """The places of those that fit together into a worker's memory, taken in this order."""
+    fits: list[int] = []
+    held = peak = 0
+    for place, variant in enumerate(variants):
+        hungriest = max(peak, variant.dynamic_memory_bytes)
+        if held + variant.memory_bytes + hungriest <= memory_bytes:
+            fits.append(place)
+            held, peak = held + variant.memory_bytes, hungriest
+    return fits
+
+
 def _beginning_with(deployment: Deployment, worker: Worker, placed: Sequence[int], near: Sequence[int]) -> Worker:
     """The worker as it is where it names what it holds, or has room for everything."""
     able = [number for number, variant in enumerate(deployment.variants) if variant.profile_on(worker.kind) is not None]
-    labels: list[str] = []
-    held = peak = 0
-    for number in dict.fromkeys((*placed, *near, *able)):
-        variant = deployment.variants[number]
-        hungriest = max(peak, variant.dynamic_memory_bytes)
-        if held + variant.memory_bytes + hungriest <= worker.memory_bytes:
-            labels.append(deployment.variant_label(number))
-            held, peak = held + variant.memory_bytes, hungriest
+    wanted = list(dict.fromkeys((*placed, *near, *able)))
+    fits = fitting([deployment.variants[number] for number in wanted], worker.memory_bytes)
+    labels = [deployment.variant_label(wanted[place]) for place in fits]
     has_all = len(labels) == len(able)
     return worker if worker.resident is not None or has_all else replace(worker, resident=tuple(sorted(labels)))

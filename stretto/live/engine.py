@@ -23,6 +23,7 @@ from stretto.core.errors import PlanError
 from stretto.core.outcome import Outcome
 from stretto.dispatch.dispatcher import Answer, Drop, Load, Run
 from stretto.live.answers import answer_batch, answer_by_evidence
+from stretto.live.beginning import fitting
 from stretto.live.books import Books
 from stretto.live.crew import LOAD_S, Crew, Factory
 from stretto.live.delays import DelayMeter
@@ -444,12 +445,20 @@ class Engine:
         found = replace(generation.conditions(self.delays.delays), left_ns=left_ns)
         return self.crew.lookout.with_trials(found, generation.numbers)
 
-    async def hold(self, served: Served) -> dict[str, str]:
-        """Every worker that is there loads what is new beside its work; those that cannot be, with the reason."""
-        known = {spec.key for spec in self.generation.served.specs}
+    async def hold(self, served: Served, at_once: int | None = None) -> dict[str, str]:
+        """Every worker that is there loads what is new beside its work, as far as it has room, so many of them at a
+        time (None: all); those that cannot be, with the reason.
+        """
+        now = self.generation
+        known = {spec.key for spec in now.served.specs}
         new = [variant for variant, spec in enumerate(served.specs) if spec.key not in known]
-        workers = [worker for worker in range(self._worker_count) if self.crew.is_ready(worker)]
-        return await self._holding.hold({worker: [served.spec(worker, each) for each in new] for worker in workers})
+        models: dict[int, list[ModelSpec]] = {}
+        for worker in filter(self.crew.is_ready, range(self._worker_count)):
+            held = [now.deployment.variants[variant] for variant in now.dispatcher.resident(worker)]
+            both = [*held, *(served.deployment.variants[variant] for variant in new)]
+            fits = fitting(both, served.deployment.workers[worker].memory_bytes)
+            models[worker] = [served.spec(worker, new[place - len(held)]) for place in fits if place >= len(held)]
+        return await self._holding.hold(models, at_once)
 
     def enlarge(self, served: Served) -> None:
         """The same applications on more workers: nothing that was measured is lost. The new ones join when they are

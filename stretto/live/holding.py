@@ -23,8 +23,16 @@ class Holding:
         self._crew, self._load_s = crew, load_s
         self._waiting: list[tuple[int, Told]] = []
 
-    async def hold(self, models: Mapping[int, Sequence[ModelSpec]]) -> dict[str, str]:
-        """These, by worker; those that cannot be held, with the reason."""
+    async def hold(self, models: Mapping[int, Sequence[ModelSpec]], at_once: int | None = None) -> dict[str, str]:
+        """These, by worker, on so many of them at a time (None: all); those that cannot be held, with the reason."""
+        broken: dict[str, str] = {}
+        workers = list(models)
+        step = at_once or max(1, len(workers))
+        for first in range(0, len(workers), step):
+            broken |= await self._hold({worker: models[worker] for worker in workers[first : first + step]})
+        return broken
+
+    async def _hold(self, models: Mapping[int, Sequence[ModelSpec]]) -> dict[str, str]:
         loop = asyncio.get_running_loop()
         waiting: list[tuple[int, Told]] = []
         for worker, specs in models.items():

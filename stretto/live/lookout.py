@@ -57,6 +57,7 @@ class Lookout:
         self._unproven: frozenset[str] = frozenset()
         self._proven: frozenset[str] = frozenset()  # those that answered PROVEN batches
         self._answered: dict[str, int] = {}  # batches, of those that are not proven
+        self.trusted: frozenset[str] = frozenset()  # applications that answered much at another scheduler
         self._trial_worker = 0
         self._watched_ns = clock()
         self.wanted: frozenset[str] = frozenset()  # all of these: models whose batches are looked at first
@@ -68,7 +69,7 @@ class Lookout:
 
     def serve(self, keys: frozenset[str], is_shared: bool) -> None:
         """These models are served from now on."""
-        self._proven &= keys
+        self._proven = (self._proven & keys) | {key for key in keys if _application(key) in self.trusted}
         self._unproven, self.is_shared = keys - self._proven, is_shared
         self._answered = {key: count for key, count in self._answered.items() if key in keys}
         self._want()

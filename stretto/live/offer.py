@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 
+from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.profile import Quantile
 from stretto.live.fleet import WorkerSpec, deployed_workers
@@ -20,11 +21,16 @@ class NothingToServe(StrettoError):
 
 class Offer:
     """`only` names variants as NAME, APPLICATION/NAME or APPLICATION/*; none: all. What no variant is named by is
-    refused at once.
+    refused at once. `share` names the applications that are served here and not by another scheduler; None: all.
     """
 
     def __init__(
-        self, repository: Repository, fleet: tuple[WorkerSpec, ...], quantile: Quantile, only: tuple[str, ...] = ()
+        self,
+        repository: Repository,
+        fleet: tuple[WorkerSpec, ...],
+        quantile: Quantile,
+        only: tuple[str, ...] = (),
+        share: Iterable[str] | None = None,
     ) -> None:
         self.fleet = fleet
         self.known: dict[str, ApplicationFiles] = {}  # of what the repository holds
@@ -34,6 +40,9 @@ class Offer:
         self.unloaded: set[str] = set()
         self._quantile = quantile
         self._only = only
+        self.share = None if share is None else frozenset(share)
+        for name in self.share or ():
+            repository.application(name)  # refused here where there is none of that name
         labels = [f"{files.name}/{variant.name}" for files in repository.applications for variant in files.variants]
         for name in only:
             if not any(_is_named(name, *label.split("/", 1)) for label in labels):
@@ -52,6 +61,11 @@ class Offer:
     def may_serve(self, key: str) -> bool:
         return key in self.passed and key not in self.quarantine.entries
 
+    def deployment_of(self, repository: Repository, names: Collection[str]) -> Deployment:
+        """Of these applications alone, if every model were sound."""
+        named = [self._named(files) for files in repository.applications if files.name in names]
+        return self._deployed(repository, [files for files in named if files.variants], lambda key: True).deployment
+
     def _offered(self, repository: Repository) -> list[ApplicationFiles]:
         return [files for files in map(self.chosen, repository.applications) if files.variants]
 
@@ -66,6 +80,11 @@ class Offer:
         return [name for name in wanted if name not in self.unloaded and name not in sound]
 
     def chosen(self, files: ApplicationFiles) -> ApplicationFiles:
+        if self.share is not None and files.name not in self.share:
+            return replace(files, variants=())
+        return self._named(files)
+
+    def _named(self, files: ApplicationFiles) -> ApplicationFiles:
         if not self._only:
             return files
         wanted = tuple(v for v in files.variants if any(_is_named(name, files.name, v.name) for name in self._only))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from stretto.backends.resident import total_bytes
 from stretto.core.errors import StrettoError
+from stretto.core.partition import Share
 from stretto.core.profile import Quantile
 from stretto.core.verdict import GivenValue
 from stretto.core.worker import UNLIMITED_MEMORY
@@ -41,6 +42,7 @@ class ServiceOptions:
     plans: Path | None = None  # a file of stretto tune, for a planner that follows verdicts
     is_fresh: bool = False  # what earlier runs learned is neither read nor added to
     only: tuple[str, ...] = ()  # variants to serve, as NAME or APPLICATION/NAME; none: all
+    share: Share | None = None  # of a partition over several schedulers; else all of the repository
     replan_s: float | None = None  # how often the planner is asked; None: as often as it is made for
     hang_s: float = 10.0
     load_s: float = 60.0  # a model that takes longer to load hangs
@@ -60,9 +62,16 @@ class ServiceOptions:
             raise StrettoError("load_s must be above 0, and worker_rss_bytes must not be negative")
         if self.worker and self.workers:
             raise StrettoError("give either workers, a number, or worker, a list; not both")
-        if self.plans is not None and "judge" not in planner_entry(self.planner).ports:
+        if self.plans is not None and not self.is_judged:
             raise StrettoError(f"planner {self.planner} follows no judged plans; leave the file out, or take judged")
+        if self.autoscale is not None and self.autoscale.follows_judge and not self.is_judged:
+            raise StrettoError(f"planner {self.planner} has no judge to follow; take judged, or scale by the signals")
         self.fleet()  # refused here where it cannot be
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether its planner serves what a judge chose."""
+        return "judge" in planner_entry(self.planner).ports
 
     def fleet(self) -> tuple[WorkerSpec, ...]:
         """The workers as they are told."""

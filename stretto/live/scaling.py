@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
-from stretto.core.advice import Advice, FleetNeeds, Scaling
+from stretto.core.advice import Advice, FleetNeeds, JudgedFleet, Scaling
 from stretto.core.errors import StrettoError
 from stretto.core.telemetry import Telemetry
 from stretto.live.generation import Generation
@@ -22,6 +22,7 @@ from stretto.live.slots import LocalSlots
 from stretto.live.state import State
 from stretto.live.webhook import Webhook
 from stretto.planning.autoscale import Autoscaler, Floor, reading_between, speeds_of
+from stretto.planning.judged_fleet import ABOVE, ASK_S, FollowedJudge
 
 if TYPE_CHECKING:
     from stretto.core.deployment import Deployment
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     from stretto.live.service import Service
 
 log = logging.getLogger("stretto.live")
-
-JUDGE_S = 300.0  # from an answer of the judge to the next time that it is asked for a fleet
 
 
 class Actuator(Protocol):
@@ -77,6 +76,7 @@ class Scaler:
         self._judge_s = 0.0  # not before that
         workers = service.engine.generation.deployment
         self._options = given.for_kinds(workers.kinds)
+        self._followed = FollowedJudge(self._options) if given.follows_judge else None
         bounds = {kind: (each.least, each.most) for kind, each in self._options.kinds.items()}
         first = Advice(service.engine.clock(), {}, self._present())
         self.state = Scaling(first, given.actuator, bounds)
@@ -127,39 +127,51 @@ class Scaler:
         """Speeds, and what accuracy needs, are those of what is served."""
         if deployment is self._deployment:
             return
-        self._deployment = deployment
+        before, self._deployment = self._deployment, deployment
+        if self._followed is not None and before is not None and _labels(before) != _labels(deployment):
+            self._followed.hear(None)  # it answered for others
+            self._judge_s = math.inf if math.isinf(self._judge_s) else 0.0
         floor = None
         if self._given.accuracy is not None and self._make_floor is not None:
             costs = {kind: bounds.cost for kind, bounds in self._options.kinds.items()}
             floor = self._make_floor(deployment, self._given.accuracy, costs)
         if self._control is None:
-            self._control = Autoscaler(self._options)
+            self._control = Autoscaler(self._options, judge=self._followed)
         self._control.follow(speeds_of(deployment), floor)
 
     def _ask_judge(self) -> None:
-        """Where candidates are judged, it also says which fleet its best plan would need. Nobody acts on that."""
+        """Where candidates are judged, it also says which fleet its best plan would need; at once where its answer is
+        followed and the load is another.
+        """
         now_s = self._service.engine.loop.time()
-        if self._service.judging is not None and now_s >= self._judge_s:
+        is_behind = self._followed is not None and self._followed.is_behind and self._judge_s < math.inf
+        if self._service.judging is not None and (now_s >= self._judge_s or is_behind):
             self._judge_s = math.inf  # while it is asked
             self._service.spawn(self._judge(self._service.judging))
 
     async def _judge(self, judging: Judging) -> None:
         costs = {kind: bounds.cost for kind, bounds in self._options.kinds.items()}
-        needs = FleetNeeds(costs, self.state.bounds, self._options.bad_rate, self._given.accuracy or 0.0)
-        pause_s = JUDGE_S
+        above = 0.0 if self._followed is None else ABOVE
+        needs = FleetNeeds(costs, self.state.bounds, self._options.bad_rate, self._given.accuracy or 0.0, above)
+        pause_s, deployment = ASK_S, self._service.engine.generation.deployment
         try:
             judged = await judging.cheapest(needs)
         except StrettoError as error:
             log.info("the judge names no fleet: %s", error)
-            self.state = replace(self.state, judged=None)
+            self._heard(None)
         except Exception:
             log.exception("the judge could not look for a fleet")
         else:
-            if judged is None:
-                pause_s = 0.0  # too little was measured; there may be more after the next period
+            if judged is None or _labels(deployment) != _labels(self._service.engine.generation.deployment):
+                pause_s = 0.0  # too little was measured of what is served; there may be more after the next period
             else:
-                self.state = replace(self.state, judged=replace(judged, now_ns=self._service.engine.clock()))
+                self._heard(replace(judged, now_ns=self._service.engine.clock()))
         self._judge_s = self._service.engine.loop.time() + pause_s
+
+    def _heard(self, judged: JudgedFleet | None) -> None:
+        self.state = replace(self.state, judged=judged)
+        if self._followed is not None:
+            self._followed.hear(judged)
 
     def _act(self, advice: Advice) -> None:
         if self._actuator is None:
@@ -188,3 +200,7 @@ class Scaler:
                 return
             self._told[kind], self._told_s[kind] = count, self._service.engine.loop.time()
             self.state = replace(self.state, problem="")
+
+
+def _labels(deployment: Deployment) -> list[str]:
+    return [deployment.variant_label(number) for number in range(len(deployment.variants))]

@@ -12,6 +12,7 @@ from stretto.planning.autoscale import AutoscaleOptions, Bounds
 ADVICE, LOCAL, WEBHOOK = "advice", "local", "webhook"
 ACTUATORS = (ADVICE, LOCAL, WEBHOOK)
 MOST_LIVE = 1024
+BY = SIGNALS, JUDGE = "signals", "judge"  # whose number is followed
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,7 @@ class ScalingOptions:
     token: str = ""
     accuracy: float | None = None  # of answers; else whatever the planner gives within deadlines
     options: AutoscaleOptions = field(default_factory=AutoscaleOptions)
+    follows_judge: bool = False  # the judge's fleet goes before the signals, where it has one for the load
 
     def __post_init__(self) -> None:
         if self.actuator not in ACTUATORS:

@@ -10,7 +10,7 @@ import contextlib
 import logging
 import math
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Collection, Coroutine, Sequence
 from dataclasses import replace
 from operator import is_
 from typing import Any
@@ -32,6 +32,7 @@ from stretto.live.engine import Engine
 from stretto.live.fleet import WorkerSpec, read_worker
 from stretto.live.generation import Served
 from stretto.live.judging import Judging, Memory, Twin
+from stretto.live.moves import Moves
 from stretto.live.offer import Offer
 from stretto.live.options import ServiceOptions
 from stretto.live.policies import PolicyMaker
@@ -87,12 +88,14 @@ class Service:
         self.state = State.STARTING
         self.files: dict[str, ApplicationFiles] = {}  # of what is served
         self.clients = Clients()
-        self.offer = Offer(repository, options.fleet(), options.quantile, options.only)
+        share = None if options.share is None else options.share.applications
+        self.offer = Offer(repository, options.fleet(), options.quantile, options.only, share)
         self._changing = asyncio.Lock()
         self._reader = Reader(options.repository)
         self._reading = asyncio.Lock()  # threads that read at the same time would take Python's time from queries
         self._tasks: set[asyncio.Task[None]] = set()
         loop = asyncio.get_running_loop()
+        self.moves = None if options.share is None else Moves(self, options.share)
         self.readiness = Readiness(self)
         self.repairs = Repairs(self)
         probation = Probation(loop, options.load_s, options.worker_rss_bytes or 0)
@@ -243,34 +246,39 @@ class Service:
 
     # -- changes -----------------------------------------------------------------------------------------------------
 
-    async def load(self, application: str) -> None:
-        """Read the application anew and serve it. StrettoError where it cannot be; then all stays as it was."""
-        repository = await self._read_anew()
-        repository.application(application)  # refused here where there is none of that name
-        await self._try_on_demand(repository, application)
+    async def load(self, *applications: str, at_once: int | None = None) -> None:
+        """Read these applications anew and serve them. StrettoError where one cannot be; then all stays as it was.
+
+        `at_once` is how many workers load at a time; None: all.
+        """
+        repository = await self.read_anew()
+        for application in applications:
+            repository.application(application)  # refused here where there is none of that name
+        await self._try_on_demand(repository, applications)
         async with self._changing:
             offer = self.offer
-            was_unloaded = application in offer.unloaded
-            offer.unloaded.discard(application)
+            were_unloaded = offer.unloaded.intersection(applications)
+            offer.unloaded.difference_update(applications)
             try:
-                await self._change(await self._read_anew())
+                await self._change(await self.read_anew(), at_once)
             except BaseException:
-                if was_unloaded:
-                    offer.unloaded.add(application)
+                offer.unloaded |= were_unloaded
                 raise
-            if application not in self.files:
-                raise StrettoError(self._why_not(application))
+            for application in applications:
+                if application not in self.files:
+                    raise StrettoError(self._why_not(application))
 
-    async def _read_anew(self) -> Repository:
+    async def read_anew(self) -> Repository:
+        """The repository as it is now."""
         async with self._reading:
             return await asyncio.to_thread(self._reader.read)
 
-    async def _try_on_demand(self, repository: Repository, application: str) -> None:
-        """Whatever of it is new or set aside is tried now. Others are served, changed and loaded meanwhile."""
+    async def _try_on_demand(self, repository: Repository, applications: Sequence[str]) -> None:
+        """Whatever of them is new or set aside is tried now. Others are served, changed and loaded meanwhile."""
         async with self._reading:
             everything = await asyncio.to_thread(self.offer.everything, repository)
         self.admission.enlist(everything)
-        keys = self.admission.keys_of(application)
+        keys = [key for application in applications for key in self.admission.keys_of(application)]
         self.admission.try_again(key for key in keys if key in self.offer.quarantine.entries)
         await self.admission.settled(keys)
 
@@ -279,6 +287,8 @@ class Service:
         for key, entry in self.offer.quarantine.entries.items():
             if key.startswith(f"{application}/"):
                 return f"{label_of(key)} is set aside, {entry.told(time.monotonic_ns())}"
+        if application in self.offer.known and not self.offer.chosen(self.offer.known[application]).variants:
+            return f"{application} is not served here: see --variant, --partition and GET /v2/partition"
         return f"no variant of {application} can be served"
 
     async def unload(self, application: str) -> None:
@@ -294,16 +304,35 @@ class Service:
                 return
             if not set(self.files) - {application}:
                 raise StrettoError("it is the only application that is served; stop the server instead")
-            files = self.files
-            self.offer.unloaded.add(application)  # nothing new for it is taken from here on
-            self.files = {name: each for name, each in files.items() if name != application}
+            self.offer.unloaded.add(application)
             try:
-                await self._finish({application})
-                await self._change(await asyncio.to_thread(self._read.still_there))
+                await self._without({application})
             except BaseException:
                 self.offer.unloaded.discard(application)
-                self.files = files
                 raise
+
+    async def let_go(self, applications: Collection[str]) -> None:
+        """They are another scheduler's from now on: as above, once what waits for them has ended."""
+        async with self._changing:
+            share = self.offer.share
+            assert share is not None
+            self.offer.share = share.difference(applications)
+            try:
+                await self._without(applications)
+            except BaseException:
+                self.offer.share = share
+                raise
+
+    async def _without(self, applications: Collection[str]) -> None:
+        """Nothing new for these is taken from here on."""
+        files = self.files
+        self.files = {name: each for name, each in files.items() if name not in applications}
+        try:
+            await self._finish(applications)
+            await self._change(await asyncio.to_thread(self._read.still_there))
+        except BaseException:
+            self.files = files
+            raise
 
     async def add_workers(self, worker: str) -> None:
         """Further workers, written as for --worker."""
@@ -331,7 +360,7 @@ class Service:
                 raise
         await self._replanner.replan()
 
-    async def _finish(self, applications: set[str]) -> None:
+    async def _finish(self, applications: Collection[str]) -> None:
         """Wait until nothing is left for these; at most until the last deadline among it, and never for ever."""
         end = self.engine.loop.time() + FINISH_S
         while self.engine.loop.time() < end:
@@ -345,13 +374,15 @@ class Service:
                 return
             await asyncio.sleep(DRAIN_STEP_S)
 
-    async def _change(self, repository: Repository) -> None:
-        """Serve what the repository holds now and may be served: models first, then the plan, then the move."""
+    async def _change(self, repository: Repository, at_once: int | None = None) -> None:
+        """Serve what the repository holds now and may be served: models first, on so many workers at a time, then the
+        plan, then the move.
+        """
         while True:
             everything = await asyncio.to_thread(self.offer.everything, repository)
             self.admission.enlist(everything)
             ready = await asyncio.to_thread(self.offer.served, repository)
-            broken = await self.engine.hold(ready)
+            broken = await self.engine.hold(ready, at_once)
             if not broken and all(self.offer.may_serve(spec.key) for spec in ready.specs):
                 break
             self.repairs.set_aside(broken)
@@ -430,7 +461,7 @@ class Service:
                 continue
             self._signature = now
             try:
-                repository = await self._read_anew()
+                repository = await self.read_anew()
             except (StrettoError, OSError) as error:
                 log.error("the repository changed and cannot be read; what was served before is served on: %s", error)
                 continue

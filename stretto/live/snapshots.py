@@ -43,6 +43,8 @@ def snapshot(service: Service) -> Snapshot:
         evidence_left_out=0 if witness is None else witness.skipped,
         recording=engine.journal.state,
         scaling=None if service.scaler is None else service.scaler.state,
+        partition=None if service.moves is None else service.moves.share.partition.version,
+        leaving=0 if service.moves is None else len(service.moves.leaving),
     )
 
 

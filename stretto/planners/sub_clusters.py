@@ -21,19 +21,16 @@ from stretto.planners.partition.crews import NO_CREW, crews_of
 from stretto.planners.partition.problem import (
     NOWHERE,
     Change,
-    balance_of,
     keeps_limits,
     partition_problem,
 )
 from stretto.planners.partition.search import partition
 from stretto.planners.partition.steps import Bools, Memory, awaited, next_placement
+from stretto.planners.partition.worth import rebalanced, usual_moves
 from stretto.planners.parts.sharing import expected_work
 
 EPOCH_S = 120.0
 LOOK_S = 0.5  # how often a planner with sub-clusters wants to be asked
-UNBALANCED = 0.1  # (max − min) / mean, of rate or memory: from there on models move
-CLEARLY = 0.9  # times the imbalance that there is: a partition that is no better than that is not worth moving for
-MOVED_SHARE = 0.1  # of the models, at most in an epoch, where nobody says
 NS_PER_S = 1_000_000_000
 
 
@@ -134,14 +131,14 @@ class SubClusters:
         before = [self._homes.get(name, NOWHERE) for name in names]
         current = np.array([parts.index(home) if home in parts else NOWHERE for home in before])
         homeless = current == NOWHERE
-        moves = max(1, math.ceil(MOVED_SHARE * len(names))) if self.max_moves is None else self.max_moves
+        moves = usual_moves(len(names)) if self.max_moves is None else self.max_moves
         change = Change(problem, tuple(current.tolist()), 2.0 * moves + float(homeless.sum()))
         if homeless.all():
             found = partition(problem)
         elif homeless.any() or not keeps_limits(problem, current):
             found = self._changed(change)
         else:
-            found = _rebalanced(change)
+            found = rebalanced(change, lambda: partition(problem, change))
         homes = [parts[place] for place in found]
         self._crews = crews_of(
             homes, expected_work(view.deployment, chosen, rates), self.count, view.alive, self._crews
@@ -185,16 +182,6 @@ class SubClusters:
             shares = goal.sum(axis=0) * work / np.where(whole > 0, whole, 1.0)
             self._layout = before = Layout(homes, workers, shares, placement)
         return before
-
-
-def _rebalanced(change: Change) -> list[int]:
-    """Another partition than the current one, where that is out of balance and the other one clearly better."""
-    before = balance_of(change.problem, change.current)
-    if max(before.rate_imbalance, before.bytes_imbalance) <= UNBALANCED:
-        return list(change.current)
-    found = partition(change.problem, change)
-    is_better = balance_of(change.problem, found).objective < CLEARLY * before.objective
-    return found if is_better else list(change.current)
 
 
 def _memory(deployment: Deployment, chosen: Sequence[int]) -> Memory:

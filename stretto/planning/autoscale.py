@@ -31,6 +31,7 @@ from stretto.core.outcome import Outcome
 from stretto.core.plan import Deferred, Plan
 from stretto.core.profile import NS_PER_S
 from stretto.core.telemetry import Telemetry
+from stretto.planning.judged_fleet import FollowedJudge
 
 ROUNDING = 1e-9  # 0.1·10 workers is one worker, whatever floating point makes of it
 MAX_WORKERS = 65_536
@@ -44,13 +45,14 @@ FORGET = 0.005  # of what a bad period taught of room, in each good one
 TREND = 2  # rises in a row that are taken for a trend, if they are more than the slack together; the first is not one
 EVEN = 0.25  # of the whole, that each of them is at least; what came at once does not go on
 HEAVY = 0.4  # bad rate from which on the need is a little too high by itself, and gets no room on top
-OVERLOAD, SHORT, IDLE, SAME, COMING, FULL = (
+OVERLOAD, SHORT, IDLE, SAME, COMING, FULL, JUDGED = (
     "queries go unanswered: more workers",
     "hardly any worker is idle: more workers",
     "workers are idle: fewer of them",
     "as many as are needed",
     "queries go unanswered until workers come that were ordered",
     "queries go unanswered, and there may be no more workers",
+    "the judge's fleet for this load",
 )
 
 Speeds = Mapping[str, Sequence[float]]  # by kind: queries/s of a worker, by application; 0: it cannot
@@ -177,8 +179,15 @@ def speeds_of(deployment: Deployment) -> Speeds:
 class Autoscaler:
     """Called once a period with what that showed; remembers what it wanted, and the need that it saw."""
 
-    def __init__(self, options: AutoscaleOptions, speeds: Speeds | None = None, floor: Floor | None = None) -> None:
-        self.options = options
+    def __init__(
+        self,
+        options: AutoscaleOptions,
+        speeds: Speeds | None = None,
+        floor: Floor | None = None,
+        judge: FollowedJudge | None = None,
+    ) -> None:
+        """`judge`: its fleet goes before what the signals say, where that is so good."""
+        self.options, self._judge = options, judge
         self.follow(speeds or {}, floor)
         self._wanted: dict[str, int] = {}
         self._need: dict[str, float] = {}  # smoothed
@@ -210,7 +219,10 @@ class Autoscaler:
         wanted = {kind: self._for_kind(kind, need[kind], reading, is_bad) for kind in options.kinds}
         if not any(wanted.values()) and not any(reading.present.get(kind) for kind in reading.present.keys() - wanted):
             wanted[min(wanted, key=lambda kind: options.kinds[kind].cost)] = 1  # somebody must be there to measure
-        reason = self._reason(wanted, reading, is_bad)
+        signalled = wanted
+        if self._judge is not None:
+            wanted = self._judge(signalled, self._wanted, reading, is_bad)
+        reason = self._reason(wanted, reading, is_bad) if wanted == signalled else JUDGED
         self._wanted, self._was_heavy = wanted, reading.bad_rate > HEAVY
         idle = max(0.0, 1 - sum(reading.busy.values()) / there) if there else 0.0
         cost = sum(options.kinds[kind].cost * count for kind, count in wanted.items())

@@ -7,30 +7,36 @@ A deployment has as many slots as there may ever be workers; those that are not 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from stretto.core.advice import Advice
+from stretto.core.advice import Advice, JudgedFleet
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.fleet import numbered
 from stretto.core.profile import NS_PER_S
 from stretto.core.worker import Worker
-from stretto.planning.autoscale import AutoscaleOptions, Autoscaler, Floor, reading_between, speeds_of
+from stretto.planning.autoscale import AutoscaleOptions, Autoscaler, Floor, Reading, reading_between, speeds_of
+from stretto.planning.judged_fleet import ASK_S, FollowedJudge
 from stretto.sim.bounds import fluid_fleet
 
 if TYPE_CHECKING:
     from stretto.sim.simulator import Simulation
 
 
+FleetJudge = Callable[[tuple[float, ...]], JudgedFleet]  # for rates by application; stretto.twin has one
+
+
 @dataclass(frozen=True)
 class Autoscaling:
-    """`begin` workers by kind are there at the start."""
+    """`begin` workers by kind are there at the start. A judge is asked about the rates of the last two periods."""
 
     options: AutoscaleOptions
     begin: Mapping[str, int]
     floor: Floor | None = None
+    judge: FleetJudge | None = None  # whose fleets are followed
+    judge_s: float = 0.0  # how long an answer of the judge takes
 
 
 @dataclass(frozen=True)
@@ -81,13 +87,43 @@ def accuracy_floor(deployment: Deployment, accuracy: float, costs: Mapping[str, 
     return floor
 
 
+class _Asked:
+    """A judge that takes its time: asked as in a server, it answers so many simulated seconds later."""
+
+    def __init__(self, judge: FleetJudge, judge_s: float, options: AutoscaleOptions) -> None:
+        self.followed = FollowedJudge(options)
+        self._judge, self._judge_ns = judge, round(judge_s * NS_PER_S)
+        self._answer: JudgedFleet | None = None
+        self._is_asked = False
+        self._due_ns = 0  # it answers then, or is asked again
+        self._before: Reading | None = None
+
+    def look(self, reading: Reading) -> None:
+        before, self._before = self._before, reading
+        if self._is_asked and reading.now_ns >= self._due_ns:
+            self.followed.hear(self._answer)
+            self._is_asked, self._due_ns = False, reading.now_ns + round(ASK_S * NS_PER_S)
+        if self._is_asked or before is None or (reading.now_ns < self._due_ns and not self.followed.is_behind):
+            return
+        seconds = before.seconds + reading.seconds
+        rates = tuple((a + b) / seconds for a, b in zip(before.came, reading.came, strict=True))
+        if any(rates):
+            try:
+                self._answer = self._judge(rates)
+            except StrettoError:  # no fleet within the bounds is enough
+                self._answer = None
+            self._is_asked, self._due_ns = True, reading.now_ns + self._judge_ns
+
+
 class SimulatedFleet:
     """The actuator of one run, and who asks the autoscaler there."""
 
     def __init__(self, run: Simulation, scaling: Autoscaling) -> None:
         options = scaling.options
         self._run, self._options = run, options
-        self._control = Autoscaler(options, speeds_of(run.deployment), scaling.floor)
+        self._asked = None if scaling.judge is None else _Asked(scaling.judge, scaling.judge_s, options)
+        judge = None if self._asked is None else self._asked.followed
+        self._control = Autoscaler(options, speeds_of(run.deployment), scaling.floor, judge)
         self._slots: dict[str, list[int]] = {kind: [] for kind in (*options.kinds, *run.deployment.kinds)}
         for number, worker in enumerate(run.deployment.workers):
             self._slots[worker.kind].append(number)
@@ -115,6 +151,8 @@ class SimulatedFleet:
         self._before = now
         if reading is None:
             return
+        if self._asked is not None:
+            self._asked.look(reading)
         advice = self._control(reading)
         self._advice.append(advice)
         has_changed = False

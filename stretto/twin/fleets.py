@@ -12,9 +12,9 @@ from stretto.core.verdict import Verdict
 from stretto.sim.bounds import FluidFleet, fluid_fleet
 from stretto.sim.capacity import Requirement
 from stretto.sim.cheapest import cheapest_fleet
-from stretto.twin.setting import Setting
 
-JudgeFleet = Callable[[Deployment, tuple[float, ...]], Verdict]
+Rates = tuple[float, ...]
+JudgeFleet = Callable[[Deployment, Rates], Verdict]
 
 
 @dataclass(frozen=True)
@@ -33,11 +33,11 @@ class Judged:
         return self.verdict.promise.late
 
 
-def cheapest_judged(deployment: Deployment, setting: Setting, needs: FleetNeeds, judge: JudgeFleet) -> JudgedFleet:
+def cheapest_judged(deployment: Deployment, rates: Rates, needs: FleetNeeds, judge: JudgeFleet) -> JudgedFleet:
     """StrettoError where no fleet within the bounds keeps it, or some workers of the deployment have no bounds."""
     if set(deployment.kinds) != set(needs.costs):
         raise StrettoError("some workers are of a kind that is not scaled")
-    rates = tuple(float(rate) for rate in setting.source().expected_rates(deployment, 1.0))
+    rates = tuple(rate * (1 + needs.above) for rate in rates)
     requirement = Requirement(sum(rates), needs.accuracy, needs.late)
     most = {kind: bounds[1] for kind, bounds in needs.bounds.items()}
 

@@ -65,8 +65,9 @@ class LiveTwin:
         judged: Callable[[Case, tuple[float, ...]], Verdict],
     ) -> JudgedFleet:
         """`judged` says what each fleet would give; it may take as long as it likes."""
+        rates = tuple(float(rate) for rate in case.setting.source().expected_rates(deployment, 1.0))
         return cheapest_judged(
-            deployment, case.setting, needs, lambda fleet, rates: judged(replace(case, deployment=fleet), rates)
+            deployment, rates, needs, lambda fleet, rates: judged(replace(case, deployment=fleet), rates)
         )
 
 

@@ -1,13 +1,22 @@
-"""A judge on the spot, for simulations: who asks waits for the verdict. Verdicts are remembered."""
+"""A judge on the spot, for simulations: who asks waits for the verdict, or the fleet. Both are remembered."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cache
 
+from stretto.core.advice import FleetNeeds, JudgedFleet
 from stretto.core.deployment import Deployment
-from stretto.core.verdict import Verdict
+from stretto.core.verdict import Candidate, Verdict
+from stretto.twin.fleets import Rates, cheapest_judged
 from stretto.twin.live import judge_setting
 from stretto.twin.setting import Setting
+from stretto.twin.stretch import ArrivalStretch
+
+STEP = 1.02  # between rates that fleets are judged for
+NO_STEP = -10_000  # of a rate of 0
 
 
 class SpotJudge:
@@ -40,3 +49,23 @@ class SpotJudge:
 
     def broken(self, verdict: Verdict, late: float) -> None:
         self.broken_promises += 1
+
+
+def fleet_judge(
+    deployment: Deployment, setting: Setting, needs: FleetNeeds, candidates: Sequence[Candidate] | None = None
+) -> Callable[[Rates], JudgedFleet]:
+    """Says the cheapest fleet for rates that come evenly; StrettoError where none is enough. `candidates`: what it
+    would be served by; None: whatever is best. Rates a few percent apart have one answer, for the highest of them.
+    """
+    names = [application.name for application in deployment.applications]
+
+    def judged(fleet: Deployment, rates: Rates) -> Verdict:
+        arrivals = {name: ArrivalStretch(rate) for name, rate in zip(names, rates, strict=True)}
+        return judge_setting(fleet, replace(setting, arrivals=arrivals), rates, candidates=candidates)
+
+    @cache
+    def answer(steps: tuple[int, ...]) -> JudgedFleet:
+        rates = tuple(STEP**step if step > NO_STEP else 0.0 for step in steps)
+        return cheapest_judged(deployment, rates, needs, judged)
+
+    return lambda rates: answer(tuple(math.ceil(math.log(rate, STEP)) if rate > 0 else NO_STEP for rate in rates))

@@ -50,6 +50,8 @@ def test_a_page_of_another_site_cannot_manage(server: Running, headers: tuple[st
     calls = [
         ("GET", "/metrics", b""),
         ("GET", "/v2/fleet", b""),
+        ("GET", "/v2/partition", b""),
+        ("POST", "/v2/partition", b"{}"),
         ("POST", "/v2/repository/index", b""),
         ("POST", "/v2/repository/models/fashion/unload", b""),
         ("POST", INFER, ONE),

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from stretto.cli.main import app
-from stretto.cli.scenario.read import parse_scenario
+from stretto.cli.run import run_scenario
+from stretto.cli.scenario.read import parse_scenario, read_scenario
 from stretto.config.fields import ConfigError
 from stretto.planning.autoscale import AutoscaleOptions, Bounds
 
@@ -38,7 +40,9 @@ def test_everything_that_it_may_say() -> None:
     text = "[autoscale]\nmin = 2\nmax = 9\ncost = 0.5\nperiod_seconds = 2\nstart_seconds = 1\n"
     text += "room = 0.1\ncalm_periods = 3\naccuracy = 0.5\n"
     found = parse_scenario(ONE + text).autoscale
-    assert found is not None and found.accuracy == 0.5
+    assert found is not None and found.accuracy == 0.5 and found.judge_s is None
+    judged = parse_scenario(ONE + text + "by = 'judge'\njudge_seconds = 4\n").autoscale
+    assert judged is not None and judged.judge_s == 4.0
     kinds = {"default": Bounds(2, 9, 0.5)}
     assert found.options == AutoscaleOptions(kinds, 2.0, 1.0, room=0.1, calm_periods=3)
     both = parse_scenario(
@@ -56,6 +60,7 @@ def test_everything_that_it_may_say() -> None:
         (ONE + "[autoscale]\nmax = 5\nperiod_second = 3\n", "did you mean period_seconds"),
         (ONE + "[autoscale]\nmax = 5\nroom = 0.9\n", "room of autoscaling is 0.9"),
         (ONE + "[autoscale]\nmax = 5\ncost = 0\n", "cost"),
+        (ONE + "[autoscale]\nmax = 5\nby = 'oracle'\n", "signals"),
         (ONE + "[autoscale.kind.gpu]\nmax = 5\n", "no worker is of kind gpu"),
         (TWO + "[autoscale]\nmax = 5\n", "give bounds in [autoscale.kind.NAME]"),
     ],
@@ -105,3 +110,18 @@ def test_other_commands_take_the_workers_at_the_start(tmp_path: Path) -> None:
     plain.write_text(ONE)
     other = CliRunner().invoke(app, ["bound", str(plain), "--json"])
     assert json.loads(result.stdout)["scenario"] and result.stdout.replace("one", "plain") == other.stdout
+
+
+def test_the_judges_fleet_is_followed_in_simulation(tmp_path: Path) -> None:
+    """A plan that keeps all workers busy at any load: the signals cannot see that fewer would do, and the judge can."""
+    text = EXAMPLE.read_text().replace("symphony_batch_aware", "shared_queue").replace("seconds = 120", "seconds = 32")
+    file = tmp_path / "scenario.toml"
+    shutil.copy(EXAMPLE.with_name("stepping_load.csv"), tmp_path)
+    wanted: dict[str, list[int]] = {}
+    for by in ("signals", "judge"):
+        file.write_text(text + f"by = '{by}'\njudge_seconds = 4\n")
+        result = run_scenario(read_scenario(file))
+        assert result.fleet is not None and result.summary.bad_rate < 0.01
+        wanted[by] = [advice.wanted["default"] for advice in result.fleet.advice]
+    settled = wanted["judge"][-3:]
+    assert min(settled) == max(settled) < min(wanted["signals"][-3:]) - 1, wanted

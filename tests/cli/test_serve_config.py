@@ -131,6 +131,8 @@ def test_a_mistake_is_told_with_its_line(tmp_path: Path, text: str, line: int, s
         (("--autoscale", "1:8", "--autoscale-actuator", "webhook"), "needs an address"),
         (("--autoscale", "1:8", "--autoscale-webhook", "gopher://x"), "no address for a webhook"),
         (("--autoscale", "1:8", "--autoscale-accuracy", "7"), "accuracy of 7"),
+        (("--autoscale", "1:8", "--autoscale-by", "stars"), "not scaled by 'stars'; there are signals, judge"),
+        (("--autoscale", "1:8", "--autoscale-by", "judge", "--planner", "symphony"), "no judge to follow"),
         (("--autoscale-accuracy", "0.9"), "is for a fleet that is scaled; give --autoscale 1:8"),
     ],
 )

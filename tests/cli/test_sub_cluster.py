@@ -23,16 +23,11 @@ def file(tmp_path: Path) -> Path:
 def test_only_its_applications(file: Path) -> None:
     options = ServeOptions(ServiceOptions("zoo"))
     assert of_sub_cluster(options, None, None) is options
-    assert of_sub_cluster(options, file, 0).service.only == ("fashion/*", "activity/*")
-    assert of_sub_cluster(options, file, 1).service.only == ("mnist/*",)
+    shares = [of_sub_cluster(options, file, number).service.share for number in (0, 1)]
+    assert [share and share.applications for share in shares] == [("fashion", "activity"), ("mnist",)]
 
 
 @pytest.mark.parametrize(("number", "said"), [(2, "no applications"), (3, "no applications"), (None, "needs both")])
 def test_what_is_no_sub_cluster_is_refused(file: Path, number: int | None, said: str) -> None:
     with pytest.raises(StrettoError, match=said):
         of_sub_cluster(ServeOptions(ServiceOptions("zoo")), file, number)
-
-
-def test_variants_and_a_partition_exclude_each_other(file: Path) -> None:
-    with pytest.raises(StrettoError, match="not both"):
-        of_sub_cluster(ServeOptions(ServiceOptions("zoo", only=("linear",))), file, 0)

@@ -11,7 +11,7 @@ from stretto.core.deployment import Deployment
 from stretto.core.plan import Plan
 from stretto.core.worker import Worker, workers
 from stretto.dispatch.layout import first_residents
-from stretto.live.beginning import beginning_as_before, beginning_as_planned
+from stretto.live.beginning import beginning_as_before, beginning_as_planned, fitting
 from stretto.live.generation import Served
 from stretto.planning.session import Session
 from tests.live.real import code, of_models
@@ -30,6 +30,14 @@ def begun(served: Served, plan: Plan) -> tuple[tuple[int, ...], ...]:
     after, in_force = beginning_as_planned(served, Session(lambda view: plan).first(served.deployment, 0, Conditions()))
     assert in_force.deployment is after.deployment
     return first_residents(after.deployment)
+
+
+def test_what_fits_together_is_taken_in_order_with_room_to_run_the_hungriest() -> None:
+    (one,) = of_models(a=code("double")).deployment.variants
+    sizes = [(4, 1), (3, 6), (3, 2), (1, 0)]
+    variants = [replace(one, memory_bytes=held, dynamic_memory_bytes=runs) for held, runs in sizes]
+    assert fitting(variants, 10) == [0, 2, 3], "the second would need 7 and 6 more to run"
+    assert fitting(variants, 13) == [0, 1] and fitting(variants, 100) == [0, 1, 2, 3] and fitting(variants, 4) == [3]
 
 
 def test_what_is_placed_comes_first_then_what_is_near_then_what_fits() -> None:

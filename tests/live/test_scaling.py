@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from stretto.core.advice import FleetNeeds, JudgedFleet
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.outcome import Outcome
@@ -35,7 +36,7 @@ from stretto.live.slots import LocalSlots
 from stretto.live.snapshots import snapshot
 from stretto.live.threads import ThreadExecutor
 from stretto.live.webhook import Webhook
-from stretto.planning.autoscale import AutoscaleOptions, Bounds
+from stretto.planning.autoscale import JUDGED, AutoscaleOptions, Bounds
 from stretto.repository.read import read_repository
 from stretto.sim.autoscale import accuracy_floor
 from stretto.sim.ports import simulator_ports
@@ -371,6 +372,45 @@ def test_the_judge_names_the_cheapest_fleet_for_what_it_measured(built: Built, m
             assert scaler._judge_s > service.engine.loop.time() + 100  # it is asked at a slow pace
 
     within(120, work)
+
+
+class WantsThree(QuickTwin):
+    """Its judge names a fleet that no signal would."""
+
+    @staticmethod
+    def cheapest(deployment: Deployment, case: Case, needs: FleetNeeds, judged: Any) -> JudgedFleet:
+        rates = case.setting.source().expected_rates(deployment, 1.0)
+        return JudgedFleet({KIND: 3}, 1.5, float(sum(rates)), 0.0, 0.9, "a plan")
+
+
+@pytest.mark.parametrize("follows", [True, False])
+def test_actuators_follow_the_judge_where_that_is_asked_for(
+    built: Built, monkeypatch: pytest.MonkeyPatch, follows: bool
+) -> None:
+    monkeypatch.setattr(twin_live, "ENOUGH_NS", 10**9)
+
+    async def work() -> None:
+        given = replace(scaled("1:4@0.5", follows_judge=follows), options=AutoscaleOptions(period_s=0.5))
+        twin = WantsThree(time.monotonic_ns())
+        async with service_of(built.root, planner="judged", workers=1, autoscale=given, twin=twin) as service:
+            assert service.scaler is not None
+            scaler, ended, heard_s = service.scaler, list[Any](), 0.0
+            loop = service.engine.loop
+            while not heard_s or (loop.time() < heard_s + 4 and not (follows and alive(service) == 3)):
+                ended.append(asked(service.engine, ROWS, "rows", slack_ms=SLACK_MS))
+                await asyncio.sleep(0.01)
+                if scaler.state.judged is not None and not heard_s:
+                    heard_s = loop.time()
+            assert alive(service) == (3 if follows else 1)
+            assert (scaler.state.advice.reason == JUDGED) is follows
+            assert {(await each).outcome for each in ended} == {Outcome.ON_TIME}
+
+    within(60, work)
+
+
+def test_without_a_judge_there_is_nobody_to_follow(built: Built) -> None:
+    with pytest.raises(StrettoError, match="no judge to follow"):
+        ServiceOptions(str(built.root), planner="symphony", autoscale=scaled("1:4", follows_judge=True))
 
 
 @pytest.mark.parametrize("error", [StrettoError("not now"), RuntimeError("a bug of somebody else")])

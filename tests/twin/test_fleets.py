@@ -23,6 +23,7 @@ from tests.twin.made import deployment as one_kind
 from tests.twin.settings import two_kinds
 
 RATE = 800.0
+RATES = RATE, RATE  # of the two applications
 COSTS = {"fast": 1.0, "slow": 0.4}
 BOUNDS = {"fast": (0, 20), "slow": (0, 20)}
 
@@ -48,14 +49,23 @@ def judged_by_power(needed: float, seen: list[Counter[str]]):  # type: ignore[no
 @pytest.mark.parametrize("needed", [19.0, 23.0, 28.0])
 def test_it_is_the_cheapest_of_all_that_are_enough(needed: float) -> None:
     deployment, seen = two_kinds(), list[Counter[str]]()
-    found = cheapest_judged(
-        deployment, measured(deployment), FleetNeeds(COSTS, BOUNDS, 0.01), judged_by_power(needed, seen)
-    )
+    found = cheapest_judged(deployment, RATES, FleetNeeds(COSTS, BOUNDS, 0.01), judged_by_power(needed, seen))
     mixes = itertools.product(range(21), range(21))
     cost, fast, slow = min((f + 0.4 * s, f, s) for f, s in mixes if 3 * f + s >= needed)
     assert dict(found.wanted) == {"fast": fast, "slow": slow} and found.cost == pytest.approx(cost)
     assert found.is_enough and found.late == 0.0 and found.accuracy == pytest.approx(0.7)
     assert found.load == pytest.approx(2 * RATE) and len(seen) < 150
+
+
+def test_it_carries_more_than_was_measured_where_that_is_asked_for() -> None:
+    seen: list[float] = []
+
+    def judge(deployment: Deployment, rates: tuple[float, ...]) -> Verdict:
+        seen.append(sum(rates))
+        return judged_by_power(19.0, [])(deployment, rates)
+
+    found = cheapest_judged(two_kinds(), RATES, FleetNeeds(COSTS, BOUNDS, 0.01, above=0.25), judge)
+    assert set(seen) == {2.5 * RATE} == {found.load}
 
 
 @pytest.mark.parametrize(
@@ -68,18 +78,16 @@ def test_it_is_the_cheapest_of_all_that_are_enough(needed: float) -> None:
 def test_it_stays_within_the_bounds(bounds: dict[str, tuple[int, int]], wanted: dict[str, int]) -> None:
     deployment = two_kinds()
     needs = FleetNeeds(COSTS, bounds, 0.01)
-    found = cheapest_judged(deployment, measured(deployment), needs, judged_by_power(30.0, []))
+    found = cheapest_judged(deployment, RATES, needs, judged_by_power(30.0, []))
     assert found.wanted == wanted and found.is_enough
 
 
 def test_what_cannot_be_says_why() -> None:
     deployment = two_kinds()
     with pytest.raises(StrettoError, match="not scaled"):
-        cheapest_judged(
-            deployment, measured(deployment), FleetNeeds({"fast": 1.0}, BOUNDS, 0.01), judged_by_power(1, [])
-        )
+        cheapest_judged(deployment, RATES, FleetNeeds({"fast": 1.0}, BOUNDS, 0.01), judged_by_power(1, []))
     with pytest.raises(StrettoError, match="allow more workers"):
-        cheapest_judged(deployment, measured(deployment), FleetNeeds(COSTS, BOUNDS, 0.01), judged_by_power(1e6, []))
+        cheapest_judged(deployment, RATES, FleetNeeds(COSTS, BOUNDS, 0.01), judged_by_power(1e6, []))
 
 
 def test_the_judge_itself_is_asked_about_each_fleet() -> None:

@@ -18,6 +18,7 @@ from stretto.api.messages import Array, InferRequest, InferResponse
 from stretto.api.plane import Plane
 from stretto.api.terms import Terms
 from stretto.api.turns import PATIENCE_PART
+from stretto.config.fields import MAX_FILE_BYTES
 from stretto.core.profile import NS_PER_MS
 
 if TYPE_CHECKING:
@@ -111,6 +112,8 @@ class App:
             return await self._repository(rest[1:], scope, receive)
         if rest == ["fleet"]:
             return await self._fleet(scope, receive)
+        if rest == ["partition"]:
+            return await self._partition(scope, receive)
         if rest == ["clients"]:
             return self._clients(method)
         if rest[:1] and rest[0] in ADDRESSES:
@@ -310,6 +313,15 @@ class App:
         else:
             _allow(scope["method"], "GET")
         return _json(self._plane.fleet())
+
+    async def _partition(self, scope: Scope, receive: Receive) -> Answer:
+        if not self._is_management:
+            raise ApiError(Reason.FORBIDDEN, "the partition is managed at the management listener's own address")
+        if scope["method"] == "POST":
+            await self._plane.take_partition(await _body(receive, MAX_FILE_BYTES))
+        else:
+            _allow(scope["method"], "GET")
+        return _json(self._plane.partition())
 
     def _clients(self, method: str) -> Answer:
         if not self._is_management:

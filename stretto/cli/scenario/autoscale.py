@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 
 from stretto.config.fields import Fields, suggestion
 from stretto.core.deployment import MAX_WORKERS, Deployment
+from stretto.live.scaling_options import BY, JUDGE, SIGNALS
 from stretto.planning.autoscale import MAX_COST, AutoscaleOptions, Bounds
 
 MAX_SECONDS = 86_400.0
@@ -14,10 +15,13 @@ NUMBERS = ("bad_rate", "room", "slack", "smoothing", "near", "growth", "shrink")
 
 @dataclass(frozen=True)
 class ScenarioScaling:
-    """`accuracy`: of answers, which workers are kept for besides deadlines."""
+    """`accuracy`: of answers, which workers are kept for besides deadlines. `judge_s`: how long the judge takes to name
+    a fleet, where it is followed.
+    """
 
     options: AutoscaleOptions
     accuracy: float | None = None
+    judge_s: float | None = None
 
 
 def read_autoscale(top: Fields, deployment: Deployment) -> ScenarioScaling | None:
@@ -28,12 +32,15 @@ def read_autoscale(top: Fields, deployment: Deployment) -> ScenarioScaling | Non
     period_s = part.number("period_seconds", 0.01, MAX_SECONDS, 10.0)
     start_s = part.number("start_seconds", 0, MAX_SECONDS, 0.0)
     accuracy = part.optional_number("accuracy", 0, 1, above=True)
+    by = part.choice("by", BY, SIGNALS)
+    judge_s = part.number("judge_seconds", 0, MAX_SECONDS, 30.0)
     given = {name: part.number(name, 0, 1000) for name in NUMBERS if part.has(name)}
     if part.has("calm_periods"):
         given["calm_periods"] = part.integer("calm_periods", 1, 1000)
     part.done(("min", "max", "cost"))
     with part.at():
-        return ScenarioScaling(AutoscaleOptions(kinds, period_s, start_s, **given), accuracy)  # type: ignore[arg-type]
+        options = AutoscaleOptions(kinds, period_s, start_s, **given)  # type: ignore[arg-type]
+        return ScenarioScaling(options, accuracy, judge_s if by == JUDGE else None)
 
 
 def _kinds(part: Fields, deployment: Deployment) -> dict[str, Bounds]:

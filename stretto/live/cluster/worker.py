@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import signal
 import socket
@@ -20,7 +21,10 @@ from stretto.live.cluster.tensors import TensorDoor
 from stretto.live.cluster.wire import Wires
 from stretto.live.face.link import Peer
 from stretto.live.fleet import WorkerSpec
+from stretto.live.terminal import Terminal
 from stretto.repository.machine import accelerators, machine_kind
+
+log = logging.getLogger("stretto.cluster")
 
 LEAVE_S = 8.0  # for what it was given, when it is told to end; whoever tells it may wait for 10
 
@@ -77,9 +81,18 @@ async def _work(scheduler: str, key: bytes | None, spec: WorkerSpec, name: str, 
         agent.is_hurried = asked.is_set()
         asked.set()
 
+    terminal = Terminal()
+
+    def hung_up() -> None:
+        if terminal.is_gone:
+            ask()
+        else:
+            log.info("SIGHUP: a worker has nothing to read anew, and goes on")
+
     with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):  # not the main thread: somebody else's
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, ask)
+        loop.add_signal_handler(signal.SIGHUP, hung_up)
     agent.door = door = TensorDoor(wires, f"tcp://{_quoted(own_address(scheduler))}:*", agent.brought)
 
     def opening() -> dict[str, Any]:

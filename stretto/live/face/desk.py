@@ -27,6 +27,7 @@ from stretto.live.face.messages import (
     text,
 )
 from stretto.live.face.remote import Sized
+from stretto.live.moves import NO_FRONT_END
 
 if TYPE_CHECKING:
     from stretto.live.generation import Generation
@@ -73,6 +74,9 @@ class Desk:
         self._directory: dict[str, Any] = {}
         self.statistics = statistics
         self._edition = 0
+        self._leaving: dict[str, int] = {}  # by application: the edition since which it leaves
+        if service.moves is not None:
+            service.moves.fronts = self
         self.on_gone: Callable[[FrontEnd], None] = lambda front: None
         self._next = 0
         self._task = self.loop.create_task(self._work())
@@ -115,6 +119,7 @@ class Desk:
         found = self._found()
         if found != self._directory:
             self._directory, self._edition = found, self._edition + 1
+            self._leaving = {name: self._leaving.get(name, self._edition) for name in found["leaving"]}
             told = tuple(self.fronts.values())
         if told:
             content = text(self._directory | {"version": self._version, "edition": self._edition})
@@ -133,8 +138,14 @@ class Desk:
         """Every front end serves what was served at the last look."""
         return all(front.known >= self._edition for front in self.fronts.values())
 
+    def waited_for(self, application: str) -> list[str]:
+        """As Moves asks. Where no front end is here, one that comes is waited for: it may be away for a moment only."""
+        since, fronts = self._leaving.get(application, math.inf), self.fronts.values()
+        waited = [front.name for front in fronts if front.elsewhere[0] < since or application not in front.elsewhere[1]]
+        return waited if fronts else [NO_FRONT_END]
+
     def _found(self) -> dict[str, Any]:
-        service, served = self.service, {}
+        service, served, moves = self.service, {}, self.service.moves
         for name, files in service.files.items():
             self._number(name, files)
             variants = service.from_fast_to_accurate(name)
@@ -154,6 +165,8 @@ class Desk:
             "variants": list(self.variant_numbers),
             "served": served,
             "unloaded": sorted(service.offer.unloaded),
+            "leaving": [] if moves is None else sorted(moves.leaving & served.keys()),
+            "partition": 0 if moves is None else moves.share.partition.version,
         }
 
     def _digest(self, name: str, files: ApplicationFiles) -> str:

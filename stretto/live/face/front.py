@@ -9,7 +9,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -113,6 +113,9 @@ class Directory:
                 for name, each in content.get("served", {}).items()
             }
             self.unloaded = frozenset(map(str, content.get("unloaded", ())))
+            leaving = frozenset(map(str, content.get("leaving", ())))
+            self.leaving = leaving & self.served.keys()  # for another scheduler, once that is ready
+            self.partition = int(content.get("partition", 0))  # its version
         except (KeyError, TypeError, ValueError, AttributeError):
             raise StrettoError("the scheduler spoke nonsense") from None
 
@@ -216,6 +219,12 @@ class FrontEngine:
     def known(self, edition: int) -> None:
         """A directory is served."""
         self.tell(Kind.KNOWN, packed(NUMBER, [edition]))
+
+    def elsewhere(self, applications: Iterable[str]) -> None:
+        """Of what leaves, these are ready at another scheduler, and nothing more for them goes to this one."""
+        self._flush()
+        content = {"edition": self.directory.edition, "applications": sorted(applications)}
+        self.tell(Kind.ELSEWHERE, text(content))
 
     # -- requests ----------------------------------------------------------------------------------------------------
 

@@ -55,6 +55,7 @@ class FrontEnd:
         self.counts: Mapping[str, Any] = {}  # what it counted itself
         self.open: dict[int, RemoteRequest | RemoteQuery] = {}  # by its number; those that are not rows
         self.known = 0  # edition of the directory that it serves
+        self.elsewhere: tuple[int, frozenset[str]] = 0, frozenset()  # by an edition: what leaves and it has elsewhere
         self._desk = desk
         self._ended: list[bytes] = []  # records, until this turn of the loop is over
         self._count = 0  # of these
@@ -76,6 +77,8 @@ class FrontEnd:
             self.counts = plain(payload)
         elif kind == Kind.KNOWN:
             self.known = int(unpacked(NUMBER, payload)[1][-1])
+        elif kind == Kind.ELSEWHERE:
+            self.elsewhere = _elsewhere(plain(payload))
         elif kind == Kind.ASK:
             self.link.send(Kind.STATISTICS, text(self._desk.statistics()))
         elif kind == Kind.CLOSED:
@@ -318,6 +321,13 @@ class FrontEnd:
         if self.memory is None:  # on one machine it ends with its link
             self.said[0].add(self._desk.clock(), message)
         self.link.send(Kind.ENDED, message)
+
+
+def _elsewhere(content: Mapping[str, Any]) -> tuple[int, frozenset[str]]:
+    try:
+        return int(content["edition"]), frozenset(map(str, content["applications"]))
+    except (KeyError, TypeError, ValueError):
+        raise StrettoError(NONSENSE) from None
 
 
 def _ended(request: Request) -> None:

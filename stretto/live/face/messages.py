@@ -33,6 +33,7 @@ class Kind(IntEnum):
     COUNTS = 5  # JSON: what the front end counted itself, each second: so it also says that it lives
     PROBLEM = 7  # JSON: why it cannot start
     ASK = 9  # nothing: it wants to know STATISTICS
+    ELSEWHERE = 8  # JSON: what leaves, by an edition of the directory, and is ready at another scheduler
     KNOWN = 10  # the number of the directory that it serves by now
     DIRECTORY = 11  # JSON: what is served at present, and by which numbers it is known
     ENDED = 12  # records ENDED; extras by position

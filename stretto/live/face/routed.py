@@ -27,6 +27,7 @@ class Routed:
         self.lag = LoopLag()
         self.crew = Crowd()
         self.directory = Directory()
+        self._routes: dict[str, tuple[FrontEngine, ...]] = {}  # by application: those that it may go to
         self.said: Mapping[str, Any] | None = None
         self.on_directory: Any = lambda directory: None
         for engine in engines:
@@ -64,24 +65,30 @@ class Routed:
 
     def _directed(self, directory: Directory) -> None:
         """One of them serves something else, or is gone."""
-        self.directory = merged([engine.directory for engine in self.engines if engine.is_linked])
+        there = [engine for engine in self.engines if engine.is_linked]
+        self.directory = merged([engine.directory for engine in there])
+        self._routes = {name: self._serving(name, there) for name in self.directory.served}
         self.on_directory(self.directory)
+        for engine in there:
+            if engine.directory.leaving:
+                ready = (name for name in engine.directory.leaving if self.directory.served[name][1])
+                engine.elsewhere(name for name in ready if engine not in self._routes[name])
 
     def submit(self, request: Request, gathers: bool = False) -> None:
         """KeyError where none of them serves the application."""
         said, self.said = self.said, None
-        engine = self._serving(request.application)
+        routes = self._routes[request.application]
+        # Of several, the one with the least to do for each of its workers.
+        engine = routes[0] if len(routes) == 1 else min(routes, key=_busy)
         engine.said = said
         engine.submit(request, gathers)
 
-    def _serving(self, application: str) -> FrontEngine:
-        """Of several that do, one that is ready, and of those the one with the least to do for each of its workers."""
-        tensors = self.directory.tensors.get(application, "")  # that the request was checked by
-        serving = [engine for engine in self.engines if engine.directory.tensors.get(application) == tensors]
-        if not serving:
-            raise KeyError(application)
-        ready = [engine for engine in serving if engine.directory.served[application][1]]
-        return min(ready or serving, key=lambda engine: engine.waiting / max(1, engine.directory.workers))
+    def _serving(self, application: str, there: Sequence[FrontEngine]) -> tuple[FrontEngine, ...]:
+        """Those that serve it best: ready, not about to give it up, and by the latest partition."""
+        tensors = self.directory.tensors[application]  # that requests are checked by
+        serving = [engine for engine in there if engine.directory.tensors.get(application) == tensors]
+        best = max(_standing(application, engine.directory) for engine in serving)
+        return tuple(engine for engine in serving if _standing(application, engine.directory) == best)
 
     def cancel(self, request: Request) -> None:
         for engine in self.engines:
@@ -100,9 +107,18 @@ class Routed:
             engine.known(engine.directory.edition)
 
 
+def _standing(application: str, directory: Directory) -> tuple[bool, bool, int]:
+    """How good it is to ask this scheduler for it, beside others."""
+    return directory.served[application][1], application not in directory.leaving, directory.partition
+
+
+def _busy(engine: FrontEngine) -> float:
+    return engine.waiting / max(1, engine.directory.workers)
+
+
 def merged(directories: Sequence[Directory]) -> Directory:
     """What is served by any of them. Numbers in it mean nothing: each has its own."""
-    whole = Directory()
+    whole, best = Directory(), dict[str, tuple[bool, bool, int]]()
     if not directories:
         return whole
     whole.version = max(each.version for each in directories)
@@ -112,8 +128,9 @@ def merged(directories: Sequence[Directory]) -> Directory:
     whole.is_leaving = all(each.is_leaving for each in directories)
     whole.workers = sum(each.workers for each in directories)
     for each in directories:
-        for name, (variants, is_ready) in each.served.items():
-            if name not in whole.served or (is_ready and not whole.served[name][1]):
-                whole.served[name], whole.tensors[name] = (variants, is_ready), each.tensors[name]
+        for name, served in each.served.items():
+            standing = _standing(name, each)
+            if name not in best or standing > best[name]:
+                best[name], whole.served[name], whole.tensors[name] = standing, served, each.tensors[name]
     whole.unloaded = frozenset.intersection(*(each.unloaded for each in directories))
     return whole

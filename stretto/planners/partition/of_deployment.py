@@ -15,13 +15,16 @@ from stretto.core.partition import Partition
 from stretto.planners.partition.hierarchy import hierarchical
 from stretto.planners.partition.problem import (
     NOWHERE,
+    ROUNDING,
     Balance,
     Change,
     PartitionProblem,
     balance_of,
+    keeps_limits,
     loads_of,
     partition_problem,
 )
+from stretto.planners.partition.worth import rebalanced
 from stretto.planners.parts.choose import choose_variants
 from stretto.planners.parts.sharing import expected_work, workers_of_groups
 
@@ -50,20 +53,40 @@ def partitioned(
     previous: Partition | None = None,
     max_moves: int | None = None,
     variants: Mapping[str, str] | None = None,
+    is_steady: bool = False,
 ) -> Partitioned:
     """`max_bytes` lowers what the smallest worker has. `max_moves` applications of the `previous` partition may change
-    their sub-cluster; whoever is new there has to be loaded anyway.
+    their sub-cluster; whoever is new there has to be loaded anyway. Where `is_steady`, that one stays as it is as long
+    as it keeps the limits and another would not be clearly better.
     """
     chosen = choose_variants(deployment, variants)
     problem = partition_problem(deployment, chosen, sub_clusters, np.array(rates, np.float64), max_rate, max_bytes)
     change = None if previous is None else _change(problem, previous, clusters, max_moves)
-    homes = hierarchical(problem, clusters, change, max_cluster_rate=max_cluster_rate)
+
+    def find() -> list[int]:
+        return hierarchical(problem, clusters, change, max_cluster_rate=max_cluster_rate)
+
+    if is_steady and change is not None and _may_stay(change, clusters, max_cluster_rate):
+        homes = rebalanced(change, find)
+    else:
+        homes = find()
     crews: tuple[tuple[int, ...], ...] = ()
     if len(set(homes)) <= len(deployment.workers):
         work = expected_work(deployment, chosen, problem.rates)
         crews = workers_of_groups(homes, work, sub_clusters, range(len(deployment.workers)))
-    found = Partition(dict(zip(problem.names, homes, strict=True)), sub_clusters, clusters)
+    by_name = dict(zip(problem.names, homes, strict=True))
+    found = Partition(by_name, sub_clusters, clusters, 1 if previous is None else previous.version + 1)
+    if previous is not None and previous.homes == by_name:
+        found = previous
     return Partitioned(found, balance_of(problem, homes), *loads_of(problem, homes), crews)
+
+
+def _may_stay(change: Change, clusters: int, max_cluster_rate: float) -> bool:
+    """Every model has a place, and no limit is broken."""
+    if NOWHERE in change.current or not keeps_limits(change.problem, change.current):
+        return False
+    rates, _, _ = loads_of(change.problem, change.current)
+    return bool(rates.reshape(clusters, -1).sum(axis=1).max() <= max_cluster_rate * (1 + ROUNDING))
 
 
 def _change(problem: PartitionProblem, previous: Partition, clusters: int, max_moves: int | None) -> Change:

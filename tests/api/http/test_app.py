@@ -423,6 +423,7 @@ def test_every_refusal_is_counted_once(server: Running) -> None:
         ("GET", "/nowhere", b"", "not_found"),
         ("POST", "/v2", b"", "bad_request"),
         ("GET", "/v2/fleet", b"", "forbidden"),
+        ("POST", "/v2/partition", b"{}", "forbidden"),
         ("GET", "/v2/models/none", b"", "not_found"),
         ("POST", "/v2/models/none/infer", b"{}", "not_found"),
         ("POST", PINNED, b"{}", "bad_request"),

@@ -23,6 +23,7 @@ from stretto.live.face import front as face_front
 from stretto.live.face.link import Link
 from stretto.live.face.messages import Kind
 from stretto.live.requests import Request
+from stretto.repository.machine import accelerators
 from tests.live.bad_repository import add
 from tests.live.cluster.joined import (
     Scheduler,
@@ -35,7 +36,7 @@ from tests.live.cluster.joined import (
 )
 from tests.live.real import conserved, until, within
 from tests.live.test_service import ROWS, service_of
-from tests.repository.build import APP, Built, build
+from tests.repository.build import APP, KIND, Built, build
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 KEY = b"a key of some length"
@@ -175,15 +176,37 @@ def test_a_worker_that_is_told_to_end_finishes_what_it_has(tmp_path: Path) -> No
     within(60, work)
 
 
-def test_a_worker_without_a_scheduler_ends_at_once(built: Built) -> None:
+def test_a_worker_goes_on_at_sighup_and_ends_at_once_without_a_scheduler(built: Built) -> None:
     async def work() -> None:
         endpoint = free_endpoint()
         with worker_processes(endpoint) as (process,):
             async with scheduler(built.root, endpoint), front_end(built.root, endpoint) as front:
                 await front.ready()
+                process.send_signal(signal.SIGHUP)  # it has nothing to read anew
+                for _ in range(20):
+                    assert (await front.ask(ROWS, slack_ms=5_000.0)).outcome is Outcome.ON_TIME
+            assert process.poll() is None
             process.send_signal(signal.SIGTERM)
             await until(lambda: process.poll() is not None)
             assert process.returncode == 0
+
+    within(60, work)
+
+
+@pytest.mark.skipif(bool(accelerators()), reason="there is a GPU here, which would be used")
+def test_a_worker_with_a_gpu_has_the_place_of_one_and_says_what_its_machine_lacks(built: Built) -> None:
+    """Whichever GPU of its machine that is; models are tried there, because the scheduler has none."""
+
+    async def work() -> None:
+        endpoint = free_endpoint()
+        places = {"workers": 0, "worker": (f"cuda*2,kind={KIND}",)}
+        with worker_processes(endpoint, 1, "--device", "cuda:1") as (process,):
+            async with scheduler(built.root, endpoint, **places) as there:
+                entries = there.service.offer.quarantine.entries
+                await until(lambda: len(entries) == 2)
+                assert all("has no CUDA" in entry.reason for entry in entries.values())
+                (worker,) = there.roster.workers.values()
+                assert worker.hello.device == "cuda:1" and not worker.is_free and process.poll() is None
 
     within(60, work)
 

@@ -12,11 +12,12 @@ import pytest
 
 from stretto.core.outcome import Outcome
 from stretto.live.face.desk import Desk
-from stretto.live.face.front import SharedStore
+from stretto.live.face.front import Directory, SharedStore
 from stretto.live.face.front_end import FrontEnd
 from stretto.live.face.front_service import FrontService
 from stretto.live.face.link import StreamLink
 from stretto.live.face.memory import FrontMemory
+from stretto.live.face.routed import merged
 from stretto.live.options import ServiceOptions
 from stretto.live.requests import Request
 from stretto.live.service import Service
@@ -107,3 +108,20 @@ def test_two_that_serve_the_same_share_it_and_one_is_enough() -> None:
             assert (await asked(front.engine, sample("fashion", 1), "fashion")).outcome is Outcome.ON_TIME
 
     within(90, work)
+
+
+def test_whoever_is_ready_and_stays_goes_first_and_then_the_latest_partition() -> None:
+    def directory(tensors: str, partition: int, is_ready: bool = True, leaves: bool = False) -> Directory:
+        served = {"a": {"variants": ["v"], "is_ready": is_ready, "tensors": tensors}}
+        return Directory({"served": served, "partition": partition, "leaving": ["a", "b"] if leaves else []})
+
+    best_last = [
+        directory("not ready", 9, is_ready=False),
+        directory("leaving", 8, leaves=True),
+        directory("older", 2),
+        directory("newer", 3),
+    ]
+    for count in range(1, len(best_last) + 1):
+        for order in (best_last[:count], best_last[:count][::-1]):
+            assert merged(order).tensors["a"] == best_last[count - 1].tensors["a"]
+    assert best_last[1].leaving == {"a"}, "what is not served cannot leave"

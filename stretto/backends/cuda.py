@@ -140,9 +140,9 @@ class GpuRunner:
                 progress((number + 1) / len(ladder))
         stream.synchronize()
         self._ladder, self._slots = ladder, slots
-        for number, rung in enumerate(ladder):  # the first launch on the stream that serves takes longer than any other
-            slot = number % SLOTS
-            self.launch(slot, rung, self.buffers(rung, slot)).answers()
+        for place in range(SLOTS):  # the first launches on the stream that serves take longer than any other
+            for rung in ladder:
+                self.launch(place, rung, self.buffers(rung, place)).answers()
 
     def buffers(self, batch: int, slot: int = 0) -> dict[str, Array]:
         """Pinned memory that the GPU reads directly; ordinary memory for a batch that nothing was prepared for."""

@@ -31,6 +31,11 @@ def rough(candidate: Candidate) -> Candidate:
     return replace(candidate, options=candidate.options + tuple((n, v) for n, v in options if v is not None))
 
 
+def for_a_moving_load(candidate: Candidate) -> Candidate:
+    """The same without what pays only where a load stays: tables for loads close together are many tables then."""
+    return replace(candidate, options=tuple((name, value) for name, value in candidate.options if name != "rung"))
+
+
 def candidates_for(deployment: Deployment, *, dear: bool = False, by_client: bool = False) -> tuple[Candidate, ...]:
     """All that is worth trying for a deployment; `dear`: those whose plans take long to make, and only those.
     `by_client`: clients and their networks are known, so that planners that look at them are worth trying too.

@@ -40,7 +40,8 @@ COUNTS = 0.1  # of the load, from where on an application matters for that; of c
 STAY = 0.6  # of a rung: so far from its middle a load must be before another rung counts
 SLOW_S = 2.0  # a change of the load counts for the rung when it has lasted; the candidate follows it at once
 CAME_NS = 3 * RATE_WINDOW_NS // 2  # from when clients came or went on, until their queries are counted in full
-STEADY_S = 4.0  # over which the load is averaged while it differs by no more than chance
+STEADY_S, LONG_S = 4.0, 20.0  # over which the load is averaged while it differs by no more than chance
+WELL_COUNTED = 1_600  # queries: a load of fewer in four seconds is averaged for longer
 CHANCE = 3.0  # standard deviations of a count
 SURE = 2.0  # of the count of a steady load, from which on it is another load than the judged one
 ENOUGH = 2_000  # queries that a promise is held against
@@ -134,7 +135,7 @@ class Judged:
         another plan. So once the load has been steady for so long that it is known well, it is judged again, once.
         """
         verdict = self._verdicts.get(self._rungs)
-        is_steady = self._steady is not None and bool((self._steady_s >= STEADY_S).all())
+        is_steady = self._steady is not None and bool((self._steady_s >= _known_after_s(self._steady)).all())
         if verdict is None or not is_steady or self._rungs in self._settled or self._has_networks:
             return
         if verdict.rates in self._asked_for and verdict.levels[0] == verdict.levels[1]:
@@ -147,7 +148,7 @@ class Judged:
         if self._steady is None or len(self._steady) != len(verdict.rates) or not (self._steady_s > 0).all():
             return False
         rates = np.array(verdict.rates)
-        chance = SURE * np.sqrt(np.maximum(rates, LEAST_RATE) / STEADY_S)
+        chance = SURE * np.sqrt(np.maximum(rates, LEAST_RATE) / np.maximum(self._steady_s, STEADY_S))
         return bool((np.abs(self._steady - rates) <= chance).all())
 
     def _plan(self, view: View, wanted: Candidate) -> Plan:
@@ -250,7 +251,7 @@ class Judged:
             return view
         chance = CHANCE * np.sqrt(np.maximum(before, LEAST_RATE) / (RATE_WINDOW_NS / 1e9))
         changed = (np.abs(counted - before) > chance) | is_moving
-        self._steady_s = np.where(changed, 0.0, np.minimum(self._steady_s + passed_s, STEADY_S))
+        self._steady_s = np.where(changed, 0.0, np.minimum(self._steady_s + passed_s, _known_after_s(before)))
         weight = np.where(changed, 1.0, passed_s / np.maximum(self._steady_s, passed_s + 1e-9))
         self._steady = before + weight * (counted - before)
         return replace(view, rates=self._steady.copy())
@@ -307,6 +308,11 @@ class Judged:
                 ratios=verdict.ratios if verdict.runner_up.tail == verdict.candidate.tail else (),
             )
             self._asked.discard(self._rungs)
+
+
+def _known_after_s(rates: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Seconds after which a steady load has been counted well, for each application."""
+    return np.clip(WELL_COUNTED / np.maximum(rates, LEAST_RATE), STEADY_S, LONG_S)
 
 
 @dataclass(frozen=True, eq=False)

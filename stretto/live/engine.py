@@ -12,10 +12,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from stretto.alarm import Alarm
 from stretto.core.conditions import Conditions
@@ -30,6 +26,7 @@ from stretto.live.delays import DelayMeter
 from stretto.live.executor import Job
 from stretto.live.face.remote import RemoteQuery
 from stretto.live.failure_log import FailureLog
+from stretto.live.gathering import Gathering
 from stretto.live.generation import Generation, Served
 from stretto.live.holding import Holding
 from stretto.live.judging import Twin
@@ -45,9 +42,6 @@ from stretto.live.shelf import NO_ANSWER, NO_TENSORS, NOT_LOADED, ModelSpec, Rep
 from stretto.live.witness import Witness, class_of
 from stretto.planning.left import after_waiting
 from stretto.planning.session import InForce, Session
-
-if TYPE_CHECKING:
-    from stretto.live.face.front_end import FrontEnd
 
 log = logging.getLogger("stretto.live")
 
@@ -98,8 +92,7 @@ class Engine:
         self._correction = correction
         self.journal = journal or Journal()
         self._alarm = Alarm(self.loop, self._rang)
-        self._is_gathering = False  # queries came in this turn of the loop
-        self._gathered: list[tuple[Query, int, int, int]] = []  # of these, with application, deadline and priority
+        self.gathering = Gathering(self, self._rang)
         self._old: list[Generation] = []
         self._worker_count = len(served.deployment.workers)
         if first is None:
@@ -145,7 +138,7 @@ class Engine:
 
     def end_all(self) -> None:
         """Whatever is left has its end too, without an answer."""
-        self._enter_gathered()
+        self.gathering.enter()
         now_ns = self.clock()
         for generation in self.generations():
             for ticket, query in list(generation.queries.items()):
@@ -179,9 +172,9 @@ class Engine:
         slack_ns = request.deadline_ns
         request.deadline_ns += now_ns
         if gathers:
-            self._gather()
+            self.gathering.begin()
         if gathers and request.rows == 1 and demand < 0 and request.client < 0:
-            self._gathered.append((request.queries[0], application, request.deadline_ns, request.priority))
+            self.gathering.queries.append((request.queries[0], application, request.deadline_ns, request.priority))
         else:
             if self.twin is not None:
                 client, priority = request.client, request.priority
@@ -193,57 +186,6 @@ class Engine:
             self.act(generation)
         if self.witness is not None and request.outcome is None:
             self.witness.ask(request)
-
-    def submit_many(
-        self,
-        front: FrontEnd,
-        now_ns: int,
-        rows: NDArray[Any],
-        entering: NDArray[np.int64],
-    ) -> None:
-        """Queries of a front end, each a request by itself that nothing is demanded of, as rows of numbers; `entering`
-        are their applications (numbers of the generation that serves), deadlines and priorities. Batches are formed
-        when this turn of the event loop is over.
-        """
-        generation = self.generation
-        tickets = self._submit_all(generation, now_ns, entering)
-        generation.queries.enter(front, tickets, rows)
-        self._gather()
-        if self.witness is not None:
-            for ticket in tickets.tolist():
-                self.witness.ask(generation.queries[ticket].request)
-
-    def _gather(self) -> None:
-        if not self._is_gathering:
-            self._is_gathering = True
-            self.loop.call_soon(self._turn_ended)
-
-    def _turn_ended(self) -> None:
-        self._is_gathering = False
-        self._enter_gathered()
-        self._rang()
-
-    def _enter_gathered(self) -> None:
-        """Queries that came in this turn, all together: one by one they would cost the dispatcher's time tenfold."""
-        if not self._gathered:
-            return
-        queries, *columns = zip(*self._gathered, strict=True)
-        self._gathered = []
-        generation = self.generation
-        tickets = self._submit_all(generation, self.clock(), np.array(columns))
-        for query, ticket in zip(queries, tickets.tolist(), strict=True):
-            query.ticket, query.generation = ticket, generation
-            generation.queries[ticket] = query
-
-    def _submit_all(self, generation: Generation, now_ns: int, entering: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Their tickets; `entering` as for `submit_many`."""
-        applications, deadlines_ns, priorities = entering
-        if self.twin is not None:
-            for number in set(applications.tolist()):
-                slacks_ns, theirs = deadlines_ns - now_ns, applications == number
-                name = generation.deployment.applications[number].name
-                self.twin.arrived_many(now_ns, name, slacks_ns[theirs], priorities[theirs])
-        return generation.dispatcher.submit_many(now_ns, applications, deadlines_ns, priorities)
 
     def classified(self, requests: Sequence[Request | RemoteQuery]) -> None:
         """Evidence came: the dispatcher hears the class of what has not ended."""
@@ -278,7 +220,7 @@ class Engine:
         self._withdraw(request, Outcome.DROPPED_CANCELLED)
 
     def _withdraw(self, request: Request | RemoteQuery, reason: Outcome) -> None:
-        self._enter_gathered()  # it may be among them
+        self.gathering.enter()  # it may be among them
         now_ns = self.clock()
         for query in request.queries:
             generation = query.generation
@@ -291,7 +233,7 @@ class Engine:
     @property
     def waiting(self) -> int:
         """Queries that have not ended."""
-        return len(self._gathered) + len(self.generation.queries) + sum(len(old.queries) for old in self._old)
+        return len(self.gathering.queries) + len(self.generation.queries) + sum(len(old.queries) for old in self._old)
 
     # -- decisions ---------------------------------------------------------------------------------------------------
 
@@ -473,7 +415,7 @@ class Engine:
 
     def replace(self, served: Served, in_force: InForce) -> None:
         """Serve a new deployment from now on. Waiting queries move; batches on their way end where they began."""
-        self._enter_gathered()
+        self.gathering.enter()
         now_ns = self.clock()
         old = self.generation
         self.left_ns = None  # of the applications that were

@@ -1,0 +1,77 @@
+"""Queries that come in one turn of the event loop enter the dispatcher together; batches are formed when it is over.
+
+What is read in one turn came together: else a free worker would be given the first query alone, and one by one they
+would cost the dispatcher's time tenfold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.live.requests import Query
+
+if TYPE_CHECKING:
+    from stretto.live.engine import Engine
+    from stretto.live.face.front_end import FrontEnd
+
+
+class Gathering:
+    """Of one engine. `form_batches` is called when a turn is over in which queries came."""
+
+    def __init__(self, engine: Engine, form_batches: Callable[[], None]):
+        self._engine = engine
+        self._form_batches = form_batches
+        self._has_begun = False  # in this turn
+        self.queries: list[tuple[Query, int, int, int]] = []  # with application, deadline and priority
+
+    def begin(self) -> None:
+        """Queries come in this turn."""
+        if not self._has_begun:
+            self._has_begun = True
+            self._engine.loop.call_soon(self._turn_ended)
+
+    def _turn_ended(self) -> None:
+        self._has_begun = False
+        self.enter()
+        self._form_batches()
+
+    def enter(self) -> None:
+        """Those that were gathered until now."""
+        if not self.queries:
+            return
+        queries, *columns = zip(*self.queries, strict=True)
+        self.queries = []
+        generation = self._engine.generation
+        tickets = self._submitted(self._engine.clock(), np.array(columns))
+        for query, ticket in zip(queries, tickets.tolist(), strict=True):
+            query.ticket, query.generation = ticket, generation
+            generation.queries[ticket] = query
+
+    def enter_rows(self, front: FrontEnd, now_ns: int, rows: NDArray[Any], entering: NDArray[np.int64]) -> None:
+        """Queries of a front end, each a request by itself that nothing is demanded of, as rows of numbers; `entering`
+        are their applications (numbers of the generation that serves), deadlines and priorities.
+        """
+        engine = self._engine
+        generation = engine.generation
+        tickets = self._submitted(now_ns, entering)
+        generation.queries.enter(front, tickets, rows)
+        self.begin()
+        if engine.witness is not None:
+            for ticket in tickets.tolist():
+                engine.witness.ask(generation.queries[ticket].request)
+
+    def _submitted(self, now_ns: int, entering: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Their tickets."""
+        engine = self._engine
+        generation = engine.generation
+        applications, deadlines_ns, priorities = entering
+        if engine.twin is not None:
+            for number in set(applications.tolist()):
+                slacks_ns, theirs = deadlines_ns - now_ns, applications == number
+                name = generation.deployment.applications[number].name
+                engine.twin.arrived_many(now_ns, name, slacks_ns[theirs], priorities[theirs])
+        return generation.dispatcher.submit_many(now_ns, applications, deadlines_ns, priorities)

@@ -23,10 +23,16 @@ from stretto.training.world import System
 
 CURVES = RESULTS / "edge_rl"
 FIGURES = {
-    "figure 2": ("partial", "full"),
+    "figure 2": ("partial~alone", "full~alone"),
     "figure 4": ("batching_partial", "batching_full"),
     "figure 6": ("periodic_partial", "periodic_full"),
 }
+DRAWN = (
+    ("phase unknown, alone", "partial", "alone"),
+    ("phase unknown, taught first", "partial", "taught"),
+    ("told the phase, alone", "full", "alone"),
+    ("told the phase, taught first", "full", "taught"),
+)
 SLOTS = 60_000
 P98 = 0.02
 LIGHT = 0.7769
@@ -122,7 +128,7 @@ def draw() -> None:
     from stretto.report.plots import save
 
     save(
-        learning_figure({name: CURVES / f"{name}.json" for name in FIGURES["figure 2"]}),
+        learning_figure({name: CURVES / f"{kind}~{way}.json" for name, kind, way in DRAWN}),
         Path(__file__).parent.parent / "docs" / "edge_rl_curves.png",
     )
 

@@ -41,7 +41,9 @@ SYSTEMS = 400  # that share them
 MOST_WAITING = 256  # in one lane, where the plan has no bound that matters
 WARM_UP_SLOTS = 5
 LONG = 2 / 3  # of the SLO: work at a heavy instance
-BY_HAND = (0.02, 0.28)  # of the rule by hand: share of light instances in lulls, of heavy ones in bursts
+# Of the rule by hand: share of light instances in lulls, of heavy ones in bursts. Chosen on the validation's seeds: not
+# told the phase, so that violations are below 1.45% by two standard errors; told it, for goodput.
+BY_HAND, BY_HAND_TOLD = (0.08, 0.28), (0.0, 0.22)
 SEED = 9_001  # no training and no validation uses it
 POLICIES = Path(__file__).parent.parent / "examples" / "edge"
 FOR_FIGURES = Path(__file__).parent / "results" / "edge_rl"

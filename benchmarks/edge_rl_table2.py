@@ -168,20 +168,23 @@ def claim_near(bench: Benchmark, name: str, evaluation: Evaluation, is_explained
 
 
 def claim_learned(bench: Benchmark, results: dict[str, dict[str, Evaluation]]) -> None:
-    """The figures of the paper, in its slots and in shorter ones; order and batching."""
+    """The figures of the paper, in its slots and in shorter ones; order and batching. The paper fixes slots of a second
+    (5.1.1): what shorter ones reach is labelled so.
+    """
     for slot in ("", QUICK):
+        label = slot or ", each second as published"
         for name, (goodput, violations) in RL_AIMS.items():
             overall = results["main"][name + slot].overall
             right, wrong = 100 * overall.goodput, 100 * overall.violations
             paper = PUBLISHED["main"][name]
             bench.claim(
-                f"{name}{slot}: goodput, %", paper=paper[0], target=f"≥ {goodput}", ours=right, met=right >= goodput
+                f"{name}{label}: goodput, %", paper=paper[0], target=f"≥ {goodput}", ours=right, met=right >= goodput
             )
-            what = f"{name}{slot}: violations, %"
+            what = f"{name}{label}: violations, %"
             bench.claim(what, paper=paper[1], target=f"≤ {violations}", ours=wrong, met=wrong <= violations)
         for title, rows in results.items():
             partial, full = (100 * rows[f"RL-{kind}{slot}"].overall.goodput for kind in ("PO", "FO"))
-            what = f"{title}{slot}: goodput with full over partial observability, points"
+            what = f"{title}{label}: goodput with full over partial observability, points"
             bench.claim(
                 what,
                 paper=PUBLISHED[title]["RL-FO"][0] - PUBLISHED[title]["RL-PO"][0],

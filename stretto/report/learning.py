@@ -26,7 +26,7 @@ def read_curve(folder: Path) -> list[dict[str, Any]]:
 
 def learning_figure(curves: Mapping[str, Path]) -> Any:
     """One line for each training and phase, against the slots learned from (figures 2, 4 and 6 of edge RL)."""
-    with _figure(13, 4.0, len(PANELS), "learning") as (figure, axes):
+    with _figure(13, 4.6, len(PANELS), "learning") as (figure, axes):
         for place, (name, folder) in enumerate(curves.items()):
             rows = read_curve(folder)
             slots = [row["slots"] / 1e6 for row in rows]
@@ -36,5 +36,6 @@ def learning_figure(curves: Mapping[str, Path]) -> Any:
                     axis.plot(slots, values, style, color=colour_of(name, place), label=f"{name}, {part}")
                 axis.set_xlabel("million slots")
                 axis.set_title(title)
-        axes[-1].legend(fontsize=8)
+        lines, labels = axes[0].get_legend_handles_labels()
+        figure.legend(lines, labels, loc="outside lower center", ncols=len(curves), fontsize=8)
     return figure

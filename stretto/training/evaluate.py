@@ -12,6 +12,7 @@ from stretto.planners.edge_rl.encoding import Setting, Situation
 from stretto.training.world import World
 
 Decide = Callable[[Situation, Setting], tuple[NDArray[np.float64], NDArray[np.int64] | None]]
+Merit = tuple[bool, float]
 WARM_UP_S = 5.0
 
 
@@ -34,6 +35,14 @@ class Evaluation:
     overall: Figures
     normal: Figures
     bursty: Figures
+
+
+def merit(figures: Figures, error: float, most_violations: float) -> Merit:
+    """For comparing policies: most goodput among those whose violations are within what is asked, by a margin of one
+    standard error; where none is, as in an overload, goodput less violations, which is the reward.
+    """
+    is_within = figures.violations + error <= most_violations
+    return is_within, figures.goodput - (0.0 if is_within else figures.violations)
 
 
 def evaluate(world: World, decide: Decide, slots: int, seed: int) -> tuple[Evaluation, NDArray[np.int64]]:
@@ -71,3 +80,14 @@ def figures_of(counts: NDArray[np.int64], accuracy: NDArray[np.float64], heavy: 
         heavy=float(by_heavy) / queries,
         queries=queries,
     )
+
+
+def violations_error(counts: NDArray[np.int64]) -> float:
+    """Standard error of the share of violations, from counts [system, phase, end]. Systems are independent; queries are
+    not, because those of one burst are late together.
+    """
+    by_end = counts.sum(axis=1)
+    queries = by_end.sum(axis=1)
+    wrong = by_end[:, 1::2].sum(axis=1) + by_end[:, -1]
+    share = wrong.sum() / max(1, queries.sum())
+    return float(np.sqrt(((wrong - share * queries) ** 2).sum())) / max(1, int(queries.sum()))

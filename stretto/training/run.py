@@ -1,7 +1,8 @@
 """A training from its start, or from where it stopped, to a file of policies: progress, checkpoints and curves.
 
 A folder holds `checkpoint.safetensors`, `policy.safetensors` and in the end `curve.json`. The policy that is kept is
-the one that did best on the validation's seeds, which nothing else uses; a training that is stopped leaves it there.
+the one with most goodput, on the validation's seeds that nothing else uses, among those within the violations asked; a
+training that is stopped leaves it there.
 """
 
 from __future__ import annotations
@@ -19,12 +20,13 @@ import torch
 from stretto.core.errors import StrettoError
 from stretto.planners.edge_rl.file import read_arrays, save_policies, write_arrays
 from stretto.planners.edge_rl.policy import Description, Policy
-from stretto.training.evaluate import Decide, Evaluation, evaluate
+from stretto.training.evaluate import Decide, Evaluation, Merit, evaluate, merit, violations_error
 from stretto.training.ppo import Learner, Recipe
 from stretto.training.world import System, World
 
 CHECKPOINT, CURVE, POLICY = "checkpoint.safetensors", "curve.json", "policy.safetensors"
 VALIDATION_SEED = 7_000_001
+TAIL = 0.02  # violations that a P98 allows
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,7 @@ class Options:
     device: str = "cpu"
     validate_every: int = 5  # iterations
     validation_slots: int = 60_000
+    most_violations: float | None = None  # of the policy that is kept; None: the recipe's, or what a P98 allows
 
 
 @dataclass(frozen=True)
@@ -72,13 +75,13 @@ class Training:
         self.learner = Learner(description, options.recipe, options.seed, options.device, teacher)
         self.curve: list[dict[str, Any]] = []
         self.seconds = 0.0
-        self._best: tuple[float, Policy] | None = None
+        self._best: tuple[Merit, Policy] | None = None
 
     def resume(self) -> None:
         """From the folder's checkpoint."""
         arrays, metadata = read_arrays(self.folder / CHECKPOINT)
         told = json.loads(metadata["training"])
-        if told["description"] != _plain(self.learner.description):
+        if told["description"] != _plain(self.learner.description) or "merit" not in told:
             raise StrettoError(f"{self.folder / CHECKPOINT} is of another training; give another folder")
         learner = self.learner
         for name, module in learner.modules.items():
@@ -94,7 +97,8 @@ class Training:
         best = [arrays[f"best.{number}"] for number in range(told["best_layers"])]
         if best:
             pairs = tuple(zip(best[::2], best[1::2], strict=True))
-            self._best = (told["best_score"], Policy(learner.description, pairs))
+            is_within, value = told["merit"]
+            self._best = ((is_within, value), Policy(learner.description, pairs))
 
     def run(self, progress: Callable[[Progress], None] | None = None) -> Policy:
         """To the end of its recipe."""
@@ -122,19 +126,19 @@ class Training:
         learner = self.learner
         slots = learner.iteration * self.options.recipe.slots * self.world.count
         policy = learner.policy(slots=slots, seconds=round(self.seconds, 1), seed=self.options.seed)
-        figures, _ = evaluate(self._check, policy.decide, self.options.validation_slots, VALIDATION_SEED)
+        figures, counts = evaluate(self._check, policy.decide, self.options.validation_slots, VALIDATION_SEED)
+        error = violations_error(counts)
         row = {"slots": slots, "seconds": round(self.seconds, 1), "weight": round(learner.weights.late, 3)}
         for name, part in asdict(figures).items():
             row |= {f"{name}_{key}": round(part[key], 6) for key in ("goodput", "violations", "heavy")}
+        row["overall_violations_error"] = round(error, 6)
         if policy.description.batching:
             row |= _mean_batches(self._check, policy)
         self.curve.append(row)
-        score = figures.overall.goodput - self.options.recipe.weights.late * figures.overall.violations
-        target = self.options.recipe.violations
-        if target is not None:
-            score = figures.overall.goodput - 10.0 * max(0.0, figures.overall.violations - 0.9 * target)
-        if self._best is None or score > self._best[0]:
-            self._best = (score, policy)
+        asked = self.options.most_violations or self.options.recipe.violations or TAIL
+        reached = merit(figures.overall, error, asked)
+        if self._best is None or reached > self._best[0]:
+            self._best = (reached, policy)
             save_policies(self.folder / POLICY, [policy])
 
     def _save_checkpoint(self) -> None:
@@ -156,7 +160,7 @@ class Training:
             "steps": float(states[0]["step"]),
             "weights": asdict(learner.weights),
             "best_layers": len(best),
-            "best_score": 0.0 if self._best is None else self._best[0],
+            "merit": (False, 0.0) if self._best is None else self._best[0],
             "curve": self.curve,
         }
         write_arrays(self.folder / CHECKPOINT, arrays, {"training": json.dumps(told)})

@@ -100,6 +100,20 @@ def test_it_learns(tmp_path: Path) -> None:
     assert [row["slots"] for row in json.loads((tmp_path / "curve.json").read_text())] == [40_960, 81_920, 122_880]
 
 
+@pytest.mark.parametrize(("most", "kept"), [(1.0, "goodput"), (1e-9, "reward")])
+def test_the_policy_that_is_kept(tmp_path: Path, most: float, kept: str) -> None:
+    """The one with most goodput within the violations asked; where none is within, the one with most reward."""
+    from stretto.training.run import Options, Training
+
+    options = Options(recipe(iterations=8), 64, validate_every=1, validation_slots=3200, most_violations=most)
+    training = Training([SYSTEM], Description("joint", 1.0), options, tmp_path)
+    policy = training.run()
+    by_goodput = max(training.curve, key=lambda row: row["overall_goodput"])
+    by_reward = max(training.curve, key=lambda row: row["overall_goodput"] - row["overall_violations"])
+    expected = by_goodput if kept == "goodput" else by_reward
+    assert policy.description.trained["slots"] == expected["slots"]
+
+
 def test_stable_baselines_learns_the_same() -> None:
     pytest.importorskip("stable_baselines3")
     from stretto.training.environment import EdgeEnvironment

@@ -11,7 +11,7 @@ from stretto.planners.edge_rl.planner import EdgeRL
 from stretto.planners.edge_rl.policy import Description
 from stretto.sim.simulator import simulate
 from stretto.sim.switching import Switching
-from stretto.training.evaluate import evaluate
+from stretto.training.evaluate import Figures, evaluate, merit, violations_error
 from stretto.training.settings import after_failures, instance_deployment, random_systems, without
 from stretto.training.world import System, World
 from tests.planners.edge_rl.test_policy import made
@@ -30,6 +30,25 @@ def test_a_policy_does_the_same_in_the_world_and_in_a_simulation() -> None:
     ).summary
     assert run.correct_on_time == pytest.approx(figures.overall.goodput, abs=0.015)
     assert 1 - run.on_time_rate == pytest.approx(figures.overall.violations, abs=0.015)
+
+
+def test_violations_scatter_by_their_standard_error() -> None:
+    policy = made(SYSTEM.deployment, seed=5)
+    world = World([SYSTEM], policy.description, 48, 1)
+    runs = [evaluate(world, policy.decide, 4800, seed) for seed in range(24)]
+    scatter = float(np.std([figures.overall.violations for figures, _ in runs], ddof=1))
+    error = float(np.mean([violations_error(counts) for _, counts in runs]))
+    assert 0.6 * scatter < error < 1.6 * scatter
+    independent = (figures := runs[0][0].overall).violations * (1 - figures.violations) / figures.queries
+    assert error > 3 * independent**0.5  # queries of one burst are late together
+
+
+def test_most_goodput_within_the_violations_asked() -> None:
+    def judged(goodput: float, violations: float) -> tuple[bool, float]:
+        return merit(Figures(goodput, violations, 0.0, violations, 0.5, 1000), 0.001, 0.0145)
+
+    inside, better, close, outside = judged(0.79, 0.01), judged(0.795, 0.0135), judged(0.80, 0.014), judged(0.81, 0.03)
+    assert better > inside > close > outside  # 1.4% is within a standard error of 1.45%
 
 
 def test_batches_are_those_that_a_plan_has() -> None:

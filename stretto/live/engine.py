@@ -398,7 +398,7 @@ class Engine:
         for worker in filter(self.crew.is_ready, range(self._worker_count)):
             held = [now.deployment.variants[variant] for variant in now.dispatcher.resident(worker)]
             both = [*held, *(served.deployment.variants[variant] for variant in new)]
-            fits = fitting(both, served.deployment.workers[worker].memory_bytes)
+            fits = fitting(both, now.deployment.workers[worker].memory_bytes)
             models[worker] = [served.spec(worker, new[place - len(held)]) for place in fits if place >= len(held)]
         return await self._holding.hold(models, at_once)
 

@@ -1,4 +1,5 @@
-"""The bytes in flight of all connections together: bodies that are still being read, and tensors that wait or run.
+"""The bytes in flight of all connections together: bodies that are still being read, tensors that wait or run, and what
+a crowd of connections takes by itself.
 
 Every body and every request is counted when its bytes come and when it ends; on the way of a query that is two
 additions. Where the budget is short, the bodies that hold most are given up first, and never for one that holds more:
@@ -15,6 +16,8 @@ from typing import Protocol
 SMALL_BYTES = 65_536  # what holds no more may also use the spare part
 SPARE_PART = 8  # this part of the budget is kept for what is small
 SHARE_PART = 4  # this part of the budget may one connection hold
+CONNECTION_BYTES = 12_000  # that one takes by itself, whatever it sends
+FREE_CONNECTIONS = 1_000  # so many count nothing; all together count for half of the budget at most
 RELIEF_PART = 128  # so much is made free at a time: to give up many bodies takes a while
 MOST_BITS = 64
 
@@ -36,11 +39,19 @@ class Budget:
         self.share = limit // SHARE_PART
         self.used = 0
         self.given_up = 0  # bodies, since the start
+        self._connections = self._of_connections = 0  # how many are open, and which part of `used` is for them
         self._most_of_large = limit - limit // SPARE_PART
         # Connections with a body that is not complete, or that waits its turn, by how many bits the number of its bytes
         # has; and for each of these a number of bytes that none of them holds more than.
         self._holders: list[OrderedDict[Holder, None]] = [OrderedDict() for _ in range(MOST_BITS)]
         self._largest = [0] * MOST_BITS
+
+    def connected(self, more: int) -> None:
+        """So many connections more are open, or less. What a crowd of them takes by itself is not there for bodies."""
+        self._connections += more
+        own = min(max(0, self._connections - FREE_CONNECTIONS) * CONNECTION_BYTES, self.limit // 2)
+        self.used += own - self._of_connections
+        self._of_connections = own
 
     def take(self, size: int) -> bool:
         """For tensors of a request that is complete; `used` is to be lowered again when it ends. False: no room."""

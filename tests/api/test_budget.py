@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stretto.api.budget import RELIEF_PART, SHARE_PART, SMALL_BYTES, SPARE_PART, Budget
+from stretto.api.budget import (
+    CONNECTION_BYTES,
+    FREE_CONNECTIONS,
+    RELIEF_PART,
+    SHARE_PART,
+    SMALL_BYTES,
+    SPARE_PART,
+    Budget,
+)
 
 LIMIT = 16_000_000
 
@@ -28,6 +36,18 @@ class Sender:
 @pytest.fixture
 def budget() -> Budget:
     return Budget(LIMIT)
+
+
+def test_what_a_crowd_takes_by_itself_is_not_there_for_bodies(budget: Budget) -> None:
+    budget.connected(FREE_CONNECTIONS)
+    assert budget.used == 0, "some are there anyway"
+    budget.connected(100)
+    assert budget.used == 100 * CONNECTION_BYTES
+    budget.connected(1_000_000)
+    assert budget.used == LIMIT // 2, "however many there are, bodies have half"
+    assert Sender(budget).send(SMALL_BYTES)
+    budget.connected(-1_000_100 - FREE_CONNECTIONS)
+    assert budget.used == SMALL_BYTES
 
 
 def test_a_connection_has_its_share_and_no_more(budget: Budget) -> None:

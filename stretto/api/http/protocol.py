@@ -54,6 +54,7 @@ class Connection(Intake):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.traffic.connections.add(self)
+        self.plane.budget.connected(1)
         self.descriptor = transport.get_extra_info("socket").fileno()
         self.is_plain = transport.get_extra_info("sslcontext") is None
         if len(self.traffic.connections) > self.traffic.most_connections:
@@ -61,6 +62,7 @@ class Connection(Intake):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.traffic.connections.discard(self)
+        self.plane.budget.connected(-1)
         self.traffic.crowd.leave(self)
         super().connection_lost(exc)
         for request in tuple(self.open_requests):

@@ -32,8 +32,9 @@ def rough(candidate: Candidate) -> Candidate:
 
 
 def for_a_moving_load(candidate: Candidate) -> Candidate:
-    """The same without what pays only where a load stays: tables for loads close together are many tables then."""
-    return replace(candidate, options=tuple((name, value) for name, value in candidate.options if name != "rung"))
+    """The same without what pays only where a load stays."""
+    left_out = {option.name for option in planner_entry(candidate.planner).options if option.if_steady}
+    return replace(candidate, options=tuple(each for each in candidate.options if each[0] not in left_out))
 
 
 def candidates_for(deployment: Deployment, *, dear: bool = False, by_client: bool = False) -> tuple[Candidate, ...]:

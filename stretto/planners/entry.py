@@ -34,6 +34,7 @@ class Option:
     tries: tuple[OptionValue, ...] = ()  # values that are worth trying
     later: tuple[OptionValue, ...] = ()  # values that are worth trying with what turned out best
     rough: OptionValue | None = None  # makes plans quicker, and is near enough to compare them by at first
+    if_steady: bool = False  # what is tried pays only where the load stays
 
 
 @dataclass(frozen=True)

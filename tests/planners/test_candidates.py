@@ -13,7 +13,7 @@ from stretto.core.verdict import Candidate
 from stretto.core.view import View
 from stretto.core.worker import workers
 from stretto.planners import candidates as candidates_module
-from stretto.planners.candidates import candidates_for, make, neighbours, rough
+from stretto.planners.candidates import candidates_for, for_a_moving_load, make, neighbours, rough
 from stretto.planners.registry import ENTRIES, planner_entry
 from stretto.planners.shared_queue.planner import SharedQueue
 from tests.planners.parts.tasks import small_deployment
@@ -122,3 +122,14 @@ def test_its_name_says_all_of_it() -> None:
     assert str(replace(candidate, options=(), variants=(("app", "fast"),))) == "priced (fast)"
     assert str(Candidate("jellyfish_plus")) == "jellyfish_plus"
     assert str(candidate.with_option("margin", 0.2)) == "priced (caution 1.05, margin 0.2)"
+
+
+def test_what_pays_only_where_a_load_stays_is_left_out_where_it_moves() -> None:
+    found = of_planner(candidates_for(small_deployment(3)), "shared_queue")
+    assert found and all("rung" in dict(candidate.options) for candidate in found)
+    for candidate in found:
+        options = dict(candidate.options)
+        del options["rung"]
+        assert dict(for_a_moving_load(candidate).options) == options
+    (other,) = [Candidate("slackfit")]
+    assert for_a_moving_load(other) == other

@@ -322,36 +322,33 @@ def test_it_follows_a_load_that_changes() -> None:
     assert 1 <= len(port.asked) <= 8 and not port.broken_ones
 
 
+class Listening(Judged):
+    """Remembers the loads that candidates were told."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.loads: list[float] = []
+
+    def _plan(self, view: View, wanted: Candidate) -> Plan:
+        assert view.rates is not None
+        self.loads.append(float(view.rates[0]))
+        return super()._plan(view, wanted)
+
+
 def test_a_load_that_differs_by_chance_is_not_planned_for_anew_and_a_change_is_at_once() -> None:
     """100/s is 50 in half a second, and chance is 21 of them up or down."""
-    told: list[float] = []
-
-    class Listening(Judged):
-        def _plan(self, view: View, wanted: Candidate) -> Plan:
-            assert view.rates is not None
-            told.append(float(view.rates[0]))
-            return super()._plan(view, wanted)
-
     planner, deployment = Listening(), small_deployment(3)
     random = np.random.default_rng(3)
     for number in range(100):
         planner(View(deployment, number * NS_PER_S // 10, np.array([100.0 + random.uniform(-30, 30)])))
-    assert np.std(told[50:]) < 4 < np.std(random.uniform(-30, 30, 50))
-    assert np.mean(told[50:]) == pytest.approx(100.0, abs=5)
+    assert np.std(planner.loads[50:]) < 4 < np.std(random.uniform(-30, 30, 50))
+    assert np.mean(planner.loads[50:]) == pytest.approx(100.0, abs=5)
     planner(View(deployment, 10 * NS_PER_S, np.array([200.0])))
-    assert told[-1] == 200.0
+    assert planner.loads[-1] == 200.0
 
 
 def test_a_load_that_has_settled_is_judged_again_once_and_then_served_as_judged() -> None:
     """The first count was 4% too low, within the rung; 4 s later the mean is known to 2%."""
-    told: list[float] = []
-
-    class Listening(Judged):
-        def _plan(self, view: View, wanted: Candidate) -> Plan:
-            assert view.rates is not None
-            told.append(float(view.rates[0]))
-            return super()._plan(view, wanted)
-
     port = OnTheSpot()
     planner, deployment = Listening(judge=port), small_deployment(3)
     planner(View(deployment, 0, np.array([4_800.0])))
@@ -359,7 +356,7 @@ def test_a_load_that_has_settled_is_judged_again_once_and_then_served_as_judged(
         planner(View(deployment, number * NS_PER_S // 10, np.array([5_000.0 + 40 * (-1) ** number])))
     assert len(port.asked) == 2 and port.asked[0] == (4_800.0,)
     assert port.asked[1][0] == pytest.approx(5_000, rel=0.01)
-    assert set(told[-20:]) == {port.asked[1][0]}, "what it wavers by is no other load"
+    assert set(planner.loads[-20:]) == {port.asked[1][0]}, "what it wavers by is no other load"
 
 
 def test_a_judged_plan_comes_with_the_latencies_it_was_judged_with() -> None:
@@ -373,3 +370,16 @@ def test_a_judged_plan_comes_with_the_latencies_it_was_judged_with() -> None:
     assert at_load(planner, deployment, 100.0).ratios == tuple((16.0,) for _ in deployment.variants)
     planner = Judged(judge=OnTheSpot(is_busy=True, before=[verdict]))
     assert at_load(planner, deployment, 100.0).ratios is None
+
+
+def test_a_load_of_few_queries_is_counted_for_longer() -> None:
+    """Four seconds of 100/s are known to a tenth, and waver by as much; twenty by less than half of that."""
+    spread = {}
+    for rate in (100.0, 10_000.0):
+        planner, deployment = Listening(), small_deployment(3)
+        random = np.random.default_rng(7)
+        for number in range(600):
+            counted = random.normal(rate, np.sqrt(2 * rate))  # of half a second
+            planner(View(deployment, number * NS_PER_S // 10, np.array([counted])))
+        spread[rate] = np.std(planner.loads[300:]) / np.sqrt(rate)
+    assert spread[100.0] < 0.7 * spread[10_000.0]

@@ -29,7 +29,7 @@ ENTRIES = (
         _MARGIN,
         Option("caution", "number", "by trial", "times the load; 0: by trial", 0, 10, (0.93, 1.0, 1.06)),
         _WARY,
-        Option("rung", "number", "1.08", "loads this factor apart have policies of their own", 1.001, 2, (1.03,)),
+        Option("rung", "number", "1.08", "loads this factor apart have policies", 1.001, 2, (1.03,), if_steady=True),
         Option("gathers", "flag", "false", "one worker waits for company while the others go on", later=(True,)),
         Option("gamma_shape", "number", "1", "of bursty arrivals; 1: Poisson", 0.001, 1),
         _PRIOR,

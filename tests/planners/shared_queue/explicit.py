@@ -20,6 +20,17 @@ GIVE_UP = -1
 POSSIBLE = 1e-3  # a smaller chance of being in time is none
 
 
+def assert_actions_of(p: Process, action: NDArray[np.int64]) -> None:
+    """Of a policy by queries waiting and slack: what it does can be done."""
+    for n in range(1, p.max_queue + 1):
+        assert (action[n, : p.least] == GIVE_UP).all(), "whom no variant can answer in time"
+        for column in range(p.least, p.steps + 1):
+            taken = action[n, column]
+            assert taken == GIVE_UP or p.batch[taken] <= n
+            assert taken <= 0 or p.on_time[taken, column] > POSSIBLE
+    assert (action[1:4, p.steps] >= 0).all(), "of a few new queries none is given up"
+
+
 def random_task(seed: int, workers: int = 3) -> Task:
     """Two to four variants, dearer ones more accurate, with latencies that no grid of slack divides."""
     random = np.random.default_rng(seed)

@@ -8,7 +8,6 @@ from stretto.planners.parts.laws import Gamma, Law, Poisson
 from stretto.planners.parts.task import Task
 from stretto.planners.shared_queue import process as process_module
 from stretto.planners.shared_queue.gathering import lowest_state, solve_gathering, solve_gathering_line
-from stretto.planners.shared_queue.line import GIVE_UP
 from stretto.planners.shared_queue.planner import SharedQueue
 from stretto.planners.shared_queue.process import process_of
 from stretto.planners.shared_queue.solve import solve
@@ -17,7 +16,7 @@ from stretto.sim.arrivals import Load
 from stretto.sim.processes import Poisson as PoissonArrivals
 from stretto.sim.simulator import simulate
 from tests.planners.parts.tasks import small_task
-from tests.planners.shared_queue.explicit import gathering, random_task
+from tests.planners.shared_queue.explicit import assert_actions_of, gathering, random_task
 
 
 @pytest.fixture
@@ -53,14 +52,7 @@ def test_random_tasks() -> None:
 def test_actions_are_of_the_process() -> None:
     task = small_task()
     p = process_of(task, Poisson(), 0.5 * task.capacity(), 3, 12, noise=0.1)
-    action = solve_gathering(p).action
-    for n in range(1, p.max_queue + 1):
-        assert (action[n, : p.least] == GIVE_UP).all(), "whom no variant can answer in time"
-        for column in range(p.least, p.steps + 1):
-            taken = action[n, column]
-            assert taken == GIVE_UP or p.batch[taken] <= n
-            assert taken <= 0 or p.on_time[taken, column] > 1e-3
-    assert (action[1:4, p.steps] >= 0).all(), "of a few new queries none is given up"
+    assert_actions_of(p, solve_gathering(p).action)
 
 
 def company() -> Task:

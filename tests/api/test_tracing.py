@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import http.client
 import socket
 import threading
 import time
+import weakref
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -142,3 +144,49 @@ def test_a_collector_that_is_not_there_holds_nobody(
     until_told(caplog)
     assert sum(TOLD in record.message for record in caplog.records) == 1
     assert not [record for record in caplog.records if record.name.startswith("opentelemetry")]
+
+
+class Refusing:
+    """Nobody listens, until somebody does. The error keeps its frames in a circle, as those of HTTP clients do."""
+
+    def __init__(self) -> None:
+        self.is_there = False
+        self.seen: list[int] = []
+
+    def export(self, spans: Sequence[Any]) -> bool:
+        if self.is_there:
+            self.seen += [span.number for span in spans]
+            return True
+        try:
+            raise OSError("connection refused")
+        except OSError as error:
+            kept = [error]
+            kept.append(kept)
+            return False
+
+
+class Span:
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+def test_what_nobody_takes_is_let_go_of_and_what_comes_after_is_sent() -> None:
+    from stretto.api.tracing import _WatchedExporter
+
+    collector = Refusing()
+    watched = _WatchedExporter(collector, True, False)
+    gc.collect()
+    gc.disable()
+    try:
+        assert watched.export([Span(0)]) is False
+        spans = [Span(number) for number in range(100)]
+        watching = [weakref.ref(span) for span in spans]
+        assert watched.export(spans) is False and watched.sent == 0
+        del spans
+        assert sum(span() is not None for span in watching) <= 1
+    finally:
+        gc.enable()
+    collector.is_there = True
+    assert watched.export([Span(number) for number in range(3)]) is True
+    assert watched.export([Span(3)]) is True and watched.export([]) is True
+    assert collector.seen == [0, 1, 2, 3] and watched.sent == 4

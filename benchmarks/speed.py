@@ -19,7 +19,8 @@ from harness import Benchmark, like
 from stretto.core.deployment import Deployment
 from stretto.core.profile import LatencyProfile
 from stretto.core.view import View
-from stretto.dispatch.dispatcher import Dispatcher, Run
+from stretto.dispatch.decisions import Run
+from stretto.dispatch.dispatcher import Dispatcher
 from stretto.planners.symphony import Symphony
 from stretto.sim.arrivals import Load
 from stretto.sim.processes import Poisson

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +17,7 @@ from stretto.core.plan import Plan, Route
 from stretto.core.telemetry import Telemetry
 from stretto.core.view import Lines, WaitingQuery
 from stretto.dispatch import adoption, events
+from stretto.dispatch.decisions import Decision, decisions_in
 from stretto.dispatch.estimates import read_estimates, take_estimates
 from stretto.dispatch.fleet import check_larger, enlarge, with_further_workers
 from stretto.dispatch.layout import (
@@ -30,7 +30,7 @@ from stretto.dispatch.layout import (
     lay_out_weights,
 )
 from stretto.dispatch.lines import read_lines
-from stretto.dispatch.records import NEVER, DecisionKind
+from stretto.dispatch.records import NEVER
 
 FIRST_SLOTS = 1024
 MAX_SLOTS = 2**26
@@ -38,66 +38,12 @@ WAITING_COLUMNS = (
     *("application", "arrival_ns", "deadline_ns", "client", "query_class", "priority", "demand"),
     "tag",
 )  # as WaitingQuery has them, between its ticket and its theta
-OUTCOMES = tuple(Outcome)  # by number
 ThetaOf = Callable[[int, int], tuple[float, ...] | None]  # by ticket and tag
 NOTHING_TOLD = np.zeros((0, 5), np.int64)  # of tag, client, class, demand and whether it was lost
 # Plain numbers, because a member of an enum would be another type to Numba.
 TIME_PASSED, FINISHED, WITHDRAWN, CLASSIFIED, WORKER_JOINED, WORKER_LEFT, LEARNED, LOADED, WORKER_LEAVING, ADOPTED = (
     event.value for event in events.Event
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """Start this batch on this worker at `start_ns`, not before; it should end at `expected_ns`."""
-
-    worker: int
-    variant: int
-    tickets: tuple[int, ...]
-    start_ns: int
-    expected_ns: int
-
-
-@dataclass(frozen=True, slots=True)
-class Drop:
-    """This query ends without an answer."""
-
-    ticket: int
-    reason: Outcome
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """This query ends now with its evidence as the answer; no worker is asked."""
-
-    ticket: int
-
-
-@dataclass(frozen=True, slots=True)
-class Load:
-    """Bring the variant into the worker's memory. `alone`: no Run waits for it, and its end is reported as finished.
-    `beside`: the worker goes on with its work meanwhile, and the end is reported as loaded.
-
-    Otherwise the next decision is the Run that needs it, and only the end of that is reported.
-    """
-
-    worker: int
-    variant: int
-    start_ns: int
-    expected_ns: int
-    alone: bool
-    beside: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Unload:
-    """Free the worker's memory of the variant."""
-
-    worker: int
-    variant: int
-
-
-Decision = Run | Drop | Answer | Load | Unload
 
 
 class Dispatcher:
@@ -465,34 +411,7 @@ class Dispatcher:
 
     def _collect(self) -> None:
         """Turn the decision records into objects and empty the buffer."""
-        decided = self.memory["decided"]
-        records = self.memory["decisions"][: int(self._decision_count[0])].tolist()
-        for kind, worker, variant, reason, first, count, alone, beside, start_ns, expected_ns, *_ in records:
-            if kind == DecisionKind.RUN:
-                tickets = tuple(decided[first : first + count].tolist())
-                self._undelivered.append(Run(worker, variant, tickets, start_ns, expected_ns))
-            elif kind == DecisionKind.DROP:
-                self._undelivered.append(Drop(int(decided[first]), OUTCOMES[reason]))
-            elif kind == DecisionKind.ANSWER:
-                self._undelivered.append(Answer(int(decided[first])))
-            elif kind == DecisionKind.LOAD:
-                self._undelivered.append(Load(worker, variant, start_ns, expected_ns, bool(alone), bool(beside)))
-            else:
-                self._undelivered.append(Unload(worker, variant))
+        count = int(self._decision_count[0])
+        self._undelivered += decisions_in(self.memory["decisions"][:count], self.memory["decided"])
         self._state["decision_count"] = 0
         self._state["tickets_named"] = 0
-
-
-def decision_as_list(decision: Decision) -> list[Any]:
-    """As it stands in an event log (core/journal.py)."""
-    if isinstance(decision, Run):
-        numbers = [decision.worker, decision.variant, list(decision.tickets), decision.start_ns, decision.expected_ns]
-        return ["run", *numbers]
-    if isinstance(decision, Drop):
-        return ["drop", decision.ticket, int(decision.reason)]
-    if isinstance(decision, Answer):
-        return ["answer", decision.ticket]
-    if isinstance(decision, Load):
-        times = [decision.start_ns, decision.expected_ns]
-        return ["load", decision.worker, decision.variant, *times, decision.alone, decision.beside]
-    return ["unload", decision.worker, decision.variant]

@@ -17,7 +17,7 @@ from stretto.alarm import Alarm
 from stretto.core.conditions import Conditions
 from stretto.core.errors import PlanError
 from stretto.core.outcome import Outcome
-from stretto.dispatch.dispatcher import Answer, Drop, Load, Run
+from stretto.dispatch.decisions import Answer, Drop, Load, Run
 from stretto.live.answers import answer_batch, answer_by_evidence
 from stretto.live.beginning import fitting
 from stretto.live.books import Books

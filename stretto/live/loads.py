@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from stretto.dispatch.dispatcher import Load
+from stretto.dispatch.decisions import Load
 from stretto.live.generation import Generation
 from stretto.live.quarantine import label_of
 

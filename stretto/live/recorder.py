@@ -24,7 +24,8 @@ from stretto.core.snapshot import RecordingState
 from stretto.core.telemetry import Telemetry
 from stretto.core.verdict import GivenValue
 from stretto.core.view import Lines, WaitingQuery
-from stretto.dispatch.dispatcher import Decision, Dispatcher, decision_as_list
+from stretto.dispatch.decisions import Decision, decision_as_list
+from stretto.dispatch.dispatcher import Dispatcher
 from stretto.live.recording import Recording, RecordOptions
 from stretto.planning.session import InForce
 

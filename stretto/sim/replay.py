@@ -15,7 +15,8 @@ from stretto.core.outcome import Outcome
 from stretto.core.plain import from_plain, to_plain
 from stretto.core.verdict import Verdict
 from stretto.core.view import View
-from stretto.dispatch.dispatcher import Dispatcher, decision_as_list
+from stretto.dispatch.decisions import decision_as_list
+from stretto.dispatch.dispatcher import Dispatcher
 from stretto.planners.parts.task import Task
 from stretto.planners.ports import MadePolicy, MakePolicy, policy_name
 from stretto.planning.served import served_session

@@ -15,7 +15,8 @@ from stretto.core.outcome import Outcome
 from stretto.core.plan import Lane, Plan, Route, Worklist
 from stretto.core.profile import LatencyProfile
 from stretto.core.worker import Worker
-from stretto.dispatch.dispatcher import Answer, Decision, Dispatcher, Drop, Load, Run, Unload
+from stretto.dispatch.decisions import Answer, Decision, Drop, Load, Run, Unload
+from stretto.dispatch.dispatcher import Dispatcher
 from tests.dispatch import promises
 from tests.dispatch.books import Crew, Entry, Job, Stage
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from stretto.core.check import selected_variants
 from stretto.core.outcome import Outcome
 from stretto.core.plan import GIVE_UP, Eager, Fixed, Lane, Late, Table, Tables, Worklist
-from stretto.dispatch.dispatcher import Drop, Run
+from stretto.dispatch.decisions import Drop, Run
 from stretto.dispatch.records import Status
 from tests.dispatch.books import Stage, order_key
 

@@ -27,7 +27,8 @@ from stretto.core.plan import (
     by_application,
 )
 from stretto.core.worker import workers
-from stretto.dispatch.dispatcher import Dispatcher, Run
+from stretto.dispatch.decisions import Run
+from stretto.dispatch.dispatcher import Dispatcher
 from tests.dispatch import promises
 from tests.dispatch.books import Stage
 from tests.dispatch.driver import Driver

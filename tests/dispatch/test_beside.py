@@ -12,7 +12,7 @@ from stretto.core.errors import StrettoError
 from stretto.core.outcome import Outcome
 from stretto.core.plan import Eager, Fixed, Late, Plan
 from stretto.core.worker import Worker
-from stretto.dispatch.dispatcher import Load, Run, Unload
+from stretto.dispatch.decisions import Load, Run, Unload
 from tests.dispatch.driver import Driver
 from tests.dispatch.small import PROFILE, deployed, lane, planned, straight, variant
 

@@ -16,7 +16,8 @@ from stretto.core.outcome import Outcome
 from stretto.core.plan import AdaptiveCap, Deferred, Eager, Late, Plan
 from stretto.core.profile import Quantile
 from stretto.core.worker import workers
-from stretto.dispatch.dispatcher import Dispatcher, Run
+from stretto.dispatch.decisions import Run
+from stretto.dispatch.dispatcher import Dispatcher
 from tests.dispatch.driver import Driver
 from tests.dispatch.small import FAR, deployed, driver, lane, planned, straight, variant
 

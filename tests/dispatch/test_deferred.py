@@ -9,7 +9,7 @@ import pytest
 from stretto.core.outcome import Outcome
 from stretto.core.plan import Deferred, Late, Order
 from stretto.core.worker import Worker
-from stretto.dispatch.dispatcher import Drop, Run
+from stretto.dispatch.decisions import Drop, Run
 from tests.dispatch.driver import Driver
 from tests.dispatch.small import PROFILE, deployed, driver, lane, on_kinds, straight, variant
 

@@ -9,7 +9,7 @@ import pytest
 from stretto.core.outcome import Outcome
 from stretto.core.plan import Eager, Fixed, Late, MostAccurate, Order
 from stretto.core.worker import Worker
-from stretto.dispatch.dispatcher import Drop
+from stretto.dispatch.decisions import Drop
 from tests.dispatch.driver import Driver
 from tests.dispatch.small import PROFILE, deployed, driver, lane, on_kinds, straight, variant
 

@@ -9,7 +9,7 @@ from stretto.core.deployment import Deployment
 from stretto.core.outcome import Outcome
 from stretto.core.plan import Eager, Fixed, Late, Plan, Route, RouteRule, Work, Worklist
 from stretto.core.worker import Worker
-from stretto.dispatch.dispatcher import Load, Run, Unload
+from stretto.dispatch.decisions import Load, Run, Unload
 from tests.dispatch.driver import Driver
 from tests.dispatch.small import PROFILE, deployed, driver, lane, planned, variant
 

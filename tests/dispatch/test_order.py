@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from stretto.core.plan import Eager, Late, Order
-from stretto.dispatch.dispatcher import Dispatcher, Run
+from stretto.dispatch.decisions import Run
+from stretto.dispatch.dispatcher import Dispatcher
 from tests.dispatch.books import Entry, order_key
 from tests.dispatch.driver import Driver
 from tests.dispatch.small import FAR, deployed, driver, lane, planned

@@ -37,7 +37,8 @@ from stretto.core.plan import (
 )
 from stretto.core.profile import LatencyProfile, Quantile
 from stretto.core.worker import Worker
-from stretto.dispatch.dispatcher import Dispatcher, Drop, Load, Run, Unload
+from stretto.dispatch.decisions import Drop, Load, Run, Unload
+from stretto.dispatch.dispatcher import Dispatcher
 from tests.lanes import rules_of_lane
 
 SLOW, FAST = 0, 1

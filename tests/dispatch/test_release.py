@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stretto.core.plan import Accumulate, Deferred, Eager, Release
-from stretto.dispatch.dispatcher import Run
+from stretto.dispatch.decisions import Run
 from tests.dispatch.driver import Driver
 from tests.dispatch.small import deployed, driver, lane, straight, variant
 

@@ -8,7 +8,7 @@ from stretto.core.errors import StrettoError
 from stretto.core.outcome import Outcome
 from stretto.core.plan import Eager, Fixed, Late, Plan, Route, RouteRule
 from stretto.core.worker import Worker
-from stretto.dispatch.dispatcher import Drop, Load, Run
+from stretto.dispatch.decisions import Drop, Load, Run
 from tests.dispatch import promises
 from tests.dispatch.driver import Driver
 from tests.dispatch.small import GATHER, deployed, driver, lane, variant

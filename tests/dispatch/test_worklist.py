@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stretto.core.outcome import Outcome
 from stretto.core.plan import Eager, Late, Work, Worklist
-from stretto.dispatch.dispatcher import Answer
+from stretto.dispatch.decisions import Answer
 from tests.dispatch.driver import Driver
 from tests.dispatch.models import FAST, MIDDLE, MODELS, SLOW
 from tests.dispatch.small import GATHER, deployed, driver, lane, planned

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from stretto.core.outcome import Outcome
-from stretto.dispatch.dispatcher import Load
+from stretto.dispatch.decisions import Load
 from stretto.live.crew import Factory
 from stretto.live.generation import Generation
 from stretto.live.loads import Loads

@@ -19,7 +19,8 @@ from stretto.core.outcome import Outcome
 from stretto.core.plan import Delays, Eager, Fixed, Late, Plan, Route, RouteRule, Worklist, by_application
 from stretto.core.profile import NS_PER_MS
 from stretto.core.worker import Worker, workers
-from stretto.dispatch.dispatcher import Dispatcher, Run
+from stretto.dispatch.decisions import Run
+from stretto.dispatch.dispatcher import Dispatcher
 from stretto.live.recorder import Journal, recording
 from stretto.planning.served import served_session
 from stretto.planning.session import InForce

@@ -11,7 +11,8 @@ from stretto.core.client import Client, Network
 from stretto.core.errors import StrettoError
 from stretto.core.plan import Delays, Fixed, Lane, by_application
 from stretto.core.profile import NS_PER_MS, NS_PER_S, Quantile
-from stretto.dispatch.dispatcher import Dispatcher, Run
+from stretto.dispatch.decisions import Run
+from stretto.dispatch.dispatcher import Dispatcher
 from stretto.twin.measure import setting_from_telemetry
 from stretto.twin.recent import Recent, Ring, profiled_latencies_ns
 from tests.twin.made import deployment, poisson

@@ -177,7 +177,7 @@ class Plane:
 
     async def load(self, application: str) -> None:
         try:
-            await self._managed.load(application)
+            await self._managed.changes.load(application)
             await self.told()
         except StrettoError as error:
             if isinstance(error, RepositoryError) or application in self.service.offer.known:
@@ -186,7 +186,7 @@ class Plane:
 
     async def unload(self, application: str) -> None:
         try:
-            await self._managed.unload(application)
+            await self._managed.changes.unload(application)
             await self.told()
         except NoSuchApplication:
             raise self._unknown(application, "") from None
@@ -240,7 +240,7 @@ class Plane:
         if not isinstance(worker, str) or not 0 < len(worker) <= 200:
             raise bad_request('say which workers: {"worker": "cpu*2"}')
         try:
-            await self._managed.add_workers(worker)
+            await self._managed.changes.add_workers(worker)
         except StrettoError as error:
             raise bad_request(str(error)[:300]) from None
 

@@ -90,7 +90,7 @@ class Moves:
 
     async def _gain(self, share: Share) -> None:
         offer, service = self._service.offer, self._service
-        repository = await service.read_anew()
+        repository = await service.changes.read_anew()
         await asyncio.to_thread(self._check, repository, share)
         before = offer.share or frozenset()
         gained = set(share.applications) - before
@@ -100,11 +100,11 @@ class Moves:
         lookout = service.engine.crew.lookout
         lookout.trusted |= gained & self.share.partition.homes.keys()  # they were served until now, if not here
         try:
-            await service.load(*sorted(gained), at_once=LOADING_AT_ONCE)
+            await service.changes.load(*sorted(gained), at_once=LOADING_AT_ONCE)
         except BaseException:
             offer.share = before
             lookout.trusted -= gained
-            await service.take_up()  # without those of them that can be served
+            await service.changes.take_up()  # without those of them that can be served
             raise
 
     def _check(self, repository: Repository, share: Share) -> None:
@@ -136,7 +136,7 @@ class Moves:
                 if not gone:
                     continue
                 try:
-                    await self._service.let_go(gone)
+                    await self._service.changes.let_go(gone)
                 except Exception as error:  # also a planner's own; it is tried again
                     self.problem, pause_s = str(error), PAUSE_S
                     log.error("%s could not be let go: %s", ", ".join(sorted(gone)), error)

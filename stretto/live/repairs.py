@@ -102,7 +102,7 @@ class Repairs:
             self._is_due = False
             is_served = {spec.key for spec in service.engine.generation.served.specs}
             if is_served != service.admission.wanted():
-                await service.take_up()
+                await service.changes.take_up()
             else:
                 service.engine.join_ready()
 

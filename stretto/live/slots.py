@@ -37,7 +37,7 @@ class LocalSlots:
         more = count - len(there) - len(empty)
         if more > 0:
             like = slot_specs(self._service.offer.fleet)[slots[0]]
-            await self._service.add(replace(like, count=more, kind=kind))
+            await self._service.changes.add(replace(like, count=more, kind=kind))
 
     def _of_kind(self, kind: str) -> list[int]:
         workers = self._service.engine.generation.deployment.workers
@@ -50,7 +50,7 @@ class LocalSlots:
 
     async def _let_go(self, slots: list[int]) -> None:
         engine = self._service.engine
-        await self._service.plan_without(slots)
+        await self._service.changes.plan_without(slots)
         for slot in slots:
             if not engine.crew.members[slot].is_retired:
                 engine.let_go(slot)

@@ -132,7 +132,7 @@ def test_an_answer_that_never_comes_is_given_up(running: Running, url: str) -> N
 def test_who_is_mapped_nowhere_holds_its_frames_back(
     running: Running, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(running.service._replanner, "_tell", lambda: None)  # this plan maps nobody
+    monkeypatch.setattr(running.service.replanner, "_tell", lambda: None)  # this plan maps nobody
     identity = f"nowhere over {url}"
     with frames(url, client_id=identity) as client:
         client.send(image())
@@ -310,7 +310,7 @@ def test_a_thousand_clients_come_and_go(running: Running) -> None:
     """Plans stay in time, slots stay few, and nobody is remembered who left."""
     service = running.service
     times: list[float] = []
-    replanner = service._replanner
+    replanner = service.replanner
     replan = replanner._replan
 
     async def timed(leaving: Collection[int]) -> None:

@@ -203,7 +203,7 @@ def mapped(repository: Path) -> Iterator[tuple[Running, Mapping]]:
     planner = Mapping()
     with Running(repository, only=("fashion/linear", "fashion/cnn_s"), limits=Limits(client_s=1.0)) as running:
         running.service.session.planner = planner
-        running.call(lambda: setattr(running.service._replanner, "period_s", 0.5))
+        running.call(lambda: setattr(running.service.replanner, "period_s", 0.5))
         running.wait_until(lambda: planner.asked > 1, "it is asked")
         yield running, planner
 
@@ -211,7 +211,7 @@ def mapped(repository: Path) -> Iterator[tuple[Running, Mapping]]:
 def test_a_mapped_client_is_told_its_variant_with_every_answer(mapped: tuple[Running, Mapping]) -> None:
     server, planner = mapped
     planner.target_of = {"high": 0, "low": 1}
-    server.call(lambda: setattr(server.service._replanner, "period_s", 60.0))  # so that only the change is a reason
+    server.call(lambda: setattr(server.service.replanner, "period_s", 60.0))  # so that only the change is a reason
 
     def are_told() -> bool:
         told = {client.identity: client.told.variant for client in server.service.clients.all()}
@@ -226,7 +226,7 @@ def test_a_mapped_client_is_told_its_variant_with_every_answer(mapped: tuple[Run
             assert time.monotonic() - begun < 5
             told = [parameters_of(wire, client_id=name) for name in ("high", "low")]
     finally:
-        server.call(lambda: setattr(server.service._replanner, "period_s", 0.5))
+        server.call(lambda: setattr(server.service.replanner, "period_s", 0.5))
     assert [each["mapped"] for each in told] == ["cnn_s", "linear"]
     assert [each["variant"] for each in told] == ["cnn_s", "linear"]
     assert all(each["input_size"] == "1,28,28" for each in told)
@@ -265,7 +265,7 @@ def test_who_floods_a_shared_lane_is_refused_what_is_beyond_its_rate(mapped: tup
         server.wait_until(lambda: len(server.service.clients) == 2, "both are known")
         asked = planner.asked
         server.wait_until(lambda: planner.asked > asked + 1, "both are planned for")
-        server.call(lambda: setattr(server.service._replanner, "period_s", 60.0))  # nobody is asked meanwhile
+        server.call(lambda: setattr(server.service.replanner, "period_s", 60.0))  # nobody is asked meanwhile
         try:
             with server.gate:  # so that something waits
                 backlog = [server.wire() for _ in range(60)]
@@ -278,7 +278,7 @@ def test_who_floods_a_shared_lane_is_refused_what_is_beyond_its_rate(mapped: tup
             statuses["honest"] = [honest.reply().status]
             statuses["liar"] = [wire.reply().status for wire in backlog]
         finally:
-            server.call(lambda: setattr(server.service._replanner, "period_s", 0.5))
+            server.call(lambda: setattr(server.service.replanner, "period_s", 0.5))
             for wire in backlog:
                 wire.socket.close()
     refused = statuses["liar"].count(429)
@@ -360,7 +360,7 @@ def test_who_floods_a_lane_of_all_cannot_keep_others_out(repository: Path) -> No
                 lanes = [replace(lane, capacity=40) for lane in plan.lanes]
                 narrow = replace(plan, lanes=tuple(lanes))
                 server.call(lambda: server.service.engine.generation.dispatcher.adopt(time.monotonic_ns(), narrow))
-                server.call(server.service._replanner.stop)
+                server.call(server.service.replanner.stop)
                 for wire, name in others[:3]:
                     wire.send(message("POST", INFER, body[name]))
                 server.wait_for_queries(3)

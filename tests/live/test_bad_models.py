@@ -139,14 +139,14 @@ def test_a_bad_model_that_is_added_is_noticed_by_nobody_else(tmp_path: Path, exe
     async def work() -> None:
         async with service_of(root, executor) as service, Traffic(service) as traffic:
             add(root, "hang", "HangAtLoad")
-            hanging = asyncio.create_task(service.load("hang"))
+            hanging = asyncio.create_task(service.changes.load("hang"))
             for name, (model, fault) in BAD_LOADS.items():
                 add(root, name, model)
                 with pytest.raises(StrettoError, match=f"{name}/{model.lower()} is set aside"):
-                    await service.load(name)
+                    await service.changes.load(name)
                 assert set_aside(service)[name] is fault and not service.is_ready(name)
             add(root, "later", "good")
-            await service.load("later")  # and management goes on meanwhile
+            await service.changes.load("later")  # and management goes on meanwhile
             assert (await ask(service, "later")).outcome is Outcome.ON_TIME
             assert not hanging.done() and not service.is_ready("hang") and service.is_ready()
             hanging.cancel()
@@ -164,7 +164,7 @@ def test_one_that_hangs_at_load_is_given_up(tmp_path: Path) -> None:
     async def work() -> None:
         async with service_of(root, load_s=4.0) as service:
             with pytest.raises(StrettoError, match="did not load and run within 4 s"):
-                await service.load("hang")
+                await service.changes.load("hang")
             assert set_aside(service) == {"hang": Fault.LOAD_HUNG}
 
     within(LIMIT_S, work)
@@ -203,7 +203,7 @@ def test_one_that_passes_and_crashes_in_every_worker_all_the_same(tmp_path: Path
         async with service_of(root) as service:
             add(root, "sly", "CrashAtLoadOnceServed")
             with pytest.raises(StrettoError, match="sly"):
-                await service.load("sly")
+                await service.changes.load("sly")
                 await until(lambda: "sly" in set_aside(service))
                 raise StrettoError("sly is set aside later")
             await until(lambda: set(service.engine.generation.numbers) == {"good"})
@@ -238,7 +238,7 @@ def test_one_that_takes_workers_down_is_set_aside_after_the_second(tmp_path: Pat
             assert "took down 2 workers" in entry.reason and service.engine.crew.restarts == 2
             await until(lambda: "bad" not in service.engine.generation.numbers)
             assert service.is_ready() and not service.is_ready("bad")
-            await service.load("bad")
+            await service.changes.load("bad")
             await until(lambda: service.engine.crew.ready_count == 2)
             assert service.is_ready("bad") and (await ask(service, "bad")).outcome is Outcome.ON_TIME
             assert await poisoned(service, "bad") is fault and service.engine.crew.restarts == 3
@@ -360,8 +360,8 @@ def test_management_and_replans_under_traffic_do_not_hurt_each_other(tmp_path: P
 
     async def turn(service: Service, name: str) -> None:
         for _ in range(12):
-            await service.unload(name)
-            await service.load(name)
+            await service.changes.unload(name)
+            await service.changes.load(name)
             assert name in service.files
 
     async def work() -> None:
@@ -374,6 +374,6 @@ def test_management_and_replans_under_traffic_do_not_hurt_each_other(tmp_path: P
 
     async def again(service: Service) -> None:
         for _ in range(12):
-            await service.load("good")
+            await service.changes.load("good")
 
     within(LIMIT_S, work)

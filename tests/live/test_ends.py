@@ -63,7 +63,7 @@ def test_an_application_goes_when_its_queries_have_ended(tmp_path: Path) -> None
         ended: list[Request] = []
         for _ in range(4):
             query(service, "fashion", ended, pinned="resnet_l")
-        await service.unload("fashion")
+        await service.changes.unload("fashion")
         assert [request.outcome for request in ended] == [Outcome.ON_TIME] * 4
         assert "fashion" not in service.engine.generation.numbers and not service.is_ready("fashion")
 

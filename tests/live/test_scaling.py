@@ -134,7 +134,7 @@ def test_workers_that_go_lose_no_query(built: Built, planner: str) -> None:
             await asking.stop()
             assert set(asking.outcomes) == {Outcome.ON_TIME}
             assert conserved(service.engine) and len(service.engine.crew.members) == 4  # slots were filled again
-            assert service.engine.crew.restarts == 0 and not service._replanner._is_failing
+            assert service.engine.crew.restarts == 0 and not service.replanner._is_failing
 
     within(120, work)
 
@@ -239,7 +239,7 @@ def test_a_new_generation_leaves_empty_slots_empty(built: Built) -> None:
             slots = LocalSlots(service)
             await slots.scale_to(KIND, 1)
             await until(lambda: alive(service) == 1)
-            await service.load("rows")
+            await service.changes.load("rows")
             assert (await asked(service.engine, ROWS, "rows", slack_ms=SLACK_MS)).outcome is Outcome.ON_TIME
             assert alive(service) == 1 and service.engine.crew.ready_count == 1
             await slots.scale_to(KIND, 2)

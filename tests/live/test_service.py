@@ -180,12 +180,12 @@ def test_loading_what_is_served_already_changes_nothing(built: Built, monkeypatc
 
     async def work() -> None:
         async with service_of(built.root, reload_s=0) as service:
-            await service.load("rows")  # read for the first time
+            await service.changes.load("rows")  # read for the first time
             before = service.engine.generation
-            await service.load("rows")
+            await service.changes.load("rows")
             assert service.engine.generation is before
             built.metrics("fast", accuracy=0.99)
-            await service.load("rows")
+            await service.changes.load("rows")
             assert service.engine.generation is not before and max(service.engine.generation.accuracy) == 0.99
 
     within(60, work)
@@ -256,24 +256,24 @@ def test_applications_are_unloaded_and_loaded(built: Built) -> None:
         async with service_of(built.root, reload_s=0, ready_all=True) as service:
             assert set(service.files) == {"rows", "other"}
             waiting = [ask(service, "other") for _ in range(5)]
-            await service.unload("other")
+            await service.changes.unload("other")
             assert {(await each).outcome for each in waiting} == {Outcome.ON_TIME}
             assert set(service.files) == {"rows"} and set(service.offer.known) == {"rows", "other"}
             assert service.is_ready() and service.is_ready("rows") and not service.is_ready("other")
             with pytest.raises(KeyError):
                 ask(service, "other")
-            await service.unload("other")
+            await service.changes.unload("other")
             with pytest.raises(StrettoError, match="the only application"):
-                await service.unload("rows")
+                await service.changes.unload("rows")
             with pytest.raises(NoSuchApplication):
-                await service.unload("none")
+                await service.changes.unload("none")
             with pytest.raises(StrettoError):
-                await service.load("none")
-            await service.load("other")
+                await service.changes.load("none")
+            await service.changes.load("other")
             assert service.is_ready("other") and (await ask(service, "other")).outcome is Outcome.ON_TIME
             shutil.rmtree(built.app)
             with pytest.raises(StrettoError):
-                await service.load("rows")
+                await service.changes.load("rows")
             assert (await ask(service)).outcome is Outcome.ON_TIME
             assert conserved(service.engine)
 
@@ -288,16 +288,16 @@ def test_an_application_whose_folder_is_gone_is_unloaded(built: Built) -> None:
     async def work() -> None:
         async with service_of(built.root, reload_s=0, ready_all=True) as service:
             shutil.rmtree(built.root / "other")
-            await service.unload("other")
+            await service.changes.unload("other")
             assert set(service.files) == {"rows", "third"} and (await ask(service)).outcome is Outcome.ON_TIME
             shutil.rmtree(built.root / "third")
             shutil.copytree(built.app, built.root / "other")
-            await service.load("other")
+            await service.changes.load("other")
             assert set(service.files) == set(service.offer.known) == {"rows", "other"}
             shutil.copytree(built.app, built.root / "third")
-            await service.load("third")
+            await service.changes.load("third")
             shutil.rmtree(built.root / "third")
-            await service.unload("other")
+            await service.changes.unload("other")
             assert set(service.files) == {"rows"} and (await ask(service)).outcome is Outcome.ON_TIME
             assert conserved(service.engine)
 
@@ -309,7 +309,7 @@ def test_an_application_that_is_read_anew_may_have_changed(built: Built) -> None
         async with service_of(built.root, reload_s=0) as service:
             built.add("best", 0.95, seed=2)
             assert variants(service) == {"fast", "good"}
-            await service.load("rows")
+            await service.changes.load("rows")
             assert variants(service) == {"fast", "good", "best"}
 
     within(60, work)
@@ -347,7 +347,7 @@ def test_the_planner_is_told_the_load_when_the_repository_changes(built: Built) 
             service.session.planner = watched
             for _ in range(40):
                 await ask(service)
-            await service.load("rows")
+            await service.changes.load("rows")
             assert views and views[-1].rates is not None and float(views[-1].rates[0]) > 10
 
     within(60, work)
@@ -420,7 +420,7 @@ def test_workers_are_added_while_serving(built: Built, planner: str) -> None:
         async with service_of(built.root, workers=2, planner=planner, replan_s=0.02) as service:
             for _ in range(10):
                 await ask(service, slack_ms=300)
-            await service.add_workers(f"cpu*2,kind={KIND}")
+            await service.changes.add_workers(f"cpu*2,kind={KIND}")
             await until(lambda: service.engine.crew.ready_count == 4)
             generation = service.engine.generation
             await until(lambda: any({2, 3} & set(lane.workers) for lane in generation.dispatcher.plan.lanes))
@@ -428,11 +428,11 @@ def test_workers_are_added_while_serving(built: Built, planner: str) -> None:
             assert reading.worker_alive.tolist() == [True] * 4 and len(service.engine.generations()) == 1
             assert reading.submitted[0] == 10  # what was counted is not lost
             assert all([(await ask(service, slack_ms=300)).outcome is not None for _ in range(20)])
-            assert not service._replanner._is_failing
+            assert not service.replanner._is_failing
             with pytest.raises(StrettoError, match="there is no device 'tpu'"):
-                await service.add_workers("tpu")
+                await service.changes.add_workers("tpu")
             assert len(service.engine.generation.deployment.workers) == 4
-            await service.load("rows")  # a new generation on the larger fleet
+            await service.changes.load("rows")  # a new generation on the larger fleet
             assert (await ask(service, slack_ms=300)).outcome is not None
 
     within(60, work)

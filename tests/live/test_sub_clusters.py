@@ -161,12 +161,12 @@ def test_a_change_of_the_repository_and_further_workers_leave_nobody_out(root: P
             before = parts(service)
             shutil.copytree(root / "one", root / "seven")
             asking = asyncio.create_task(_asked_until(service, image, lambda: "seven" in service.files))
-            await service.take_up(read_repository(root))
+            await service.changes.take_up(read_repository(root))
             assert set(await asking) == {Outcome.ON_TIME}
             await until(lambda: all(holders(service).values()))
             assert {name: crew for name, crew in parts(service).items() if name in before} == before
             assert (await asked(service.engine, image, "seven")).outcome is Outcome.ON_TIME
-            await service.add_workers("cpu*1")
+            await service.changes.add_workers("cpu*1")
             asking = asyncio.create_task(_asked_until(service, image, lambda: service.engine.crew.ready_count == 5))
             assert set(await asking) == {Outcome.ON_TIME}
             await until(lambda: {worker for crew in parts(service).values() for worker in crew} == set(range(5)))

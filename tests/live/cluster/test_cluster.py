@@ -511,7 +511,7 @@ def test_models_change_and_go_while_workers_serve(built: Built) -> None:
                 (more / "app.toml").write_text(APP)
                 await until(lambda: front.service.is_ready("more") if "more" in front.service.files else False)
                 assert (await front.ask(ROWS, "more")).outcome is Outcome.ON_TIME
-                await there.service.unload("more")
+                await there.service.changes.unload("more")
                 await until(lambda: "more" not in front.service.files)
                 assert (await front.ask(ROWS)).outcome is Outcome.ON_TIME
 

@@ -353,7 +353,7 @@ def test_a_full_front_end_refuses_and_recovers(repository: Path) -> None:
                 lambda: sum(slot.counts.refused.get("overloaded", 0) for slot in running.fronts.slots) > 0,
                 "there is no room left",
             )
-            running.wait_until(lambda: running.waiting > 0, "what was taken in waits for the gate")
+            running.wait_until(lambda: running.service.engine.waiting > 0, "what was taken in waits for the gate")
         statuses = [wire.reply().status for wire in wires]
         assert set(statuses) == {200, 429} and statuses.count(200) >= 4  # the system deals out connections
         running.wait_for_queries(0)

@@ -2,10 +2,11 @@
 a crowd of connections takes by itself.
 
 Every body and every request is counted when its bytes come and when it ends; on the way of a query that is two
-additions. Where the budget is short, the bodies that hold most are given up first, and never for one that holds more:
-a client with a small body always finds room. Most means to a factor of two, and those that came first before others:
-with ten thousand bodies to choose from, to sort them took longer than all else. Messages of gRPC are counted before
-they are read, in grpc/reads.py.
+additions. Where the budget is short, the largest bodies are given up first, and never for one that is larger: a client
+with a small body always finds room. A body is as large as its client says that it will be: by what has come of it,
+those that are nearly complete would be given up for others that just begin, and where many come at once none would end.
+Largest means to a factor of two, and those that came first before others: with ten thousand bodies to choose from, to
+sort them took longer than all else. Messages of gRPC are counted before they are read, in grpc/reads.py.
 """
 
 from __future__ import annotations
@@ -23,9 +24,14 @@ MOST_BITS = 64
 
 
 class Holder(Protocol):
-    """A connection. `held` is the budget's own, and 0 at first."""
+    """A connection. `held` and `weight` are the budget's own, and 0 at first."""
 
     held: int
+    weight: int  # the larger of what it holds and what it promised, while it holds anything
+
+    @property
+    def promised(self) -> int:
+        """How long its body will be, as far as its client said so."""
 
     def give_up(self) -> None:
         """Forget the body that is being read, tell its client, and let go of it here."""
@@ -41,8 +47,8 @@ class Budget:
         self.given_up = 0  # bodies, since the start
         self._connections = self._of_connections = 0  # how many are open, and which part of `used` is for them
         self._most_of_large = limit - limit // SPARE_PART
-        # Connections with a body that is not complete, or that waits its turn, by how many bits the number of its bytes
-        # has; and for each of these a number of bytes that none of them holds more than.
+        # Connections with a body that is not complete, or that waits its turn, by how many bits its weight has; and for
+        # each of these a number that none of them weighs more than.
         self._holders: list[OrderedDict[Holder, None]] = [OrderedDict() for _ in range(MOST_BITS)]
         self._largest = [0] * MOST_BITS
 
@@ -69,9 +75,9 @@ class Budget:
         """
         self._hold(holder, holder.held + size)
         self.used += size
-        most = self.limit if holder.held <= SMALL_BYTES else self._most_of_large
+        most = self.limit if holder.weight <= SMALL_BYTES else self._most_of_large
         if self.used > most:
-            self._relieve(holder.held, most)
+            self._relieve(holder.weight, most)
         return self.used <= most and holder.held <= self.share
 
     def let_go_of(self, holder: Holder, size: int) -> None:
@@ -88,17 +94,18 @@ class Budget:
 
     def _hold(self, holder: Holder, size: int) -> None:
         """So much from now on."""
-        before, bits = holder.held.bit_length(), size.bit_length()
-        holder.held = size
+        weight = max(size, holder.promised) if size else 0
+        before, bits = holder.weight.bit_length(), weight.bit_length()
+        holder.held, holder.weight = size, weight
         if bits != before:
             self._holders[before].pop(holder, None)
             if size:
                 self._holders[bits][holder] = None
-        if size > self._largest[bits]:
-            self._largest[bits] = size
+        if weight > self._largest[bits]:
+            self._largest[bits] = weight
 
     def _relieve(self, size: int, most: int) -> None:
-        """Give up bodies of those that hold more than this, the largest first, until there is room and some more."""
+        """Give up bodies that are larger than this, the largest first, until there is room and some more."""
         enough, own = most - self.limit // RELIEF_PART, size.bit_length()
         for bits in range(MOST_BITS - 1, own, -1):
             holders = self._holders[bits]
@@ -106,7 +113,7 @@ class Budget:
                 self._give_up(next(iter(holders)))
         if self.used <= enough or self._largest[own] <= size:
             return  # and nobody is looked for
-        for holder in [holder for holder in self._holders[own] if holder.held > size]:
+        for holder in [holder for holder in self._holders[own] if holder.weight > size]:
             if self.used <= enough:
                 return
             self._give_up(holder)

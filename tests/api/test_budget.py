@@ -20,9 +20,10 @@ LIMIT = 16_000_000
 
 
 class Sender:
-    def __init__(self, budget: Budget):
+    def __init__(self, budget: Budget, promised: int = 0):
         self.budget = budget
-        self.held = 0
+        self.held = self.weight = 0
+        self.promised = promised
         self.is_given_up = False
 
     def send(self, size: int) -> bool:
@@ -127,26 +128,49 @@ def test_of_those_that_hold_about_the_same_the_first_gives_way(budget: Budget) -
     assert slow[0].is_given_up and not quick.is_given_up
 
 
+def test_of_bodies_that_come_at_once_as_many_end_as_there_is_room_for(budget: Budget) -> None:
+    """Those that were nearly complete were given up for others that just began; of these, too, none came to its end."""
+    length, piece = 1_000_000, 50_000
+    senders = [Sender(budget, length) for _ in range(100)]
+    for _ in range(length // piece):
+        for sender in senders:
+            if not sender.is_given_up and not sender.send(piece):
+                sender.give_up()
+    complete = [sender for sender in senders if sender.held == length]
+    assert len(complete) == (LIMIT - LIMIT // SPARE_PART) // length
+    assert Sender(budget, 1_000).send(1_000), "what is small has room all the same"
+
+
+def test_a_body_is_as_large_as_it_will_be(budget: Budget) -> None:
+    large = [Sender(budget, 3_000_000) for _ in range(10)]
+    assert all(sender.send(1_390_000) for sender in large)
+    small = Sender(budget, 2_000_000)
+    assert small.send(1_900_000), "though it holds more than any of them"
+    assert sum(sender.is_given_up for sender in large) == budget.given_up > 0
+    assert not Sender(budget, 4_000_000).send(2_000_000), "and nobody goes for one that will be larger"
+
+
 @given(
     st.lists(st.tuples(st.integers(0, 30), st.integers(0, 4_000_000), st.sampled_from(["hold", "part", "all", "take"])))
 )
 def test_nobody_is_given_up_for_one_that_holds_more(steps: list[tuple[int, int, str]]) -> None:
     budget, taken = Budget(LIMIT), 0
-    senders = [Sender(budget) for _ in range(31)]
+    senders = [Sender(budget, promised) for promised in range(0, 3_100_000, 100_000)]
     for number, size, what in steps:
-        sender, before = senders[number], [each.held for each in senders]
+        sender, before = senders[number], [each.weight for each in senders]
         for each in senders:
             each.is_given_up = False
         if what == "hold":
+            asks = sender.held + size
             if not sender.send(size):
-                assert not any(other.held > sender.held for other in senders) or sender.held > budget.share
+                assert not any(other.weight > sender.weight for other in senders) or sender.held > budget.share
                 budget.let_go(sender)
-            asks = before[number] + size
+            asks = max(asks, sender.promised) if asks else 0
         elif what == "take":
             taken += size if budget.take(size) else 0
             asks = size
         else:
             budget.let_go_of(sender, size) if what == "part" else budget.let_go(sender)
             asks = LIMIT
-        assert all(held > asks for held, each in zip(before, senders, strict=True) if each.is_given_up)
+        assert all(weight > asks for weight, each in zip(before, senders, strict=True) if each.is_given_up)
         assert budget.used == taken + sum(each.held for each in senders) <= LIMIT

@@ -74,7 +74,7 @@ class Intake(asyncio.BufferedProtocol):
         self.chunks = 0
         self.complaint = UNSOUND
         self.begun_ns = 0
-        self.held = 0  # the budget's
+        self.held = self.weight = 0  # the budget's
         self.rest = NOTHING  # came, and waits for this connection's next turn
 
     def new_parser(self) -> HttpRequestParser:
@@ -220,6 +220,7 @@ class Intake(asyncio.BufferedProtocol):
             return
         if self.rest and not self.plane.budget.hold(self, len(self.rest)):
             self.rest = NOTHING
+            self.plane.budget.let_go(self)  # now: others would be given up for what is gone
             self.end_unsound(no_room())
             return
         direct = self.last
@@ -308,6 +309,12 @@ class Intake(asyncio.BufferedProtocol):
         elif not self.plane.budget.hold(self, size + (size >> 3)):  # what grows has some room to grow
             self.give_up()
         self.look_if_slow()
+
+    @property
+    def promised(self) -> int:
+        """How long the body is that it reads, where it was stated."""
+        direct = self.last
+        return direct.asked.stated if isinstance(direct, Direct) and not direct.is_answered else 0
 
     @property
     def is_forgotten(self) -> bool:

@@ -43,7 +43,7 @@ from stretto.live.recorder import Journal
 from stretto.live.remembered import Remembered
 from stretto.live.repairs import GRACE_S, Repairs
 from stretto.live.replan import Replanner
-from stretto.live.requests import NoSuchApplication
+from stretto.live.requests import NoSuchApplication, NotServed
 from stretto.live.scaling import Actuator, FloorMaker, Scaler, scaler_for
 from stretto.live.state import State
 from stretto.live.witness import Evidence, Witness
@@ -266,7 +266,7 @@ class Service:
                 raise
             for application in applications:
                 if application not in self.files:
-                    raise StrettoError(self._why_not(application))
+                    raise NotServed(self._why_not(application))
 
     async def read_anew(self) -> Repository:
         """The repository as it is now."""

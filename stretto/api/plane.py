@@ -35,7 +35,7 @@ from stretto.config.partition import parse_partition
 from stretto.core.errors import StrettoError
 from stretto.core.outcome import Outcome
 from stretto.core.snapshot import Snapshot
-from stretto.live.requests import NoSuchApplication, NoSuchVariant, Request
+from stretto.live.requests import NoSuchApplication, NoSuchVariant, NotServed, Request
 from stretto.live.state import State
 from stretto.repository.images import can_decode
 from stretto.repository.problems import RepositoryError
@@ -512,5 +512,8 @@ async def _nobody() -> None: ...
 
 
 def _sentence(error: StrettoError) -> str:
-    """The last part of a message of the repository, which names files of the inside before it."""
-    return str(error).splitlines()[0].rsplit(": ", 1)[-1][:300]
+    """The last part of a message of the repository, which names files of the inside before it. Why a model is set aside
+    is told whole: what it raised is the end of that, and says little alone.
+    """
+    first = str(error).partition("\n")[0]
+    return (first if isinstance(error, NotServed) else first.rsplit(": ", 1)[-1])[:300]

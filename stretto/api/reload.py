@@ -38,7 +38,7 @@ class Reload:
         fronts: Fronts | None = None,
     ) -> None:
         """`hung_up` is called where the signal means that the terminal is gone."""
-        self.options = options
+        self.options = self._started_with = options
         self._fronts = fronts
         self._listeners, self._reread, self._hung_up = listeners, reread, hung_up
         self._turn = asyncio.Lock()
@@ -65,16 +65,16 @@ class Reload:
             except StrettoError as error:
                 log.error("nothing was reloaded, and what was in force stays: %s", error)
                 return
-            waiting = _differences(self.options, stated)
+            waiting = _differences(self._started_with, stated)
             self.options = stated
             set_level(stated.log_level)
             log.info("reloaded: tokens, certificate, limits of clients, level of the log, times of the end")
             if waiting:
-                log.warning("these were changed too, and wait for the next start: %s", ", ".join(waiting))
+                log.warning("these are others than at the start, and wait for the next start: %s", ", ".join(waiting))
 
 
 def _differences(before: ServeOptions, after: ServeOptions) -> list[str]:
-    """Fields that differ and cannot be taken up while it serves."""
+    """Fields that differ from those of the start, and cannot be taken up while it serves."""
     return [
         *_unequal(before, after, TAKEN_UP),
         *_unequal(before.listen, after.listen, TAKEN_UP_BY_LISTENERS),

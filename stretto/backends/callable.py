@@ -23,6 +23,7 @@ from stretto.repository.model_code import code_sha256, module_beside
 
 REFERENCE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 MAX_REASON = 300
+RAISED = (Exception, SystemExit)  # by a model's own code: sys.exit() must end neither a worker nor a command
 
 
 def named_object(reference: str, folder: Path | None = None) -> Any:
@@ -42,7 +43,7 @@ def named_object(reference: str, folder: Path | None = None) -> Any:
         missing = (error.name or module_name).removeprefix(f"{package}.")
         where = f", nor {module_name.replace('.', '/')}.py beside the model" if missing == module_name else ""
         raise BackendError(f"{reference} cannot be imported: there is no module {missing}{where}; install it") from None
-    except Exception as error:
+    except RAISED as error:
         raise BackendError(f"{reference} cannot be imported: {reason_of(error)}") from None
     if not hasattr(module, name):
         raise BackendError(f"module {module_name} has no {name}; correct the reference {reference}")
@@ -65,7 +66,7 @@ def _package_of(folder: Path, code: str) -> str:
 
 def reason_of(error: BaseException) -> str:
     """An exception in one line of bounded length."""
-    text = " ".join(str(error).split())[:MAX_REASON]
+    text = " ".join(str(error)[: 10 * MAX_REASON].split())[:MAX_REASON]
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
@@ -81,7 +82,7 @@ def load_callable(source: ModelSource) -> CallableModel:
     if isinstance(function, type):
         try:
             function = function()
-        except Exception as error:
+        except RAISED as error:
             raise BackendError(f"{source.code} could not be made: {reason_of(error)}") from None
     return CallableModel(function, source.inputs, source.outputs, source.label)
 
@@ -128,7 +129,7 @@ class CallableModel:
         given: Any = inputs[self.inputs[0].name] if len(self.inputs) == 1 else dict(inputs)
         try:
             answer = self._function(given)
-        except Exception as error:
+        except RAISED as error:
             raise BatchFailure(f"{self._label} failed on a batch of {batch}: {reason_of(error)}") from None
         outputs = self._named(answer)
         specs = self.outputs or tuple(TensorSpec(name, "float32", array.shape[1:]) for name, array in outputs.items())

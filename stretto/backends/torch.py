@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from stretto.backends.callable import named_object, reason_of
+from stretto.backends.callable import RAISED, named_object, reason_of
 from stretto.backends.model import (
     Array,
     BackendError,
@@ -128,7 +128,7 @@ def _built(source: ModelSource) -> Any:
     build = named_object(source.code, source.folder)
     try:
         module = build()
-    except Exception as error:
+    except RAISED as error:
         raise BackendError(f"{source.code} could not build a module: {reason_of(error)}") from None
     torch = import_torch()
     if not isinstance(module, torch.nn.Module):
@@ -301,7 +301,7 @@ class TorchModel:
                 outputs = self._named(self._answer(batch, inputs))
         except (BatchFailure, DeviceLost):
             raise
-        except Exception as error:
+        except RAISED as error:
             raise BatchFailure(f"{self._label} failed on a batch of {batch}: {reason_of(error)}") from None
         specs = tuple(TensorSpec(name, str(array.dtype), array.shape[1:]) for name, array in outputs.items())
         check_outputs(outputs, specs, batch, self._label)

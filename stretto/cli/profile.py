@@ -109,7 +109,8 @@ def profile(
         points: dict[str, dict[str, tuple[float, float]]] = {}
         for one in found:
             points.setdefault(one.application, {})[one.name] = (one.accuracy, one.p95_ms(smallest))
-        plots.save(pareto_figure(points, f"accuracy and latency on {session.kind}", smallest), plot)
+        ladders = {name: session.ladder(name, ours, smallest) for name, ours in points.items()}
+        plots.save(pareto_figure(points, f"accuracy and latency on {session.kind}", smallest, ladders), plot)
     if as_json:
         told = {name: _start_plans(plans) for name, plans in judged.items()}
         print_json(session.as_json(found, built) | {"start_plans": told})

@@ -23,7 +23,7 @@ from stretto.live.fleet import WorkerSpec, read_worker
 from stretto.live.generation import Served
 from stretto.live.quarantine import label_of
 from stretto.live.repairs import GRACE_S
-from stretto.live.requests import NoSuchApplication
+from stretto.live.requests import NoSuchApplication, NotServed
 from stretto.live.state import State
 from stretto.planning.session import InForce
 from stretto.repository.repository import Repository
@@ -71,7 +71,7 @@ class Changes:
                 raise
             for application in applications:
                 if application not in self._service.files:
-                    raise StrettoError(self._why_not(application))
+                    raise NotServed(self._why_not(application))
 
     async def read_anew(self) -> Repository:
         """The repository as it is now."""

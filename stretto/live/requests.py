@@ -20,6 +20,10 @@ class NoSuchApplication(StrettoError):
     """The repository holds none of that name."""
 
 
+class NotServed(StrettoError):
+    """The repository holds it, and this is why it is not served."""
+
+
 class NoSuchVariant(Exception):
     """A demand that no variant of the application can meet."""
 

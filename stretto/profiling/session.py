@@ -73,8 +73,11 @@ class ProfiledVariant:
 
     def p95_ms(self, batch: int) -> float:
         """Of the batch, or of the smallest one that was measured."""
-        point = self.stored.batches.get(batch) or self.stored.batches[min(self.stored.batches)]
-        return point.p95
+        return _p95_ms(self.stored, batch)
+
+
+def _p95_ms(stored: StoredProfile, batch: int) -> float:
+    return (stored.batches.get(batch) or stored.batches[min(stored.batches)]).p95
 
 
 @dataclass(frozen=True)
@@ -132,6 +135,15 @@ class Session:
         origin = variant.accuracy_source if evaluation is None else "measured"
         label = self.variants[number].label
         return ProfiledVariant(application.name, variant.name, label, stored, accuracy, origin, evaluation, written)
+
+    def ladder(self, application: str, measured: Mapping[str, tuple[float, float]], batch: int) -> list[str]:
+        """Its variants from the fastest on: those `measured` now, (accuracy, p95 in ms), and those that were before."""
+        points = dict(measured)
+        for variant in self.repository.application(application).variants:
+            stored = variant.profile_on(self.kind)
+            if variant.name not in points and stored is not None and variant.enabled:
+                points[variant.name] = variant.accuracy, _p95_ms(stored, batch)
+        return sorted(points, key=lambda name: (points[name][1], points[name][0], name))
 
     def as_json(
         self, found: list[ProfiledVariant], evidence: Mapping[str, StoredEvidence] | None = None

@@ -8,7 +8,9 @@ from typing import Any
 from stretto.client.load.result import LoadResult
 from stretto.client.load.timeline import timeline
 from stretto.report.load import draw_latency, draw_rate, draw_variants
-from stretto.report.plots import DROPPED, LATE, MUTED, ON_TIME, STYLE
+from stretto.report.plots import DROPPED, INK, LATE, MUTED, ON_TIME, STYLE
+
+NARROW = 15  # % of a bar: its number does not fit into less
 
 
 def demo_figure(results: Mapping[str, LoadResult]) -> Any:
@@ -55,7 +57,9 @@ def draw_shares(axes: Any, results: Mapping[str, LoadResult]) -> None:
         axes.barh(place, on_time - right, left=right, color=LATE, height=0.62)
         axes.barh(place, 100 - on_time, left=on_time, color=DROPPED, alpha=0.55, height=0.62)
         weight = "bold" if not name else "normal"
-        axes.text(right - 1, place, f"{right:.1f}%", ha="right", va="center", color="white", fontweight=weight)
+        is_inside = right > NARROW
+        at, side, ink = (right - 1, "right", "white") if is_inside else (right + 1, "left", INK)
+        axes.text(at, place, f"{right:.1f}%", ha=side, va="center", color=ink, fontweight=weight)
     axes.set_yticks(list(places), names)
     axes.set_xlim(0, 100)
     axes.grid(visible=False, axis="y")

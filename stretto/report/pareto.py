@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from stretto.profiling.pareto import pareto_front
@@ -12,20 +12,29 @@ from stretto.report.plots import INK, MUTED, _figure, legend_below
 MAX_PANELS = 4
 
 
-def pareto_figure(applications: Mapping[str, Mapping[str, tuple[float, float]]], title: str, batch: int = 1) -> Any:
-    """(accuracy, p95 in ms) by variant by application; at most four applications, the first ones."""
+def pareto_figure(
+    applications: Mapping[str, Mapping[str, tuple[float, float]]],
+    title: str,
+    batch: int = 1,
+    ladders: Mapping[str, Sequence[str]] | None = None,
+) -> Any:
+    """(accuracy, p95 in ms) by variant by application; at most four applications, the first ones. `ladders` have all
+    variants of each, fastest first, where more are there than points.
+    """
     shown = list(applications.items())[:MAX_PANELS]
     with _figure(1.5 + 5.5 * len(shown), 4.6, len(shown), title) as (figure, panels):
         for axes, (name, points) in zip(panels, shown, strict=True):
-            draw_front(axes, points, batch)
+            draw_front(axes, points, batch, (ladders or {}).get(name))
             axes.set_title(name)
     return figure
 
 
-def draw_front(axes: Any, points: Mapping[str, tuple[float, float]], batch: int) -> None:
+def draw_front(
+    axes: Any, points: Mapping[str, tuple[float, float]], batch: int, ladder: Sequence[str] | None = None
+) -> None:
     """Accuracy against latency on a logarithmic axis, each variant in its colour; hollow where another beats it."""
     front = pareto_front(points)
-    colours = variant_colours(sorted(points, key=lambda name: (points[name][1], points[name][0], name)))
+    colours = variant_colours(ladder or sorted(points, key=lambda name: (points[name][1], points[name][0], name)))
     axes.plot(
         [points[name][1] for name in front],
         [100 * points[name][0] for name in front],

@@ -67,6 +67,20 @@ def test_a_page_of_another_site_cannot_manage(server: Running, headers: tuple[st
 @pytest.mark.parametrize(
     "headers",
     [
+        ("Host: evil.example", "Host: localhost"),
+        ("Host: localhost", "Host: localhost"),
+        ("Host: localhost:8082", "Origin: http://evil.example", "Origin: http://localhost:8082"),
+    ],
+)
+def test_who_is_asked_and_by_whom_is_said_once(server: Running, headers: tuple[str, ...]) -> None:
+    """The last one used to be the one that was checked."""
+    assert [ask(server, "GET", path, *headers).status for path in ("/metrics", "/v2")] == [400, 400]
+    assert ask(server, "POST", INFER, *headers, body=ONE).status == 400
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
         ("Host: localhost:8082",),
         ("Host: LocalHost",),
         ("Host: 127.0.0.1:1",),

@@ -60,6 +60,10 @@ def test_a_bad_model_is_told_of_and_the_sound_one_served(tmp_path: Path, monkeyp
         again = server.ask("POST", "/v2/repository/models/bad/load", name="management")
         assert again.status == 400 and "set aside" in again.content["error"]
         assert status("/v2/models/good/ready") == 200
+        add(root, "worse", "RaiseAtLoad")  # an operator used to hear nothing but the end of what it raised
+        raised = server.ask("POST", "/v2/repository/models/worse/load", name="management")
+        assert raised.status == 400 and raised.content["error"].startswith("worse/raiseatload is set aside")
+        assert "RuntimeError: weights: none; it is tried again in" in raised.content["error"]
 
 
 def test_what_a_model_raises_stays_inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,6 +30,9 @@ class Loaded:
 class Broken:
     def __init__(self):
         raise RuntimeError("no weights")
+class Exits:
+    def __init__(self):
+        raise SystemExit(0)
 number = 3
 """
 
@@ -38,6 +41,7 @@ number = 3
 def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     (tmp_path / "named_models.py").write_text(MODULE)
     (tmp_path / "broken_models.py").write_text("raise OSError('no disk')\n")
+    (tmp_path / "exiting_models.py").write_text("raise SystemExit\n")
     monkeypatch.syspath_prepend(tmp_path)
     return "named_models"
 
@@ -70,7 +74,9 @@ def test_code_is_named_by_module_and_function(module: str) -> None:
         ("named_models:missing", "module named_models has no missing"),
         ("named_models:number", "is a int, which cannot be called"),
         ("named_models:Broken", "could not be made: RuntimeError: no weights"),
+        ("named_models:Exits", "could not be made: SystemExit: 0"),
         ("broken_models:scores", "cannot be imported: OSError: no disk"),
+        ("exiting_models:scores", "cannot be imported: SystemExit"),
     ],
 )
 def test_bad_references_are_sentences(module: str, code: str, words: str) -> None:
@@ -93,6 +99,7 @@ def test_wrong_answers_are_failures() -> None:
         (lambda batch: {"other": batch}, "gave no output scores"),
         (lambda batch: [object()], "gave a list, which is no array of numbers"),
         (lambda batch: 1 / 0, "failed on a batch of 4: ZeroDivisionError: division by zero"),
+        (lambda batch: sys.exit(3), "failed on a batch of 4: SystemExit: 3"),
     ):
         with pytest.raises(BatchFailure, match=words):
             CallableModel(function, TAKES, GIVES).run(BATCH)

@@ -19,10 +19,11 @@ from stretto.live.fleet import deployed_workers
 from stretto.live.generation import served
 from stretto.live.options import ServiceOptions
 from stretto.live.remembered import Remembered
+from stretto.profiling.session import Request, open_session
 from stretto.repository.machine import machine_kind
 from stretto.repository.profiles import read_profile
 from stretto.repository.read import read_repository
-from tests.repository.build import Built, build
+from tests.repository.build import KIND, Built, build
 
 QUICK = ("--budget-s", "0.3", "--batches", "1,4", "--no-judge")
 
@@ -129,6 +130,13 @@ def test_one_variant_another_kind_and_a_plot(built: Built, tmp_path: Path) -> No
     assert plot.read_bytes().startswith(b"\x89PNG") and f"plot: {plot}" in result.stdout
     assert [path.name for path in built.root.rglob("profiles/*.json")] == ["lab.json"]
     assert "good" in result.stdout and "fast" not in result.stdout
+
+
+def test_the_colours_of_a_plot_go_by_all_variants_that_were_ever_measured(tmp_path: Path) -> None:
+    made = build(tmp_path / "models")
+    session = open_session(str(made.root), Request(kind=KIND), names=("good",))
+    assert session.ladder("rows", {"good": (0.9, 1e6)}, 1) == ["fast", "good"]
+    assert session.ladder("rows", {"good": (0.9, 1e-6)}, 1) == ["good", "fast"]
 
 
 def test_batches_stay_within_the_limits_of_the_application(built: Built) -> None:

@@ -40,6 +40,13 @@ class CrashAtLoad:
     __call__ = staticmethod(_answer)
 
 
+class RaiseAtLoad:
+    def __init__(self) -> None:
+        raise RuntimeError("weights: none")
+
+    __call__ = staticmethod(_answer)
+
+
 class ExitAtLoad:
     def __init__(self) -> None:
         os._exit(0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from stretto.core.errors import StrettoError
 from stretto.core.plan import Table
 from stretto.report import plots
 from stretto.report.capacity import capacity_figure
+from stretto.report.demo import demo_figure
 from stretto.report.load import load_figure
 from stretto.report.pareto import pareto_figure
 from stretto.report.policy import Picture
@@ -176,6 +178,16 @@ def loaded(answered_by: dict[str, float], names: tuple[str, ...] = ("fast", "mid
     )
 
 
+def test_the_number_of_a_short_bar_stands_beside_it() -> None:
+    """It was written over the name of the variant, in white."""
+    results = {name: loaded({"fast": 1.0}) for name in ("", "wrong")}
+    results[""] = replace(results[""], correct=np.ones(100, np.int16), is_labelled=True)
+    axes = demo_figure(results).axes[0]
+    inside, beside = axes.texts
+    assert (inside.get_text(), inside.get_ha()) == ("100.0%", "right")
+    assert (beside.get_text(), beside.get_ha()) == ("0.0%", "left") and beside.get_position()[0] > 0
+
+
 def layers_of(figure: Any) -> dict[str, str]:
     """Names and colours of a load's variants, from the lowest layer up."""
     axes = next(axes for axes in figure.axes if axes.get_title(loc="left") == "who answered")
@@ -197,6 +209,9 @@ def test_one_variant_has_one_colour_in_every_picture_and_layers_go_from_fast_to_
         for (x, _), colour in zip(dots.get_offsets(), dots.get_edgecolors(), strict=True)
     }
     assert shown[1.0] == often["fast"] and shown[4.0] == often["good"]
+    ladders = {"rows": ["fast", "middle", "good"]}
+    (alone,) = pareto_figure({"rows": {"good": points["good"]}}, "t", 1, ladders).axes[0].collections[:1]
+    assert to_hex(alone.get_edgecolors()[0]) == often["good"]  # measured anew alone, it was shown as the fastest
     table = Table(10_000_000, np.array([[0, 2], [0, 2]], np.int32), np.zeros((2, 2), np.int32))
     policy = Picture.of(table, ("good", "middle", "fast"), (2, 1, 0), [8] * 3, 20_000_000)
     assert to_hex(np.array(policy.colour(2)) / 255) == often["fast"]

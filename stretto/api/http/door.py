@@ -107,7 +107,9 @@ class TlsDoor:
                 continue
             if len(self._handshakes) >= HANDSHAKES:
                 self._plane.count_refusal(too_many_connections())
-                next(iter(self._handshakes)).cancel()
+                oldest = next(iter(self._handshakes))
+                del self._handshakes[oldest]  # it ends in the next turn, and others may come in this one
+                oldest.cancel()
             accepted.setblocking(False)
             handshake = self._loop.create_task(self._shake_hands(accepted))
             self._handshakes[handshake] = None

@@ -30,6 +30,7 @@ TURN_BYTES = 16_384  # of requests that are taken in for one connection before o
 TINY_CHUNK = 64  # a body may have so many chunks, and after that they must be this large at the mean
 FREE_CHUNKS = 4096
 LENGTH_DIGITS = 1000  # of a body's length, zeros before it included
+SAID_ONCE = frozenset({b"host", b"origin"})  # of two, the one that is looked at may not be the one that was meant
 LINGER_BYTES = 4_000_000  # that a client may go on sending after its last request
 HEAD_END = b"\r\n\r\n"
 EMPTY_LINE = b"\r\n"  # there may be some before a request, and the end of these is no end of a head
@@ -373,6 +374,8 @@ class Intake(asyncio.BufferedProtocol):
             raise ValueError("only chunked is known")
         elif name == b"content-length" and len(value) > LENGTH_DIGITS:
             raise ValueError("more zeros than Python reads as a number")
+        elif name in SAID_ONCE and any(name == earlier for earlier, _ in self.headers):
+            raise ValueError("it says twice who is asked, or by whom")
         self.headers.append((name, value))
 
     def on_body(self, body: bytes) -> None:

@@ -325,6 +325,20 @@ def test_connections_count_before_their_handshake(
         assert ask_over(server, trusting)
 
 
+def test_handshakes_that_begin_together_are_let_go_one_by_one(
+    repository: Path, certificate: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever came in one turn of the event loop was all taken for the same one: 3,000 at once stayed open."""
+    monkeypatch.setattr(door, "HANDSHAKES", 4)
+    monkeypatch.setattr(door, "ACCEPTED", 3)
+    with Running(repository, certificate=certificate[0], key=certificate[1]) as server, ExitStack() as stack:
+        opened, address = server.listeners._http[0][0], server.address()
+        silent = server.call(lambda: [stack.enter_context(Wire(address)) for _ in range(30)])  # while nobody accepts
+        server.wait_until(lambda: server.plane.refused.get("overloaded") == 26, "all are accepted")
+        assert server.call(lambda: opened.handshakes) == 4
+        assert all(wire.is_closed() for wire in silent[:26])
+
+
 def ask_over(server: Running, trusting: ssl.SSLContext) -> bool:
     with Wire(server.address(), trusting) as wire:
         return wire.ask("GET", "/v2").status == 200

@@ -13,7 +13,7 @@ from stretto.cli.serve import Host, Port, Repo
 from stretto.cli.start_console import StartConsole
 
 if TYPE_CHECKING:
-    from stretto.api.run import ServeOptions
+    from stretto.api.serve_options import ServeOptions
 
 
 def front_end(

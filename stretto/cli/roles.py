@@ -14,7 +14,7 @@ from stretto.cli.serve_options import serve_options, with_config
 from stretto.core.errors import StrettoError
 
 if TYPE_CHECKING:
-    from stretto.api.run import ServeOptions
+    from stretto.api.serve_options import ServeOptions
 
 Scheduler = Annotated[
     str, typer.Option("--scheduler", metavar="tcp://HOST:PORT", help="Where the scheduler listens (its --bind).")

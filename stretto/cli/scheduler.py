@@ -15,7 +15,7 @@ from stretto.cli.serve import Port, Repo
 from stretto.cli.start_console import StartConsole
 
 if TYPE_CHECKING:
-    from stretto.api.run import ServeOptions
+    from stretto.api.serve_options import ServeOptions
 
 
 def scheduler(

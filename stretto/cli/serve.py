@@ -12,7 +12,7 @@ from stretto.cli.start_console import StartConsole
 from stretto.core.errors import StrettoError
 
 if TYPE_CHECKING:
-    from stretto.api.run import ServeOptions
+    from stretto.api.serve_options import ServeOptions
     from stretto.cli.serve_config import ServeConfig
 
 ENGINES = ("local", "ray")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from stretto.core.errors import StrettoError
 
 if TYPE_CHECKING:
-    from stretto.api.run import ServeOptions
+    from stretto.api.serve_options import ServeOptions
     from stretto.cli.serve_config import ServeConfig
     from stretto.live.scaling_options import ScalingOptions
 
@@ -40,7 +40,7 @@ def serve_options(values: dict[str, Any], said: ServeConfig) -> ServeOptions:
     """From the values of the options, by name, and what only the file can say."""
     from stretto.api.limits import Limits
     from stretto.api.rates import RateLimits
-    from stretto.api.run import ServeOptions
+    from stretto.api.serve_options import ServeOptions
     from stretto.api.server import Listen
     from stretto.cli.inputs import tokens_in
     from stretto.core.worker import UNLIMITED_MEMORY

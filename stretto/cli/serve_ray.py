@@ -20,7 +20,7 @@ from stretto.core.errors import StrettoError
 from stretto.live.scaling_options import JUDGE, LOCAL, SIGNALS, WEBHOOK, ScalingOptions
 
 if TYPE_CHECKING:
-    from stretto.api.run import ServeOptions
+    from stretto.api.serve_options import ServeOptions
     from stretto.cli.start_console import StartConsole
     from stretto.live.fleet import WorkerSpec
     from stretto.live.ray.actors import Role

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from harness import Benchmark
 
+from stretto.backends.load import load_model
 from stretto.backends.of_variant import model_source
-from stretto.backends.source import load_model
 from stretto.profiling.accuracy import checked, evaluate
 from stretto.profiling.variant import measure_model
 from stretto.repository.read import read_repository

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
+from stretto.backends.load import load_model
 from stretto.backends.of_variant import model_source
-from stretto.backends.source import load_model
 from stretto.profiling.accuracy import checked
 from stretto.profiling.frames import frame_bytes
 from stretto.profiling.sizes import accuracy_at_sizes, as_json

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from stretto.api.front import FrontOptions
 from stretto.api.front_counts import FrontCounts
-from stretto.api.run import share_of
+from stretto.api.serve_options import share_of
 from stretto.api.server import CLOSING_S, bound_socket, listening_socket
 from stretto.api.tracing import Tracing
 from stretto.core.errors import StrettoError
@@ -32,7 +32,7 @@ from stretto.live.members import FIRST_PAUSE_S
 
 if TYPE_CHECKING:
     from stretto.api.plane import Plane
-    from stretto.api.run import ServeOptions
+    from stretto.api.serve_options import ServeOptions
     from stretto.live.service import Service
 
 log = logging.getLogger("stretto.api")

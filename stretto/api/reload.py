@@ -15,7 +15,7 @@ from stretto.core.errors import StrettoError
 from stretto.live.terminal import Terminal
 
 if TYPE_CHECKING:
-    from stretto.api.run import Fronts, ServeOptions
+    from stretto.api.serve_options import Fronts, ServeOptions
     from stretto.api.server import Listeners
 
 log = logging.getLogger("stretto.api")

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 from stretto.api.front import FrontOptions, FrontServer
 from stretto.api.front_counts import FrontCounts
 from stretto.api.reload import Reload
-from stretto.api.run import GC_THRESHOLDS, Console, Elsewhere, Reread, ServeOptions, serve
+from stretto.api.run import GC_THRESHOLDS, Console, Elsewhere, serve
+from stretto.api.serve_options import Reread, ServeOptions
 from stretto.api.server import listening_socket
 from stretto.core.errors import StrettoError
 from stretto.live.cluster.joining import Joining

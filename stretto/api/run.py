@@ -11,18 +11,17 @@ import signal
 import sys
 import time
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from stretto.api.heap import TIDY_S, give_back, keep_heap, tidy
 from stretto.api.plane import Plane
 from stretto.api.reload import Reload
-from stretto.api.server import Listen, Listeners
+from stretto.api.serve_options import Fronts, Reread, ServeOptions, share_of
+from stretto.api.server import Listeners
 from stretto.api.tracing import Tracing
 from stretto.core.errors import StrettoError
 from stretto.live.options import ServiceOptions
-from stretto.live.recording import RecordOptions
 from stretto.planners.registry import planner_entry
 
 if TYPE_CHECKING:
@@ -40,63 +39,10 @@ LOADING = "loading models"
 LOOK_S = 0.2  # at how far they are
 INSIST_S = 1.0
 STOP_S = 10.0  # for workers to end by themselves
-MOST_FRONT_ENDS = 64
 # Pauses grow with what is young or in the middle, by a microsecond for each object and more: of 10,000 connections that
 # came just now there are 400,000.
 GC_THRESHOLDS = 2_000, 4, 2_000
 SWITCH_S = 0.0005  # how long a thread may keep Python's lock while another wants it; a worker must not wait 5 ms
-
-
-@dataclass(frozen=True)
-class ServeOptions:
-    """All of it."""
-
-    service: ServiceOptions
-    listen: Listen = field(default_factory=Listen)
-    drain_s: float = 30.0
-    drain_grace_s: float = 0.0  # between "not ready" and the first refusal, for balancers; of SIGTERM only
-    traces: bool = False  # OpenTelemetry spans
-    record: Path | None = None  # where every event goes, for stretto replay
-    record_options: RecordOptions = field(default_factory=RecordOptions)
-    log_level: str = "info"
-    log_format: str = "text"
-    front_ends: int = 1  # processes that parse; 1: this one does
-
-    def __post_init__(self) -> None:
-        if self.front_ends == 1:
-            return
-        listen = self.listen
-        if not 1 < self.front_ends <= MOST_FRONT_ENDS:
-            raise StrettoError(f"there can be 1 to {MOST_FRONT_ENDS} front ends, not {self.front_ends}")
-        if not sys.platform.startswith("linux"):
-            raise StrettoError("several front ends share a port as Linux can; leave out --front-ends")
-        if not listen.rates.are_off:
-            raise StrettoError(
-                "limits of clients need one front end: with several, each would grant its own. "
-                "Leave out --front-ends, or --client-requests and --client-worker-ms"
-            )
-        if listen.shared_memory:
-            raise StrettoError(
-                "shared memory with clients needs one front end: a region is registered with whichever takes the "
-                "connection, and others would not know it. Leave out --front-ends or --shared-memory"
-            )
-        if listen.http_port is None and listen.grpc_port is None:
-            raise StrettoError("front ends have nothing to listen on: give --http-port or --grpc-port")
-        share_of(listen, self.front_ends)  # refused here where that is too little
-
-
-def share_of(listen: Listen, count: int) -> Listen:
-    """What one of so many front ends may hold. StrettoError where that is too little for a message."""
-    limits = listen.limits
-    share = replace(
-        limits,
-        memory_bytes=limits.memory_bytes // count,
-        waiting_requests=max(1, limits.waiting_requests // count),
-    )
-    return replace(listen, limits=share)
-
-
-Reread = Callable[[], ServeOptions]
 
 
 class Console(Protocol):
@@ -110,27 +56,6 @@ class Console(Protocol):
 
     def started(self) -> None:
         """The start is over, one way or the other."""
-
-
-class Fronts(Protocol):
-    """The front ends of a server that are processes of their own, here or elsewhere."""
-
-    addresses: dict[str, tuple[str, int]]  # where they, or whatever they connect to, can be found
-
-    async def start(self) -> None: ...
-
-    async def opened_all(self) -> None:
-        """Until clients can be told where to go. StrettoError where that will never be."""
-
-    def progress(self, step: str, share: float) -> None: ...
-
-    def serve(self, service: Service) -> None: ...
-
-    def leave(self) -> None: ...
-
-    async def reload(self, options: ServeOptions) -> None: ...
-
-    async def stop(self) -> None: ...
 
 
 @dataclass(frozen=True)

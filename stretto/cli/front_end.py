@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stretto.cli.roles import Config, KeyFile, LogFormat, LogLevel, Scheduler, need_zeromq, role_options
-from stretto.cli.serve import Host, Port, Repo, StartConsole
+from stretto.cli.options import need_zeromq
+from stretto.cli.roles import Config, KeyFile, LogFormat, LogLevel, Scheduler, role_options
+from stretto.cli.serve import Host, Port, Repo
+from stretto.cli.start_console import StartConsole
 
 if TYPE_CHECKING:
-    from stretto.api.run import ServeOptions
+    from stretto.api.serve_options import ServeOptions
 
 
 def front_end(

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from stretto.core.errors import StrettoError
+
 ScenarioFile = Annotated[Path, typer.Argument(metavar="SCENARIO.toml", help="What to simulate; see docs/scenario.md.")]
 OptionalScenarioFile = Annotated[
     Path | None, typer.Argument(metavar="[SCENARIO.toml]", help="What to measure; or describe it by options.")
@@ -26,3 +28,11 @@ Seed = Annotated[int | None, typer.Option(metavar="N", help="Seed in place of th
 Seconds = Annotated[float | None, typer.Option(metavar="S", help="Simulated seconds in place of the scenario's.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, on standard output.")]
 Plot = Annotated[Path | None, typer.Option(metavar="FILE", help="Write a plot (.png, .svg or .pdf).")]
+
+
+def need_zeromq() -> None:
+    """Where an option asks for several machines."""
+    try:
+        import zmq  # noqa: F401
+    except ImportError:
+        raise StrettoError("processes on several machines speak over ZeroMQ: pip install 'stretto[cluster]'") from None

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from stretto.cli.serve import serve, serve_options, with_config
+from stretto.cli.serve import serve
+from stretto.cli.serve_options import serve_options, with_config
 from stretto.core.errors import StrettoError
 
 if TYPE_CHECKING:
-    from stretto.api.run import ServeOptions
+    from stretto.api.serve_options import ServeOptions
 
 Scheduler = Annotated[
     str, typer.Option("--scheduler", metavar="tcp://HOST:PORT", help="Where the scheduler listens (its --bind).")
@@ -51,10 +52,3 @@ def of_sub_cluster(options: ServeOptions, file: Path | None, number: int | None)
     from stretto.core.partition import Share
 
     return replace(options, service=replace(options.service, share=Share(read_partition(file), number, file)))
-
-
-def need_zeromq() -> None:
-    try:
-        import zmq  # noqa: F401
-    except ImportError:
-        raise StrettoError("processes on several machines speak over ZeroMQ: pip install 'stretto[cluster]'") from None

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stretto.cli.roles import Config, KeyFile, LogFormat, LogLevel, need_zeromq, of_sub_cluster, role_options
-from stretto.cli.serve import Port, Repo, StartConsole
+from stretto.cli.options import need_zeromq
+from stretto.cli.roles import Config, KeyFile, LogFormat, LogLevel, of_sub_cluster, role_options
+from stretto.cli.serve import Port, Repo
+from stretto.cli.start_console import StartConsole
 
 if TYPE_CHECKING:
-    from stretto.api.run import ServeOptions
+    from stretto.api.serve_options import ServeOptions
 
 
 def scheduler(

@@ -2,35 +2,20 @@
 
 from __future__ import annotations
 
-import sys
-import time
-from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from stretto.cli.serve_options import serve_options, with_config
+from stretto.cli.start_console import StartConsole
 from stretto.core.errors import StrettoError
 
 if TYPE_CHECKING:
-    from stretto.api.run import ServeOptions
-    from stretto.api.server import Listeners
+    from stretto.api.serve_options import ServeOptions
     from stretto.cli.serve_config import ServeConfig
-    from stretto.live.scaling_options import ScalingOptions
-    from stretto.live.service import Service
 
 ENGINES = ("local", "ray")
-TELL_AFTER_S = 4.0  # of compiling
-SLOW_STEPS = {  # and what is said of them where there is no bar
-    "compiling": "compiling the dispatcher, which the first start on a machine needs; see stretto warm",
-    "loading models": "loading models; on a GPU every batch size is made ready before the first query",
-}
-SIZES = {  # options in megabytes, and the limits that they set
-    "max_body_mb": ("body_bytes", "inflated_bytes"),
-    "max_message_mb": ("message_bytes",),
-    "in_flight_mb": ("memory_bytes",),
-}
 
 Repo = Annotated[str, typer.Argument(metavar="REPO", help="A folder, zoo or zoo:APP; see docs/repository.md.")]
 Host = Annotated[str, typer.Option(metavar="ADDRESS", help="Where inference listens.")]
@@ -233,174 +218,3 @@ def serve(
         log.flush()
     if not is_clean:
         raise typer.Exit(1)
-
-
-def with_config(
-    values: dict[str, Any], is_given: Callable[[str], bool], config: Path | None
-) -> tuple[dict[str, Any], ServeConfig]:
-    """The values of the options, and what only the file can say; the command line goes first."""
-    from stretto.cli.serve_config import read_serve_config
-
-    said = read_serve_config(config)
-    values |= {name: value for name, value in said.values.items() if not is_given(name)}
-    if values["planner"] != said.values.get("planner"):
-        said = replace(said, planner_options={})  # they were written for another one
-    given = {limit for option, limits in SIZES.items() if is_given(option) for limit in limits}
-    said = replace(said, limits={name: value for name, value in said.limits.items() if name not in given})
-    return values, said
-
-
-def serve_options(values: dict[str, Any], said: ServeConfig) -> ServeOptions:
-    """From the values of the options, by name, and what only the file can say."""
-    from stretto.api.limits import Limits
-    from stretto.api.rates import RateLimits
-    from stretto.api.run import ServeOptions
-    from stretto.api.server import Listen
-    from stretto.cli.inputs import tokens_in
-    from stretto.core.worker import UNLIMITED_MEMORY
-    from stretto.live.options import ServiceOptions
-    from stretto.live.recording import RecordOptions
-    from stretto.planners.registry import DEFAULT_PLANNER
-
-    memory_mb = values["worker_memory_mb"]
-    service = ServiceOptions(
-        values["repository"],
-        planner_options=said.planner_options,
-        only=tuple(values["variant"] or ()),
-        worker=tuple(values["worker"] or ()),
-        replan_s=None if values["replan_ms"] is None else values["replan_ms"] / 1000,
-        policies=values["policies"],
-        plans=values["plans"],
-        is_fresh=values["fresh"],
-        data_aware=values["data_aware"],
-        worker_memory_bytes=UNLIMITED_MEMORY if memory_mb is None else round(memory_mb * 1e6),
-        planner=values["planner"] or DEFAULT_PLANNER,
-        **{name: values[name] for name in ("workers", "executor", "threads", "device", "kind")},
-        worker_rss_bytes=None if values["worker_rss_mb"] is None else round(values["worker_rss_mb"] * 1e6),
-        tells_failures=values["tell_failures"],
-        **{name: values[name] for name in ("hang_s", "load_s", "reload_s", "ready_all")},
-        autoscale=_autoscale(values, said),
-    )
-    sizes = {limit: round(values[option] * 1e6) for option, limits in SIZES.items() for limit in limits}
-    ports = ("http_port", "grpc_port", "management_port", "management_grpc_port")
-    listen = Listen(
-        host=values["host"],
-        management_host=values["management_host"],
-        tokens=tokens_in(values["token_file"]),
-        management_tokens=tokens_in(values["management_token_file"]),
-        tls_certificate=_text(values["tls_certificate"]),
-        tls_key=_text(values["tls_key"]),
-        limits=Limits(**(sizes | said.limits)),
-        shared_memory=values["shared_memory"],
-        rates=RateLimits(values["client_requests"], values["client_worker_ms"], values["limit_by"]),
-        **{name: _port(values[name]) for name in ports},
-    )
-    record_options = RecordOptions(
-        overwrite=values["record_overwrite"],
-        part_bytes=round(values["record_file_mb"] * 1e6),
-        total_bytes=round(values["record_total_mb"] * 1e6),
-    )
-    return ServeOptions(
-        service,
-        listen,
-        drain_s=values["drain_s"],
-        drain_grace_s=values["drain_grace"],
-        traces=values["traces"],
-        record=values["record"],
-        record_options=record_options,
-        log_level=values["log_level"],
-        log_format=values["log_format"],
-        front_ends=values["front_ends"],
-    )
-
-
-def _autoscale(values: dict[str, Any], said: ServeConfig) -> ScalingOptions | None:
-    from stretto.cli.inputs import tokens_in
-    from stretto.live.scaling_options import BY, JUDGE, LOCAL, SIGNALS, WEBHOOK, ScalingOptions, read_bounds
-    from stretto.planning.autoscale import AutoscaleOptions
-
-    if not values["autoscale"]:
-        for name in ("autoscale_actuator", "autoscale_by", "autoscale_webhook", "autoscale_accuracy"):
-            if values[name] is not None:
-                raise StrettoError(f"--{name.replace('_', '-')} is for a fleet that is scaled; give --autoscale 1:8")
-        return None
-    by = values["autoscale_by"] or SIGNALS
-    if by not in BY:
-        raise StrettoError(f"a fleet is not scaled by {by[:40]!r}; there are {', '.join(BY)}")
-    webhook, tokens = values["autoscale_webhook"] or "", tokens_in(said.autoscale_token_file)
-    return ScalingOptions(
-        tuple(read_bounds(text) for text in values["autoscale"]),
-        values["autoscale_actuator"] or (WEBHOOK if webhook else LOCAL),
-        webhook,
-        tokens[0] if tokens else "",
-        values["autoscale_accuracy"],
-        AutoscaleOptions(period_s=values["autoscale_period_s"], **said.autoscale),
-        by == JUDGE,
-    )
-
-
-def _text(path: Path | None) -> str | None:
-    """A file that is read later, but missed now."""
-    if path is not None and not path.is_file():
-        raise StrettoError(f"{path}: there is no such file")
-    return None if path is None else str(path)
-
-
-def _port(number: int) -> int | None:
-    return None if number < 0 else number
-
-
-class StartConsole:
-    """On standard error, like all that is not a result: where it listens, how far the start is, and that it serves."""
-
-    def __init__(self, say: Callable[[str], None]) -> None:
-        self._say = say
-        self._bar: Any = None
-        self._task: Any = None
-        self._told: set[str] = set()
-        self._began_s = time.monotonic()
-
-    def listening(self, listeners: Listeners) -> None:
-        """The addresses are real also where ports were left open."""
-        for name, (host, port) in listeners.addresses.items():
-            self.listens(name, host, port, listeners.listen.tls_certificate is not None)
-        from stretto.core.address import is_loopback
-
-        if not is_loopback(listeners.listen.host) and not listeners.listen.tokens:
-            self._say("warning: other machines can call this server without a token; see --token-file")
-
-    def listens(self, name: str, host: str, port: int, is_secure: bool) -> None:
-        scheme = "tcp://" if name == "cluster" else "" if "grpc" in name else "https://" if is_secure else "http://"
-        self._say(f"  {name:<16} {scheme}{host}:{port}")
-
-    def progress(self, step: str, share: float) -> None:
-        """A bar on a terminal; elsewhere one line, where there is something to wait for."""
-        if sys.stderr is not None and sys.stderr.isatty():
-            self._show(step, share)
-        elif step in SLOW_STEPS and step not in self._told and time.monotonic() - self._began_s > TELL_AFTER_S:
-            self._told.add(step)
-            self._say(SLOW_STEPS[step])
-
-    def serving(self, service: Service, listeners: Listeners) -> None:
-        for warning in service.offer.warnings:
-            self._say(f"warning: {warning}")
-        names = ", ".join(service.files)
-        fronts = len(listeners.plane.fronts())
-        behind = f" behind {fronts} front ends" if fronts else ""
-        self._say(f"serving {names} with {service.options.worker_count} worker(s){behind}")
-
-    def started(self) -> None:
-        if self._bar is not None:
-            self._bar.stop()
-
-    def _show(self, step: str, share: float) -> None:
-        if self._bar is None:
-            from rich.console import Console
-            from rich.progress import BarColumn, Progress, TextColumn
-
-            self._bar = Progress(
-                TextColumn("{task.description}"), BarColumn(), console=Console(stderr=True), transient=True
-            )
-            self._task = self._bar.add_task(step, total=1.0)
-            self._bar.start()
-        self._bar.update(self._task, description=step, completed=share)

@@ -15,13 +15,13 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stretto.cli.roles import need_zeromq
+from stretto.cli.options import need_zeromq
 from stretto.core.errors import StrettoError
 from stretto.live.scaling_options import JUDGE, LOCAL, SIGNALS, WEBHOOK, ScalingOptions
 
 if TYPE_CHECKING:
-    from stretto.api.run import ServeOptions
-    from stretto.cli.serve import StartConsole
+    from stretto.api.serve_options import ServeOptions
+    from stretto.cli.start_console import StartConsole
     from stretto.live.fleet import WorkerSpec
     from stretto.live.ray.actors import Role
     from stretto.live.ray.placing import Placed

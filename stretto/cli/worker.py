@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from stretto.cli.roles import KeyFile, LogFormat, LogLevel, Scheduler, need_zeromq
+from stretto.cli.options import need_zeromq
+from stretto.cli.roles import KeyFile, LogFormat, LogLevel, Scheduler
 
 
 def worker(

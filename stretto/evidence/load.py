@@ -6,8 +6,8 @@ import logging
 
 import numpy as np
 
+from stretto.backends.load import load_model
 from stretto.backends.of_variant import model_source
-from stretto.backends.source import load_model
 from stretto.core.errors import StrettoError
 from stretto.evidence.features import Features, Projection, source_of
 from stretto.evidence.index import Index, import_faiss

@@ -16,8 +16,9 @@ import numpy as np
 
 from stretto.backends.adapt import Adapter
 from stretto.backends.failure import run_batch
+from stretto.backends.load import load_model
 from stretto.backends.model import Array, BackendError, BatchFailure, Model, Overlapping, Started
-from stretto.backends.source import ModelSource, load_model
+from stretto.backends.source import ModelSource
 
 NO_ANSWER = "the model could not answer this query"
 NOT_LOADED = "the model is not loaded"

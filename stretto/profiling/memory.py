@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from stretto.backends.load import load_model
 from stretto.backends.model import Model, TensorSpec
 from stretto.backends.resident import give_back, peak_bytes, reset_peak, resident_bytes
-from stretto.backends.source import ModelSource, load_model
+from stretto.backends.source import ModelSource
 from stretto.core.errors import StrettoError
 
 ONCE_ABOVE_BYTES = 2**30  # a file this large is loaded once only

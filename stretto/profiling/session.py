@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 
 from stretto.backends.adapt import Adapter
+from stretto.backends.load import load_model
 from stretto.backends.of_variant import model_source
 from stretto.backends.rungs import rungs
-from stretto.backends.source import BACKENDS, ModelSource, load_model
+from stretto.backends.source import BACKENDS, ModelSource
 from stretto.core.application import check_name
 from stretto.core.errors import ProfileError, StrettoError
 from stretto.core.profile import MAX_BATCH_LIMIT

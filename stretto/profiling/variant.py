@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from stretto.backends.adapt import Adapter
+from stretto.backends.load import load_model
 from stretto.backends.model import Array, BackendError, Model
-from stretto.backends.source import ModelSource, load_model
+from stretto.backends.source import ModelSource
 from stretto.core.errors import ProfileError
 from stretto.profiling.clock import NS_PER_S, Clock, SystemClock
 from stretto.profiling.latency import BATCHES, LatencyResult, Progress, check_batches, measure_latency

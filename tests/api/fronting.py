@@ -12,7 +12,7 @@ from typing import Any
 from stretto.api.front_counts import FrontCounts
 from stretto.api.front_ends import FrontEnds, Slot
 from stretto.api.plane import Plane
-from stretto.api.run import ServeOptions, share_of
+from stretto.api.serve_options import ServeOptions, share_of
 from stretto.api.server import Listeners
 from tests.api.serving import Running, Wire
 

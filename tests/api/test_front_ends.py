@@ -22,7 +22,7 @@ from stretto.api import front_ends
 from stretto.api.grpc import open_inference_pb2 as protocol
 from stretto.api.limits import Limits
 from stretto.api.rates import RateLimits
-from stretto.api.run import ServeOptions
+from stretto.api.serve_options import ServeOptions
 from stretto.api.server import Listen, listening_socket
 from stretto.core.errors import StrettoError
 from stretto.live.options import ServiceOptions

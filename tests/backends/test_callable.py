@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from stretto.backends.callable import CallableModel, named_object
+from stretto.backends.load import load_model
 from stretto.backends.model import BackendError, BatchFailure, TensorSpec
-from stretto.backends.source import ModelSource, backend_of, load_model
+from stretto.backends.source import ModelSource, backend_of
 from stretto.repository.model_code import code_sha256
 
 TAKES = (TensorSpec("x", "float32", (2,)),)

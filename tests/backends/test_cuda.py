@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from stretto.backends.load import load_model
 from stretto.backends.model import BackendError, Overlapping, TensorSpec
 from stretto.backends.rungs import rungs
-from stretto.backends.source import ModelSource, load_model
+from stretto.backends.source import ModelSource
 from stretto.live.shelf import ModelSpec
 
 torch = pytest.importorskip("torch")

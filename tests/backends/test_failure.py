@@ -9,8 +9,9 @@ import pytest
 
 from stretto.backends.callable import CallableModel
 from stretto.backends.failure import run_batch
+from stretto.backends.load import load_model
 from stretto.backends.model import BackendError, BatchFailure, TensorSpec
-from stretto.backends.source import ModelSource, load_model
+from stretto.backends.source import ModelSource
 from tests.backends.onnx_models import lookup
 
 TAKES = (TensorSpec("x", "float32", (1,)),)

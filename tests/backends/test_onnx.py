@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from onnx import helper
 
+from stretto.backends.load import load_model
 from stretto.backends.model import BackendError, BatchFailure, TensorSpec
 from stretto.backends.onnx import OnnxModel, load_problem, run_problem
-from stretto.backends.source import ModelSource, load_model
+from stretto.backends.source import ModelSource
 from tests.backends.onnx_models import convolutions, halved, linear, lookup, save, weights_of
 
 

@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stretto.backends.from_bytes import FromBytes
+from stretto.backends.load import load_model
 from stretto.backends.model import Array, BackendError, Batch, TensorSpec
 from stretto.backends.padded import Padded, padded
 from stretto.backends.rungs import WASTE, rung_of, rungs
-from stretto.backends.source import ModelSource, load_model
+from stretto.backends.source import ModelSource
 from stretto.core.profile import LatencyProfile, Quantile
 from tests.backends.onnx_models import linear
 

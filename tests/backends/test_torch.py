@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 from stretto.backends.failure import run_batch
+from stretto.backends.load import load_model
 from stretto.backends.model import BackendError, BatchFailure, TensorSpec
-from stretto.backends.source import ModelSource, load_model
+from stretto.backends.source import ModelSource
 
 pytestmark = pytest.mark.extras
 

@@ -13,8 +13,8 @@ from benchmarks.chaos.http2 import Call
 from benchmarks.chaos.server import small_disk
 from benchmarks.chaos.watch import imbalance
 from benchmarks.small_models import BAD, MODULE, write_application
+from stretto.backends.load import load_model
 from stretto.backends.of_variant import model_source
-from stretto.backends.source import load_model
 from stretto.client.load import LoadOutcome
 from stretto.repository.read import read_repository
 from tests.api.grpc.running import raw_request, run, served

@@ -9,8 +9,9 @@ import pytest
 
 from stretto.api.limits import Limits
 from stretto.api.rates import RateLimits
-from stretto.cli.serve import SIZES, serve, serve_options
+from stretto.cli.serve import serve
 from stretto.cli.serve_config import AUTOSCALE_KEYS, KEYS, read_serve_config
+from stretto.cli.serve_options import SIZES, serve_options
 from stretto.config.fields import ConfigError
 from stretto.planning.autoscale import AutoscaleOptions, Bounds
 

@@ -19,8 +19,8 @@ import pytest
 
 from stretto.api.limits import Limits
 from stretto.cli import serve_ray
-from stretto.cli.serve import serve_options, with_config
 from stretto.cli.serve_config import ServeConfig, read_serve_config
+from stretto.cli.serve_options import serve_options, with_config
 from stretto.cli.serve_ray import _free_port, config_text
 
 ROOT = Path(__file__).parents[2]

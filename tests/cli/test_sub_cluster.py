@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stretto.api.run import ServeOptions
+from stretto.api.serve_options import ServeOptions
 from stretto.cli.roles import of_sub_cluster
 from stretto.core.errors import StrettoError
 from stretto.core.partition import Partition, partition_text

@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from stretto.backends.load import load_model
 from stretto.backends.model import TensorSpec
-from stretto.backends.source import ModelSource, load_model
+from stretto.backends.source import ModelSource
 from stretto.core.outcome import Outcome
 from stretto.core.plan import Fixed, MostAccurate
 from stretto.live.shelf import NOT_LOADED

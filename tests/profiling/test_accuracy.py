@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from stretto.backends.callable import CallableModel
+from stretto.backends.load import load_model
 from stretto.backends.model import BackendError, TensorSpec
-from stretto.backends.source import ModelSource, load_model
+from stretto.backends.source import ModelSource
 from stretto.profiling.accuracy import DataError, checked, evaluate, read_labelled
 from stretto.profiling.pareto import pareto_front
 from tests.backends.onnx_models import linear, lookup, weights_of

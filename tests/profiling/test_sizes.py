@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from stretto.backends.adapt import Adapter
+from stretto.backends.load import load_model
 from stretto.backends.of_variant import model_source
-from stretto.backends.source import load_model
 from stretto.profiling.accuracy import DataError, checked
 from stretto.profiling.frames import frame_bytes
 from stretto.profiling.session import Request, _sent, open_session

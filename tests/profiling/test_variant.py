@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from stretto.backends.load import load_model
 from stretto.backends.model import BackendError, TensorSpec
 from stretto.backends.resident import peak_bytes, reset_peak, resident_bytes
-from stretto.backends.source import ModelSource, load_model
+from stretto.backends.source import ModelSource
 from stretto.core.errors import ProfileError
 from stretto.profiling.clock import SystemClock
 from stretto.profiling.memory import in_this_process, measure_memory

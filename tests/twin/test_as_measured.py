@@ -20,7 +20,7 @@ def test_profiles_move_and_what_a_run_takes_stays() -> None:
     first, kind = deployment.variant_label(0), deployment.kinds[0]
     ratios = np.linspace(0.3, 0.5, 400)
     setting = Setting({}, {(first, kind): Residuals({0: ratios[:200], 1: ratios[200:]})})
-    moved, under, moved_by = as_measured(deployment, setting)
+    moved, _, moved_by = as_measured(deployment, setting)
     factor = float(np.quantile(ratios, 0.95))
     for number in range(len(deployment.variants)):  # nobody ran the others: they are taken to be as fast
         before, after = deployment.profile(number, kind), moved.profile(number, kind)

@@ -248,8 +248,8 @@ class SharedQueue:
 
 @dataclass(frozen=True, eq=False)
 class _Last:
-    """What was planned last, and from what; `missing` is the fallback where any policy was. Where none was, the lanes of
-    the fallback serve for their names and workers alone.
+    """What was planned last, and from what; `missing` is the fallback where any policy was. Where none was, its
+    lanes serve for their names and workers alone.
     """
 
     deployment: Deployment

@@ -116,7 +116,8 @@ def price_table(
     step_ns = max(1, math.ceil(slo_ns / SLACKS))
     most = min(max(math.ceil(2 * rate * slo_ns / 1e9), LEAST_QUEUED), MOST_QUEUED)  # twice what comes within the SLO
     queued = np.maximum(np.arange(most + 1), 1)[:, None]
-    slack_ns = (np.arange(SLACKS + 1) * step_ns)[None, :] * (1.0 - margin)  # the least slack of each column
+    columns = np.arange(SLACKS + 1, dtype=np.int32)[None, :]
+    slack_ns = columns.astype(np.int64) * step_ns * (1.0 - margin)  # the least slack of each column
     # No batch may block a worker for so long that the next query finds none in time.
     blocking_ns = slo_ns * workers / (workers + 1)
     points = frontier(pace, application, kind)
@@ -134,11 +135,10 @@ def price_table(
         rest = queued - size + rate * takes_ns / 1e9 / workers
         cleared_ns = takes_ns + rest * min(clearing_ns, least_s * 1e9) / capacity
         clears = (size > 0) & (cleared_ns <= slack_ns)
-        for column in range(1, SLACKS + 1):  # a larger batch may not clear where a smaller one did with less slack
-            cleared = clears[:, column - 1] & ~clears[:, column]
-            clears[cleared, column], size[cleared, column] = True, size[cleared, column - 1]
-        taken = (chosen < 0) & clears
-        chosen[taken], batch[taken] = number, size[taken]
+        # A larger batch may not clear where a smaller one did with less slack: that one is then taken.
+        last = np.maximum.accumulate(np.where(clears, columns, -1), axis=1)
+        taken = (chosen < 0) & (last >= 0)
+        chosen[taken], batch[taken] = number, np.take_along_axis(size, np.maximum(last, 0), axis=1)[taken]
     # Nothing clears the queue in time: as many as fit, at the least worker time each.
     cheapest = points[0][2]
     fitting = np.minimum(np.searchsorted(latencies[cheapest], slack_ns, side="right") - 1, queued)

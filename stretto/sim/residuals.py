@@ -71,12 +71,14 @@ class Measured:
 
     `row` is the row of the profiles that the residuals are ratios to; None: the quantile that decisions rest on.
     `handoffs_ns` are times that batches took to an idle worker and back, less the delays that plans reckon with; below
-    zero where it was faster. Empty: just those delays.
+    zero where it was faster. Empty: just those delays. `moved`: by how much profiles were moved since; runs take as
+    long as before. Runs that are lent from one variant to another are so as ratios to profiles as they were.
     """
 
     residuals: Mapping[tuple[str, str], Residuals]
     handoffs_ns: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     row: Quantile | None = None
+    moved: Mapping[tuple[str, str], float] = field(default_factory=dict)
     _last: list[tuple[Deployment, NDArray[np.int64], Floats]] = field(default_factory=list, init=False, repr=False)
 
     def laid_out(self, deployment: Deployment) -> tuple[NDArray[np.int64], Floats]:
@@ -97,15 +99,16 @@ class Measured:
             for place, kind in enumerate(deployment.kinds):
                 if kind not in of_kind:
                     continue
-                residuals = self.residuals.get((deployment.variant_label(variant), kind))
+                where = (deployment.variant_label(variant), kind)
+                residuals, moved = self.residuals.get(where), self.moved.get(where, 1.0)
                 of_variant = of_kind[kind] if residuals is None else blended(residuals.pooled, of_kind[kind])
                 start, filled = filled, filled + len(of_variant)
-                parts.append(of_variant)
+                parts.append(of_variant / moved)
                 for bucket in range(BUCKETS):
                     law = (start, len(of_variant))
                     own = None if residuals is None else residuals.by_bucket.get(bucket)
                     if own is not None and len(own) >= FEWEST:
-                        parts.append(blended(own, of_variant))
+                        parts.append(blended(own, of_variant) / moved)
                         law = (filled, len(parts[-1]))
                         filled += law[1]
                     laws[variant * len(deployment.kinds) + place, bucket] = law

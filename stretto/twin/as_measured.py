@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from stretto.core.deployment import Deployment, with_latencies
 from stretto.core.profile import LatencyProfile, Quantile
-from stretto.sim.residuals import BUCKETS, FEWEST, Residuals, batches_of_bucket, blended, pools_by_kind
+from stretto.sim.residuals import BUCKETS, FEWEST, batches_of_bucket, blended, pools_by_kind
 from stretto.twin.setting import Setting
 
 SHARES = {Quantile.P50: 0.5, Quantile.P95: 0.95, Quantile.P99: 0.99}
@@ -41,12 +41,8 @@ def as_measured(deployment: Deployment, setting: Setting, tail: float = 1.0) -> 
             factors[where] = reached * _row_over(profile, row, deployment.quantile, measured)
     if all(1 / LEAST_MOVE <= factor <= LEAST_MOVE for factor in factors.values()):
         return deployment, setting, _ratios(deployment, {})
-    residuals = {
-        where: Residuals({bucket: runs / factors.get(where, 1.0) for bucket, runs in measured.by_bucket.items()})
-        for where, measured in setting.residuals.items()
-    }
     ratios = _ratios(deployment, factors)
-    return with_latencies(deployment, ratios), replace(setting, residuals=residuals), ratios
+    return with_latencies(deployment, ratios), replace(setting, moved=factors), ratios
 
 
 def _ratios(deployment: Deployment, factors: Mapping[tuple[str, str], float]) -> Ratios:

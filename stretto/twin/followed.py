@@ -6,10 +6,13 @@ one level to the next. So the last round is run in the closed loop, on the arriv
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from stretto.core.plan import Plan
 from stretto.core.verdict import Candidate
+from stretto.core.view import Planner, View
 from stretto.planners.candidates import candidates_without_tables
 from stretto.planning.served import served_session
 from stretto.planning.session import Session
@@ -17,23 +20,26 @@ from stretto.sim.ports import simulator_ports
 from stretto.sim.simulator import MAX_SECONDS, simulate
 from stretto.twin.conditional import Score, Worlds
 
-SECONDS = 20.0  # of one trial
-MOST_QUERIES = 100_000
+SECONDS = 10.0  # of one trial
+MOST_QUERIES = 50_000
+MOST_OF_PLANNER = 2  # of its candidates that were best at one level
 WARM_UP = 0.1  # of the seconds, in which a planner comes to know the load
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Followed:
     """`worlds` by the tail of run times, with arrivals as they came."""
 
     worlds: Worlds
+    plan_cpu_s: float = 0.0  # that planners took
     _sessions: dict[Candidate, Session] = field(default_factory=dict, repr=False)  # with the tables that they made
 
-    def score(self, candidate: Candidate, seed: int, factor: float = 1.0) -> Score:
+    def score(self, candidate: Candidate, seed: int, factor: float = 1.0, *, part: float = 1.0) -> Score:
+        """Of one trial, or of a part of one."""
         deployment, setting = self.worlds[candidate.tail]
         source = setting.source(factor)
         rate = max(sum(source.expected_rates(deployment, 1.0)), 1e-9)
-        seconds = min(SECONDS, MOST_QUERIES / rate, 0.9 * MAX_SECONDS)
+        seconds = part * min(SECONDS, MOST_QUERIES / rate, 0.9 * MAX_SECONDS)
         session = self._session(candidate)
         try:
             run = simulate(
@@ -56,9 +62,25 @@ class Followed:
         if candidate not in self._sessions:
             options, variants = dict(candidate.options), dict(candidate.variants)
             session = served_session(candidate.planner, options, variants=variants, ports=simulator_ports())
+            session.planner = self._timed(session.planner)
             self._sessions[candidate] = session
         return self._sessions[candidate]
 
+    def _timed(self, planner: Planner) -> Planner:
+        def planned(view: View) -> Plan:
+            began = time.process_time()
+            plan = planner(view)
+            self.plan_cpu_s += time.process_time() - began
+            return plan
+
+        return planned
+
     def entrants(self, best: Iterable[Candidate]) -> list[Candidate]:
-        """Those that were best at one level, and all that follow a load at once."""
-        return list(dict.fromkeys([*best, *candidates_without_tables(self.worlds[1.0][0])]))
+        """Of each planner the two that were best at one level: it makes tables for every level that the load passes.
+        And all that follow a load at once.
+        """
+        entered: dict[str, list[Candidate]] = {}
+        for candidate in dict.fromkeys(best):
+            entered.setdefault(candidate.planner, []).append(candidate)
+        first = [candidate for ranked in entered.values() for candidate in ranked[:MOST_OF_PLANNER]]
+        return list(dict.fromkeys([*first, *candidates_without_tables(self.worlds[1.0][0])]))

@@ -39,7 +39,8 @@ SECOND, LAST = 12, 4  # candidates in those rounds
 SATISFIED = 0.003  # of accuracy, below the bound
 LAST_SEEDS = 4
 PROMISE_SEEDS = 5
-FOLLOWED_SEEDS = 3  # of a load that moves, where a trial is longer
+FOLLOWED, FOLLOWED_SEEDS = 3, 3  # candidates in the last round for a load that moves, where a trial is longer
+FOLLOWED_FIRST = 0.5  # of such a trial, for all that enter
 STRESS_LOADS = (0.8, 1.3)
 SURGE, SURGE_SHARE, SURGE_SLOS = 1.8, 0.25, 20.0  # times the load, for which part of the time, how often
 AS_GOOD = 0.0005  # of accuracy: candidates this near to the best are told apart by stress
@@ -193,7 +194,8 @@ def judge(
     best = _best(case.ranked([*best, *close], more, seed + 2), LAST)
     tell(0.7)
     case.whole()
-    if candidates is None and (not best or case.may_gain(best[0])):
+    is_steady = moving is None  # where it is not, a dear plan for one level is of no use at the next
+    if candidates is None and (not best or (is_steady and case.may_gain(best[0]))):
         dear = [replace(each, tail=best[0].tail if best else 1.0) for each in candidates_for(deployment, dear=True)]
         best = case.ranked([*best, *dear], SECOND_QUERIES, seed + 2)[:LAST]
     if not best:
@@ -231,7 +233,7 @@ def judge(
         stdev(ahead) / root,
         case.tried + len(case._plans),
         time.process_time() - began,
-        case.plan_cpu_s,
+        case.plan_cpu_s + (0.0 if moving is None else followed.plan_cpu_s),
         stressed[winner],
     )
 
@@ -240,10 +242,11 @@ def _followed(
     case: Followed, best: Sequence[Candidate], seed: int
 ) -> tuple[dict[Candidate, list[Score]], dict[Candidate, float]]:
     """Scores of the best few in the closed loop, and what they stand there at a higher load."""
-    first = {candidate: case.score(candidate, seed) for candidate in case.entrants(best)}
-    last = sorted(first, key=lambda candidate: -first[candidate].value)[:LAST]
-    scores = {each: [case.score(each, seed + number) for number in range(1, 1 + FOLLOWED_SEEDS)] for each in last}
-    return scores, {each: case.score(each, seed, max(STRESS_LOADS)).value for each in last}
+    first = {candidate: case.score(candidate, seed, part=FOLLOWED_FIRST) for candidate in case.entrants(best)}
+    last = sorted(first, key=lambda candidate: -first[candidate].value)[:FOLLOWED]
+    seeds = range(seed + 1, seed + 1 + FOLLOWED_SEEDS)
+    scores = {each: [case.score(each, number) for number in seeds] for each in last}
+    return scores, {each: case.score(each, seed, max(STRESS_LOADS), part=FOLLOWED_FIRST).value for each in last}
 
 
 def _best(ranked: Sequence[Candidate], count: int) -> list[Candidate]:

@@ -21,12 +21,13 @@ from stretto.core.errors import StrettoError
 from stretto.core.profile import NS_PER_S
 from stretto.sim.arrivals import ARRIVAL, CHUNK, application_numbers, check_run, check_span, slos_ns
 from stretto.sim.processes import MIN_RATE, SHAPES, Gamma, Poisson, Process, generator
-from stretto.twin.stretch import REQUEST, ArrivalStretch, counts_in_windows
+from stretto.twin.stretch import REQUEST, ArrivalStretch, counts_in_windows, moves
 
 FEWEST_REQUESTS = 50  # of a stretch that is resampled; below, its rate and burstiness say as much
 LOAD_FACTORS = (1e-6, 1e6)
 LADDER_NS = tuple(int(step * 10**power) for power in range(7, 13) for step in (1, 2, 5))  # 10 ms … 5000 s
 FEWEST_BLOCKS = 10
+FEWEST_MOVING = 2  # of a load that moves: how long it stays at a level counts for more than many blocks
 FEWEST_TESTED = 16  # blocks in which a correlation is looked for
 BLOCK_OF_BURSTS = 4  # a block is so many times as long as what it must not tear apart
 SHORTEST_BLOCK_NS = BLOCK_OF_BURSTS * NS_PER_S  # the longest window whose dispersion is kept, so many times
@@ -108,7 +109,8 @@ def block_length_ns(offsets_ns: NDArray[np.int64], rows: NDArray[np.int32], span
             shortest = LADDER_NS[LADDER_NS.index(length_ns) + 1]
             break
     wanted = max(BLOCK_OF_BURSTS * shortest, SHORTEST_BLOCK_NS)
-    return max(1, min(wanted, span_ns // FEWEST_BLOCKS))
+    fewest = FEWEST_MOVING if moves(offsets_ns, rows, span_ns) else FEWEST_BLOCKS
+    return max(1, min(wanted, span_ns // fewest))
 
 
 class _Classes:

@@ -41,6 +41,7 @@ class Setting:
     networks: Mapping[int, tuple[float, ...]] = field(default_factory=dict)  # Mbit/s as measured, by client
     row: Quantile | None = None
     clients: tuple[ClientConditions, ...] = ()  # with networks that are known
+    moved: Mapping[tuple[str, str], float] = field(default_factory=dict)  # profiles, since: by how much (as_measured)
 
     def __post_init__(self) -> None:
         if any(count < 0 for count in self.present.values()):
@@ -66,4 +67,4 @@ class Setting:
             return Empirical()
         has_handoffs = len(self.handoff_ns) >= FEWEST
         handoffs_ns = self.handoff_ns - self.delays.control_ns if has_handoffs else no_times()
-        return Measured(self.residuals, handoffs_ns, self.row)
+        return Measured(self.residuals, handoffs_ns, self.row, self.moved)

@@ -102,18 +102,23 @@ def levelled(stretch: ArrivalStretch) -> ArrivalStretch:
     A load that moves so is followed by the second, and a plan serves one level of it at a time. Bursts that are shorter
     stay as they were.
     """
-    windows = stretch.span_ns // LEVEL_NS
-    if windows < FEWEST_WINDOWS or not len(stretch.requests):
+    if not moves(stretch.requests["offset_ns"], stretch.requests["rows"], stretch.span_ns):
         return stretch
-    counts = stretch.counts(LEVEL_NS)
-    short = stretch.dispersion[0] if stretch.dispersion[0] > 1 else 1.0  # NaN is not above it
-    if counts.var() <= MOVES * short * counts.mean():
-        return stretch
+    windows, counts = stretch.span_ns // LEVEL_NS, stretch.counts(LEVEL_NS)
     requests = stretch.requests[stretch.requests["offset_ns"] < windows * LEVEL_NS].copy()
     share = np.concatenate([[0.0], np.cumsum(counts) / counts.sum()])
     places = np.interp(requests["offset_ns"], np.arange(windows + 1) * float(LEVEL_NS), share * windows * LEVEL_NS)
     requests["offset_ns"] = np.minimum(places, windows * LEVEL_NS - 1)
     return ArrivalStretch.of(requests, windows * LEVEL_NS, stretch.class_shares)
+
+
+def moves(offsets_ns: NDArray[np.int64], rows: NDArray[np.int32], span_ns: int) -> bool:
+    """Whether the load moved by the second, and not by as much as its short bursts make it."""
+    if span_ns // LEVEL_NS < FEWEST_WINDOWS or not len(offsets_ns):
+        return False
+    counts = counts_in_windows(offsets_ns, rows, span_ns, LEVEL_NS)
+    short = dispersion(offsets_ns, rows, span_ns, WINDOWS_NS[0])
+    return bool(counts.var() > MOVES * (short if short > 1 else 1.0) * counts.mean())  # NaN is not above it
 
 
 def counts_in_windows(

@@ -90,3 +90,12 @@ def test_those_that_follow_a_load_at_once_enter_beside_the_best(setting: Setting
     entrants = case.entrants([best])
     assert entrants[0] == best and len(set(entrants)) == len(entrants)
     assert {"priced", "slackfit"} <= {candidate.planner for candidate in entrants}
+
+
+def test_two_of_each_planner_enter_beside_all_that_follow_at_once_and_planning_is_counted(setting: Setting) -> None:
+    case = Followed({1.0: (deployment(), setting)})
+    ranked = [Candidate("shared_queue", (("caution", caution),)) for caution in (1.0, 1.1, 1.2)]
+    entered = case.entrants([*ranked, Candidate("joint"), START])
+    assert [each for each in entered if each.planner in ("shared_queue", "joint")] == [*ranked[:2], Candidate("joint")]
+    assert Candidate("slackfit") in entered and len(set(entered)) == len(entered)
+    assert case.score(ranked[0], 1, part=0.1).correct > 0 and case.plan_cpu_s > 0

@@ -98,6 +98,19 @@ def test_blocks_hold_the_bursts_and_there_are_enough_of_them() -> None:
     assert 20 * NS_PER_S <= block_length_ns(slow, np.repeat(one, len(slow)), span_ns) <= 60 * NS_PER_S
 
 
+def test_a_load_that_moves_stays_at_its_levels_for_as_long_as_it_did() -> None:
+    """A second each at two levels, five seconds of it: ten blocks would change the level each half second or so."""
+    span_ns = 5 * NS_PER_S
+    times = np.concatenate([start * NS_PER_S + poisson(2000 if start % 2 else 40, 1, start) for start in range(5)])
+    stretch = ArrivalStretch.of(requests_at(times, 1), span_ns)
+    queries = drawn(Resampled({"a": stretch}), 200.0)
+    is_high = np.bincount(queries["time_ns"] // (NS_PER_S // 10), minlength=2000) > 100
+    changes = int((is_high[1:] != is_high[:-1]).sum())
+    assert 120 <= changes <= 220  # 160 at the stretch's own pace, and one for every other joint
+    steady = poisson(1000, 5, 1)
+    assert block_length_ns(steady, np.ones(len(steady), np.int32), span_ns) == span_ns // 10
+
+
 def test_a_setting_can_be_simulated() -> None:
     setting = whole_setting()
     on = deployment("a", "b", "c")

@@ -137,9 +137,11 @@ class SharedQueue:
                     chosen[number, task.kind] = self._believed(
                         task, loads[number], must_match=is_whole and self._last is None
                     )
-        fallback = self._fallback(view)  # asked each time: it follows the load too
-        missing = None if all(policy is not None for policy in chosen.values()) else fallback
         last = self._last
+        is_complete = all(policy is not None for policy in chosen.values())
+        is_known = is_complete and last is not None and last.deployment is deployment
+        fallback = last.fallback if is_known and last is not None else self._fallback(view)  # it follows the load too
+        missing = None if is_complete else fallback
         basis = (deployment, chosen, slow)
         if last is None or last.missing is not missing or (last.deployment, last.chosen, last.slow) != basis:
             lanes = tuple(
@@ -147,7 +149,7 @@ class SharedQueue:
                 for number, lane in enumerate(fallback.lanes)
             )
             plan = by_application(lanes, rate_window_ns=RATE_WINDOW_NS, planner="shared_queue")
-            last = self._last = _Last(*basis, missing, plan)
+            last = self._last = _Last(*basis, missing, fallback, plan)
         return last.plan
 
     def _slow(self, view: View) -> float:
@@ -246,12 +248,15 @@ class SharedQueue:
 
 @dataclass(frozen=True, eq=False)
 class _Last:
-    """What was planned last, and from what; `missing` is the fallback where any policy was."""
+    """What was planned last, and from what; `missing` is the fallback where any policy was. Where none was, its
+    lanes serve for their names and workers alone.
+    """
 
     deployment: Deployment
     chosen: Mapping[tuple[int, str], Policy | None]
     slow: float
     missing: Plan | None
+    fallback: Plan
     plan: Plan
 
 

@@ -54,6 +54,7 @@ class Joint:
     margin: float = 0.1
     caution: float = 1.0
     prior: float = 3.0
+    fills: bool = False  # as few workers would: larger batches, and no query alone in one while there is time
     _maker: TableMaker = field(init=False, repr=False)
     _steady: SteadyLoads = field(init=False, repr=False)
     _deployment: Deployment | None = field(default=None, init=False, repr=False)
@@ -64,7 +65,7 @@ class Joint:
     _pressure: float = field(default=1.0, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self._maker = TableMaker(self.slack_steps, self.noise, self.margin, self.caution, self.prior)
+        self._maker = TableMaker(self.slack_steps, self.noise, self.margin, self.caution, self.prior, self.fills)
         self._steady = SteadyLoads(SHARES_S, PART_RUNG, RATE_WINDOW_NS / 1e9)
 
     def __call__(self, view: View) -> Plan:

@@ -14,6 +14,7 @@ import numpy as np
 
 from stretto.core.deployment import Deployment
 from stretto.core.plan import GIVE_UP, Eager, Lane, Late, Order, Table, Tables, WorkerChoice
+from stretto.planners.joint.filling import filled
 from stretto.planners.joint.process import process_of
 from stretto.planners.joint.solve import solve_line, tables_of
 from stretto.planners.joint.sweeps import GIVES_UP
@@ -34,13 +35,14 @@ Key = tuple[int, int, Hashable]  # application, rung, and which variants on how 
 
 @dataclass(eq=False)
 class TableMaker:
-    """The options are those of `shared_queue`; `caution` times the load."""
+    """The options are those of `shared_queue`; `caution` times the load. `fills`: batches are filled (`filling.py`)."""
 
     slack_steps: int
     noise: float
     margin: float
     caution: float
     prior: float
+    fills: bool = False
     solved: int = field(default=0, init=False)  # policies so far
     _policies: dict[Key, tuple[Policy, ...]] = field(default_factory=dict, init=False, repr=False)
     _tables: dict[Key, tuple[Table, ...]] = field(default_factory=dict, init=False, repr=False)
@@ -91,7 +93,10 @@ class TableMaker:
         gained = line.gain / process.rate
         slack_ns = np.arange(self.slack_steps + 1) * max(1, tasks[0].slo_ns // self.slack_steps)
         policies = []
-        for task, action, least in zip(tasks, tables_of(process, line), process.least, strict=True):
+        tables = tables_of(process, line)
+        if self.fills:
+            tables = [filled(process, kind, action) for kind, action in enumerate(tables)]
+        for task, action, least in zip(tasks, tables, process.least, strict=True):
             action[0] = action[1]
             lost = action == GIVES_UP  # goes to the fastest, at once, where nobody is in time but for the margin
             could_run = np.arange(self.slack_steps + 1) >= least

@@ -40,6 +40,16 @@ ENTRIES = (
         {"deferred": False},
     ),
     Entry(
+        "short_queue",
+        "batches that keep up start at once, and heads are given up that would make batches small; ours",
+        "short_queue:ShortQueue",
+        (
+            Option("gathered", "number", "0.85", "start with so much of the staggered batch", 0.01, 1, (0.8, 0.9)),
+            Option("longest", "number", "2.25", "staggered batches that may wait", 1, 1000, (2.0, 2.25, 2.5)),
+        ),
+        tried="with one variant each",
+    ),
+    Entry(
         "clockwork",
         "as published: the batch that must start soonest, whatever its size, sent shortly before a worker is free",
         "clockwork:Clockwork",

@@ -46,6 +46,7 @@ ENTRIES = (
         _MARGIN,
         Option("caution", "number", "1", "times the load", 0.1, 10, (0.93, 1.0, 1.06)),
         _PRIOR,
+        Option("fills", "flag", "false", "batches as large as few workers find them", later=(True,)),
         tried="if unequal",
     ),
     following(

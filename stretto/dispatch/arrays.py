@@ -12,11 +12,12 @@ from typing import Any
 
 import numba
 import numpy as np
+from llvmlite import ir
 from numba.core import cgutils, types
 from numba.core.datamodel import models, register_default
-from numba.core.imputils import lower_builtin
+from numba.core.imputils import lower_builtin, lower_getattr_generic, lower_setattr_generic
 from numba.extending import intrinsic
-from numba.np.arrayobj import load_item, make_array, populate_array, store_item
+from numba.np.arrayobj import load_item, make_array, populate_array, record_getattr, record_setattr, store_item
 
 
 class Kept(types.Array):
@@ -27,7 +28,42 @@ register_default(Kept)(models.ArrayModel)
 
 
 def _kept(element: Any) -> Kept:
-    return Kept(numba.from_dtype(np.dtype(element)), 1, "C")
+    return Kept(told_apart(element), 1, "C")
+
+
+_TOLD_APART: dict[Any, int] = {}  # types of records, numbered
+
+
+def told_apart(element: Any) -> Any:
+    """Numba's type of an element. Compiled code is told that what is written to a field of a record changes no other
+    field, nor a plain array: no two of them lie in the same place. What was read once need not be read again.
+    """
+    element_type = numba.from_dtype(np.dtype(element))
+    if isinstance(element_type, types.Record) and element_type not in _TOLD_APART:
+        _TOLD_APART[element_type] = len(_TOLD_APART)
+        lower_getattr_generic(element_type)(_get_field)
+        lower_setattr_generic(element_type)(_set_field)
+    return element_type
+
+
+def _get_field(context: Any, builder: Any, record: Any, value: Any, field: str) -> Any:
+    read = record_getattr(context, builder, record, value, field)
+    _mark(builder, read, f"{_TOLD_APART[record]}.{field}")
+    return read
+
+
+def _set_field(context: Any, builder: Any, signature: Any, arguments: Any, field: str) -> None:
+    record_setattr(context, builder, signature, arguments, field)
+    _mark(builder, builder.block.instructions[-1], f"{_TOLD_APART[signature.args[0]]}.{field}")
+
+
+def _mark(builder: Any, access: Any, place: str) -> None:
+    """Of two accesses with marks of different places, neither sees what the other writes (LLVM's TBAA)."""
+    if isinstance(access, (ir.LoadInstr, ir.StoreInstr)):
+        module, zero = builder.module, ir.Constant(ir.IntType(64), 0)
+        root = module.add_metadata([ir.MetaDataString(module, "stretto")])
+        node = module.add_metadata([ir.MetaDataString(module, place), root, zero])
+        access.set_metadata("tbaa", module.add_metadata([node, node, zero]))
 
 
 def _place(context: Any, builder: Any, array_type: Any, array: Any, index_type: Any, index: Any) -> Any:
@@ -39,7 +75,10 @@ def _place(context: Any, builder: Any, array_type: Any, array: Any, index_type: 
 def _get(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
     array_type, index_type = signature.args
     place = _place(context, builder, array_type, arguments[0], index_type, arguments[1])
-    return load_item(context, builder, array_type, place)
+    item = load_item(context, builder, array_type, place)
+    if not isinstance(array_type.dtype, types.Record):
+        _mark(builder, item, array_type.dtype.name)
+    return item
 
 
 @lower_builtin(operator.setitem, Kept, types.Integer, types.Number)  # type: ignore[untyped-decorator]
@@ -47,6 +86,7 @@ def _set(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
     array_type, index_type, value_type = signature.args
     place = _place(context, builder, array_type, arguments[0], index_type, arguments[1])
     store_item(context, builder, array_type, context.cast(builder, arguments[2], value_type, array_type.dtype), place)
+    _mark(builder, builder.block.instructions[-1], array_type.dtype.name)
     return context.get_dummy_value()
 
 
@@ -88,9 +128,11 @@ def array_in(name: str, element: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             def field(suffix: str) -> Any:
                 word = context.get_value_type(types.int64)
-                return builder.load(
+                read = builder.load(
                     cgutils.get_record_member(builder, arguments[0], record.offset(name + suffix), word)
                 )
+                _mark(builder, read, f"{_TOLD_APART[record]}.{name}{suffix}")
+                return read
 
             address = field("_at")  # no compiled function moves an array
             address.set_metadata("invariant.load", builder.module.add_metadata([]))

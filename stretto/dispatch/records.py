@@ -15,7 +15,7 @@ import numpy as np
 from stretto.core.compiled import compiled
 from stretto.core.outcome import OUTCOME_COUNT
 from stretto.core.plan import CELL
-from stretto.dispatch.arrays import array_in, array_of
+from stretto.dispatch.arrays import array_in, array_of, told_apart
 
 NEVER = 2**62  # a time that does not come
 LEVELS = 5  # of the skip lists in queue.py
@@ -364,6 +364,7 @@ decisions = array_in("decisions", DECISION)
 int64s = array_of(np.int64)
 uint64s = array_of(np.uint64)
 float64s = array_of(np.float64)
+told_apart(STATE)
 as_int64: Any = np.int64  # one integer type everywhere, so that each rule is compiled once; to mypy it is no int
 
 

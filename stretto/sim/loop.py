@@ -16,7 +16,7 @@ import numpy as np
 from stretto.core.compiled import compiled
 from stretto.core.outcome import Outcome
 from stretto.core.profile import Quantile
-from stretto.dispatch.arrays import array_in
+from stretto.dispatch.arrays import array_in, told_apart
 from stretto.dispatch.events import advance, finished, loaded, submit
 from stretto.dispatch.heap import move_key
 from stretto.dispatch.queue import NONE
@@ -95,6 +95,7 @@ SIMULATION = np.dtype(
     align=True,
 )
 
+told_apart(SIMULATION)
 arrivals_of = array_in("arrivals", ARRIVAL)
 records_of = array_in("records", RECORD)
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from stretto.core.compiled import compiled
 from stretto.core.errors import StrettoError
 from stretto.core.profile import NS_PER_S
+from stretto.dispatch.arrays import told_apart
 from stretto.sim.arrivals import Load, Source
 from stretto.sim.loop import uniform
 from stretto.sim.markovian import MarkovianArrivals
@@ -35,6 +36,7 @@ SWITCH = np.dtype(
     ],
     align=True,
 )
+told_apart(SWITCH)
 
 
 @dataclass(frozen=True)

@@ -149,6 +149,25 @@ def by_hand(lull_light: float, burst_heavy: float, heavy_waiting: int = 2) -> De
     return decide
 
 
+def unequal(one_heavy: float, other_heavy: float, spare: float = 8.0) -> Decide:
+    """A rule told the phase: unequal shares for the heavy instances in lulls, since one that gets little is not overrun
+    before the slot ends in which a burst begins. In bursts each gets what it finishes in a second, less `spare` and
+    what waits.
+    """
+    light = (1 - one_heavy - other_heavy) / 2
+    calm = np.array([light, light, one_heavy, other_heavy])
+
+    def decide(seen: Situation, setting: Setting) -> tuple[NDArray[np.float64], None]:
+        assert seen.phase is not None
+        length, service_ns = seen.length[:, 2:], setting.service_ns[:, 2:]
+        heavy = np.maximum(1e9 / service_ns - spare - length, 0.0) / RATES[1]
+        heavy[length * service_ns >= LONG * setting.slo_ns - 1e6] = 0.0
+        rest = np.repeat((1 - heavy.sum(axis=1, keepdims=True)) / 2, 2, axis=1)
+        return np.where(seen.phase[:, None] == 1, np.concatenate((rest, heavy), axis=1), calm), None
+
+    return decide
+
+
 def infaas(crew: Sequence[Instance], systems: int) -> Decide:
     """INFaaS, in slots of 0.1 s."""
     last = np.zeros(systems, np.int64)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
+from llvmlite.binding import create_new_module_pass_manager
 from numba.core.caching import NullCache
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
@@ -50,12 +51,22 @@ class WholeLibrary(JITCodeLibrary):  # type: ignore[misc]
                     self.add_linking_library(called)
 
     def _optimize_final_module(self) -> None:
-        """Nobody outside calls a part, so that one with a single caller can become a part of that caller."""
+        """Nobody outside calls a part, so that one with a single caller can become a part of that caller.
+
+        Every part returns a status, which its callers check. Only once all parts are simplified is it plain that most
+        cannot fail; then their statuses and what nobody reads are taken out, and the rest is simplified once more.
+        """
         for library in self._linking_libraries:
             if isinstance(library, PartLibrary):
                 for function in library._final_module.functions:
                     if not function.is_declaration:
                         self._final_module.get_function(function.name).linkage = "internal"
+        super()._optimize_final_module()
+        passes, builder = create_new_module_pass_manager(), self._codegen._pass_builder()
+        passes.add_ipsccp_pass()
+        passes.add_dead_arg_elimination_pass()
+        passes.add_argument_promotion_pass()
+        passes.run(self._final_module, builder)
         super()._optimize_final_module()
 
 

@@ -131,7 +131,8 @@ def find_idle(s: Any, lane_index: int) -> int:
     Last, one for which the head is too late: there it is dropped, unless a better worker is worth waiting for.
     """
     lane = lanes(s)[lane_index]
-    for must_hold, must_fit in ((True, True), (False, True), (False, False)):
+    for attempt in range(3):  # not over a tuple, whose index might be out of range: no rule raises an exception
+        must_hold, must_fit = attempt == 0, attempt < 2
         if lane.worker_choice == WorkerChoice.PREFERENCE:
             worker = preferred_idle(s, lane, must_hold, must_fit)
         else:

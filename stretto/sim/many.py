@@ -123,6 +123,8 @@ class ManySimulations:
         sizes = np.zeros((self.count, 0, 3), np.int64) if batches is None else batches
         lines = self._lines
         views = (lines.length, lines.running, lines.started_ns, lines.arrival_ns, self._came, self._rates)
+        keep_and_heights = np.empty((2, weights.shape[1]))
+        other_and_stack = np.empty(keep_and_heights.shape, np.int64)
         stuck = step_all(
             self._simulations,
             self._states,
@@ -133,6 +135,8 @@ class ManySimulations:
             sizes,
             until_ns,
             *views,
+            *keep_and_heights,
+            *other_and_stack,
         )
         if stuck >= 0:
             raise StrettoError(f"simulation {stuck} has more queries in a slot than there is room for")
@@ -194,8 +198,8 @@ def _goes_by_rate(release: Release) -> bool:
 @compiled
 def set_weights(s: Any, shares: Any, keep: Any, other: Any, heights: Any, stack: Any) -> None:
     """Other weights for the first route, as `lay_out_weights` writes them."""
-    keep[:] = 1.0
     for column in range(len(other)):
+        keep[column] = 1.0
         other[column] = column
     fill_alias(shares, keep, other, heights, stack)
     for column in range(len(shares)):
@@ -232,14 +236,16 @@ def step_all(
     arrival_ns: Any,
     came: Any,
     rates: Any,
+    keep: Any,
+    heights: Any,
+    other: Any,
+    stack: Any,
 ) -> int:
     """Every simulation runs to `until_ns`. -1, or the number of one that has too many queries."""
     simulations, states, weights, sizes = unowned(simulations), unowned(states), unowned(weights), unowned(sizes)
     length, running, started_ns = unowned(length), unowned(running), unowned(started_ns)
     arrival_ns, switch, arrivals = unowned(arrival_ns), unowned(switch), unowned(arrivals)
-    lane_count = weights.shape[1]
-    keep, heights = np.empty(lane_count), np.empty(lane_count)
-    other, stack = np.empty(lane_count, np.int64), np.empty(lane_count, np.int64)
+    keep, heights, other, stack = unowned(keep), unowned(heights), unowned(other), unowned(stack)
     for number in range(len(states)):
         simulation, state = simulations[number : number + 1], states[number : number + 1]
         m, s = simulation[0], state[0]

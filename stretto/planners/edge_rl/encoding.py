@@ -14,10 +14,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from stretto.core.compiled import compiled
 from stretto.core.profile import NS_PER_S
 from stretto.core.view import Lines
 from stretto.planners.edge_rl.filling import LEAST_RATE, filling_shares
@@ -97,9 +99,17 @@ def situation(lines: Lines, now_ns: int, rate: NDArray[np.float64]) -> Situation
     """From lanes, with or without an axis of systems in front."""
     if lines.length.ndim == 1:
         lines = Lines(*(array[None] for array in (lines.length, lines.running, lines.started_ns, lines.arrival_ns)))
-    elapsed_ns = np.where(lines.started_ns >= 0, np.maximum(now_ns - lines.started_ns, 0), 0)
-    age_ns = np.where(lines.arrival_ns >= 0, now_ns - lines.arrival_ns, 0)
+    elapsed_ns, age_ns = np.empty_like(lines.started_ns), np.empty_like(lines.arrival_ns)
+    fill_since(elapsed_ns.reshape(-1), lines.started_ns.reshape(-1), now_ns)
+    fill_since(age_ns.reshape(-1), lines.arrival_ns.reshape(-1), now_ns)
     return Situation(lines.length, lines.running, elapsed_ns, age_ns, rate)
+
+
+@compiled
+def fill_since(since_ns: Any, moments_ns: Any, now_ns: int) -> None:
+    """How long ago each moment was; 0 where there is none (-1). A batch may begin later than now."""
+    for place in range(len(moments_ns)):
+        since_ns[place] = max(now_ns - moments_ns[place], 0) if moments_ns[place] >= 0 else 0
 
 
 def idle(instances: int, rate: float) -> Situation:
@@ -117,17 +127,42 @@ def encode_joint(seen: Situation, setting: Setting, sees_phase: bool, sees_batch
     """[system, feature]."""
     systems, count = seen.length.shape
     features = np.zeros((systems, joint_size(count, sees_phase, sees_batches)), np.float32)
-    parts = features[:, : features.shape[1] - PHASE_FEATURES * sees_phase].reshape(systems, count, -1)
-    parts[..., :LENGTHS] = np.minimum(seen.length, BUFFER)[..., None] == np.arange(LENGTHS)
-    np.minimum(seen.elapsed_ns / setting.service_ns, 1.0, out=parts[..., LENGTHS], casting="same_kind")
-    ages = seen.age_ns[..., :DEPTH] / (MOST_WORK * setting.slo_ns[..., None])
-    np.minimum(ages, 1.0, out=parts[..., LENGTHS + 1 : LENGTHS + 1 + DEPTH], casting="same_kind")
-    if sees_batches:
-        parts[..., -1] = seen.running / LARGEST_BATCH
+    width = LENGTHS + 1 + DEPTH + sees_batches
+    shape = (systems, count)
+    fill_joint(
+        features,
+        width,
+        seen.length,
+        seen.running,
+        seen.elapsed_ns,
+        seen.age_ns,
+        np.broadcast_to(setting.service_ns, shape),
+        np.broadcast_to(setting.slo_ns, shape),
+    )
     if sees_phase:
         assert seen.phase is not None and seen.since is not None
         features[:, -PHASE_FEATURES:] = phase_features(seen.phase, seen.since)
     return features
+
+
+@compiled
+def fill_joint(
+    features: Any, width: int, length: Any, running: Any, elapsed_ns: Any, age_ns: Any, service_ns: Any, slo_ns: Any
+) -> None:
+    """What is seen of every instance, `width` numbers each, into features that are zero."""
+    for system in range(length.shape[0]):
+        for instance in range(length.shape[1]):
+            first = instance * width
+            features[system, first + min(length[system, instance], BUFFER)] = 1.0
+            elapsed = elapsed_ns[system, instance] / service_ns[system, instance]
+            features[system, first + LENGTHS] = min(elapsed, 1.0)
+            ages = first + LENGTHS + 1
+            longest_ns = MOST_WORK * slo_ns[system, instance]
+            for place in range(min(DEPTH, age_ns.shape[2])):
+                if age_ns[system, instance, place] > 0:
+                    features[system, ages + place] = min(age_ns[system, instance, place] / longest_ns, 1.0)
+            if ages + DEPTH < first + width:
+                features[system, ages + DEPTH] = running[system, instance] / LARGEST_BATCH
 
 
 def phase_features(phase: NDArray[np.int64], since: NDArray[np.float64]) -> Numbers:

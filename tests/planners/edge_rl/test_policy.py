@@ -14,9 +14,18 @@ from scipy import integrate
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.view import Lines, View
-from stretto.planners.edge_rl.encoding import DEPTH, LENGTHS, Setting, Situation, encode_joint, encode_shared, situation
+from stretto.planners.edge_rl.encoding import (
+    DEPTH,
+    LENGTHS,
+    MOST_WORK,
+    Setting,
+    Situation,
+    encode_joint,
+    encode_shared,
+    situation,
+)
 from stretto.planners.edge_rl.file import load_policies, read_arrays, save_policies, write_arrays
-from stretto.planners.edge_rl.instances import BUFFER, instances_of
+from stretto.planners.edge_rl.instances import BUFFER, LARGEST_BATCH, instances_of
 from stretto.planners.edge_rl.planner import EdgeRL
 from stretto.planners.edge_rl.policy import HIDDEN, Description, Policy, log_density, softmax
 from stretto.planners.edge_rl.reward import Weights, rewards, shortfalls
@@ -92,6 +101,30 @@ def test_the_joint_encoding_is_that_of_the_paper() -> None:
     full = encode_joint(replace(seen, phase=np.array([1]), since=np.array([2.0])), setting, True, False)
     assert full[0, -3:].tolist() == [0.0, 1.0, 0.5]
     assert encode_shared(seen, setting, 1.0).shape == (1, 4, Description("shared", 1.0).inputs)
+
+
+def test_compiled_encoding_equals_the_formulas_bit_by_bit() -> None:
+    random = np.random.default_rng(4)
+    shape, now_ns = (50, 4), 10**10
+    started_ns = np.where(random.random(shape) < 0.3, -1, now_ns - random.integers(-(10**6), 10**8, shape))
+    arrival_ns = np.where(random.random((*shape, DEPTH)) < 0.5, -1, now_ns - random.integers(0, 10**9, (*shape, DEPTH)))
+    length, running = random.integers(0, 20, shape), random.integers(0, 6, shape)
+    setting = Setting(random.uniform(1e6, 1e8, shape), random.random(shape), random.uniform(1e8, 1e9, (50, 1)))
+    seen = situation(Lines(length, running, started_ns, arrival_ns), now_ns, np.full(50, 20.0))
+    elapsed_ns = np.where(started_ns >= 0, np.maximum(now_ns - started_ns, 0), 0)
+    age_ns = np.where(arrival_ns >= 0, now_ns - arrival_ns, 0)
+    assert (seen.elapsed_ns == elapsed_ns).all() and (seen.age_ns == age_ns).all()
+    expected = np.concatenate(
+        (
+            np.minimum(length, BUFFER)[..., None] == np.arange(LENGTHS),
+            np.minimum(elapsed_ns / setting.service_ns, 1.0)[..., None],
+            np.minimum(age_ns / (MOST_WORK * setting.slo_ns[..., None]), 1.0),
+            running[..., None] / LARGEST_BATCH,
+        ),
+        axis=2,
+    ).astype(np.float32)
+    assert (encode_joint(seen, setting, False, True) == expected.reshape(50, -1)).all()
+    assert (encode_joint(seen, setting, False, False) == expected[..., :-1].reshape(50, -1)).all()
 
 
 def test_a_policy_for_any_instances_begins_with_accurate_ones_filled() -> None:

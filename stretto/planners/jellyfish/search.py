@@ -3,7 +3,8 @@
 Whatever two workers serve, with all clients that have no place, is mapped anew for every pair of models; the best pair
 stays, and this goes on until no pair of workers gains. In between, single clients move or change places, and a worker
 takes the best model that all its clients allow. It starts from the annealed state and never takes a worse state for a
-better one, so that it is at least as good as annealing on every instance.
+better one, so that it is at least as good as annealing on every instance. Where there are no more than two workers,
+every pair of models is all the states that annealing could visit, so it starts from the models before.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from stretto.planners.jellyfish.split import split_pair
 
 # Clients mapped in all tries. A limit in seconds would give different plans on different machines.
 LEAST_EFFORT, EFFORT_EACH, MOST_EFFORT = 60_000, 180, 500_000  # the second for each pair of a worker and a client
+NONE = Cooling(first=0.0005)  # no annealing: clients mapped to the models that there are
 
 
 @compiled
@@ -131,8 +133,8 @@ def searched(
     cooling: Cooling | None = None,
     most_effort: int | None = None,
 ) -> Mapping:
-    """The best that was found from the annealed state."""
-    start = annealed(problem, previous, seed=seed, cooling=cooling)
+    """The best that was found from the annealed state, or from the one before where annealing cannot find a better."""
+    start = annealed(problem, previous, seed=seed, cooling=NONE if problem.workers <= 2 else cooling)
     if problem.clients == 0:
         return start
     models, worker_of, batches = start.models.copy(), start.worker_of.copy(), start.batches.copy()

@@ -46,6 +46,27 @@ def pool_of(problem: Any, pair: Any, models: Any, worker_of: Any, pool: Any) -> 
 
 
 @compiled
+def most_of_pair(problem: Any, pair: Any, first: int, second: int, pool: Any) -> float:
+    """No mapping of the pool to these models is worth more: everybody on the better one that its budget allows. Below
+    zero where somebody is allowed on neither.
+    """
+    accuracy, kind_of, rate, largest = problem[0], problem[1], problem[2], problem[4]
+    better, other = (pair[0], pair[1]) if first >= second else (pair[1], pair[0])
+    high, low = max(first, second), min(first, second)
+    value = 0.0
+    for client in range(len(rate)):
+        if not pool[client]:
+            continue
+        if largest[kind_of[better], high, client] > 0:
+            value += accuracy[high] * rate[client]
+        elif largest[kind_of[other], low, client] > 0:
+            value += accuracy[low] * rate[client]
+        else:
+            return -1.0
+    return value
+
+
+@compiled
 def best_pair(
     problem: Any, by_count: Any, pair: Any, models: Any, worker_of: Any, batches: Any, pool: Any, room: Any, work: Any
 ) -> Any:
@@ -55,15 +76,14 @@ def best_pair(
     accuracy, kind_of, rate = problem[0], problem[1], problem[2]
     one, two = pair[0], pair[1]
     other_worker_of, other_batches, other_models, is_free = room
-    pooled, mapped, total, value = pool_of(problem, pair, models, worker_of, pool)
+    pooled, mapped, _, value = pool_of(problem, pair, models, worker_of, pool)
     crew = pair if one != two else pair[:1]  # a worker may be all there is
     best_one, best_two, best_way = models[one], models[two], -1
     is_alike = kind_of[one] == kind_of[two]
     effort = 0
     for first in range(len(accuracy) - 1, -1, -1):
         for second in range((first if is_alike else len(accuracy) - 1), -1, -1):
-            # There is no more to gain than all of them on the better of the two.
-            if mapped == pooled and accuracy[max(first, second)] * total <= value + LIKE:
+            if mapped == pooled and most_of_pair(problem, pair, first, second, pool) <= value + LIKE / 2:
                 continue
             other_models[one], other_models[two] = first, second
             for way in range(3):

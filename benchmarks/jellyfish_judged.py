@@ -1,13 +1,23 @@
 """The judged default with network knowledge, on Jellyfish's settings: its accuracy and misses beside Jellyfish's own.
 
-For each setting the judge sees clients like those that come (their rates, SLOs, delays and two minutes of bandwidths
-from elsewhere in the trace), on seeds of its own; the runs are on seeds that it never saw. Verdicts are remembered
-between the runs of a setting, as a server remembers them. 60 s and two seeds each.
+For each trace, SLO and rate a judge has seen eight clients like those that come (their rates, SLOs, delays and two
+minutes of bandwidths from elsewhere in the trace), on seeds of its own; the runs are on seeds that it never saw.
+Verdicts are remembered from one run to the next, as a server remembers them. 60 s and two seeds each. It takes half an
+hour of CPU time: with `--keep FOLDER` what a judge's settings gave is written there as it comes, and taken from there
+when the benchmark is run again.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import argparse
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from itertools import chain, groupby
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from harness import Benchmark
@@ -34,17 +44,26 @@ SAME = 0.0005  # of accuracy: a twentieth of a point is noise of two runs
 
 
 @dataclass(frozen=True)
+class Given:
+    """Of one system, mean of the runs."""
+
+    accuracy: float
+    miss_rate: float
+
+
+@dataclass(frozen=True)
 class Trial:
     """What one setting gave."""
 
-    judged: tuple[NetworkSummary, ...]
-    jellyfish: tuple[NetworkSummary, ...]
-    middle: tuple[NetworkSummary, ...]
+    judged: Given
+    jellyfish: Given
+    middle: Given
     served: tuple[str, ...]
     cpu_s: float
 
 
 def judge_for(setting: Setting) -> SpotJudge:
+    """Of clients like these, as many as there are in any setting."""
     known = tuple(conditions_of(client, HISTORY_S) for client in clients_of(setting, JUDGE_SEED))
 
     def conditions(served: Deployment) -> Conditions:
@@ -54,53 +73,84 @@ def judge_for(setting: Setting) -> SpotJudge:
     return SpotJudge(conditions)
 
 
-def trial(setting: Setting) -> Trial:
-    judge = judge_for(setting)
-    served = deployment(setting.workers, setting.slo_ms)
-    judged = []
-    for seed in TESTED:
-        session = served_session("judged", ports=Ports(judge=judge))
-        clients = clients_of(setting, seed)
-        period_s = session.rhythm.period_for(served)
-        result = simulate_network(
-            served, session, clients, seconds=SECONDS, seed=seed, service=Empirical(), replan_s=period_s
-        )
-        judged.append(result.summary)
-    own, middle = (tuple(run(setting, name, seed).summary for seed in TESTED) for name in ("jellyfish", "B_M"))
-    names = tuple(f"{sum(each.rates):.0f}/s {each.candidate}" for each in judge.verdicts)
-    return Trial(tuple(judged), own, middle, names, max(each.cpu_s for each in judge.verdicts))
+def trials(those: tuple[Setting, ...]) -> list[Trial]:
+    """Settings that differ in the number of their clients, the most first; each is told which verdicts it asked for."""
+    judge, made = judge_for(those[0]), []
+    served = deployment(those[0].workers, those[0].slo_ms)
+    for setting in those:
+        before = len(judge.verdicts)
+        judged = []
+        for seed in TESTED:
+            session = served_session("judged", ports=Ports(judge=judge))
+            clients = clients_of(setting, seed)
+            period_s = session.rhythm.period_for(served)
+            result = simulate_network(
+                served, session, clients, seconds=SECONDS, seed=seed, service=Empirical(), replan_s=period_s
+            )
+            judged.append(result.summary)
+        own, middle = (given([run(setting, name, seed).summary for seed in TESTED]) for name in ("jellyfish", "B_M"))
+        names = tuple(f"{sum(each.rates):.0f}/s {each.candidate}" for each in judge.verdicts[before:])
+        made.append(Trial(given(judged), own, middle, names, max(each.cpu_s for each in judge.verdicts)))
+    return made
+
+
+def kept_trials(those: tuple[Setting, ...], folder: Path | None) -> list[Trial]:
+    """From the folder where they are there, else made, and left there."""
+    if folder is None:
+        return trials(those)
+    path = folder / f"{those[0].trace}_{those[0].slo_ms:g}_{those[0].fps:g}.json"
+    if path.exists():
+        return [_trial_of(kept) for kept in json.loads(path.read_text(encoding="utf-8"))]
+    made = trials(those)
+    folder.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps([asdict(each) for each in made], indent=1), encoding="utf-8")
+    return made
+
+
+def _trial_of(kept: dict[str, Any]) -> Trial:
+    systems = (Given(**kept[name]) for name in ("judged", "jellyfish", "middle"))
+    return Trial(*systems, tuple(kept["served"]), kept["cpu_s"])
+
+
+def given(summaries: Sequence[NetworkSummary]) -> Given:
+    accuracy, miss_rate = (np.mean([getattr(each, what) for each in summaries]) for what in ("accuracy", "miss_rate"))
+    return Given(float(accuracy), float(miss_rate))
 
 
 def with_one_more(setting: Setting) -> float:
     """What B_M, which cannot step back, misses if another client comes: the judge must reckon with that."""
     more = replace(setting, clients=setting.clients + 1)
-    return mean(tuple(run(more, "B_M", seed).summary for seed in TESTED), "miss_rate")
-
-
-def mean(summaries: tuple[NetworkSummary, ...], what: str) -> float:
-    return float(np.mean([getattr(each, what) for each in summaries]))
+    return given([run(more, "B_M", seed).summary for seed in TESTED]).miss_rate
 
 
 def main() -> None:
     if not SHARED.is_dir():
         raise SystemExit("the traces are not here; this benchmark needs ../shared/data")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--keep", type=Path, help="folder for what each judge's settings gave, so that a run can be gone on with"
+    )
+    parser.add_argument("--processes", type=int, default=os.cpu_count())
+    options = parser.parse_args()
     bench = Benchmark("jellyfish_judged", TESTED[0])
     every = [setting for trace in ("synthetic", "wifi") for setting in settings(trace)]
-    every.sort(key=lambda setting: -setting.clients)  # the longest first, so that no core is idle at the end
-    found = dict(zip(every, outcomes(every, trial), strict=True))
+    every.sort(key=lambda setting: (setting.trace, setting.slo_ms, setting.fps, -setting.clients))
+    by_judge = [tuple(those) for _, those in groupby(every, lambda one: (one.trace, one.slo_ms, one.fps))]
+    tried_all = outcomes(by_judge, partial(kept_trials, folder=options.keep), options.processes)
+    found = dict(zip(every, chain.from_iterable(tried_all), strict=True))
     as_good = middle_in_time = beats_middle = 0
     least, worst, most_cpu = np.inf, 0.0, 0.0
     behind: list[Setting] = []
     for setting, tried in found.items():
-        accuracy, own = mean(tried.judged, "accuracy"), mean(tried.jellyfish, "accuracy")
-        miss, middle = mean(tried.judged, "miss_rate"), mean(tried.middle, "miss_rate")
+        accuracy, own = tried.judged.accuracy, tried.jellyfish.accuracy
+        miss, middle = tried.judged.miss_rate, tried.middle.miss_rate
         as_good += accuracy >= own - SAME
         least = min(least, accuracy - own)
         if can_be_mapped(setting):
             worst = max(worst, miss)
         if middle <= MOST_MISSED:
             middle_in_time += 1
-            is_ahead = accuracy > mean(tried.middle, "accuracy")
+            is_ahead = accuracy > tried.middle.accuracy
             beats_middle += is_ahead
             behind += [] if is_ahead else [setting]
         most_cpu = max(most_cpu, tried.cpu_s)
@@ -110,8 +160,8 @@ def main() -> None:
             fps=setting.fps,
             clients=setting.clients,
             **{"judged miss %": 100 * miss, "judged accuracy": accuracy, "jellyfish accuracy": own},
-            **{"jellyfish miss %": 100 * mean(tried.jellyfish, "miss_rate")},
-            **{"B_M miss %": 100 * middle, "B_M accuracy": mean(tried.middle, "accuracy")},
+            **{"jellyfish miss %": 100 * tried.jellyfish.miss_rate},
+            **{"B_M miss %": 100 * middle, "B_M accuracy": tried.middle.accuracy},
             served="; ".join(tried.served),
         )
     what = f"settings of {len(every)} where the judged default is at least as accurate as Jellyfish (to {SAME})"
@@ -121,7 +171,7 @@ def main() -> None:
     bench.claim(what, paper="none", target="≤ 1", ours=100 * worst, met=worst <= MOST_MISSED)
     what = "settings with accuracy above B_M, of those where B_M misses at most 1%"
     bench.row(what=what, value=f"{beats_middle} of {middle_in_time}")
-    for setting, more in zip(behind, outcomes(behind, with_one_more), strict=True):
+    for setting, more in zip(behind, outcomes(behind, with_one_more, options.processes), strict=True):
         bench.row(what=f"B_M as accurate or more: {setting}; its misses with one client more, %", value=100 * more)
     bench.row(what="most CPU of one verdict, s", value=most_cpu)
     bench.finish()

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from prometheus_client.parser import text_string_to_metric_families
 
-from benchmarks.harness import RESULTS, Benchmark
+from benchmarks.harness import Benchmark
 from benchmarks.quiet import when_quiet
 from stretto.cli.bandwidth import BUILT_IN, read_bandwidth
 from stretto.cli.demo_network import APPLICATION, DELAY_MS, SERVED, fixed_sizes
@@ -31,6 +31,7 @@ from stretto.report import plots
 from stretto.report.frames import frames_figure
 
 SHARED = Path(__file__).resolve().parent.parent.parent / "shared" / "data"
+DOCS = Path(__file__).resolve().parent.parent / "docs"
 CLIENTS = 4
 FPS = 15.0
 SLO_MS = 100.0
@@ -188,7 +189,7 @@ def main() -> None:
                 gain = 100 * float(ours.is_correct_on_time.mean() - result.is_correct_on_time.mean())
                 what = f"{trace}: points of correct and on time above {name}"
                 bench.claim(what, paper="-", target="> 0", ours=gain, met=gain > 0)
-        plot = RESULTS / f"jellyfish_live_{trace}.png"
+        plot = DOCS / f"jellyfish_live_{trace}.png"
         title = f"Four clients over {trace} links, {FPS:g} frames/s, SLO {SLO_MS:g} ms: {APPLICATION}"
         plots.save(frames_figure(results[trace], title), plot)
         bench.console.print(f"plot: {plot.name}")

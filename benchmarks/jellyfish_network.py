@@ -129,9 +129,9 @@ def outcome(job: tuple[Setting, str, int]) -> Outcome:
     return Outcome(result.summary, prefetch_hits(result))
 
 
-def outcomes(jobs: Sequence[Any], work: Callable[[Any], Any] = outcome) -> list[Any]:
-    """In as many processes as there are cores; what comes out does not depend on that."""
-    with ProcessPoolExecutor(os.cpu_count()) as pool:
+def outcomes(jobs: Sequence[Any], work: Callable[[Any], Any] = outcome, processes: int | None = None) -> list[Any]:
+    """In as many processes as there are cores, or so many; what comes out does not depend on that."""
+    with ProcessPoolExecutor(processes or os.cpu_count()) as pool:
         return list(pool.map(work, jobs))
 
 

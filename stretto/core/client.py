@@ -17,7 +17,7 @@ from itertools import islice
 
 from stretto.core.errors import StrettoError
 from stretto.core.profile import NS_PER_S
-from stretto.core.recent import STEP_NS, Recent
+from stretto.core.recent import LEAST_AGE_NS, STEP_NS, Recent
 
 MAX_IDENTITY = 128
 FORGET_S = 3.0  # a client that asked nothing for so long has gone
@@ -93,14 +93,16 @@ class Known:
     """What is kept of a client between two looks. Only the registry reads and writes it; others hold on to it."""
 
     __slots__ = (
-        *("ahead_ns", "application", "delay_ns", "frame_ratio", "held_rate", "identity", "joined_ns", "open", "place"),
-        *("planned_bytes_per_s", "planned_rate", "recent", "said_rate", "seen_ns", "slo_ns", "slot", "step"),
+        *("ahead_ns", "application", "delay_ns", "frame_ratio", "held_rate", "identity", "is_counted", "joined_ns"),
+        *("open", "place", "planned_bytes_per_s", "planned_rate", "recent", "said_rate", "seen_ns", "slo_ns"),
+        *("slot", "step"),
     )
 
     def __init__(self, slot: int, identity: str, now_ns: int) -> None:
         self.slot = slot
         self.identity = identity
         self.joined_ns = self.seen_ns = now_ns
+        self.is_counted = False  # it has been there for long enough that its rate can be told
         self.recent = Recent(now_ns)
         self.step = -1  # in which its bandwidth was last compared with the plan's
         self.delay_ns: float | None = None
@@ -126,7 +128,7 @@ class Clients:
         self._free: list[int] = []  # slots of clients that were forgotten, a heap: the lowest is taken next
         self._latest_ns = 0
         self._asking = 0  # clients with queries that have not ended
-        self.is_changed = False  # since the last plan: one came or went, or its bandwidth moved by much
+        self.is_changed = False  # since the last plan: one came, was counted or went, or its bandwidth moved by much
         self.on_change: Callable[[], None] = _nothing  # called when `is_changed` becomes true
 
     def __len__(self) -> int:
@@ -185,6 +187,9 @@ class Clients:
         if frame_ratio is not None and math.isfinite(frame_ratio) and frame_ratio > 0:
             within = min(max(frame_ratio, 1 / MAX_FRAME_RATIO), MAX_FRAME_RATIO)
             state.frame_ratio += SMOOTHING * (within - state.frame_ratio)
+        if not state.is_counted and now_ns - state.joined_ns >= LEAST_AGE_NS:
+            state.is_counted = True  # what was planned when it came rests on a guess of its rate
+            self._change()
         if bytes_per_s is not None:
             state.recent.reported(now_ns, bytes_per_s)
             if not self.is_changed and now_ns // STEP_NS != state.step:

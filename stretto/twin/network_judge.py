@@ -49,6 +49,8 @@ WORSE = 0.85  # of the bandwidths that were measured
 MOST_LATE_THEN = 0.01
 REPLAN_S = 0.5
 
+Score = tuple[float, float, float]  # value, share answered right and on time, share missed
+
 
 class _Court:
     def __init__(self, deployment: Deployment, setting: Conditional, clients: Sequence[ClientConditions]) -> None:
@@ -67,7 +69,7 @@ class _Court:
         factor: float = 1.0,
         network: float = 1.0,
         clients: Sequence[ClientConditions] = (),
-    ) -> tuple[float, float, float]:
+    ) -> Score:
         """With clients that ask `factor` times as often, behind networks `network` times as fast: value, share answered
         right and on time, share missed; −∞ where it cannot plan for them. `clients`: these instead.
         """
@@ -91,6 +93,10 @@ class _Court:
         value = result.correct_on_time - LATE_PRICE * max(0.0, result.miss_rate - MOST_LATE)
         return value, result.correct_on_time, result.miss_rate
 
+    def last_scores(self, candidate: Candidate, seed: int) -> list[Score]:
+        """Of the last round."""
+        return [self.score(candidate, FRAMES[3], seed + place) for place in range(LAST_SEEDS)]
+
     def is_in_time(self, candidate: Candidate, missed: Sequence[float], seed: int, careful: Candidate) -> bool:
         """Surely, by what its last trials missed, behind worse networks too, and when clients come: then no more than a
         little, or than the most careful one, for there may be more of them than can be served.
@@ -100,7 +106,8 @@ class _Court:
         seeds = range(seed, seed + CHECKS)
         if fmean(self.score(candidate, FRAMES[3], each, network=WORSE)[2] for each in seeds) > MOST_LATE_THEN:
             return False
-        return self._missed_with_more(candidate, seeds) <= max(MOST_LATE_THEN, self._missed_with_more(careful, seeds))
+        more = self._missed_with_more(candidate, seeds)
+        return more <= MOST_LATE_THEN or more <= self._missed_with_more(careful, seeds)
 
     def _missed_with_more(self, candidate: Candidate, seeds: range) -> float:
         """With further clients like these. Who has one variant for all cannot step back by itself then, and neither can
@@ -135,6 +142,10 @@ class _Court:
         return sorted(able, key=lambda candidate: -values[candidate])[:count]
 
 
+def _missed(scores: Sequence[Score]) -> list[float]:
+    return [missed for _, _, missed in scores]
+
+
 def _carefulness(candidate: Candidate) -> float:
     """How long it takes a batch to wait in its planning; those that do not look at that are the least careful."""
     return float(dict(candidate.options).get("queueing", -1.0))
@@ -163,15 +174,18 @@ def judge_networks(
     best = case.best([*best, *close], FRAMES[2], seed + 2, KEPT[2])
     if not best:
         raise StrettoError("no candidate can plan for these clients at this load")
-    # The most careful of those that look at clients is there to the end, for when the others are not in time.
+    # The most careful of those that look at clients is kept aside, for when the others are not in time.
     careful = max(entered, key=_carefulness)
-    best = list(dict.fromkeys([*best, careful]))
     tell(0.8)
-    scores = {each: [case.score(each, FRAMES[3], seed + 3 + place) for place in range(LAST_SEEDS)] for each in best}
+    scores = {each: case.last_scores(each, seed + 3) for each in best}
+    first_check = seed + 3 + LAST_SEEDS
+    sure = [each for each in best if case.is_in_time(each, _missed(scores[each]), first_check, careful)]
+    if not sure and careful not in scores:
+        best.append(careful)
+        scores[careful] = case.last_scores(careful, seed + 3)
+        sure = [careful] if case.is_in_time(careful, _missed(scores[careful]), first_check, careful) else []
     values = {candidate: fmean(score[0] for score in scores[candidate]) for candidate in best}
-    missed = {candidate: [score[2] for score in scores[candidate]] for candidate in best}
-    sure = [each for each in best if case.is_in_time(each, missed[each], seed + 3 + LAST_SEEDS, careful)]
-    least = min(best, key=lambda candidate: fmean(missed[candidate]))
+    least = min(best, key=lambda candidate: fmean(_missed(scores[candidate])))
     able = sure or [least]
     as_good = max(values[candidate] for candidate in able) - AS_GOOD
     winner = max((each for each in able if values[each] >= as_good), key=_carefulness)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from functools import cache
 
 from stretto.core.advice import FleetNeeds, JudgedFleet
 from stretto.core.deployment import Deployment
 from stretto.core.verdict import Candidate, Verdict
+from stretto.twin.clients import are_networked, at_rates
 from stretto.twin.fleets import Rates, cheapest_judged
 from stretto.twin.live import judge_setting
 from stretto.twin.setting import Setting
@@ -24,6 +25,7 @@ class SpotJudge:
 
     def __init__(self, setting: Callable[[Deployment], Setting]) -> None:
         self.verdicts: list[Verdict] = []  # all of them
+        self._of_case: dict[Hashable, Verdict] = {}
         self.broken_promises = 0
         self._setting_of = setting
         self._setting: Setting | None = None
@@ -37,11 +39,19 @@ class SpotJudge:
         if self._setting is None or deployment is not self._deployment:
             self._setting, self._deployment = self._setting_of(deployment), deployment
             self.verdicts.clear()
-        verdict = next((known for known in self.verdicts if known.rates == rates), None)
-        if verdict is None:
-            verdict = judge_setting(deployment, self._setting, rates)
-            self.verdicts.append(verdict)
-        self._new.append(verdict)
+            self._of_case.clear()
+        case = self._case(deployment, self._setting, rates)
+        if case not in self._of_case:
+            self._of_case[case] = judge_setting(deployment, self._setting, rates)
+            self.verdicts.append(self._of_case[case])
+        self._new.append(replace(self._of_case[case], rates=rates))
+
+    @staticmethod
+    def _case(deployment: Deployment, setting: Setting, rates: tuple[float, ...]) -> Hashable:
+        """Rates that stand for the same clients are one case: 99 and 101 queries/s of clients that ask 25 times."""
+        if are_networked(deployment, setting.clients):
+            return at_rates(deployment, setting.clients, rates)
+        return rates
 
     def collect(self, deployment: Deployment) -> Sequence[Verdict]:
         new, self._new = self._new, []

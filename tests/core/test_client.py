@@ -50,7 +50,7 @@ def test_numbers_that_make_no_sense_are_held_to_their_bounds() -> None:
     assert client.frame_ratio == pytest.approx(1 + 63 / 8)
 
 
-def test_a_plan_is_wanted_when_one_comes_or_goes_or_its_bandwidth_moves_by_a_fifth() -> None:
+def test_a_plan_is_wanted_when_one_comes_is_counted_or_goes_or_its_bandwidth_moves_by_a_fifth() -> None:
     clients, changes = Clients(), []
     clients.on_change = lambda: changes.append(clients.is_changed)
 
@@ -63,14 +63,19 @@ def test_a_plan_is_wanted_when_one_comes_or_goes_or_its_bandwidth_moves_by_a_fif
     clients.asked(0, slot, "fashion", bytes_per_s=1e6)
     assert len(changes) == 2  # there was none before
     planned()
+    clients.asked(NS_PER_S // 5, slot, "fashion")
+    assert len(changes) == 2  # its rate cannot be told yet
+    clients.asked(NS_PER_S // 4, slot, "fashion")
+    assert len(changes) == 3  # now it can, once
+    planned()
     clients.asked(NS_PER_S * 3, slot, "fashion", bytes_per_s=1.15e6)
-    assert len(changes) == 2
+    assert len(changes) == 3
     clients.asked(NS_PER_S * 6, slot, "fashion", bytes_per_s=1.3e6)
     clients.asked(NS_PER_S * 7, slot, "fashion", bytes_per_s=1.3e6)
-    assert len(changes) == 3  # once, until there is a plan
+    assert len(changes) == 4  # once, until there is a plan
     planned()
     clients.forget_before(NS_PER_S * 20)
-    assert len(changes) == 4
+    assert len(changes) == 5
 
 
 def test_a_plan_says_nothing_of_who_came_into_a_slot_after_it_was_begun() -> None:

@@ -153,6 +153,17 @@ def test_judged_serves_the_verdict_of_its_clients() -> None:
     assert alone.summary.accuracy == result.summary.accuracy
 
 
+def test_rates_that_stand_for_the_same_clients_are_judged_once() -> None:
+    deployment, judge = ladder(2, slo_ms=60), SpotJudge(lambda _: setting((STEADY,) * 4))
+    for rate in (3.1 * STEADY.rate, 2.9 * STEADY.rate):
+        judge.ask(deployment, (rate,))
+    first, second = judge.collect(deployment)
+    assert first.rates != second.rates and replace(first, rates=second.rates) == second
+    assert len(judge.verdicts) == 1
+    judge.ask(deployment, (2.0 * STEADY.rate,))
+    assert len(judge.verdicts) == 2
+
+
 def test_a_twin_remembers_each_second_of_a_client() -> None:
     recent = Recent(0)
     for tenth in range(35):

@@ -8,14 +8,17 @@ is dealt to the lanes that its share of λ was planned on.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from stretto.core.client import Client
 from stretto.core.deployment import Deployment
 from stretto.core.plan import Eager, Fixed, Lane, Late, Order, Plan, Route, RouteRule
 from stretto.core.view import View
+from stretto.core.worker import UNLIMITED_MEMORY
 from stretto.planners.jellyfish.demand import Demand, Ladder, check_served, demand_of, ladder_of, quantile_for
 from stretto.planners.jellyfish.problem import NEVER_NS, UNMAPPED, Mapping, Problem, faults, mapping_of
 from stretto.planners.jellyfish.search import searched
@@ -62,6 +65,7 @@ class Jellyfish:
     _ladders: dict[int, tuple[object, Ladder]] = field(default_factory=dict, init=False, repr=False)
     _followers: dict[int, Followers] = field(default_factory=dict, init=False, repr=False)  # by worker
     _rates: dict[str, float] = field(default_factory=dict, init=False, repr=False)  # by client
+    _surplus: dict[str, float] = field(default_factory=dict, init=False, repr=False)  # of λ above those, by application
 
     def __post_init__(self) -> None:
         self._steady = SteadyLoads(SHARING_S, SHARING_RUNG, RATE_WINDOW_NS / 1e9)
@@ -96,21 +100,32 @@ class Jellyfish:
 
     def _with_steady_rates(self, view: View) -> View:
         """Four clients of 25/s that fill a worker are counted with 26 now and then; who then found no place would be
-        refused for nothing (ours). λ moves along, or what was counted too much would be somebody without a name.
+        refused for nothing (ours).
         """
-        steady: dict[str, float] = {}
         clients = view.clients()
-        numbers = {application.name: number for number, application in enumerate(view.deployment.applications)}
-        rates = None if view.rates is None else np.array(view.rates, np.float64)
+        before, self._rates = self._rates, {}
         for client in clients:
-            before = self._rates.get(client.identity, client.rate)
-            is_chance = abs(client.rate - before) <= WAVER
-            steady[client.identity] = before + SMOOTHING * (client.rate - before) if is_chance else client.rate
-            if rates is not None and is_chance and client.application in numbers:
-                rates[numbers[client.application]] += steady[client.identity] - client.rate
-        self._rates = steady
-        known = tuple(replace(client, rate=steady[client.identity]) for client in clients)
-        return replace(view, clients=lambda: known, rates=rates)
+            self._rates[client.identity] = _steadied(before.get(client.identity), client.rate, WAVER)
+        known = tuple(replace(client, rate=self._rates[client.identity]) for client in clients)
+        return replace(view, clients=lambda: known, rates=self._with_steady_surplus(view, known))
+
+    def _with_steady_surplus(self, view: View, known: tuple[Client, ...]) -> NDArray[np.float64] | None:
+        """λ, where what it has above the clients' own counts is steady too: it is counted over half a second, so one
+        client of 25/s makes 24.6 or 26.7 of it, and the difference would be somebody without a name, who shares the
+        client's worker (ours).
+        """
+        if view.rates is None:
+            return None
+        rates = np.array(view.rates, np.float64)
+        before, self._surplus = self._surplus, {}
+        for number, application in enumerate(view.deployment.applications):
+            name = application.name
+            counts = [c.rate for c in view.clients() if c.application == name and math.isfinite(c.rate)]
+            chance = 2 * WAVER * math.sqrt(len(counts))
+            self._surplus[name] = _steadied(before.get(name), float(rates[number]) - sum(counts), chance)
+            steady = sum(c.rate for c in known if c.application == name and math.isfinite(c.rate))
+            rates[number] = max(steady + self._surplus[name], 0.0)
+        return rates
 
     def _crews(self, view: View) -> tuple[tuple[int, ...], ...]:
         """The workers of each application, of those that are there."""
@@ -316,6 +331,8 @@ class _Part:
         chosen = int(self.mapping.models[place]) if model is None else model
         models = self.deployment.variants
         numbers = [self.ladder.variants[chosen]]
+        if not resident and worker.memory_bytes == UNLIMITED_MEMORY:
+            return numbers[0], tuple(self.ladder.variants[m] for m in able if m != chosen), True
         for near in followers.of(chosen, able):
             more = [*numbers, self.ladder.variants[near]]
             need = sum(models[v].memory_bytes for v in more) + max(models[v].dynamic_memory_bytes for v in more)
@@ -323,6 +340,13 @@ class _Part:
                 break
             numbers = more
         return numbers[0], tuple(numbers[1:]), len(numbers) == len(able)
+
+
+def _steadied(before: float | None, counted: float, chance: float) -> float:
+    """A mean while a count differs from it by no more than chance; what is more counts at once."""
+    if before is None or abs(counted - before) > chance:
+        return counted
+    return before + SMOOTHING * (counted - before)
 
 
 def idle_as_before(mapping: Mapping, before: NDArray[np.int64]) -> Mapping:

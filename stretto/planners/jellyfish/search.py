@@ -3,7 +3,8 @@
 Whatever two workers serve, with all clients that have no place, is mapped anew for every pair of models; the best pair
 stays, and this goes on until no pair of workers gains. In between, single clients move or change places, and a worker
 takes the best model that all its clients allow. It starts from the annealed state and never takes a worse state for a
-better one, so that it is at least as good as annealing on every instance.
+better one, so that it is at least as good as annealing on every instance. Where there are no more than two workers,
+every pair of models is all the states that annealing could visit, so it starts from the models before.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from stretto.planners.jellyfish.split import split_pair
 
 # Clients mapped in all tries. A limit in seconds would give different plans on different machines.
 LEAST_EFFORT, EFFORT_EACH, MOST_EFFORT = 60_000, 180, 500_000  # the second for each pair of a worker and a client
+NONE = Cooling(first=0.0005)  # no annealing: clients mapped to the models that there are
 
 
 @compiled
@@ -44,6 +46,27 @@ def pool_of(problem: Any, pair: Any, models: Any, worker_of: Any, pool: Any) -> 
 
 
 @compiled
+def most_of_pair(problem: Any, pair: Any, first: int, second: int, pool: Any) -> float:
+    """No mapping of the pool to these models is worth more: everybody on the better one that its budget allows. Below
+    zero where somebody is allowed on neither.
+    """
+    accuracy, kind_of, rate, largest = problem[0], problem[1], problem[2], problem[4]
+    better, other = (pair[0], pair[1]) if first >= second else (pair[1], pair[0])
+    high, low = max(first, second), min(first, second)
+    value = 0.0
+    for client in range(len(rate)):
+        if not pool[client]:
+            continue
+        if largest[kind_of[better], high, client] > 0:
+            value += accuracy[high] * rate[client]
+        elif largest[kind_of[other], low, client] > 0:
+            value += accuracy[low] * rate[client]
+        else:
+            return -1.0
+    return value
+
+
+@compiled
 def best_pair(
     problem: Any, by_count: Any, pair: Any, models: Any, worker_of: Any, batches: Any, pool: Any, room: Any, work: Any
 ) -> Any:
@@ -53,15 +76,14 @@ def best_pair(
     accuracy, kind_of, rate = problem[0], problem[1], problem[2]
     one, two = pair[0], pair[1]
     other_worker_of, other_batches, other_models, is_free = room
-    pooled, mapped, total, value = pool_of(problem, pair, models, worker_of, pool)
+    pooled, mapped, _, value = pool_of(problem, pair, models, worker_of, pool)
     crew = pair if one != two else pair[:1]  # a worker may be all there is
     best_one, best_two, best_way = models[one], models[two], -1
     is_alike = kind_of[one] == kind_of[two]
     effort = 0
     for first in range(len(accuracy) - 1, -1, -1):
         for second in range((first if is_alike else len(accuracy) - 1), -1, -1):
-            # There is no more to gain than all of them on the better of the two.
-            if mapped == pooled and accuracy[max(first, second)] * total <= value + LIKE:
+            if mapped == pooled and most_of_pair(problem, pair, first, second, pool) <= value + LIKE / 2:
                 continue
             other_models[one], other_models[two] = first, second
             for way in range(3):
@@ -131,8 +153,8 @@ def searched(
     cooling: Cooling | None = None,
     most_effort: int | None = None,
 ) -> Mapping:
-    """The best that was found from the annealed state."""
-    start = annealed(problem, previous, seed=seed, cooling=cooling)
+    """The best that was found from the annealed state, or from the one before where annealing cannot find a better."""
+    start = annealed(problem, previous, seed=seed, cooling=NONE if problem.workers <= 2 else cooling)
     if problem.clients == 0:
         return start
     models, worker_of, batches = start.models.copy(), start.worker_of.copy(), start.batches.copy()

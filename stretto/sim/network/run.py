@@ -232,17 +232,22 @@ class NetworkRun:
 
     def _known(self, now_ns: int, client: _State) -> float | None:
         """The bandwidth as the client knows it: over the last second, or of the last frame where that was slower."""
+        self._acknowledge(now_ns, client)
+        recent = client.recent.bytes_per_s(now_ns)
+        return recent if recent is None or client.last is None else min(recent, client.last)
+
+    @staticmethod
+    def _acknowledge(now_ns: int, client: _State) -> None:
+        """What the client has measured by now."""
         while client.acks and client.acks[0][0] <= now_ns:
             at_ns, client.last = client.acks.popleft()
             client.first_ns = at_ns if client.first_ns is None else client.first_ns
             client.recent.reported(at_ns, client.last)
-        recent = client.recent.bytes_per_s(now_ns)
-        return recent if recent is None or client.last is None else min(recent, client.last)
 
     def _hear(self, now_ns: int, client: _State, told: int | None) -> None:
         """An answer says what to send. What it rests on is the bandwidth of the last second, as the server knows it."""
         before = client.told
-        self._known(now_ns, client)
+        self._acknowledge(now_ns, client)
         if told is None or client.first_ns is None or now_ns < client.first_ns + SETTLED_NS:
             client.told = None
         elif before is None or before.place != told or now_ns - before.time_ns >= CONFIRMED_NS:

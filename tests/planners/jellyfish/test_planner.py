@@ -169,6 +169,22 @@ def test_an_error_of_counting_is_nobody() -> None:
     assert plan.routes[0].weights == ()
 
 
+def test_a_surplus_of_lambda_that_wavers_is_nobody_and_one_that_stays_is_somebody() -> None:
+    """λ is counted over half a second and a client over one: of one client's 25/s it makes 24.6 and 26.7 by turns. Each
+    time the difference used to be somebody who shares the client's worker, for half a second.
+    """
+    deployment, planner = deployed(), Jellyfish()
+    alone = variant_of(planner(seen(deployment, client(0, 25.0))), 0)
+    for step in range(12):
+        plan = planner(seen(deployment, client(0, 25.0), others=1.7 if step % 2 else -0.4))
+        assert plan.routes[0].weights == () and variant_of(plan, 0) == alone, step
+    plans = [planner(seen(deployment, client(0, 25.0), others=2.9)) for _ in range(6)]
+    assert plans[-1].routes[0].weights != ()
+    at_once = Jellyfish()
+    at_once(seen(deployment, client(0, 25.0)))
+    assert at_once(seen(deployment, client(0, 25.0), others=20.0)).routes[0].weights != ()
+
+
 def test_a_client_that_fell_silent_has_no_place_of_its_own() -> None:
     silent = replace(client(0, rate=25.0), seen_ns=0)
     active = replace(client(1), seen_ns=10 * NS_PER_S)

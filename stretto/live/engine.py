@@ -167,7 +167,8 @@ class Engine:
         generation = self.generation
         now_ns = self.clock()
         application = generation.numbers[request.application]
-        demand = generation.demand_of(now_ns, application, request)
+        has_demand = request.pinned or request.min_accuracy > 0
+        demand = generation.demand_of(now_ns, application, request) if has_demand else -1
         request.arrival_ns = now_ns - request.spent_ns
         slack_ns = request.deadline_ns
         request.deadline_ns += now_ns

@@ -172,11 +172,11 @@ class Engine:
         request.arrival_ns = now_ns - request.spent_ns
         slack_ns = request.deadline_ns
         request.deadline_ns += now_ns
-        if gathers:
-            self.gathering.begin()
         if gathers and request.rows == 1 and demand < 0 and request.client < 0:
-            self.gathering.queries.append((request.queries[0], application, request.deadline_ns, request.priority))
+            self.gathering.add(request.queries[0], application, request.deadline_ns, request.priority)
         else:
+            if gathers:
+                self.gathering.begin()
             if self.twin is not None:
                 client, priority = request.client, request.priority
                 self.twin.arrived(now_ns, request.application, request.rows, slack_ns, client, priority)

@@ -1,5 +1,5 @@
-"""What one request said besides its numbers, for others to repeat: whoever says the same bytes is asked for no more than
-its tensor.
+"""What one request said besides its numbers, for others to repeat: who says the same bytes brings nothing new but its
+tensor.
 """
 
 from __future__ import annotations

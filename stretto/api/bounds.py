@@ -5,6 +5,7 @@ dispatcher does. The compiler is loaded with the first call, so that listeners c
 from __future__ import annotations
 
 from functools import cache
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from stretto.api.messages import Array
 from stretto.api.numerals import numbers_in
 
 LARGE = 16_384  # numbers, from where on numpy's two vectorised passes are quicker
+SMALL = 4_096  # numbers, up to where a sum of squares costs least
 
 
 @cache
@@ -38,6 +40,8 @@ def rehearse_bounds() -> None:
 
 def are_finite(array: Array) -> bool:
     if array.dtype.char == "f":
+        if array.size <= SMALL and isfinite(np.vdot(array, array)):
+            return True  # else one is not, or some are so large that each must be looked at
         return bool(_compiled_finite()(_lent(array.ravel().view(np.uint32))))
     return bool(np.isfinite(array).all())
 

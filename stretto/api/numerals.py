@@ -22,4 +22,4 @@ def _compiled_read() -> Any:
 def numbers_in(text: bytes, start: int, end: int, count: int) -> Array | None:
     """So many numbers, with commas between them, as float32; None where these bytes are not just that."""
     values = np.empty(count, np.float32)
-    return values if _compiled_read()(np.frombuffer(text, np.uint8), start, end, values) == count else None
+    return values if _compiled_read()(text, start, end, values) == count else None

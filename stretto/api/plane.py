@@ -142,7 +142,8 @@ class Plane:
 
     @property
     def lag(self) -> LoopLag:
-        return self.service.engine.lag
+        service = self._service or self.service
+        return service.engine.lag
 
     @property
     def is_leaving(self) -> bool:
@@ -306,11 +307,6 @@ class Plane:
             raise self._refusal(request.application, request.version, error) from None
         return entered
 
-    @property
-    def takes_terms(self) -> bool:
-        """Whether a request may be taken by its terms alone: nobody counts it for its client, or follows its way."""
-        return self.rates is None and self.tracing is None
-
     def begin_by(self, terms: Terms, array: Array, spent_ns: int, done: Callable[[Request], None]) -> Request:
         """As `begin`, for a request whose terms were checked before. `done` has the request itself, when that has ended
         and is let go of.
@@ -339,15 +335,16 @@ class Plane:
         if not self.budget.take(entered.inputs.nbytes):
             raise no_room()
         self._open += 1
+        service = self._service or self.service
         if entered.client >= 0:
-            entered.asker = self.service.clients.began(entered.client, entered.rows)
+            entered.asker = service.clients.began(entered.client, entered.rows)
         try:
-            self.service.engine.submit(entered, gathers=True)
+            service.engine.submit(entered, gathers=True)
         except BaseException:
             if entered.outcome is None:  # nothing of it may end later
                 self.let_go(entered)
                 entered.done = _ignore
-                self.service.engine.cancel(entered)
+                service.engine.cancel(entered)
             raise
 
     def let_go(self, entered: Request) -> None:
@@ -429,7 +426,7 @@ class Plane:
 
     def _admit(self, application: str) -> ApplicationFiles:
         """ApiError where no request for this application, or for any, is taken at present."""
-        service = self.service
+        service = self._service or self.service
         files = service.files.get(application)
         if files is None:
             raise self.not_served(application)

@@ -167,15 +167,16 @@ class Engine:
         generation = self.generation
         now_ns = self.clock()
         application = generation.numbers[request.application]
-        demand = generation.demand_of(now_ns, application, request)
+        has_demand = request.pinned or request.min_accuracy > 0
+        demand = generation.demand_of(now_ns, application, request) if has_demand else -1
         request.arrival_ns = now_ns - request.spent_ns
         slack_ns = request.deadline_ns
         request.deadline_ns += now_ns
-        if gathers:
-            self.gathering.begin()
         if gathers and request.rows == 1 and demand < 0 and request.client < 0:
-            self.gathering.queries.append((request.queries[0], application, request.deadline_ns, request.priority))
+            self.gathering.add(request.queries[0], application, request.deadline_ns, request.priority)
         else:
+            if gathers:
+                self.gathering.begin()
             if self.twin is not None:
                 client, priority = request.client, request.priority
                 self.twin.arrived(now_ns, request.application, request.rows, slack_ns, client, priority)

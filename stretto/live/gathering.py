@@ -6,6 +6,7 @@ would cost the dispatcher's time tenfold.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +27,15 @@ class Gathering:
         self._engine = engine
         self._form_batches = form_batches
         self._has_begun = False  # in this turn
-        self.queries: list[tuple[Query, int, int, int]] = []  # with application, deadline and priority
+        self.queries: list[Query] = []
+        self._columns = array("q")  # of these, one after the other: application, deadline and priority
+
+    def add(self, query: Query, application: int, deadline_ns: int, priority: int) -> None:
+        """One that nothing else is to be said of."""
+        self.queries.append(query)
+        self._columns.extend((application, deadline_ns, priority))
+        if not self._has_begun:
+            self.begin()
 
     def begin(self) -> None:
         """Queries come in this turn."""
@@ -43,13 +52,13 @@ class Gathering:
         """Those that were gathered until now."""
         if not self.queries:
             return
-        queries, *columns = zip(*self.queries, strict=True)
-        self.queries = []
+        queries, self.queries = self.queries, []
+        entering, self._columns = np.array(self._columns).reshape(-1, 3), array("q")
         generation = self._engine.generation
-        tickets = self._submitted(self._engine.clock(), np.array(columns))
-        for query, ticket in zip(queries, tickets.tolist(), strict=True):
+        tickets = self._submitted(self._engine.clock(), np.ascontiguousarray(entering.T)).tolist()
+        generation.queries.update(zip(tickets, queries, strict=True))
+        for query, ticket in zip(queries, tickets, strict=True):
             query.ticket, query.generation = ticket, generation
-            generation.queries[ticket] = query
 
     def enter_rows(self, front: FrontEnd, now_ns: int, rows: NDArray[Any], entering: NDArray[np.int64]) -> None:
         """Queries of a front end, each a request by itself that nothing is demanded of, as rows of numbers; `entering`
@@ -70,8 +79,12 @@ class Gathering:
         generation = engine.generation
         applications, deadlines_ns, priorities = entering
         if engine.twin is not None:
-            for number in set(applications.tolist()):
-                slacks_ns, theirs = deadlines_ns - now_ns, applications == number
+            slacks_ns, called = deadlines_ns - now_ns, set(applications.tolist())
+            for number in called:
                 name = generation.deployment.applications[number].name
-                engine.twin.arrived_many(now_ns, name, slacks_ns[theirs], priorities[theirs])
+                if len(called) == 1:  # as mostly, and always where there is no other
+                    engine.twin.arrived_many(now_ns, name, slacks_ns, priorities)
+                else:
+                    theirs = applications == number
+                    engine.twin.arrived_many(now_ns, name, slacks_ns[theirs], priorities[theirs])
         return generation.dispatcher.submit_many(now_ns, applications, deadlines_ns, priorities)

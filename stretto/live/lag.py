@@ -31,6 +31,7 @@ class LoopLag:
         self._late_until_ns = 0  # what is read before that may have waited while the loop was held
         self._longest_ns = 0  # that it was held then
         self._late_ns: deque[int] = deque(maxlen=REMEMBERED)
+        self._lost_ns: int | None = None  # by queries, as of the last beat; None: not reckoned yet
         self.told_ns = 0  # last, to planners
         self.elsewhere_ns = 0  # in another process that reads what clients send
         self._due_ns = 0
@@ -55,9 +56,11 @@ class LoopLag:
 
     def tell_ns(self) -> int:
         """What planners should reckon with now: all but a few of the queries lose no more."""
-        # What is not remembered was calm: a start that holds the loop for a moment says nothing of what comes.
-        lost_ns = lost(np.fromiter(self._late_ns, np.int64, len(self._late_ns)), REMEMBERED * BEAT_NS)
-        measured_ns = stepped(lost_ns) if lost_ns >= NOTICED_NS else 0
+        if self._lost_ns is None:
+            # What is not remembered was calm: a start that holds the loop for a moment says nothing of what comes.
+            late_ns = np.fromiter(self._late_ns, np.int64, len(self._late_ns))
+            self._lost_ns = lost(late_ns, REMEMBERED * BEAT_NS)
+        measured_ns = stepped(self._lost_ns) if self._lost_ns >= NOTICED_NS else 0
         if not WELL_BELOW * self.told_ns < measured_ns < self.told_ns:
             self.told_ns = measured_ns
         return max(self.told_ns, self.elsewhere_ns)
@@ -73,6 +76,7 @@ class LoopLag:
         late_ns = max(0, now_ns - self._due_ns)
         self.seen.add(late_ns)
         self._late_ns.append(late_ns)
+        self._lost_ns = None
         if late_ns > NOTICED_NS:  # whatever is read for as long again may have come while it was held
             self._longest_ns = late_ns if now_ns >= self._late_until_ns else max(self._longest_ns, late_ns)
             self._late_until_ns = now_ns + late_ns + BEAT_NS

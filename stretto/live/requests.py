@@ -92,11 +92,11 @@ class Request:
     def answer(self, row: int, answer: Array, variant: str, accuracy: float) -> bool:
         """One row is answered; true when that was the last."""
         if self.rows == 1:
-            self.answers = answer
-        else:
-            if self.answers is None:
-                self.answers = np.zeros((self.rows, *answer.shape[1:]), answer.dtype)
-            self.answers[row] = answer[0]
+            self.answers, self.variants, self.accuracy_sum, self.left = answer, [variant], accuracy, 0
+            return True
+        if self.answers is None:
+            self.answers = np.zeros((self.rows, *answer.shape[1:]), answer.dtype)
+        self.answers[row] = answer[0]
         if variant not in self.variants:
             self.variants = [*self.variants, variant]
         self.accuracy_sum += accuracy

@@ -34,6 +34,9 @@ MOST_CLIENTS = 65_536
 MOST_NETWORKS = 16  # samples of one client
 LEAST_VARIANCE = 1e-8  # of logarithms of ratios: what is below is rounding
 CLEAR = 3.0  # log odds of 20 to 1
+TOGETHER = 64  # turns of an event loop that are written at once
+
+Together = tuple[int, NDArray[np.int64], NDArray[np.int64]]  # a moment, and slacks and priorities of what came then
 
 
 class Ring:
@@ -76,9 +79,30 @@ class Ring:
 
 class _Application:
     def __init__(self, requests: int) -> None:
-        self.requests = Ring(requests, 5)
+        self._requests = Ring(requests, 5)
+        self._together: list[Together] = []  # that came since, and are not in the ring yet
         self.classes = Ring(requests)
         self.queries = 0  # that ever came
+
+    def came_together(self, came: Together) -> None:
+        self._together.append(came)
+        self.queries += len(came[1])
+        if len(self._together) >= TOGETHER:
+            self.requests  # noqa: B018, for what it does
+
+    @property
+    def requests(self) -> Ring:
+        """With all that came. To write many turns of an event loop at once costs little more than to write one."""
+        if self._together:
+            together, self._together = self._together, []
+            moments_ns, slacks_ns, priorities = zip(*together, strict=True)
+            rows = np.empty((sum(map(len, slacks_ns)), 5), np.int64)
+            rows[:, 0] = np.repeat(moments_ns, [len(slacks) for slacks in slacks_ns])
+            rows[:, 1] = np.concatenate(slacks_ns).clip(0, MAX_DEADLINE_NS)
+            rows[:, 2], rows[:, 3] = 1, -1
+            rows[:, 4] = np.concatenate(priorities)
+            self._requests.add_many(rows)
+        return self._requests
 
 
 class Recent:
@@ -115,12 +139,7 @@ class Recent:
         """Requests of one query each came together, of clients that are not known."""
         heard = self._heard_of(application)
         if heard is not None:
-            rows = np.empty((len(slacks_ns), 5), np.int64)
-            rows[:] = now_ns, 0, 1, -1, 0
-            rows[:, 1] = np.minimum(np.maximum(slacks_ns, 0), MAX_DEADLINE_NS)
-            rows[:, 4] = priorities
-            heard.requests.add_many(rows)
-            heard.queries += len(rows)
+            heard.came_together((now_ns, slacks_ns, priorities))
 
     def _heard_of(self, application: str) -> _Application | None:
         """None where too many others were."""

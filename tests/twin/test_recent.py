@@ -14,7 +14,7 @@ from stretto.core.profile import NS_PER_MS, NS_PER_S, Quantile
 from stretto.dispatch.decisions import Run
 from stretto.dispatch.dispatcher import Dispatcher
 from stretto.twin.measure import setting_from_telemetry
-from stretto.twin.recent import Recent, Ring, profiled_latencies_ns
+from stretto.twin.recent import TOGETHER, Recent, Ring, profiled_latencies_ns
 from tests.twin.made import deployment, poisson
 
 ON = deployment("a", "b")
@@ -52,6 +52,22 @@ def test_requests_that_came_together_are_remembered_as_those_that_came_one_by_on
     expected, found = (each.setting(3 * NS_PER_S, ON, present=THERE).arrivals["a"] for each in (one, many))
     assert len(found.requests) == 6 and found.requests.tolist() == expected.requests.tolist()
     assert found.rate == expected.rate and found.slack_ns() == expected.slack_ns()
+
+
+def test_many_turns_are_written_together_and_in_order() -> None:
+    """More of them than are written at once, with requests of another kind between, in a ring that forgets."""
+    one, many = (Recent(0, requests=300) for _ in range(2))
+    for turn in range(2 * TOGETHER + 5):
+        now_ns = NS_PER_S + turn * NS_PER_MS
+        slacks_ns = np.arange(1 + turn % 4) * NS_PER_MS
+        many.arrived_many(now_ns, "a", slacks_ns, slacks_ns * 0)
+        for slack_ns in slacks_ns.tolist():
+            one.arrived(now_ns, "a", 1, slack_ns)
+        if turn % 50 == 7:
+            for each in (one, many):
+                each.arrived(now_ns, "a", 3, NS_PER_MS, client=2, priority=1)
+    expected, found = (each.setting(2 * NS_PER_S, ON, present=THERE).arrivals["a"] for each in (one, many))
+    assert len(found.requests) > 200 and found.requests.tolist() == expected.requests.tolist()
 
 
 def test_rate_rows_slack_and_classes_are_those_that_came() -> None:

@@ -14,6 +14,7 @@ from stretto.api.http.decode import Decoder, parse_json
 from stretto.api.http.encode import JSON_TYPE, encode_error, encode_json, encode_response
 from stretto.api.http.exchange import told
 from stretto.api.http.extensions import ADDRESSES, extension, trace_setting
+from stretto.api.http.repeated import Repeated
 from stretto.api.messages import Array, InferRequest, InferResponse
 from stretto.api.plane import Plane
 from stretto.api.terms import Terms
@@ -57,6 +58,7 @@ class Asked:
     patience_ns: int = NEVER_NS  # that its body may wait for its turn to be read
 
     json_bytes: int = 0  # before raw tensors, as far as it can be told
+    repeated: Repeated | None = None  # what the last request with these headers said, where others may repeat it
 
 
 class App:
@@ -259,11 +261,21 @@ class App:
         return request
 
     def by_terms(self, asked: Asked, body: bytes | memoryview) -> tuple[Terms, Array] | None:
-        """Of a request that says what was said before, as far as it may be taken by that alone."""
-        if asked.encoding or not self._plane.takes_terms or (asked.header_length is not None and not asked.json_bytes):
-            return None
-        found = self._decoder.by_terms(body, asked.json_bytes, asked.name, asked.version, asked.elements)
-        return found if found is not None and found[0].files is asked.files else None
+        """Of a request that says what was said before, as far as it may be taken by that alone. Mostly it was said with
+        the same headers.
+        """
+        plane, repeated = self._plane, asked.repeated
+        if plane.rates is not None or plane.tracing is not None:
+            return None  # somebody counts it for its client, or follows its way
+        array = None if repeated is None else repeated.tensor(body)
+        if array is None:
+            if asked.encoding or (asked.header_length is not None and not asked.json_bytes):
+                return None
+            repeated = self._decoder.repeated(body, asked.json_bytes, asked.name, asked.version, asked.elements)
+            if repeated is None or repeated.terms.files is not asked.files:
+                return None
+            asked.repeated, array = repeated, repeated.tensor(body)
+        return None if repeated is None or array is None else (repeated.terms, array)
 
     def encoded(self, asked: Asked, response: InferResponse) -> Answer:
         return self.packed(asked, *encode_response(response))

@@ -15,6 +15,7 @@ import orjson
 
 from stretto.api.datatypes import numpy_dtype, parse_bytes
 from stretto.api.errors import ApiError, bad_request, too_large
+from stretto.api.http.repeated import LONG_TEXT, Repeated
 from stretto.api.limits import Limits
 from stretto.api.messages import Array, InferRequest, InputTensor, Span, WantedOutput
 from stretto.api.network import NAMES as NETWORK_NAMES
@@ -26,7 +27,6 @@ MAX_KNOWN = 1024  # JSON parts remembered
 MAX_KNOWN_BYTES = 2048  # of each
 MAX_ELEMENTS = 2**40  # far beyond any body, far below what would overflow
 DATA = b'"data"'
-LONG_TEXT = 65_536  # bytes of JSON that are looked at before they are read
 SPARE_PARTS = 10_000  # of a long JSON text, besides two for each value of the input
 
 
@@ -134,26 +134,24 @@ class Decoder:
         form = head if _is_plain(head) else None
         return InferRequest(application, inputs, version, head.id, outputs, head.parameters, form=form)
 
-    def by_terms(
+    def repeated(
         self, body: bytes | memoryview, json_bytes: int, application: str, version: str, max_elements: int
-    ) -> tuple[Terms, Array] | None:
-        """The terms of an earlier request that said the same, and the tensor of this one; None where it must be read as
-        a whole. `json_bytes` stand before raw tensors; 0: the numbers are in JSON.
+    ) -> Repeated | None:
+        """What an earlier request said that said the same; None where this one must be read as a whole. `json_bytes`
+        stand before raw tensors; 0: the numbers are in JSON.
         """
         if json_bytes:
-            head = self._known.get((application, version, bytes(body[:json_bytes])))
-            if head is None or head.terms is None or len(body) - json_bytes != head.raw_bytes:
-                return None
-            rest = body[json_bytes:] if len(body) <= LONG_TEXT else memoryview(body)[json_bytes:]  # see `request`
-            entry = head.entries[0]
-            return head.terms, np.frombuffer(rest, entry.dtype).reshape(entry.shape)
-        text = bytes(body)
-        frame, numbers = _without_numbers(text)
-        head = self._frames.get((application, version, frame))
-        if head is None or head.terms is None:
+            before, after = bytes(body[:json_bytes]), b""
+            head = self._known.get((application, version, before))
+        else:
+            text = bytes(body)
+            frame, (start, end) = _without_numbers(text)
+            before, after = text[:start], text[end:]
+            head = self._frames.get((application, version, frame))
+        if head is None or head.terms is None or head.entries[0].elements > max_elements:
             return None
-        array = _numbers(head, text, numbers, max_elements)
-        return None if array is None else (head.terms, array.reshape(head.entries[0].shape))
+        entry = head.entries[0]
+        return Repeated(head.terms, before, after, entry.dtype, entry.shape, entry.elements, head.raw_bytes)
 
     def _with_input(self, head: Head, array: Array, application: str, version: str, only_output: str) -> InferRequest:
         """Of a frame that is known, with the numbers that it came with."""

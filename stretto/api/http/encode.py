@@ -76,7 +76,7 @@ def encode_by_terms(terms: Terms, entered: Request) -> tuple[bytes, bytes]:
     if terms.wanted.binary:
         head = ready % numbers
         return head + answers.tobytes(), BINARY_TYPE % len(head)
-    data = _listed(DATATYPE_OF[terms.files.output.dtype], answers)
+    data = answers.ravel() if answers.dtype.char == "f" else _listed(DATATYPE_OF[terms.files.output.dtype], answers)
     return ready % (*numbers, orjson.dumps(data, option=orjson.OPT_SERIALIZE_NUMPY)), JSON_TYPE
 
 

@@ -113,13 +113,14 @@ class Intake(asyncio.BufferedProtocol):
         if self.parser is None or self.transport.is_closing():
             self.forget(len(data))
             return
-        if not self.rest and self.is_between:
-            head = data[: data.find(HEAD_END) + 4]
-            asked = self.api.known_head(head) if self.last is None or self.last.is_answered else None
-            if asked is not None and len(data) <= len(head) + asked.stated:
-                self.begin_known(asked, data, len(head))
+        if not self.rest and (not self.is_reading or not self.is_begun):  # `is_between`, for every request
+            end = data.find(HEAD_END) + 4
+            head, last = data[:end], self.last
+            asked = self.api.known_head(head) if last is None or last.is_answered else None
+            if asked is not None and len(data) <= end + asked.stated:
+                self.begin_known(asked, data, end)
                 return
-            self.head = head if head.endswith(HEAD_END) and head[:1] not in EMPTY_LINE else b""
+            self.head = head if end >= 4 and head[:1] not in EMPTY_LINE else b""
         if len(data) <= TURN_BYTES and not self.rest:
             self.feed(data)
         else:

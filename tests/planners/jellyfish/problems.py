@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
+from math import isclose
 
 import numpy as np
 from hypothesis import strategies as st
@@ -95,5 +96,5 @@ def exhaustive(of: Problem) -> Mapping:
 def is_sound(of: Problem, mapping: Mapping) -> bool:
     """Keeps (5) and (6), and its value is what it says."""
     again = mapping_of(of, mapping.models, mapping.batches, mapping.worker_of)
-    counted = (again.mapped, round(again.value, 6)) == (mapping.mapped, round(mapping.value, 6))
+    counted = again.mapped == mapping.mapped and isclose(again.value, mapping.value, rel_tol=1e-9)
     return counted and not faults(of, mapping) and (mapping.worker_of >= UNMAPPED).all()

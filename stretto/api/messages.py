@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from numpy.typing import NDArray
 
+from stretto.api.accounts import Charge
+
 if TYPE_CHECKING:
-    from stretto.api.rates import Charge
-    from stretto.api.terms import Form
+    from stretto.repository.application import ApplicationFiles
 
 Array = NDArray[Any]
 
@@ -46,6 +47,27 @@ class WantedOutput:
     classification: int = 0
     binary: bool = False  # HTTP only: the translator's own
     shared: Span | None = None  # where the values go, in the place of the answer
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Terms:
+    """What a request asks besides its tensor (terms.py): all of it, where it says nothing of its client and gets
+    numbers for its one tensor, as that came.
+    """
+
+    files: ApplicationFiles
+    version: str
+    wanted: WantedOutput
+    slack_ns: int
+    priority: int
+    min_accuracy: float
+    ready: dict[tuple[Any, ...], bytes] = field(default_factory=dict)  # what a translator has ready for answers
+
+
+class Form(Protocol):
+    """What requests share that say the same."""
+
+    terms: Terms | None  # once one of them was taken
 
 
 @dataclass(slots=True)

@@ -24,12 +24,12 @@ from stretto.api.images import (
 )
 from stretto.api.inputs import check_values, checked_input, checked_outputs, named_input
 from stretto.api.limits import Limits
-from stretto.api.messages import Array, InferRequest, InferResponse, InputTensor
+from stretto.api.messages import Array, InferRequest, InferResponse, InputTensor, Terms
 from stretto.api.network import NOTHING
 from stretto.api.rates import Rates
 from stretto.api.rooms import KEPT_BYTES, Rooms
 from stretto.api.shared_memory import Regions, put
-from stretto.api.terms import Terms, read_terms
+from stretto.api.terms import read_terms
 from stretto.api.turns import Turns
 from stretto.config.partition import parse_partition
 from stretto.core.errors import StrettoError

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from stretto.api.accounts import Account, Charge
 from stretto.api.errors import ApiError, Reason
 from stretto.api.messages import InferRequest
 from stretto.core.application import Variant
@@ -54,27 +55,6 @@ class RateLimits:
     @property
     def are_off(self) -> bool:
         return not self.requests_per_s and not self.worker_ms_per_s
-
-
-class Account:
-    """What is left of each limit at `at_ns`; more comes with time."""
-
-    __slots__ = ("at_ns", "requests", "worker_ns")
-
-    def __init__(self, now_ns: int, requests: float, worker_ns: float) -> None:
-        self.at_ns, self.requests, self.worker_ns = now_ns, requests, worker_ns
-
-
-@dataclass(slots=True)
-class Charge:
-    """What a request paid when it was admitted."""
-
-    account: Account
-    paid_ns: float
-
-    def give_back(self) -> None:
-        """What it asked for was refused for another reason. It counts as a request all the same."""
-        self.account.worker_ns += self.paid_ns
 
 
 class Rates:

@@ -6,11 +6,10 @@ terms. They hold for the files that they were checked against, and for no others
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 from stretto.api.inputs import number_in, slack_from, whole_in
-from stretto.api.messages import InferRequest, WantedOutput
+from stretto.api.messages import InferRequest, Terms, WantedOutput
 from stretto.api.network import Reported, reported
 from stretto.core.profile import NS_PER_MS
 
@@ -18,25 +17,6 @@ if TYPE_CHECKING:
     from stretto.repository.application import ApplicationFiles
 
 MAX_PRIORITY = 2**31 - 1
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Terms:
-    """All of it, where a request says nothing of its client and gets numbers for its one tensor, as that came."""
-
-    files: ApplicationFiles
-    version: str
-    wanted: WantedOutput
-    slack_ns: int
-    priority: int
-    min_accuracy: float
-    ready: dict[tuple[Any, ...], bytes] = field(default_factory=dict)  # what a translator has ready for answers
-
-
-class Form(Protocol):
-    """What requests share that say the same."""
-
-    terms: Terms | None  # once one of them was taken
 
 
 def read_terms(files: ApplicationFiles, request: InferRequest, wanted: WantedOutput) -> tuple[Terms, Reported]:

@@ -15,9 +15,8 @@ from stretto.api.http.encode import JSON_TYPE, encode_error, encode_json, encode
 from stretto.api.http.exchange import told
 from stretto.api.http.extensions import ADDRESSES, extension, trace_setting
 from stretto.api.http.repeated import Repeated
-from stretto.api.messages import Array, InferRequest, InferResponse
+from stretto.api.messages import Array, InferRequest, InferResponse, Terms
 from stretto.api.plane import Plane
-from stretto.api.terms import Terms
 from stretto.api.turns import PATIENCE_PART
 from stretto.config.fields import MAX_FILE_BYTES
 from stretto.core.profile import NS_PER_MS

@@ -17,11 +17,10 @@ from stretto.api.datatypes import numpy_dtype, parse_bytes
 from stretto.api.errors import ApiError, bad_request, too_large
 from stretto.api.http.repeated import LONG_TEXT, Repeated
 from stretto.api.limits import Limits
-from stretto.api.messages import Array, InferRequest, InputTensor, Span, WantedOutput
+from stretto.api.messages import Array, InferRequest, InputTensor, Span, Terms, WantedOutput
 from stretto.api.network import NAMES as NETWORK_NAMES
 from stretto.api.numerals import numbers_in
 from stretto.api.shared_memory import placeholder, span_in
-from stretto.api.terms import Terms
 
 MAX_KNOWN = 1024  # JSON parts remembered
 MAX_KNOWN_BYTES = 2048  # of each

@@ -9,9 +9,8 @@ import orjson
 
 from stretto.api.datatypes import DATATYPE_OF, join_bytes
 from stretto.api.errors import ApiError
-from stretto.api.messages import Array, InferResponse, OutputTensor
+from stretto.api.messages import Array, InferResponse, OutputTensor, Terms
 from stretto.api.shared_memory import parameters_of
-from stretto.api.terms import Terms
 from stretto.core.outcome import Outcome
 
 if TYPE_CHECKING:

@@ -14,9 +14,8 @@ from stretto.core.outcome import Outcome
 
 if TYPE_CHECKING:
     from stretto.api.http.app import App, Asked
-    from stretto.api.messages import InferRequest, InferResponse
+    from stretto.api.messages import InferRequest, InferResponse, Terms
     from stretto.api.plane import Plane
-    from stretto.api.terms import Terms
     from stretto.live.requests import Request
 
 log = logging.getLogger("stretto.api")

@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from stretto.api.messages import Array
+from stretto.api.messages import Array, Terms
 from stretto.api.numerals import numbers_in
-from stretto.api.terms import Terms
 
 LONG_TEXT = 65_536  # bytes of JSON that are looked at before they are read
 

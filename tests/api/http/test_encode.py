@@ -13,8 +13,7 @@ from stretto.api.answers import answer
 from stretto.api.datatypes import NUMPY_OF
 from stretto.api.errors import ApiError, Reason
 from stretto.api.http.encode import encode_by_terms, encode_error, encode_response
-from stretto.api.messages import InferResponse, OutputTensor, WantedOutput
-from stretto.api.terms import Terms
+from stretto.api.messages import InferResponse, OutputTensor, Terms, WantedOutput
 from stretto.core.outcome import Outcome
 from stretto.live.requests import Request
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from stretto.api.http.repeated import LONG_TEXT, Repeated
-from stretto.api.terms import Terms
+from stretto.api.messages import Terms
 
 TERMS = cast(Terms, None)  # not looked at
 BEFORE, AFTER = b'{"inputs":[{"name":"x","shape":[2,2],"datatype":"FP32","data":[', b']}],"parameters":{"priority":1}}'

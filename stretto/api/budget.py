@@ -5,8 +5,9 @@ Every body and every request is counted when its bytes come and when it ends; on
 additions. Where the budget is short, the largest bodies are given up first, and never for one that is larger: a client
 with a small body always finds room. A body is as large as its client says that it will be: by what has come of it,
 those that are nearly complete would be given up for others that just begin, and where many come at once none would end.
-Largest means to a factor of two, and those that came first before others: with ten thousand bodies to choose from, to
-sort them took longer than all else. Messages of gRPC are counted before they are read, in grpc/reads.py.
+One that should have come to its end long ago also gives way to another of its size. Largest means to a factor of two,
+and those that came first before others: with ten thousand bodies to choose from, to sort them took longer than all
+else. Messages of gRPC are counted before they are read, in grpc/reads.py.
 """
 
 from __future__ import annotations
@@ -32,6 +33,10 @@ class Holder(Protocol):
     @property
     def promised(self) -> int:
         """How long its body will be, as far as its client said so."""
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether its body has been on its way for so long that others of its size go first."""
 
     def give_up(self) -> None:
         """Forget the body that is being read, tell its client, and let go of it here."""
@@ -77,7 +82,7 @@ class Budget:
         self.used += size
         most = self.limit if holder.weight <= SMALL_BYTES else self._most_of_large
         if self.used > most:
-            self._relieve(holder.weight, most)
+            self._relieve(holder.weight, most, holder)
         return self.used <= most and holder.held <= self.share
 
     def let_go_of(self, holder: Holder, size: int) -> None:
@@ -104,16 +109,22 @@ class Budget:
         if weight > self._largest[bits]:
             self._largest[bits] = weight
 
-    def _relieve(self, size: int, most: int) -> None:
+    def _relieve(self, size: int, most: int, asking: Holder | None = None) -> None:
         """Give up bodies that are larger than this, the largest first, until there is room and some more."""
         enough, own = most - self.limit // RELIEF_PART, size.bit_length()
         for bits in range(MOST_BITS - 1, own, -1):
             holders = self._holders[bits]
             while holders and self.used > enough:
                 self._give_up(next(iter(holders)))
+        alike = self._holders[own]
+        while alike and self.used > enough:
+            oldest = next(iter(alike))
+            if oldest is asking or oldest.weight < size or not oldest.is_stale:
+                break
+            self._give_up(oldest)
         if self.used <= enough or self._largest[own] <= size:
             return  # and nobody is looked for
-        for holder in [holder for holder in self._holders[own] if holder.weight > size]:
+        for holder in [holder for holder in alike if holder.weight > size]:
             if self.used <= enough:
                 return
             self._give_up(holder)

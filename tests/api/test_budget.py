@@ -24,6 +24,7 @@ class Sender:
         self.budget = budget
         self.held = self.weight = 0
         self.promised = promised
+        self.is_stale = False
         self.is_given_up = False
 
     def send(self, size: int) -> bool:
@@ -139,6 +140,19 @@ def test_of_bodies_that_come_at_once_as_many_end_as_there_is_room_for(budget: Bu
     complete = [sender for sender in senders if sender.held == length]
     assert len(complete) == (LIMIT - LIMIT // SPARE_PART) // length
     assert Sender(budget, 1_000).send(1_000), "what is small has room all the same"
+
+
+def test_one_that_never_ends_gives_way_to_another_of_its_size(budget: Budget) -> None:
+    slow = [Sender(budget, 1_000_000) for _ in range(28)]
+    assert all(sender.send(500_000) for sender in slow)
+    quick = Sender(budget, 1_000_000)
+    assert not quick.send(100_000), "those are on their way like any other"
+    budget.let_go(quick)
+    for sender in slow[:10]:
+        sender.is_stale = True
+    assert quick.send(100_000) and slow[0].is_given_up and not slow[1].is_given_up
+    assert not Sender(budget, 1_500_000).send(600_000), "but not to a larger one"
+    assert not slow[1].send(500_000) and not slow[1].is_given_up, "nobody is given up by its own asking"
 
 
 def test_a_body_is_as_large_as_it_will_be(budget: Budget) -> None:

@@ -24,6 +24,7 @@ from stretto.api.plane import Plane
 
 UNSOUND = "this is no sound HTTP request, or its headers are too large"
 TINY_CHUNKS = "the chunks of the body are too small"
+STALE_NS = 2_000_000_000  # that a body may be on its way before others of its size go first, where there is no room
 READ_BYTES = 65_536  # from the socket at a time
 HEAD_BYTES = 4_096  # and where a large body is likely to follow: what is read with the head is copied once more
 TURN_BYTES = 16_384  # of requests that are taken in for one connection before others have their turn
@@ -317,6 +318,10 @@ class Intake(asyncio.BufferedProtocol):
         """How long the body is that it reads, where it was stated."""
         direct = self.last
         return direct.asked.stated if isinstance(direct, Direct) and not direct.is_answered else 0
+
+    @property
+    def is_stale(self) -> bool:
+        return time.monotonic_ns() - self.begun_ns > STALE_NS
 
     @property
     def is_forgotten(self) -> bool:

@@ -7,6 +7,9 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --quiet --disable-pip-version-check
 # Tests run in two processes. What they share is compiled first, or both would do it. One process: make test PYTEST=-n0
 PYTEST ?= -n 2
+# Many tests run real processes against real clocks. One that fails is run once more, and named (R) in the summary:
+# what fails twice is broken, what fails once is to be looked at. No second try: make test RERUN=
+RERUN ?= --reruns 1 -r fER
 # What the tests marked extras need. A smaller PyTorch, without CUDA: set PIP_EXTRA_INDEX_URL to PyTorch's index for CPUs.
 EXTRAS ?= torch==2.13.0 safetensors gymnasium stable-baselines3 ray==2.60.0
 # Triton's own client, whose generated messages cannot share a process with ours.
@@ -32,10 +35,10 @@ demo: $(VENV)/.run ## serve the zoo, drive a bursty load, show what is gained: a
 test: $(VENV)/.dev lint ## lint, types and tests
 	@$(BIN)/python -m mypy
 	@$(BIN)/stretto warm >/dev/null
-	@$(BIN)/python -m pytest -q $(PYTEST)
+	@$(BIN)/python -m pytest -q $(PYTEST) $(RERUN)
 
 test-extras: $(VENV)/.extras $(TRITONCLIENT)/.done ## tests that need PyTorch, Ray or Triton's client, installed first (large)
-	@STRETTO_TRITONCLIENT_PYTHON='$(abspath $(TRITONCLIENT))/bin/python' $(BIN)/python -m pytest -q -m extras
+	@STRETTO_TRITONCLIENT_PYTHON='$(abspath $(TRITONCLIENT))/bin/python' $(BIN)/python -m pytest -q -m extras $(RERUN)
 
 ifeq ($(strip $(NAME)),)
 bench: ## run one benchmark: make bench NAME=symphony_table4 (without NAME: list them)

@@ -126,7 +126,7 @@ def test_a_process_that_nobody_asked_for_is_ended() -> None:
     ahead = WorkerAhead()
     ahead.close()
     ahead.close()
-    assert children() == before and descriptors() == held
+    assert children().keys() <= before.keys() and descriptors() <= held  # what a test before left may be gone
 
 
 def test_killed_while_it_runs() -> None:
@@ -149,7 +149,7 @@ def test_killed_while_it_runs() -> None:
             assert (engine.crew.restarts, conserved(engine)) == (5, True)
             after = descriptors(), shared_maps(), children()
             assert after[0] <= before[0] and after[1] <= before[1]  # fewer, where a test before let go meanwhile
-            assert len(after[2]) == len(before[2])
+            assert len(after[2]) <= len(before[2])
             assert "Z" not in {state for process, state in after[2].items() if process not in before[2]}
 
     files, maps, others = descriptors(), shared_maps(), children()

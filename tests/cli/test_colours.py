@@ -59,7 +59,7 @@ def test_a_part_of_the_variants_has_the_colours_of_the_whole(tmp_path: Path) -> 
     assert named and named.items() <= {name: expected[name] for name in SERVED}.items()
 
     measured = read_setting(events)
-    assert measured.ladders == {application: LADDER}
+    assert measured.ladders == {application: LADDER} and len(measured.arrivals[application].requests) > 50
     lines = titled(setting_figure(measured, "setting"), "run times").get_lines()
     ran = {line.get_label().partition(",")[0]: line.get_color() for line in lines if ", n = " in line.get_label()}
     assert ran == {f"{application}/{name}": expected[name] for name in SERVED}

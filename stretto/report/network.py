@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 MOST_COLUMNS = 4
 MOST_ROWS = 40
-MOST_NAMES = 16  # along an axis
+MOST_NAMES = 8  # along an axis
 
 
 def network_table(summaries: Mapping[str, NetworkSummary], title: str) -> Table:
@@ -62,17 +62,18 @@ def network_figure(result: NetworkResult, deployment: Deployment, clients: Seque
     """For the first clients: bandwidth as it was and as the server knew it, size sent and model, latency and misses."""
     count = min(len(clients), MOST_COLUMNS)
     rungs = _rungs(deployment, {client.application for client in clients[:count]})
+    answered = set(result.frames["variant"][result.frames["client"] < count].tolist())
     with grid_figure(4.2 * count, 6.5, 3, count, title) as (figure, axes):
         for number in range(count):
             _bandwidth(axes[0][number], result, clients[number], number)
             frames = result.frames[result.frames["client"] == number]
-            _sizes(axes[1][number], frames, rungs)
+            _sizes(axes[1][number], frames, rungs, answered)
             _latency(axes[2][number], frames, clients[number])
             axes[0][number].set_title(f"client {number}")
         axes[0][0].set_ylabel("Mbit/s")
         axes[1][0].set_ylabel("size, by variant")
-        if len(rungs) <= MOST_NAMES:
-            axes[1][0].set_yticks(range(len(rungs)), [rung.name for rung in rungs], fontsize=8)
+        named = range(0, len(rungs), -(-len(rungs) // MOST_NAMES))
+        axes[1][0].set_yticks(named, [rungs[place].name for place in named], fontsize=8)
         axes[2][0].set_ylabel("ms to the answer")
         legend_of_all(figure, (axis for row in axes for axis in row))
     return figure
@@ -111,15 +112,17 @@ def _bandwidth(axis: Any, result: NetworkResult, client: NetworkClient, number: 
     axis.set_ylim(bottom=0)
 
 
-def _sizes(axis: Any, frames: Any, rungs: Sequence[_Rung]) -> None:
-    """The size of each frame by the variant that takes it, in the colour of the variant that answered it."""
+def _sizes(axis: Any, frames: Any, rungs: Sequence[_Rung], answered: set[int]) -> None:
+    """The size of each frame by the variant that takes it, in the colour of the variant that answered it. The legend
+    names those of `answered`, which did so for any client.
+    """
     height = np.full(max(rung.number for rung in rungs) + 1, np.nan)
     height[[rung.number for rung in rungs]] = np.arange(len(rungs))
     sent = frames[frames["sent_ns"] >= 0]
     axis.step(sent["made_ns"] / 1e9, height[sent["size"]], where="post", color=MUTED, linewidth=0.5)
     for rung in rungs:
-        ran = frames[frames["variant"] == rung.number]
-        if len(ran):
+        if rung.number in answered:
+            ran = frames[frames["variant"] == rung.number]
             axis.scatter(ran["made_ns"] / 1e9, height[ran["size"]], s=6, color=rung.colour, label=rung.name)
     missed = frames[frames["outcome"] != Outcome.ON_TIME]
     axis.plot(missed["made_ns"] / 1e9, height[missed["size"]], "x", markersize=4, color=DROPPED, label="missed")

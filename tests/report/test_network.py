@@ -25,11 +25,14 @@ def test_sizes_go_from_fast_to_accurate_in_the_colours_of_the_whole_ladder() -> 
     figure = network_figure(simulate_network(deployment, Jellyfish(), clients, seconds=3), deployment, clients, "t")
     sizes = figure.axes[2:4]
     assert [label.get_text() for label in sizes[0].get_yticklabels()] == ["small", "large"]
-    colours = variant_colours(served.ladder)
+    names, colours = ("large", "small"), variant_colours(served.ladder)
     drawn = {
         dots.get_label(): (to_hex(dots.get_facecolor()[0]), max(dots.get_offsets()[:, 1]))
         for axes in sizes[::-1]
         for dots in axes.collections
+        if len(dots.get_offsets())
     }
     assert drawn == {"small": (colours["small"], 0.0), "large": (colours["large"], 1.0)}
-    assert len(figure.legends) == 1 and not overlaps(figure)
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts() if text.get_text() in names] == ["small", "large"]
+    assert not overlaps(figure)

@@ -157,7 +157,7 @@ class Station:
     def is_ready(self, application: str | None = None) -> bool:
         return True
 
-    def from_fast_to_accurate(self, application: str) -> tuple[str, ...]:
+    def variants_of(self, application: str) -> tuple[str, ...]:
         return ("only",)
 
 

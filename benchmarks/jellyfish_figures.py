@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 from harness import Benchmark
 from jellyfish_bound import most_accurate_mapping
+from jellyfish_ground import deployment
 from jellyfish_network import (
     ADAPTATIONS,
     SECONDS,
@@ -185,7 +186,8 @@ def illustrate(bench: Benchmark) -> None:
             from stretto.report.plots import save
 
             name = f"jellyfish_{setting.trace}.png"
-            save(network_figure(result, clients_of(setting, SEEDS[0]), f"{figure}: {setting}"), DOCS / name)
+            served = deployment(setting.workers, setting.slo_ms)
+            save(network_figure(result, served, clients_of(setting, SEEDS[0]), f"{figure}: {setting}"), DOCS / name)
 
 
 def followed(result: NetworkResult, setting: Setting) -> tuple[float, float]:

@@ -119,6 +119,7 @@ def model_config(files: ApplicationFiles, versions: list[str]) -> dict[str, Any]
             "slo_ms": {"string_value": f"{files.slo_ms:g}"},
             "penalty": {"string_value": files.penalty.name.lower()},
             "variants": {"string_value": ",".join(versions)},
+            "ladder": {"string_value": ",".join(files.ladder)},
             "max_body_bytes": {"string_value": str(files.limits.max_body_bytes)},
             **{key: {"string_value": _plain(value)} for key, value in image_parameters(takes).items()},
         },

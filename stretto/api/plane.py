@@ -251,8 +251,7 @@ class Plane:
         if files is None:
             raise self._unknown(application, "")
         enabled = {variant.name for variant in files.variants if variant.enabled}
-        versions = [name for name in self.service.from_fast_to_accurate(application) if name in enabled]
-        versions += [variant.name for variant in files.variants if variant.name in enabled.difference(versions)]
+        versions = [name for name in files.ladder if name in enabled]
         if version:
             if version not in versions:
                 raise self._unknown(application, version)

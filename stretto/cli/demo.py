@@ -113,12 +113,12 @@ def run_demo(seconds: float, progress: Any = None, seed: int = 1) -> Demo:
     from stretto.repository.read import read_repository
 
     repository = read_repository(f"zoo:{APPLICATION}")
-    variants = repository.application(APPLICATION).variants  # from fast to accurate
-    versions = [OURS, *(variant.name for variant in variants)]
+    ladder = repository.application(APPLICATION).ladder
+    versions = [OURS, *ladder]
     inputs, labels = sample_of(APPLICATION)
     results: dict[str, LoadResult] = {}
     with started_server(["zoo", "--workers", "1", "--log-level", "error"]) as server:
-        ends = [carried(server.url, APPLICATION, inputs, variants[end].name) for end in (0, -1)]
+        ends = [carried(server.url, APPLICATION, inputs, ladder[end]) for end in (0, -1)]
         bursts = bursty_load(*ends)
 
         def load(version: str, length_s: float) -> LoadResult:

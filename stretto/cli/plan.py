@@ -159,7 +159,7 @@ def _picture(deployment: Deployment, table: Table) -> Picture:
     return Picture.of(
         table,
         [variant.name for variant in deployment.variants],
-        deployment.from_fast_to_accurate(0),
+        deployment.applications[0].ladder,
         [profile.max_batch for profile in profiles],
         deployment.applications[0].slo_ns,
     )

@@ -109,7 +109,7 @@ def profile(
         points: dict[str, dict[str, tuple[float, float]]] = {}
         for one in found:
             points.setdefault(one.application, {})[one.name] = (one.accuracy, one.p95_ms(smallest))
-        ladders = {name: session.ladder(name, ours, smallest) for name, ours in points.items()}
+        ladders = {name: session.ladder(name) for name in points}
         plots.save(pareto_figure(points, f"accuracy and latency on {session.kind}", smallest, ladders), plot)
     if as_json:
         told = {name: _start_plans(plans) for name, plans in judged.items()}

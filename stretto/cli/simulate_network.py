@@ -54,7 +54,8 @@ def simulate_clients(scenarios: Mapping[str, Scenario], as_json: bool, plot: Pat
         from stretto.report.network import network_figure
         from stretto.report.plots import save
 
-        save(network_figure(results[first.planner.name], first.clients, f"{title}, {first.planner.name}"), plot)
+        drawn = results[first.planner.name]
+        save(network_figure(drawn, first.deployment, first.clients, f"{title}, {first.planner.name}"), plot)
     summaries = {name: result.summary for name, result in results.items()}
     if as_json:
         runs = {name: summary.as_dict() for name, summary in summaries.items()}

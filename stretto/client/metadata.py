@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,8 @@ from stretto.client.errors import BadAnswer, BadRequest
 from stretto.client.tensors import Array, cast
 
 MAX_TENSORS = 1000
+MAX_VARIANTS = 1000
+MAX_NAME = 128
 Inputs = ArrayLike | Mapping[str, ArrayLike]
 
 
@@ -46,6 +49,45 @@ def application_metadata(content: Any) -> ApplicationMetadata:
         _tensors(content.get("inputs")),
         _tensors(content.get("outputs")),
     )
+
+
+@dataclass(frozen=True)
+class ApplicationConfiguration:
+    """Only what a load asks for. `ladder` names all variants from fast to accurate, those that are not served too; it
+    is empty, and `slo_ms` None, where the server does not tell.
+    """
+
+    slo_ms: float | None = None
+    ladder: tuple[str, ...] = ()
+
+
+def application_configuration(content: Any) -> ApplicationConfiguration:
+    """From the JSON of GET /v2/models/APP/config, whatever server wrote it."""
+    return ApplicationConfiguration(_slo_ms(_parameter(content, "slo_ms")), _ladder(_parameter(content, "ladder")))
+
+
+def _parameter(content: Any, name: str) -> str:
+    match content:
+        case {"parameters": dict(named)}:
+            match named.get(name):
+                case {"string_value": str(text)}:
+                    return text
+    return ""
+
+
+def _slo_ms(text: str) -> float | None:
+    try:
+        slo_ms = float(text)
+    except ValueError:
+        return None
+    return slo_ms if math.isfinite(slo_ms) and slo_ms > 0 else None
+
+
+def _ladder(text: str) -> tuple[str, ...]:
+    if len(text) > MAX_VARIANTS * (MAX_NAME + 1):
+        return ()
+    names = tuple(dict.fromkeys(text.split(",")))
+    return names if len(names) <= MAX_VARIANTS and all(0 < len(name) <= MAX_NAME for name in names) else ()
 
 
 def _tensors(listed: Any) -> tuple[TensorMetadata, ...]:

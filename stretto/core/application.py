@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from math import prod
@@ -19,6 +20,15 @@ def check_name(what: str, name: str) -> None:
         raise StrettoError(
             f"{what} {name[:40]!r} must start with a letter or digit and hold at most 128 letters, digits or . _ : -"
         )
+
+
+def from_fast_to_accurate(figures: Mapping[str, tuple[float, float]]) -> tuple[str, ...]:
+    """The ladder of variants, given as (accuracy, latency) by name, on which pictures colour and order them.
+
+    Accuracy decides. Where no variant is beaten by another, that is the order of their latencies as well; and unlike
+    latencies it is the same on every kind of worker, at every quantile and after the next profile.
+    """
+    return tuple(sorted(figures, key=lambda name: (*figures[name], name)))
 
 
 class Penalty(IntEnum):
@@ -80,7 +90,10 @@ class Variant:
 
 @dataclass(frozen=True, eq=False)
 class Application:
-    """What clients call: a task, its SLO, its variants, and its penalty for lateness."""
+    """What clients call: a task, its SLO, its variants, and its penalty for lateness.
+
+    `whole_ladder` names all variants that its repository holds, from fast to accurate, where these are a part of them.
+    """
 
     name: str
     slo_ns: int
@@ -88,6 +101,7 @@ class Application:
     penalty: Penalty = Penalty.STEP
     classes: int = 0
     evidence_accuracy: float | None = None  # of its evidence taken as the answer; None: it has no evidence
+    whole_ladder: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_name("application", self.name)
@@ -100,3 +114,14 @@ class Application:
         names = [variant.name for variant in self.variants]
         if len(set(names)) != len(names):
             raise StrettoError(f"application {self.name} has two variants of one name")
+        for name in self.whole_ladder:
+            check_name("variant", name)
+
+    @property
+    def ladder(self) -> tuple[str, ...]:
+        """All its variants from fast to accurate, those that are not deployed here too."""
+        fastest_ns = {
+            variant.name: min(profile.latency_ns(1) for profile in variant.profiles) for variant in self.variants
+        }
+        here = from_fast_to_accurate({v.name: (v.accuracy, fastest_ns[v.name]) for v in self.variants})
+        return tuple(dict.fromkeys((*self.whole_ladder, *here)))

@@ -72,16 +72,6 @@ class Deployment:
         start = self.first_variant[application]
         return range(start, start + len(self.applications[application].variants))
 
-    def from_fast_to_accurate(self, application: int) -> tuple[int, ...]:
-        """The variant numbers of an application by the latency of one query, then by accuracy."""
-
-        def key(number: int) -> tuple[int, float, int]:
-            variant = self.variants[number]
-            fastest_ns = min(profile.latency_ns(1, self.quantile) for profile in variant.profiles)
-            return fastest_ns, variant.accuracy, number
-
-        return tuple(sorted(self.variants_of(application), key=key))
-
     def variant_label(self, variant: int) -> str:
         """application/variant, for people."""
         return f"{self.applications[self.application_of[variant]].name}/{self.variants[variant].name}"

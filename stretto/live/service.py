@@ -162,13 +162,13 @@ class Service:
         self.readiness.look()
         self.replanner.hurry()
 
-    def from_fast_to_accurate(self, application: str) -> tuple[str, ...]:
-        """The variants of what is served under that name; none where it is not."""
+    def variants_of(self, application: str) -> tuple[str, ...]:
+        """Those that are served under that name; none where it is not."""
         generation = self.engine.generation
         number = generation.numbers.get(application)
         if number is None:
             return ()
-        return tuple(generation.names[each] for each in generation.deployment.from_fast_to_accurate(number))
+        return tuple(generation.names[each] for each in generation.deployment.variants_of(number))
 
     def is_ready(self, application: str | None = None, variant: str = "") -> bool:
         """A worker can serve it; or, of the server, something that is served (all of it, where that was asked for).

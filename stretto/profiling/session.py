@@ -74,11 +74,7 @@ class ProfiledVariant:
 
     def p95_ms(self, batch: int) -> float:
         """Of the batch, or of the smallest one that was measured."""
-        return _p95_ms(self.stored, batch)
-
-
-def _p95_ms(stored: StoredProfile, batch: int) -> float:
-    return (stored.batches.get(batch) or stored.batches[min(stored.batches)]).p95
+        return (self.stored.batches.get(batch) or self.stored.batches[min(self.stored.batches)]).p95
 
 
 @dataclass(frozen=True)
@@ -137,14 +133,10 @@ class Session:
         label = self.variants[number].label
         return ProfiledVariant(application.name, variant.name, label, stored, accuracy, origin, evaluation, written)
 
-    def ladder(self, application: str, measured: Mapping[str, tuple[float, float]], batch: int) -> list[str]:
-        """Its variants from the fastest on: those `measured` now, (accuracy, p95 in ms), and those that were before."""
-        points = dict(measured)
-        for variant in self.repository.application(application).variants:
-            stored = variant.profile_on(self.kind)
-            if variant.name not in points and stored is not None and variant.enabled:
-                points[variant.name] = variant.accuracy, _p95_ms(stored, batch)
-        return sorted(points, key=lambda name: (points[name][1], points[name][0], name))
+    def ladder(self, application: str) -> tuple[str, ...]:
+        """All its variants from fast to accurate, with what was written by now."""
+        files = self.repository.application(application)
+        return files.ladder if self.is_dry else read_repository(files.folder).applications[0].ladder
 
     def as_json(
         self, found: list[ProfiledVariant], evidence: Mapping[str, StoredEvidence] | None = None

@@ -11,11 +11,10 @@ import numpy as np
 
 from stretto.client.network.result import FrameResult
 from stretto.report.colours import variant_colours
-from stretto.report.plots import DROPPED, INK, LATE, MUTED, ON_TIME, STYLE
+from stretto.report.plots import DROPPED, INK, LATE, MUTED, ON_TIME, STYLE, legend_of_all
 
 MAX_CLIENTS = 4  # that are drawn one by one
 POINTS = 400  # of a trace
-LEGEND_INCHES = 2.0  # that the longest entry of the legend takes
 
 
 def frames_figure(results: Mapping[str, FrameResult], title: str) -> Any:
@@ -52,7 +51,7 @@ def frames_figure(results: Mapping[str, FrameResult], title: str) -> Any:
             axes[0].set_ylabel(label)
         rows[1][0].set_ylim(0, 1.12 * max(28, int(first.edge.max(initial=0))))
         rows[2][0].set_ylim(0, 2 * first.slo_ns / 1e6)
-        _legend(figure, rows, first)
+        legend_of_all(figure, (axes for row in rows for axes in row))
         if has_others:
             draw_shares(figure.add_subplot(grid[3, :columns]), results)
             draw_misses(figure.add_subplot(grid[3, columns:]), results)
@@ -128,13 +127,3 @@ def _bars(axes: Any, values: Mapping[str, float], title: str, form: str, colour:
     axes.set_yticks(places, list(values))
     axes.grid(visible=False, axis="y")
     axes.set(title=title)
-
-
-def _legend(figure: Any, rows: list[list[Any]], result: FrameResult) -> None:
-    """One for all clients, where it hides nothing."""
-    handles: dict[str, Any] = {}
-    for axes in (axes for row in rows for axes in row):
-        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
-            handles.setdefault(label, handle)
-    columns = max(2, int(figure.get_figwidth() / LEGEND_INCHES))
-    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=min(columns, len(handles)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from stretto.core.application import from_fast_to_accurate
 from stretto.profiling.pareto import pareto_front
 from stretto.report.colours import variant_colours
 from stretto.report.plots import INK, MUTED, _figure, legend_below
@@ -19,7 +20,7 @@ def pareto_figure(
     ladders: Mapping[str, Sequence[str]] | None = None,
 ) -> Any:
     """(accuracy, p95 in ms) by variant by application; at most four applications, the first ones. `ladders` have all
-    variants of each, fastest first, where more are there than points.
+    variants of each, from fast to accurate, where more are there than points.
     """
     shown = list(applications.items())[:MAX_PANELS]
     with _figure(1.5 + 5.5 * len(shown), 4.6, len(shown), title) as (figure, panels):
@@ -34,7 +35,8 @@ def draw_front(
 ) -> None:
     """Accuracy against latency on a logarithmic axis, each variant in its colour; hollow where another beats it."""
     front = pareto_front(points)
-    colours = variant_colours(ladder or sorted(points, key=lambda name: (points[name][1], points[name][0], name)))
+    named = ladder or from_fast_to_accurate(points)
+    colours = dict.fromkeys(points, MUTED) | variant_colours(named)  # one that is not enabled is on no ladder
     axes.plot(
         [points[name][1] for name in front],
         [100 * points[name][0] for name in front],

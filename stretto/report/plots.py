@@ -5,7 +5,7 @@ A planner keeps its colour in every plot. Nothing is ever shown on a screen, so 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from stretto.sim.goodput import GoodputResult
     from stretto.sim.results import Result, Summary
 
+LEGEND_INCHES = 2.0  # that the longest entry of a legend takes
 INK, MUTED, GRID = "#1f2933", "#7b8794", "#e4e7eb"
 ON_TIME, LATE, DROPPED = "#2a9d8f", "#e9c46a", "#e76f51"
 PLANNER_COLOURS = {
@@ -107,6 +108,16 @@ def legend_beside(axes: Any, is_stacked: bool = False) -> None:
 def legend_below(axes: Any, columns: int = 3) -> None:
     """A legend under the axes and their label, where it hides nothing."""
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=columns, borderaxespad=0.0)
+
+
+def legend_of_all(figure: Any, panels: Iterable[Any]) -> None:
+    """One legend for all these axes, under the figure, as wide as that allows."""
+    handles: dict[str, Any] = {}
+    for axes in panels:
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            handles.setdefault(label, handle)
+    columns = max(2, int(figure.get_figwidth() / LEGEND_INCHES))
+    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=min(columns, len(handles)))
 
 
 def colour_of(planner: str, place: int) -> str:

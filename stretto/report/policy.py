@@ -32,22 +32,23 @@ LETTER_COLOUR = "rgb(20,25,35)"
 
 @dataclass(frozen=True, eq=False)
 class Picture:
-    """`ladder` are the numbers of all variants, fastest first, and `variants` those of them in use; `names` go by
-    number. The head has at most `slo_ns` of slack.
+    """`names` go by number. `ladder` names all variants of the application from fast to accurate, `variants` are the
+    numbers of those in use. The head has at most `slo_ns` of slack.
     """
 
     table: Table
     names: Sequence[str]
     max_batch: Sequence[int]  # by number
     variants: tuple[int, ...]
-    ladder: tuple[int, ...]
+    ladder: tuple[str, ...]
     slo_ns: int
 
     @staticmethod
-    def of(table: Table, names: Sequence[str], ladder: Sequence[int], max_batch: Sequence[int], slo_ns: int) -> Picture:
+    def of(table: Table, names: Sequence[str], ladder: Sequence[str], max_batch: Sequence[int], slo_ns: int) -> Picture:
         """`max_batch`, by variant number, judges the batches."""
-        used = set(np.unique(table.variant[1:]).tolist())
-        return Picture(table, names, max_batch, tuple(v for v in ladder if v in used), tuple(ladder), slo_ns)
+        used = [number for number in np.unique(table.variant[1:]).tolist() if number >= 0]
+        used.sort(key=lambda number: ladder.index(names[number]))
+        return Picture(table, names, max_batch, tuple(used), tuple(ladder), slo_ns)
 
     def letter(self, variant: int) -> str:
         if variant < 0:
@@ -57,7 +58,7 @@ class Picture:
 
     def colour(self, variant: int) -> tuple[int, int, int]:
         """The same whatever the policy uses, so that pictures of one application can be compared."""
-        return ladder_colour(self.ladder.index(variant), len(self.ladder))
+        return ladder_colour(self.ladder.index(self.names[variant]), len(self.ladder))
 
     def style(self, variant: int) -> str:
         """For rich: dark letters on the variant's colour."""

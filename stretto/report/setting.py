@@ -20,7 +20,7 @@ from stretto.twin.stretch import SLACK_QUANTILES, WINDOWS_NS, ArrivalStretch, di
 RESIDUAL_QUANTILES = (0.5, 0.95, 0.99)
 APPLICATION_COLOURS = ("#2a9d8f", "#e9c46a", "#457b9d", "#e76f51", "#6d597a", "#8ab17d", "#b56576", "#355070")
 MOST_LINES = len(APPLICATION_COLOURS)
-KIND_LINES = ("-", "--", ":", "-.")
+DASHES = ("-", "--", ":", "-.")
 MOST_BINS = 1200  # of a picture over time
 BIN_NS = 100 * NS_PER_MS
 PICTURE_WINDOWS_NS = tuple(step * 10**power for power in range(6, 10) for step in (1, 2, 5))  # 1 ms … 5 s
@@ -211,21 +211,29 @@ def draw_dispersion(axes: Any, stretches: Mapping[str, ArrivalStretch]) -> None:
 
 
 def draw_residuals(axes: Any, setting: Setting) -> None:
-    """The share of runs within each multiple of the profile's latency; the most used variants.
-
-    A setting does not hold the latencies themselves, so that variants have their colours by name.
+    """The share of runs within each multiple of the profile's latency; the most used variants, each application from
+    fast to accurate. Where there are several applications or kinds of worker, each pair has a dash of its own.
     """
-    colours = variant_colours(sorted({label for label, _ in setting.residuals}))
-    used = sorted(setting.residuals.items(), key=lambda pair: -pair[1].runs)[:MOST_LINES]
+    most_used = sorted(setting.residuals.items(), key=lambda pair: -pair[1].runs)[:MOST_LINES]
+    ladders = {name: setting.ladder(name) for name in sorted({label.split("/")[0] for (label, _), _ in most_used})}
+    colours = {
+        f"{application}/{name}": colour
+        for application, ladder in ladders.items()
+        for name, colour in variant_colours(ladder).items()
+    }
+    order = list(colours)
+    used = sorted(most_used, key=lambda pair: (order.index(pair[0][0]), pair[0][1]))
     highest, lowest = 1.1, 0.9
-    kinds = sorted({kind for (_, kind), _ in used})
+    kinds = {kind for (_, kind), _ in used}
+    dashes = sorted({(label.split("/")[0], kind) for (label, kind), _ in used})
     for (label, kind), residuals in used:
         ratios = residuals.pooled
         upto = 100 * np.arange(1, len(ratios) + 1) / len(ratios)
         name = label if len(kinds) == 1 else f"{label} on {kind}"
+        dash = DASHES[dashes.index((label.split("/")[0], kind)) % len(DASHES)]
         axes.step(
             np.concatenate([ratios[:1], ratios]), np.concatenate([[0.0], upto]), where="post",
-            color=colours[label], linestyle=KIND_LINES[kinds.index(kind) % len(KIND_LINES)], linewidth=1.8,
+            color=colours[label], linestyle=dash, linewidth=1.8,
             label=f"{_safe(name)}, n = {residuals.runs:,}",
         )  # fmt: skip
         highest = max(highest, float(np.quantile(ratios, 0.995)))

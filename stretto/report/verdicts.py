@@ -7,7 +7,7 @@ from typing import Any
 
 from stretto.core.deployment import Deployment
 from stretto.core.verdict import Candidate, Verdict
-from stretto.report.plots import DROPPED, INK, MUTED, ON_TIME, _figure
+from stretto.report.plots import DROPPED, INK, MUTED, ON_TIME, _figure, legend_below
 from stretto.report.tables import figures_table, share, whole
 from stretto.sim.bounds import fluid_accuracy, fluid_goodput
 
@@ -99,7 +99,7 @@ def verdicts_figure(deployment: Deployment, verdicts: Sequence[Verdict], title: 
             axes.set(xlabel="queries/s", ylabel="% of queries")
         _mark_changes(correct, verdicts, loads)
         correct.set_title("answered right and on time")
-        correct.legend(loc="upper right")
+        legend_below(correct, 2)
         late.set_title("without an answer on time")
         late.set_ylim(0, max(1.0, 1.05 * late.get_ylim()[1]))
     return figure

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stretto.config.fields import ConfigError, Fields, shown
-from stretto.core.application import Penalty, check_name
+from stretto.core.application import Penalty, check_name, from_fast_to_accurate
 from stretto.core.errors import StrettoError
 from stretto.core.profile import MAX_BATCH_LIMIT
 from stretto.repository.evidence import (
@@ -74,7 +74,10 @@ class Limits:
 
 @dataclass(frozen=True)
 class ApplicationFiles:
-    """What the folder says, checked. `labels` is empty where the answer has no classes."""
+    """What the folder says, checked. `labels` is empty where the answer has no classes.
+
+    `ladder` names all variants that are enabled, from fast to accurate, also where `variants` is only a part of them.
+    """
 
     name: str
     folder: Path
@@ -91,6 +94,7 @@ class ApplicationFiles:
     evidence_settings: EvidenceSettings = DEFAULT_EVIDENCE
     stored_evidence: StoredEvidence | None = None
     boundary: Path | None = None
+    ladder: tuple[str, ...] = ()
 
     @property
     def place(self) -> Place:
@@ -171,6 +175,7 @@ def read_application(folder: Place, max_model_bytes: int, problems: Problems) ->
         head.evidence,
         stored,
         folder.boundary,
+        from_fast_to_accurate({each.name: (each.accuracy, each.fastest_ms) for each in variants if each.enabled}),
     )
 
 

@@ -177,7 +177,9 @@ class Repository:
                 f"run: {self.profile_command(kinds[0])}"
             )
         slo_ns = max(1, round(files.slo_ms * NS_PER_MS))
-        return Application(files.name, slo_ns, variants, files.penalty, files.classes, files.evidence_accuracy)
+        return Application(
+            files.name, slo_ns, variants, files.penalty, files.classes, files.evidence_accuracy, files.ladder
+        )
 
 
 def core_variant(files: ApplicationFiles, variant: VariantFiles, profiles: Sequence[StoredProfile]) -> Variant:

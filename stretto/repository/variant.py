@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from dataclasses import dataclass
 from enum import StrEnum
@@ -77,6 +78,11 @@ class VariantFiles:
     @property
     def has_accuracy(self) -> bool:
         return self.accuracy_source != UNKNOWN
+
+    @property
+    def fastest_ms(self) -> float:
+        """The mean of its smallest batch, on the kind of machine that is fastest; infinite where none was measured."""
+        return min((profile.batches[min(profile.batches)].mean for profile in self.profiles), default=math.inf)
 
     def profile_on(self, kind: str) -> StoredProfile | None:
         """What was measured on a kind of machine."""

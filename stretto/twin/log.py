@@ -41,7 +41,8 @@ class _Dispatcher:
     now_ns: int  # of its last event: when what follows was decided
     present: list[bool]
     jobs: list[deque[_Job]]  # by worker, in order
-    rows: int = 0  # of a request whose last row is yet to come
+    request: tuple[int, str, int, int, int] | None = None  # (now, application, slack, client, priority) of the last row
+    rows: int = 0  # that came of it
     application_of: dict[int, int] = field(default_factory=dict)  # by ticket, until it is classified or ends
 
 
@@ -67,6 +68,8 @@ class LogListener:
             self._made(which, _whole(rest[0]), from_plain(rest[2]), from_plain(rest[4]))
             return
         dispatcher = self._dispatchers[which]
+        if kind != journal.SUBMIT:
+            self._entered(dispatcher)
         if kind == journal.DECIDED:
             self._decided(dispatcher, rest[0])
             return
@@ -100,6 +103,7 @@ class LogListener:
     def setting(self) -> Setting:
         """As of the last line."""
         assert self._serving is not None
+        self._entered(self._serving)
         serving, recent = self._serving, self._recent or Recent(0)
         present = Fleet(serving.deployment.workers, tuple(serving.present)).counts()
         return recent.setting(self._last_ns, serving.deployment, delays=self._delays, present=present)
@@ -140,14 +144,23 @@ class LogListener:
         if self._recent is None:
             self._recent = Recent(now_ns)
         self._last_ns = max(self._last_ns, now_ns)
-        dispatcher.rows += 1
+        request = (now_ns, name, deadline_ns - now_ns, client, priority)
+        if request != dispatcher.request:
+            self._entered(dispatcher)  # requests that come in one turn of the loop follow each other without an end
+        dispatcher.request, dispatcher.rows = request, dispatcher.rows + 1
         if not more:
-            self._recent.arrived(now_ns, name, dispatcher.rows, deadline_ns - now_ns, client, priority)
-            dispatcher.rows = 0
+            self._entered(dispatcher)
         if query_class >= 0:
             self._classified(dispatcher, application, query_class)
         else:
             dispatcher.application_of[ticket] = application
+
+    def _entered(self, dispatcher: _Dispatcher) -> None:
+        """The request whose rows came last is complete."""
+        if dispatcher.request is not None and self._recent is not None:
+            now_ns, name, slack_ns, client, priority = dispatcher.request
+            self._recent.arrived(now_ns, name, dispatcher.rows, slack_ns, client, priority)
+        dispatcher.request, dispatcher.rows = None, 0
 
     def _classified(self, dispatcher: _Dispatcher, application: int, query_class: int) -> None:
         if self._recent is not None:

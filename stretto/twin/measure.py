@@ -24,7 +24,7 @@ from stretto.sim.service import Deterministic, Empirical, Lognormal, Service
 from stretto.twin.clients import MOST_CLIENTS, conditions_of
 from stretto.twin.log import LogListener
 from stretto.twin.recent import Recent
-from stretto.twin.setting import Setting
+from stretto.twin.setting import Setting, ladders_of
 from stretto.twin.stretch import MOST_REQUESTS, REQUEST, ArrivalStretch
 
 SCENARIO_QUERIES = 2_000_000  # that are drawn to see what a scenario's load is like
@@ -90,6 +90,7 @@ def setting_from_telemetry(
         dict(sorted(networks.items())),
         heard.row,
         heard.clients,
+        ladders=heard.ladders,
     )
 
 
@@ -119,7 +120,7 @@ def setting_from_scenario(
     }
     residuals, present = _stated_residuals(deployment, service), Fleet(deployment.workers).counts()
     known = tuple(conditions_of(client, seconds) for client in clients[:MOST_CLIENTS])
-    return Setting(arrivals, residuals, delays, present, clients=known)
+    return Setting(arrivals, residuals, delays, present, clients=known, ladders=ladders_of(deployment))
 
 
 def _stretch_of_queries(queries: NDArray[np.void], span_ns: int) -> ArrivalStretch:

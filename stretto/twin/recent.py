@@ -24,7 +24,7 @@ from stretto.sim.network.clients import MAX_FPS
 from stretto.sim.residuals import RATIOS, Residuals, bucket_of_batch
 from stretto.twin.clients import FASTEST, MOST_SECONDS, SLOWEST, ClientConditions
 from stretto.twin.clients import MOST_CLIENTS as MOST_CONDITIONS
-from stretto.twin.setting import Setting
+from stretto.twin.setting import Setting, ladders_of
 from stretto.twin.stretch import MOST_CLASSES, MOST_REQUESTS, REQUEST, SHORTEST_SPAN_NS, ArrivalStretch
 
 MOST_RUNS = 1024  # of a variant on a kind, by bucket of batch sizes
@@ -249,6 +249,7 @@ class Recent:
                 for client, past in self._clients.values()
                 if client.application in {application.name for application in deployment.applications}
             ),
+            ladders=ladders_of(deployment),
         )
 
     def has_arrivals(self, application: str) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.plan import Delays
 from stretto.core.profile import Quantile
@@ -17,6 +18,10 @@ from stretto.sim.service import Empirical, Service
 from stretto.twin.clients import MOST_CLIENTS, ClientConditions
 from stretto.twin.resample import Resampled
 from stretto.twin.stretch import ArrivalStretch
+
+
+def ladders_of(deployment: Deployment) -> dict[str, tuple[str, ...]]:
+    return {application.name: application.ladder for application in deployment.applications}
 
 
 def no_times() -> NDArray[np.int64]:
@@ -42,6 +47,7 @@ class Setting:
     row: Quantile | None = None
     clients: tuple[ClientConditions, ...] = ()  # with networks that are known
     moved: Mapping[tuple[str, str], float] = field(default_factory=dict)  # profiles, since: by how much (as_measured)
+    ladders: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # all variants, by application
 
     def __post_init__(self) -> None:
         if any(count < 0 for count in self.present.values()):
@@ -52,6 +58,11 @@ class Setting:
             times = np.sort(np.asarray(getattr(self, name), dtype=np.int64))
             times.setflags(write=False)
             object.__setattr__(self, name, times)
+
+    def ladder(self, application: str) -> tuple[str, ...]:
+        """All its variants from fast to accurate; by name where that was not kept."""
+        ran = sorted(label.partition("/")[2] for label, _ in self.residuals if label.partition("/")[0] == application)
+        return tuple(dict.fromkeys((*self.ladders.get(application, ()), *ran)))
 
     def source(self, load_factor: float = 1.0, seed: int | None = None) -> Source:
         """Arrivals like those measured, `load_factor` times as dense. The same seed gives the same arrivals, whatever

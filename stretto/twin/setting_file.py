@@ -76,6 +76,7 @@ def save_setting(path: Path, setting: Setting) -> None:
         "row": None if setting.row is None else setting.row.name,
         "networks": {str(client): list(rates) for client, rates in setting.networks.items()},
         "clients": [_stated_client(client) for client in setting.clients],
+        "ladders": {name: list(ladder) for name, ladder in setting.ladders.items()},
     }
     arrays["ratios"] = np.concatenate([np.zeros(0), *(sample for _, _, sample in samples)])
     arrays["handoff_ns"], arrays["overrun_ns"] = setting.handoff_ns, setting.overrun_ns
@@ -137,6 +138,7 @@ def _setting(head: Any, arrays: Any) -> Setting:
         },
         row=None if head.get("row") is None else Quantile[head["row"]],
         clients=_clients(head.get("clients", [])),  # settings of before clients were kept have none
+        ladders=_ladders(head.get("ladders", {})),
     )
 
 
@@ -157,6 +159,16 @@ def _clients(stated: Any) -> tuple[ClientConditions, ...]:
             ClientConditions(application, _positive(rate), known, due_ns, _whole(delay_ns), _positive(frame_ratio))
         )
     return tuple(clients)
+
+
+def _ladders(stated: Any) -> dict[str, tuple[str, ...]]:
+    for application, names in stated.items():
+        if len(names) > MOST_NAMES:
+            raise ValueError("more variants than an application can have")
+        check_name("application", application)
+        for name in names:
+            check_name("variant", name)
+    return {application: tuple(names) for application, names in stated.items()}
 
 
 def _stretch(stated: Any, number: int, arrays: Any) -> ArrivalStretch:

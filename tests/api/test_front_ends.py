@@ -102,6 +102,9 @@ def test_what_clients_wish_is_known_to_the_scheduler(fronted: RunningFronts) -> 
 def test_grpc(fronted: RunningFronts) -> None:
     ready = grpc_call(fronted, "ModelReady", protocol.ModelReadyRequest(name="fashion"), "grpc")
     assert ready.ready
+    config = grpc_call(fronted, "ModelConfig", protocol.ModelConfigRequest(name="fashion"), "grpc").config
+    served, ladder = (config.parameters[name].string_value.split(",") for name in ("variants", "ladder"))
+    assert served == ladder[:3] == ["linear", "mlp", "cnn_s"] and len(ladder) == 7
     tensor = protocol.ModelInferRequest.InferInputTensor(name="input", datatype="FP32", shape=[1, 1, 28, 28])
     request = protocol.ModelInferRequest(model_name="fashion", inputs=[tensor], raw_input_contents=[images().tobytes()])
     request.parameters["deadline_ms"].double_param = 20_000.0

@@ -34,6 +34,7 @@ class Rules:
     classes: int = 3
     labels: tuple[str, ...] = ("ant", "bee", "cat")
     slo_ms: float = 500.0
+    ladder: str | None = None
     token: str | None = None
     refuse: str = ""  # with this reason
     is_binary: bool = True
@@ -137,8 +138,10 @@ class Exchange(asyncio.Protocol):
         elif path == f"/v2/models/{rules.application}":
             self.answer(200, json.dumps(self.metadata()).encode())
         elif path == f"/v2/models/{rules.application}/config":
-            config = {"name": rules.application, "parameters": {"slo_ms": {"string_value": str(rules.slo_ms)}}}
-            self.answer(200, json.dumps(config).encode())
+            parameters = {"slo_ms": {"string_value": str(rules.slo_ms)}}
+            if rules.ladder is not None:
+                parameters["ladder"] = {"string_value": rules.ladder}
+            self.answer(200, json.dumps({"name": rules.application, "parameters": parameters}).encode())
         elif path == f"/v2/models/{rules.application}/stats":
             self.answer(200, b'{"model_stats":[]}')
         elif path.startswith(f"/v2/models/{rules.application}/") and path.endswith("/infer"):

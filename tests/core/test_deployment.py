@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from stretto.core.application import Application, Variant
-from stretto.core.deployment import Deployment
+from stretto.core.deployment import Deployment, with_latencies
 from stretto.core.errors import StrettoError
 from stretto.core.outcome import Outcome
+from stretto.core.plain import from_plain, to_plain
 from stretto.core.plan import Delays, Fixed, Lane, RouteRule, by_application
 from stretto.core.profile import LatencyProfile
 from stretto.core.worker import UNLIMITED_MEMORY, Worker, workers
@@ -32,6 +34,23 @@ def test_numbers_go_by_place() -> None:
     assert made.first_variant == (0, 2)
     assert [list(made.variants_of(number)) for number in range(2)] == [[0, 1], [2]]
     assert [made.variant_label(number) for number in range(3)] == ["first/small", "first/large", "second/only"]
+
+
+def test_a_ladder_goes_from_fast_to_accurate_and_keeps_the_places_of_variants_that_are_not_deployed() -> None:
+    """Accuracy decides, so that it is the same on every kind of worker; the faster one stands first where it ties."""
+    names = {"slow": (0.9, ON_B), "swift": (0.9, ON_A), "poor": (0.5, ON_B), "also": (0.9, ON_A)}
+    variants = tuple(Variant(name, accuracy, (profile,)) for name, (accuracy, profile) in names.items())
+    whole = Application("a", 100, variants)
+    assert whole.ladder == ("poor", "also", "swift", "slow")
+    part = replace(whole, variants=variants[:2], whole_ladder=whole.ladder)
+    assert part.ladder == from_plain(to_plain(part)).ladder == whole.ladder
+    moved = with_latencies(Deployment((part,), workers(1, "b")), [[9.0], [9.0]])
+    assert moved.applications[0].ladder == whole.ladder
+    assert replace(part, whole_ladder=("poor", "slow")).ladder == ("poor", "slow", "swift")
+    old = {key: value for key, value in to_plain(part).items() if key != "whole_ladder"}  # of a log of before
+    assert from_plain(old).ladder == ("swift", "slow")
+    with pytest.raises(StrettoError, match="variant 'a b' must start"):
+        replace(part, whole_ladder=("a b",))
 
 
 def test_a_profile_is_found_by_kind() -> None:

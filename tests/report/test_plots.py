@@ -20,11 +20,18 @@ from stretto.core.plan import Table
 from stretto.report import plots
 from stretto.report.capacity import capacity_figure
 from stretto.report.demo import demo_figure
+from stretto.report.frames import frames_figure
 from stretto.report.load import load_figure
 from stretto.report.pareto import pareto_figure
 from stretto.report.policy import Picture
+from stretto.report.setting import setting_figure
+from stretto.report.verdicts import verdicts_figure
 from stretto.sim.goodput import GoodputResult, Probe
 from stretto.sim.results import Result
+from tests.client.network.results import made_up
+from tests.planners.parts.tasks import small_deployment
+from tests.twin.libraries import verdict
+from tests.twin.made import whole_setting
 
 TEXT = """
 seconds = 1
@@ -136,6 +143,9 @@ def overlaps(figure: Any) -> list[str]:
         legend = axes.get_legend()
         if legend is not None and axes.get_window_extent().overlaps(legend.get_window_extent()):
             found.append(axes.get_title(loc="left"))
+        for legend in figure.legends:
+            if axes.get_window_extent().overlaps(legend.get_window_extent()):
+                found.append(axes.get_title(loc="left"))
     return found
 
 
@@ -150,6 +160,10 @@ def test_legends_are_off_the_data() -> None:
         pareto_figure({"rows": points}, "t"),
         capacity_figure([(1, 0.8, 0.5), (2, 0.9, 0.001)], (2, 0.9, 0.002), 0.85, 0.01, "t"),
         load_figure(loaded({"fast": 0.5, "good": 0.5})),
+        demo_figure({name: loaded({"fast": 0.5, "good": 0.5}) for name in ("", "fast", "good")}),
+        frames_figure({"told": made_up()}, "t"),
+        setting_figure(whole_setting(), "t"),
+        verdicts_figure(small_deployment(1), [verdict(100.0), verdict(200.0)], "t"),
     ):
         assert not overlaps(figure)
 
@@ -213,5 +227,5 @@ def test_one_variant_has_one_colour_in_every_picture_and_layers_go_from_fast_to_
     (alone,) = pareto_figure({"rows": {"good": points["good"]}}, "t", 1, ladders).axes[0].collections[:1]
     assert to_hex(alone.get_edgecolors()[0]) == often["good"]  # measured anew alone, it was shown as the fastest
     table = Table(10_000_000, np.array([[0, 2], [0, 2]], np.int32), np.zeros((2, 2), np.int32))
-    policy = Picture.of(table, ("good", "middle", "fast"), (2, 1, 0), [8] * 3, 20_000_000)
+    policy = Picture.of(table, ("good", "middle", "fast"), ("fast", "middle", "good"), [8] * 3, 20_000_000)
     assert to_hex(np.array(policy.colour(2)) / 255) == often["fast"]

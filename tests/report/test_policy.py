@@ -9,7 +9,7 @@ from stretto.report.plots import save
 from stretto.report.policy import LABEL, LETTERS, Picture, policy_figure, policy_legend, policy_text
 
 NAMES = ("slow", "fast", "unused")
-LADDER = (2, 1, 0)  # fastest first
+LADDER = ("unused", "fast", "slow")
 
 
 def picture(variant: list[list[int]], batch: list[list[int]] | None = None, max_batch: int = 8) -> Picture:
@@ -83,9 +83,7 @@ def test_more_variants_than_letters_still_draw() -> None:
     count = len(LETTERS) + 3
     names = [f"v{number}" for number in range(count)]
     variant = np.tile(np.arange(count, dtype=np.int32), (3, 1))
-    shown = Picture.of(
-        Table(1_000_000, variant, np.zeros_like(variant)), names, range(count), [8] * count, 1_000_000 * count
-    )
+    shown = Picture.of(Table(1_000_000, variant, np.zeros_like(variant)), names, names, [8] * count, 1_000_000 * count)
     assert shown.letter(count - 1) == "?"
     assert len({shown.colour(number) for number in range(count)}) > count // 2
 

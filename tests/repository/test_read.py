@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from stretto.core.errors import StrettoError
 from stretto.repository import read
 from stretto.repository.read import inspect_repository, read_repository
 from stretto.repository.tensors import OutputKind
-from tests.repository.build import Built, write_model
+from tests.repository.build import KIND, Built, write_model
 
 FULL = """\
 name = "rows"
@@ -171,6 +172,24 @@ def test_hidden_private_and_plain_files_are_no_applications(built: Built) -> Non
     (built.app / "variants" / "notes.txt").write_text("about")
     _, problems = inspect_repository(built.root)
     assert problems.found == []
+
+
+def test_a_ladder_holds_every_variant_that_is_enabled_also_where_a_part_is_served(built: Built) -> None:
+    """By accuracy, so that it is the same on every kind of machine; the profiles of both kinds are in another order."""
+    built.add("best", 0.95, latency_ms=2.0)
+    built.add("off", 0.8)
+    (built.variant("off") / "variant.toml").write_text("enabled = false\n")
+    built.profile("good", "gpu-fast", 0.1)
+    (files,) = read_repository(built.root).applications
+    assert files.ladder == ("fast", "good", "best")
+    part = replace(files, variants=files.variants[:1])
+    repository = replace(read_repository(built.root), applications=(part,))
+    assert [variant.name for variant in part.variants] == ["best"]
+    deployment, _ = repository.deployment(1, kind=KIND)
+    assert deployment.applications[0].ladder == ("fast", "good", "best")
+    for kind in (KIND, "gpu-fast"):
+        whole, _ = read_repository(built.root).deployment(1, kind=kind)
+        assert whole.applications[0].ladder == ("fast", "good", "best")
 
 
 def test_the_zoo_is_found_by_name(built: Built, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,4 +70,5 @@ def whole_setting() -> Setting:
         overrun_ns=random.integers(-(10**6), 10**6, 100),
         networks={3: (12.5, 11.0), 9: (100.0,)},
         row=Quantile.MEAN,
+        ladders={"a": ("quick", "v", "slow"), "b": ("v",)},
     )

@@ -11,10 +11,12 @@ import pytest
 from stretto.cli.scenario.read import parse_scenario
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
+from stretto.core.plain import to_plain
 from stretto.core.plan import Delays
 from stretto.core.profile import NS_PER_MS, NS_PER_S, Quantile
 from stretto.live.recorder import Journal, recording
 from stretto.sim.service import Deterministic, Empirical, Lognormal, Service
+from stretto.twin.log import LogListener
 from stretto.twin.measure import setting_from_log, setting_from_scenario
 from stretto.twin.setting import Setting
 from tests.live.real import asked, of_zoo, planned, sample, until, within
@@ -57,6 +59,20 @@ def test_a_scripted_life_is_measured_exactly(tmp_path: Path) -> None:
     assert residuals.runs >= 60
     assert sum(setting.present.values()) == 1
     assert len(setting.handoff_ns) >= 60 and setting.handoff_ns.min() >= 0
+
+
+def test_requests_that_come_in_one_turn_of_the_loop_are_told_apart() -> None:
+    """A server enters them together, each row with more to follow; none of them was counted."""
+    listener, second_ns = LogListener(), NS_PER_S
+    listener.hear(["made", 0, 0, 0.02, to_plain(serving(FAST).deployment), 0, None])
+    for number, slack_ns in enumerate((400 * MS, 400 * MS, 300 * MS, 200 * MS)):
+        query = [0, second_ns + slack_ns, -1, -1, -1, 0, -1, True, False]
+        listener.hear(["submit", 0, second_ns, query, number])
+    listener.hear(["advance", 0, second_ns])
+    listener.hear(["submit", 0, 2 * second_ns, [0, 3 * second_ns, -1, -1, -1, 0, -1, True, False], 4])
+    stretch = listener.setting().arrivals["app"]
+    assert stretch.requests["rows"].tolist() == [2, 1, 1, 1]
+    assert stretch.requests["slack_ns"].tolist() == [400 * MS, 300 * MS, 200 * MS, second_ns]
 
 
 def test_a_real_server_s_log(tmp_path: Path) -> None:

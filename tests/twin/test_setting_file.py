@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from stretto.core.errors import StrettoError
+from stretto.twin.recent import MOST_NAMES
 from stretto.twin.setting import Setting
 from stretto.twin.setting_file import is_setting_file, load_setting, save_setting
 from tests.twin.made import whole_setting
@@ -48,6 +49,12 @@ def test_a_round_trip_gives_the_same(saved: Path, tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["again.npz", "setting.npz"]
     save_setting(tmp_path / "empty.npz", Setting({}))
     assert same(load_setting(tmp_path / "empty.npz"), Setting({}))
+
+
+def test_a_setting_of_before_ladders_were_kept_goes_by_name(saved: Path) -> None:
+    assert whole_setting().ladder("a") == ("quick", "v", "slow") and whole_setting().ladder("c") == ()
+    old = load_setting(with_head(saved, lambda head: head.pop("ladders")))
+    assert old.ladders == {} and old.ladder("a") == ("v",)
 
 
 def test_a_file_that_is_cut_short_or_changed_is_refused(saved: Path, tmp_path: Path) -> None:
@@ -108,6 +115,11 @@ def with_head(path: Path, change: Callable[[dict[str, Any]], object]) -> Path:
         lambda head: head["delays"].update(more=1),
         lambda head: head["networks"].update({"3": [-1.0]}),
         lambda head: head.pop("delays"),
+        lambda head: head["ladders"].update(a=["quick", "no/such name"]),
+        lambda head: head["ladders"].update({"no/such name": []}),
+        lambda head: head["ladders"].update(a=[f"v{number}" for number in range(MOST_NAMES + 1)]),
+        lambda head: head["ladders"].update(a=[7]),
+        lambda head: head.update(ladders=[]),
     ],
 )
 def test_a_head_that_says_nonsense_is_refused(saved: Path, change: Callable[[dict[str, Any]], object]) -> None:

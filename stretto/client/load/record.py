@@ -28,7 +28,7 @@ class Record:
         deadline_ns: int | None,
         variants: tuple[str, ...] = (),
     ):
-        """`variants` are those that the server names, in its order; others that answer come after them."""
+        """`variants` are those that the server names, from fast to accurate; others that answer come after them."""
         count = len(times_ns)
         self.scheduled_ns = array("q", times_ns.tobytes())
         self.latency_ns = array("q", bytes(8 * count))
@@ -37,7 +37,7 @@ class Record:
         self.variant = array("h", [-1]) * count
         self.correct = array("h", [-1]) * count
         self.batch = array("i", bytes(4 * count))
-        self.variants = {name: number for number, name in enumerate(dict.fromkeys(variants[:MAX_VARIANTS]))}
+        self.variants = {name: number for number, name in enumerate([*dict.fromkeys(variants)][:MAX_VARIANTS])}
         self.ended = self.on_time = self.late = self.correct_on_time = 0
         self._labels = labels
         self._deadline_ns = deadline_ns

@@ -69,9 +69,9 @@ class LoadResult:
     """Requests that ended, in the order in which they were due; all of them, unless the run was interrupted.
 
     `latency_ns` counts from `scheduled_ns`, to the answer or the refusal. `lag_ns` is how late the request left, -1
-    where it never did. `variant` is a place in `variants`, -1 without an answer;
-    those that the server names come first, from the fastest to the most accurate. `correct` counts the right rows of an
-    answer, -1 where there is no answer or no label.
+    where it never did. `variant` is a place in `variants`, -1 without an answer. Those of the application's ladder come
+    first, from fast to accurate, also the ones that are not served. `correct` counts the right rows of an answer, -1
+    where there is no answer or no label.
     """
 
     spec: LoadSpec

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from typing import Any
-
 import numpy as np
 
 from stretto.client.address import endpoint_of
@@ -16,7 +13,7 @@ from stretto.client.load.queries import encoded_requests
 from stretto.client.load.record import Record
 from stretto.client.load.result import LoadResult
 from stretto.client.load.spec import LoadSpec
-from stretto.client.metadata import application_metadata
+from stretto.client.metadata import ApplicationConfiguration, application_configuration, application_metadata
 from stretto.client.quiet_loop import driven
 
 PREPARING_TIMEOUT_MS = 10_000.0
@@ -38,25 +35,22 @@ async def prepared(spec: LoadSpec, progress: ReportProgress | None = None) -> Ge
     """A generator that has all it needs and only waits to be run."""
     times_ns = arrival_times_ns(spec)
     endpoint = endpoint_of(spec.url, spec.token, spec.ca_file)
-    deadline_ms = spec.deadline_ms
     async with AsyncClient(spec.url, token=spec.token, ca_file=spec.ca_file, timeout_ms=PREPARING_TIMEOUT_MS) as client:
         metadata = application_metadata(await client.metadata(spec.application))
         if spec.version and not await client.ready(spec.application, spec.version):
             raise NotFound(f"application {spec.application} has no variant {spec.version} that is ready")
-        if deadline_ms is None:
-            deadline_ms = await slo_ms_of(client, spec.application)
+        configured = await configuration_of(client, spec.application)
     requests = encoded_requests(spec, endpoint, metadata)
     choice = np.random.default_rng((spec.seed, 1)).integers(0, len(requests.encoded), len(times_ns))
+    deadline_ms = configured.slo_ms if spec.deadline_ms is None else spec.deadline_ms
     deadline_ns = None if deadline_ms is None else round(deadline_ms * 1e6)
-    record = Record(times_ns, requests.labels, deadline_ns, metadata.versions)
+    record = Record(times_ns, requests.labels, deadline_ns, (*configured.ladder, *metadata.versions))
     return Generator(spec, endpoint, requests, choice.tolist(), record, deadline_ns, progress)
 
 
-async def slo_ms_of(client: AsyncClient, application: str) -> float | None:
-    """The application's own deadline, from its configuration; None where that does not tell."""
+async def configuration_of(client: AsyncClient, application: str) -> ApplicationConfiguration:
+    """As the server tells it; empty where it does not."""
     try:
-        config: Any = await client.configuration(application)
-        slo_ms = float(config["parameters"]["slo_ms"]["string_value"])
-    except (StrettoClientError, KeyError, TypeError, ValueError):
-        return None
-    return slo_ms if math.isfinite(slo_ms) and slo_ms > 0 else None
+        return application_configuration(await client.configuration(application))
+    except StrettoClientError:
+        return ApplicationConfiguration()

@@ -17,7 +17,7 @@ from stretto.client.address import Endpoint, endpoint_of
 from stretto.client.async_client import AsyncClient
 from stretto.client.frame_stats import Frame, FrameOutcome
 from stretto.client.frames import AsyncFrameClient
-from stretto.client.load.run import PREPARING_TIMEOUT_MS, slo_ms_of
+from stretto.client.load.run import PREPARING_TIMEOUT_MS, configuration_of
 from stretto.client.metadata import application_metadata
 from stretto.client.network.proxy import Proxy
 from stretto.client.network.record import FrameRecord, MadeFrame
@@ -69,12 +69,12 @@ class _Run:
         endpoint = endpoint_of(spec.url, spec.token, spec.ca_file)
         if endpoint.tls is not None:
             raise StrettoError("a link passes on to an http:// URL; a certificate would not be that of the link")
-        slo_ms = spec.slo_ms
         async with AsyncClient(spec.url, token=spec.token, timeout_ms=PREPARING_TIMEOUT_MS) as client:
             metadata = application_metadata(await client.metadata(spec.application))
-            self._record.variants = {name: number for number, name in enumerate(dict.fromkeys(metadata.versions))}
-            if slo_ms is None:
-                slo_ms = await slo_ms_of(client, spec.application)
+            configured = await configuration_of(client, spec.application)
+        named = dict.fromkeys((*configured.ladder, *metadata.versions))
+        self._record.variants = {name: number for number, name in enumerate(named)}
+        slo_ms = configured.slo_ms if spec.slo_ms is None else spec.slo_ms
         if slo_ms is None:
             raise StrettoError(f"the server does not tell the SLO of {spec.application}; give one in milliseconds")
         self._slo_ms = slo_ms

@@ -37,7 +37,7 @@ class FrameResult:
     sizes: str  # what the clients sent: "told", or the fixed edge
     links: tuple[Link, ...]
     names: tuple[str, ...]  # of the links
-    variants: tuple[str, ...]
+    variants: tuple[str, ...]  # of the application's ladder first, from fast to accurate, also those not served
     refusals: dict[str, int]  # frames that the server refused, by its reason
     is_labelled: bool
     client: NDArray[np.int16]

@@ -148,7 +148,7 @@ class Desk:
         service, served, moves = self.service, {}, self.service.moves
         for name, files in service.files.items():
             self._number(name, files)
-            variants = service.from_fast_to_accurate(name)
+            variants = service.variants_of(name)
             for variant in variants:
                 self.variant_numbers.setdefault((name, variant), len(self.variant_numbers))
             served[name] = {

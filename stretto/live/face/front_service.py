@@ -90,9 +90,6 @@ class FrontService:
         variants, is_ready = directory.served.get(application, ((), False))
         return is_ready and (not variant or variant in variants)
 
-    def from_fast_to_accurate(self, application: str) -> tuple[str, ...]:
-        return self.engine.directory.served.get(application, ((), False))[0]
-
     def heard_from(self, client: int, application: str, shape: tuple[int, ...], sent_bytes: int, **said: Any) -> bool:
         """It goes to the scheduler with the request; whether that is beyond the client's share is known there."""
         self.engine.said = {"client": self.clients.identity_of(client), "sent_bytes": sent_bytes} | {

@@ -65,6 +65,8 @@ def test_health_and_metadata(server: Running, listener: str) -> None:
     assert config["name"] == "fashion" and config["max_batch_size"] == 32
     assert config["input"] == [{"name": "input", "data_type": "TYPE_FP32", "dims": [1, 28, 28]}]
     assert config["parameters"]["slo_ms"] == {"string_value": "100"}
+    assert config["parameters"]["variants"] == {"string_value": "linear,mlp,cnn_s"}, "those that are served"
+    assert config["parameters"]["ladder"] == {"string_value": "linear,mlp,cnn_s,cnn_m,resnet_s,resnet_m,resnet_l"}
     assert get("/v2/models/mnist/ready").status == 200
 
 

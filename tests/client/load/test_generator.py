@@ -48,6 +48,19 @@ def test_right_answers_on_time(server: Server, rows: int) -> None:
     assert server.rules.last["parameters"] == {"binary_data_output": True, "deadline_ms": 2000.0}
 
 
+def test_variants_have_their_places_on_the_ladder_that_the_server_tells(server: Server) -> None:
+    """Those that it serves come after it where it tells none, or nonsense."""
+    for told, expected in (
+        ("tiny,fast,middle,good", ("tiny", "fast", "middle", "good")),
+        ("tiny,good", ("tiny", "good", "fast")),
+        (None, ("fast", "good")),
+        ("a,,b", ("fast", "good")),
+    ):
+        server.rules.ladder = told
+        result = run_load(spec(server, seconds=0.05))
+        assert result.variants == expected and result.summary()["variants"] == {"good": 1.0}
+
+
 def test_wrong_answers_are_not_correct(server: Server) -> None:
     labels = np.where(np.arange(30) % 2, LABELS, (LABELS + 1) % 3)
     told = run_load(spec(server, labels=labels)).summary()

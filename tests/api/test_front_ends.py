@@ -6,6 +6,7 @@ import gc
 import json
 import logging
 import os
+import shutil
 import signal
 import socket
 import threading
@@ -37,6 +38,7 @@ from tests.api.serving import (
     images,
     json_body,
     message,
+    repository_of,
     values_of,
 )
 
@@ -155,6 +157,24 @@ def test_models_come_and_go_behind_front_ends(fronted: RunningFronts) -> None:
         for wire in (first, second):
             assert wire.ask("GET", "/v2/models/mnist/ready").status == 200
             values_of(wire.ask("POST", "/v2/models/mnist/infer", json_body(images())))
+
+
+def test_a_variant_that_is_added_is_known_to_front_ends(tmp_path: Path) -> None:
+    """Regression: front ends read a repository again for new applications only, and refused the variant by its name."""
+    repository = repository_of(tmp_path / "models", "fashion")
+    added, aside = tmp_path / "models/fashion/variants/cnn_s", tmp_path / "aside"
+    shutil.move(added, aside)
+    with RunningFronts(repository, only=()) as running:
+        (first, second) = running.wires()
+        with first, second:
+            for wire in (first, second):
+                assert "cnn_s" not in wire.ask("GET", "/v2/models/fashion").content["versions"]
+            shutil.move(aside, added)
+            assert running.ask("POST", "/v2/repository/models/fashion/load", name="management").status == 200
+            for wire in (first, second):
+                assert "cnn_s" in wire.ask("GET", "/v2/models/fashion").content["versions"]
+                answer = wire.ask("POST", "/v2/models/fashion/versions/cnn_s/infer", json_body(images()))
+                assert values_of(answer).size and answer.content["model_version"] == "cnn_s"
 
 
 def test_front_ends_leave_before_they_stop(repository: Path) -> None:

@@ -102,7 +102,7 @@ class FrontService:
         self.engine.crew.ready_count = directory.workers
         self._serve(directory)
         is_reading = self._reading is not None and not self._reading.done()
-        if len(self.files) == len(directory.served):
+        if self._has_all_of(directory):
             self.engine.known(directory.edition)
         elif not is_reading:
             self._reading = asyncio.get_running_loop().create_task(self._read_anew())
@@ -118,6 +118,13 @@ class FrontService:
                 files = replace(known[name], variants=chosen)
                 self.files[name] = before[name] if before.get(name) == files else files
 
+    def _has_all_of(self, directory: Directory) -> bool:
+        """Every application that is served, with every variant that is."""
+        return all(
+            name in self.files and len(self.files[name].variants) == len(variants)
+            for name, (variants, _) in directory.served.items()
+        )
+
     async def _read_anew(self) -> None:
         """Something is served that is new here, or its tensors are not what they were."""
         while True:
@@ -128,7 +135,7 @@ class FrontService:
             else:
                 self.offer.known = self.engine.files = {files.name: files for files in repository.applications}
                 self._serve(self.engine.directory)
-                if len(self.files) == len(self.engine.directory.served):
+                if self._has_all_of(self.engine.directory):
                     self.engine.known(self.engine.directory.edition)
                     return
             await asyncio.sleep(READ_S)  # it may be half written

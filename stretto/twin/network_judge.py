@@ -131,7 +131,9 @@ class _Court:
         return timed
 
     def best(self, candidates: Sequence[Candidate], frames: int, seed: int, count: int) -> list[Candidate]:
-        """With a part of the value at a higher load. A candidate that cannot plan is left out."""
+        """With a part of the value at a higher load. A candidate that cannot plan is left out; of those that look at
+        clients one is always among the best, for fixed variants that win now may not be in time when clients come.
+        """
 
         def value(candidate: Candidate) -> float:
             above = self.score(candidate, frames // 2, seed, HIGHER)[0]
@@ -139,7 +141,9 @@ class _Court:
 
         values = {candidate: value(candidate) for candidate in dict.fromkeys(candidates)}
         able = [candidate for candidate in values if values[candidate] > -math.inf]
-        return sorted(able, key=lambda candidate: -values[candidate])[:count]
+        ranked = sorted(able, key=lambda candidate: -values[candidate])
+        looking = next((candidate for candidate in ranked if _carefulness(candidate) >= 0), None)
+        return ranked[:count] if looking in (None, *ranked[:count]) else [*ranked[:count], looking]
 
 
 def _missed(scores: Sequence[Score]) -> list[float]:

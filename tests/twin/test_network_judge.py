@@ -110,6 +110,18 @@ def test_the_judge_reckons_with_clients_that_come() -> None:
     assert verdict.candidate == careful and 0.65 < verdict.promise.correct < 0.75
 
 
+def test_of_those_that_look_at_clients_one_stays_to_the_last() -> None:
+    """Regression: fixed variants, the better now, left no other in the last round; of them the most accurate was not in
+    time when clients come, and a smaller one was served where Jellyfish is as accurate and can step back.
+    """
+    clients = [replace(STEADY, bytes_per_s=(2.45e6,) * 20)] * 2
+    careful = Candidate("jellyfish", (("queueing", 1.0),))
+    small, large = (Candidate("clockwork_filling", (), (("see", name),)) for name in ("small", "large"))
+    court = network_judge._Court(ladder(2, slo_ms=60), setting(tuple(clients)), clients)
+    assert court.best((small, careful, large), 150, 1, 1) == [large, careful]
+    assert court.best((small, careful, large), 150, 1, 2) == [large, careful]
+
+
 def test_the_judge_takes_what_misses_least_and_is_most_accurate() -> None:
     """One queue with the large variant is late behind networks this slow; with the small one accuracy is given away."""
     clients = [replace(STEADY, bytes_per_s=(1.6e6,) * 20)] * 2

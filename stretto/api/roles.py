@@ -13,6 +13,7 @@ import secrets
 import signal
 import socket
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from stretto.api.front import FrontOptions, FrontServer
@@ -24,6 +25,7 @@ from stretto.api.server import listening_socket
 from stretto.core.errors import StrettoError
 from stretto.live.cluster.joining import Joining
 from stretto.live.cluster.keys import checked_endpoint, keys_from
+from stretto.live.cluster.remote import RemoteExecutor
 from stretto.live.cluster.roster import Roster
 from stretto.live.cluster.scheduling import Scheduling
 from stretto.live.cluster.wire import Wires
@@ -48,7 +50,9 @@ async def serve_scheduler(
         service = replace(service, worker_rss_bytes=0)  # what a worker may hold depends on its machine
     roster = Roster(service.fleet)
     options = replace(options, service=service)
-    elsewhere = Elsewhere(lambda plane: ClusterFronts(plane, roster, address, key), roster.executor)
+    elsewhere = Elsewhere(
+        lambda plane: ClusterFronts(plane, roster, address, key), partial(RemoteExecutor, roster=roster)
+    )
     return await serve(options, console, reread, elsewhere)
 
 

@@ -21,7 +21,8 @@ from stretto.live.scaling_options import LOCAL, WEBHOOK, ScalingOptions
 from stretto.live.slots import LocalSlots
 from stretto.live.state import State
 from stretto.live.webhook import Webhook
-from stretto.planning.autoscale import Autoscaler, Floor, reading_between, speeds_of
+from stretto.planning.autoscale import Autoscaler, Floor
+from stretto.planning.fleet_reading import reading_between, speeds_of
 from stretto.planning.judged_fleet import ABOVE, ASK_S, FollowedJudge
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from stretto.core.errors import StrettoError
-from stretto.planning.autoscale import AutoscaleOptions, Bounds
+from stretto.planning.autoscale_options import AutoscaleOptions, Bounds
 
 ADVICE, LOCAL, WEBHOOK = "advice", "local", "webhook"
 ACTUATORS = (ADVICE, LOCAL, WEBHOOK)

@@ -36,7 +36,8 @@ from stretto.live.slots import LocalSlots
 from stretto.live.snapshots import snapshot
 from stretto.live.threads import ThreadExecutor
 from stretto.live.webhook import Webhook
-from stretto.planning.autoscale import JUDGED, AutoscaleOptions, Bounds
+from stretto.planning.autoscale import JUDGED
+from stretto.planning.autoscale_options import AutoscaleOptions, Bounds
 from stretto.repository.read import read_repository
 from stretto.sim.autoscale import accuracy_floor
 from stretto.sim.ports import simulator_ports

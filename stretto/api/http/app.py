@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from stretto.api.access import Access
-from stretto.api.errors import ApiError, Reason, not_found, too_large
+from stretto.api.errors import ApiError, Reason, as_api_error, not_found, too_large
 from stretto.api.http.compression import WORTH_PACKING, deflate, inflate, wanted
 from stretto.api.http.decode import Decoder, parse_json
 from stretto.api.http.encode import JSON_TYPE, encode_error, encode_json, encode_response
-from stretto.api.http.exchange import told
 from stretto.api.http.extensions import ADDRESSES, extension, trace_setting
 from stretto.api.http.repeated import Repeated
 from stretto.api.messages import Array, InferRequest, InferResponse, Terms
@@ -88,7 +87,7 @@ class App:
         except _Gone:
             return None
         except Exception as error:
-            return encode_error(self._plane.count_refusal(told(error)))
+            return encode_error(self._plane.count_refusal(as_api_error(error)))
 
     async def _answer(self, scope: Scope, receive: Receive) -> Answer:
         path, method = scope["path"], scope["method"]

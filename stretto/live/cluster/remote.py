@@ -11,20 +11,17 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from stretto.core.errors import StrettoError
 from stretto.live.cluster.messages import ENDED, LOAD, NUMBER, Batch, Order, head, numbered
+from stretto.live.cluster.roster import RemoteWorker, Roster
 from stretto.live.executor import Job, Listener, Loading
 from stretto.live.face.messages import NO_VARIANT, NONSENSE, plain, text
 from stretto.live.frames import failures_in, spec_as_text
 from stretto.live.orders import Orders
 from stretto.live.shelf import NOT_LOADED, ModelSpec, Report, failed
-
-if TYPE_CHECKING:
-    from stretto.live.cluster.roster import RemoteWorker, Roster
 
 STEP_S = 0.01
 MOST_RUN_NS = 3_600 * 10**9
@@ -32,7 +29,7 @@ KILLED = "it did not answer in time"
 
 
 class RemoteExecutor:
-    """Started once: a lost worker gets a new executor."""
+    """Started once: a lost worker gets a new executor. With its roster bound, the factory of a service."""
 
     def __init__(self, worker: int, loop: asyncio.AbstractEventLoop, listener: Listener, roster: Roster):
         self.place = worker

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from stretto.live.face.remote import Origin
 from stretto.live.requests import Query
 
 if TYPE_CHECKING:
     from stretto.live.engine import Engine
-    from stretto.live.face.front_end import FrontEnd
 
 
 class Gathering:
@@ -60,7 +60,7 @@ class Gathering:
         for query, ticket in zip(queries, tickets, strict=True):
             query.ticket, query.generation = ticket, generation
 
-    def enter_rows(self, front: FrontEnd, now_ns: int, rows: NDArray[Any], entering: NDArray[np.int64]) -> None:
+    def enter_rows(self, front: Origin, now_ns: int, rows: NDArray[Any], entering: NDArray[np.int64]) -> None:
         """Queries of a front end, each a request by itself that nothing is demanded of, as rows of numbers; `entering`
         are their applications (numbers of the generation that serves), deadlines and priorities.
         """

@@ -77,7 +77,7 @@ class RemoteExecutor:
         order = self._orders.number()
         number = self._batches + order
         self._jobs[order] = job
-        variant = desk.variant_numbers.get(job.generation.label(job.variant), NO_VARIANT)
+        variant = desk.numbering.variants.get(job.generation.label(job.variant), NO_VARIANT)
         parts: list[tuple[int, int, int]] = []
         worker, count = self._remote.number, min(job.count, 0xFFFF)
         for front_number, request, row, rows, size in job.runs:

@@ -159,7 +159,9 @@ class Changes:
             try:
                 ready = await asyncio.to_thread(self._offer.served, self.read)
                 async with self._service.replanner.turn:
-                    self._service.engine.enlarge(beginning_as_before(ready, self._service.engine.generation.deployment))
+                    self._service.engine.succession.enlarge(
+                        beginning_as_before(ready, self._service.engine.generation.deployment)
+                    )
             except BaseException:
                 self._offer.fleet = before
                 raise
@@ -187,7 +189,7 @@ class Changes:
             everything = await asyncio.to_thread(self._offer.everything, repository)
             self._admission.enlist(everything)
             ready = await asyncio.to_thread(self._offer.served, repository)
-            broken = await self._service.engine.hold(ready, at_once)
+            broken = await self._service.engine.succession.hold(ready, at_once)
             if not broken and all(self._offer.may_serve(spec.key) for spec in ready.specs):
                 break
             self._service.repairs.set_aside(broken)
@@ -206,7 +208,7 @@ class Changes:
             self._service.files = {files.name: files for files in ready.files}
             self.read = repository
             self._service.replanner.period_s = self._service.session.rhythm.period_for(ready.deployment)
-            self._service.engine.replace(ready, in_force)
+            self._service.engine.succession.replace(ready, in_force)
             if self._service.judging is not None:
                 self._service.judging.forget()
 
@@ -240,7 +242,7 @@ class Changes:
             except Exception:  # a planner's own; the next change is to be seen all the same
                 log.exception("the change could not be taken up")
             finally:
-                self._service.engine.join_ready()
+                self._service.engine.succession.join_ready()
                 self._service.readiness.look()
 
     async def watch(self) -> None:

@@ -8,22 +8,29 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stretto.live.face.remote import Origin
+from stretto.live.judging import Twin
 from stretto.live.requests import Query
+from stretto.live.serving import Serving
+from stretto.live.witness import Witness
 
-if TYPE_CHECKING:
-    from stretto.live.engine import Engine
+
+class Gathered(Serving, Protocol):
+    """The engine that queries enter."""
+
+    twin: Twin | None
+    witness: Witness | None
 
 
 class Gathering:
     """Of one engine. `form_batches` is called when a turn is over in which queries came."""
 
-    def __init__(self, engine: Engine, form_batches: Callable[[], None]):
+    def __init__(self, engine: Gathered, form_batches: Callable[[], None]):
         self._engine = engine
         self._form_batches = form_batches
         self._has_begun = False  # in this turn

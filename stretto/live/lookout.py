@@ -10,14 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from stretto.core.conditions import Conditions
 from stretto.live.members import Member
 from stretto.live.quarantine import Fault, label_of
-
-if TYPE_CHECKING:
-    from stretto.live.crew import Crew
 
 LATENESS = 20  # a batch that takes so many times what was expected, and at least hang_s, hangs
 SUSPICION_NS = 250_000_000  # one that takes as many times and so long will hang, and is waited for no longer
@@ -44,10 +41,22 @@ class Blames(Protocol):
         """A model has answered much."""
 
 
+class Watched(Protocol):
+    """The crew, as far as it is watched."""
+
+    members: list[Member]
+
+    def is_paused(self, worker: int) -> bool: ...
+
+    def end(self, worker: int, fault: Fault, reason: str) -> None: ...
+
+    def replace(self, worker: int, why: str) -> None: ...
+
+
 class Lookout:
     """The crew's. `memory_bytes` is what a worker's process may hold; 0: anything."""
 
-    def __init__(self, crew: Crew, owner: Blames, clock: Clock, hang_ns: int, load_ns: int, memory_bytes: int):
+    def __init__(self, crew: Watched, owner: Blames, clock: Clock, hang_ns: int, load_ns: int, memory_bytes: int):
         self._crew, self._owner, self._clock = crew, owner, clock
         self._hang_ns, self._load_ns, self._memory_bytes = hang_ns, load_ns, memory_bytes
         self.is_shared = False  # several applications are served

@@ -104,7 +104,7 @@ class Repairs:
             if is_served != service.admission.wanted():
                 await service.changes.take_up()
             else:
-                service.engine.join_ready()
+                service.engine.succession.join_ready()
 
     async def try_again(self) -> None:
         """Models that are set aside are tried again when their pause is over."""

@@ -53,7 +53,7 @@ class LocalSlots:
         await self._service.changes.plan_without(slots)
         for slot in slots:
             if not engine.crew.members[slot].is_retired:
-                engine.let_go(slot)
+                engine.reports.let_go(slot)
         engine.on_fleet()
 
     def _call_back(self, slots: list[int]) -> None:

@@ -13,19 +13,18 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from stretto.core.errors import StrettoError
 from stretto.core.partition import Partition, Share, partition_text
+from stretto.live.changes import Changes
+from stretto.live.running import Running
 from stretto.planners.partition import search
 from stretto.planners.partition.problem import partition_problem
 from stretto.planners.parts.choose import choose_variants
 from stretto.repository.repository import Repository
-
-if TYPE_CHECKING:
-    from stretto.live.service import Service
 
 log = logging.getLogger("stretto.live")
 
@@ -50,8 +49,8 @@ class Fronts(Protocol):
 class Moves:
     """The service's: on the loop's thread."""
 
-    def __init__(self, service: Service, share: Share):
-        self._service = service
+    def __init__(self, service: Running, changes: Changes, share: Share):
+        self._service, self._changes = service, changes
         self.share = share  # in force
         self.leaving: frozenset[str] = frozenset()  # served on until front ends have them elsewhere
         self.problem = ""  # of the last change
@@ -85,12 +84,12 @@ class Moves:
             self.share, self.problem = share, ""
             await asyncio.to_thread(self._write)
             leaving = (self._service.offer.share or frozenset()) - set(share.applications)
-            log.info("version %d of the partition: %s", partition.version, self._told(leaving))
+            log.info("version %d of the partition: %s", partition.version, self._summary(leaving))
             self._leave(leaving)
 
     async def _gain(self, share: Share) -> None:
         offer, service = self._service.offer, self._service
-        repository = await service.changes.read_anew()
+        repository = await self._changes.read_anew()
         await asyncio.to_thread(self._check, repository, share)
         before = offer.share or frozenset()
         gained = set(share.applications) - before
@@ -100,11 +99,11 @@ class Moves:
         lookout = service.engine.crew.lookout
         lookout.trusted |= gained & self.share.partition.homes.keys()  # they were served until now, if not here
         try:
-            await service.changes.load(*sorted(gained), at_once=LOADING_AT_ONCE)
+            await self._changes.load(*sorted(gained), at_once=LOADING_AT_ONCE)
         except BaseException:
             offer.share = before
             lookout.trusted -= gained
-            await service.changes.take_up()  # without those of them that can be served
+            await self._changes.take_up()  # without those of them that can be served
             raise
 
     def _check(self, repository: Repository, share: Share) -> None:
@@ -136,7 +135,7 @@ class Moves:
                 if not gone:
                     continue
                 try:
-                    await self._service.changes.let_go(gone)
+                    await self._changes.let_go(gone)
                 except Exception as error:  # also a planner's own; it is tried again
                     self.problem, pause_s = str(error), PAUSE_S
                     log.error("%s could not be let go: %s", ", ".join(sorted(gone)), error)
@@ -152,7 +151,7 @@ class Moves:
         served = self._service.files
         return {name: self.fronts.waited_for(name) if name in served else [] for name in self.leaving}
 
-    def _told(self, leaving: frozenset[str]) -> str:
+    def _summary(self, leaving: frozenset[str]) -> str:
         served = f"this sub-cluster serves {', '.join(self.share.applications)}"
         return served + (f"; {', '.join(sorted(leaving))} will leave" if leaving else "")
 

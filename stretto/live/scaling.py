@@ -16,7 +16,10 @@ from typing import TYPE_CHECKING, Protocol
 from stretto.core.advice import Advice, FleetNeeds, JudgedFleet, Scaling
 from stretto.core.errors import StrettoError
 from stretto.core.telemetry import Telemetry
+from stretto.live.changes import Changes
 from stretto.live.generation import Generation
+from stretto.live.judging import Judging
+from stretto.live.running import Running
 from stretto.live.scaling_options import LOCAL, WEBHOOK, ScalingOptions
 from stretto.live.slots import LocalSlots
 from stretto.live.state import State
@@ -27,8 +30,6 @@ from stretto.planning.judged_fleet import ABOVE, ASK_S, FollowedJudge
 
 if TYPE_CHECKING:
     from stretto.core.deployment import Deployment
-    from stretto.live.judging import Judging
-    from stretto.live.service import Service
 
 log = logging.getLogger("stretto.live")
 
@@ -49,24 +50,28 @@ class FloorMaker(Protocol):
     def __call__(self, deployment: Deployment, accuracy: float, costs: Mapping[str, float]) -> Floor: ...
 
 
-def scaler_for(
-    service: Service, given: ScalingOptions, actuator: Actuator | None, make_floor: FloorMaker | None
-) -> Scaler:
-    """With the actuator that was passed in, or else the one that the options name."""
-    if actuator is None and given.actuator == LOCAL:
-        actuator = LocalSlots(service)
-    elif actuator is None and given.actuator == WEBHOOK:
-        actuator = Webhook(given.webhook, given.token)
-    return Scaler(service, given, actuator, make_floor)
+def named_actuator(service: Running, changes: Changes, given: ScalingOptions) -> Actuator | None:
+    """The one that the options name."""
+    if given.actuator == LOCAL:
+        return LocalSlots(service, changes)
+    if given.actuator == WEBHOOK:
+        return Webhook(given.webhook, given.token)
+    return None
 
 
 class Scaler:
-    """The service's: all of it on the loop's thread."""
+    """The service's: all of it on the loop's thread. `judging` also says which fleet its best plan would need."""
 
     def __init__(
-        self, service: Service, given: ScalingOptions, actuator: Actuator | None, make_floor: FloorMaker | None = None
+        self,
+        service: Running,
+        given: ScalingOptions,
+        actuator: Actuator | None,
+        make_floor: FloorMaker | None,
+        judging: Judging | None,
     ):
-        self._service, self._given, self._actuator, self._make_floor = service, given, actuator, make_floor
+        self._service, self._given, self._actuator = service, given, actuator
+        self._make_floor, self._judging = make_floor, judging
         self._control: Autoscaler | None = None  # from the first look on
         self._seen: Generation | None = None
         self._deployment: Deployment | None = None
@@ -146,9 +151,9 @@ class Scaler:
         """
         now_s = self._service.engine.loop.time()
         is_behind = self._followed is not None and self._followed.is_behind and self._judge_s < math.inf
-        if self._service.judging is not None and (now_s >= self._judge_s or is_behind):
+        if self._judging is not None and (now_s >= self._judge_s or is_behind):
             self._judge_s = math.inf  # while it is asked
-            self._service.spawn(self._judge(self._service.judging))
+            self._service.spawn(self._judge(self._judging))
 
     async def _judge(self, judging: Judging) -> None:
         costs = {kind: bounds.cost for kind, bounds in self._options.kinds.items()}

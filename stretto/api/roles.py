@@ -97,7 +97,7 @@ class ClusterFronts:
         host, port = self.addresses["cluster"]
         self._wires = Wires(keys_from(self._key))
         endpoint = f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
-        self._scheduling = Scheduling(service, self._roster, self._wires, endpoint, self._plane.statistics)
+        self._scheduling = Scheduling(service, self._roster, self._wires, endpoint, self._plane.control.statistics)
         self._plane.fronts = self._counts
 
     def _counts(self) -> dict[str, FrontCounts]:

@@ -142,7 +142,7 @@ async def serve(
                 watch.cancel()
         finally:
             console.started()
-        await plane.told()
+        await plane.control.settled()
         stack.callback(loop.create_task(tidy(plane.budget, TIDY_S)).cancel)
         if not stop.asked.is_set():
             console.serving(service, listeners)

@@ -28,7 +28,7 @@ import uvloop
 from harness import Benchmark, like
 
 from stretto.alarm import Alarm
-from stretto.api.run import GC_THRESHOLDS
+from stretto.api.beginning import GC_THRESHOLDS
 from stretto.backends.source import ModelSource
 from stretto.core.client import Clients
 from stretto.core.conditions import Conditions

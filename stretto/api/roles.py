@@ -16,10 +16,11 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from stretto.api.beginning import GC_THRESHOLDS
 from stretto.api.front import FrontOptions, FrontServer
 from stretto.api.front_counts import FrontCounts
 from stretto.api.reload import Reload
-from stretto.api.run import GC_THRESHOLDS, Console, Elsewhere, serve
+from stretto.api.run import Console, Elsewhere, serve
 from stretto.api.serve_options import Reread, ServeOptions
 from stretto.api.server import listening_socket
 from stretto.core.errors import StrettoError

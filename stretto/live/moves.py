@@ -13,18 +13,20 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from stretto.core.errors import StrettoError
 from stretto.core.partition import Partition, Share, partition_text
-from stretto.live.changes import Changes
-from stretto.live.running import Running
 from stretto.planners.partition import search
 from stretto.planners.partition.problem import partition_problem
 from stretto.planners.parts.choose import choose_variants
 from stretto.repository.repository import Repository
+
+if TYPE_CHECKING:
+    from stretto.live.changes import Changes
+    from stretto.live.running import Running
 
 log = logging.getLogger("stretto.live")
 

@@ -7,7 +7,7 @@ with them may still run; the current ones come last.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,9 +15,11 @@ from numpy.typing import NDArray
 from stretto.live.face.batch import NO_SUCH_SIZE
 from stretto.live.face.memory import aligned
 from stretto.live.face.remote import Sized
-from stretto.live.generation import Generation
-from stretto.live.shelf import ModelSpec
-from stretto.repository.application import ApplicationFiles
+
+if TYPE_CHECKING:
+    from stretto.live.generation import Generation
+    from stretto.live.shelf import ModelSpec
+    from stretto.repository.application import ApplicationFiles
 
 
 class Numbering:

@@ -208,15 +208,15 @@ class Lookout:
         limit = max(self._memory_bytes, round(ROOM * member.resting_bytes) + 64 * MIB)  # what it needs, it may have
         if member.memory_bytes <= limit:
             return
-        told = f"its process holds {member.memory_bytes / MIB:.0f} MiB, more than {limit / MIB:.0f}"
+        reason = f"its process holds {member.memory_bytes / MIB:.0f} MiB, more than {limit / MIB:.0f}"
         if member.memory_bytes > ROOM * limit:
             member.culprit = member.grown_by()
-            self._crew.end(worker, Fault.MEMORY, told)
+            self._crew.end(worker, Fault.MEMORY, reason)
         elif member.successor is None and now_ns >= member.no_successor_before_ns:
             culprit = member.grown_by()
             if culprit is not None and now_ns - member.ready_ns < SHORT_LIFE_NS:
-                self._owner.blamed(culprit, Fault.MEMORY, told, False)
-            self._crew.replace(worker, told)
+                self._owner.blamed(culprit, Fault.MEMORY, reason, False)
+            self._crew.replace(worker, reason)
 
 
 def _application(key: str) -> str:

@@ -77,8 +77,8 @@ class Scaler:
         self._deployment: Deployment | None = None
         self._before: Telemetry | None = None
         self._acting: dict[str, asyncio.Task[None]] = {}
-        self._told: dict[str, int] = {}  # by kind: the number that an actuator took
-        self._told_s: dict[str, float] = {}
+        self._ordered: dict[str, int] = {}  # by kind: the number that an actuator took
+        self._ordered_s: dict[str, float] = {}
         self._judge_s = 0.0  # not before that
         workers = service.engine.generation.deployment
         self._options = given.for_kinds(workers.kinds)
@@ -185,26 +185,26 @@ class Scaler:
         now_s = self._service.engine.loop.time()
         patience_s = self._options.start_s + 2 * self._options.period_s
         for kind, count in advice.wanted.items():
-            is_new = self._told.get(kind) != count
-            is_overdue = advice.present.get(kind, 0) != count and now_s - self._told_s.get(kind, 0.0) > patience_s
+            is_new = self._ordered.get(kind) != count
+            is_overdue = advice.present.get(kind, 0) != count and now_s - self._ordered_s.get(kind, 0.0) > patience_s
             task = self._acting.get(kind)
             if is_overdue:
-                self._told.pop(kind, None)
+                self._ordered.pop(kind, None)
             if (is_new or is_overdue) and (task is None or task.done()):
                 self._acting[kind] = self._service.spawn(self._carry_out(self._actuator, kind))
 
     async def _carry_out(self, actuator: Actuator, kind: str) -> None:
         """Until what it was told last is what is wanted; a number that is out of date by now is not told."""
-        while (count := self.state.advice.wanted[kind]) != self._told.get(kind):
+        while (count := self.state.advice.wanted[kind]) != self._ordered.get(kind):
             try:
                 await actuator.scale_to(kind, count)
             except Exception as error:  # also of an actuator that somebody else wrote
                 problem = str(error)[:200] if isinstance(error, StrettoError) else "the actuator failed"
                 log.warning("%d workers of kind %s are wanted: %s", count, kind, problem, exc_info=not problem)
                 self.state = replace(self.state, failures=self.state.failures + 1, problem=problem)
-                self._told.pop(kind, None)
+                self._ordered.pop(kind, None)
                 return
-            self._told[kind], self._told_s[kind] = count, self._service.engine.loop.time()
+            self._ordered[kind], self._ordered_s[kind] = count, self._service.engine.loop.time()
             self.state = replace(self.state, problem="")
 
 

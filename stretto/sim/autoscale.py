@@ -57,13 +57,13 @@ def with_slots(deployment: Deployment, options: AutoscaleOptions) -> tuple[Deplo
             begin[worker.kind] += 1
     slots: tuple[Worker, ...] = deployment.workers
     for kind, bounds in options.kinds.items():
-        like = next((worker for worker in deployment.workers if worker.kind == kind), None)
-        if like is None:
+        first = next((worker for worker in deployment.workers if worker.kind == kind), None)
+        if first is None:
             raise StrettoError(f"the cluster has no worker of kind {kind}; give it one to begin with")
         more = max(0, bounds.most - begin[kind])
         slots += tuple(
-            Worker(each.name, kind, like.memory_bytes, like.resident)
-            for each in numbered(slots, kind, more, like.memory_bytes)
+            Worker(each.name, kind, first.memory_bytes, first.resident)
+            for each in numbered(slots, kind, more, first.memory_bytes)
         )
     begin = {
         kind: min(max(count, options.kinds[kind].least), options.kinds[kind].most) for kind, count in begin.items()

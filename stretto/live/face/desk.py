@@ -63,7 +63,7 @@ class Desk:
             number, self._next = self._next, self._next + 1
         front = FrontEnd(self.service, self.numbering, number, link, memory, self.statistics, self._gone)
         self.fronts[number] = front
-        self.look(told=(front,))
+        self.look(front)
         return front
 
     def _gone(self, front: FrontEnd) -> None:
@@ -77,16 +77,16 @@ class Desk:
             front.link.close()
             front.memory = None
 
-    def look(self, told: tuple[FrontEnd, ...] = ()) -> None:
+    def look(self, *new: FrontEnd) -> None:
         """Whoever is new is told what is served, and everybody where that has changed."""
         directory = self._as_of_now()
         if directory != self._directory:
             self._directory, self._edition = directory, self._edition + 1
             self._leaving = {name: self._leaving.get(name, self._edition) for name in directory["leaving"]}
-            told = tuple(self.fronts.values())
-        if told:
+            new = tuple(self.fronts.values())
+        if new:
             content = text(self._directory | {"version": self.numbering.version, "edition": self._edition})
-            for front in told:
+            for front in new:
                 front.link.send(Kind.DIRECTORY, content)
 
     async def settled(self) -> None:

@@ -241,7 +241,7 @@ class FrontEnd:
         if request.asker is not None:
             self._service.clients.ended(request.asker, request.rows)
         extra = {"refusal": refusal, "problem": problem}
-        self._tell(request.number, Outcome.FAILED, extra | self._told(request))
+        self._tell(request.number, Outcome.FAILED, extra | self._what_to_send(request))
 
     def variant_number(self, label: tuple[str, str]) -> int:
         """By the directory."""
@@ -282,7 +282,7 @@ class FrontEnd:
         extra: dict[str, Any] = {}
         if request.asker is not None:
             self._service.clients.ended(request.asker, request.rows)
-            extra = self._told(request)
+            extra = self._what_to_send(request)
         variants, variant = request.variants, NO_VARIANT
         if variants:
             if len(variants) == 1:
@@ -297,7 +297,8 @@ class FrontEnd:
         numbers = request.queue_ns, request.run_ns, request.accuracy_sum, request.batch, variant
         self._tell(request.number, request.outcome, extra, *numbers)
 
-    def _told(self, request: RemoteRequest | RemoteQuery) -> dict[str, Any]:
+    def _what_to_send(self, request: RemoteRequest | RemoteQuery) -> dict[str, Any]:
+        """Next, by its client."""
         place = None if request.client < 0 else self._service.clients.place_of(request.client)
         return {} if place is None or not place.told.input_size else {"told": asdict(place.told)}
 

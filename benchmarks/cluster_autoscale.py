@@ -25,7 +25,9 @@ from stretto.core.deployment import Deployment
 from stretto.core.profile import NS_PER_S
 from stretto.core.published import PublishedModel, published_table
 from stretto.planners.symphony import Symphony
-from stretto.planning.autoscale import AutoscaleOptions, Autoscaler, Bounds, reading_between, speeds_of
+from stretto.planning.autoscale import Autoscaler
+from stretto.planning.autoscale_options import AutoscaleOptions, Bounds
+from stretto.planning.fleet_reading import reading_between, speeds_of
 from stretto.sim.arrivals import Client, Clients, Load, Source, Weights
 from stretto.sim.autoscale import Autoscaling, FleetTrace
 from stretto.sim.bounds import fluid_goodput

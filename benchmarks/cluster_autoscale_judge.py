@@ -34,7 +34,7 @@ from stretto.cli.run import run_scenario
 from stretto.cli.scenario.autoscale import ScenarioScaling
 from stretto.cli.scenario.read import PlannerChoice, Scenario
 from stretto.core.profile import Quantile
-from stretto.planning.autoscale import AutoscaleOptions, Bounds
+from stretto.planning.autoscale_options import AutoscaleOptions, Bounds
 
 PLANNERS = ("shared_queue", "symphony_batch_aware")
 JUDGE_S = 2 * PERIOD_S

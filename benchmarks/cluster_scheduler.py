@@ -28,7 +28,7 @@ import uvloop
 from harness import Benchmark, like
 
 from stretto.alarm import Alarm
-from stretto.api.run import GC_THRESHOLDS
+from stretto.api.beginning import GC_THRESHOLDS
 from stretto.backends.source import ModelSource
 from stretto.core.client import Clients
 from stretto.core.conditions import Conditions
@@ -190,7 +190,7 @@ async def at_no_time(rate: float, seconds: float, turn_s: float) -> dict[str, An
     lookout = engine.crew.lookout
     lookout._proven, lookout._unproven = lookout._unproven | lookout._proven, frozenset()  # as after some batches
     lookout._want()
-    engine._trials_changed()
+    engine.trials_changed()
     desk, heard = Desk(station), Heard()  # type: ignore[arg-type]
     there = desk.connect(heard, FrontMemory.made(MEMORY))
     gc.collect()
@@ -206,7 +206,7 @@ async def at_no_time(rate: float, seconds: float, turn_s: float) -> dict[str, An
             there.heard(Kind.SUBMIT, memoryview(payload))
         station.workers.advance()
         wake_ns = engine.generation.dispatcher.wake_at_ns()
-        if engine._is_gathering or (wake_ns is not None and wake_ns <= now_ns):
+        if engine.gathering._has_begun or (wake_ns is not None and wake_ns <= now_ns):
             engine._rang()
         await asyncio.sleep(0)
         if turn * turn_s >= WARM_S:

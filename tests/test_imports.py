@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -138,6 +139,21 @@ def test_sim_and_live_do_not_know_each_other() -> None:
     for folder, other in (("sim", "live"), ("live", "sim")):
         for path in sources(folder):
             assert not any(name.startswith(f"stretto.{other}") for name in imported(parsed(path))), path.name
+
+
+def test_no_file_imports_itself_through_others() -> None:
+    """Nor for types alone: whoever needs a part of another file takes a Protocol of that part, or a lower file."""
+    names = {path: ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts) for path in PACKAGE.rglob("*.py")}
+    modules = {name.removesuffix(".__init__") for name in names.values()}
+    graph: dict[str, set[str]] = {}
+    for path, name in names.items():
+        taken = set(imported(parsed(path))) & modules
+        packages = {each for each in taken if any(other.startswith(f"{each}.") for other in taken)}  # on the way there
+        graph[name.removesuffix(".__init__")] = taken - packages
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(f"a circle of imports: {' -> '.join(reversed(error.args[1]))}")
 
 
 READS_MEMORY = ("dispatch", "sim/simulator.py", "sim/loop.py", "sim/many.py")  # itself, and loops compiled with it

@@ -5,10 +5,13 @@ gRPC's status codes are named here, not imported: the data plane knows no protoc
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from enum import Enum
 
 from stretto.core.outcome import Outcome
+
+log = logging.getLogger("stretto.api")
 
 
 class Reason(Enum):
@@ -66,6 +69,14 @@ REASONS = {
     Outcome.DROPPED_CANCELLED: Reason.CANCELLED,
     Outcome.FAILED: Reason.FAILED,
 }
+
+
+def as_api_error(error: Exception) -> ApiError:
+    """What a client hears of a failure: of one of ours, no more than that it was one."""
+    if isinstance(error, ApiError):
+        return error
+    log.error("a request failed", exc_info=error)
+    return ApiError(Reason.FAILED, "the server failed on this request")
 
 
 def bad_request(message: str) -> ApiError:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from stretto.api.control import Control
 from stretto.api.documents import summed_statistics
 from stretto.api.front_counts import FrontCounts
 from stretto.api.heap import TIDY_S, keep_heap, tidy
@@ -61,20 +62,12 @@ def listen_from_json(content: Mapping[str, Any]) -> Listen:
     return Listen(**{**content, **tokens, **limits})
 
 
-class FrontPlane(Plane):
-    """The data plane of a front end. It serves as soon as the scheduler has said what."""
+class FrontControl(Control):
+    """What a front end says of the server: its statistics are the scheduler's."""
 
-    def __init__(self, service: FrontService, limits: Limits):
-        super().__init__(limits=limits)
-        self.starts("waiting for the scheduler", 0.0)
+    def __init__(self, plane: Plane, service: FrontService):
+        super().__init__(plane)
         self._front = service
-        self.is_told_to_leave = False  # itself, whatever the scheduler says
-
-    def directed(self, directory: Directory) -> None:
-        """What is served has changed."""
-        self.wants_to_leave = self.is_told_to_leave or directory.is_leaving
-        if self.is_starting and directory.version:
-            self.serve(self._front)
 
     async def refresh(self) -> None:
         await self._front.engine.ask()
@@ -83,13 +76,32 @@ class FrontPlane(Plane):
         """As the scheduler said last."""
         if application is not None:
             self._files(application, version)
-        found = self._front.engine.statistics.get("model_stats", [])
-        chosen = [each for each in found if application in (None, each["name"]) and version in ("", each["version"])]
+        statistics = self._front.engine.statistics.get("model_stats", [])
+        chosen = [
+            each for each in statistics if application in (None, each["name"]) and version in ("", each["version"])
+        ]
         by_variant: dict[tuple[str, str], dict[str, Any]] = {}
         for each in chosen:  # several schedulers may have served one, each a while
             key = each["name"], each["version"]
             by_variant[key] = summed_statistics(by_variant[key], each) if key in by_variant else each
         return {"model_stats": list(by_variant.values())}
+
+
+class FrontPlane(Plane):
+    """The data plane of a front end. It serves as soon as the scheduler has said what."""
+
+    def __init__(self, service: FrontService, limits: Limits):
+        super().__init__(limits=limits)
+        self.starts("waiting for the scheduler", 0.0)
+        self.control = FrontControl(self, service)
+        self._front = service
+        self.is_told_to_leave = False  # itself, whatever the scheduler says
+
+    def directed(self, directory: Directory) -> None:
+        """What is served has changed."""
+        self.wants_to_leave = self.is_told_to_leave or directory.is_leaving
+        if self.is_starting and directory.version:
+            self.serve(self._front)
 
 
 class FrontServer:

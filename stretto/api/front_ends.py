@@ -150,8 +150,8 @@ class FrontEnds:
 
     def serve(self, service: Service) -> None:
         """There is something to serve from now on."""
-        self.desk = Desk(service, self._plane.statistics)
-        self._plane.told = self.desk.settled
+        self.desk = Desk(service, self._plane.control.statistics)
+        self._plane.control.settled = self.desk.settled
         for slot in self.slots:
             self._connect(slot)
 

@@ -17,10 +17,11 @@ import socket
 import sys
 from typing import Any
 
+from stretto.api.beginning import GC_THRESHOLDS
 from stretto.api.bounds import rehearse_bounds
 from stretto.api.front import FrontOptions, FrontServer
 from stretto.api.logs import LogLines, set_up_logs
-from stretto.api.run import GC_THRESHOLDS, SWITCH_S
+from stretto.api.run import SWITCH_S
 from stretto.core.errors import StrettoError
 from stretto.live.face.front import SharedStore
 from stretto.live.face.link import StreamLink

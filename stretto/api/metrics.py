@@ -40,7 +40,7 @@ class Metrics:
         """As of now, in Prometheus' format. It is written in a thread: that takes tens of milliseconds, in which the
         loop answers others.
         """
-        now = None if self._plane.is_starting else self._plane.snapshot()
+        now = None if self._plane.is_starting else self._plane.control.snapshot()
         fronts = self._plane.fronts()
         return await asyncio.to_thread(_written, list(self._own(fronts)), now, fronts)
 

@@ -6,15 +6,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, cast
 
-from stretto.api import documents, settings
 from stretto.api.answers import RETRY_S, SENTENCES, answer, refusal
 from stretto.api.askers import Askers
 from stretto.api.budget import Budget
+from stretto.api.control import Control
 from stretto.api.datatypes import DATATYPE_OF
-from stretto.api.errors import ApiError, Reason, bad_request, no_room, not_found
+from stretto.api.errors import ApiError, Reason, no_room, not_found
 from stretto.api.images import (
     INLINE_US,
     ImageThreads,
@@ -31,21 +31,16 @@ from stretto.api.rooms import KEPT_BYTES, Rooms
 from stretto.api.shared_memory import Regions, put
 from stretto.api.terms import read_terms
 from stretto.api.turns import Turns
-from stretto.config.partition import parse_partition
-from stretto.core.errors import StrettoError
 from stretto.core.outcome import Outcome
-from stretto.core.snapshot import Snapshot
-from stretto.live.requests import NoSuchApplication, NoSuchVariant, NotServed, Request
+from stretto.live.requests import NoSuchVariant, Request
 from stretto.live.state import State
 from stretto.repository.images import can_decode
-from stretto.repository.problems import RepositoryError
 
 if TYPE_CHECKING:
     from stretto.api.front_counts import FrontCounts
     from stretto.api.tracing import Tracing
     from stretto.live.face.front_service import FrontService
     from stretto.live.lag import LoopLag
-    from stretto.live.moves import Moves
     from stretto.live.service import Service
     from stretto.repository.application import ApplicationFiles
 
@@ -70,8 +65,8 @@ class Plane:
         self.tracing: Tracing | None = None  # where spans are wanted
         self.rates: Rates | None = None  # where clients are limited
         self.fronts: Callable[[], Mapping[str, FrontCounts]] = dict  # what front ends count, where there are any
-        self.told: Callable[[], Awaitable[None]] = _nobody  # until front ends, where there are any, know what is served
         self.wants_to_leave = False  # it serves on for a while, but balancers are to send nothing more
+        self.control = Control(self)
         self._service: Service | FrontService | None = None
         self._askers: Askers  # from `serve` on
         if service is not None:
@@ -112,11 +107,6 @@ class Plane:
     def progress(self) -> float:
         return self._progress if self._service is None else 1.0
 
-    def snapshot(self) -> Snapshot:
-        from stretto.live.snapshots import snapshot
-
-        return snapshot(self._managed)
-
     def _not_ready(self) -> ApiError:
         if self._service is None:
             return ApiError(Reason.UNAVAILABLE, f"the server is starting: {self._step}, {self._progress:.0%}", RETRY_S)
@@ -133,7 +123,7 @@ class Plane:
         try:
             return self._service.is_ready(application, version) and not self.wants_to_leave
         except KeyError:
-            raise self._unknown(application or "", version) from None
+            raise self.unknown(application or "", version) from None
 
     def check_ready(self) -> None:
         """ApiError, with how far it is, where the server cannot serve yet, or no more."""
@@ -151,114 +141,8 @@ class Plane:
         state = STARTING if self._service is None else self._service.state
         return self.wants_to_leave or (state is not SERVING and state is not STARTING)
 
-    def welcome(self, is_management: bool) -> dict[str, Any]:
-        return documents.welcome(is_management)
-
-    def server_metadata(self) -> dict[str, Any]:
-        return documents.server_metadata(self.regions.is_allowed)
-
-    def model_metadata(self, application: str, version: str = "") -> dict[str, Any]:
-        files, versions = self._files(application, version)
-        return documents.model_metadata(files, versions)
-
-    def model_config(self, application: str, version: str = "") -> dict[str, Any]:
-        files, versions = self._files(application, version)
-        return documents.model_config(files, versions)
-
-    async def refresh(self) -> None:
-        """What is told is as of now; for statistics, which a front end has from elsewhere."""
-
-    def statistics(self, application: str | None = None, version: str = "") -> dict[str, Any]:
-        if application is not None:
-            self._files(application, version)
-        return documents.statistics(self.snapshot(), application, version)
-
-    def index(self, ready_only: bool = False) -> list[dict[str, Any]]:
-        return documents.index(self._managed, ready_only)
-
-    async def load(self, application: str) -> None:
-        try:
-            await self._managed.changes.load(application)
-            await self.told()
-        except StrettoError as error:
-            if isinstance(error, RepositoryError) or application in self.service.offer.known:
-                raise bad_request(_sentence(error)) from None
-            raise self._unknown(application, "") from None
-
-    async def unload(self, application: str) -> None:
-        try:
-            await self._managed.changes.unload(application)
-            await self.told()
-        except NoSuchApplication:
-            raise self._unknown(application, "") from None
-        except StrettoError as error:
-            raise bad_request(_sentence(error)) from None
-
-    def log_settings(self, changes: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """As they are, after the changes; a translator lets only management change them."""
-        return settings.update_log_settings(changes) if changes else settings.log_settings()
-
-    def trace_settings(self, application: str = "", changes: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Of one application, or of all."""
-        if application:
-            self._files(application, "")
-        if changes:
-            return settings.update_trace_settings(self.tracing, changes, application)
-        return settings.trace_settings(self.tracing, application)
-
-    def fleet(self) -> dict[str, Any]:
-        return documents.fleet(self.snapshot())
-
-    def partition(self) -> dict[str, Any]:
-        """The partition in force, and what of it is served here. ApiError where this server has no share of one."""
-        return documents.partition(self._managed, self._moves)
-
-    async def take_partition(self, body: bytes) -> None:
-        """Another partition: what is gained is served when this returns; what is lost goes once it is served
-        elsewhere.
-        """
-        moves = self._moves
-        try:
-            await moves.take_up(parse_partition(body.decode(), "the partition"))
-            await self.told()
-        except UnicodeDecodeError:
-            raise bad_request("the partition is no text") from None
-        except StrettoError as error:
-            raise bad_request(_sentence(error)) from None
-
-    @property
-    def _moves(self) -> Moves:
-        moves = self._managed.moves
-        if moves is None:
-            raise not_found("this server serves no sub-cluster of a partition; see stretto scheduler --partition")
-        return moves
-
-    def clients(self) -> dict[str, Any]:
-        return documents.clients(self.snapshot())
-
-    async def add_workers(self, worker: Any) -> None:
-        """Further workers, written as for `stretto serve --worker`."""
-        if not isinstance(worker, str) or not 0 < len(worker) <= 200:
-            raise bad_request('say which workers: {"worker": "cpu*2"}')
-        try:
-            await self._managed.changes.add_workers(worker)
-        except StrettoError as error:
-            raise bad_request(str(error)[:300]) from None
-
-    def _files(self, application: str, version: str) -> tuple[ApplicationFiles, list[str]]:
-        """What is told of it: the variants that are served, or, while it is not, those that could be."""
-        files = self.service.files.get(application) or self.service.offer.known.get(application)
-        if files is None:
-            raise self._unknown(application, "")
-        enabled = {variant.name for variant in files.variants if variant.enabled}
-        versions = [name for name in files.ladder if name in enabled]
-        if version:
-            if version not in versions:
-                raise self._unknown(application, version)
-            versions = [version]
-        return files, versions
-
-    def _unknown(self, application: str, version: str) -> ApiError:
+    def unknown(self, application: str, version: str = "") -> ApiError:
+        """Why nothing can be said of it."""
         if application in self.service.offer.known and version:
             return not_found(f"application {application} has no variant {version[:60]!r}")
         return not_found(f"there is no application {application[:60]!r}")
@@ -357,7 +241,7 @@ class Plane:
         if isinstance(error, NoSuchVariant):
             error = not_found(str(error))
         elif isinstance(error, KeyError):
-            error = self._unknown(application, version)
+            error = self.unknown(application, version)
         return self.count_refusal(error)
 
     def reads_slowly(self, request: InferRequest) -> bool:
@@ -415,12 +299,12 @@ class Plane:
         """Why a request for it is not taken."""
         if application in self.service.offer.known:  # why is told by management
             return ApiError(Reason.UNAVAILABLE, f"application {application} is not served at present", RETRY_S)
-        return self._unknown(application, "")
+        return self.unknown(application)
 
     def _admitted(self, request: InferRequest) -> ApplicationFiles:
         files = self._admit(request.application)
         if request.version and all(variant.name != request.version for variant in files.variants):
-            raise self._unknown(request.application, request.version)
+            raise self.unknown(request.application, request.version)
         return files
 
     def _admit(self, application: str) -> ApplicationFiles:
@@ -471,16 +355,16 @@ class Plane:
                 self.rates.settle(request.charge, entered, self._managed.engine)
             outcome = entered.outcome
             try:
-                told = {} if client < 0 else self._askers.told(client)
+                parameters = {} if client < 0 else self._askers.told(client)
                 if outcome is Outcome.ON_TIME or outcome is Outcome.LATE:
                     response = answer(entered, files, request.id, wanted)
-                    if told:
-                        response.parameters.update(told)
+                    if parameters:
+                        response.parameters.update(parameters)
                     if span is not None and target is not None:
                         put(target, span, response.outputs[0])
                     done(response)
                 else:
-                    done(self.count_refusal(refusal(entered, told)))
+                    done(self.count_refusal(refusal(entered, parameters)))
             except ApiError as error:  # the region is not what it was when the request was taken
                 error.is_counted = True
                 done(error)
@@ -502,14 +386,3 @@ class Plane:
 
 
 def _ignore(entered: Request) -> None: ...
-
-
-async def _nobody() -> None: ...
-
-
-def _sentence(error: StrettoError) -> str:
-    """The last part of a message of the repository, which names files of the inside before it. Why a model is set aside
-    is told whole: what it raised is the end of that, and says little alone.
-    """
-    first = str(error).partition("\n")[0]
-    return (first if isinstance(error, NotServed) else first.rsplit(": ", 1)[-1])[:300]

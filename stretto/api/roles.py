@@ -13,17 +13,20 @@ import secrets
 import signal
 import socket
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
+from stretto.api.beginning import GC_THRESHOLDS
 from stretto.api.front import FrontOptions, FrontServer
 from stretto.api.front_counts import FrontCounts
 from stretto.api.reload import Reload
-from stretto.api.run import GC_THRESHOLDS, Console, Elsewhere, serve
+from stretto.api.run import Console, Elsewhere, serve
 from stretto.api.serve_options import Reread, ServeOptions
 from stretto.api.server import listening_socket
 from stretto.core.errors import StrettoError
 from stretto.live.cluster.joining import Joining
 from stretto.live.cluster.keys import checked_endpoint, keys_from
+from stretto.live.cluster.remote import RemoteExecutor
 from stretto.live.cluster.roster import Roster
 from stretto.live.cluster.scheduling import Scheduling
 from stretto.live.cluster.wire import Wires
@@ -48,7 +51,9 @@ async def serve_scheduler(
         service = replace(service, worker_rss_bytes=0)  # what a worker may hold depends on its machine
     roster = Roster(service.fleet)
     options = replace(options, service=service)
-    elsewhere = Elsewhere(lambda plane: ClusterFronts(plane, roster, address, key), roster.executor)
+    elsewhere = Elsewhere(
+        lambda plane: ClusterFronts(plane, roster, address, key), partial(RemoteExecutor, roster=roster)
+    )
     return await serve(options, console, reread, elsewhere)
 
 
@@ -93,7 +98,7 @@ class ClusterFronts:
         host, port = self.addresses["cluster"]
         self._wires = Wires(keys_from(self._key))
         endpoint = f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
-        self._scheduling = Scheduling(service, self._roster, self._wires, endpoint, self._plane.statistics)
+        self._scheduling = Scheduling(service, self._roster, self._wires, endpoint, self._plane.control.statistics)
         self._plane.fronts = self._counts
 
     def _counts(self) -> dict[str, FrontCounts]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -66,7 +67,7 @@ def capacity(
       stretto capacity latencies.csv --slo-ms 150 --load 2000 --min-accuracy 0.75 --plot capacity.png
       stretto capacity models/app --load 2000 --min-accuracy 0.9 --cost gpu=2.5,cpu=0.1
     """
-    from stretto.cli.judged_plan import JudgedPlan, fewest_by_bound, judged_plan
+    from stretto.cli.judged_plan import fewest_by_bound, judged_plan
     from stretto.planners.parts.task import task_of
     from stretto.planners.promise import promise_of
     from stretto.sim.capacity import Requirement, least_workers, workers_needed
@@ -103,44 +104,57 @@ def capacity(
 
     with progress_bar("looking for a number of workers") as progress:
 
-        def told(tried: int) -> None:
+        def on_tried(tried: int) -> None:
             if progress is not None:
                 progress(SEARCHED * (1 - 0.85**tried))  # how many will be tried is not known
 
         first_step = 1 if choice.is_judged else None  # the bound is near, and judging takes seconds
-        found = workers_needed(promise, requirement, least=least, most=max_workers, step=first_step, progress=told)
-        curve = list(found.tried)
+        needed = workers_needed(promise, requirement, least=least, most=max_workers, step=first_step, progress=on_tried)
+        curve = list(needed.tried)
         if plot is not None and not choice.is_judged:
-            curve = _curve(found, promise, least, max_workers)
-        seen = _simulated(chosen, choice, found.promise, load, seconds, progress)
+            curve = _curve(needed, promise, least, max_workers)
+        seen = _simulated(chosen, choice, needed.promise, load, seconds, progress)
     if plot is not None:
         from stretto.report.capacity import capacity_figure
         from stretto.report.plots import save
 
         title = f"{chosen.application.name}: {load:,.6g} queries/s, SLO {chosen.application.slo_ns / 1e6:g} ms"
-        points = [(one.workers, one.accuracy, one.violation) for one in curve]
+        points = [(each.workers, each.accuracy, each.violation) for each in curve]
         save(capacity_figure(points, seen, min_accuracy, max_violation, f"{title}, {choice.name}"), plot)
     if as_json:
-        print_json(
-            {
-                "application": chosen.application.name,
-                "kind": chosen.kind,
-                "planner": choice.name,
-                "options": choice.options,
-                "slo_ms": chosen.application.slo_ns / 1e6,
-                "load": load,
-                "min_accuracy": min_accuracy,
-                "max_violation": max_violation,
-                "workers": found.workers,
-                "expected": {"accuracy": found.promise.accuracy, "violation": found.promise.violation},
-                "simulated": {"accuracy": seen[1], "violation": seen[2], "seconds": seconds, "seeds": list(SEEDS)},
-                "tried": [{"workers": o.workers, "accuracy": o.accuracy, "violation": o.violation} for o in curve],
-                "judged": found.promise.as_dict() if isinstance(found.promise, JudgedPlan) else None,
-                "warnings": list(chosen.warnings),
-            }
-        )
-        return
-    _print(chosen, choice, requirement, found, seen, seconds, plot)
+        print_json(_document(chosen, choice, requirement, needed, curve, seen, seconds))
+    else:
+        _print(chosen, choice, requirement, needed, seen, seconds, plot)
+
+
+def _document(
+    chosen: Subject,
+    choice: Choice,
+    requirement: Requirement,
+    needed: Capacity[Promised],
+    curve: Sequence[Promised],
+    seen: Point,
+    seconds: float,
+) -> dict[str, Any]:
+    from stretto.cli.judged_plan import JudgedPlan
+
+    promise = needed.promise
+    return {
+        "application": chosen.application.name,
+        "kind": chosen.kind,
+        "planner": choice.name,
+        "options": choice.options,
+        "slo_ms": chosen.application.slo_ns / 1e6,
+        "load": requirement.load,
+        "min_accuracy": requirement.min_accuracy,
+        "max_violation": requirement.max_violation,
+        "workers": needed.workers,
+        "expected": {"accuracy": promise.accuracy, "violation": promise.violation},
+        "simulated": {"accuracy": seen[1], "violation": seen[2], "seconds": seconds, "seeds": list(SEEDS)},
+        "tried": [{"workers": o.workers, "accuracy": o.accuracy, "violation": o.violation} for o in curve],
+        "judged": promise.as_dict() if isinstance(promise, JudgedPlan) else None,
+        "warnings": list(chosen.warnings),
+    }
 
 
 def _simulated(
@@ -164,11 +178,11 @@ def _simulated(
     return promise.workers, fmean(run.accuracy for run in runs), fmean(run.bad_rate for run in runs)
 
 
-def _curve(found: Capacity[Promised], promise: object, least: int, most: int) -> list[Promised]:
+def _curve(needed: Capacity[Promised], promise: object, least: int, most: int) -> list[Promised]:
     """What was tried, and more numbers in between, from the least that could do to twice the answer."""
     assert callable(promise)
-    known = {one.workers: one for one in found.tried}
-    top = min(most, max(2 * found.workers, least + CURVE))
+    known = {promised.workers: promised for promised in needed.tried}
+    top = min(most, max(2 * needed.workers, least + CURVE))
     for place in range(CURVE + 1):
         count = least + round((top - least) * place / CURVE)
         if count not in known:
@@ -180,7 +194,7 @@ def _print(
     chosen: Subject,
     choice: Choice,
     requirement: Requirement,
-    found: Capacity[Promised],
+    needed: Capacity[Promised],
     seen: Point,
     seconds: float,
     plot: Path | None,
@@ -191,23 +205,23 @@ def _print(
     for warning in chosen.warnings:
         typer.echo(f"warning: {warning}", err=True)
     rows = {
-        f"{one.workers}": [
-            f"{one.accuracy:.4f}",
-            about.at_most(one.violation),
-            "enough" if requirement.is_met(one) else "not enough",
+        f"{promised.workers}": [
+            f"{promised.accuracy:.4f}",
+            about.at_most(promised.violation),
+            "enough" if requirement.is_met(promised) else "not enough",
         ]
-        for one in found.tried
+        for promised in needed.tried
     }
     slo_ms = chosen.application.slo_ns / 1e6
     title = f"{chosen.application.name}: {requirement.load:,.6g} queries/s, SLO {slo_ms:g} ms, {choice.name}"
     print_tables(figures_table(title, "workers", [*choice.columns, ""], rows))
     asked = f"accuracy ≥ {requirement.min_accuracy:g} and at most {requirement.max_violation:.3%} not on time"
-    typer.echo(f"{found.workers} worker{'s' if found.workers != 1 else ''} for {asked}")
-    if isinstance(found.promise, JudgedPlan):
-        typer.echo(f"  served by  {found.promise.verdict.candidate}")
+    typer.echo(f"{needed.workers} worker{'s' if needed.workers != 1 else ''} for {asked}")
+    if isinstance(needed.promise, JudgedPlan):
+        typer.echo(f"  served by  {needed.promise.verdict.candidate}")
     least, highest = choice.words
-    violation = about.at_most(found.promise.violation)
-    typer.echo(f"  expected   accuracy {least}{found.promise.accuracy:.4f}, not on time {highest}{violation}")
+    violation = about.at_most(needed.promise.violation)
+    typer.echo(f"  expected   accuracy {least}{needed.promise.accuracy:.4f}, not on time {highest}{violation}")
     typer.echo(f"  simulated  accuracy {seen[1]:.4f}, not on time {seen[2]:.3%} ({len(SEEDS)} seeds of {seconds:g} s)")
     if seen[1] < requirement.min_accuracy or seen[2] > requirement.max_violation:
         typer.echo("warning: the simulation falls short of what is asked for; add a worker", err=True)

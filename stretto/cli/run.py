@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from stretto.cli.scenario.autoscale import ScenarioScaling
     from stretto.cli.scenario.read import Scenario
     from stretto.core.deployment import Deployment
-    from stretto.planners.model_switching import Responses
+    from stretto.planners.parts.responses import Responses
     from stretto.planning.session import Session
     from stretto.sim.autoscale import Autoscaling, FleetJudge
     from stretto.sim.results import Result

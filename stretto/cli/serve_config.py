@@ -15,7 +15,7 @@ from stretto.config.fields import Fields, read_fields
 from stretto.core.verdict import GivenValue
 from stretto.live.scaling_options import ACTUATORS, BY
 from stretto.planners.registry import NAMES, planner_entry
-from stretto.planning.autoscale import AutoscaleOptions
+from stretto.planning.autoscale_options import AutoscaleOptions
 
 Reader = Callable[[Fields, str], Any]
 

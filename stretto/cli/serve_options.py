@@ -103,7 +103,7 @@ def serve_options(values: dict[str, Any], said: ServeConfig) -> ServeOptions:
 def _autoscale(values: dict[str, Any], said: ServeConfig) -> ScalingOptions | None:
     from stretto.cli.inputs import tokens_in
     from stretto.live.scaling_options import BY, JUDGE, LOCAL, SIGNALS, WEBHOOK, ScalingOptions, read_bounds
-    from stretto.planning.autoscale import AutoscaleOptions
+    from stretto.planning.autoscale_options import AutoscaleOptions
 
     if not values["autoscale"]:
         for name in ("autoscale_actuator", "autoscale_by", "autoscale_webhook", "autoscale_accuracy"):

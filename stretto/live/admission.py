@@ -21,6 +21,7 @@ from stretto.live.shelf import ModelSpec
 log = logging.getLogger("stretto.live")
 
 MIB = 1 << 20
+GRACE_S = 3.0  # trials that end one after the other are waited for; one that takes longer is not
 
 
 class Admission:

@@ -9,29 +9,23 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from operator import is_
-from typing import TYPE_CHECKING
 
-import numpy as np
-
-from stretto.core.conditions import Conditions
 from stretto.core.errors import StrettoError
-from stretto.core.view import View
-from stretto.live.beginning import beginning_as_before, beginning_as_planned
+from stretto.live.admission import GRACE_S, Admission
+from stretto.live.beginning import beginning_as_before
 from stretto.live.fleet import WorkerSpec, read_worker
 from stretto.live.generation import Served
 from stretto.live.quarantine import label_of
-from stretto.live.repairs import GRACE_S
+from stretto.live.readiness import Readiness
 from stretto.live.requests import NoSuchApplication, NotServed
+from stretto.live.running import Running
 from stretto.live.state import State
-from stretto.planning.session import InForce
+from stretto.live.takeover import Takeover
 from stretto.repository.repository import Repository
 from stretto.repository.reread import Reader
 from stretto.repository.signature import signature
-
-if TYPE_CHECKING:
-    from stretto.live.service import Service
 
 log = logging.getLogger("stretto.live")
 
@@ -40,12 +34,23 @@ FINISH_S = 60.0  # at most, for what waits for an application that goes
 
 
 class Changes:
-    """The service's: on the loop's thread. `read` is the repository as it was read for what is served."""
+    """The service's: on the loop's thread. `read` is the repository as it was read for what is served. `set_aside` is
+    told of models that a worker could not load, with the reason.
+    """
 
-    def __init__(self, service: Service, repository: Repository):
+    def __init__(
+        self,
+        service: Running,
+        repository: Repository,
+        admission: Admission,
+        readiness: Readiness,
+        takeover: Takeover,
+        set_aside: Callable[[dict[str, str]], None],
+    ):
         self.read = repository
-        self._service = service
-        self._offer, self._admission = service.offer, service.admission
+        self._service, self._offer = service, service.offer
+        self._admission, self._readiness, self._takeover = admission, readiness, takeover
+        self._set_aside = set_aside
         self._lock = asyncio.Lock()
         self._reader = Reader(service.options.repository)
         self._reading = asyncio.Lock()  # threads that read at the same time would take Python's time from queries
@@ -159,7 +164,8 @@ class Changes:
             try:
                 ready = await asyncio.to_thread(self._offer.served, self.read)
                 async with self._service.replanner.turn:
-                    self._service.engine.enlarge(beginning_as_before(ready, self._service.engine.generation.deployment))
+                    engine = self._service.engine
+                    engine.succession.enlarge(beginning_as_before(ready, engine.generation.deployment))
             except BaseException:
                 self._offer.fleet = before
                 raise
@@ -187,10 +193,10 @@ class Changes:
             everything = await asyncio.to_thread(self._offer.everything, repository)
             self._admission.enlist(everything)
             ready = await asyncio.to_thread(self._offer.served, repository)
-            broken = await self._service.engine.hold(ready, at_once)
+            broken = await self._service.engine.succession.hold(ready, at_once)
             if not broken and all(self._offer.may_serve(spec.key) for spec in ready.specs):
                 break
-            self._service.repairs.set_aside(broken)
+            self._set_aside(broken)
         self._admission.keep(everything)
         if self._is_served(ready):
             self.read = repository
@@ -199,35 +205,14 @@ class Changes:
         if gone:
             self._service.files = {name: files for name, files in self._service.files.items() if name not in gone}
             await self._finish({name for name in gone if name in self._offer.unloaded or name not in self._offer.known})
-        await self._service.witness_all(ready)
-        async with self._service.replanner.turn:
-            self._service.maker.forget()
-            ready, in_force = beginning_as_planned(ready, await self._planned(ready))
-            self._service.files = {files.name: files for files in ready.files}
-            self.read = repository
-            self._service.replanner.period_s = self._service.session.rhythm.period_for(ready.deployment)
-            self._service.engine.replace(ready, in_force)
-            if self._service.judging is not None:
-                self._service.judging.forget()
+        await self._takeover.move_over(ready)
+        self.read = repository
 
     def _is_served(self, ready: Served) -> bool:
         """No file of it was read anew, and all of its models are served already."""
         now = self._service.engine.generation.served
         is_same = len(now.files) == len(ready.files) and all(map(is_, now.files, ready.files))
         return is_same and (now.specs, now.by_slot) == (ready.specs, ready.by_slot)
-
-    async def _planned(self, ready: Served) -> InForce:
-        """The first plan for a new deployment: load and workers do not change because the repository did."""
-        now_ns, old = self._service.engine.clock(), self._service.engine.generation
-        telemetry = old.dispatcher.telemetry(now_ns)
-        rates = [
-            float(telemetry.rates[old.numbers[application.name]]) if application.name in old.numbers else 0.0
-            for application in ready.deployment.applications
-        ]
-        delays = self._service.engine.delays.delays
-        view = View(ready.deployment, now_ns, np.array(rates), alive=telemetry.worker_alive, delays=delays)
-        conditions = Conditions(delays=delays)
-        return await asyncio.to_thread(self._service.session.first, ready.deployment, now_ns, conditions, view=view)
 
     async def take_up(self, repository: Repository | None = None) -> None:
         """Serve what this repository holds, or the one that is served already, as far as it may be by now."""
@@ -236,12 +221,12 @@ class Changes:
                 await self._change(repository or self.read)
             except (StrettoError, OSError) as error:  # a file may be gone between two looks
                 log.error("%s", error)
-                self._service.readiness.look_for_anything()
+                self._readiness.look_for_anything()
             except Exception:  # a planner's own; the next change is to be seen all the same
                 log.exception("the change could not be taken up")
             finally:
-                self._service.engine.join_ready()
-                self._service.readiness.look()
+                self._service.engine.succession.join_ready()
+                self._readiness.look()
 
     async def watch(self) -> None:
         """A change is taken up when the files have been the same for one look, so that half a copy is not read."""

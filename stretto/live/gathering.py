@@ -8,22 +8,29 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from stretto.live.face.remote import Origin
+from stretto.live.judging import Twin
 from stretto.live.requests import Query
+from stretto.live.serving import Serving
+from stretto.live.witness import Witness
 
-if TYPE_CHECKING:
-    from stretto.live.engine import Engine
-    from stretto.live.face.front_end import FrontEnd
+
+class Gathered(Serving, Protocol):
+    """The engine that queries enter."""
+
+    twin: Twin | None
+    witness: Witness | None
 
 
 class Gathering:
     """Of one engine. `form_batches` is called when a turn is over in which queries came."""
 
-    def __init__(self, engine: Engine, form_batches: Callable[[], None]):
+    def __init__(self, engine: Gathered, form_batches: Callable[[], None]):
         self._engine = engine
         self._form_batches = form_batches
         self._has_begun = False  # in this turn
@@ -60,7 +67,7 @@ class Gathering:
         for query, ticket in zip(queries, tickets, strict=True):
             query.ticket, query.generation = ticket, generation
 
-    def enter_rows(self, front: FrontEnd, now_ns: int, rows: NDArray[Any], entering: NDArray[np.int64]) -> None:
+    def enter_rows(self, front: Origin, now_ns: int, rows: NDArray[Any], entering: NDArray[np.int64]) -> None:
         """Queries of a front end, each a request by itself that nothing is demanded of, as rows of numbers; `entering`
         are their applications (numbers of the generation that serves), deadlines and priorities.
         """

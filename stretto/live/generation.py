@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,8 +25,9 @@ from stretto.live.face.columns import Queries
 from stretto.live.face.remote import RemoteQuery
 from stretto.live.fleet import WorkerSpec, slot_specs
 from stretto.live.recorder import Journal
-from stretto.live.requests import NoSuchVariant, Request
+from stretto.live.requests import NoSuchVariant, Query, Request
 from stretto.live.shelf import ModelSpec
+from stretto.live.witness import class_of
 from stretto.planning.session import InForce, Session, on_larger_fleet
 from stretto.repository.application import ApplicationFiles
 
@@ -44,6 +46,16 @@ class Served:
     files: tuple[ApplicationFiles, ...]
     specs: tuple[ModelSpec, ...]
     by_slot: tuple[tuple[ModelSpec, ...], ...] = ()
+
+    @cached_property
+    def keys(self) -> frozenset[str]:
+        """Of its models."""
+        return frozenset(spec.key for spec in self.specs)
+
+    @property
+    def has_several(self) -> bool:
+        """Applications."""
+        return len(self.deployment.applications) > 1
 
     def spec(self, worker: int, variant: int) -> ModelSpec:
         """The model of a variant as this worker loads it."""
@@ -118,6 +130,15 @@ class Generation:
         self._journal = journal
         self._first_memory = first_residents(self.deployment)
         self._number_of_demand: dict[Demand, int] = {}
+
+    def enter(self, query: Query | RemoteQuery, now_ns: int, application: int, demand: int, more: bool = False) -> None:
+        """Into its dispatcher. `more`: others come before batches are formed."""
+        request = query.request
+        query.generation = self
+        query_class = -1 if query.theta is None else class_of(query.theta)
+        given = application, request.deadline_ns, -1, request.client, query_class, request.priority, demand
+        query.ticket = ticket = self.dispatcher.submit(now_ns, *given, more, query.is_ending)
+        self.queries[ticket] = query
 
     def label(self, variant: int) -> tuple[str, str]:
         """Application and variant, by name."""
@@ -221,3 +242,21 @@ class Generation:
     def is_idle(self) -> bool:
         """Nothing waits and nothing runs."""
         return not self.queries
+
+
+@dataclass(frozen=True)
+class GenerationMaker:
+    """`correction` is the step with which measured latency corrects the profile."""
+
+    session: Session
+    journal: Journal
+    correction: float
+
+    def __call__(self, served: Served, in_force: InForce, now_ns: int) -> Generation:
+        """With every worker away; each joins when it is ready and free."""
+        dispatcher = self.journal.dispatcher(in_force, correction=self.correction, now_ns=now_ns)
+        generation = Generation(served, dispatcher, self.session, in_force, self.journal)
+        for worker in range(len(served.deployment.workers)):
+            dispatcher.worker_left(now_ns, worker)
+        dispatcher.decisions()  # loads for workers that are away again; they are asked for anew when those join
+        return generation

@@ -13,7 +13,7 @@ log = logging.getLogger("stretto.live")
 
 MARGIN_S = 0.5  # in which the crew finds out about a load that hangs, and says so
 
-Told = asyncio.Future[dict[str, str]]
+Answer = asyncio.Future[dict[str, str]]
 
 
 class Holding:
@@ -21,7 +21,7 @@ class Holding:
 
     def __init__(self, crew: Crew, load_s: float):
         self._crew, self._load_s = crew, load_s
-        self._waiting: list[tuple[int, Told]] = []
+        self._waiting: list[tuple[int, Answer]] = []
 
     async def hold(self, models: Mapping[int, Sequence[ModelSpec]], at_once: int | None = None) -> dict[str, str]:
         """These, by worker, on so many of them at a time (None: all); those that cannot be held, with the reason."""
@@ -34,19 +34,19 @@ class Holding:
 
     async def _hold(self, models: Mapping[int, Sequence[ModelSpec]]) -> dict[str, str]:
         loop = asyncio.get_running_loop()
-        waiting: list[tuple[int, Told]] = []
+        waiting: list[tuple[int, Answer]] = []
         for worker, specs in models.items():
             if specs:
-                told: Told = loop.create_future()
-                waiting.append((worker, told))
-                self._crew.prepare(worker, specs, _setter(told))
+                answer: Answer = loop.create_future()
+                waiting.append((worker, answer))
+                self._crew.prepare(worker, specs, _setter(answer))
         self._waiting += waiting
         broken: dict[str, str] = {}
         end = loop.time() + MARGIN_S + self._load_s * max(map(len, models.values()), default=0)
         try:
-            for worker, told in waiting:
+            for worker, answer in waiting:
                 try:
-                    broken |= await asyncio.wait_for(told, max(0.0, end - loop.time()))
+                    broken |= await asyncio.wait_for(answer, max(0.0, end - loop.time()))
                 except TimeoutError:
                     log.warning("worker %d has not loaded all that is new; it loads what it lacks when it can", worker)
         finally:
@@ -55,14 +55,14 @@ class Holding:
 
     def left(self, worker: int) -> None:
         """It never tells; it loads anew when it starts."""
-        for holder, told in self._waiting:
-            if holder == worker and not told.done():
-                told.set_result({})
+        for holder, answer in self._waiting:
+            if holder == worker and not answer.done():
+                answer.set_result({})
 
 
-def _setter(told: Told) -> Callable[[dict[str, str]], None]:
+def _setter(answer: Answer) -> Callable[[dict[str, str]], None]:
     def set_once(broken: dict[str, str]) -> None:
-        if not told.done():
-            told.set_result(broken)
+        if not answer.done():
+            answer.set_result(broken)
 
     return set_once

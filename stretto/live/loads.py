@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import Protocol
 
 from stretto.dispatch.decisions import Load
 from stretto.live.generation import Generation
 from stretto.live.quarantine import label_of
-
-if TYPE_CHECKING:
-    from stretto.live.engine import Engine
+from stretto.live.serving import Serving
 
 log = logging.getLogger("stretto.live")
+
+
+class Loader(Serving, Protocol):
+    """The engine whose workers load."""
+
+    on_broken: Callable[[dict[str, str]], bool]
 
 
 class Loads:
     """The engine's: all of it on the loop's thread."""
 
-    def __init__(self, engine: Engine):
+    def __init__(self, engine: Loader):
         self._engine = engine
         self._alone: dict[tuple[int, str], Generation] = {}  # under way, by worker and key, and who asked for them
 

@@ -10,14 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from stretto.core.conditions import Conditions
 from stretto.live.members import Member
 from stretto.live.quarantine import Fault, label_of
-
-if TYPE_CHECKING:
-    from stretto.live.crew import Crew
 
 LATENESS = 20  # a batch that takes so many times what was expected, and at least hang_s, hangs
 SUSPICION_NS = 250_000_000  # one that takes as many times and so long will hang, and is waited for no longer
@@ -44,10 +41,22 @@ class Blames(Protocol):
         """A model has answered much."""
 
 
+class Watched(Protocol):
+    """The crew, as far as it is watched."""
+
+    members: list[Member]
+
+    def is_paused(self, worker: int) -> bool: ...
+
+    def end(self, worker: int, fault: Fault, reason: str) -> None: ...
+
+    def replace(self, worker: int, why: str) -> None: ...
+
+
 class Lookout:
     """The crew's. `memory_bytes` is what a worker's process may hold; 0: anything."""
 
-    def __init__(self, crew: Crew, owner: Blames, clock: Clock, hang_ns: int, load_ns: int, memory_bytes: int):
+    def __init__(self, crew: Watched, owner: Blames, clock: Clock, hang_ns: int, load_ns: int, memory_bytes: int):
         self._crew, self._owner, self._clock = crew, owner, clock
         self._hang_ns, self._load_ns, self._memory_bytes = hang_ns, load_ns, memory_bytes
         self.is_shared = False  # several applications are served
@@ -199,15 +208,15 @@ class Lookout:
         limit = max(self._memory_bytes, round(ROOM * member.resting_bytes) + 64 * MIB)  # what it needs, it may have
         if member.memory_bytes <= limit:
             return
-        told = f"its process holds {member.memory_bytes / MIB:.0f} MiB, more than {limit / MIB:.0f}"
+        reason = f"its process holds {member.memory_bytes / MIB:.0f} MiB, more than {limit / MIB:.0f}"
         if member.memory_bytes > ROOM * limit:
             member.culprit = member.grown_by()
-            self._crew.end(worker, Fault.MEMORY, told)
+            self._crew.end(worker, Fault.MEMORY, reason)
         elif member.successor is None and now_ns >= member.no_successor_before_ns:
             culprit = member.grown_by()
             if culprit is not None and now_ns - member.ready_ns < SHORT_LIFE_NS:
-                self._owner.blamed(culprit, Fault.MEMORY, told, False)
-            self._crew.replace(worker, told)
+                self._owner.blamed(culprit, Fault.MEMORY, reason, False)
+            self._crew.replace(worker, reason)
 
 
 def _application(key: str) -> str:

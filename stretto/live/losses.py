@@ -5,29 +5,29 @@ A client hears so at its deadline at the latest. It does not wait until a hangin
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Sequence
 
 from stretto.core.outcome import Outcome
 from stretto.live.executor import Job
 from stretto.live.face.remote import RemoteQuery
 from stretto.live.generation import Generation
 from stretto.live.requests import Query
-
-if TYPE_CHECKING:
-    from stretto.live.engine import Engine
+from stretto.live.serving import Serving
 
 MAX_TRIES = 2  # workers that a query may lose before it is taken to be the reason
 NO_WORKER_LEFT = "the worker that ran it was lost, and it could not be tried again in time"
 NO_WORKER_ANSWERS = "the worker that ran it does not answer"
 POISON = "every worker that ran it was lost"
 
+Move = Callable[[Iterable[Query | RemoteQuery], Generation, int], None]
+
 
 class Losses:
     """The engine's: all of it on the loop's thread."""
 
-    def __init__(self, engine: Engine):
-        self._engine = engine
+    def __init__(self, engine: Serving, move: Move):
+        """`move` takes queries over into the generation that serves now."""
+        self._engine, self._move = engine, move
 
     def left(self, worker: int, jobs: Sequence[Job]) -> None:
         """A worker is lost, with these batches."""
@@ -45,7 +45,7 @@ class Losses:
                     self._end_at_deadline(query, NO_WORKER_LEFT)
             engine.act(generation)
             if generation is not engine.generation:  # its workers are elsewhere by now; nothing starts there any more
-                engine.move([query for query in job.entries if query.generation is generation], generation, now_ns)
+                self._move([query for query in job.entries if query.generation is generation], generation, now_ns)
         for generation in generations.values():
             generation.dispatcher.worker_left(now_ns, worker)
             engine.act(generation)

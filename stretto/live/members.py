@@ -7,22 +7,29 @@ ended, or because its model is set aside, so that it ends without being run.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from stretto.live.executor import Executor, Job, Loading
+from stretto.live.executor import Executor, Job, Listener, Loading
 from stretto.live.quarantine import Fault
 from stretto.live.shelf import ModelSpec, Report
 
-if TYPE_CHECKING:
-    from stretto.live.crew import Crew
-
 FIRST_PAUSE_S = 0.1
+
+
+class Hearer(Listener, Protocol):
+    """The crew, as it hears its executors."""
+
+    members: list[Member]
+
+    def successor_ready(self, worker: int, executor: Executor, broken: dict[str, str]) -> None: ...
+
+    def successor_lost(self, worker: int, executor: Executor, reason: str) -> None: ...
 
 
 class Ear:
     """What one executor tells, for the crew: only as long as that executor is in charge, or is to follow."""
 
-    def __init__(self, crew: Crew, worker: int):
+    def __init__(self, crew: Hearer, worker: int):
         self._crew, self._worker = crew, worker
         self.executor: Executor | None = None
 

@@ -25,7 +25,8 @@ from stretto.planners.parts.choose import choose_variants
 from stretto.repository.repository import Repository
 
 if TYPE_CHECKING:
-    from stretto.live.service import Service
+    from stretto.live.changes import Changes
+    from stretto.live.running import Running
 
 log = logging.getLogger("stretto.live")
 
@@ -50,8 +51,8 @@ class Fronts(Protocol):
 class Moves:
     """The service's: on the loop's thread."""
 
-    def __init__(self, service: Service, share: Share):
-        self._service = service
+    def __init__(self, service: Running, changes: Changes, share: Share):
+        self._service, self._changes = service, changes
         self.share = share  # in force
         self.leaving: frozenset[str] = frozenset()  # served on until front ends have them elsewhere
         self.problem = ""  # of the last change
@@ -85,12 +86,12 @@ class Moves:
             self.share, self.problem = share, ""
             await asyncio.to_thread(self._write)
             leaving = (self._service.offer.share or frozenset()) - set(share.applications)
-            log.info("version %d of the partition: %s", partition.version, self._told(leaving))
+            log.info("version %d of the partition: %s", partition.version, self._summary(leaving))
             self._leave(leaving)
 
     async def _gain(self, share: Share) -> None:
         offer, service = self._service.offer, self._service
-        repository = await service.changes.read_anew()
+        repository = await self._changes.read_anew()
         await asyncio.to_thread(self._check, repository, share)
         before = offer.share or frozenset()
         gained = set(share.applications) - before
@@ -100,11 +101,11 @@ class Moves:
         lookout = service.engine.crew.lookout
         lookout.trusted |= gained & self.share.partition.homes.keys()  # they were served until now, if not here
         try:
-            await service.changes.load(*sorted(gained), at_once=LOADING_AT_ONCE)
+            await self._changes.load(*sorted(gained), at_once=LOADING_AT_ONCE)
         except BaseException:
             offer.share = before
             lookout.trusted -= gained
-            await service.changes.take_up()  # without those of them that can be served
+            await self._changes.take_up()  # without those of them that can be served
             raise
 
     def _check(self, repository: Repository, share: Share) -> None:
@@ -136,7 +137,7 @@ class Moves:
                 if not gone:
                     continue
                 try:
-                    await self._service.changes.let_go(gone)
+                    await self._changes.let_go(gone)
                 except Exception as error:  # also a planner's own; it is tried again
                     self.problem, pause_s = str(error), PAUSE_S
                     log.error("%s could not be let go: %s", ", ".join(sorted(gone)), error)
@@ -152,7 +153,7 @@ class Moves:
         served = self._service.files
         return {name: self.fronts.waited_for(name) if name in served else [] for name in self.leaving}
 
-    def _told(self, leaving: frozenset[str]) -> str:
+    def _summary(self, leaving: frozenset[str]) -> str:
         served = f"this sub-cluster serves {', '.join(self.share.applications)}"
         return served + (f"; {', '.join(sorted(leaving))} will leave" if leaving else "")
 

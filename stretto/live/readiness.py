@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
+from stretto.live.running import Running
 from stretto.live.state import State
-
-if TYPE_CHECKING:
-    from stretto.live.service import Service
 
 
 class Readiness:
     """The service's: on the loop's thread."""
 
-    def __init__(self, service: Service):
+    def __init__(self, service: Running):
         self._service = service
         # For whoever waits for the start: true when a worker serves something, false when none ever will.
         self.can_serve: asyncio.Future[bool] = asyncio.get_running_loop().create_future()

@@ -4,43 +4,40 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
 
+from stretto.live.admission import GRACE_S, Admission
 from stretto.live.generation import Served
 from stretto.live.offer import NothingToServe
 from stretto.live.quarantine import Fault, label_of
+from stretto.live.running import Running
 from stretto.live.state import State
 from stretto.repository.repository import Repository
 
-if TYPE_CHECKING:
-    from stretto.live.service import Service
-
-GRACE_S = 3.0  # trials that end one after the other are waited for; one that takes longer is not
 FIRST_GRACE_S = 2.0  # all of them together, once an application could be served whole
 TRY_AGAIN_S = 1.0  # how often models that are set aside are looked at
 
 
 class Repairs:
-    """The service's: on the loop's thread."""
+    """The service's: on the loop's thread. `take_up` serves what may be served by now."""
 
-    def __init__(self, service: Service):
-        self._service = service
+    def __init__(self, service: Running, admission: Admission, take_up: Callable[[], Awaitable[None]]):
+        self._service, self._admission, self._take_up = service, admission, take_up
         self._task: asyncio.Task[None] | None = None
         self._is_due = False
 
     async def enlist(self, repository: Repository) -> None:
         """What of it nobody knows yet is tried from now on."""
-        admission = self._service.admission
         everything = await asyncio.to_thread(self._service.offer.everything, repository)
-        admission.enlist(everything)
-        admission.keep(everything)
+        self._admission.enlist(everything)
+        self._admission.keep(everything)
 
     async def first_ready(self, repository: Repository) -> Served:
         """What is served first: all that is known to be sound, and what is found to be within a moment. A model that
         takes longer to try keeps nobody waiting; it is served when it has passed. However many there are to try, an
         application of which all are known waits for the others a moment only.
         """
-        offer, admission = self._service.offer, self._service.admission
+        offer, admission = self._service.offer, self._admission
         await self.enlist(repository)
         while True:
             await admission.quiet(GRACE_S, until=admission.has_whole)
@@ -52,8 +49,8 @@ class Repairs:
             except NothingToServe:
                 if not admission.is_trying:
                     entries = offer.quarantine.entries.items()
-                    told = "; ".join(f"{label_of(key)}: {entry.reason}" for key, entry in entries)
-                    raise NothingToServe(f"nothing can be served: {told[:2000]}") from None
+                    reasons = "; ".join(f"{label_of(key)}: {entry.reason}" for key, entry in entries)
+                    raise NothingToServe(f"nothing can be served: {reasons[:2000]}") from None
 
     def found_broken(self, broken: dict[str, str]) -> bool:
         """A worker could not load a model: serve without that variant; true where that is on its way."""
@@ -62,19 +59,18 @@ class Repairs:
 
     def set_aside(self, broken: dict[str, str]) -> None:
         for key, why in broken.items():
-            self._service.admission.set_aside(key, Fault.LOAD_FAILED, why)
+            self._admission.set_aside(key, Fault.LOAD_FAILED, why)
         if broken:
             self.look()
 
     def blamed(self, key: str, fault: Fault, reason: str, is_certain: bool) -> None:
         """A model took a worker down. At its load, it is set aside at once; while it ran, after the second time."""
-        admission = self._service.admission
         if key in self._service.offer.quarantine.entries:
             return
         if is_certain:
-            admission.set_aside(key, fault, reason)
+            self._admission.set_aside(key, fault, reason)
             self.look()
-        elif admission.lost(key, fault, reason):
+        elif self._admission.lost(key, fault, reason):
             self.look()
         else:
             self._beware()
@@ -100,15 +96,14 @@ class Repairs:
         service = self._service
         while self._is_due:
             self._is_due = False
-            is_served = {spec.key for spec in service.engine.generation.served.specs}
-            if is_served != service.admission.wanted():
-                await service.changes.take_up()
+            if service.engine.generation.served.keys != self._admission.wanted():
+                await self._take_up()
             else:
-                service.engine.join_ready()
+                service.engine.succession.join_ready()
 
     async def try_again(self) -> None:
         """Models that are set aside are tried again when their pause is over."""
         while True:
             await asyncio.sleep(TRY_AGAIN_S)
-            self._service.admission.try_due()
+            self._admission.try_due()
             self._beware()

@@ -16,18 +16,20 @@ from typing import TYPE_CHECKING, Protocol
 from stretto.core.advice import Advice, FleetNeeds, JudgedFleet, Scaling
 from stretto.core.errors import StrettoError
 from stretto.core.telemetry import Telemetry
+from stretto.live.changes import Changes
 from stretto.live.generation import Generation
+from stretto.live.judging import Judging
+from stretto.live.running import Running
 from stretto.live.scaling_options import LOCAL, WEBHOOK, ScalingOptions
 from stretto.live.slots import LocalSlots
 from stretto.live.state import State
 from stretto.live.webhook import Webhook
-from stretto.planning.autoscale import Autoscaler, Floor, reading_between, speeds_of
+from stretto.planning.autoscale import Autoscaler, Floor
+from stretto.planning.fleet_reading import reading_between, speeds_of
 from stretto.planning.judged_fleet import ABOVE, ASK_S, FollowedJudge
 
 if TYPE_CHECKING:
     from stretto.core.deployment import Deployment
-    from stretto.live.judging import Judging
-    from stretto.live.service import Service
 
 log = logging.getLogger("stretto.live")
 
@@ -48,31 +50,35 @@ class FloorMaker(Protocol):
     def __call__(self, deployment: Deployment, accuracy: float, costs: Mapping[str, float]) -> Floor: ...
 
 
-def scaler_for(
-    service: Service, given: ScalingOptions, actuator: Actuator | None, make_floor: FloorMaker | None
-) -> Scaler:
-    """With the actuator that was passed in, or else the one that the options name."""
-    if actuator is None and given.actuator == LOCAL:
-        actuator = LocalSlots(service)
-    elif actuator is None and given.actuator == WEBHOOK:
-        actuator = Webhook(given.webhook, given.token)
-    return Scaler(service, given, actuator, make_floor)
+def named_actuator(service: Running, changes: Changes, given: ScalingOptions) -> Actuator | None:
+    """The one that the options name."""
+    if given.actuator == LOCAL:
+        return LocalSlots(service, changes)
+    if given.actuator == WEBHOOK:
+        return Webhook(given.webhook, given.token)
+    return None
 
 
 class Scaler:
-    """The service's: all of it on the loop's thread."""
+    """The service's: all of it on the loop's thread. `judging` also says which fleet its best plan would need."""
 
     def __init__(
-        self, service: Service, given: ScalingOptions, actuator: Actuator | None, make_floor: FloorMaker | None = None
+        self,
+        service: Running,
+        given: ScalingOptions,
+        actuator: Actuator | None,
+        make_floor: FloorMaker | None,
+        judging: Judging | None,
     ):
-        self._service, self._given, self._actuator, self._make_floor = service, given, actuator, make_floor
+        self._service, self._given, self._actuator = service, given, actuator
+        self._make_floor, self._judging = make_floor, judging
         self._control: Autoscaler | None = None  # from the first look on
         self._seen: Generation | None = None
         self._deployment: Deployment | None = None
         self._before: Telemetry | None = None
         self._acting: dict[str, asyncio.Task[None]] = {}
-        self._told: dict[str, int] = {}  # by kind: the number that an actuator took
-        self._told_s: dict[str, float] = {}
+        self._ordered: dict[str, int] = {}  # by kind: the number that an actuator took
+        self._ordered_s: dict[str, float] = {}
         self._judge_s = 0.0  # not before that
         workers = service.engine.generation.deployment
         self._options = given.for_kinds(workers.kinds)
@@ -145,9 +151,9 @@ class Scaler:
         """
         now_s = self._service.engine.loop.time()
         is_behind = self._followed is not None and self._followed.is_behind and self._judge_s < math.inf
-        if self._service.judging is not None and (now_s >= self._judge_s or is_behind):
+        if self._judging is not None and (now_s >= self._judge_s or is_behind):
             self._judge_s = math.inf  # while it is asked
-            self._service.spawn(self._judge(self._service.judging))
+            self._service.spawn(self._judge(self._judging))
 
     async def _judge(self, judging: Judging) -> None:
         costs = {kind: bounds.cost for kind, bounds in self._options.kinds.items()}
@@ -179,26 +185,26 @@ class Scaler:
         now_s = self._service.engine.loop.time()
         patience_s = self._options.start_s + 2 * self._options.period_s
         for kind, count in advice.wanted.items():
-            is_new = self._told.get(kind) != count
-            is_overdue = advice.present.get(kind, 0) != count and now_s - self._told_s.get(kind, 0.0) > patience_s
+            is_new = self._ordered.get(kind) != count
+            is_overdue = advice.present.get(kind, 0) != count and now_s - self._ordered_s.get(kind, 0.0) > patience_s
             task = self._acting.get(kind)
             if is_overdue:
-                self._told.pop(kind, None)
+                self._ordered.pop(kind, None)
             if (is_new or is_overdue) and (task is None or task.done()):
                 self._acting[kind] = self._service.spawn(self._carry_out(self._actuator, kind))
 
     async def _carry_out(self, actuator: Actuator, kind: str) -> None:
         """Until what it was told last is what is wanted; a number that is out of date by now is not told."""
-        while (count := self.state.advice.wanted[kind]) != self._told.get(kind):
+        while (count := self.state.advice.wanted[kind]) != self._ordered.get(kind):
             try:
                 await actuator.scale_to(kind, count)
             except Exception as error:  # also of an actuator that somebody else wrote
                 problem = str(error)[:200] if isinstance(error, StrettoError) else "the actuator failed"
                 log.warning("%d workers of kind %s are wanted: %s", count, kind, problem, exc_info=not problem)
                 self.state = replace(self.state, failures=self.state.failures + 1, problem=problem)
-                self._told.pop(kind, None)
+                self._ordered.pop(kind, None)
                 return
-            self._told[kind], self._told_s[kind] = count, self._service.engine.loop.time()
+            self._ordered[kind], self._ordered_s[kind] = count, self._service.engine.loop.time()
             self.state = replace(self.state, problem="")
 
 

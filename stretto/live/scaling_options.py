@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from stretto.core.errors import StrettoError
-from stretto.planning.autoscale import AutoscaleOptions, Bounds
+from stretto.planning.autoscale_options import AutoscaleOptions, Bounds
 
 ADVICE, LOCAL, WEBHOOK = "advice", "local", "webhook"
 ACTUATORS = (ADVICE, LOCAL, WEBHOOK)
@@ -45,14 +45,14 @@ class ScalingOptions:
 
     def for_kinds(self, kinds: Sequence[str]) -> AutoscaleOptions:
         """With bounds by whole names. StrettoError where a name fits none, or several."""
-        found: dict[str, Bounds] = {}
+        by_kind: dict[str, Bounds] = {}
         for name, bounds in self.bounds:
             fitting = [kind for kind in kinds if kind == name] or [kind for kind in kinds if kind.startswith(name)]
-            if len(fitting) != 1 or fitting[0] in found:
-                told = f"{name[:80]!r} is not one of them" if name else "say which one, as --autoscale KIND=1:8"
-                raise StrettoError(f"workers here are of kind {' and '.join(kinds)}; {told}")
-            found[fitting[0]] = bounds
-        return replace(self.options, kinds=found)
+            if len(fitting) != 1 or fitting[0] in by_kind:
+                mend = f"{name[:80]!r} is not one of them" if name else "say which one, as --autoscale KIND=1:8"
+                raise StrettoError(f"workers here are of kind {' and '.join(kinds)}; {mend}")
+            by_kind[fitting[0]] = bounds
+        return replace(self.options, kinds=by_kind)
 
 
 def read_bounds(text: str) -> tuple[str, Bounds]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine
 from dataclasses import replace
 from typing import Any
 
@@ -21,7 +20,6 @@ from stretto.live.changes import Changes
 from stretto.live.crew import Factory
 from stretto.live.delays import DelayMeter
 from stretto.live.engine import Engine
-from stretto.live.generation import Served
 from stretto.live.judging import Judging, Memory, Twin
 from stretto.live.moves import Moves
 from stretto.live.offer import Offer
@@ -33,9 +31,10 @@ from stretto.live.recorder import Journal
 from stretto.live.remembered import Remembered
 from stretto.live.repairs import Repairs
 from stretto.live.replan import Replanner
-from stretto.live.scaling import Actuator, FloorMaker, Scaler, scaler_for
+from stretto.live.scaling import Actuator, FloorMaker, Scaler, named_actuator
 from stretto.live.state import State
-from stretto.live.witness import Evidence, Witness
+from stretto.live.takeover import Takeover
+from stretto.live.witness import Witness
 from stretto.planners.data_aware import DataAware
 from stretto.planners.parts.store import load_libraries
 from stretto.planners.ports import Ports
@@ -77,11 +76,9 @@ class Service:
         self.offer = Offer(repository, options.fleet(), options.quantile, options.only, share)
         self._tasks: set[asyncio.Task[None]] = set()
         loop = asyncio.get_running_loop()
-        self.moves = None if options.share is None else Moves(self, options.share)
         self.readiness = Readiness(self)
-        self.repairs = Repairs(self)
         probation = Probation(loop, options.load_s, options.worker_rss_bytes or 0)
-        self.admission = Admission(self.offer, probation, Remembered(), time.monotonic_ns, self.repairs.look)
+        self.admission = Admission(self.offer, probation, Remembered(), time.monotonic_ns, lambda: self.repairs.look())
         self.maker = PolicyMaker(loop)
         self.judging = None if twin is None else Judging(loop, twin, self._measured, memory)
         self.session = served_session(
@@ -99,7 +96,17 @@ class Service:
         self._journal = journal or Journal()
         self._journal.collected = self._collected
         self._factory = factory
-        self.changes = Changes(self, repository)
+        self._takeover = Takeover(self, self.session, self.maker, self.judging)
+        self.changes = Changes(
+            self,
+            repository,
+            self.admission,
+            self.readiness,
+            self._takeover,
+            lambda broken: self.repairs.set_aside(broken),
+        )
+        self.repairs = Repairs(self, self.admission, self.changes.take_up)
+        self.moves = None if options.share is None else Moves(self, self.changes, options.share)
         self.engine: Engine  # from `start` on
         self.replanner: Replanner
         self.scaler: Scaler | None = None  # from `start` on, where the fleet is scaled
@@ -145,7 +152,7 @@ class Service:
         period_s = self.session.rhythm.period_for(ready.deployment)
         self.replanner = Replanner(self.engine, period_s, self.clients)
         self.engine.on_fleet = self._fleet_changed
-        await self.witness_all(ready)
+        await self._takeover.load_evidence(ready)
         self.files = {files.name: files for files in ready.files}
         self.engine.start()
         self.state = State.SERVING
@@ -153,7 +160,8 @@ class Service:
         self.spawn(self.repairs.try_again())
         self.repairs.look()  # a trial may have ended while the first plan was made
         if options.autoscale is not None:
-            self.scaler = scaler_for(self, options.autoscale, self._actuator, self._make_floor)
+            actuator = self._actuator or named_actuator(self, self.changes, options.autoscale)
+            self.scaler = Scaler(self, options.autoscale, actuator, self._make_floor, self.judging)
             self.spawn(self.scaler.run())
         if self.options.reload_s > 0:
             self.spawn(self.changes.watch())
@@ -232,20 +240,8 @@ class Service:
         if self.options.policies is not None and isinstance(planner, PolicyPlanner) and not planner.uses_stored:
             log.warning("%s: none of these policies is for what is served here", self.options.policies.name)
 
-    async def witness_all(self, ready: Served) -> None:
-        """Load the evidence of what will be served. An application that has none is told of, and served without."""
-        if self.engine.witness is not None:
-            self.engine.witness.use(await asyncio.to_thread(_loaded_evidence, ready.files))
-
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
-
-
-def _loaded_evidence(files: Sequence[ApplicationFiles]) -> dict[str, Evidence]:
-    from stretto.evidence.load import load_evidence
-
-    loaded = {each.name: load_evidence(each) for each in files if math.prod(each.output.shape) == each.classes > 0}
-    return {name: evidence for name, evidence in loaded.items() if evidence is not None}

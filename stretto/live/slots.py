@@ -7,20 +7,18 @@ query is lost with it.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from stretto.core.errors import StrettoError
+from stretto.live.changes import Changes
 from stretto.live.fleet import slot_specs
-
-if TYPE_CHECKING:
-    from stretto.live.service import Service
+from stretto.live.running import Running
 
 
 class LocalSlots:
     """An actuator whose workers are threads or processes of this server."""
 
-    def __init__(self, service: Service):
-        self._service = service
+    def __init__(self, service: Running, changes: Changes):
+        self._service, self._changes = service, changes
 
     async def scale_to(self, kind: str, count: int) -> None:
         """Returns when the workers that are to come were started; they join when they are ready."""
@@ -36,8 +34,8 @@ class LocalSlots:
         self._call_back(empty[: count - len(there)])
         more = count - len(there) - len(empty)
         if more > 0:
-            like = slot_specs(self._service.offer.fleet)[slots[0]]
-            await self._service.changes.add(replace(like, count=more, kind=kind))
+            first = slot_specs(self._service.offer.fleet)[slots[0]]
+            await self._changes.add(replace(first, count=more, kind=kind))
 
     def _of_kind(self, kind: str) -> list[int]:
         workers = self._service.engine.generation.deployment.workers
@@ -50,10 +48,10 @@ class LocalSlots:
 
     async def _let_go(self, slots: list[int]) -> None:
         engine = self._service.engine
-        await self._service.changes.plan_without(slots)
+        await self._changes.plan_without(slots)
         for slot in slots:
             if not engine.crew.members[slot].is_retired:
-                engine.let_go(slot)
+                engine.reports.let_go(slot)
         engine.on_fleet()
 
     def _call_back(self, slots: list[int]) -> None:

@@ -7,7 +7,6 @@ whoever has a simulator (`stretto.sim.responses`).
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -17,26 +16,10 @@ from stretto.core.plan import Plan, by_application
 from stretto.core.view import View
 from stretto.planners.parts.central import central_lane
 from stretto.planners.parts.rates import RATE_WINDOW_NS, rates_of
+from stretto.planners.parts.responses import Responses
 from stretto.planners.parts.sharing import workers_of_applications
 from stretto.planners.parts.task import Task, task_of
 from stretto.planners.ports import MeasureResponses
-
-
-@dataclass(frozen=True)
-class Responses:
-    """`p99_ns[variant][i]` at `loads[i]`; infinite, unmeasured, beyond what a variant answers or bears.
-
-    `described` is what they were measured for.
-    """
-
-    loads: tuple[float, ...]
-    p99_ns: Mapping[str, tuple[float, ...]]
-    described: Mapping[str, str]
-
-    def at(self, variant: str, load: float) -> float:
-        """Measured at the lowest load that covers this one; infinite beyond the highest."""
-        place = bisect_left(self.loads, load)
-        return self.p99_ns[variant][place] if place < len(self.loads) else math.inf
 
 
 @dataclass

@@ -15,10 +15,9 @@ if TYPE_CHECKING:
     from stretto.core.deployment import Deployment
     from stretto.core.plan import Plan
     from stretto.core.verdict import Verdict
-    from stretto.planners.model_switching import Responses
     from stretto.planners.parts.laws import Law
-    from stretto.planners.parts.policy import Policy
-    from stretto.planners.parts.store import Stored
+    from stretto.planners.parts.policy import Policy, Stored
+    from stretto.planners.parts.responses import Responses
     from stretto.planners.parts.task import Task
 
 # Called in another process as make(task, options, load): a function of a module, or a functools.partial of one.

@@ -18,25 +18,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import fmean
 
-import numpy as np
-
 from stretto.core.advice import Advice
-from stretto.core.deployment import Deployment
-from stretto.core.errors import StrettoError
-from stretto.core.outcome import Outcome
-from stretto.core.plan import Deferred, Plan
-from stretto.core.profile import NS_PER_S
-from stretto.core.telemetry import Telemetry
+from stretto.planning.autoscale_options import MOST_ROOM, AutoscaleOptions
+from stretto.planning.fleet_reading import Reading, Speeds
 from stretto.planning.judged_fleet import FollowedJudge
 
 ROUNDING = 1e-9  # 0.1·10 workers is one worker, whatever floating point makes of it
-MAX_WORKERS = 65_536
-MAX_COST = 1e9
-MOST_ROOM = 0.5
 ROOM_OF = 100  # workers, whose idle share the option is
 FIRST_SLOWNESS = 1.25  # of workers that are pressed, over their profiles: until it was seen
 PRESSED = 0.9  # busy workers: fewer than that are not
@@ -55,125 +45,7 @@ OVERLOAD, SHORT, IDLE, SAME, COMING, FULL, JUDGED = (
     "the judge's fleet for this load",
 )
 
-Speeds = Mapping[str, Sequence[float]]  # by kind: queries/s of a worker, by application; 0: it cannot
 Floor = Callable[[Sequence[float]], Mapping[str, float]]  # workers by kind that rates (by application) need at least
-
-
-@dataclass(frozen=True)
-class Bounds:
-    """Of one kind of worker; `cost` is of one for an hour."""
-
-    least: int = 1
-    most: int = MAX_WORKERS
-    cost: float = 1.0
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.least <= self.most <= MAX_WORKERS or self.most < 1:
-            raise StrettoError(
-                f"autoscaling is from {self.least} to {self.most} workers; give the smaller number first, and at most "
-                f"{MAX_WORKERS}"
-            )
-        if not 0 < self.cost <= MAX_COST:
-            raise StrettoError(f"a worker costs {self.cost:g} an hour; it must be above 0 and at most {MAX_COST:g}")
-
-
-@dataclass(frozen=True)
-class AutoscaleOptions:
-    """`kinds` are those that may be scaled; the others stay as they are.
-
-    A period in which more than `bad_rate` of the queries had no answer on time asks for more workers. `room` is the
-    idle share that a hundred workers keep; a quarter of them keeps twice that. Workers are let go while `slack` more
-    than it is idle; less than half of it asks for more.
-    """
-
-    kinds: Mapping[str, Bounds] = field(default_factory=lambda: {"default": Bounds()})
-    period_s: float = 10.0
-    start_s: float = 0.0  # from ordering a worker to its first batch
-    bad_rate: float = 0.01
-    room: float = 0.03
-    slack: float = 0.05
-    smoothing: float = 0.4  # of a reading near the last ones; one that is not near counts at once
-    near: float = 0.1
-    growth: float = 4.0  # times as many workers in one period, at most
-    shrink: float = 0.9  # of the workers go in one period, at most
-    calm_periods: int = 2  # workers go when so many periods agree
-
-    def __post_init__(self) -> None:
-        if not self.kinds:
-            raise StrettoError("autoscaling needs a kind of worker")
-        for what, value, low, high in (
-            ("period", self.period_s, 0.01, 86_400.0),
-            ("start-up delay", self.start_s, 0.0, 86_400.0),
-            ("bad rate", self.bad_rate, 0.0, 0.99),
-            ("room", self.room, 0.0, MOST_ROOM),
-            ("slack", self.slack, 0.0, MOST_ROOM),
-            ("smoothing", self.smoothing, 0.01, 1.0),
-            ("near", self.near, 0.0, 1.0),
-            ("growth", self.growth, 1.01, 1000.0),
-            ("shrink", self.shrink, 0.01, 1.0),
-            ("number of calm periods", self.calm_periods, 1, 1000),
-        ):
-            if not low <= value <= high:
-                raise StrettoError(f"the {what} of autoscaling is {value:g}; it must be from {low:g} to {high:g}")
-
-
-@dataclass(frozen=True)
-class Reading:
-    """One period: queries by application (without those that were cancelled or failed), workers by kind. A model that
-    fails is no reason for more workers.
-    """
-
-    now_ns: int
-    seconds: float
-    came: Sequence[int]
-    answered: Sequence[int]  # on time or late
-    bad_rate: float
-    present: Mapping[str, int]  # at its end
-    busy: Mapping[str, float]  # workers, in the mean
-    is_flat: bool = True  # the schedule is flat-topped: workers are busy in proportion to the load
-
-
-def reading_between(deployment: Deployment, before: Telemetry, after: Telemetry, plan: Plan) -> Reading | None:
-    """None where the two are not of one dispatcher, or at the same moment. The fleet may have grown between them."""
-    seconds = (after.now_ns - before.now_ns) / NS_PER_S
-    if seconds <= 0 or before.submitted.shape != after.submitted.shape or (after.submitted < before.submitted).any():
-        return None
-    ended = after.outcomes - before.outcomes
-    aside = ended[:, Outcome.DROPPED_CANCELLED] + ended[:, Outcome.FAILED]
-    answered = ended[:, Outcome.ON_TIME] + ended[:, Outcome.LATE]
-    busy_ns = after.worker_busy_ns.copy()
-    busy_ns[: len(before.worker_busy_ns)] -= before.worker_busy_ns
-    present, busy = dict.fromkeys(deployment.kinds, 0), dict.fromkeys(deployment.kinds, 0.0)
-    for number, worker in enumerate(deployment.workers):
-        present[worker.kind] += int(after.worker_alive[number])
-        busy[worker.kind] += float(busy_ns[number]) / NS_PER_S / seconds
-    came = np.maximum(after.submitted - before.submitted - aside, 0)
-    total = int(ended.sum() - aside.sum())
-    bad = 1 - float(ended[:, Outcome.ON_TIME].sum()) / total if total else 0.0
-    return Reading(after.now_ns, seconds, came.tolist(), answered.tolist(), bad, present, busy, is_flat_topped(plan))
-
-
-def is_flat_topped(plan: Plan) -> bool:
-    """Whether batches wait until they are large. A plan that starts them as soon as a worker is free keeps all workers
-    busy with small ones, or with more accurate variants, at any load.
-    """
-    return all(isinstance(lane.release, Deferred) for lane in plan.lanes)
-
-
-def speeds_of(deployment: Deployment) -> Speeds:
-    """The most that a worker of each kind answers of each application within its SLO, whatever the variant."""
-    speeds: dict[str, list[float]] = {}
-    for kind in deployment.kinds:
-        row = []
-        for application in deployment.applications:
-            best = 0.0
-            for profile in (variant.profile_on(kind) for variant in application.variants):
-                batch = 0 if profile is None else profile.largest_batch_within(application.slo_ns, deployment.quantile)
-                if profile is not None and batch:
-                    best = max(best, batch * NS_PER_S / profile.latency_ns(batch, deployment.quantile))
-            row.append(best)
-        speeds[kind] = row
-    return speeds
 
 
 class Autoscaler:

@@ -11,12 +11,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from stretto.core.advice import JudgedFleet
-
-if TYPE_CHECKING:
-    from stretto.planning.autoscale import AutoscaleOptions, Reading
+from stretto.planning.autoscale_options import AutoscaleOptions
+from stretto.planning.fleet_reading import Reading
 
 ASK_S = 300.0  # from an answer of the judge to the next time that it is asked for a fleet
 ABOVE = 0.05  # of the load that is measured: what a fleet that is to be followed must carry on top of it

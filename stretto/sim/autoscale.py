@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from stretto.core.advice import Advice, JudgedFleet
 from stretto.core.deployment import Deployment
@@ -17,13 +17,12 @@ from stretto.core.errors import StrettoError
 from stretto.core.fleet import numbered
 from stretto.core.profile import NS_PER_S
 from stretto.core.worker import Worker
-from stretto.planning.autoscale import AutoscaleOptions, Autoscaler, Floor, Reading, reading_between, speeds_of
+from stretto.dispatch.dispatcher import Dispatcher
+from stretto.planning.autoscale import Autoscaler, Floor
+from stretto.planning.autoscale_options import AutoscaleOptions
+from stretto.planning.fleet_reading import Reading, reading_between, speeds_of
 from stretto.planning.judged_fleet import ASK_S, FollowedJudge
 from stretto.sim.bounds import fluid_fleet
-
-if TYPE_CHECKING:
-    from stretto.sim.simulator import Simulation
-
 
 FleetJudge = Callable[[tuple[float, ...]], JudgedFleet]  # for rates by application; stretto.twin has one
 
@@ -58,13 +57,13 @@ def with_slots(deployment: Deployment, options: AutoscaleOptions) -> tuple[Deplo
             begin[worker.kind] += 1
     slots: tuple[Worker, ...] = deployment.workers
     for kind, bounds in options.kinds.items():
-        like = next((worker for worker in deployment.workers if worker.kind == kind), None)
-        if like is None:
+        first = next((worker for worker in deployment.workers if worker.kind == kind), None)
+        if first is None:
             raise StrettoError(f"the cluster has no worker of kind {kind}; give it one to begin with")
         more = max(0, bounds.most - begin[kind])
         slots += tuple(
-            Worker(each.name, kind, like.memory_bytes, like.resident)
-            for each in numbered(slots, kind, more, like.memory_bytes)
+            Worker(each.name, kind, first.memory_bytes, first.resident)
+            for each in numbered(slots, kind, more, first.memory_bytes)
         )
     begin = {
         kind: min(max(count, options.kinds[kind].least), options.kinds[kind].most) for kind, count in begin.items()
@@ -115,10 +114,26 @@ class _Asked:
             self._is_asked, self._due_ns = True, reading.now_ns + self._judge_ns
 
 
+class Run(Protocol):
+    """The simulated run whose workers come and go."""
+
+    deployment: Deployment
+    dispatcher: Dispatcher
+
+    @property
+    def now_ns(self) -> int: ...
+
+    def join(self, worker: int) -> None: ...
+
+    def leave(self, worker: int) -> None: ...
+
+    def replan(self) -> None: ...
+
+
 class SimulatedFleet:
     """The actuator of one run, and who asks the autoscaler there."""
 
-    def __init__(self, run: Simulation, scaling: Autoscaling) -> None:
+    def __init__(self, run: Run, scaling: Autoscaling) -> None:
         options = scaling.options
         self._run, self._options = run, options
         self._asked = None if scaling.judge is None else _Asked(scaling.judge, scaling.judge_s, options)

@@ -13,7 +13,7 @@ from stretto.planners.ports import Ports, Seen, TrialConditions
 if TYPE_CHECKING:
     from stretto.core.deployment import Deployment
     from stretto.core.plan import Plan
-    from stretto.planners.model_switching import Responses
+    from stretto.planners.parts.responses import Responses
 
 
 def trial(deployment: Deployment, plan: Plan, conditions: TrialConditions) -> Seen:

@@ -15,9 +15,10 @@ from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.plan import Plan, by_application
 from stretto.core.view import Planner, View
-from stretto.planners.model_switching import Responses, measured_task
+from stretto.planners.model_switching import measured_task
 from stretto.planners.parts.central import central_lane, throughputs, usable_variants
 from stretto.planners.parts.fronts import pareto_front
+from stretto.planners.parts.responses import Responses
 from stretto.planners.parts.sharing import workers_of_applications
 from stretto.planners.parts.task import Task
 from stretto.planners.ports import MeasureResponses

@@ -142,8 +142,8 @@ class _Court:
         values = {candidate: value(candidate) for candidate in dict.fromkeys(candidates)}
         able = [candidate for candidate in values if values[candidate] > -math.inf]
         ranked = sorted(able, key=lambda candidate: -values[candidate])
-        looking = next((candidate for candidate in ranked if _carefulness(candidate) >= 0), None)
-        return ranked[:count] if looking in (None, *ranked[:count]) else [*ranked[:count], looking]
+        looking = [candidate for candidate in ranked if _carefulness(candidate) >= 0][:1]
+        return [*ranked[:count], *(candidate for candidate in looking if candidate not in ranked[:count])]
 
 
 def _missed(scores: Sequence[Score]) -> list[float]:

@@ -181,7 +181,7 @@ def test_front_ends_leave_before_they_stop(repository: Path) -> None:
     with RunningFronts(repository) as running:
         wires = running.wires(2, 2)
         running.call(running.fronts.leave)
-        running.run(running.plane.told())
+        running.run(running.plane.control.settled())
         for looks, asks in (wires[:2], wires[2:]):
             with looks, asks:
                 assert looks.ask("GET", "/v2/health/ready").status == 503

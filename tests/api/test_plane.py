@@ -120,7 +120,8 @@ def test_a_submission_that_fails_half_way_leaves_nothing(server: Running, monkey
     async def scenario(plane: Plane) -> list[Any]:
         engine = plane.service.engine
         told: list[Any] = []
-        enter = engine._enter
+        generation = engine.generation
+        enter = generation.enter
         seen: list[int] = []
 
         def failing(*values: Any) -> None:
@@ -129,12 +130,12 @@ def test_a_submission_that_fails_half_way_leaves_nothing(server: Running, monkey
             seen.append(1)
             enter(*values)
 
-        engine._enter = failing  # type: ignore[method-assign]
+        generation.enter = failing  # type: ignore[method-assign]
         try:
             with pytest.raises(RuntimeError):
                 plane.begin(request(images(4)), told.append)
         finally:
-            engine._enter = enter  # type: ignore[method-assign]
+            generation.enter = enter  # type: ignore[method-assign]
         assert plane.open_requests == 0
         assert not engine.waiting
         await asyncio.sleep(0)

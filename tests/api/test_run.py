@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from stretto.api.run import _factory
+from stretto.api.beginning import _factory
 from stretto.live.ahead import WorkerAhead
 from stretto.live.options import ServiceOptions
 from stretto.repository.read import read_repository

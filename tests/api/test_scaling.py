@@ -11,7 +11,7 @@ import pytest
 
 from stretto.core.advice import JudgedFleet, Scaling
 from stretto.live.scaling_options import ScalingOptions, read_bounds
-from stretto.planning.autoscale import AutoscaleOptions
+from stretto.planning.autoscale_options import AutoscaleOptions
 from tests.api.serving import Running
 from tests.api.test_metrics import read, total
 

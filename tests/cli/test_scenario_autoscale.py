@@ -13,7 +13,7 @@ from stretto.cli.main import app
 from stretto.cli.run import run_scenario
 from stretto.cli.scenario.read import parse_scenario, read_scenario
 from stretto.config.fields import ConfigError
-from stretto.planning.autoscale import AutoscaleOptions, Bounds
+from stretto.planning.autoscale_options import AutoscaleOptions, Bounds
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "autoscaling.toml"
 HEAD = """\

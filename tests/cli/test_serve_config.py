@@ -13,7 +13,7 @@ from stretto.cli.serve import serve
 from stretto.cli.serve_config import AUTOSCALE_KEYS, KEYS, read_serve_config
 from stretto.cli.serve_options import SIZES, serve_options
 from stretto.config.fields import ConfigError
-from stretto.planning.autoscale import AutoscaleOptions, Bounds
+from stretto.planning.autoscale_options import AutoscaleOptions, Bounds
 
 WHOLE = """
 [listen]

@@ -249,8 +249,8 @@ class Stage:
 
     def replace(self, served: Served, plan: Plan) -> None:
         """As the service does it: new models first, then the move."""
-        assert self.loop.run_until_complete(self.engine.hold(served)) == {}
-        self.call(self.engine.replace, served, self.planned(served, plan))
+        assert self.loop.run_until_complete(self.engine.succession.hold(served)) == {}
+        self.call(self.engine.succession.replace, served, self.planned(served, plan))
 
     def busy(self) -> list[int]:
         return [worker for worker, executor in self.workers.items() if executor.jobs]

@@ -132,7 +132,7 @@ def test_a_generation_may_follow_while_a_model_is_on_its_way(factory: Factory) -
     async def work() -> None:
         async with really_serving(before, factory, holding(before, 0)) as engine:
             engine.adopt(engine.generation, planned(engine, before, holding(before, 1)))
-            engine.replace(after, planned(engine, after, holding(after, 0, 2)))
+            engine.succession.replace(after, planned(engine, after, holding(after, 0, 2)))
             assert (await asked(engine, one())).answers.tolist() == [[2.0, 2.0]]
             member = engine.crew.members[0]
             await until(lambda: not member.coming)

@@ -105,7 +105,7 @@ def test_a_model_is_loaded_beside_the_batches_of_a_process(tmp_path: Path) -> No
         ended: list[Request] = []
         served = service.engine.generation.served
         again = replace(served, specs=tuple(replace(spec, key=f"{spec.key}-again") for spec in served.specs))
-        loading = asyncio.ensure_future(service.engine.hold(again))
+        loading = asyncio.ensure_future(service.engine.succession.hold(again))
         query(service, "mnist", ended)
         await until(lambda: len(ended) == 1)
         assert await loading == {} and ended[0].outcome is Outcome.ON_TIME

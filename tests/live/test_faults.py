@@ -234,7 +234,7 @@ def test_a_worker_lost_while_it_loads_new_models_holds_nobody_up(stage: Staging)
     async def hold() -> dict[str, str]:
         made.loop.call_soon(made.workers[0].lose)
         made.loop.call_soon(made.workers[1].lose)
-        return await made.engine.hold(later)
+        return await made.engine.succession.hold(later)
 
     assert made.loop.run_until_complete(hold()) == {}
     assert made.loop.now_ns == began_ns
@@ -639,7 +639,7 @@ def test_a_load_that_hangs_beside_the_work_is_blamed_and_the_worker_replaced(sta
     made.engine.on_blamed = lambda key, fault, reason, is_certain: blamed.append((key, fault, is_certain))
     made.prepares = False
     later = serving(variant("v"), variant("new"))
-    holding = made.loop.create_task(made.engine.hold(later))
+    holding = made.loop.create_task(made.engine.succession.hold(later))
     made.wait(1)
     made.workers[0].at_load = [Loading(1, "app/new@1", True)]
     old = made.workers[0]

@@ -235,13 +235,13 @@ def test_queries_that_came_in_the_turn_of_a_change(stage: Staging) -> None:
     """
     made = stage(serving(FAST, crew=2))
     later = serving(GOOD, crew=2, version="2")
-    assert made.loop.run_until_complete(made.engine.hold(later)) == {}
+    assert made.loop.run_until_complete(made.engine.succession.hold(later)) == {}
     requests = [made.made_request(slack_ms=300) for _ in range(5)]
 
     def change() -> None:
         for request in requests:
             made.engine.submit(request, gathers=True)
-        made.engine.replace(later, made.planned(later, plan_for(later)))
+        made.engine.succession.replace(later, made.planned(later, plan_for(later)))
 
     made.call(change)
     made.finish_all()
@@ -256,7 +256,7 @@ def test_a_query_that_becomes_late_in_the_very_moment_of_a_change(stage: Staging
     waiting = [made.request(slack_ms=slack_ms) for slack_ms in (50, 50, 300)]
     made.loop.now_ns += 100_000_000  # no timer has rung yet
     later = serving(GOOD, version="2")
-    made.call(made.engine.replace, later, made.planned(later, plan_for(later)))
+    made.call(made.engine.succession.replace, later, made.planned(later, plan_for(later)))
     assert [request.outcome for request in waiting[:2]] == [Outcome.DROPPED_EXPIRED, Outcome.DROPPED_EXPIRED]
     made.finish_all()
     assert running.outcome is Outcome.ON_TIME and waiting[2].outcome is Outcome.ON_TIME

@@ -232,12 +232,12 @@ def test_shared_memory_grows_while_batches_run() -> None:
         async with serving(small, ProcessExecutor) as engine:
             running = asked(engine, ones(1, 3))
             await until(lambda: engine.crew.is_busy(0))
-            held = asyncio.ensure_future(engine.hold(large))
+            held = asyncio.ensure_future(engine.succession.hold(large))
             during = asked(engine, ones(2))
             assert await held == {}
             assert (await running).answers.tolist() == [[3.0, 3.0]] * 3
             assert (await during).answers.tolist() == [[6.0, 6.0]]
-            engine.replace(large, planned(engine, large, plan_for(large, select=Fixed(0))))
+            engine.succession.replace(large, planned(engine, large, plan_for(large, select=Fixed(0))))
             await until(lambda: len(engine.generations()) == 1)
             rows = np.random.default_rng(1).random((8, 300_000), np.float32)
             sent = [asked(engine, rows[n : n + 1], pinned="large") for n in range(8)]
@@ -260,8 +260,8 @@ def test_models_that_are_gone_are_forgotten() -> None:
         async with serving(version(0), ProcessExecutor) as engine:
             for number in range(1, 6):
                 later = version(number)
-                assert await engine.hold(later) == {}
-                engine.replace(later, planned(engine, later, plan_for(later)))
+                assert await engine.succession.hold(later) == {}
+                engine.succession.replace(later, planned(engine, later, plan_for(later)))
                 assert (await asked(engine, ones())).outcome is Outcome.ON_TIME
             assert list(executor_of(engine)._orders.specs) == ["app/double@5"]
 

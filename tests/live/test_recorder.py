@@ -101,7 +101,7 @@ def test_real_workers_real_models_and_a_real_planner(tmp_path: Path) -> None:
                 if sent:
                     engine.cancel(sent[0].request)
                     await sent[-1]
-            engine.replace(served, planned(engine, served, plan_for(served)))
+            engine.succession.replace(served, planned(engine, served, plan_for(served)))
             await until(lambda: engine.waiting == 0)
 
     with recording(path) as make:

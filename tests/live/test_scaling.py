@@ -36,7 +36,8 @@ from stretto.live.slots import LocalSlots
 from stretto.live.snapshots import snapshot
 from stretto.live.threads import ThreadExecutor
 from stretto.live.webhook import Webhook
-from stretto.planning.autoscale import JUDGED, AutoscaleOptions, Bounds
+from stretto.planning.autoscale import JUDGED
+from stretto.planning.autoscale_options import AutoscaleOptions, Bounds
 from stretto.repository.read import read_repository
 from stretto.sim.autoscale import accuracy_floor
 from stretto.sim.ports import simulator_ports
@@ -124,7 +125,7 @@ def test_workers_that_go_lose_no_query(built: Built, planner: str) -> None:
 
     async def work() -> None:
         async with service_of(built.root, workers=3, planner=planner, replan_s=0.05) as service:
-            slots = LocalSlots(service)
+            slots = LocalSlots(service, service.changes)
             asking = Asking(service)
             for count in (1, 3, 2, 4, 1):
                 await asking.more(20)
@@ -155,7 +156,7 @@ def test_processes_that_go_lose_no_query_and_are_gone(built: Built) -> None:
         async with service_of(
             built.root, factory=executor_factory("process"), workers=2, planner="clockwork_filling"
         ) as service:
-            slots, before = LocalSlots(service), processes()
+            slots, before = LocalSlots(service, service.changes), processes()
             asking = Asking(service)
             for _ in range(3):
                 await asking.more(20)
@@ -176,7 +177,7 @@ def test_a_life_of_workers_that_come_and_go_is_replayed(built: Built, tmp_path: 
 
     async def work(journal: Journal) -> None:
         async with service_of(built.root, workers=2, planner="nexus", replan_s=0.05, journal=journal) as service:
-            slots, asking = LocalSlots(service), Asking(service)
+            slots, asking = LocalSlots(service, service.changes), Asking(service)
             for count in (1, 3, 1):
                 await asking.more(10)
                 await slots.scale_to(KIND, count)
@@ -192,7 +193,7 @@ def test_a_life_of_workers_that_come_and_go_is_replayed(built: Built, tmp_path: 
 def test_a_worker_that_is_called_back_before_it_went_stays(built: Built) -> None:
     async def work() -> None:
         async with service_of(built.root, workers=2, planner="clockwork_filling") as service:
-            slots, crew = LocalSlots(service), service.engine.crew
+            slots, crew = LocalSlots(service, service.changes), service.engine.crew
             first = crew.members[1].executor
             asking = Asking(service)
             await asking.more(10)
@@ -221,7 +222,7 @@ def test_one_that_is_lost_while_it_goes_is_not_started_again(built: Built) -> No
             crew = service.engine.crew
             asking = Asking(service)
             await until(lambda: crew.is_busy(1))
-            await LocalSlots(service)._let_go([1])
+            await LocalSlots(service, service.changes)._let_go([1])
             assert crew.is_busy(1) and crew.ready_count == 1
             crew.members[1].executor.kill()
             await until(lambda: not crew.is_busy(1))
@@ -236,7 +237,7 @@ def test_one_that_is_lost_while_it_goes_is_not_started_again(built: Built) -> No
 def test_a_new_generation_leaves_empty_slots_empty(built: Built) -> None:
     async def work() -> None:
         async with service_of(built.root, workers=3, planner="clockwork_filling") as service:
-            slots = LocalSlots(service)
+            slots = LocalSlots(service, service.changes)
             await slots.scale_to(KIND, 1)
             await until(lambda: alive(service) == 1)
             await service.changes.load("rows")
@@ -263,7 +264,7 @@ def test_what_cannot_be_scaled(built: Built) -> None:
     async def work() -> None:
         async with service_of(built.root) as service:
             with pytest.raises(StrettoError, match="no worker of kind gpu"):
-                await LocalSlots(service).scale_to("gpu", 2)
+                await LocalSlots(service, service.changes).scale_to("gpu", 2)
 
     within(60, work)
 

@@ -208,11 +208,11 @@ def test_the_engine_takes_new_models_beside_its_work() -> None:
     async def work() -> None:
         async with serving(first) as engine:
             before = asked(engine, np.full((1, 2), 4, np.float32))
-            assert await engine.hold(second) == {}
-            engine.replace(second, planned(engine, second, plan_for(second, select=Fixed(1))))
+            assert await engine.succession.hold(second) == {}
+            engine.succession.replace(second, planned(engine, second, plan_for(second, select=Fixed(1))))
             after = await asked(engine, np.full((1, 2), 4, np.float32))
             assert (await before).variants == ["double"] and after.variants == ["fussy"]
-            broken = await engine.hold(of_models(missing=code("none_such")))
+            broken = await engine.succession.hold(of_models(missing=code("none_such")))
             assert list(broken) == ["app/missing@1"]
 
     within(30, work)

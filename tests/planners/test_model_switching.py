@@ -11,7 +11,8 @@ from stretto.core.errors import StrettoError
 from stretto.core.plan import Eager, Fixed, Late, Order, RouteRule
 from stretto.core.view import Planner, View
 from stretto.core.worker import workers
-from stretto.planners.model_switching import ModelSwitching, Responses
+from stretto.planners.model_switching import ModelSwitching
+from stretto.planners.parts.responses import Responses
 from stretto.sim.arrivals import Load
 from stretto.sim.processes import Poisson
 from stretto.sim.responses import already_measured, measure_responses

@@ -21,21 +21,9 @@ from stretto.core.plan import Deferred, Eager
 from stretto.core.profile import NS_PER_MS, NS_PER_S, LatencyProfile
 from stretto.core.worker import Worker, workers
 from stretto.dispatch.dispatcher import Dispatcher
-from stretto.planning.autoscale import (
-    COMING,
-    FULL,
-    IDLE,
-    OVERLOAD,
-    SAME,
-    SHORT,
-    AutoscaleOptions,
-    Autoscaler,
-    Bounds,
-    Reading,
-    is_flat_topped,
-    reading_between,
-    speeds_of,
-)
+from stretto.planning.autoscale import COMING, FULL, IDLE, OVERLOAD, SAME, SHORT, Autoscaler
+from stretto.planning.autoscale_options import AutoscaleOptions, Bounds
+from stretto.planning.fleet_reading import Reading, is_flat_topped, reading_between, speeds_of
 from tests.dispatch.small import lane, planned
 
 ONE = {"default": Bounds(1, 1000)}

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from stretto.core.advice import JudgedFleet
 from stretto.core.profile import NS_PER_S
-from stretto.planning.autoscale import JUDGED, AutoscaleOptions, Autoscaler, Bounds, Reading
+from stretto.planning.autoscale import JUDGED, Autoscaler
+from stretto.planning.autoscale_options import AutoscaleOptions, Bounds
+from stretto.planning.fleet_reading import Reading
 from stretto.planning.judged_fleet import ABOVE, BAD_PERIODS, FollowedJudge
 
 OPTIONS = AutoscaleOptions({"default": Bounds(1, 1000)}, calm_periods=2)

@@ -13,7 +13,7 @@ from stretto.core.profile import NS_PER_MS, LatencyProfile
 from stretto.core.worker import Worker, workers
 from stretto.planners.nexus import Nexus
 from stretto.planners.symphony import Symphony
-from stretto.planning.autoscale import AutoscaleOptions, Bounds
+from stretto.planning.autoscale_options import AutoscaleOptions, Bounds
 from stretto.sim.arrivals import Client, Clients, Load
 from stretto.sim.autoscale import Autoscaling, accuracy_floor, with_slots
 from stretto.sim.bounds import fluid_accuracy, fluid_fleet, fluid_goodput

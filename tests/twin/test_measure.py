@@ -88,7 +88,7 @@ def test_a_real_server_s_log(tmp_path: Path) -> None:
                 if number % 3:
                     await sent
             await until(lambda: engine.waiting == 0)
-            engine.replace(served, planned(engine, served, plan_for(served)))
+            engine.succession.replace(served, planned(engine, served, plan_for(served)))
             await asked(engine, images[:1], "mnist", 30_000)
 
     with recording(path) as journal:

@@ -65,7 +65,7 @@ class Extensions:
         changes = {key: list(given.value) or None for key, given in message.settings.items()}
         self.hold_to_management(changes)
         response = protocol.TraceSettingResponse()
-        for key, value in self.plane.trace_settings(message.model_name, changes).items():
+        for key, value in self.plane.control.trace_settings(message.model_name, changes).items():
             response.settings[key].value.extend(value if isinstance(value, list) else [value])
         return response
 
@@ -77,7 +77,7 @@ class Extensions:
             changes[key] = None if choice is None else getattr(given, choice)
         self.hold_to_management(changes)
         response = protocol.LogSettingsResponse()
-        for key, value in self.plane.log_settings(changes).items():
+        for key, value in self.plane.control.log_settings(changes).items():
             if isinstance(value, bool):
                 response.settings[key].bool_param = value
             elif isinstance(value, int):

@@ -1,4 +1,4 @@
-"""What the translator needs of the data plane. It holds nothing and decides nothing."""
+"""What the translator needs of the data plane and the control plane. It holds nothing and decides nothing."""
 
 from __future__ import annotations
 
@@ -11,15 +11,8 @@ from stretto.api.messages import InferRequest, InferResponse
 from stretto.api.shared_memory import Regions
 
 
-class ServedPlane(Protocol):
-    """Every method may raise ApiError. Cancelling the task that awaits `infer` withdraws the query."""
-
-    budget: Budget
-    regions: Regions
-
-    def live(self) -> bool: ...
-
-    def ready(self, application: str | None = None, version: str = "") -> bool: ...
+class ServedControl(Protocol):
+    """What is said of the server, and changed. Every method may raise ApiError."""
 
     def server_metadata(self) -> dict[str, Any]: ...
 
@@ -42,6 +35,20 @@ class ServedPlane(Protocol):
     def log_settings(self, changes: Mapping[str, Any] | None = None) -> dict[str, Any]: ...
 
     def trace_settings(self, application: str = "", changes: Mapping[str, Any] | None = None) -> dict[str, Any]: ...
+
+
+class ServedPlane(Protocol):
+    """Every method may raise ApiError. Cancelling the task that awaits `infer` withdraws the query."""
+
+    budget: Budget
+    regions: Regions
+
+    @property
+    def control(self) -> ServedControl: ...
+
+    def live(self) -> bool: ...
+
+    def ready(self, application: str | None = None, version: str = "") -> bool: ...
 
     def count_refusal(self, error: ApiError) -> ApiError:
         """For a request that was refused before the plane saw it; returns the error."""

@@ -146,33 +146,33 @@ class Servicer:
         return protocol.ModelReadyResponse(ready=is_ready)
 
     async def server_metadata(self, message: protocol.ServerMetadataRequest) -> Message:
-        return from_json(protocol.ServerMetadataResponse, self.plane.server_metadata())
+        return from_json(protocol.ServerMetadataResponse, self.plane.control.server_metadata())
 
     async def model_metadata(self, message: protocol.ModelMetadataRequest) -> Message:
-        layout = self.plane.model_metadata(message.name, message.version)
+        layout = self.plane.control.model_metadata(message.name, message.version)
         return from_json(protocol.ModelMetadataResponse, layout)
 
     async def model_config(self, message: protocol.ModelConfigRequest) -> Message:
-        config = from_json(protocol.ModelConfig, self.plane.model_config(message.name, message.version))
+        config = from_json(protocol.ModelConfig, self.plane.control.model_config(message.name, message.version))
         return protocol.ModelConfigResponse(config=config)
 
     async def model_statistics(self, message: protocol.ModelStatisticsRequest) -> Message:
-        await self.plane.refresh()
-        layout = self.plane.statistics(message.name or None, message.version)
+        await self.plane.control.refresh()
+        layout = self.plane.control.statistics(message.name or None, message.version)
         return from_json(protocol.ModelStatisticsResponse, layout)
 
     async def repository_index(self, message: protocol.RepositoryIndexRequest) -> Message:
         self.hold_to_management()
-        return from_json(protocol.RepositoryIndexResponse, {"models": self.plane.index(message.ready)})
+        return from_json(protocol.RepositoryIndexResponse, {"models": self.plane.control.index(message.ready)})
 
     async def repository_model_load(self, message: protocol.RepositoryModelLoadRequest) -> Message:
         self.hold_to_management()
-        await self.plane.load(message.model_name)
+        await self.plane.control.load(message.model_name)
         return protocol.RepositoryModelLoadResponse()
 
     async def repository_model_unload(self, message: protocol.RepositoryModelUnloadRequest) -> Message:
         self.hold_to_management()
-        await self.plane.unload(message.model_name)
+        await self.plane.control.unload(message.model_name)
         return protocol.RepositoryModelUnloadResponse()
 
     def account_of(self, context: Any) -> bytes:

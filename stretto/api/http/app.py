@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from stretto.api.access import Access
-from stretto.api.errors import ApiError, Reason, not_found, too_large
+from stretto.api.errors import ApiError, Reason, as_api_error, not_found, too_large
 from stretto.api.http.compression import WORTH_PACKING, deflate, inflate, wanted
 from stretto.api.http.decode import Decoder, parse_json
 from stretto.api.http.encode import JSON_TYPE, encode_error, encode_json, encode_response
-from stretto.api.http.exchange import told
 from stretto.api.http.extensions import ADDRESSES, extension, trace_setting
 from stretto.api.http.repeated import Repeated
 from stretto.api.messages import Array, InferRequest, InferResponse, Terms
@@ -88,7 +87,7 @@ class App:
         except _Gone:
             return None
         except Exception as error:
-            return encode_error(self._plane.count_refusal(told(error)))
+            return encode_error(self._plane.count_refusal(as_api_error(error)))
 
     async def _answer(self, scope: Scope, receive: Receive) -> Answer:
         path, method = scope["path"], scope["method"]
@@ -100,7 +99,7 @@ class App:
             parts.pop()
         if scope["raw_path"] == b"/":
             _allow(method, "GET")
-            return _json(self._plane.welcome(self._is_management))
+            return _json(self._plane.control.welcome(self._is_management))
         if parts[:1] == ["metrics"] and len(parts) == 1:
             return await self._metrics_text(scope, method)
         if parts[:1] != ["v2"]:
@@ -123,13 +122,13 @@ class App:
             )
         if not rest:
             _allow(method, "GET")
-            return _json(self._plane.server_metadata())
+            return _json(self._plane.control.server_metadata())
         if rest[0] != "models" or len(rest) < 2:
             raise not_found("there is nothing at this address")
         if rest[1:] == ["stats"]:
             _allow(method, "GET")
-            await self._plane.refresh()
-            return _json(self._plane.statistics())
+            await self._plane.control.refresh()
+            return _json(self._plane.control.statistics())
         return await self._model(path, rest[1], rest[2:], scope, receive)
 
     async def _model(self, path: str, name: str, rest: list[str], scope: Scope, receive: Receive) -> Answer:
@@ -151,16 +150,16 @@ class App:
             return _json(trace_setting(plane, name, content, self._is_management))
         _allow(method, "GET")
         if not rest:
-            return _json(plane.model_metadata(name, version))
+            return _json(plane.control.model_metadata(name, version))
         if rest == ["ready"]:
             if plane.ready(name, version):
                 return 200, b"", b""
             raise ApiError(Reason.UNAVAILABLE, f"application {name} cannot be served at present")
         if rest == ["config"]:
-            return _json(plane.model_config(name, version))
+            return _json(plane.control.model_config(name, version))
         if rest == ["stats"]:
-            await plane.refresh()
-            return _json(plane.statistics(name, version))
+            await plane.control.refresh()
+            return _json(plane.control.statistics(name, version))
         raise not_found("there is nothing at this address")
 
     async def _infer(self, scope: Scope, receive: Receive, name: str, version: str) -> Answer:
@@ -301,9 +300,9 @@ class App:
         _allow(scope["method"], "POST")
         content = await self._posted(scope, receive) or {}
         if rest == ["index"]:
-            return _json(self._plane.index(content.get("ready") is True))
+            return _json(self._plane.control.index(content.get("ready") is True))
         if len(rest) == 3 and rest[0] == "models" and rest[2] in ("load", "unload"):
-            await (self._plane.load if rest[2] == "load" else self._plane.unload)(rest[1])
+            await (self._plane.control.load if rest[2] == "load" else self._plane.control.unload)(rest[1])
             return 200, b"", b""
         raise not_found("there is nothing at this address")
 
@@ -320,25 +319,25 @@ class App:
             raise ApiError(Reason.FORBIDDEN, "the fleet is managed at the management listener's own address")
         if scope["method"] == "POST":
             content = parse_json(await _body(receive, self._limits.header_json_bytes))
-            await self._plane.add_workers(content.get("worker"))
+            await self._plane.control.add_workers(content.get("worker"))
         else:
             _allow(scope["method"], "GET")
-        return _json(self._plane.fleet())
+        return _json(self._plane.control.fleet())
 
     async def _partition(self, scope: Scope, receive: Receive) -> Answer:
         if not self._is_management:
             raise ApiError(Reason.FORBIDDEN, "the partition is managed at the management listener's own address")
         if scope["method"] == "POST":
-            await self._plane.take_partition(await _body(receive, MAX_FILE_BYTES))
+            await self._plane.control.take_partition(await _body(receive, MAX_FILE_BYTES))
         else:
             _allow(scope["method"], "GET")
-        return _json(self._plane.partition())
+        return _json(self._plane.control.partition())
 
     def _clients(self, method: str) -> Answer:
         if not self._is_management:
             raise ApiError(Reason.FORBIDDEN, "clients are listed at the management listener's own address")
         _allow(method, "GET")
-        return _json(self._plane.clients())
+        return _json(self._plane.control.clients())
 
     async def _metrics_text(self, scope: Scope, method: str) -> Answer:
         if self._metrics is None:

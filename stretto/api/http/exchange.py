@@ -7,7 +7,7 @@ import logging
 from typing import TYPE_CHECKING, Any, Protocol
 
 from stretto.api.answers import SENTENCES, answer, refusal
-from stretto.api.errors import ApiError, Reason
+from stretto.api.errors import ApiError, Reason, as_api_error
 from stretto.api.http.encode import encode_by_terms
 from stretto.api.rooms import BLOCK_BYTES
 from stretto.core.outcome import Outcome
@@ -147,7 +147,7 @@ class Direct:
             else:
                 self._begin(request)
         except Exception as error:
-            self._end(told(error))
+            self._end(as_api_error(error))
 
     async def _begin_when_read(self, request: InferRequest) -> None:
         """A request whose images are read in a thread first."""
@@ -156,7 +156,7 @@ class Direct:
             if not self.disconnected:
                 self._begin(request)
         except Exception as error:
-            self._end(told(error))
+            self._end(as_api_error(error))
 
     def _begin(self, request: InferRequest) -> None:
         entered = self.connection.plane.begin(request, self._end)
@@ -246,11 +246,3 @@ class Call:
 
 
 Exchange = Direct | Call
-
-
-def told(error: Exception) -> ApiError:
-    """What a client hears of a failure: of one of ours, no more than that it was one."""
-    if isinstance(error, ApiError):
-        return error
-    log.error("a request failed", exc_info=error)
-    return ApiError(Reason.FAILED, "the server failed on this request")

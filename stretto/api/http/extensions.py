@@ -19,7 +19,7 @@ def extension(plane: Plane, parts: list[str], content: Content | None, is_manage
     """The answer as JSON, None where it has no body. `content` is that of a POST; None: it is a GET."""
     if parts == ["logging"]:
         _check_change(content, is_management)
-        return plane.log_settings(content)
+        return plane.control.log_settings(content)
     if parts == ["trace", "setting"]:
         return trace_setting(plane, "", content, is_management)
     if parts[0] not in (SYSTEM, CUDA) or not (len(parts) == 2 or (len(parts) == 4 and parts[1] == "region")):
@@ -46,7 +46,7 @@ def extension(plane: Plane, parts: list[str], content: Content | None, is_manage
 
 def trace_setting(plane: Plane, application: str, content: Content | None, is_management: bool) -> Any:
     _check_change(content, is_management)
-    return plane.trace_settings(application, content)
+    return plane.control.trace_settings(application, content)
 
 
 def _check_change(content: Content | None, is_management: bool) -> None:

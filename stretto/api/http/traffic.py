@@ -6,14 +6,25 @@ import asyncio
 import time
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from stretto.api.http.crowd import Crowd
 
-if TYPE_CHECKING:
-    from stretto.api.http.protocol import Connection
-
 SWEPT = 64  # connections that are looked at in one turn of the event loop
+
+
+class Connection(Protocol):
+    """One of them."""
+
+    loop: asyncio.AbstractEventLoop
+    transport: asyncio.Transport
+
+    @property
+    def is_answering(self) -> bool: ...
+
+    def end_if_slow(self, now_s: float) -> None: ...
+
+    def shutdown(self) -> None: ...
 
 
 @dataclass(eq=False)

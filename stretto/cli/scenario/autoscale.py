@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from stretto.config.fields import Fields, suggestion
 from stretto.core.deployment import MAX_WORKERS, Deployment
 from stretto.live.scaling_options import BY, JUDGE, SIGNALS
-from stretto.planning.autoscale import MAX_COST, AutoscaleOptions, Bounds
+from stretto.planning.autoscale_options import MAX_COST, AutoscaleOptions, Bounds
 
 MAX_SECONDS = 86_400.0
 NUMBERS = ("bad_rate", "room", "slack", "smoothing", "near", "growth", "shrink")  # as AutoscaleOptions has them

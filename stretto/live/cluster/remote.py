@@ -11,20 +11,17 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from stretto.core.errors import StrettoError
 from stretto.live.cluster.messages import ENDED, LOAD, NUMBER, Batch, Order, head, numbered
+from stretto.live.cluster.roster import RemoteWorker, Roster
 from stretto.live.executor import Job, Listener, Loading
 from stretto.live.face.messages import NO_VARIANT, NONSENSE, plain, text
 from stretto.live.frames import failures_in, spec_as_text
 from stretto.live.orders import Orders
 from stretto.live.shelf import NOT_LOADED, ModelSpec, Report, failed
-
-if TYPE_CHECKING:
-    from stretto.live.cluster.roster import RemoteWorker, Roster
 
 STEP_S = 0.01
 MOST_RUN_NS = 3_600 * 10**9
@@ -32,7 +29,7 @@ KILLED = "it did not answer in time"
 
 
 class RemoteExecutor:
-    """Started once: a lost worker gets a new executor."""
+    """Started once: a lost worker gets a new executor. With its roster bound, the factory of a service."""
 
     def __init__(self, worker: int, loop: asyncio.AbstractEventLoop, listener: Listener, roster: Roster):
         self.place = worker
@@ -80,7 +77,7 @@ class RemoteExecutor:
         order = self._orders.number()
         number = self._batches + order
         self._jobs[order] = job
-        variant = desk.variant_numbers.get(job.generation.label(job.variant), NO_VARIANT)
+        variant = desk.numbering.variants.get(job.generation.label(job.variant), NO_VARIANT)
         parts: list[tuple[int, int, int]] = []
         worker, count = self._remote.number, min(job.count, 0xFFFF)
         for front_number, request, row, rows, size in job.runs:

@@ -5,7 +5,6 @@ A place of the fleet waits until a worker of its device comes; a worker without 
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -14,12 +13,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from stretto.core.errors import StrettoError
 from stretto.live.cluster.messages import NUMBER, Order
-from stretto.live.executor import Listener
 from stretto.live.face.messages import Kind, text
 from stretto.live.fleet import WorkerSpec, slot_specs
 
 if TYPE_CHECKING:
-    from stretto.live.cluster.remote import RemoteExecutor
     from stretto.live.face.desk import Desk
     from stretto.live.face.front_end import FrontEnd
     from stretto.live.face.link import Link
@@ -59,8 +56,14 @@ def _family(device: str) -> str:
     return device.partition(":")[0]
 
 
-class Ears(Protocol):
-    """Who has a worker, and hears it."""
+class Taker(Protocol):
+    """Who waits for a worker of its place in the fleet, has it, and hears it: the executor of that place."""
+
+    place: int
+    wanted: frozenset[str]  # keys of the models that it needs
+
+    def take(self, remote: RemoteWorker) -> None:
+        """It has this worker from now on."""
 
     def heard(self, kind: int, payload: memoryview) -> None: ...
 
@@ -76,7 +79,7 @@ class RemoteWorker:
         self.number = number
         self.link = link
         self.hello = hello
-        self.executor: Ears | None = None  # whose it is
+        self.executor: Taker | None = None  # whose it is
         self.is_ending = False  # it was told to kill what it runs, and has not said that it did
         self.is_leaving = False  # it wants nothing more
         self._roster = roster
@@ -120,15 +123,9 @@ class Roster:
         self.workers: dict[int, RemoteWorker] = {}
         self.clock = time.monotonic_ns
         self.fleet = fleet
-        self._waiting: list[RemoteExecutor] = []
+        self._waiting: list[Taker] = []
         self._is_due = False  # front ends are told of workers when this turn of the loop is over
         self._last = 0
-
-    def executor(self, worker: int, loop: asyncio.AbstractEventLoop, listener: Listener) -> RemoteExecutor:
-        """The factory of a service."""
-        from stretto.live.cluster.remote import RemoteExecutor
-
-        return RemoteExecutor(worker, loop, listener, self)
 
     # -- workers -----------------------------------------------------------------------------------------------------
 
@@ -173,12 +170,12 @@ class Roster:
 
     # -- places ------------------------------------------------------------------------------------------------------
 
-    def wait(self, executor: RemoteExecutor) -> None:
+    def wait(self, executor: Taker) -> None:
         """It gets a worker when there is one for its place."""
         self._waiting.append(executor)
         self.assign()
 
-    def leave(self, executor: RemoteExecutor) -> None:
+    def leave(self, executor: Taker) -> None:
         if executor in self._waiting:
             self._waiting.remove(executor)
 

@@ -8,22 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stretto.live.face.batch import SLOT, are_rows, end_rows, enter_rows, place_rows
 from stretto.live.face.messages import ENDED
-from stretto.live.face.remote import RemoteQuery, lying
+from stretto.live.face.remote import Origin, RemoteQuery, lying
 from stretto.live.frames import PLACE
 from stretto.live.meters import Many
 from stretto.live.requests import Query
 from stretto.live.rows import Lying
 from stretto.live.shelf import ModelSpec
-
-if TYPE_CHECKING:
-    from stretto.live.face.front_end import FrontEnd
 
 COLUMNS = np.dtype(
     [
@@ -55,13 +52,13 @@ class Queries(dict[int, Held]):
         self._generation = generation
         self.table = np.zeros(FIRST, COLUMNS)  # by the slots of tickets
         self.table["ticket"] = -1
-        self._fronts: dict[int, FrontEnd] = {}
+        self._fronts: dict[int, Origin] = {}
         self._most_fronts = FRONTS  # before those that have nothing here any more are forgotten
         self._count = 0
 
     # -- rows --------------------------------------------------------------------------------------------------------
 
-    def enter(self, front: FrontEnd, tickets: NDArray[np.int64], rows: NDArray[Any]) -> None:
+    def enter(self, front: Origin, tickets: NDArray[np.int64], rows: NDArray[Any]) -> None:
         """Queries of a front end, as rows without their tickets."""
         if front.number not in self._fronts:
             self._meet(front)
@@ -98,16 +95,16 @@ class Queries(dict[int, Held]):
         many.add(count, run_ns, times[3:].tolist())
         return taken[:count], ended[:count], by_front
 
-    def of_front(self, front: FrontEnd) -> dict[int, int]:
+    def of_front(self, front: Origin) -> dict[int, int]:
         """The tickets of its queries that are rows, by the numbers of its requests."""
-        own = self.table[(self.table["ticket"] >= 0) & (self.table["front"] == front.number)]
-        return dict(zip(own["number"].tolist(), own["ticket"].tolist(), strict=True))
+        rows = self.table[(self.table["ticket"] >= 0) & (self.table["front"] == front.number)]
+        return dict(zip(rows["number"].tolist(), rows["ticket"].tolist(), strict=True))
 
     def seen(self, tickets: NDArray[np.int64]) -> NDArray[Any]:
         """The rows as they are; for tickets that are rows."""
         return self.table[tickets & SLOT]
 
-    def _meet(self, front: FrontEnd) -> None:
+    def _meet(self, front: Origin) -> None:
         """Each that comes back is another one; those that are gone and have nothing here are forgotten now and then."""
         if len(self._fronts) >= self._most_fronts:
             have_rows = set(self.table["front"][self.table["ticket"] >= 0].tolist())
@@ -115,7 +112,7 @@ class Queries(dict[int, Held]):
             self._most_fronts = max(FRONTS, 2 * len(self._fronts))
         self._fronts[front.number] = front
 
-    def front(self, number: int) -> FrontEnd:
+    def front(self, number: int) -> Origin:
         """Of a row. Where that has ended and its front end is gone, any: all know the shapes of rows."""
         return self._fronts.get(number) or next(iter(self._fronts.values()))
 
@@ -194,25 +191,25 @@ class Rows(Sequence[Held]):
         """Where each lies, for a worker of this machine; asked when the batch is given to it. None where only `parts`
         can tell: one is no row any more, or they are not as the model takes them.
         """
-        table, found = self.queries.table, np.empty(len(self.tickets), PLACE)
+        table, places = self.queries.table, np.empty(len(self.tickets), PLACE)
         _, _, _, _, _, front, application, *_ = table[int(self.tickets[0]) & SLOT].tolist()
         first_size = self.queries.front(front).first_size(application, spec)
-        return found if first_size >= 0 and place_rows(table, self.tickets, first_size, found) else None
+        return places if first_size >= 0 and place_rows(table, self.tickets, first_size, places) else None
 
     def parts(self) -> list[Lying]:
         """The same, one by one. Of one that ended before that nothing is: its slot may be another's by now."""
         rows = self.queries.seen(self.tickets)
         are_here = rows["ticket"] == self.tickets
         columns = (rows[name].tolist() for name in ("front", "number", "place", "application", "size"))
-        found = []
+        parts = []
         for front_number, number, place, application, size in zip(*columns, strict=True):
             front = self.queries.front(front_number)
-            found.append(lying(front, number, place, 1, front.sized(application, size)[0]))
+            parts.append(lying(front, number, place, 1, front.sized(application, size)[0]))
         if not are_here.all():
             first = int(are_here.argmax())  # whose shape they have, where there is one
-            nobody = replace(found[first], front=NOBODY, number=0, memory=None, place=-1)
-            found = [each if is_here else nobody for each, is_here in zip(found, are_here.tolist(), strict=True)]
-        return found
+            nobody = replace(parts[first], front=NOBODY, number=0, memory=None, place=-1)
+            parts = [part if is_here else nobody for part, is_here in zip(parts, are_here.tolist(), strict=True)]
+        return parts
 
     def runs(self) -> list[Run]:
         """What `parts` tells of each, where nobody here reads them."""

@@ -1,6 +1,6 @@
 """The scheduler's side of the face: front ends come and go, and are told what is served.
 
-What they are told of what is served is the directory. Applications and variants keep the numbers in it for good.
+What they are told of what is served is the directory.
 """
 
 from __future__ import annotations
@@ -9,30 +9,18 @@ import asyncio
 import hashlib
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from stretto.core.errors import StrettoError
-from stretto.core.outcome import Outcome
-from stretto.live.face.batch import NO_SUCH_SIZE
 from stretto.live.face.front_end import FrontEnd
 from stretto.live.face.link import Link
-from stretto.live.face.memory import FrontMemory, aligned
-from stretto.live.face.messages import (
-    NONSENSE,
-    Kind,
-    text,
-)
-from stretto.live.face.remote import Sized
+from stretto.live.face.memory import FrontMemory
+from stretto.live.face.messages import Kind, text
+from stretto.live.face.numbering import Numbering
 from stretto.live.moves import NO_FRONT_END
 
 if TYPE_CHECKING:
-    from stretto.live.generation import Generation
     from stretto.live.service import Service
-    from stretto.live.shelf import ModelSpec
     from stretto.repository.application import ApplicationFiles
 
 log = logging.getLogger("stretto.live")
@@ -40,7 +28,6 @@ log = logging.getLogger("stretto.live")
 LOOK_S = 0.05  # at what the directory says
 SETTLE_S = 2.0  # at most, for front ends to take up a change
 SETTLE_STEP_S = 0.002
-MOST_ENDED = 10**9  # queries that may have ended without a scheduler
 
 
 def tensors_digest(files: ApplicationFiles) -> str:
@@ -57,20 +44,9 @@ class Desk:
         self.loop = asyncio.get_running_loop()
         self.clock = service.engine.clock
         self.fronts: dict[int, FrontEnd] = {}
-        self.applications: list[str] = []  # by number
-        self.variant_numbers: dict[tuple[str, str], int] = {}
-        self.changed: dict[str, int] = {}  # by application: the version since which its tensors are as they are
-        self.changed_last = 0
-        self.sized: list[list[Sized]] = []  # the shapes that a row may have, by application
-        # Shapes of earlier descriptions stay: queries that came with them may still run. The current ones come last.
-        self.first_sizes: NDArray[np.int64] = np.zeros(0, np.int64)  # of the current ones, by application
-        self.behind: list[NDArray[np.int64]] = []  # how far behind a row its answer goes, by application and size
-        self.needs: NDArray[np.int64] = np.zeros((0, 1), np.int64)  # of one row and its answer, by application and size
-        self._numbers: tuple[Any, NDArray[np.int64]] = (None, np.zeros(0, np.int64))
+        self.numbering = Numbering()
         self.is_leaving = False  # they serve on for a while, but clients should go elsewhere
-        self._tensors: dict[str, Any] = {}
         self._digests: dict[str, tuple[ApplicationFiles, str]] = {}
-        self._version = 0
         self._directory: dict[str, Any] = {}
         self.statistics = statistics
         self._edition = 0
@@ -85,28 +61,15 @@ class Desk:
         """A front end is there; it is told what is served. `number` is its own where its memory is known by it."""
         if number is None:
             number, self._next = self._next, self._next + 1
-        front = FrontEnd(self, number, link, memory)
+        front = FrontEnd(self.service, self.numbering, number, link, memory, self.statistics, self._gone)
         self.fronts[number] = front
-        self.look(told=(front,))
+        self.look(front)
         return front
 
-    def gone(self, front: FrontEnd) -> None:
+    def _gone(self, front: FrontEnd) -> None:
         if self.fronts.get(front.number) is front:
             del self.fronts[front.number]
             self.on_gone(front)
-
-    def counts_in(self, content: Mapping[str, Any]) -> dict[str, dict[Outcome, int]]:
-        """Queries that ended at a front end, by application and outcome."""
-        try:
-            return {
-                str(name): {
-                    Outcome(int(outcome)): min(max(0, int(count)), MOST_ENDED) for outcome, count in by_outcome.items()
-                }
-                for name, by_outcome in content.items()
-                if name in self.service.offer.known
-            }
-        except (ValueError, TypeError, AttributeError):
-            raise StrettoError(NONSENSE) from None
 
     def stop(self) -> None:
         self._task.cancel()
@@ -114,16 +77,16 @@ class Desk:
             front.link.close()
             front.memory = None
 
-    def look(self, told: tuple[FrontEnd, ...] = ()) -> None:
+    def look(self, *new: FrontEnd) -> None:
         """Whoever is new is told what is served, and everybody where that has changed."""
-        found = self._found()
-        if found != self._directory:
-            self._directory, self._edition = found, self._edition + 1
-            self._leaving = {name: self._leaving.get(name, self._edition) for name in found["leaving"]}
-            told = tuple(self.fronts.values())
-        if told:
-            content = text(self._directory | {"version": self._version, "edition": self._edition})
-            for front in told:
+        directory = self._as_of_now()
+        if directory != self._directory:
+            self._directory, self._edition = directory, self._edition + 1
+            self._leaving = {name: self._leaving.get(name, self._edition) for name in directory["leaving"]}
+            new = tuple(self.fronts.values())
+        if new:
+            content = text(self._directory | {"version": self.numbering.version, "edition": self._edition})
+            for front in new:
                 front.link.send(Kind.DIRECTORY, content)
 
     async def settled(self) -> None:
@@ -144,13 +107,13 @@ class Desk:
         waited = [front.name for front in fronts if front.elsewhere[0] < since or application not in front.elsewhere[1]]
         return waited if fronts else [NO_FRONT_END]
 
-    def _found(self) -> dict[str, Any]:
+    def _as_of_now(self) -> dict[str, Any]:
         service, served, moves = self.service, {}, self.service.moves
         for name, files in service.files.items():
-            self._number(name, files)
+            self.numbering.take(name, files)
             variants = service.variants_of(name)
             for variant in variants:
-                self.variant_numbers.setdefault((name, variant), len(self.variant_numbers))
+                self.numbering.take_variant(name, variant)
             served[name] = {
                 "variants": list(variants),
                 "is_ready": service.is_ready(name),
@@ -161,8 +124,8 @@ class Desk:
             "is_ready": service.is_ready() and not self.is_leaving,
             "is_leaving": self.is_leaving,
             "workers": service.engine.crew.ready_count,
-            "applications": list(self.applications),
-            "variants": list(self.variant_numbers),
+            "applications": list(self.numbering.applications),
+            "variants": list(self.numbering.variants),
             "served": served,
             "unloaded": sorted(service.offer.unloaded),
             "leaving": [] if moves is None else sorted(moves.leaving & served.keys()),
@@ -174,46 +137,6 @@ class Desk:
         if known is None or known[0] is not files:
             known = self._digests[name] = files, tensors_digest(files)
         return known[1]
-
-    def numbers_in(self, generation: Generation) -> NDArray[np.int64]:
-        """The applications' numbers there, by those of the directory; -1: it has none of that name."""
-        known, numbers = self._numbers
-        if known is not generation or len(numbers) != len(self.applications):
-            numbers = np.array([generation.numbers.get(name, -1) for name in self.applications], np.int64)
-            self._numbers = generation, numbers
-        return numbers
-
-    def first_size(self, application: int, spec: ModelSpec) -> int:
-        """The first of the shapes that a row may have at present; -1 where a model takes others."""
-        takes = self._tensors[self.applications[application]][0]
-        is_alike = takes.shapes == spec.shapes and takes.dtype == spec.input_dtype
-        return int(self.first_sizes[application]) if is_alike else -1
-
-    def _number(self, name: str, files: ApplicationFiles) -> None:
-        tensors = files.input, files.output
-        if self._tensors.get(name) == tensors:
-            return
-        if name not in self._tensors:
-            self.applications.append(name)
-            self.sized.append([])
-            self.behind.append(np.zeros(0, np.int64))
-            self.first_sizes = np.append(self.first_sizes, 0)
-        self._tensors[name] = tensors
-        self._version += 1
-        self.changed[name] = self.changed_last = self._version
-        takes, width = files.input, np.dtype(files.input.dtype).itemsize
-        sizes = [
-            Sized(number, shape, takes.dtype, math.prod(shape) * width, files.output.row_bytes)
-            for number, shape in enumerate(takes.shapes)
-        ]
-        place = self.applications.index(name)
-        self.first_sizes[place] = len(self.sized[place])
-        self.sized[place] += sizes
-        self.behind[place] = np.array([aligned(each.row_bytes) for each in self.sized[place]])
-        current = [known[first:] for known, first in zip(self.sized, self.first_sizes.tolist(), strict=True)]
-        self.needs = np.full((len(current), max(map(len, current))), NO_SUCH_SIZE)
-        for number, sizes in enumerate(current):
-            self.needs[number, : len(sizes)] = [each.needs(1) for each in sizes]
 
     async def _work(self) -> None:
         while True:

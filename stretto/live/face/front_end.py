@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
@@ -32,22 +32,34 @@ from stretto.live.face.messages import (
     text,
     unpacked,
 )
+from stretto.live.face.numbering import Numbering
 from stretto.live.face.remote import RemoteQuery, RemoteRequest, Sized, lying
 from stretto.live.requests import NoSuchVariant, Request
 from stretto.live.rows import Lying
 from stretto.live.state import BEYOND_SHARE, State
 
 if TYPE_CHECKING:
-    from stretto.live.face.desk import Desk
+    from stretto.live.service import Service
     from stretto.live.shelf import ModelSpec
 
+MOST_ENDED = 10**9  # queries that may have ended without a scheduler
 NOT_SERVED = "the application is not served at present"
 
 
 class FrontEnd:
     """One of them, as the scheduler knows it. A Peer of its link."""
 
-    def __init__(self, desk: Desk, number: int, link: Link, memory: FrontMemory | None):
+    def __init__(
+        self,
+        service: Service,
+        numbering: Numbering,
+        number: int,
+        link: Link,
+        memory: FrontMemory | None,
+        statistics: Callable[[], dict[str, Any]],
+        on_lost: Callable[[FrontEnd], None],
+    ):
+        """`statistics` is the document of all applications; `on_lost` is called when its link is lost."""
         self.number = number
         self.memory = memory  # where its tensors can be read, on one machine
         self.link = link
@@ -56,7 +68,9 @@ class FrontEnd:
         self.open: dict[int, RemoteRequest | RemoteQuery] = {}  # by its number; those that are not rows
         self.known = 0  # edition of the directory that it serves
         self.elsewhere: tuple[int, frozenset[str]] = 0, frozenset()  # by an edition: what leaves and it has elsewhere
-        self._desk = desk
+        self._service, self._numbering = service, numbering
+        self._loop, self._clock = service.engine.loop, service.engine.clock
+        self._statistics, self._on_lost = statistics, on_lost
         self._ended: list[bytes] = []  # records, until this turn of the loop is over
         self._count = 0  # of these
         self._extras: dict[int, dict[str, Any]] = {}
@@ -80,7 +94,7 @@ class FrontEnd:
         elif kind == Kind.ELSEWHERE:
             self.elsewhere = _elsewhere(plain(payload))
         elif kind == Kind.ASK:
-            self.link.send(Kind.STATISTICS, text(self._desk.statistics()))
+            self.link.send(Kind.STATISTICS, text(self._statistics()))
         elif kind == Kind.CLOSED:
             self._book(plain(payload))
         else:
@@ -88,12 +102,12 @@ class FrontEnd:
 
     def _book(self, content: Mapping[str, Any]) -> None:
         """What its clients heard is what counts."""
-        service, report = self._desk.service, content.get("report")
+        service, report = self._service, content.get("report")
         if not isinstance(report, int) or not 0 < report < 1 << 63:
             raise StrettoError(NONSENSE)
         if report > self.booked:
             self.booked = report
-            service.engine.books.add_closed(self._desk.counts_in(content.get("unknown", {})))
+            service.engine.books.add_closed(_closed_counts(content.get("unknown", {}), service.offer.known))
             for name, counted, told, count in corrections(content.get("counted", {}), self.said):
                 if name in service.offer.known:
                     service.engine.books.correct(name, counted, told, count)
@@ -101,28 +115,28 @@ class FrontEnd:
 
     def lost(self) -> None:
         """Nobody waits for what it asked any more."""
-        self._desk.gone(self)
+        self._on_lost(self)
         self._cancel(None)
         self.memory = None  # batches that run may still look at it
 
     def _cancel(self, numbers: Collection[int] | None) -> None:
         """These requests, where they have not ended; None: all of them."""
-        engine = self._desk.service.engine
+        engine = self._service.engine
         for generation in engine.generations():
             for number, ticket in generation.queries.of_front(self).items():
                 if numbers is None or number in numbers:
                     generation.queries[ticket]  # it is among the open ones now
         for number in list(self.open if numbers is None else numbers):
-            if (found := self.open.get(number)) is not None:
-                engine.cancel(found)
+            if (request := self.open.get(number)) is not None:
+                engine.cancel(request)
 
     def sized(self, application: int, size: int) -> tuple[Sized, str]:
         """By the directory: the shape, and the application's name."""
-        return self._desk.sized[application][size], self._desk.applications[application]
+        return self._numbering.sized[application][size], self._numbering.applications[application]
 
     def first_size(self, application: int, spec: ModelSpec) -> int:
         """The first of the shapes that its rows have at present; -1 where a model takes others."""
-        return self._desk.first_size(application, spec)
+        return self._numbering.first_size(application, spec)
 
     def write(self, place: int, answer: Array) -> None:
         if self.memory is not None:  # else it is gone, and nobody waits
@@ -133,8 +147,8 @@ class FrontEnd:
         version, records, extras = unpacked(SUBMIT, payload)
         if not len(records):
             return
-        desk, service, engine = self._desk, self._desk.service, self._desk.service.engine
-        is_usual = version >= desk.changed_last and service.state is State.SERVING
+        numbering, service, engine = self._numbering, self._service, self._service.engine
+        is_usual = version >= numbering.changed_last and service.state is State.SERVING
         is_plain = np.ones(len(records), np.bool_)
         if not is_usual or service.offer.quarantine.entries:
             is_plain[:] = False  # each is looked at
@@ -143,8 +157,10 @@ class FrontEnd:
         rows, entering = np.empty(len(records), COLUMNS), np.empty((3, len(records)), np.int64)
         now_ns, size = engine.clock(), -1 if self.memory is None else self.memory.size
         limits = np.array((now_ns, self.link.transit_ns, size, self.number, self.last))
-        numbers = desk.numbers_in(engine.generation)
-        count = read_submitted(records, is_plain, numbers, desk.needs, desk.first_sizes, limits, rows, entering)
+        numbers = numbering.in_generation(engine.generation)
+        count = read_submitted(
+            records, is_plain, numbers, numbering.needs, numbering.first_sizes, limits, rows, entering
+        )
         if count < 0:
             raise StrettoError(NONSENSE)
         self.last = int(records[-1]["number"])
@@ -160,7 +176,7 @@ class FrontEnd:
         if request is None:
             return
         try:
-            self._desk.service.engine.submit(request, gathers=True)
+            self._service.engine.submit(request, gathers=True)
         except NoSuchVariant as error:
             self._refuse(request, "not_found", str(error))
         except KeyError:
@@ -169,19 +185,19 @@ class FrontEnd:
     def _request(self, version: int, record: tuple[int, ...], extra: Mapping[str, Any] | None) -> RemoteRequest | None:
         """None where it is refused at once."""
         number, left_ns, spent_ns, place, application, rows, size, priority = record
-        desk, service, memory = self._desk, self._desk.service, self.memory
+        numbering, service, memory = self._numbering, self._service, self.memory
         if not 0 < rows <= MAX_ROWS or priority < 0:
             raise StrettoError(NONSENSE)
-        name = desk.applications[application] if application < len(desk.applications) else ""
-        is_current = version >= desk.changed.get(name, 0) and service.state is State.SERVING
+        name = numbering.applications[application] if application < len(numbering.applications) else ""
+        is_current = version >= numbering.changed.get(name, 0) and service.state is State.SERVING
         is_set_aside = service.offer.quarantine.entries and not service.is_ready(name)
         if name not in service.files or not is_current or is_set_aside:
             self._tell(number, Outcome.FAILED, {"refusal": "unavailable", "problem": NOT_SERVED})
             return None
-        size += int(desk.first_sizes[application])
-        if size >= len(desk.sized[application]):
+        size += int(numbering.first_sizes[application])
+        if size >= len(numbering.sized[application]):
             raise StrettoError(NONSENSE)
-        each = desk.sized[application][size]
+        each = numbering.sized[application][size]
         if memory is not None and (place < 0 or place % ALIGNMENT or place + each.needs(rows) > memory.size):
             raise StrettoError("a front end named memory that it does not have")
         extra = extra or {}
@@ -205,7 +221,7 @@ class FrontEnd:
 
     def _knows_client(self, request: RemoteRequest, extra: Mapping[str, Any]) -> bool:
         """False where it asks beyond its share."""
-        service = self._desk.service
+        service = self._service
         client = service.clients.slot_of(service.engine.clock(), str(extra["client"]))
         said = {what: extra.get(what) for what in ("bytes_per_s", "delay_ns", "slo_ns", "said_rate")}
         sent_bytes = int(extra.get("sent_bytes", 0))
@@ -221,24 +237,24 @@ class FrontEnd:
         """It was never taken, and nothing of it is counted here."""
         del self.open[request.number]
         request.done = _ignore
-        self._desk.service.engine.cancel(request)
+        self._service.engine.cancel(request)
         if request.asker is not None:
-            self._desk.service.clients.ended(request.asker, request.rows)
+            self._service.clients.ended(request.asker, request.rows)
         extra = {"refusal": refusal, "problem": problem}
-        self._tell(request.number, Outcome.FAILED, extra | self._told(request))
+        self._tell(request.number, Outcome.FAILED, extra | self._what_to_send(request))
 
     def variant_number(self, label: tuple[str, str]) -> int:
         """By the directory."""
-        return self._desk.variant_numbers.get(label, NO_VARIANT)
+        return self._numbering.variants.get(label, NO_VARIANT)
 
     def answered(self, ended: NDArray[Any], rows: NDArray[Any], answers: NDArray[np.uint8]) -> None:
         """Queries of one batch, as rows of numbers with their positions in it; `answers` are the bytes of all of it."""
         if self.memory is not None:
-            behind = self._desk.behind[int(rows["application"][0])]
+            behind = self._numbering.behind[int(rows["application"][0])]
             if not write_answers(self.memory.bytes, rows, behind, answers):
                 raise StrettoError("a front end named memory that it does not have")
         if not self._ended:
-            self._desk.loop.call_soon(self._flush)
+            self._loop.call_soon(self._flush)
         self._ended.append(ended.tobytes())
         self._count += len(ended)
 
@@ -250,7 +266,7 @@ class FrontEnd:
             return
         self.open.pop(query.number, None)
         if not self._ended:
-            self._desk.loop.call_soon(self._flush)
+            self._loop.call_soon(self._flush)
         self._count += 1
         self._ended.append(
             ENDED_RECORD.pack(
@@ -263,10 +279,10 @@ class FrontEnd:
         if request.left and isinstance(request, RemoteRequest) and isinstance(request.inputs, Lying):
             # It and its queries refer to each other, and are kept until the collector comes.
             request.inputs = replace(request.inputs, memory=None)
-        desk, extra = self._desk, {}
+        extra: dict[str, Any] = {}
         if request.asker is not None:
-            desk.service.clients.ended(request.asker, request.rows)
-            extra = self._told(request)
+            self._service.clients.ended(request.asker, request.rows)
+            extra = self._what_to_send(request)
         variants, variant = request.variants, NO_VARIANT
         if variants:
             if len(variants) == 1:
@@ -281,8 +297,9 @@ class FrontEnd:
         numbers = request.queue_ns, request.run_ns, request.accuracy_sum, request.batch, variant
         self._tell(request.number, request.outcome, extra, *numbers)
 
-    def _told(self, request: RemoteRequest | RemoteQuery) -> dict[str, Any]:
-        place = None if request.client < 0 else self._desk.service.clients.place_of(request.client)
+    def _what_to_send(self, request: RemoteRequest | RemoteQuery) -> dict[str, Any]:
+        """Next, by its client."""
+        place = None if request.client < 0 else self._service.clients.place_of(request.client)
         return {} if place is None or not place.told.input_size else {"told": asdict(place.told)}
 
     def _tell(
@@ -299,14 +316,14 @@ class FrontEnd:
         if extra:
             self._extras[self._count] = extra
         if not self._ended:
-            self._desk.loop.call_soon(self._flush)
+            self._loop.call_soon(self._flush)
         self._count += 1
         self._ended.append(ENDED_RECORD.pack(number, queue_ns, run_ns, accuracy, batch, variant, outcome))
 
     def decide(self, record: tuple[int, ...]) -> None:
         """Rows of it, as DECISION has them, are to go to a worker."""
         if not self._decided:
-            self._desk.loop.call_soon(self._flush_decided)
+            self._loop.call_soon(self._flush_decided)
         self._decided.append(record)
 
     def _flush_decided(self) -> None:
@@ -319,7 +336,7 @@ class FrontEnd:
         extras, self._extras = self._extras, {}
         message = joined(ended, count, extras=extras)
         if self.memory is None:  # on one machine it ends with its link
-            self.said[0].add(self._desk.clock(), message)
+            self.said[0].add(self._clock(), message)
         self.link.send(Kind.ENDED, message)
 
 
@@ -327,6 +344,20 @@ def _elsewhere(content: Mapping[str, Any]) -> tuple[int, frozenset[str]]:
     try:
         return int(content["edition"]), frozenset(map(str, content["applications"]))
     except (KeyError, TypeError, ValueError):
+        raise StrettoError(NONSENSE) from None
+
+
+def _closed_counts(content: Mapping[str, Any], known: Collection[str]) -> dict[str, dict[Outcome, int]]:
+    """Queries that ended at a front end, by application and outcome."""
+    try:
+        return {
+            str(name): {
+                Outcome(int(outcome)): min(max(0, int(count)), MOST_ENDED) for outcome, count in by_outcome.items()
+            }
+            for name, by_outcome in content.items()
+            if name in known
+        }
+    except (ValueError, TypeError, AttributeError):
         raise StrettoError(NONSENSE) from None
 
 

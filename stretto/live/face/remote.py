@@ -5,16 +5,17 @@ Their answers go to the front end's memory, or a worker has sent them there itse
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from stretto.backends.model import Array
 from stretto.core.outcome import Outcome
-from stretto.live.face.memory import aligned
+from stretto.live.face.memory import FrontMemory, aligned
 from stretto.live.requests import NONE_YET, Request
 from stretto.live.rows import Lying
-
-if TYPE_CHECKING:
-    from stretto.live.face.front_end import FrontEnd
+from stretto.live.shelf import ModelSpec
 
 
 class Sized(NamedTuple):
@@ -31,7 +32,33 @@ class Sized(NamedTuple):
         return aligned(rows * self.row_bytes) + rows * self.answer_bytes
 
 
-def lying(front: FrontEnd, number: int, place: int, rows: int, each: Sized) -> Lying:
+class Origin(Protocol):
+    """The front end that a request came from: what is asked of it by whoever holds, runs and answers the request."""
+
+    number: int
+    memory: FrontMemory | None
+    open: dict[int, RemoteRequest | RemoteQuery]  # by its number; those that are not rows
+
+    def sized(self, application: int, size: int) -> tuple[Sized, str]:
+        """By the directory: the shape, and the application's name."""
+
+    def first_size(self, application: int, spec: ModelSpec) -> int:
+        """The first of the shapes that its rows have at present; -1 where a model takes others."""
+
+    def variant_number(self, label: tuple[str, str]) -> int:
+        """By the directory."""
+
+    def write(self, place: int, answer: Array) -> None: ...
+
+    def answered(self, ended: NDArray[Any], rows: NDArray[Any], answers: NDArray[np.uint8]) -> None:
+        """Queries of one batch, as rows of numbers with their positions in it; `answers` are the bytes of all of it."""
+
+    def ended_query(self, query: RemoteQuery) -> None: ...
+
+    def ended(self, request: RemoteRequest | RemoteQuery) -> None: ...
+
+
+def lying(front: Origin, number: int, place: int, rows: int, each: Sized) -> Lying:
     shape = (rows, *each.shape)
     return Lying(front.number, number, 0, shape, each.dtype, each.number, front.memory, place)
 
@@ -39,7 +66,7 @@ def lying(front: FrontEnd, number: int, place: int, rows: int, each: Sized) -> L
 class RemoteRequest(Request):
     """Of several rows, or with something to be said of it."""
 
-    front: FrontEnd
+    front: Origin
     number: int
     place: int  # where the first answer goes; -1: not here
 
@@ -75,7 +102,7 @@ class RemoteQuery:
 
     def __init__(
         self,
-        front: FrontEnd,
+        front: Origin,
         number: int,
         place: int,
         each: Sized,

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.planners.parts.library import Library, Recipe
-from stretto.planners.parts.policy import Policy
-from stretto.planners.parts.store import Stored, matching
+from stretto.planners.parts.policy import Policy, Stored
+from stretto.planners.parts.store import matching
 from stretto.planners.parts.task import Task, task_of
 from stretto.planners.ports import MakePolicy, PolicyPort
 

@@ -57,3 +57,14 @@ class Policy:
         named = np.asarray(numbers, dtype=np.int32)
         of_deployment = np.where(variant < 0, variant, named[variant])
         return Table(step, np.ascontiguousarray(of_deployment), np.ascontiguousarray(batch), kind)
+
+
+@dataclass(frozen=True, eq=False)
+class Stored:
+    """A library as a file holds it: what it is for, in words, and its policies."""
+
+    file: str
+    described: dict[str, str]
+    variants: tuple[str, ...]
+    complete_to: float
+    policies: tuple[Policy, ...]

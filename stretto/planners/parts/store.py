@@ -10,7 +10,7 @@ import json
 import os
 import zipfile
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from stretto.core.errors import StrettoError
 from stretto.core.npz import check_arrays
 from stretto.core.profile import MAX_BATCH_LIMIT
 from stretto.planners.parts.library import Library, Recipe
-from stretto.planners.parts.policy import Expectation, Policy
+from stretto.planners.parts.policy import Expectation, Policy, Stored
 from stretto.planners.parts.task import Task
 
 FORMAT = 1
@@ -29,17 +29,6 @@ LARGEST = 1e12  # of a load
 LONGEST_NS = 10**15  # of a slack
 FIGURES = ("accuracy", "late", "correct", "full")
 Path = str | os.PathLike[str]
-
-
-@dataclass(frozen=True, eq=False)
-class Stored:
-    """A library as a file holds it: what it is for, in words, and its policies."""
-
-    file: str
-    described: dict[str, str]
-    variants: tuple[str, ...]
-    complete_to: float
-    policies: tuple[Policy, ...]
 
 
 def save_libraries(path: Path, libraries: Sequence[Library]) -> None:

@@ -16,10 +16,9 @@ from stretto.core.plan import Eager, Lane, Late, Order, Plan, Route, RouteRule
 from stretto.core.view import View
 from stretto.planners.parts.laws import law_of_shape
 from stretto.planners.parts.policies import Policies
-from stretto.planners.parts.policy import Policy
+from stretto.planners.parts.policy import Policy, Stored
 from stretto.planners.parts.rates import RATE_WINDOW_NS
 from stretto.planners.parts.sharing import workers_of_applications
-from stretto.planners.parts.store import Stored
 from stretto.planners.parts.task import Task
 from stretto.planners.ports import MakePolicy, PolicyPort
 from stretto.planners.ramsis.options import Options

@@ -24,10 +24,9 @@ from stretto.planners.parts.floors import overload_floors
 from stretto.planners.parts.fronts import as_profiled
 from stretto.planners.parts.laws import law_of_shape
 from stretto.planners.parts.policies import Policies
-from stretto.planners.parts.policy import Policy
+from stretto.planners.parts.policy import Policy, Stored
 from stretto.planners.parts.rates import RATE_WINDOW_NS, pressure_of, rates_of
 from stretto.planners.parts.sharing import time_shares
-from stretto.planners.parts.store import Stored
 from stretto.planners.parts.task import Task, kinds_for
 from stretto.planners.ports import MakePolicy, PolicyPort, Trial
 from stretto.planners.priced import Priced

@@ -41,7 +41,7 @@ TAKES = Takes()
 
 
 class MirrorPlane:
-    """Implements stretto.api.grpc.served_plane.ServedPlane."""
+    """Implements ServedPlane of stretto.api.grpc.served_plane, and is its own ServedControl."""
 
     def __init__(self) -> None:
         self.budget = Budget(Limits().budget_bytes)
@@ -55,6 +55,10 @@ class MirrorPlane:
         self.refused: list[ApiError] = []
         self.gates: dict[str, asyncio.Event] = defaultdict(asyncio.Event)
         self.changed = asyncio.Condition()
+
+    @property
+    def control(self) -> MirrorPlane:
+        return self
 
     def live(self) -> bool:
         return True

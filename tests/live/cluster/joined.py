@@ -11,6 +11,7 @@ import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import numpy as np
 
 from stretto.live.cluster.joining import Joining
 from stretto.live.cluster.keys import keys_from
+from stretto.live.cluster.remote import RemoteExecutor
 from stretto.live.cluster.roster import Roster
 from stretto.live.cluster.scheduling import Scheduling
 from stretto.live.cluster.wire import Wires
@@ -56,7 +58,7 @@ async def scheduler(
 ) -> AsyncIterator[Scheduler]:
     roster = Roster(tuple)
     asking: dict[str, Any] = {"worker_rss_bytes": 0, "workers": workers} | options
-    async with service_of(root, factory=roster.executor, is_ready=False, **asking) as service:
+    async with service_of(root, factory=partial(RemoteExecutor, roster=roster), is_ready=False, **asking) as service:
         wires = Wires(keys_from(key))
         made = Scheduling(service, roster, wires, endpoint)
         try:

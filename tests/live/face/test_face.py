@@ -121,11 +121,11 @@ def test_a_message_for_what_is_served_no_more_costs_nobody_his_link(built: Built
         async with service_of(built.root) as service, paired(service) as pair:
             generation = service.engine.generation
             numbers, generation.numbers = generation.numbers, {}
-            pair.desk._numbers = (None, pair.desk._numbers[1])
+            pair.desk.numbering._of_generation = (None, pair.desk.numbering._of_generation[1])
             ended = [await each for each in [pair.ask("rows", ROWS) for _ in range(3)]]
             assert {each.refusal for each in ended} == {"unavailable"} and pair.front.engine.is_linked
             generation.numbers = numbers
-            pair.desk._numbers = (None, pair.desk._numbers[1])
+            pair.desk.numbering._of_generation = (None, pair.desk.numbering._of_generation[1])
             assert (await pair.ask("rows", ROWS)).outcome is Outcome.ON_TIME
 
     within(60, work)
@@ -141,8 +141,9 @@ def test_queries_that_run_keep_the_layout_that_they_came_with(built: Built) -> N
             asked = [pair.ask("rows", ROWS, pinned="") for _ in range(5)]
             pair.front.engine._flush()
             await until(lambda: len(pair.there.open) > 0 or all(each.request.outcome is not None for each in asked))
-            desk._number("rows", larger)
-            assert [each.row_bytes for each in desk.sized[0]] == [16, 324] and desk.first_sizes.tolist() == [1]
+            desk.numbering.take("rows", larger)
+            assert [each.row_bytes for each in desk.numbering.sized[0]] == [16, 324]
+            assert desk.numbering.first_sizes.tolist() == [1]
             ended = [await each for each in asked]
             assert {each.outcome for each in ended} == {Outcome.ON_TIME}
             assert all(np.isclose(each.answers.sum(), 1.0, atol=1e-3) for each in ended)

@@ -14,9 +14,10 @@ from stretto.core.profile import NS_PER_MS, NS_PER_S, LatencyProfile
 from stretto.core.view import View
 from stretto.core.worker import workers
 from stretto.planners.parts.library import make_library
+from stretto.planners.parts.policy import Stored
 from stretto.planners.parts.rates import rates_of
 from stretto.planners.parts.sharing import workers_of_applications
-from stretto.planners.parts.store import Stored, description
+from stretto.planners.parts.store import description
 from stretto.planners.parts.task import Task, task_of
 from stretto.planners.ramsis.options import Options
 from stretto.planners.ramsis.planner import Ramsis

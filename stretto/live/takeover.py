@@ -1,0 +1,69 @@
+"""Serve a new deployment in the place of the one before: its evidence is loaded, its plan made, then the engine moves
+over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from stretto.core.conditions import Conditions
+from stretto.core.view import View
+from stretto.live.beginning import beginning_as_planned
+from stretto.live.generation import Served
+from stretto.live.judging import Judging
+from stretto.live.policies import PolicyMaker
+from stretto.live.running import Running
+from stretto.live.witness import Evidence
+from stretto.planning.session import InForce, Session
+from stretto.repository.application import ApplicationFiles
+
+
+class Takeover:
+    """The service's: on the loop's thread."""
+
+    def __init__(self, service: Running, session: Session, maker: PolicyMaker, judging: Judging | None):
+        self._service, self._session, self._maker, self._judging = service, session, maker, judging
+
+    async def load_evidence(self, ready: Served) -> None:
+        """Of what will be served. An application that has none is told of, and served without."""
+        witness = self._service.engine.witness
+        if witness is not None:
+            witness.use(await asyncio.to_thread(_loaded_evidence, ready.files))
+
+    async def move_over(self, ready: Served) -> None:
+        """Its models are held already."""
+        service = self._service
+        await self.load_evidence(ready)
+        async with service.replanner.turn:
+            self._maker.forget()
+            ready, in_force = beginning_as_planned(ready, await self._planned(ready))
+            service.files = {files.name: files for files in ready.files}
+            service.replanner.period_s = self._session.rhythm.period_for(ready.deployment)
+            service.engine.succession.replace(ready, in_force)
+            if self._judging is not None:
+                self._judging.forget()
+
+    async def _planned(self, ready: Served) -> InForce:
+        """The first plan for a new deployment: load and workers do not change because the repository did."""
+        engine = self._service.engine
+        now_ns, old = engine.clock(), engine.generation
+        telemetry = old.dispatcher.telemetry(now_ns)
+        rates = [
+            float(telemetry.rates[old.numbers[application.name]]) if application.name in old.numbers else 0.0
+            for application in ready.deployment.applications
+        ]
+        delays = engine.delays.delays
+        view = View(ready.deployment, now_ns, np.array(rates), alive=telemetry.worker_alive, delays=delays)
+        conditions = Conditions(delays=delays)
+        return await asyncio.to_thread(self._session.first, ready.deployment, now_ns, conditions, view=view)
+
+
+def _loaded_evidence(files: Sequence[ApplicationFiles]) -> dict[str, Evidence]:
+    from stretto.evidence.load import load_evidence
+
+    loaded = {each.name: load_evidence(each) for each in files if math.prod(each.output.shape) == each.classes > 0}
+    return {name: evidence for name, evidence in loaded.items() if evidence is not None}

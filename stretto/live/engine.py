@@ -325,7 +325,7 @@ class Engine:
             self.adopt(self.generation)
 
     def ended(self, job: Job, report: Report) -> None:
-        """A batch is done: the worker goes on first, then its queries are answered."""
+        """A batch is done: the worker goes on first, then its queries are answered; what is noted of it can wait."""
         now_ns = self.clock()
         generation: Generation = job.generation
         dispatcher = generation.dispatcher
@@ -335,6 +335,19 @@ class Engine:
             self._fail(job, report.failures, now_ns)
         run_ns = max(0, report.ended_ns - report.started_ns)
         dispatcher.finished(now_ns, job.worker, report.answers is not None, run_ns)
+        if generation is not self.generation and self.crew.is_ready(job.worker) and not self.crew.is_busy(job.worker):
+            self.generation.dispatcher.worker_joined(now_ns, job.worker)
+            self.act(self.generation)
+        self.act(generation)
+        if report.answers is not None:
+            answer_batch(job, report, report.answers, now_ns, self.meters)
+        self._note(job, report, run_ns, now_ns)
+        if self._old:
+            self._forget_old()
+
+    def _note(self, job: Job, report: Report, run_ns: int, now_ns: int) -> None:
+        """For planners, the twin and the metrics."""
+        generation: Generation = job.generation
         handoff_ns = now_ns - job.decided_ns - run_ns
         self.delays.ended(job.expected_ns, now_ns)
         if job.was_alone:
@@ -345,15 +358,7 @@ class Engine:
             self.twin.ended(now_ns - job.expected_ns)
             if job.was_alone:
                 self.twin.handed_over(handoff_ns)
-        if generation is not self.generation and self.crew.is_ready(job.worker) and not self.crew.is_busy(job.worker):
-            self.generation.dispatcher.worker_joined(now_ns, job.worker)
-            self.act(self.generation)
-        self.act(generation)
         self.meters.batch(generation.label(job.variant), job.count, report)
-        if report.answers is not None:
-            answer_batch(job, report, report.answers, now_ns, self.meters)
-        if self._old:
-            self._forget_old()
 
     def _fail(self, job: Job, failures: dict[int, str], now_ns: int) -> None:
         """These queries of a batch have no answer. Their clients hear no more of the model than that it failed."""

@@ -48,7 +48,7 @@ def test_each_request_has_its_own_body(server: Running, rows: int) -> None:
 
 
 def test_what_is_served_is_known_by_its_address_before_anybody_asked_it(server: Running) -> None:
-    """Where thousands a second began together, those before the first answer took the long way, and all were late."""
+    """Where thousands a second began together, all that came before the first answer took the long way."""
     app = App(server.listeners.plane)
     served, pinned = b"/v2/models/fashion/infer", b"/v2/models/fashion/versions/linear/infer"
     others = [

@@ -42,7 +42,7 @@ def are_finite(array: Array) -> bool:
     if array.dtype.char == "f":
         if array.size <= SMALL and isfinite(np.vdot(array, array)):
             return True  # else one is not, or some are so large that each must be looked at
-        return bool(_compiled_finite()(_lent(array.ravel().view(np.uint32))))
+        return bool(_compiled_finite()(_lent(array.ravel())))
     return bool(np.isfinite(array).all())
 
 

@@ -6,9 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from stretto.core.compiled import compiled
-
-EXPONENT, LOWEST = np.uint32(0x7F800000), np.uint32(0x00800000)  # of the bits of a float32
+from stretto.core.compiled import compiled, compiled_sum
 
 
 @compiled
@@ -26,12 +24,12 @@ def within(values: Any, low: float, high: float) -> bool:
     return bool(outside == 0)
 
 
-@compiled
-def finite(bits: Any) -> bool:
-    """Of float32 numbers, as their bits: an exponent of ones, plus one, reaches the sign. To compare numbers would take
-    as long as reading them from the socket.
+@compiled_sum
+def finite(values: Any) -> bool:
+    """Of float32 numbers: what is not finite is no zero when it is multiplied by zero, nor is any sum with that. To
+    compare numbers, or their bits, would take more than twice as long.
     """
-    reached = np.uint32(0)
-    for place in range(len(bits)):
-        reached |= (bits[place] & EXPONENT) + LOWEST
-    return bool(reached < np.uint32(0x80000000))
+    total = np.float32(0.0)
+    for place in range(len(values)):
+        total += values[place] * np.float32(0.0)
+    return bool(total == 0.0)

@@ -66,6 +66,11 @@ class FrameReader:
         self._held = bytearray()
 
     def feed(self, data: bytes) -> Iterator[Frame]:
+        if not self._held and len(data) >= HEAD.size:
+            length, kind, a, b, c = HEAD.unpack_from(data)
+            if length == len(data):  # one frame, and all of it, as mostly
+                yield Frame(kind, a, b, c, data[HEAD.size :])
+                return
         self._held += data
         while len(self._held) >= HEAD.size:
             length, kind, a, b, c = HEAD.unpack_from(self._held)

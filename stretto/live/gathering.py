@@ -7,17 +7,20 @@ would cost the dispatcher's time tenfold.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stretto.live.face.remote import Origin
+from stretto.live.generation import Generation
 from stretto.live.judging import Twin
 from stretto.live.requests import Query
 from stretto.live.serving import Serving
 from stretto.live.witness import Witness
+
+Entering = Sequence[NDArray[np.int64]]  # applications, deadlines and priorities
 
 
 class Gathered(Serving, Protocol):
@@ -35,12 +38,16 @@ class Gathering:
         self._form_batches = form_batches
         self._has_begun = False  # in this turn
         self.queries: list[Query] = []
-        self._columns = array("q")  # of these, one after the other: application, deadline and priority
+        self._columns = _columns()  # of these
+        self._arrived: list[tuple[Generation, int, Entering]] = []  # what the twin is to be told of this turn
 
     def add(self, query: Query, application: int, deadline_ns: int, priority: int) -> None:
         """One that nothing else is to be said of."""
         self.queries.append(query)
-        self._columns.extend((application, deadline_ns, priority))
+        applications, deadlines_ns, priorities = self._columns
+        applications.append(application)
+        deadlines_ns.append(deadline_ns)
+        priorities.append(priority)
         if not self._has_begun:
             self.begin()
 
@@ -54,20 +61,23 @@ class Gathering:
         self._has_begun = False
         self.enter()
         self._form_batches()
+        if self._arrived:
+            self._tell_arrivals()  # after the workers, who wait
 
     def enter(self) -> None:
         """Those that were gathered until now."""
         if not self.queries:
             return
         queries, self.queries = self.queries, []
-        entering, self._columns = np.array(self._columns).reshape(-1, 3), array("q")
+        columns, self._columns = self._columns, _columns()
         generation = self._engine.generation
-        tickets = self._submitted(self._engine.clock(), np.ascontiguousarray(entering.T)).tolist()
+        entering: Entering = tuple(np.frombuffer(column, np.int64) for column in columns)
+        tickets = self._submitted(self._engine.clock(), entering).tolist()
         generation.queries.update(zip(tickets, queries, strict=True))
         for query, ticket in zip(queries, tickets, strict=True):
             query.ticket, query.generation = ticket, generation
 
-    def enter_rows(self, front: Origin, now_ns: int, rows: NDArray[Any], entering: NDArray[np.int64]) -> None:
+    def enter_rows(self, front: Origin, now_ns: int, rows: NDArray[Any], entering: Entering) -> None:
         """Queries of a front end, each a request by itself that nothing is demanded of, as rows of numbers; `entering`
         are their applications (numbers of the generation that serves), deadlines and priorities.
         """
@@ -80,18 +90,29 @@ class Gathering:
             for ticket in tickets.tolist():
                 engine.witness.ask(generation.queries[ticket].request)
 
-    def _submitted(self, now_ns: int, entering: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _submitted(self, now_ns: int, entering: Entering) -> NDArray[np.int64]:
         """Their tickets."""
         engine = self._engine
         generation = engine.generation
-        applications, deadlines_ns, priorities = entering
         if engine.twin is not None:
+            self._arrived.append((generation, now_ns, entering))
+        return generation.dispatcher.submit_many(now_ns, *entering)
+
+    def _tell_arrivals(self) -> None:
+        arrived, self._arrived = self._arrived, []
+        twin = self._engine.twin
+        assert twin is not None
+        for generation, now_ns, (applications, deadlines_ns, priorities) in arrived:
             slacks_ns, called = deadlines_ns - now_ns, set(applications.tolist())
             for number in called:
                 name = generation.deployment.applications[number].name
                 if len(called) == 1:  # as mostly, and always where there is no other
-                    engine.twin.arrived_many(now_ns, name, slacks_ns, priorities)
+                    twin.arrived_many(now_ns, name, slacks_ns, priorities)
                 else:
                     theirs = applications == number
-                    engine.twin.arrived_many(now_ns, name, slacks_ns[theirs], priorities[theirs])
-        return generation.dispatcher.submit_many(now_ns, applications, deadlines_ns, priorities)
+                    twin.arrived_many(now_ns, name, slacks_ns[theirs], priorities[theirs])
+
+
+def _columns() -> tuple[array[int], array[int], array[int]]:
+    """Application, deadline and priority, of no query yet."""
+    return array("q"), array("q"), array("q")

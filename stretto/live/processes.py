@@ -102,6 +102,7 @@ class ProcessExecutor:
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: socket.socket | None = None
         self._arena: Arena | None = None
+        self._needed = 0  # bytes of a slot, for the models that it was told to hold
         self._old_arenas: list[Arena] = []
         self._orders = Orders(worker, listener, self._tell_load)
         # By number: the job, its model, its slot, and of which memory.
@@ -133,7 +134,7 @@ class ProcessExecutor:
         if spec is None:
             self._loop.call_soon(self._listener.job_ended, job, failed(job.count, NOT_LOADED))
             return
-        if self._arena is None or slot_bytes((spec,)) > self._arena.slot_size:
+        if self._arena is None or self._needed > self._arena.slot_size:
             self.kill()  # there was no memory left to share; the job is lost with the process
             return
         slot, number = self._free.popleft(), self._orders.number()
@@ -240,7 +241,7 @@ class ProcessExecutor:
 
     def _make_room(self) -> None:
         """Larger shared memory where a model needs it; batches on their way end in the memory that they began in."""
-        needed = slot_bytes(self._orders.specs.values())
+        self._needed = needed = slot_bytes(self._orders.specs.values())
         if self._arena is not None and needed <= self._arena.slot_size:
             return
         if self._channel is None:
@@ -302,7 +303,8 @@ class ProcessExecutor:
             if len(failures) < job.count:
                 answers = arena.answers(slot, spec, job.count).copy()
             self._free.append(slot)
-            self._close_unused()
+            if self._old_arenas:
+                self._close_unused()
             self._listener.job_ended(job, Report(answers, failures, frame.b, frame.c))
         elif frame.kind == Kind.LOADED:
             self._orders.ended(frame.a, frame.text.decode("utf-8", "replace"))

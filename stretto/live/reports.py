@@ -95,7 +95,7 @@ class Reports:
         self._engine.loads.ended(worker, key, problem, alone)
 
     def ended(self, job: Job, report: Report) -> None:
-        """A batch is done: the worker goes on first, then its queries are answered."""
+        """A batch is done: the worker goes on first, then its queries are answered; what is noted of it can wait."""
         engine = self._engine
         now_ns = engine.clock()
         generation: Generation = job.generation
@@ -105,26 +105,31 @@ class Reports:
             self._fail(job, report.failures, now_ns)
         run_ns = max(0, report.ended_ns - report.started_ns)
         generation.dispatcher.finished(now_ns, job.worker, report.answers is not None, run_ns)
+        crew = engine.crew
+        if generation is not engine.generation and crew.is_ready(job.worker) and not crew.is_busy(job.worker):
+            engine.generation.dispatcher.worker_joined(now_ns, job.worker)
+            engine.act(engine.generation)
+        engine.act(generation)
+        if report.answers is not None:
+            answer_batch(job, report, report.answers, now_ns, engine.meters)
+        self._note(job, report, run_ns, now_ns)
+        if engine.ending:
+            engine.succession.forget_ended()
+
+    def _note(self, job: Job, report: Report, run_ns: int, now_ns: int) -> None:
+        """For planners, the twin and the metrics."""
+        engine, generation, twin = self._engine, job.generation, self._engine.twin
         handoff_ns = now_ns - job.decided_ns - run_ns
         engine.delays.ended(job.expected_ns, now_ns)
         if job.was_alone:
             engine.delays.handed_over(handoff_ns)
-        twin, crew = engine.twin, engine.crew
         if twin is not None and report.answers is not None:
             kind = generation.deployment.workers[job.worker].kind
             twin.ran(generation.deployment, job.variant, kind, job.count, run_ns)
             twin.ended(now_ns - job.expected_ns)
             if job.was_alone:
                 twin.handed_over(handoff_ns)
-        if generation is not engine.generation and crew.is_ready(job.worker) and not crew.is_busy(job.worker):
-            engine.generation.dispatcher.worker_joined(now_ns, job.worker)
-            engine.act(engine.generation)
-        engine.act(generation)
         engine.meters.batch(generation.label(job.variant), job.count, report)
-        if report.answers is not None:
-            answer_batch(job, report, report.answers, now_ns, engine.meters)
-        if engine.ending:
-            engine.succession.forget_ended()
 
     def _fail(self, job: Job, failures: dict[int, str], now_ns: int) -> None:
         """These queries of a batch have no answer. Their clients hear no more of the model than that it failed."""

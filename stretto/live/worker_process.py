@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import logging
 import os
 import select
@@ -47,6 +48,7 @@ AHEAD = "ahead"  # the second argument of another
 AWAKE_NS = 1_000_000  # after a batch ended on a GPU
 DEVICE_LOST = 75  # the exit status of a worker whose GPU failed under it
 OVERLAPS = not is_off("overlap")
+SWITCH_S = 0.0001  # how long a thread may keep Python's lock while another wants it
 DEATH_SIGNAL = 1  # of prctl: what a child gets when its parent dies
 
 
@@ -115,6 +117,7 @@ class WorkerProcess:
         self._saying = threading.Lock()  # a load beside the work ends in a thread of its own
         self._mapping = threading.Lock()
         self._loading: dict[str, threading.Thread] = {}  # models for a GPU, several at a time
+        self._loads = 0  # that go on, but for those beside the batches
         self._growth = Growth()
         self._descriptors: list[int] = []  # of shared memory, in the order of the frames that name them
         self._flights: deque[Flight] = deque()
@@ -172,6 +175,8 @@ class WorkerProcess:
         """
         spec = spec_from_text(frame.text)
         is_beside, unloads = bool(frame.b), self._shelf.unloads(spec.key)
+        with self._saying:
+            self._loads += not is_beside
         if not is_beside and spec.source.device == "cpu":
             self._load(frame, spec, unloads)
             return
@@ -183,9 +188,9 @@ class WorkerProcess:
         load.start()
 
     def _wait_for(self, key: str) -> None:
-        """Batches that were launched before end first: what they answer does not wait for a load."""
+        """Batches that were launched before end first: what they answer does not wait for a load that goes on."""
         load = self._loading.pop(key, None)
-        if load is not None:
+        if load is not None and load.is_alive():
             self._land_all()
             load.join()
 
@@ -204,7 +209,19 @@ class WorkerProcess:
         except Exception as error:
             log.debug("a model cannot be loaded", exc_info=True)
             problem = f"it cannot be loaded ({reason_of(error)})"
+        if not frame.b:
+            self._settle()
         self._say(Frame(Kind.LOADED, frame.a, text=problem.encode()))
+
+    def _settle(self) -> None:
+        """After the last of several loads, what reading left behind is collected: it would be while batches run. Models
+        are not frozen, for the collector ends those that are unloaded.
+        """
+        with self._saying:
+            self._loads -= 1
+            is_last = self._loads == 0
+        if is_last:
+            gc.collect()
 
     def _read_directly(self) -> None:
         """From now on a GPU reads inputs where the server wrote them."""
@@ -306,6 +323,9 @@ def _step_back() -> None:
 
 
 def main() -> None:
+    # Kernels are launched by one thread while another reads a program, in Python: after each launch the first would
+    # wait for 5 ms, by Python's own choice.
+    sys.setswitchinterval(SWITCH_S)
     # They may reach the whole group; the server ends its workers itself.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)

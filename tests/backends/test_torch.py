@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
+import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -319,3 +321,11 @@ def test_a_program_moves_with_all_that_it_makes_itself(tmp_path: Path) -> None:
         module_on(read_program(file), "cpu")(torch.ones(3, 4)).detach(),
         torch.export.load(file).module()(torch.ones(3, 4)).detach(),
     )
+
+
+def test_what_is_imported_ahead_is_never_looked_at_by_the_collector() -> None:
+    code = (
+        "import gc; from stretto.backends.torch import import_ahead; import_ahead(); few = gc.get_freeze_count(); "
+        "import_ahead(); assert gc.isenabled() and 100_000 < few == gc.get_freeze_count()"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

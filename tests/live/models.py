@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 
 import numpy as np
@@ -11,6 +12,11 @@ from stretto.backends.model import Array
 
 def double(rows: Array) -> Array:
     return rows * 2
+
+
+def patience(rows: Array) -> Array:
+    """How long a thread of its process may keep Python's lock while another wants it, in seconds."""
+    return np.full_like(rows, sys.getswitchinterval())
 
 
 def slow(rows: Array) -> Array:

@@ -13,6 +13,7 @@ from stretto.live.generation import MAX_DEMANDS
 from stretto.live.requests import NoSuchVariant, Query, Request, rows_of
 from stretto.live.shelf import NO_ANSWER
 from stretto.planning.completion import DOOR_SHARE, RATIO_STEP, SMALLEST_DOOR, with_doors
+from stretto.twin.live import LiveTwin
 from tests.live.conftest import Staging
 from tests.live.scripted import MS, plan_for, serving, serving_apps, variant
 
@@ -30,6 +31,20 @@ def test_one_query_is_answered(stage: Staging) -> None:
     assert (request.variants, request.batch, request.accuracy_sum) == (["v"], 1, 0.5)
     assert (request.ended_ns - request.arrival_ns, request.run_ns, request.queue_ns) == (4 * MS, 4 * MS, 0)
     assert (request.problem, made.engine.waiting, made.outcomes()) == ("", 0, {Outcome.ON_TIME: 1})
+
+
+def test_neither_worker_nor_client_waits_while_the_twin_is_told(
+    stage: Staging, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, twin = stage(serving()), LiveTwin(0)
+    told: list[tuple[str, int]] = []
+    monkeypatch.setattr(twin, "arrived_many", lambda *said: told.append(("came", len(made.workers[0].jobs))))
+    monkeypatch.setattr(twin, "ended", lambda overrun_ns: told.append(("ended", len(made.ended))))
+    made.engine.twin = twin
+    made.call(made.engine.submit, made.made_request(), gathers=True)
+    assert told == [("came", 1)], "its batch is with the worker by then"
+    made.finish()
+    assert told == [("came", 1), ("ended", 1)], "it is answered by then"
 
 
 def test_the_rows_of_a_request_run_together_and_come_back_in_order(stage: Staging) -> None:

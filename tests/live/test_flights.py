@@ -5,8 +5,10 @@ The model computes in threads of its own, as a GPU does beside the processor; ev
 
 from __future__ import annotations
 
+import gc
 import socket
 import threading
+import weakref
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
@@ -169,6 +171,29 @@ def test_the_second_begins_before_the_first_has_ended(server: Server) -> None:
     assert first.b <= first.c <= second.b <= second.c, "the second counts from the end of the first"
     np.testing.assert_array_equal(server.answers(0, 3), 2 * rows(3))
     np.testing.assert_array_equal(server.answers(1, 5), 2 * rows(5, 7.0))
+
+
+def test_what_loads_leave_behind_is_collected_before_batches_run(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it would be while they run: a look at all that PyTorch and four programs are took longer than a deadline."""
+    left: list[weakref.ref[Landing]] = []
+
+    def load(source: ModelSource) -> Doubling:
+        knot = Landing(Future())
+        knot.itself = knot  # type: ignore[attr-defined]
+        left.append(weakref.ref(knot))
+        return server.model
+
+    monkeypatch.setattr(shelves, "load_model", load)
+    gc.disable()
+    try:
+        for number, key in enumerate("no", 2):
+            server.say(Frame(Kind.LOAD, number, text=spec_as_text(replace(server.spec, key=key))))
+        assert [server.hear(Kind.LOADED).text for _ in "no"] == [b"", b""]
+    finally:
+        gc.enable()
+    assert [knot() for knot in left] == [None, None]
 
 
 def test_a_batch_that_fails_fails_alone(server: Server) -> None:

@@ -197,6 +197,17 @@ def test_a_query_that_ends_its_process_fails_with_a_reason() -> None:
     within(LIMIT_S, work)
 
 
+def test_batches_do_not_wait_long_for_a_load_beside_them() -> None:
+    """Whoever launches kernels gives Python's lock away with each, and waits for it as long as this says."""
+
+    async def work() -> None:
+        async with serving(of_models(patience=code("patience")), ProcessExecutor) as engine:
+            answered = await asked(engine, ones())
+            assert answered.answers is not None and 0 < answered.answers.max() <= 0.0005
+
+    within(LIMIT_S, work)
+
+
 def test_answers_that_are_not_what_was_declared_fail_alone() -> None:
     """A model that gives fractions where whole numbers are declared takes no worker with it."""
     served = of_models(wrong=replace(code("double"), outputs=(TensorSpec("y", "int64", (2,)),)))

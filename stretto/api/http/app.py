@@ -27,6 +27,7 @@ Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[tuple[bytes, bool] | None]]  # a part of the body, and whether more follows
 Header = tuple[bytes, bytes]  # of a request
 Answer = tuple[int, bytes, bytes]  # status, body, and lines of headers
+MODELS = b"/v2/models/"
 MAX_ADDRESSES = 1024  # of known infer addresses, kept split
 MAX_HEADS = 1024  # remembered
 MAX_HEAD_BYTES = 2048  # of each
@@ -76,8 +77,7 @@ class App:
         self._access = access or Access()
         self._metrics = metrics
         self._decoder = Decoder(plane.limits)
-        self._infers: dict[str, tuple[str, str]] = {}
-        self._direct: dict[bytes, tuple[str, str]] = {}
+        self._infers: dict[bytes, tuple[str, str]] = {}  # by address
         self._heads: dict[bytes, Asked] = {}
 
     async def __call__(self, scope: Scope, receive: Receive) -> Answer | None:
@@ -90,8 +90,8 @@ class App:
             return encode_error(self._plane.count_refusal(as_api_error(error)))
 
     async def _answer(self, scope: Scope, receive: Receive) -> Answer:
-        path, method = scope["path"], scope["method"]
-        known = self._infers.get(path)
+        method = scope["method"]
+        known = self.known_infer(scope["raw_path"])
         if known is not None and method == "POST":
             return await self._infer(scope, receive, *known)
         parts = [unquote(part) for part in scope["raw_path"].decode("ascii", "replace").split("/")[1:]]
@@ -129,9 +129,9 @@ class App:
             _allow(method, "GET")
             await self._plane.control.refresh()
             return _json(self._plane.control.statistics())
-        return await self._model(path, rest[1], rest[2:], scope, receive)
+        return await self._model(rest[1], rest[2:], scope, receive)
 
-    async def _model(self, path: str, name: str, rest: list[str], scope: Scope, receive: Receive) -> Answer:
+    async def _model(self, name: str, rest: list[str], scope: Scope, receive: Receive) -> Answer:
         plane, version, method = self._plane, "", scope["method"]
         if rest[:1] == ["versions"]:
             if len(rest) < 2 or not rest[1]:
@@ -139,12 +139,7 @@ class App:
             version, rest = rest[1], rest[2:]
         if rest == ["infer"]:
             _allow(method, "POST")
-            answer = await self._infer(scope, receive, name, version)
-            # Only addresses that were answered, and each in one spelling: a client must not fill up the table.
-            if len(self._infers) < MAX_ADDRESSES and b"%" not in scope["raw_path"]:
-                self._infers[path] = (name, version)
-                self._direct[scope["raw_path"]] = (name, version)
-            return answer
+            return await self._infer(scope, receive, name, version)
         if rest == ["trace", "setting"]:
             content = await self._posted(scope, receive)
             return _json(trace_setting(plane, name, content, self._is_management))
@@ -174,8 +169,23 @@ class App:
     # -- the parts of an inference, which protocol.py puts together without a task where it can ------------------------
 
     def known_infer(self, url: bytes) -> tuple[str, str] | None:
-        """(application, version) of an address that an inference was answered at before."""
-        return self._direct.get(url)
+        """(application, version) where this is plainly the address of something that is served. From the first request
+        on: where thousands a second begin together, many come before the first of them is answered.
+        """
+        return self._infers.get(url) or self._found_infer(url)
+
+    def _found_infer(self, url: bytes) -> tuple[str, str] | None:
+        """Remembered where it names what is served, in one spelling: a client must not fill up the table."""
+        place, _, last = url.rpartition(b"/")
+        if last != b"infer" or self._plane.is_starting or not place.startswith(MODELS):
+            return None
+        name, is_pinned, version = place[len(MODELS) :].decode("ascii", "replace").partition("/versions/")
+        files = self._plane.service.files.get(name)
+        if files is None or (is_pinned and all(variant.name != version for variant in files.variants)):
+            return None
+        if len(self._infers) < MAX_ADDRESSES:
+            self._infers[url] = name, version
+        return name, version
 
     def known_head(self, head: bytes) -> Asked | None:
         """What a head that came before asks; None where it must be read, and what it asks be looked at."""

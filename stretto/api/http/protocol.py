@@ -1,8 +1,8 @@
 """A connection of the HTTP listener: what becomes of its requests, on httptools' parser and the loop's transports.
 
 Bounded connections, errors as JSON, an end to requests that never become complete, and a lost client cancels its
-queries; intake.py bounds what is read. An inference at an address that was answered before goes from the parser to the
-data plane and back without a task, which would cost more than all the rest together.
+queries; intake.py bounds what is read. An inference by something that is served goes from the parser to the data plane
+and back without a task, which would cost more than all the rest together.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import socket
 import time
 from http import HTTPStatus
 from typing import TYPE_CHECKING
-from urllib.parse import unquote
 
 from httptools import parse_url
 
@@ -200,7 +199,6 @@ class Connection(Intake):
         raw_path = parse_url(self.url).path
         scope: dict[str, object] = {
             "method": self.parser.get_method().decode("ascii"),
-            "path": unquote(raw_path.decode("ascii")),
             "raw_path": raw_path,
             "headers": self.headers,
             "stretto.open": self.open_requests,

@@ -168,7 +168,7 @@ class FrontEnd:
             for position in np.flatnonzero(~is_plain).tolist():
                 self._submit(version, records[position].tolist(), extras.get(position))
         if count:
-            engine.gathering.enter_rows(self, now_ns, rows[:count], entering[:, :count])
+            engine.gathering.enter_rows(self, now_ns, rows[:count], tuple(entering[:, :count]))
 
     def _submit(self, version: int, record: tuple[int, ...], extra: Mapping[str, Any] | None) -> None:
         """One request, whatever is said of it."""

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from stretto.api.http.app import App
 from tests.api.serving import INFER, PINNED, Running, binary_body, images, json_body, message, values_of
 
 ONE = json_body(images(), id="one")
@@ -44,6 +45,19 @@ def test_each_request_has_its_own_body(server: Running, rows: int) -> None:
             expected = values_of(server.ask("POST", PINNED, json_body(images(rows, seed=seed))))
             wire.send(whole(seed, rows))
             np.testing.assert_allclose(values_of(wire.reply()), expected, rtol=1e-4, atol=1e-6)
+
+
+def test_what_is_served_is_known_by_its_address_before_anybody_asked_it(server: Running) -> None:
+    """Where thousands a second began together, all that came before the first answer took the long way."""
+    app = App(server.listeners.plane)
+    served, pinned = b"/v2/models/fashion/infer", b"/v2/models/fashion/versions/linear/infer"
+    others = [
+        *(b"/v2/models/nobody/infer", b"/v2/models/fashion/versions/nobody/infer", b"/v2/models/infer", b"/infer"),
+        *(b"/v2/models/fashion/versions//infer", b"/v2/models/f%61shion/infer", served + b"/", served + b"?x", b"\xff"),
+    ]
+    found = server.call(lambda: {url: app.known_infer(url) for url in (served, pinned, *others)})
+    assert found == {served: ("fashion", ""), pinned: ("fashion", "linear")} | dict.fromkeys(others)
+    assert app._infers.keys() == {served, pinned}, "only these are remembered"
 
 
 @pytest.mark.parametrize("rows", [1, 32])

@@ -19,6 +19,7 @@ from stretto.planners.entry import Entry
 from stretto.planners.ports import LooksAtEvidence, Ports
 from stretto.planners.promise import PolicyPlanner
 from stretto.planners.registry import ENTRIES, planner_entry
+from stretto.planning.served import served_session
 from stretto.sim.arrivals import Load
 from stretto.sim.processes import Poisson
 from stretto.sim.responses import already_measured, measured_responses
@@ -105,6 +106,24 @@ def nothing(view):
 def number():
     return 7
 
+def unmade():
+    raise LookupError("no weights")
+
+def raises(view):
+    return {}["size"]
+
+def nowhere(view):
+    from dataclasses import replace
+    made = plan(view)
+    return replace(made, lanes=tuple(replace(lane, workers=(99,)) for lane in made.lanes))
+
+@dataclass
+class Networked(Mine):
+    knows_networks: bool = True
+
+def seldom():
+    return Mine(replan_s=float("inf"))
+
 def often():
     return Mine(replan_s=0)
 
@@ -151,6 +170,8 @@ def test_a_planner_of_one_s_own(attribute: str, replan_s: float | None) -> None:
         ("my_planners:number", "my_planners:number gave an int, which cannot be called"),
         ("my_planners:Needy", "class my_planners:Needy needs arguments"),
         ("my_planners:often", "replan_s of planner my_planners:often"),
+        ("my_planners:seldom", "replan_s of planner my_planners:seldom .* to a week"),
+        ("my_planners:unmade", r"my_planners:unmade made no planner: LookupError: no weights \(my_planners.py, line \d+\)"),
         ("broken_planners:plan", "module 'broken_planners' cannot be imported: No module named 'no_such_thing_at_all'"),
         (":plan", "as MODULE:ATTRIBUTE"),
         ("my_planners:", "as MODULE:ATTRIBUTE"),
@@ -166,3 +187,24 @@ def test_a_planner_without_a_plan_is_told() -> None:
     planner = planner_entry("my_planners:nothing").make()
     with pytest.raises(StrettoError, match="planner my_planners:nothing returned a NoneType and no Plan"):
         planner(View(fleet(1, 1)))
+
+
+@pytest.mark.usefixtures("own")
+@pytest.mark.parametrize(
+    ("attribute", "sentence"),
+    [
+        ("raises", r"planner my_planners:raises failed: KeyError: 'size' \(my_planners\.py, line \d+\)"),
+        ("nowhere", r"planner my_planners:nowhere failed: lane \w+ names a worker outside 0 … 1"),
+    ],
+)
+def test_what_a_user_s_planner_does_wrong_is_a_sentence(attribute: str, sentence: str) -> None:
+    """Both ended commands, and a server that starts, with a traceback of ours."""
+    session = served_session(f"my_planners:{attribute}")
+    with pytest.raises(StrettoError, match=sentence):
+        session.first(fleet(1, 1))
+
+
+@pytest.mark.usefixtures("own")
+def test_a_user_s_planner_may_know_networks() -> None:
+    assert served_session("my_planners:Networked").knows_networks
+    assert not served_session("my_planners:Mine").knows_networks

@@ -101,3 +101,14 @@ def test_lane_rates_are_those_of_the_planner_s_own_lanes() -> None:
     view = view_of(made.deployment, made.telemetry(1), plan=plan, delays=Delays(3))
     assert view.plan is plan and view.lane_rates is not None and len(view.lane_rates) == 1
     assert view.delays == Delays(3) and np.array_equal(view.present, (0,))
+
+
+def test_nobody_writes_into_what_others_read() -> None:
+    """A planner that changed its view in place changed what the journal, the clients and the next look had of it."""
+    made = counting()
+    reading = made.telemetry(1)
+    view = view_of(made.deployment, reading)
+    for array in (reading.outcomes, reading.rates, view.alive, view.latency_ratio, view.is_measured):
+        with pytest.raises(ValueError, match="read-only"):
+            array[...] = 0
+    assert made.telemetry(2).worker_alive.all()

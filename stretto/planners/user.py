@@ -55,9 +55,10 @@ class UserPlanner:
         if not isinstance(self._planner, HasRhythm) or self._planner.replan_s is None:
             return None
         value: object = self._planner.replan_s
-        if isinstance(value, bool) or not isinstance(value, int | float) or not LEAST_REPLAN_S <= value <= LONGEST_REPLAN_S:
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or not LEAST_REPLAN_S <= value <= LONGEST_REPLAN_S:
             raise StrettoError(
-                f"replan_s of planner {self.reference} is how often it is asked: {LEAST_REPLAN_S:g} s to a week, or None"
+                f"replan_s of planner {self.reference} is how often it is asked, each millisecond to each week; or None"
             )
         return float(value)
 

@@ -170,8 +170,11 @@ def test_a_planner_of_one_s_own(attribute: str, replan_s: float | None) -> None:
         ("my_planners:number", "my_planners:number gave an int, which cannot be called"),
         ("my_planners:Needy", "class my_planners:Needy needs arguments"),
         ("my_planners:often", "replan_s of planner my_planners:often"),
-        ("my_planners:seldom", "replan_s of planner my_planners:seldom .* to a week"),
-        ("my_planners:unmade", r"my_planners:unmade made no planner: LookupError: no weights \(my_planners.py, line \d+\)"),
+        ("my_planners:seldom", "replan_s of planner my_planners:seldom .* to each week"),
+        (
+            "my_planners:unmade",
+            r"my_planners:unmade made no planner: LookupError: no weights \(my_planners.py, line \d+\)",
+        ),
         ("broken_planners:plan", "module 'broken_planners' cannot be imported: No module named 'no_such_thing_at_all'"),
         (":plan", "as MODULE:ATTRIBUTE"),
         ("my_planners:", "as MODULE:ATTRIBUTE"),

@@ -128,7 +128,7 @@ def test_windows_are_bounded_by_the_shortest_slo() -> None:
 
 
 def test_accuracies_by_class_leave_a_planner_its_rhythm() -> None:
-    """Options that decide it were forgotten: sub-clusters with evidence were planned once, and never followed a load."""
+    """Sub-clusters, with evidence, were planned once and never followed the load."""
     split = {"sub_clusters": 2}
     plain, by_class = (served_session("symphony", split, data_aware=aware) for aware in (False, True))
     assert by_class.rhythm == plain.rhythm and plain.rhythm.period_s > 0 and by_class.looks_at_evidence

@@ -13,11 +13,8 @@ from collections.abc import Collection, Sequence
 from operator import is_
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from stretto.core.conditions import Conditions
 from stretto.core.errors import StrettoError
-from stretto.core.view import View
 from stretto.live.beginning import beginning_as_before, beginning_as_planned
 from stretto.live.fleet import WorkerSpec, read_worker
 from stretto.live.generation import Served
@@ -25,6 +22,7 @@ from stretto.live.quarantine import label_of
 from stretto.live.repairs import GRACE_S
 from stretto.live.requests import NoSuchApplication, NotServed
 from stretto.live.state import State
+from stretto.planning.readings import view_after_change
 from stretto.planning.session import InForce
 from stretto.repository.repository import Repository
 from stretto.repository.reread import Reader
@@ -219,14 +217,9 @@ class Changes:
     async def _planned(self, ready: Served) -> InForce:
         """The first plan for a new deployment: load and workers do not change because the repository did."""
         now_ns, old = self._service.engine.clock(), self._service.engine.generation
+        conditions = Conditions(delays=self._service.engine.delays.delays)
         telemetry = old.dispatcher.telemetry(now_ns)
-        rates = [
-            float(telemetry.rates[old.numbers[application.name]]) if application.name in old.numbers else 0.0
-            for application in ready.deployment.applications
-        ]
-        delays = self._service.engine.delays.delays
-        view = View(ready.deployment, now_ns, np.array(rates), alive=telemetry.worker_alive, delays=delays)
-        conditions = Conditions(delays=delays)
+        view = view_after_change(ready.deployment, old.deployment, telemetry, conditions.delays)
         return await asyncio.to_thread(self._service.session.first, ready.deployment, now_ns, conditions, view=view)
 
     async def take_up(self, repository: Repository | None = None) -> None:

@@ -12,7 +12,7 @@ from stretto.core.plan import Delays, Late, Plan, Route, RouteRule
 from stretto.core.profile import Quantile
 from stretto.core.view import View
 from stretto.dispatch.dispatcher import Dispatcher
-from stretto.planning.readings import view_of
+from stretto.planning.readings import view_after_change, view_of
 from tests.dispatch.small import FAR, GATHER, deployed, lane, planned
 
 WINDOW = 8_000_000  # eight buckets of a millisecond
@@ -112,3 +112,16 @@ def test_nobody_writes_into_what_others_read() -> None:
         with pytest.raises(ValueError, match="read-only"):
             array[...] = 0
     assert made.telemetry(2).worker_alive.all()
+
+
+def test_load_and_workers_do_not_change_because_what_is_served_did() -> None:
+    made = counting()
+    for number in range(200):
+        made.submit(number * 100_000, 0, FAR)
+    reading = made.telemetry(20_000_000)
+    known = made.deployment.applications[0]
+    changed = replace(made.deployment, applications=(replace(known, name="new"), known))
+    view = view_after_change(changed, made.deployment, reading, Delays(3))
+    assert view.rates is not None and view.rates.tolist() == [0.0, reading.rates[0]] and reading.rates[0] > 0
+    assert view.deployment is changed and view.now_ns == reading.now_ns and view.delays == Delays(3)
+    assert view.alive is reading.worker_alive and not view.is_measured.any()

@@ -40,9 +40,9 @@ def test_classes_for_which_variants_differ_alike_are_one_kind() -> None:
 
 def test_an_application_is_shown_as_one_for_each_kind_of_class() -> None:
     seen = disguise(SERVED, 2)
-    assert [one.name for one in seen.shown.applications] == ["plain", "told", "told:kind-0", "told:kind-1"]
-    assert [v.accuracy for v in seen.shown.applications[2].variants] == pytest.approx([0.945, 0.9])
-    assert [v.accuracy for v in seen.shown.applications[3].variants] == pytest.approx([0.36, 0.75])
+    assert [one.name for one in seen.deployment.applications] == ["plain", "told", "told:kind-0", "told:kind-1"]
+    assert [v.accuracy for v in seen.deployment.applications[2].variants] == pytest.approx([0.945, 0.9])
+    assert [v.accuracy for v in seen.deployment.applications[3].variants] == pytest.approx([0.36, 0.75])
     assert seen.variant.tolist() == [0, 1, 2, 1, 2, 1, 2]
 
 
@@ -118,7 +118,7 @@ def test_shares_of_classes_are_measured() -> None:
 def test_residents_are_shown_for_every_kind() -> None:
     crew = (Worker("w", resident=("told/small",)),)
     seen = disguise(Deployment((PLAIN, TOLD), crew), 2)
-    assert seen.shown.workers[0].resident == ("told/small", "told:kind-0/small", "told:kind-1/small")
+    assert seen.deployment.workers[0].resident == ("told/small", "told:kind-0/small", "told:kind-1/small")
 
 
 def test_a_planner_that_deals_to_several_lanes_is_refused() -> None:

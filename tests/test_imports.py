@@ -170,14 +170,6 @@ def test_the_test_itself_sees_chance(source: str, found: bool) -> None:
     assert bool(list(uses_of_chance(ast.parse(source)))) == found
 
 
-def test_only_the_simulator_s_loop_reads_a_dispatcher_s_memory() -> None:
-    """Everybody else has its face: telemetry, estimates, lines, decisions."""
-    loops = {PACKAGE / "sim" / "simulator.py", PACKAGE / "sim" / "many.py"}
-    for path in sorted(set(PACKAGE.rglob("*.py")) - set(sources("dispatch")) - loops):
-        chains = [dotted(node) for node in ast.walk(parsed(path)) if isinstance(node, ast.Attribute)]
-        assert not [name for name in chains if name.endswith("dispatcher.memory")], path.relative_to(PACKAGE)
-
-
 def test_planning_asks_no_planner_for_attributes_that_nobody_declared() -> None:
     """What a planner can do is a Protocol of planners/ports.py; what it is given comes when it is made."""
     for path in sources("planning"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -69,6 +70,25 @@ def test_an_entry_gets_the_ports_that_it_names(entry: Entry) -> None:
     assert isinstance(planner, PolicyPlanner) == ("stored" in entry.ports)
     looks = isinstance(planner, LooksAtEvidence) and planner.looks_at_evidence
     assert looks == (entry.name == "sneakpeek")
+
+
+def stated(text: str) -> object:
+    """A number or a flag; None where people read words."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
+def test_the_default_that_people_read_is_the_planner_s_own(entry: Entry) -> None:
+    planner = entry.make()
+    for option in entry.options:
+        wanted = stated(option.default)
+        name, unit = (option.name[:-3] + "_ns", NS_PER_MS) if option.name.endswith("_ms") else (option.name, 1)
+        if wanted is not None:
+            value = getattr(planner, name)
+            assert (value if isinstance(value, bool) else value / unit) == wanted, option.name
 
 
 OWN = """

@@ -134,12 +134,12 @@ class SubClusters:
         moves = usual_moves(len(names)) if self.max_moves is None else self.max_moves
         change = Change(problem, tuple(current.tolist()), 2.0 * moves + float(homeless.sum()))
         if homeless.all():
-            assignment = partition(problem)
+            found = partition(problem)
         elif homeless.any() or not keeps_limits(problem, current):
-            assignment = self._changed(change)
+            found = self._changed(change)
         else:
-            assignment = rebalanced(change, lambda: partition(problem, change))
-        homes = [parts[place] for place in assignment]
+            found = rebalanced(change, lambda: partition(problem, change))
+        homes = [parts[place] for place in found]
         self._crews = crews_of(
             homes, expected_work(view.deployment, chosen, rates), self.count, view.alive, self._crews
         )

@@ -19,6 +19,7 @@ from stretto.planners.data_aware import DataAware, alike, disguise
 from stretto.planners.priced import Priced
 from stretto.planners.ramsis.planner import Ramsis
 from stretto.planners.symphony import Symphony
+from stretto.planning.served import served_session
 from stretto.sim.arrivals import Load, Mix
 from stretto.sim.processes import Poisson
 from stretto.sim.simulator import simulate
@@ -144,3 +145,10 @@ def test_accuracy_by_class_rises_and_every_query_ends(inner: type) -> None:
         return float(recalls[told["variant"] - 1, told["query_class"]].mean())
 
     assert accuracy(DataAware(inner(), kinds=2)) > accuracy(inner()) + 0.02
+
+
+def test_a_planner_keeps_its_rhythm() -> None:
+    """Sub-clusters, with evidence, were planned once and never followed the load."""
+    split = {"sub_clusters": 2}
+    plain, by_class = (served_session("symphony", split, data_aware=aware) for aware in (False, True))
+    assert by_class.rhythm == plain.rhythm and plain.rhythm.period_s > 0 and by_class.looks_at_evidence

@@ -13,7 +13,6 @@ from stretto.core.errors import StrettoError
 from stretto.core.plan import Delays, Late, Plan, by_application
 from stretto.core.view import View
 from stretto.dispatch.dispatcher import Dispatcher
-from stretto.planning.served import served_session
 from stretto.planning.session import Rhythm, Session
 from tests.dispatch.small import deployed, lane, straight, variant
 
@@ -125,10 +124,3 @@ def test_windows_are_bounded_by_the_shortest_slo() -> None:
     assert Rhythm(0.5).period_for(TWO) == 0.5
     assert Rhythm(0.1, by_windows=True).period_for(TWO) == 0.002  # an SLO of 100 ns
     assert Rhythm().period_for(TWO) == 0.0
-
-
-def test_accuracies_by_class_leave_a_planner_its_rhythm() -> None:
-    """Sub-clusters, with evidence, were planned once and never followed the load."""
-    split = {"sub_clusters": 2}
-    plain, by_class = (served_session("symphony", split, data_aware=aware) for aware in (False, True))
-    assert by_class.rhythm == plain.rhythm and plain.rhythm.period_s > 0 and by_class.looks_at_evidence

@@ -22,6 +22,7 @@ from stretto.core.view import Planner, View
 from stretto.planners.ports import HasRhythm, KnowsNetworks, LooksAtEvidence
 
 LEAST_REPLAN_S, LONGEST_REPLAN_S = 0.001, 7 * 86_400.0
+LONGEST_REASON = 500  # characters
 
 
 class UserPlanner:
@@ -45,7 +46,7 @@ class UserPlanner:
             plan: object = self._planner(view)
             if isinstance(plan, Plan):
                 check_plan(plan, view.deployment)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise StrettoError(f"planner {self.reference} failed: {_in_words(error)}") from error
         if not isinstance(plan, Plan):
             raise StrettoError(f"planner {self.reference} returned {_kind(plan)} and no Plan")
@@ -71,7 +72,7 @@ def _made(reference: str) -> Planner:
         raise StrettoError(f"class {reference} needs arguments; name a function that makes the planner")
     try:
         planner: Any = target() if _needs_nothing(target) else target
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise StrettoError(f"{reference} made no planner: {_in_words(error)}") from error
     if not callable(planner):
         raise StrettoError(
@@ -90,7 +91,7 @@ def _named(reference: str) -> Any:
         sys.path.insert(0, folder)
     try:
         named: Any = importlib.import_module(name)
-    except Exception as error:  # whatever the user's own module raises
+    except (Exception, SystemExit) as error:  # whatever the user's own module raises
         if isinstance(error, ModuleNotFoundError) and error.name and (name + ".").startswith(error.name + "."):
             raise StrettoError(f"there is no module {error.name[:80]!r}, here or installed, for a planner") from None
         raise StrettoError(f"module {name[:80]!r} cannot be imported: {error}") from error
@@ -111,12 +112,14 @@ def _needs_nothing(function: Any) -> bool:
     return all(p.default is not p.empty or p.kind in by_force for p in parameters)
 
 
-def _in_words(error: Exception) -> str:
+def _in_words(error: BaseException) -> str:
     """What was raised and, unless it is a sentence of ours, where."""
     if isinstance(error, StrettoError):
         return str(error)
     last = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{type(error).__name__}: {error} ({os.path.basename(last.filename)}, line {last.lineno})"
+    return (
+        f"{type(error).__name__}: {str(error)[:LONGEST_REASON]} ({os.path.basename(last.filename)}, line {last.lineno})"
+    )
 
 
 def _kind(value: object) -> str:

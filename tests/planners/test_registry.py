@@ -132,6 +132,9 @@ def unmade():
 def raises(view):
     return {}["size"]
 
+def ends(view):
+    raise SystemExit(3)
+
 def nowhere(view):
     from dataclasses import replace
     made = plan(view)
@@ -217,11 +220,12 @@ def test_a_planner_without_a_plan_is_told() -> None:
     ("attribute", "sentence"),
     [
         ("raises", r"planner my_planners:raises failed: KeyError: 'size' \(my_planners\.py, line \d+\)"),
+        ("ends", r"planner my_planners:ends failed: SystemExit: 3"),
         ("nowhere", r"planner my_planners:nowhere failed: lane \w+ names a worker outside 0 … 1"),
     ],
 )
 def test_what_a_user_s_planner_does_wrong_is_a_sentence(attribute: str, sentence: str) -> None:
-    """Both ended commands, and a server that starts, with a traceback of ours."""
+    """They ended commands, and a server that starts, with a traceback of ours; `sys.exit` any server."""
     session = served_session(f"my_planners:{attribute}")
     with pytest.raises(StrettoError, match=sentence):
         session.first(fleet(1, 1))

@@ -116,10 +116,9 @@ def _in_words(error: BaseException) -> str:
     """What was raised and, unless it is a sentence of ours, where."""
     if isinstance(error, StrettoError):
         return str(error)
-    last = traceback.extract_tb(error.__traceback__)[-1]
-    return (
-        f"{type(error).__name__}: {str(error)[:LONGEST_REASON]} ({os.path.basename(last.filename)}, line {last.lineno})"
-    )
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    reason = f"{type(error).__name__}: {error}"[:LONGEST_REASON]
+    return f"{reason} ({os.path.basename(place.filename)}, line {place.lineno})"
 
 
 def _kind(value: object) -> str:

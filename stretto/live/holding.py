@@ -37,16 +37,16 @@ class Holding:
         waiting: list[tuple[int, Told]] = []
         for worker, specs in models.items():
             if specs:
-                answer: Told = loop.create_future()
-                waiting.append((worker, answer))
-                self._crew.prepare(worker, specs, _setter(answer))
+                told: Told = loop.create_future()
+                waiting.append((worker, told))
+                self._crew.prepare(worker, specs, _setter(told))
         self._waiting += waiting
         broken: dict[str, str] = {}
         end = loop.time() + MARGIN_S + self._load_s * max(map(len, models.values()), default=0)
         try:
-            for worker, answer in waiting:
+            for worker, told in waiting:
                 try:
-                    broken |= await asyncio.wait_for(answer, max(0.0, end - loop.time()))
+                    broken |= await asyncio.wait_for(told, max(0.0, end - loop.time()))
                 except TimeoutError:
                     log.warning("worker %d has not loaded all that is new; it loads what it lacks when it can", worker)
         finally:
@@ -55,14 +55,14 @@ class Holding:
 
     def left(self, worker: int) -> None:
         """It never tells; it loads anew when it starts."""
-        for holder, answer in self._waiting:
-            if holder == worker and not answer.done():
-                answer.set_result({})
+        for holder, told in self._waiting:
+            if holder == worker and not told.done():
+                told.set_result({})
 
 
-def _setter(answer: Told) -> Callable[[dict[str, str]], None]:
+def _setter(told: Told) -> Callable[[dict[str, str]], None]:
     def set_once(broken: dict[str, str]) -> None:
-        if not answer.done():
-            answer.set_result(broken)
+        if not told.done():
+            told.set_result(broken)
 
     return set_once

@@ -50,15 +50,6 @@ OF_JUDGED_PLANS = (
 FOLDERS = ("planners", "live", "planning")
 
 
-# Edge RL and what it compares itself with deal queries of one application to fixed instances, most of them one at a
-# time and some late by design; edge_rl_table2 has those, and a test serves the learned one.
-ON_THE_ZOO = tuple(
-    name
-    for name in NAMES
-    if name not in ("edge_rl", "leave_it", "lightweight", "heavyweight", "single_queue", "stationary", "infaas")
-)
-
-
 def main() -> None:
     bench = Benchmark("planning")
     identical_plans(bench)
@@ -133,7 +124,7 @@ def adoption(bench: Benchmark) -> None:
 # -- every planner, served -------------------------------------------------------------------------------------------
 
 
-def every_planner(bench: Benchmark, names: tuple[str, ...] = ON_THE_ZOO) -> None:
+def every_planner(bench: Benchmark, names: tuple[str, ...] = NAMES) -> None:
     """A run during which the host took time away is measured again; see benchmarks/quiet.py."""
     rates = third_of_capacity()
     for planner in bench.steps(names, len(names), "planners"):

@@ -4,8 +4,8 @@ Runs are 30 s for 60 workers and longer for fewer, in proportion, so that every 
 those of 60 workers times K/60. Batches take the profiled p95, which decisions rest on, or (`noise`) a lognormal time
 around the profiled mean with a coefficient of variation of 0.1. The load is known and a policy is made for it, for the
 law of the arrivals and for the noise; `unknown` noise is one that it was not told of. `online` planners measure the
-load: the shared queue is asked each 0.1 s, RAMSIS each 0.5 s; `as served` has the defaults of the server, which keep a
-margin for workers that are not as profiled. Policies may be late for 0.1% of the queries.
+load: the shared queue is asked each 0.1 s, RAMSIS each 0.5 s; `as served` is a server's session: its defaults, which
+keep a margin for workers that are not as profiled, and its doors. Policies may be late for 0.1% of the queries.
 
 Accuracy is per on-time query, `late` the share without an answer on time, `correct` the share answered right and on
 time. The claims beyond the aims go by correct answers, so that nobody wins by dropping what is hard. CPU seconds are of
@@ -34,8 +34,11 @@ from stretto.core.worker import workers
 from stretto.planners.parts.policy import Expectation
 from stretto.planners.ramsis.planner import Ramsis
 from stretto.planners.shared_queue.planner import SharedQueue
+from stretto.planning.served import served_session
+from stretto.planning.session import Session
 from stretto.sim.arrivals import Load, Source
 from stretto.sim.bounds import fluid_accuracy
+from stretto.sim.ports import simulator_ports
 from stretto.sim.processes import Gamma, Poisson, Process, TwoLevel
 from stretto.sim.service import Lognormal, Service
 from stretto.sim.simulator import simulate
@@ -123,7 +126,7 @@ def exact(prior: float = 0.0, noise: float = 0.0, **options: Any) -> SharedQueue
 
 def observe(
     deployment: Deployment,
-    planner: Planner,
+    planner: Planner | Session,
     source: Source,
     service: Service | None = None,
     replan_s: float | None = None,
@@ -275,10 +278,11 @@ def claim_above(bench: Benchmark, what: str, points: Sequence[float]) -> None:
 def online(bench: Benchmark) -> None:
     """The load is measured: steady loads, to see what readiness for bursts costs, and bursts."""
     deployment = image_deployment(WORKERS, SLO_MS)
-    systems: dict[str, tuple[Planner, float]] = {
+    served = served_session("shared_queue", ports=simulator_ports())
+    systems: dict[str, tuple[Planner | Session, float]] = {
         "shared queue, online": (exact(prior=PRIOR), 0.1),
         "shared queue, online, no belief": (exact(), 0.1),
-        "shared queue, online, as served": (SharedQueue(trial=simulated_trial), 0.1),
+        "shared queue, online, as served": (served, served.rhythm.period_for(deployment)),
         "ramsis, online": (Ramsis(), 0.5),
     }
     sources = [("steady", load, Load(Poisson(), load)) for load in LOADS]

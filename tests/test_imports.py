@@ -184,3 +184,11 @@ def test_nobody_else_reads_the_dispatchers_memory() -> None:
 )
 def test_the_test_itself_sees_chance(source: str, found: bool) -> None:
     assert bool(list(uses_of_chance(ast.parse(source)))) == found
+
+
+def test_planning_asks_no_planner_for_attributes_that_nobody_declared() -> None:
+    """What a planner can do is a Protocol of planners/ports.py; what it is given comes when it is made."""
+    for path in sources("planning"):
+        for node in ast.walk(parsed(path)):
+            name = node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else ""
+            assert name not in {"getattr", "hasattr", "setattr"}, f"planning/{path.name}, line {node.lineno}"

@@ -33,6 +33,11 @@ class Telemetry:
     switch_hits: int = 0  # times that a plan gave a worker another variant to hold, which it had already
     switch_misses: int = 0  # and that it had to load it
 
+    def __post_init__(self) -> None:
+        for value in vars(self).values():
+            if isinstance(value, np.ndarray):
+                value.flags.writeable = False  # several read it, and none may disturb another
+
     def rates_since(self, before: Telemetry) -> NDArray[np.float64]:
         """Arrivals per second by application since an earlier reading, whatever they demand."""
         seconds = (self.now_ns - before.now_ns) / 1e9

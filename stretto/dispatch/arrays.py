@@ -19,15 +19,15 @@ from numba.extending import intrinsic
 from numba.np.arrayobj import load_item, make_array, populate_array, store_item
 
 
-class Kept(types.Array):
+class RecordArray(types.Array):
     """An array that a record keeps: one axis, no index below zero."""
 
 
-register_default(Kept)(models.ArrayModel)
+register_default(RecordArray)(models.ArrayModel)
 
 
-def _kept(element: Any) -> Kept:
-    return Kept(numba.from_dtype(np.dtype(element)), 1, "C")
+def _array_of(element: Any) -> RecordArray:
+    return RecordArray(numba.from_dtype(np.dtype(element)), 1, "C")
 
 
 def _place(context: Any, builder: Any, array_type: Any, array: Any, index_type: Any, index: Any) -> Any:
@@ -35,14 +35,14 @@ def _place(context: Any, builder: Any, array_type: Any, array: Any, index_type: 
     return builder.gep(make_array(array_type)(context, builder, array).data, [index])
 
 
-@lower_builtin(operator.getitem, Kept, types.Integer)  # type: ignore[untyped-decorator]
+@lower_builtin(operator.getitem, RecordArray, types.Integer)  # type: ignore[untyped-decorator]
 def _get(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
     array_type, index_type = signature.args
     place = _place(context, builder, array_type, arguments[0], index_type, arguments[1])
     return load_item(context, builder, array_type, place)
 
 
-@lower_builtin(operator.setitem, Kept, types.Integer, types.Number)  # type: ignore[untyped-decorator]
+@lower_builtin(operator.setitem, RecordArray, types.Integer, types.Number)  # type: ignore[untyped-decorator]
 def _set(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
     array_type, index_type, value_type = signature.args
     place = _place(context, builder, array_type, arguments[0], index_type, arguments[1])
@@ -67,7 +67,7 @@ def unowned(typingctx: Any, array: Any) -> Any:
 
 def array_of(element: Any) -> Any:
     """`int64s(address, count)`: the array of so many elements at an address."""
-    array_type = _kept(element)
+    array_type = _array_of(element)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return _array_at(context, builder, array_type, *arguments)
@@ -81,7 +81,7 @@ def array_of(element: Any) -> Any:
 
 def array_in(name: str, element: Any) -> Any:
     """`lanes(s)`: the array whose address and length the record `s` keeps in `lanes_at` and `lanes_count`."""
-    array_type = _kept(element)
+    array_type = _array_of(element)
 
     @intrinsic  # type: ignore[untyped-decorator]
     def opened(typingctx: Any, record: Any) -> Any:

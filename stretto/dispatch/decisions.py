@@ -69,19 +69,21 @@ Decision = Run | Drop | Answer | Load | Unload
 
 def decisions_in(records: NDArray[np.void], decided: NDArray[np.int64]) -> list[Decision]:
     """From the compiled dispatcher's records; `decided` has the tickets that they name."""
-    found: list[Decision] = []
+    decisions: list[Decision] = []
     for kind, worker, variant, reason, first, count, alone, beside, start_ns, expected_ns, *_ in records.tolist():
         if kind == DecisionKind.RUN:
-            found.append(Run(worker, variant, tuple(decided[first : first + count].tolist()), start_ns, expected_ns))
+            decisions.append(
+                Run(worker, variant, tuple(decided[first : first + count].tolist()), start_ns, expected_ns)
+            )
         elif kind == DecisionKind.DROP:
-            found.append(Drop(int(decided[first]), OUTCOMES[reason]))
+            decisions.append(Drop(int(decided[first]), OUTCOMES[reason]))
         elif kind == DecisionKind.ANSWER:
-            found.append(Answer(int(decided[first])))
+            decisions.append(Answer(int(decided[first])))
         elif kind == DecisionKind.LOAD:
-            found.append(Load(worker, variant, start_ns, expected_ns, bool(alone), bool(beside)))
+            decisions.append(Load(worker, variant, start_ns, expected_ns, bool(alone), bool(beside)))
         else:
-            found.append(Unload(worker, variant))
-    return found
+            decisions.append(Unload(worker, variant))
+    return decisions
 
 
 def decision_as_list(decision: Decision) -> list[Any]:

@@ -54,17 +54,17 @@ def floor_for(s: Any, lane_index: int) -> int:
 @compiled
 def in_the_way(s: Any, lane_index: int, size: int) -> int:
     """Of a batch and the query that would join it next: the one with the earliest deadline, which binds them all."""
-    found = first_in(s, lane_index, ORDER)
+    soonest = first_in(s, lane_index, ORDER)
     if lanes(s)[lane_index].order == Order.EARLIEST_DEADLINE:
-        return found
-    slot = found
+        return soonest
+    slot = soonest
     for _ in range(size):
         slot = next_in(s, ORDER, slot)
         if slot == NONE:
             break
-        if queries(s)[slot].deadline_ns < queries(s)[found].deadline_ns:
-            found = slot
-    return found
+        if queries(s)[slot].deadline_ns < queries(s)[soonest].deadline_ns:
+            soonest = slot
+    return soonest
 
 
 @compiled
@@ -102,5 +102,5 @@ def would_be_late(s: Any, lane_index: int, deadline_ns: int, now_ns: int) -> boo
     if first_free == NEVER:
         return True
     ahead = (lane.length // limit) * latency_ns(s, row, limit) // lane.alive
-    own = latency_ns(s, row, lane.length % limit + 1)
-    return max(first_free + ahead, now_ns + delay_ns(lane, 1)) + own > deadline_ns
+    run_ns = latency_ns(s, row, lane.length % limit + 1)
+    return max(first_free + ahead, now_ns + delay_ns(lane, 1)) + run_ns > deadline_ns

@@ -65,12 +65,12 @@ class Memory:
 
     def put(self, name: str, array: NDArray[Any]) -> None:
         """Install an array under a name; the one before is released."""
-        own = np.ascontiguousarray(array, dtype=DTYPES[name])
-        if own.size == 0:
-            own = np.zeros(1, dtype=DTYPES[name])  # an address must point somewhere
-        self.arrays[name] = own
-        self.state[f"{name}_at"] = own.ctypes.data
-        self.state[f"{name}_count"] = own.size
+        stored = np.ascontiguousarray(array, dtype=DTYPES[name])
+        if stored.size == 0:
+            stored = np.zeros(1, dtype=DTYPES[name])  # an address must point somewhere
+        self.arrays[name] = stored
+        self.state[f"{name}_at"] = stored.ctypes.data
+        self.state[f"{name}_count"] = stored.size
 
     def __getitem__(self, name: str) -> NDArray[Any]:
         return self.arrays[name]

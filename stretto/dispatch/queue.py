@@ -46,8 +46,8 @@ def key_of(s: Any, which: int, slot: int) -> int:
 @compiled
 def stands_before(s: Any, which: int, slot: int, key: int, sequence: int) -> bool:
     """Whether the query in `slot` comes before one with this key and sequence."""
-    own = key_of(s, which, slot)
-    return own < key or (own == key and queries(s)[slot].sequence < sequence)
+    slot_key = key_of(s, which, slot)
+    return slot_key < key or (slot_key == key and queries(s)[slot].sequence < sequence)
 
 
 @compiled
@@ -58,11 +58,11 @@ def insert(s: Any, lane: int, which: int, slot: int) -> None:
     tail = head + LEVELS
     query = queries(s)[slot]
     key = key_of(s, which, slot)
-    own = (slot * LISTS + which) * LEVELS
+    links_of_slot = (slot * LISTS + which) * LEVELS
     last = ends[tail]
     if last == NONE or stands_before(s, which, last, key, query.sequence):
         for level in range(query.height):
-            links[own + level] = NONE
+            links[links_of_slot + level] = NONE
             behind = ends[tail + level]
             if behind == NONE:
                 ends[head + level] = slot
@@ -77,7 +77,7 @@ def insert(s: Any, lane: int, which: int, slot: int) -> None:
             before = after
             after = links[(before * LISTS + which) * LEVELS + level]
         if level < query.height:
-            links[own + level] = after
+            links[links_of_slot + level] = after
             if before == NONE:
                 ends[head + level] = slot
             else:
@@ -92,11 +92,11 @@ def remove(s: Any, lane: int, which: int, slot: int) -> None:
     ends = int64s(s.ends_at, s.ends_count)
     head = (lane * LISTS + which) * 2 * LEVELS
     tail = head + LEVELS
-    own = (slot * LISTS + which) * LEVELS
+    links_of_slot = (slot * LISTS + which) * LEVELS
     query = queries(s)[slot]
     if ends[head] == slot:
         for level in range(query.height):
-            after = links[own + level]
+            after = links[links_of_slot + level]
             ends[head + level] = after
             if after == NONE:
                 ends[tail + level] = NONE
@@ -109,7 +109,7 @@ def remove(s: Any, lane: int, which: int, slot: int) -> None:
             before = after
             after = links[(before * LISTS + which) * LEVELS + level]
         if after == slot:
-            beyond = links[own + level]
+            beyond = links[links_of_slot + level]
             if before == NONE:
                 ends[head + level] = beyond
             else:

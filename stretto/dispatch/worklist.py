@@ -37,12 +37,12 @@ def still_waiting(s: Any, work_index: int) -> int:
 def most_pressing(s: Any, work_index: int) -> int:
     """The waiting query of a work with the earliest deadline, or -1."""
     work = works(s)[work_index]
-    found = NONE
+    pressing = NONE
     for position in range(work.ticket_first, work.ticket_first + work.ticket_count):
         slot = waiting_slot(s, work_index, position)
-        if slot != NONE and (found == NONE or queries(s)[slot].deadline_ns < queries(s)[found].deadline_ns):
-            found = slot
-    return found
+        if slot != NONE and (pressing == NONE or queries(s)[slot].deadline_ns < queries(s)[pressing].deadline_ns):
+            pressing = slot
+    return pressing
 
 
 @compiled

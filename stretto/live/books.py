@@ -34,12 +34,12 @@ class Books:
                 ended[outcome] += count
             self._closed[name] = submitted, ended
 
-    def correct(self, name: str, counted: Outcome, told: Outcome, count: int) -> None:
+    def correct(self, name: str, counted: Outcome, heard: Outcome, count: int) -> None:
         """Queries of an application that were counted so ended otherwise for those who asked."""
         submitted, ended = self._closed.get(name, (0, np.zeros(OUTCOME_COUNT, np.int64)))
         ended = ended.copy()
         ended[counted] -= count
-        ended[told] += count
+        ended[heard] += count
         self._closed[name] = submitted, ended
 
     def totals(self, open_ones: Iterable[Generation]) -> dict[str, tuple[int, NDArray[np.int64]]]:

@@ -33,7 +33,7 @@ class DelayMeter:
         self._least, self._most = least, most
         self._handoff_ns = float(least.control_ns)
         self._overruns_ns: deque[int] = deque(maxlen=REMEMBERED)
-        self._told = Delays()
+        self._last = Delays()
 
     def handed_over(self, took_ns: int) -> None:
         """How long a batch was on its way, to a worker that had nothing else and back."""
@@ -51,12 +51,12 @@ class DelayMeter:
         if len(self._overruns_ns) >= FEWEST:
             latest = sorted(self._overruns_ns)
             timer_ns = stepped(LATE_MARGIN * latest[math.ceil((1 - LATE_SHARE) * len(latest)) - 1])
-        told, least, most = self._told, self._least, self._most
-        self._told = Delays(
-            control_ns=_held(told.control_ns, min(max(control_ns, least.control_ns), most.control_ns)),
-            timer_ns=_held(told.timer_ns, min(max(timer_ns, least.timer_ns), most.timer_ns)),
+        last, least, most = self._last, self._least, self._most
+        self._last = Delays(
+            control_ns=_held(last.control_ns, min(max(control_ns, least.control_ns), most.control_ns)),
+            timer_ns=_held(last.timer_ns, min(max(timer_ns, least.timer_ns), most.timer_ns)),
         )
-        return self._told
+        return self._last
 
 
 def _held(told_ns: int, measured_ns: int) -> int:

@@ -118,8 +118,8 @@ def places_as_text(key: str, places: NDArray[Any]) -> bytes:
 
 
 def places_in(text: bytes) -> list[tuple[int, int, int, int]]:
-    found: list[tuple[int, int, int, int]] = np.frombuffer(text.partition(RUNS)[2], PLACE).tolist()
-    return found
+    places: list[tuple[int, int, int, int]] = np.frombuffer(text.partition(RUNS)[2], PLACE).tolist()
+    return places
 
 
 def spec_as_text(spec: ModelSpec) -> bytes:

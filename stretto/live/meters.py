@@ -136,10 +136,10 @@ class Meters:
         self.short_circuited: Counter[str] = Counter()  # queries answered by their evidence, by application
 
     def many(self, application: str) -> Many:
-        found = self._many.get(application)
-        if found is None:
-            found = self._many[application] = Many(self.stages[application])
-        return found
+        collected = self._many.get(application)
+        if collected is None:
+            collected = self._many[application] = Many(self.stages[application])
+        return collected
 
     def batch(self, label: tuple[str, str], count: int, report: Report) -> None:
         meter = self.variants[label]

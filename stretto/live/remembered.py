@@ -79,8 +79,8 @@ def digest_of(spec: ModelSpec) -> str | None:
 
 @cache
 def _libraries() -> list[str]:
-    found = [platform.python_version(), platform.machine(), platform.system()]
+    versions = [platform.python_version(), platform.machine(), platform.system()]
     for name in LIBRARIES:
         with contextlib.suppress(metadata.PackageNotFoundError):
-            found.append(f"{name} {metadata.version(name)}")
-    return found
+            versions.append(f"{name} {metadata.version(name)}")
+    return versions

@@ -105,8 +105,8 @@ class Replanner:
         seen, telemetry = clients.all(now_ns), generation.dispatcher.telemetry(now_ns)
         placed = places(generation.dispatcher.plan, generation.deployment, seen, telemetry.latency_ratio)
         clients.placed(seen, placed)
-        told = {slot: place.told for slot, place in placed.items()}
-        engine.left_ns = left_ns(generation.deployment, seen, told, telemetry.rates, engine.left_ns)
+        told_by_slot = {slot: place.told for slot, place in placed.items()}
+        engine.left_ns = left_ns(generation.deployment, seen, told_by_slot, telemetry.rates, engine.left_ns)
 
     def _complete(self) -> None:
         """The plan in force under the delays measured now."""

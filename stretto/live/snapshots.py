@@ -52,12 +52,12 @@ def _applications(service: Service, served: tuple[ApplicationState, ...]) -> tup
     """With the counts of earlier generations, and applications that are served no more."""
     engine = service.engine
     meters, states = engine.meters, {state.name: state for state in served}
-    found = []
+    applications = []
     for name, (submitted, outcomes) in engine.books.totals(engine.generations()).items():
         state = states.get(name) or ApplicationState(name, 0, 0.0, 0, ())
         stages = meters.stages.get(name)
         sizes = meters.batch_sizes.get(name)
-        found.append(
+        applications.append(
             replace(
                 state,
                 submitted=submitted,
@@ -67,7 +67,7 @@ def _applications(service: Service, served: tuple[ApplicationState, ...]) -> tup
                 short_circuited=meters.short_circuited.get(name, 0),
             )
         )
-    return tuple(found)
+    return tuple(applications)
 
 
 def _variants(meters: Meters, served: tuple[VariantState, ...], quarantine: Quarantine) -> tuple[VariantState, ...]:
@@ -75,11 +75,11 @@ def _variants(meters: Meters, served: tuple[VariantState, ...], quarantine: Quar
     states = {(state.application, state.name): state for state in served}
     set_aside = {label_of(key): entry.fault.value for key, entry in quarantine.entries.items()}
     bad = {tuple(label.split("/", 1)) for label in (*set_aside, *quarantine.losses, *quarantine.times)}
-    found = []
+    variants = []
     for application, name in sorted({*states, *meters.variants, *bad}):
         state = states.get((application, name)) or VariantState(application, name)
         label = f"{application}/{name}"
-        found.append(
+        variants.append(
             replace(
                 _counted(state, meters.variants.get((application, name)) or VariantMeter()),
                 losses=quarantine.losses[label],
@@ -87,7 +87,7 @@ def _variants(meters: Meters, served: tuple[VariantState, ...], quarantine: Quar
                 times_set_aside=quarantine.times[label],
             )
         )
-    return tuple(found)
+    return tuple(variants)
 
 
 def _counted(state: VariantState, meter: VariantMeter) -> VariantState:

@@ -8,16 +8,14 @@ import asyncio
 import math
 from collections.abc import Sequence
 
-import numpy as np
-
 from stretto.core.conditions import Conditions
-from stretto.core.view import View
 from stretto.live.beginning import beginning_as_planned
 from stretto.live.generation import Served
 from stretto.live.judging import Judging
 from stretto.live.policies import PolicyMaker
 from stretto.live.running import Running
 from stretto.live.witness import Evidence
+from stretto.planning.readings import view_after_change
 from stretto.planning.session import InForce, Session
 from stretto.repository.application import ApplicationFiles
 
@@ -51,14 +49,8 @@ class Takeover:
         """The first plan for a new deployment: load and workers do not change because the repository did."""
         engine = self._service.engine
         now_ns, old = engine.clock(), engine.generation
-        telemetry = old.dispatcher.telemetry(now_ns)
-        rates = [
-            float(telemetry.rates[old.numbers[application.name]]) if application.name in old.numbers else 0.0
-            for application in ready.deployment.applications
-        ]
-        delays = engine.delays.delays
-        view = View(ready.deployment, now_ns, np.array(rates), alive=telemetry.worker_alive, delays=delays)
-        conditions = Conditions(delays=delays)
+        conditions, telemetry = Conditions(delays=engine.delays.delays), old.dispatcher.telemetry(now_ns)
+        view = view_after_change(ready.deployment, old.deployment, telemetry, conditions.delays)
         return await asyncio.to_thread(self._session.first, ready.deployment, now_ns, conditions, view=view)
 
 

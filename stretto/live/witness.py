@@ -44,13 +44,13 @@ class Evidence(Protocol):
 
 
 class Witness:
-    """`told` is called on the loop with requests whose queries have their θ now."""
+    """`on_posteriors` is called on the loop with requests whose queries have their θ now."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, told: Told):
+    def __init__(self, loop: asyncio.AbstractEventLoop, on_posteriors: Told):
         self.skipped = 0  # queries that went without, because too many came at once
         self.seen = 0
         self._loop = loop
-        self._told = told
+        self._on_posteriors = on_posteriors
         self._evidence: Mapping[str, Evidence] = {}
         self._waiting: deque[Request | RemoteQuery] = deque()
         self._rows = 0
@@ -118,7 +118,7 @@ class Witness:
                 first += request.rows
             self.seen += first
             try:
-                self._told(batch)
+                self._on_posteriors(batch)
             except Exception:  # evidence goes on, whatever became of these
                 log.exception("evidence for %s could not be told", name)
         self._next()

@@ -31,9 +31,9 @@ UNKNOWN_SHARE = 0.01  # of an application's queries, as long as nothing is measu
 class Disguise:
     """The deployment that the inner planner sees, and how its numbers lead back."""
 
-    shown: Deployment
-    owner: NDArray[np.int64]  # real application, by one shown
-    variant: NDArray[np.int64]  # real variant, by one shown
+    deployment: Deployment
+    owner: NDArray[np.int64]  # real application, by one in disguise
+    variant: NDArray[np.int64]  # real variant, by one in disguise
     first: NDArray[np.int64]  # by real application: the one shown for unknown classes; those for its kinds follow
     kind_of: tuple[NDArray[np.int64], ...]  # by real application and class: which of its kinds; empty: not told apart
 
@@ -73,7 +73,7 @@ class DataAware:
         expected = view.expected_rates
         return replace(
             view,
-            deployment=seen.shown,
+            deployment=seen.deployment,
             rates=None if view.rates is None else view.rates[seen.owner] * shares,
             expected_rates=None if expected is None else tuple((np.array(expected)[seen.owner] * shares).tolist()),
             holds=None if view.holds is None else view.holds[:, seen.variant],
@@ -93,7 +93,7 @@ class DataAware:
         shares = self._shares.copy()
         for number in range(len(seen.first)):
             mine = np.flatnonzero(seen.owner == number)
-            asked = view.lane_rates[[plan.routes[shown].lanes[0] for shown in mine]]
+            asked = view.lane_rates[[plan.routes[disguised].lanes[0] for disguised in mine]]
             if asked.sum() > 0 and len(mine) > 1 and (asked > 0).sum() > 1:
                 shares[mine] = asked / asked.sum()
         return shares
@@ -101,7 +101,7 @@ class DataAware:
 
 def disguise(deployment: Deployment, kinds: int) -> Disguise:
     """Applications with recall per class become several; others stay as they are."""
-    shown: list[Application] = []
+    applications: list[Application] = []
     owner: list[int] = []
     variant: list[int] = []
     first: list[int] = []
@@ -110,21 +110,25 @@ def disguise(deployment: Deployment, kinds: int) -> Disguise:
         numbers = list(deployment.variants_of(number))
         recall = _recall(application)
         of = np.zeros(0, np.int64) if recall is None else alike(recall, kinds)
-        first.append(len(shown))
+        first.append(len(applications))
         kind_of.append(of)
-        shown.append(application)
+        applications.append(application)
         if recall is not None:
             for kind in range(int(of.max()) + 1):
                 accuracy = recall[:, of == kind].mean(axis=1).tolist()
                 variants = tuple(
                     replace(model, accuracy=value) for model, value in zip(application.variants, accuracy, strict=True)
                 )
-                shown.append(replace(application, name=f"{application.name[:100]}:kind-{kind}", variants=variants))
-        owner += [number] * (len(shown) - first[-1])
-        variant += numbers * (len(shown) - first[-1])
-    pairs = [(deployment.applications[number].name, each.name) for number, each in zip(owner, shown, strict=True)]
+                applications.append(
+                    replace(application, name=f"{application.name[:100]}:kind-{kind}", variants=variants)
+                )
+        owner += [number] * (len(applications) - first[-1])
+        variant += numbers * (len(applications) - first[-1])
+    pairs = [
+        (deployment.applications[number].name, each.name) for number, each in zip(owner, applications, strict=True)
+    ]
     workers = tuple(replace(worker, resident=_residents(worker.resident, pairs)) for worker in deployment.workers)
-    seen = Deployment(tuple(shown), workers, deployment.quantile)
+    seen = Deployment(tuple(applications), workers, deployment.quantile)
     return Disguise(seen, np.array(owner), np.array(variant), np.array(first), tuple(kind_of))
 
 
@@ -137,11 +141,11 @@ def _recall(application: Application) -> NDArray[np.float64] | None:
 
 
 def _residents(resident: tuple[str, ...] | None, pairs: list[tuple[str, str]]) -> tuple[str, ...] | None:
-    """`pairs` are names of applications, the real one and the one shown."""
+    """`pairs` are names of applications, the real one and the one in disguise."""
     if resident is None:
         return None
     labels = [label.split("/", 1) for label in resident]
-    return tuple(f"{shown}/{variant}" for name, variant in labels for real, shown in pairs if real == name)
+    return tuple(f"{disguised}/{variant}" for name, variant in labels for real, disguised in pairs if real == name)
 
 
 def alike(recall: NDArray[np.float64], kinds: int) -> NDArray[np.int64]:
@@ -154,10 +158,10 @@ def alike(recall: NDArray[np.float64], kinds: int) -> NDArray[np.int64]:
         sizes = np.array([len(group) for group in members])
         cost = gaps * np.minimum(sizes[:, None], sizes[None, :])
         cost[np.tril_indices(len(members))] = np.inf
-        one, two = (int(place) for place in np.unravel_index(int(cost.argmin()), cost.shape))
-        members[one] += members.pop(two)
-        del centres[two]
-        centres[one] = shape[members[one]].mean(axis=0)
+        first, second = (int(place) for place in np.unravel_index(int(cost.argmin()), cost.shape))
+        members[first] += members.pop(second)
+        del centres[second]
+        centres[first] = shape[members[first]].mean(axis=0)
     kind = np.zeros(len(shape), np.int64)
     for number, group in enumerate(sorted(members, key=min)):
         kind[group] = number
@@ -188,7 +192,7 @@ def real_plan(plan: Plan, deployment: Deployment, seen: Disguise) -> Plan:
     """The plan in the numbers of the real deployment, with routes by class."""
     for number, route in enumerate(plan.routes):
         if len(route.lanes) != 1:
-            name = seen.shown.applications[number].name
+            name = seen.deployment.applications[number].name
             raise StrettoError(
                 f"planner {plan.planner or 'without a name'} deals the queries of {name} to {len(route.lanes)} lanes;"
                 " only one with a single lane for each application can be made data-aware"
@@ -202,8 +206,8 @@ def real_plan(plan: Plan, deployment: Deployment, seen: Disguise) -> Plan:
             continue
         used: list[int] = []
         places = []
-        for one in range(start, start + 2 + int(kind_of.max())):
-            lane = _shared(plan.routes[one].lanes[0], used, lanes)
+        for disguised in range(start, start + 2 + int(kind_of.max())):
+            lane = _shared(plan.routes[disguised].lanes[0], used, lanes)
             if lane not in used:
                 used.append(lane)
             places.append(used.index(lane))

@@ -120,7 +120,7 @@ class Judged:
             view = replace(view, rates=np.array(verdict.rates))  # the very plan that was judged
         judged = self._as_judged(view, verdict)
         plan = self._plan(judged, verdict.candidate)
-        return plan if judged is view else replace(plan, ratios=self._told(verdict))
+        return plan if judged is view else replace(plan, ratios=self._dispatcher_ratios(verdict))
 
     def _ask(self, deployment: Deployment, rates: NDArray[np.float64]) -> None:
         self._asked.add(self._rungs)
@@ -154,11 +154,11 @@ class Judged:
     def _plan(self, view: View, wanted: Candidate) -> Plan:
         """By the candidate that is wanted; by the one before until the wanted one has what it needs."""
         planner, before = self._planner(wanted), self._served
-        kept = self._planned
+        last = self._planned
         period_ns = round((planner_entry(wanted.planner).replan_s or 0.0) * NS_PER_S)
         slots = tuple(client.slot for client in view.clients())
-        if kept is not None and kept.still_holds(view, wanted, slots, period_ns):
-            return kept.plan
+        if last is not None and last.still_holds(view, wanted, slots, period_ns):
+            return last.plan
         plan = planner(view)
         self._planned = _Planned(view.deployment, wanted, view.now_ns, slots, plan) if slots else None
         if before in (None, wanted) or before not in self._planners or _is_prepared(planner):
@@ -179,7 +179,7 @@ class Judged:
         return replace(view, deployment=self._moved[verdict.ratios], latency_ratio=ratio)
 
     @staticmethod
-    def _told(verdict: Verdict) -> tuple[tuple[float, ...], ...]:
+    def _dispatcher_ratios(verdict: Verdict) -> tuple[tuple[float, ...], ...]:
         """The latencies that it was tried with, as a dispatcher takes them: its own waver by the batch, and tables made
         for the one do not fit the other.
         """
@@ -194,13 +194,13 @@ class Judged:
         """At an application that counts, now or then: one that is hardly called changes little for the others."""
         now, then = ([self._rung**rung for rung in each] for each in (self._rungs, rungs))
         return any(
-            max(one / other, other / one) > FAR
-            for one, other in zip(now, then, strict=True)
-            if one >= COUNTS * sum(now) or other >= COUNTS * sum(then)
+            max(rate / judged_rate, judged_rate / rate) > FAR
+            for rate, judged_rate in zip(now, then, strict=True)
+            if rate >= COUNTS * sum(now) or judged_rate >= COUNTS * sum(then)
         )
 
     def _distance(self, rungs: Rungs) -> float:
-        return max((abs(one - other) for one, other in zip(rungs, self._rungs, strict=True)), default=0.0)
+        return max((abs(judged_rung - rung) for judged_rung, rung in zip(rungs, self._rungs, strict=True)), default=0.0)
 
     def _collect(self, deployment: Deployment) -> None:
         self._take(() if self.judge is None else self.judge.collect(deployment))

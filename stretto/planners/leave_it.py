@@ -46,15 +46,15 @@ class LeaveIt:
 
     def _table(self, deployment: Deployment, application: int, crew: tuple[Instance, ...], kind: str) -> Table:
         """Two columns: little slack, in which it runs, and enough, in which it waits until many are there."""
-        own = next(instance for instance in crew if deployment.workers[instance.worker].kind == kind)
-        better = [instance for instance in crew if instance.accuracy > own.accuracy]
+        owner = next(instance for instance in crew if deployment.workers[instance.worker].kind == kind)
+        better = [instance for instance in crew if instance.accuracy > owner.accuracy]
         if not better:
-            always = np.full((1, 1), own.variant, np.int32)
+            always = np.full((1, 1), owner.variant, np.int32)
             return Table(1, always, np.ones_like(always), kind)
         slo_ns = deployment.applications[application].slo_ns
         answered = slo_ns * sum(1.0 / instance.service_ns for instance in better)  # within the SLO
         rows = int(answered) + 2
-        variant = np.full((rows, 2), own.variant, np.int32)
+        variant = np.full((rows, 2), owner.variant, np.int32)
         variant[: rows - 1, 1] = WAIT  # the last row, of more than can be answered, holds for all longer queues
         threshold_ns = round(self.runs * max(instance.service_ns for instance in better))
         return Table(1, variant, np.ones_like(variant), kind, edges_ns=(threshold_ns,))

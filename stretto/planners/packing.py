@@ -140,10 +140,10 @@ def _residue(number: int, session: Session, saturated: int, rate: float) -> Node
     return Node(float(duty[place]), float(occupancy[place]), (Part(number, place + 1, rate),))
 
 
-def _merge(sessions: Sequence[Session], memory_bytes: int, one: Node, other: Node) -> Node | None:
+def _merge(sessions: Sequence[Session], memory_bytes: int, node: Node, other: Node) -> Node | None:
     """Both in the shorter of their cycles, with batches shrunk to it; None where time or memory do not suffice."""
-    duty_ns = min(one.duty_ns, other.duty_ns)
-    parts = tuple(replace(part, batch=_gathered(part.rate, duty_ns)) for part in one.parts + other.parts)
+    duty_ns = min(node.duty_ns, other.duty_ns)
+    parts = tuple(replace(part, batch=_gathered(part.rate, duty_ns)) for part in node.parts + other.parts)
     need_ns = sum(int(sessions[part.session].latency_ns[part.batch]) for part in parts)
     members = [sessions[part.session] for part in parts]
     if need_ns > duty_ns or _memory(members) > memory_bytes:

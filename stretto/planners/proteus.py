@@ -93,9 +93,9 @@ class Proteus:
         if self._past is not None and len(self._past) != len(rates):
             self._past = None
         if view.plan is not None and (self._past is None or view.now_ns - self._entered_ns >= WINDOW_NS):
-            kept = CENTRE_OF_MASS / (1.0 + CENTRE_OF_MASS)
-            self._weight = 1.0 if self._past is None else kept * self._weight + 1.0
-            self._past = rates.copy() if self._past is None else kept * self._past + rates
+            decay = CENTRE_OF_MASS / (1.0 + CENTRE_OF_MASS)
+            self._weight = 1.0 if self._past is None else decay * self._weight + 1.0
+            self._past = rates.copy() if self._past is None else decay * self._past + rates
             self._entered_ns = view.now_ns
         demand = rates if self._past is None else self._past / self._weight
         planned: NDArray[np.float64] = np.maximum(demand, LEAST_SHARE * demand.mean())
@@ -220,9 +220,9 @@ def place(view: View, groups: Groups, problem: Problem, solution: Solution) -> d
                     placed[worker] = chosen
                     open_counts[chosen] -= 1
         for worker in (worker for worker in group if worker not in placed and given):
-            kept = [p for p in given if _was_given(view, worker, problem.holdings[p].variant)]
+            unchanged = [p for p in given if _was_given(view, worker, problem.holdings[p].variant)]
             placed[worker] = max(
-                kept or given, key=lambda p: solution.flows[p] / (problem.holdings[p].throughput * given[p])
+                unchanged or given, key=lambda p: solution.flows[p] / (problem.holdings[p].throughput * given[p])
             )
             given[placed[worker]] += 1
     return placed

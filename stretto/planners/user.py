@@ -2,6 +2,8 @@
 
 The attribute is the planner itself, a callable from a View to a Plan; or a class or function without required
 parameters, which is called for one. The planner may have an attribute `replan_s`: how often it is asked, in seconds.
+
+Its code is not ours: whatever it raises, and a plan that nobody could follow, becomes a sentence that names it.
 """
 
 from __future__ import annotations
@@ -10,14 +12,17 @@ import importlib
 import inspect
 import os
 import sys
+import traceback
 from typing import Any
 
+from stretto.core.check import check_plan
 from stretto.core.errors import StrettoError
 from stretto.core.plan import Plan
 from stretto.core.view import Planner, View
-from stretto.planners.ports import LooksAtEvidence
+from stretto.planners.ports import HasRhythm, KnowsNetworks, LooksAtEvidence
 
-LEAST_REPLAN_S = 0.001
+LEAST_REPLAN_S, LONGEST_REPLAN_S = 0.001, 7 * 86_400.0
+LONGEST_REASON = 500  # characters
 
 
 class UserPlanner:
@@ -32,30 +37,43 @@ class UserPlanner:
     def looks_at_evidence(self) -> bool:
         return isinstance(self._planner, LooksAtEvidence) and self._planner.looks_at_evidence
 
+    @property
+    def knows_networks(self) -> bool:
+        return isinstance(self._planner, KnowsNetworks) and self._planner.knows_networks
+
     def __call__(self, view: View) -> Plan:
-        plan: object = self._planner(view)
+        try:
+            plan: object = self._planner(view)
+            if isinstance(plan, Plan):
+                check_plan(plan, view.deployment)
+        except (Exception, SystemExit) as error:
+            raise StrettoError(f"planner {self.reference} failed: {_in_words(error)}") from error
         if not isinstance(plan, Plan):
             raise StrettoError(f"planner {self.reference} returned {_kind(plan)} and no Plan")
         return plan
 
     def _replan_s(self) -> float | None:
-        value = getattr(self._planner, "replan_s", None)
-        if value is None:
+        if not isinstance(self._planner, HasRhythm) or self._planner.replan_s is None:
             return None
-        if isinstance(value, bool) or not isinstance(value, int | float) or not value >= LEAST_REPLAN_S:
+        value: object = self._planner.replan_s
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or not LEAST_REPLAN_S <= value <= LONGEST_REPLAN_S:
             raise StrettoError(
-                f"replan_s of planner {self.reference} is how often it is asked, {LEAST_REPLAN_S:g} s at least, or None"
+                f"replan_s of planner {self.reference} is how often it is asked, each millisecond to each week; or None"
             )
         return float(value)
 
 
 def _made(reference: str) -> Planner:
-    target = _found(reference)
+    target = _named(reference)
     if not callable(target):
         raise StrettoError(f"{reference} is {_kind(target)}, which cannot be called; a planner is called with a View")
     if inspect.isclass(target) and not _needs_nothing(target):
         raise StrettoError(f"class {reference} needs arguments; name a function that makes the planner")
-    planner: Any = target() if _needs_nothing(target) else target
+    try:
+        planner: Any = target() if _needs_nothing(target) else target
+    except (Exception, SystemExit) as error:
+        raise StrettoError(f"{reference} made no planner: {_in_words(error)}") from error
     if not callable(planner):
         raise StrettoError(
             f"{reference} gave {_kind(planner)}, which cannot be called; a planner is called with a View"
@@ -63,7 +81,7 @@ def _made(reference: str) -> Planner:
     return planner  # type: ignore[no-any-return]
 
 
-def _found(reference: str) -> Any:
+def _named(reference: str) -> Any:
     """What the reference names."""
     name, _, attribute = reference.partition(":")
     if not name or not attribute:
@@ -72,16 +90,16 @@ def _found(reference: str) -> Any:
     if folder not in sys.path and "" not in sys.path:
         sys.path.insert(0, folder)
     try:
-        found: Any = importlib.import_module(name)
-    except Exception as error:  # whatever the user's own module raises
+        named: Any = importlib.import_module(name)
+    except (Exception, SystemExit) as error:  # whatever the user's own module raises
         if isinstance(error, ModuleNotFoundError) and error.name and (name + ".").startswith(error.name + "."):
             raise StrettoError(f"there is no module {error.name[:80]!r}, here or installed, for a planner") from None
         raise StrettoError(f"module {name[:80]!r} cannot be imported: {error}") from error
     for part in attribute.split("."):
-        if not hasattr(found, part):
+        if not hasattr(named, part):
             raise StrettoError(f"module {name[:80]!r} has no {attribute[:80]!r}")
-        found = getattr(found, part)
-    return found
+        named = getattr(named, part)
+    return named
 
 
 def _needs_nothing(function: Any) -> bool:
@@ -92,6 +110,15 @@ def _needs_nothing(function: Any) -> bool:
         return False
     by_force = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     return all(p.default is not p.empty or p.kind in by_force for p in parameters)
+
+
+def _in_words(error: BaseException) -> str:
+    """What was raised and, unless it is a sentence of ours, where."""
+    if isinstance(error, StrettoError):
+        return str(error)
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    reason = f"{type(error).__name__}: {error}"[:LONGEST_REASON]
+    return f"{reason} ({os.path.basename(place.filename)}, line {place.lineno})"
 
 
 def _kind(value: object) -> str:

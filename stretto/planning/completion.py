@@ -110,8 +110,8 @@ def with_trials(plan: Plan, deployment: Deployment, applications: Sequence[int],
     spread = [each for each in applications if len({w for n in lanes_of[each] for w in plan.lanes[n].workers}) > 1]
     if not spread:
         return plan
-    own = set().union(*(lanes_of[each] for each in spread))
-    own.difference_update(*(lanes for each, lanes in enumerate(lanes_of) if each not in spread))
+    trial_lanes = set().union(*(lanes_of[each] for each in spread))
+    trial_lanes.difference_update(*(lanes for each, lanes in enumerate(lanes_of) if each not in spread))
     traits = [(each.kind, each.memory_bytes, each.resident) for each in deployment.workers]
 
     def may_move(lane: Lane) -> bool:
@@ -120,7 +120,7 @@ def with_trials(plan: Plan, deployment: Deployment, applications: Sequence[int],
         return is_alike and is_placed and not isinstance(lane.select, Worklist)
 
     lanes = tuple(
-        replace(lane, workers=(worker,)) if number in own and may_move(lane) else lane
+        replace(lane, workers=(worker,)) if number in trial_lanes and may_move(lane) else lane
         for number, lane in enumerate(plan.lanes)
     )
     return replace(plan, lanes=lanes)

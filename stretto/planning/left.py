@@ -22,27 +22,28 @@ LEAST_SHARE = 0.1  # of an SLO: what has less left is given up anyway
 def left_ns(
     deployment: Deployment,
     clients: Sequence[Client],
-    told: Mapping[int, Told],
+    told_by_slot: Mapping[int, Told],
     rates: NDArray[np.float64],
     before: tuple[int, ...] | None = None,
 ) -> tuple[int, ...] | None:
     """By application; None: all have their SLO. `rates` are of all queries, also of those that nobody is named with,
     which have no network. `before` stays where it is within a step.
     """
-    found: list[int] = []
+    left_by_application: list[int] = []
     for number, application in enumerate(deployment.applications):
         frame_bytes = {variant.name: variant.frame_bytes for variant in application.variants}
         askers = [client for client in clients if client.application == application.name and client.rate > 0]
         left = [
-            _left_of(client, frame_bytes, told.get(client.slot, client.told), application.slo_ns) for client in askers
+            _left_of(client, frame_bytes, told_by_slot.get(client.slot, client.told), application.slo_ns)
+            for client in askers
         ]
         weights = [client.rate for client in askers]
         unnamed = max(0.0, float(rates[number]) - sum(weights))
         low = _quantile([*left, float(application.slo_ns)], [*weights, unnamed], LOW)
         share = min(max(low / application.slo_ns, LEAST_SHARE), 1.0)
-        found.append(_stepped(share, application.slo_ns, None if before is None else before[number]))
+        left_by_application.append(_stepped(share, application.slo_ns, None if before is None else before[number]))
     whole = tuple(application.slo_ns for application in deployment.applications)
-    return None if tuple(found) == whole else tuple(found)
+    return None if tuple(left_by_application) == whole else tuple(left_by_application)
 
 
 def after_waiting(deployment: Deployment, left_ns: tuple[int, ...] | None, waited_ns: int) -> tuple[int, ...] | None:
@@ -56,10 +57,10 @@ def after_waiting(deployment: Deployment, left_ns: tuple[int, ...] | None, waite
     )
 
 
-def _left_of(client: Client, frame_bytes: Mapping[str, int], told: Told, slo_ns: int) -> float:
+def _left_of(client: Client, frame_bytes: Mapping[str, int], told_size: Told, slo_ns: int) -> float:
     """Of a frame at the size that the client is told."""
     network, limit_ns = client.network, slo_ns if client.slo_ns is None else client.slo_ns
-    sent = frame_bytes.get(told.variant, 0) * client.frame_ratio
+    sent = frame_bytes.get(told_size.variant, 0) * client.frame_ratio
     sending_ns = sent * NS_PER_S / network.bytes_per_s if network.bytes_per_s else 0.0
     return limit_ns - (network.delay_ns or 0) - sending_ns
 

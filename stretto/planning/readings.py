@@ -53,6 +53,15 @@ def view_of(
     )
 
 
+def view_after_change(deployment: Deployment, before: Deployment, telemetry: Telemetry, delays: Delays) -> View:
+    """Of a deployment that nothing was measured of, whose applications and workers are mostly those of `before`: they
+    keep their load and their presence.
+    """
+    rate_of = dict(zip((each.name for each in before.applications), telemetry.rates.tolist(), strict=True))
+    rates = np.array([rate_of.get(application.name, 0.0) for application in deployment.applications])
+    return View(deployment, telemetry.now_ns, rates, alive=telemetry.worker_alive, delays=delays)
+
+
 def measured_rates(telemetry: Telemetry, expected_rates: tuple[float, ...] | None) -> NDArray[np.float64]:
     """What was measured; until that was for a whole window, what the owner states, where he does."""
     if expected_rates is None:

@@ -37,10 +37,10 @@ def served_session(
     planner = entry.make(options, variants, given)
     looks = isinstance(planner, LooksAtEvidence) and planner.looks_at_evidence
     knows_networks = isinstance(planner, KnowsNetworks) and planner.knows_networks
+    by_options_s = planner.replan_s if isinstance(planner, HasRhythm) else None
+    rhythm = Rhythm(by_options_s or entry.replan_s or 0.0, entry.by_windows)
     if data_aware and not looks:
         planner, looks = DataAware(planner), True
-    own_s = planner.replan_s if isinstance(planner, HasRhythm) else None
-    rhythm = Rhythm(own_s or entry.replan_s or 0.0, entry.by_windows)
     if period_s is not None:
         if not LEAST_PERIOD_S <= period_s <= LONGEST_PERIOD_S:
             raise StrettoError(f"the planner is asked each {LEAST_PERIOD_S * 1e3:g} ms to a week, not {period_s} s")

@@ -25,7 +25,7 @@ from stretto.core.view import View
 WAIT = 2.0  # latencies from arrival to answer: at worst one batch before its own
 
 
-def told(plan: Plan, view: View) -> dict[int, Told]:
+def told_by_slot(plan: Plan, view: View) -> dict[int, Told]:
     """By slot, for the clients of the view whose application is served."""
     placed = places(plan, view.deployment, view.clients(), view.latency_ratio)
     return {slot: place.told for slot, place in placed.items()}
@@ -40,15 +40,15 @@ def places(
     for client in clients:
         if client.application in number_of:
             by_application.setdefault(number_of[client.application], []).append(client)
-    found: dict[int, Place] = {}
+    place_by_slot: dict[int, Place] = {}
     for application, askers in by_application.items():
         route = plan.routes[application]
         if route.rule is RouteRule.BY_CLIENT:
-            found.update(_mapped(plan, route, deployment, askers))
+            place_by_slot.update(_mapped(plan, route, deployment, askers))
         else:
             ladder = _ladder(plan, route, deployment, latency_ratio)
-            found.update(_by_network(ladder, deployment.applications[application].slo_ns, askers))
-    return found
+            place_by_slot.update(_by_network(ladder, deployment.applications[application].slo_ns, askers))
+    return place_by_slot
 
 
 # -- routed by client ------------------------------------------------------------------------------------------------
@@ -84,7 +84,7 @@ def _told_of_lane(plan: Plan, lane: int, deployment: Deployment) -> Told:
 class _Ladder:
     """The sizes that a plan can use, the most accurate first: of each size its most accurate variant."""
 
-    told: tuple[Told, ...]
+    rungs: tuple[Told, ...]
     frame_bytes: NDArray[np.float64]
     latency_ns: NDArray[np.float64]  # of one query, on the quickest worker that it can come to
     smallest: int  # the one with the fewest bytes, where nothing fits
@@ -114,7 +114,7 @@ def _ladder(plan: Plan, route: Route, deployment: Deployment, latency_ratio: NDA
 
 def _by_network(ladder: _Ladder, slo_ns: int, clients: Sequence[Client]) -> dict[int, Place]:
     """The first rung that fits; the smallest where none does. A network that nobody measured yet takes no time."""
-    if not ladder.told:  # a worklist that is empty just now says nothing
+    if not ladder.rungs:  # a worklist that is empty just now says nothing
         return {}
     slowness = np.array([1.0 / (client.network.bytes_per_s or np.inf) for client in clients])  # s per byte
     delay_ns = np.array([client.network.delay_ns or 0 for client in clients], np.float64)
@@ -125,4 +125,4 @@ def _by_network(ladder: _Ladder, slo_ns: int, clients: Sequence[Client]) -> dict
     needed_ns = delay_ns[:, None] + sending_s * NS_PER_S + WAIT * ladder.latency_ns[None, :]
     fits = (needed_ns <= limit_ns[:, None]) & (sending_s * rate[:, None] <= 1.0)
     rung = np.where(fits.any(axis=1), fits.argmax(axis=1), ladder.smallest)
-    return {client.slot: Place(ladder.told[place]) for client, place in zip(clients, rung.tolist(), strict=True)}
+    return {client.slot: Place(ladder.rungs[place]) for client, place in zip(clients, rung.tolist(), strict=True)}

@@ -22,6 +22,7 @@ from stretto.live.options import ServiceOptions
 from stretto.live.quarantine import label_of
 from stretto.live.requests import NoSuchApplication, NoSuchVariant, Request
 from stretto.live.service import Service
+from stretto.live.snapshots import snapshot
 from stretto.live.state import State
 from stretto.live.threads import ThreadExecutor
 from stretto.repository import reread
@@ -82,6 +83,29 @@ def test_it_begins_serves_and_drains(built: Built) -> None:
             assert service.state is State.DRAINING and not service.is_ready() and not service.is_ready("rows")
             assert {(await each).outcome for each in waiting} <= {Outcome.ON_TIME, Outcome.DROPPED_OVERLOAD}
             assert conserved(service.engine)
+
+    within(60, work)
+
+
+def test_two_who_look_do_not_disturb_each_other(built: Built) -> None:
+    """Each look used to be what had happened since the last one, whoever had looked."""
+
+    async def work() -> None:
+        async with service_of(built.root) as service:
+            for _ in range(3):
+                await ask(service)
+            first, second = snapshot(service), snapshot(service)
+            (seen,), (seen_again,) = first.applications, second.applications
+            assert sum(seen.outcomes) == seen.submitted == 3 and first.variants == second.variants
+            assert (seen.outcomes, seen.stages, seen.batch_sizes) == (
+                seen_again.outcomes,
+                seen_again.stages,
+                seen_again.batch_sizes,
+            )
+            await ask(service)
+            assert snapshot(service).applications[0].submitted == 4 and first.applications[0].submitted == 3
+            with pytest.raises(ValueError, match="read-only"):
+                first.telemetry.outcomes[0] = 0
 
     within(60, work)
 

@@ -19,6 +19,7 @@ from stretto.planners.data_aware import DataAware, alike, disguise
 from stretto.planners.priced import Priced
 from stretto.planners.ramsis.planner import Ramsis
 from stretto.planners.symphony import Symphony
+from stretto.planning.served import served_session
 from stretto.sim.arrivals import Load, Mix
 from stretto.sim.processes import Poisson
 from stretto.sim.simulator import simulate
@@ -40,9 +41,9 @@ def test_classes_for_which_variants_differ_alike_are_one_kind() -> None:
 
 def test_an_application_is_shown_as_one_for_each_kind_of_class() -> None:
     seen = disguise(SERVED, 2)
-    assert [one.name for one in seen.shown.applications] == ["plain", "told", "told:kind-0", "told:kind-1"]
-    assert [v.accuracy for v in seen.shown.applications[2].variants] == pytest.approx([0.945, 0.9])
-    assert [v.accuracy for v in seen.shown.applications[3].variants] == pytest.approx([0.36, 0.75])
+    assert [one.name for one in seen.deployment.applications] == ["plain", "told", "told:kind-0", "told:kind-1"]
+    assert [v.accuracy for v in seen.deployment.applications[2].variants] == pytest.approx([0.945, 0.9])
+    assert [v.accuracy for v in seen.deployment.applications[3].variants] == pytest.approx([0.36, 0.75])
     assert seen.variant.tolist() == [0, 1, 2, 1, 2, 1, 2]
 
 
@@ -118,7 +119,7 @@ def test_shares_of_classes_are_measured() -> None:
 def test_residents_are_shown_for_every_kind() -> None:
     crew = (Worker("w", resident=("told/small",)),)
     seen = disguise(Deployment((PLAIN, TOLD), crew), 2)
-    assert seen.shown.workers[0].resident == ("told/small", "told:kind-0/small", "told:kind-1/small")
+    assert seen.deployment.workers[0].resident == ("told/small", "told:kind-0/small", "told:kind-1/small")
 
 
 def test_a_planner_that_deals_to_several_lanes_is_refused() -> None:
@@ -144,3 +145,10 @@ def test_accuracy_by_class_rises_and_every_query_ends(inner: type) -> None:
         return float(recalls[told["variant"] - 1, told["query_class"]].mean())
 
     assert accuracy(DataAware(inner(), kinds=2)) > accuracy(inner()) + 0.02
+
+
+def test_a_planner_keeps_its_rhythm() -> None:
+    """Sub-clusters, with evidence, were planned once and never followed the load."""
+    split = {"sub_clusters": 2}
+    plain, by_class = (served_session("symphony", split, data_aware=aware) for aware in (False, True))
+    assert by_class.rhythm == plain.rhythm and plain.rhythm.period_s > 0 and by_class.looks_at_evidence

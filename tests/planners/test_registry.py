@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from stretto.planners.entry import Entry
 from stretto.planners.ports import LooksAtEvidence, Ports
 from stretto.planners.promise import PolicyPlanner
 from stretto.planners.registry import ENTRIES, planner_entry
+from stretto.planning.served import served_session
 from stretto.sim.arrivals import Load
 from stretto.sim.processes import Poisson
 from stretto.sim.responses import already_measured, measured_responses
@@ -70,6 +72,25 @@ def test_an_entry_gets_the_ports_that_it_names(entry: Entry) -> None:
     assert looks == (entry.name == "sneakpeek")
 
 
+def stated(text: str) -> object:
+    """A number or a flag; None where people read words."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
+def test_the_default_that_people_read_is_the_planner_s_own(entry: Entry) -> None:
+    planner = entry.make()
+    for option in entry.options:
+        wanted = stated(option.default)
+        name, unit = (option.name[:-3] + "_ns", NS_PER_MS) if option.name.endswith("_ms") else (option.name, 1)
+        if wanted is not None:
+            value = getattr(planner, name)
+            assert (value if isinstance(value, bool) else value / unit) == wanted, option.name
+
+
 OWN = """
 from dataclasses import dataclass
 from stretto.core.plan import Fixed, Lane, by_application
@@ -104,6 +125,27 @@ def nothing(view):
 
 def number():
     return 7
+
+def unmade():
+    raise LookupError("no weights")
+
+def raises(view):
+    return {}["size"]
+
+def ends(view):
+    raise SystemExit(3)
+
+def nowhere(view):
+    from dataclasses import replace
+    made = plan(view)
+    return replace(made, lanes=tuple(replace(lane, workers=(99,)) for lane in made.lanes))
+
+@dataclass
+class Networked(Mine):
+    knows_networks: bool = True
+
+def seldom():
+    return Mine(replan_s=float("inf"))
 
 def often():
     return Mine(replan_s=0)
@@ -151,6 +193,11 @@ def test_a_planner_of_one_s_own(attribute: str, replan_s: float | None) -> None:
         ("my_planners:number", "my_planners:number gave an int, which cannot be called"),
         ("my_planners:Needy", "class my_planners:Needy needs arguments"),
         ("my_planners:often", "replan_s of planner my_planners:often"),
+        ("my_planners:seldom", "replan_s of planner my_planners:seldom .* to each week"),
+        (
+            "my_planners:unmade",
+            r"my_planners:unmade made no planner: LookupError: no weights \(my_planners.py, line \d+\)",
+        ),
         ("broken_planners:plan", "module 'broken_planners' cannot be imported: No module named 'no_such_thing_at_all'"),
         (":plan", "as MODULE:ATTRIBUTE"),
         ("my_planners:", "as MODULE:ATTRIBUTE"),
@@ -166,3 +213,25 @@ def test_a_planner_without_a_plan_is_told() -> None:
     planner = planner_entry("my_planners:nothing").make()
     with pytest.raises(StrettoError, match="planner my_planners:nothing returned a NoneType and no Plan"):
         planner(View(fleet(1, 1)))
+
+
+@pytest.mark.usefixtures("own")
+@pytest.mark.parametrize(
+    ("attribute", "sentence"),
+    [
+        ("raises", r"planner my_planners:raises failed: KeyError: 'size' \(my_planners\.py, line \d+\)"),
+        ("ends", r"planner my_planners:ends failed: SystemExit: 3"),
+        ("nowhere", r"planner my_planners:nowhere failed: lane \w+ names a worker outside 0 … 1"),
+    ],
+)
+def test_what_a_user_s_planner_does_wrong_is_a_sentence(attribute: str, sentence: str) -> None:
+    """They ended commands, and a server that starts, with a traceback of ours; `sys.exit` any server."""
+    session = served_session(f"my_planners:{attribute}")
+    with pytest.raises(StrettoError, match=sentence):
+        session.first(fleet(1, 1))
+
+
+@pytest.mark.usefixtures("own")
+def test_a_user_s_planner_may_know_networks() -> None:
+    assert served_session("my_planners:Networked").knows_networks
+    assert not served_session("my_planners:Mine").knows_networks

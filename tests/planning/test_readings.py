@@ -12,7 +12,7 @@ from stretto.core.plan import Delays, Late, Plan, Route, RouteRule
 from stretto.core.profile import Quantile
 from stretto.core.view import View
 from stretto.dispatch.dispatcher import Dispatcher
-from stretto.planning.readings import view_of
+from stretto.planning.readings import view_after_change, view_of
 from tests.dispatch.small import FAR, GATHER, deployed, lane, planned
 
 WINDOW = 8_000_000  # eight buckets of a millisecond
@@ -101,3 +101,27 @@ def test_lane_rates_are_those_of_the_planner_s_own_lanes() -> None:
     view = view_of(made.deployment, made.telemetry(1), plan=plan, delays=Delays(3))
     assert view.plan is plan and view.lane_rates is not None and len(view.lane_rates) == 1
     assert view.delays == Delays(3) and np.array_equal(view.present, (0,))
+
+
+def test_nobody_writes_into_what_others_read() -> None:
+    """A planner that changed its view in place changed what the journal, the clients and the next look had of it."""
+    made = counting()
+    reading = made.telemetry(1)
+    view = view_of(made.deployment, reading)
+    for array in (reading.outcomes, reading.rates, view.alive, view.latency_ratio, view.is_measured):
+        with pytest.raises(ValueError, match="read-only"):
+            array[...] = 0
+    assert made.telemetry(2).worker_alive.all()
+
+
+def test_load_and_workers_do_not_change_because_what_is_served_did() -> None:
+    made = counting()
+    for number in range(200):
+        made.submit(number * 100_000, 0, FAR)
+    reading = made.telemetry(20_000_000)
+    known = made.deployment.applications[0]
+    changed = replace(made.deployment, applications=(replace(known, name="new"), known))
+    view = view_after_change(changed, made.deployment, reading, Delays(3))
+    assert view.rates is not None and view.rates.tolist() == [0.0, reading.rates[0]] and reading.rates[0] > 0
+    assert view.deployment is changed and view.now_ns == reading.now_ns and view.delays == Delays(3)
+    assert view.alive is reading.worker_alive and not view.is_measured.any()

@@ -14,7 +14,7 @@ from stretto.core.plan import Fixed, Lane, MostAccurate, Plan, Route, RouteRule,
 from stretto.core.profile import NS_PER_MS, LatencyProfile
 from stretto.core.view import View
 from stretto.core.worker import workers
-from stretto.planning.telling import places, told
+from stretto.planning.telling import places, told_by_slot
 
 SIZES = (14, 20, 28)
 SLO_NS = 100 * NS_PER_MS
@@ -41,7 +41,7 @@ def client(slot: int = 0, bytes_per_s: float | None = None, **given: object) -> 
 
 
 def told_by(plan: Plan, *clients: Client) -> dict[int, Told]:
-    return told(plan, View(LADDER, clients=lambda: clients))
+    return told_by_slot(plan, View(LADDER, clients=lambda: clients))
 
 
 def test_a_mapped_client_is_told_the_size_of_its_lanes_variant() -> None:
@@ -81,7 +81,7 @@ def test_another_plan_tells_the_most_accurate_size_that_leaves_time(given: dict[
 
 def test_slow_workers_leave_less_to_the_network() -> None:
     view = View(LADDER, latency_ratio=View(LADDER).latency_ratio * 3, clients=lambda: (client(0, 1e6),))
-    assert told(ANY, view)[0].input_size == (20, 20)
+    assert told_by_slot(ANY, view)[0].input_size == (20, 20)
 
 
 def test_who_calls_what_is_not_served_or_waits_for_a_worklist_is_told_nothing() -> None:

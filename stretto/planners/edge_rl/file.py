@@ -99,13 +99,13 @@ def load_policies(path: Path) -> tuple[Policy, ...]:
         if head["format"] != FORMAT:
             raise StrettoError(f"{name}: written by another version; train the policy anew")
         policies = []
-        for number, told in enumerate(head["policies"]):
-            count = told.pop("layers")
-            told["instances"] = tuple((str(v), float(ms), float(a)) for v, ms, a in told["instances"])
+        for number, described in enumerate(head["policies"]):
+            count = described.pop("layers")
+            described["instances"] = tuple((str(v), float(ms), float(a)) for v, ms, a in described["instances"])
             layers = tuple(
                 (arrays[f"{number}.{place}.weight"], arrays[f"{number}.{place}.bias"]) for place in range(count)
             )
-            policies.append(Policy(Description(**told), layers))
+            policies.append(Policy(Description(**described), layers))
         if not policies:
             raise ValueError("no policy")
         return tuple(policies)

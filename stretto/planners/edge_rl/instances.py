@@ -39,7 +39,7 @@ def instances_of(deployment: Deployment, application: int = 0) -> tuple[Instance
     (or, where it has none, with its quickest).
     """
     half_ns = deployment.applications[application].slo_ns // 2
-    found = []
+    instances = []
     for number, worker in enumerate(deployment.workers):
         able = [
             Instance(number, variant, profile.latency_ns(1, deployment.quantile), deployment.variants[variant].accuracy)
@@ -49,12 +49,12 @@ def instances_of(deployment: Deployment, application: int = 0) -> tuple[Instance
         ]
         quick = [instance for instance in able if instance.service_ns <= half_ns]
         if quick:
-            found.append(max(quick, key=lambda instance: (instance.accuracy, -instance.service_ns)))
+            instances.append(max(quick, key=lambda instance: (instance.accuracy, -instance.service_ns)))
         elif able:
-            found.append(min(able, key=lambda instance: instance.service_ns))
-    if not found:
+            instances.append(min(able, key=lambda instance: instance.service_ns))
+    if not instances:
         raise StrettoError(f"no worker can answer application {deployment.applications[application].name}")
-    return tuple(found)
+    return tuple(instances)
 
 
 def instance_lane(deployment: Deployment, application: int, instance: Instance, release: Release | None = None) -> Lane:

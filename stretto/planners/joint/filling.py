@@ -23,14 +23,16 @@ def filled(process: Process, kind: int, action: NDArray[np.int64]) -> NDArray[np
     do no harm anywhere in it.
     """
     p = process
-    own = np.arange(p.first[kind], p.first[kind + 1])
+    of_kind = np.arange(p.first[kind], p.first[kind + 1])
     speed = p.batch * p.pace
     queued = np.arange(action.shape[0])[:, None]
     columns = np.arange(p.steps + 1)
     at_best = p.on_time[:, np.minimum(columns + 1, p.steps)]
     result = action.copy()
     for a in np.unique(action[action >= 0]).tolist():
-        larger = own[(p.variant[own] == p.variant[a]) & (p.batch[own] > p.batch[a]) & (speed[own] >= speed[a])]
+        larger = of_kind[
+            (p.variant[of_kind] == p.variant[a]) & (p.batch[of_kind] > p.batch[a]) & (speed[of_kind] >= speed[a])
+        ]
         cells = action == a
         for other in larger[np.argsort(speed[larger], kind="stable")].tolist():
             result[cells & (queued >= p.batch[other]) & (at_best[other] >= 1.0)] = other

@@ -106,19 +106,19 @@ def between(worths: Any, left: Any, low: Any, part: Any) -> Any:
 
 
 @compiled
-def value_of(n: Any, kept: Any, rewards: Any, worths: Any, gain: Any, batch: Any, pace: Any, times: Any) -> Any:
-    """Of a state in which the kinds do as `kept` says; where all wait, a step passes."""
+def value_of(n: Any, actions: Any, rewards: Any, worths: Any, gain: Any, batch: Any, pace: Any, times: Any) -> Any:
+    """Of a state in which the kinds do as `actions` says; where all wait, a step passes."""
     total = 0.0
-    for kind in range(len(kept)):
-        if kept[kind] >= 0:
-            total += pace[kept[kind]]
+    for kind in range(len(actions)):
+        if actions[kind] >= 0:
+            total += pace[actions[kind]]
     if total == 0.0:
         low, part = place_of(1.0, times)
         return between(worths, n, low, part) - gain
     low, part = place_of(1.0 / total, times)
     value = 0.0
-    for kind in range(len(kept)):
-        a = kept[kind]
+    for kind in range(len(actions)):
+        a = actions[kind]
         if a >= 0:
             value += pace[a] * (rewards[kind] + between(worths, n - batch[a], low, part))
     return (value - gain) / total
@@ -154,7 +154,9 @@ def quickest(rewards: Any, chosen: Any, process: Any) -> None:
 
 
 @compiled
-def together(n: Any, kept: Any, brings: Any, least_value: Any, h: Any, worths: Any, rewards: Any, process: Any) -> None:
+def together(
+    n: Any, actions: Any, brings: Any, least_value: Any, h: Any, worths: Any, rewards: Any, process: Any
+) -> None:
     """What all kinds change to at once, where the state is to be worth more than `least_value`.
 
     The state is worth (Σ pace·worth − gain) / Σ pace. That is above v if Σ pace·(worth − v) is above the gain, in which
@@ -162,53 +164,53 @@ def together(n: Any, kept: Any, brings: Any, least_value: Any, h: Any, worths: A
     """
     first, batch, pace = process.first, process.batch, process.pace
     total = 0.0
-    for a in kept:
+    for a in actions:
         if a >= 0:
             total += pace[a]
     time = 1.0 / total if total > 0.0 else 1.0
     low, part = place_of(time, process.times)
     stays = least_value + between(worths, n, low, part) + process.holding * n * time - h[n]
-    for kind in range(len(kept)):
+    for kind in range(len(actions)):
         best = 0.0
-        kept[kind] = WAITS
+        actions[kind] = WAITS
         brings[kind] = 0.0
         for a in range(first[kind], first[kind + 1]):
             if rewards[n, a] > -1e299:
                 term = pace[a] * (rewards[n, a] + between(worths, n - batch[a], low, part) - stays)
                 if term > best:
                     best = term
-                    kept[kind] = a
+                    actions[kind] = a
                     brings[kind] = rewards[n, a]
 
 
 @compiled
 def in_turn(
-    n: Any, kept: Any, brings: Any, now: Any, may_wait: Any, worths: Any, gain: Any, rewards: Any, process: Any
+    n: Any, actions: Any, brings: Any, now: Any, may_wait: Any, worths: Any, gain: Any, rewards: Any, process: Any
 ) -> Any:
     """Each kind takes what is best while the others keep to theirs; `now` is what the state is worth before."""
     first, batch, pace, times = process.first, process.batch, process.pace, process.times
-    for _ in range(ROUNDS if len(kept) > 1 else 1):
+    for _ in range(ROUNDS if len(actions) > 1 else 1):
         changed = False
-        for kind in range(len(kept)):
-            was = kept[kind]
+        for kind in range(len(actions)):
+            was = actions[kind]
             taken, taken_brings = was, brings[kind]
             for a in range(first[kind] - 1, first[kind + 1]):
                 if a < first[kind]:
-                    kept[kind] = WAITS
+                    actions[kind] = WAITS
                     brings[kind] = 0.0
-                    if kept.max() < 0 and not may_wait:
+                    if actions.max() < 0 and not may_wait:
                         continue
                 elif rewards[n, a] > -1e299:
-                    kept[kind] = a
+                    actions[kind] = a
                     brings[kind] = rewards[n, a]
                 else:
                     continue
-                if kept[kind] == was:
+                if actions[kind] == was:
                     continue
-                value = value_of(n, kept, brings, worths, gain, batch, pace, times)
+                value = value_of(n, actions, brings, worths, gain, batch, pace, times)
                 if value > now + BETTER:
-                    now, taken, taken_brings = value, kept[kind], brings[kind]
-            kept[kind], brings[kind] = taken, taken_brings
+                    now, taken, taken_brings = value, actions[kind], brings[kind]
+            actions[kind], brings[kind] = taken, taken_brings
             changed = changed or taken != was
         if not changed:
             break
@@ -224,7 +226,7 @@ def choose(h: Any, gain: Any, slack: Any, rewards: Any, chosen: Any, process: An
     kinds = chosen.shape[1]
     worths = np.empty((len(process.times), len(h)))
     follow(h, gain, worths, process)
-    kept = np.empty(kinds, np.int64)
+    actions = np.empty(kinds, np.int64)
     brings = np.zeros(kinds)
     other = np.empty(kinds, np.int64)
     other_brings = np.zeros(kinds)
@@ -232,11 +234,11 @@ def choose(h: Any, gain: Any, slack: Any, rewards: Any, chosen: Any, process: An
         may_wait = slack[n] >= least.min() + 1.0
         given_up = h[n - 1] if n > 1 else h[1] - gain / rate
         for kind in range(kinds):
-            kept[kind] = chosen[n, kind] if chosen[n, kind] >= 0 else WAITS
-            brings[kind] = rewards[n, kept[kind]] if kept[kind] >= 0 else 0.0
+            actions[kind] = chosen[n, kind] if chosen[n, kind] >= 0 else WAITS
+            brings[kind] = rewards[n, actions[kind]] if actions[kind] >= 0 else 0.0
         best = -1e300
-        if kept.max() >= 0 or may_wait:
-            best = value_of(n, kept, brings, worths, gain, batch, pace, times)
+        if actions.max() >= 0 or may_wait:
+            best = value_of(n, actions, brings, worths, gain, batch, pace, times)
         if kinds > 1:
             other[:] = WAITS
             other_brings[:] = 0.0
@@ -244,9 +246,9 @@ def choose(h: Any, gain: Any, slack: Any, rewards: Any, chosen: Any, process: An
                 value = value_of(n, other, other_brings, worths, gain, batch, pace, times)
                 if value > best + BETTER:
                     best = value
-                    kept[:] = other
+                    actions[:] = other
                     brings[:] = 0.0
-            other[:] = kept
+            other[:] = actions
             for _ in range(ROUNDS):
                 together(n, other, other_brings, max(best, given_up), h, worths, rewards, process)
                 if other.max() < 0:
@@ -256,11 +258,11 @@ def choose(h: Any, gain: Any, slack: Any, rewards: Any, chosen: Any, process: An
                 if value <= best + BETTER:
                     break
                 best = value
-                kept[:] = other
+                actions[:] = other
                 brings[:] = other_brings
-        best = in_turn(n, kept, brings, best, may_wait, worths, gain, rewards, process)
+        best = in_turn(n, actions, brings, best, may_wait, worths, gain, rewards, process)
         if best > given_up + BETTER:
-            chosen[n] = kept
+            chosen[n] = actions
         else:
             chosen[n] = GIVES_UP
 
@@ -352,8 +354,8 @@ def look_ahead(kind: Any, h: Any, gain: Any, worths: Any, plans: Any, action: An
     on_time, workers, least, rate = process.on_time, process.workers, process.least, process.rate
     accuracy, running, times, holding = process.accuracy, process.running, process.times, process.holding
     kinds, rows, columns = plans.shape
-    kept = np.empty(kinds, np.int64)
-    kept_before = np.full((rows, kinds), GIVES_UP, np.int64)
+    actions = np.empty(kinds, np.int64)
+    actions_before = np.full((rows, kinds), GIVES_UP, np.int64)
     brings = np.zeros(kinds)
     at_once = np.zeros((rows, first[kind + 1] - first[kind] + 1))  # the worth of an action but for its own rewards
     worth = np.zeros(rows)
@@ -365,7 +367,7 @@ def look_ahead(kind: Any, h: Any, gain: Any, worths: Any, plans: Any, action: An
             others = 0.0
             brought = 0.0
             for other in range(kinds):
-                kept[other] = WAITS
+                actions[other] = WAITS
                 brings[other] = 0.0
                 a = plans[other, n, j]
                 if other == kind or a < 0:
@@ -373,21 +375,21 @@ def look_ahead(kind: Any, h: Any, gain: Any, worths: Any, plans: Any, action: An
                 slack = j - latency[a] / max(workers[other], 1.0)
                 a = plans[other, n, int(slack)] if slack >= 0.0 else WAITS
                 if a >= 0:
-                    kept[other] = a
+                    actions[other] = a
                     others += pace[a]
                     brought += pace[a] * reward_of(n, slack, batch[a], accuracy[a], running[a], on_time[a])
             changed = j == 0
             for other in range(kinds):
-                changed = changed or kept[other] != kept_before[n, other]
+                changed = changed or actions[other] != actions_before[n, other]
             if changed:
-                kept_before[n] = kept
+                actions_before[n] = actions
                 for a in range(first[kind], first[kind + 1]):
                     if batch[a] <= n:
-                        kept[kind] = a
-                        at_once[n, a - first[kind] + 1] = value_of(n, kept, brings, worths, gain, batch, pace, times)
-                kept[kind] = WAITS
+                        actions[kind] = a
+                        at_once[n, a - first[kind] + 1] = value_of(n, actions, brings, worths, gain, batch, pace, times)
+                actions[kind] = WAITS
                 if others > 0.0:
-                    at_once[n, 0] = value_of(n, kept, brings, worths, gain, batch, pace, times)
+                    at_once[n, 0] = value_of(n, actions, brings, worths, gain, batch, pace, times)
             best = h[n - 1] if n > 1 else h[1] - gain / rate
             action[n, j] = GIVES_UP
             if others > 0.0:

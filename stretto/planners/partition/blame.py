@@ -11,12 +11,12 @@ from stretto.planners.partition.problem import NOWHERE, ROUNDING, Assignment, Ch
 LOAD_OR_UNLOAD = 1.0  # what either costs where nobody says; a move is both
 
 
-def blame(problem: PartitionProblem, change: Change | None, found: Assignment, least_change: float | None) -> str:
-    """`found` breaks a limit; `least_change` is what a change costs that would not, where one was found."""
+def blame(problem: PartitionProblem, change: Change | None, assignment: Assignment, least_change: float | None) -> str:
+    """`assignment` breaks a limit; `least_change` is what a change costs that would not, where one was found."""
     return (
         fault_of(problem)
         or (_change(change, least_change) if change is not None and least_change is not None else "")
-        or _packing(problem, found)
+        or _packing(problem, assignment)
     )
 
 
@@ -70,18 +70,18 @@ def _change(change: Change, least_change: float) -> str:
     return f"the limit on change allows a cost of {change.max_cost:g}, {least_change:g} is needed (the least found)"
 
 
-def _packing(problem: PartitionProblem, found: Assignment) -> str:
+def _packing(problem: PartitionProblem, assignment: Assignment) -> str:
     """The sums would fit, but no way was found to put the models together."""
-    rates, sizes, largest = loads_of(problem, found)
+    rates, sizes, largest = loads_of(problem, assignment)
     memory = sizes + largest
     if (memory > problem.max_bytes * (1 + ROUNDING)).any():
         worst, what = int(np.argmax(memory)), "memory"
         figures = f"needs {as_bytes(memory[worst])} of {as_bytes(problem.max_bytes)}"
-        model = int(np.argmax(np.where(found == worst, problem.static_bytes + problem.dynamic_bytes, -1)))
+        model = int(np.argmax(np.where(assignment == worst, problem.static_bytes + problem.dynamic_bytes, -1)))
     else:
         worst, what = int(np.argmax(rates)), "rate"
         figures = f"gets {as_rate(rates[worst])} of {as_rate(problem.max_rate)}"
-        model = int(np.argmax(np.where(found == worst, problem.rates, -1)))
+        model = int(np.argmax(np.where(assignment == worst, problem.rates, -1)))
     return (
         f"no partition was found that keeps the limit on {what}: at best the {problem.part} of model"
         f" {problem.name(model)} {figures}; take more {problem.part}s, or raise the limit"

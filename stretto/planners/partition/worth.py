@@ -23,6 +23,6 @@ def rebalanced(change: Change, find: Callable[[], list[int]]) -> list[int]:
     before = balance_of(change.problem, change.current)
     if max(before.rate_imbalance, before.bytes_imbalance) <= UNBALANCED:
         return list(change.current)
-    found = find()
-    is_better = balance_of(change.problem, found).objective < CLEARLY * before.objective
-    return found if is_better else list(change.current)
+    proposed = find()
+    is_better = balance_of(change.problem, proposed).objective < CLEARLY * before.objective
+    return proposed if is_better else list(change.current)

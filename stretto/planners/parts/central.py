@@ -49,8 +49,8 @@ def central_lane(deployment: Deployment, application: int, workers: tuple[int, .
         kind: batch_cap(deployment, variant, kind)
         for kind in dict.fromkeys(deployment.workers[worker].kind for worker in workers)
     }
-    one = np.ones((1, 1), dtype=np.int32)
-    by_kind = Tables(tuple(Table(1, variant * one, cap * one, kind) for kind, cap in caps.items()))
+    cell = np.ones((1, 1), dtype=np.int32)
+    by_kind = Tables(tuple(Table(1, variant * cell, cap * cell, kind) for kind, cap in caps.items()))
     return Lane(
         name=deployment.applications[application].name,
         workers=workers,

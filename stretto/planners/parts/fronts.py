@@ -29,12 +29,12 @@ def pareto_front(task: Task) -> list[int]:
 def undominated(task: Task) -> list[int]:
     """The variants that no other beats in accuracy and at every batch size that both take within the SLO."""
     within = np.where((task.latency_ns > 0) & (task.latency_ns <= task.slo_ns), task.latency_ns, np.inf)[:, 1:]
-    kept: list[int] = []
+    front: list[int] = []
     # The most accurate first, so that whatever beats a variant comes before it; equals keep the first.
     for m in np.lexsort((within[:, 0], -task.accuracy)):
-        if np.isfinite(within[m, 0]) and not any((within[other] <= within[m]).all() for other in kept):
-            kept.append(int(m))
-    return kept[::-1]
+        if np.isfinite(within[m, 0]) and not any((within[other] <= within[m]).all() for other in front):
+            front.append(int(m))
+    return front[::-1]
 
 
 @dataclass(frozen=True, eq=False)

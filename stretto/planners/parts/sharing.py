@@ -74,7 +74,7 @@ def workers_of_applications(
                 " raise the SLO or add a faster variant"
             )
     if counts:
-        wanted = _told(names, counts, len(dealt_out))
+        wanted = _as_stated(names, counts, len(dealt_out))
     else:
         if len(dealt_out) < len(names):
             raise StrettoError(
@@ -149,7 +149,7 @@ def expected_work(deployment: Deployment, chosen: Sequence[int], rates: Iterable
     return np.array(work)
 
 
-def _told(names: Sequence[str], counts: Mapping[str, int], workers: int) -> NDArray[np.int64]:
+def _as_stated(names: Sequence[str], counts: Mapping[str, int], workers: int) -> NDArray[np.int64]:
     for name, count in counts.items():
         if name not in names:
             raise StrettoError(f"workers are set aside for application {name[:40]!r}; there are {', '.join(names)}")

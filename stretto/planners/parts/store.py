@@ -68,7 +68,9 @@ def load_libraries(path: Path) -> tuple[Stored, ...]:
             head = json.loads(arrays["head"].tobytes().decode())
             if head["format"] != FORMAT:
                 raise StrettoError(f"{name}: written by another version; make the policies anew")
-            return tuple(_stored(name, number, told, arrays) for number, told in enumerate(head["libraries"]))
+            return tuple(
+                _stored(name, number, library_head, arrays) for number, library_head in enumerate(head["libraries"])
+            )
     except StrettoError:
         raise
     except OSError as error:
@@ -112,12 +114,12 @@ def _stacked(tables: Sequence[NDArray[np.int32]]) -> NDArray[np.int16]:
     return np.stack(padded).astype(np.int16)
 
 
-def _stored(name: str, number: int, told: Any, arrays: Any) -> Stored:
+def _stored(name: str, number: int, library_head: Any, arrays: Any) -> Stored:
     load, slack = arrays[f"{number}.load"], arrays[f"{number}.slack_ns"]
     variant, batch = arrays[f"{number}.variant"], arrays[f"{number}.batch"]
     figures = arrays[f"{number}.expectation"]
-    variants = tuple(str(variant) for variant in told["variants"])
-    numbers = np.concatenate([load.ravel(), figures.ravel(), [float(told["complete to"])]])
+    variants = tuple(str(variant) for variant in library_head["variants"])
+    numbers = np.concatenate([load.ravel(), figures.ravel(), [float(library_head["complete to"])]])
     sound = (
         all(array.dtype.kind in "iu" for array in (slack, variant, batch))
         and bool(np.isfinite(numbers).all())
@@ -152,5 +154,5 @@ def _stored(name: str, number: int, told: Any, arrays: Any) -> Stored:
         )
         for i in range(len(load))
     )
-    described = {str(what): str(value) for what, value in told["for"].items()}
-    return Stored(name, described, variants, float(told["complete to"]), policies)
+    described = {str(what): str(value) for what, value in library_head["for"].items()}
+    return Stored(name, described, variants, float(library_head["complete to"]), policies)

@@ -80,10 +80,10 @@ class Placed:
     def _lane(self, deployment: Deployment, number: int, rate: float, after: NDArray[np.int64]) -> Lane:
         """A table for each kind, of the variant that most of its workers hold; the others are on their way to it."""
         tasks, crews = [], []
-        own = set(deployment.variants_of(number))
+        numbers = set(deployment.variants_of(number))
         for kind, task in self._tasks[number].items():
             name = deployment.kinds[kind]
-            held = [w for w, owner in enumerate(deployment.workers) if owner.kind == name and int(after[w]) in own]
+            held = [w for w, owner in enumerate(deployment.workers) if owner.kind == name and int(after[w]) in numbers]
             if held:
                 variants = after[held].tolist()
                 chosen = max(sorted(set(variants)), key=variants.count)

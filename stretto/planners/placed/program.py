@@ -55,7 +55,7 @@ def tasks_of(deployment: Deployment, number: int) -> dict[int, Task]:
 
 def holdings_of(deployment: Deployment, tasks: list[dict[int, Task]], demand: NDArray[np.float64]) -> list[Holding]:
     """What workers of each kind may hold, with the throughput of batches that can form at the demand."""
-    found = []
+    holdings = []
     for application, by_kind in enumerate(tasks):
         some_wait = any(lets_wait(task).any() for task in by_kind.values())
         for kind, task in by_kind.items():
@@ -64,8 +64,8 @@ def holdings_of(deployment: Deployment, tasks: list[dict[int, Task]], demand: ND
                 if np.isfinite(seconds) and (not some_wait or lets_wait(task)[place]):
                     load_s = load_ns(deployment, numbers[place]) / NS_PER_S
                     accuracy = float(task.accuracy[place])
-                    found.append(Holding(kind, application, numbers[place], 1.0 / float(seconds), accuracy, load_s))
-    return found
+                    holdings.append(Holding(kind, application, numbers[place], 1.0 / float(seconds), accuracy, load_s))
+    return holdings
 
 
 def lets_wait(task: Task) -> NDArray[np.bool_]:

@@ -37,8 +37,8 @@ def partial_batches(stream: Stream, space: Space, rows: Rows, chosen: NDArray[np
     before = probabilities(stream.law, counted, stream.mean(grid))
     chunks = []
     for slack in range(space.slacks):
-        own = chosen[rows.slack[chosen] == slack]
-        if not len(own):
+        of_slack = chosen[rows.slack[chosen] == slack]
+        if not len(of_slack):
             continue
         span_ns = slo_ns - int(space.slack_ns[slack])
         offsets = np.minimum(grid, span_ns)
@@ -47,24 +47,24 @@ def partial_batches(stream: Stream, space: Space, rows: Rows, chosen: NDArray[np
         reachable = np.flatnonzero(total > OUT_OF_REACH)
         lowest, highest = int(reachable[0]), int(reachable[-1]) + 1
         after = probabilities(stream.law, counted, stream.mean(span_ns - offsets))
-        come = _come_by(before, after, inside, lowest, highest, stream.phases, int(rows.batch[own].max()))
+        come = _come_by(before, after, inside, lowest, highest, stream.phases, int(rows.batch[of_slack].max()))
         # The head's slack is T_j and the next one's T_j + x. After l it is in cell j' or above from x = T_j' + l − T_j.
-        moved = rows.latency_ns[own] - space.slack_ns[slack]
+        moved = rows.latency_ns[of_slack] - space.slack_ns[slack]
         counts, target, chance, empty = _left(
             come,
             lowest,
             span_ns / step_ns,
             weights[:, slack],
             windows,
-            np.searchsorted(latencies, rows.latency_ns[own]),
-            rows.queued[own],
-            rows.batch[own],
+            np.searchsorted(latencies, rows.latency_ns[of_slack]),
+            rows.queued[of_slack],
+            rows.batch[of_slack],
             moved / step_ns,
             space.slack_ns / step_ns,
             space.full,
             LEAST,
         )
-        chunks.append(Chunk(own, counts, target, chance, empty))
+        chunks.append(Chunk(of_slack, counts, target, chance, empty))
     return chunks
 
 

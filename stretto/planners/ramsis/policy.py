@@ -24,19 +24,19 @@ from stretto.planners.ramsis.transitions import Chunk, whole_batches
 
 def make_policy(task: Task, options: Options, load: float) -> Policy:
     """The best policy for a load (queries/s over all workers), to the tolerance of the options."""
-    kept = undominated(task) if options.every_batch else pareto_front(task)
-    model = model_of(task.only(kept), load, options)
+    considered = undominated(task) if options.every_batch else pareto_front(task)
+    model = model_of(task.only(considered), load, options)
     solution = policy_iteration(model.process, options.tolerance, model.space.after_empty)
-    return policy_of(task.only(kept), model, solution, load, kept)
+    return policy_of(task.only(considered), model, solution, load, considered)
 
 
-def policy_of(task: Task, model: Model, solution: Solution, load: float, kept: Sequence[int]) -> Policy:
-    """A solution in the words of the application; `kept` are the places of the task's variants in the whole list."""
+def policy_of(task: Task, model: Model, solution: Solution, load: float, considered: Sequence[int]) -> Policy:
+    """A solution in the words of the application; `considered`: places of the task's variants in the whole list."""
     space, rows = model.space, model.rows
     shape = (space.max_queue, space.slacks)
     variant = np.empty((shape[0] + 2, shape[1]), dtype=np.int32)
     batch = np.empty_like(variant)
-    places = np.asarray(kept, dtype=np.int32)
+    places = np.asarray(considered, dtype=np.int32)
     for whole, of_row in ((variant, places[rows.variant]), (batch, rows.batch)):
         chosen = of_row[solution.policy]
         whole[1:-1] = chosen[:-1].reshape(shape)

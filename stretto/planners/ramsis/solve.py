@@ -55,8 +55,8 @@ class DecisionProcess:
 def entries_of(rows: NDArray[np.int64], begin: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Where the entries of each of these rows begin if only these rows are kept, and where all of them are now."""
     counts = begin[rows + 1] - begin[rows]
-    kept = np.concatenate([[0], np.cumsum(counts)])
-    return kept, np.arange(kept[-1]) + np.repeat(begin[rows] - kept[:-1], counts)
+    begins = np.concatenate([[0], np.cumsum(counts)])
+    return begins, np.arange(begins[-1]) + np.repeat(begin[rows] - begins[:-1], counts)
 
 
 @compiled
@@ -138,8 +138,8 @@ def evaluated(
     def apply(x: NDArray[np.float64]) -> NDArray[np.float64]:
         rest = x.copy()
         rest[start] = 0.0
-        found: NDArray[np.float64] = rest - chain @ rest + x[start] * length
-        return found
+        applied: NDArray[np.float64] = rest - chain @ rest + x[start] * length
+        return applied
 
     system = LinearOperator(chain.shape, matvec=apply, dtype=np.float64)
     solved, failed = gmres(system, reward, x0=guess, rtol=KRYLOV_TOLERANCE, restart=80, maxiter=10)
@@ -162,9 +162,9 @@ def stationary(process: DecisionProcess, policy: NDArray[np.int64], start: int =
     at_start[start] = 1.0
 
     def apply(x: NDArray[np.float64]) -> NDArray[np.float64]:
-        found: NDArray[np.float64] = x - backward @ x
-        found[start] = x.sum()
-        return found
+        applied: NDArray[np.float64] = x - backward @ x
+        applied[start] = x.sum()
+        return applied
 
     system = LinearOperator(backward.shape, matvec=apply, dtype=np.float64)
     solved, failed = gmres(system, at_start, x0=at_start, rtol=KRYLOV_TOLERANCE, restart=80, maxiter=10)
@@ -176,8 +176,8 @@ def stationary(process: DecisionProcess, policy: NDArray[np.int64], start: int =
         share = after
         if change <= STATIONARY:
             break
-    found: NDArray[np.float64] = share / share.sum()
-    return found
+    shares: NDArray[np.float64] = share / share.sum()
+    return shares
 
 
 def _gain(process: DecisionProcess, policy: NDArray[np.int64], share: NDArray[np.float64]) -> float:

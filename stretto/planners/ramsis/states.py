@@ -93,7 +93,7 @@ def rows_of(task: Task, space: Space, options: Options) -> Rows:
 
 def _feasible(task: Task, space: Space, options: Options, queued: int) -> list[NDArray[np.int64]]:
     """Rows that meet the head's deadline: (n, j, variant, batch, latency, 1)."""
-    found = []
+    blocks = []
     whole = not options.variable and not options.drop
     most = min(queued, task.max_batch)  # of a queue longer than any batch the rest stays
     for variant, latency in enumerate(task.latency_ns):
@@ -103,8 +103,8 @@ def _feasible(task: Task, space: Space, options: Options, queued: int) -> list[N
             # Where a batch is cut to what fits, the next larger one takes over as soon as it fits too.
             cut = not options.variable and batch + 1 in starts
             stop = starts[batch + 1] if cut else space.slacks
-            found.append(_block(queued, np.arange(start, max(start, stop)), variant, batch, int(latency[batch]), 1))
-    return found
+            blocks.append(_block(queued, np.arange(start, max(start, stop)), variant, batch, int(latency[batch]), 1))
+    return blocks
 
 
 def _unavoidable(task: Task, space: Space, options: Options, queued: int) -> NDArray[np.int64]:

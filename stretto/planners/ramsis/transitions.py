@@ -77,7 +77,7 @@ def whole_batches(stream: Stream, space: Space, rows: Rows, chosen: NDArray[np.i
     weights = phase_weights(stream, space)
     chunks = []
     for latency in latencies:
-        own = chosen[rows.latency_ns[chosen] == latency]
+        of_latency = chosen[rows.latency_ns[chosen] == latency]
         first_cell = max(0, int(np.searchsorted(space.slack_ns, slo_ns - latency, side="right")) - 1)
         cells = np.arange(first_cell, max(first_cell + 1, space.slacks - 1))
         # Cell i is reached when the first arrival comes from edge i on, and before edge i + 1.
@@ -91,9 +91,9 @@ def whole_batches(stream: Stream, space: Space, rows: Rows, chosen: NDArray[np.i
             high,
         )
         counts, target, chance, empty = _mixed(
-            weights[rows.queued[own] - 1, rows.slack[own]], reach, cells, space.slacks, space.full, LEAST
+            weights[rows.queued[of_latency] - 1, rows.slack[of_latency]], reach, cells, space.slacks, space.full, LEAST
         )
-        chunks.append(Chunk(own, counts, target, chance, empty))
+        chunks.append(Chunk(of_latency, counts, target, chance, empty))
     return chunks
 
 

@@ -32,10 +32,10 @@ def believed(policies: Sequence[Policy], slo_ns: int, prior: float) -> Policy:
     variant = np.empty((rows, len(first.slack_ns)), np.int32)
     batch = np.empty_like(variant)
     for number, policy in enumerate(policies):
-        own = np.minimum(np.arange(rows), len(policy.variant) - 1)
+        rows_of_policy = np.minimum(np.arange(rows), len(policy.variant) - 1)
         where = place == number
-        variant[where] = policy.variant[own][where]
-        batch[where] = policy.batch[own][where]
+        variant[where] = policy.variant[rows_of_policy][where]
+        batch[where] = policy.batch[rows_of_policy][where]
     return replace(first, variant=variant, batch=batch)
 
 

@@ -80,7 +80,7 @@ def put_together(sums: Any, sizes: Any, owners: Any, variants: Any, wanted: int,
     sums, sizes = sums.copy(), sizes.copy()
     left = count
     while left > wanted:
-        least, one, two = np.inf, -1, -1
+        least, first, second = np.inf, -1, -1
         for a in range(count):
             for b in range(a + 1, count):
                 if labels[a] != a or labels[b] != b or owners[a] != owners[b] or sizes[a] + sizes[b] > most:
@@ -92,11 +92,11 @@ def put_together(sums: Any, sizes: Any, owners: Any, variants: Any, wanted: int,
                     apart += abs(sums[a, v] / sizes[a] - best_a - sums[b, v] / sizes[b] + best_b)
                 apart *= min(sizes[a], sizes[b])
                 if apart < least:
-                    least, one, two = apart, a, b
-        if one < 0:
+                    least, first, second = apart, a, b
+        if first < 0:
             break
-        sums[one] += sums[two]
-        sizes[one] += sizes[two]
-        labels[labels == two] = one
+        sums[first] += sums[second]
+        sizes[first] += sizes[second]
+        labels[labels == second] = first
         left -= 1
     return labels

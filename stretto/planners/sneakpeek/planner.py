@@ -53,9 +53,9 @@ class SneakPeek:
         window = window_of(
             catalogue, view.now_ns, queries, view, data_aware=self.data_aware, short_circuit=self.short_circuit
         )
-        found = schedule(window, self.options())
+        scheduled = schedule(window, self.options())
         tickets = [query.ticket for query in queries]
-        return self._plan(deployment, _worklist(found, tickets))
+        return self._plan(deployment, _worklist(scheduled, tickets))
 
     def _warm_up(self, catalogue: Catalogue) -> None:
         """Compile what is not compiled yet now, before the first query, and not while a window waits."""
@@ -107,8 +107,9 @@ def max_acc_edf(**settings: Any) -> SneakPeek:
     return lo_edf(**({"max_accuracy": True, "name": "max_acc_edf"} | settings))
 
 
-def _worklist(found: Schedule, tickets: list[int]) -> Worklist:
+def _worklist(scheduled: Schedule, tickets: list[int]) -> Worklist:
     works = (
-        Work(batch.worker, batch.variant, tuple(tickets[place] for place in batch.requests)) for batch in found.batches
+        Work(batch.worker, batch.variant, tuple(tickets[place] for place in batch.requests))
+        for batch in scheduled.batches
     )
-    return Worklist(tuple(works), tuple(tickets[place] for place in found.answers))
+    return Worklist(tuple(works), tuple(tickets[place] for place in scheduled.answers))

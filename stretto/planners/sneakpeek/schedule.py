@@ -68,12 +68,12 @@ def schedule(window: Window, options: Options) -> Schedule:
     groups = _groups(window, options, places, most)
     problem = problem_of(window, groups, evidence, options.caution)
     order = ordered(groups, urgency_of)
-    found = locally_optimal(problem, order, options.max_accuracy, options.trials if options.grouped else 0)
+    solution = locally_optimal(problem, order, options.max_accuracy, options.trials if options.grouped else 0)
     is_best = False
     if options.grouped and not options.max_accuracy and len(groups) <= min(options.exact_groups, MOST_GROUPS):
-        best = find_best(problem, found[3], options.room)
-        found, is_best = best[:4] if len(best[0]) else found, best[4]
-    return as_schedule(window, groups, found, lost, is_best)
+        best = find_best(problem, solution[3], options.room)
+        solution, is_best = best[:4] if len(best[0]) else solution, best[4]
+    return as_schedule(window, groups, solution, lost, is_best)
 
 
 def _groups(window: Window, options: Options, places: list[int], most: int) -> list[Group]:
@@ -134,12 +134,12 @@ def late_share(window: Window, caution: float, late: bool | NDArray[np.bool_] = 
     return share
 
 
-def as_schedule(window: Window, groups: list[Group], found: Any, lost: list[int], is_best: bool) -> Schedule:
+def as_schedule(window: Window, groups: list[Group], solution: Any, lost: list[int], is_best: bool) -> Schedule:
     """The batches and answers of requests that belong to those of groups; `lost` are answered besides.
 
-    `found` is what `locally_optimal` gives: batch of each group, worker and variant of each batch, worth.
+    `solution` is what `locally_optimal` gives: batch of each group, worker and variant of each batch, worth.
     """
-    batch_of, worker, variant, worth = found
+    batch_of, worker, variant, worth = solution
     members: list[list[int]] = [[] for _ in range(len(worker))]
     answers = list(lost)
     for group, batch in zip(groups, batch_of.tolist(), strict=True):

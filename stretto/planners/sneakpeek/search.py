@@ -129,10 +129,10 @@ def extend(p: Any, sets: Any, nodes: Any, mask: int, slot: int, node: int, w: in
                                     full = before // most[variant] + 1
                                     ended_ns = min(end_ns, start_ns + full * latency_ns[variant, most[variant]])
                                     before += 1
-                                kept = kept_share(penalty[r], ended_ns, deadline_ns[r], length_ns[r])
+                                share = kept_share(penalty[r], ended_ns, deadline_ns[r], length_ns[r])
                                 if ended_ns > deadline_ns[r]:
-                                    kept *= late_share[r]
-                                worth += accuracy[r, local] * kept
+                                    share *= late_share[r]
+                                worth += accuracy[r, local] * share
                         if worth + bound <= best + ALIKE:
                             continue
                     last = variant if ours & rest and later_load_ns[variant] > 0 else nothing

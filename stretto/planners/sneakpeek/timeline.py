@@ -177,25 +177,25 @@ def run_in_order(p: Any, order: Any, worker_of: Any, variant_of: Any, batch_of: 
             if worker_of[g] != w:
                 continue
             variant = variant_of[g]
-            own = p.first[g + 1] - p.first[g]
-            if variant == last and size + own <= p.most[variant, kind]:
+            group_size = p.first[g + 1] - p.first[g]
+            if variant == last and size + group_size <= p.most[variant, kind]:
                 members[count] = g
-                together = run_worth(p, members, count + 1, variant, kind, start_ns, size + own)
-                together_ns = start_ns + run_ns(p, variant, kind, size + own)
-                apart = worth + group_worth(p, g, variant, kind, end_ns, 0, own)
-                if together >= apart - ALIKE and together_ns <= end_ns + run_ns(p, variant, kind, own):
+                together = run_worth(p, members, count + 1, variant, kind, start_ns, size + group_size)
+                together_ns = start_ns + run_ns(p, variant, kind, size + group_size)
+                apart = worth + group_worth(p, g, variant, kind, end_ns, 0, group_size)
+                if together >= apart - ALIKE and together_ns <= end_ns + run_ns(p, variant, kind, group_size):
                     total += together - worth
                     worth, end_ns = together, together_ns
                     count += 1
-                    size += own
+                    size += group_size
                     batch_of[g] = batches - 1
                     continue
             load_ns = 0 if variant == last else p.load_ns[w, variant] if last >= 0 else p.first_load_ns[w, variant]
             start_ns = end_ns + load_ns
-            end_ns = start_ns + run_ns(p, variant, kind, own)
-            worth = group_worth(p, g, variant, kind, start_ns, 0, own)
+            end_ns = start_ns + run_ns(p, variant, kind, group_size)
+            worth = group_worth(p, g, variant, kind, start_ns, 0, group_size)
             total += worth
-            members[0], count, size, last = g, 1, own, variant
+            members[0], count, size, last = g, 1, group_size, variant
             batch_of[g] = batches
             placed[batches, 0], placed[batches, 1] = w, variant
             batches += 1

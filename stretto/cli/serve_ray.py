@@ -46,6 +46,7 @@ def serve_on_ray(
     need_zeromq()
     from stretto.api.roles import serve_front_end
     from stretto.api.run import in_own_loop
+    from stretto.api.server import check_free
     from stretto.cli.inputs import key_in
     from stretto.live.ray import placing
     from stretto.live.ray.scaling import Door, Workers
@@ -58,6 +59,7 @@ def serve_on_ray(
     with contextlib.ExitStack() as stack:
         stack.callback(placed.close, END_S)
         options = _with_workers(options, placing.room())
+        _check_gpus(options.service.fleet(), placing.has_gpus())
         count = options.service.worker_count
         if options.service.autoscale is not None and options.service.autoscale.actuator == LOCAL:
             options, count = _with_all_places(options, options.service.autoscale)
@@ -70,6 +72,8 @@ def serve_on_ray(
                 what = name.removesuffix("_port").replace("_", " ")
                 console.listens(what, values["management_host"], values[name], values["tls_key"] is not None)
         workers, front_ends = _workers(options, endpoint), _front_ends(values, options, endpoint)
+        if front_ends:
+            check_free(options.listen)  # two services would share the ports, and neither would say so
         door = stack.enter_context(contextlib.closing(Door(Workers(placed, workers, count))))
         scheduler, standby = _schedulers(values, options, endpoint, placing.own_node(), door.url)
         placed.place(scheduler, is_first=True)
@@ -91,12 +95,26 @@ def serve_on_ray(
                 log.warning("%s did not take up what was reloaded; it does at its next start", ", ".join(missed))
             return said
 
-        is_clean = in_own_loop(serve_front_end(options, endpoint, placed.key, console, stated))
+        own = serve_front_end(options, endpoint, placed.key, console, stated, shares_ports=bool(front_ends))
+        is_clean = in_own_loop(own)
         placed.is_over = True
         patience_s = options.drain_grace_s + options.drain_s + END_S
         is_clean = placed.end([role.name for role in front_ends], patience_s) and is_clean
         placed.end([scheduler.name, standby.name], options.drain_s + END_S)
         return is_clean
+
+
+def _check_gpus(fleet: Sequence[WorkerSpec], are_there: bool) -> None:
+    """StrettoError, here and at once: actors that can never start would only wait."""
+    from stretto.live.fleet import check_kinds
+
+    asked = [spec.device for spec in fleet if spec.is_gpu]
+    if asked and not are_there:
+        raise StrettoError(
+            f"no node of the Ray cluster has a GPU for a worker on {asked[0]}; add a node that has one, or tell Ray of "
+            "it where it did not find it (ray start --num-gpus 1)"
+        )
+    check_kinds(fleet)  # the scheduler is on this machine, too
 
 
 def _with_all_places(options: ServeOptions, scaling: ScalingOptions) -> tuple[ServeOptions, int]:
@@ -158,7 +176,8 @@ def _worker(spec: WorkerSpec) -> list[str]:
 def _front_ends(values: Mapping[str, Any], options: ServeOptions, endpoint: str) -> list[Role]:
     from stretto.live.ray.actors import Role
 
-    arguments = ("front-end", _absolute(options.service.repository), "--scheduler", endpoint)
+    # Two may be on one machine, which may be this one.
+    arguments = ("front-end", _absolute(options.service.repository), "--scheduler", endpoint, "--share-ports")
     return [
         Role(f"front-end-{number}", arguments, config_text(values, options), num_cpus=1)
         for number in range(1, values["front_ends"])

@@ -45,7 +45,8 @@ def ports_of(pid: int) -> list[int]:
     for each in Path(f"/proc/{pid}/fd").iterdir():
         with suppress(OSError):  # closed meanwhile
             inodes.add(os.readlink(each))
-    lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    tables = [Path(f"/proc/net/{table}").read_text().splitlines()[1:] for table in ("tcp", "tcp6")]
+    lines = [line.split() for table in tables for line in table]
     return [
         int(line[1].rpartition(":")[2], 16) for line in lines if line[3] == "0A" and f"socket:[{line[9]}]" in inodes
     ]

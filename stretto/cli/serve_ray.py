@@ -60,9 +60,9 @@ def serve_on_ray(
         stack.callback(placed.close, END_S)
         options = _with_workers(options, placing.room())
         _check_gpus(options.service.fleet(), placing.has_gpus())
-        count = options.service.worker_count
+        counts: dict[str, int] = {}  # by kind of those that are scaled: how many there are at first
         if options.service.autoscale is not None and options.service.autoscale.actuator == LOCAL:
-            options, count = _with_all_places(options, options.service.autoscale)
+            options, counts = _with_all_places(options, options.service.autoscale)
         shown = ("workers", "worker", "device", "threads", "kind")
         values |= {name: getattr(options.service, name) for name in shown}
         endpoint = f"tcp://{placing.own_address()}:{_free_port(placing.own_address())}"
@@ -74,10 +74,12 @@ def serve_on_ray(
         workers, front_ends = _workers(options, endpoint), _front_ends(values, options, endpoint)
         if front_ends:
             check_free(options.listen)  # two services would share the ports, and neither would say so
-        door = stack.enter_context(contextlib.closing(Door(Workers(placed, workers, count))))
+        scaled = _by_kind(options, workers, counts)
+        door = stack.enter_context(contextlib.closing(Door(Workers(placed, scaled, counts))))
         scheduler, standby = _schedulers(values, options, endpoint, placing.own_node(), door.url)
         placed.place(scheduler, is_first=True)
-        first = [*workers[:count], *front_ends]
+        later = {role.name for kind, roles in scaled.items() for role in roles[counts[kind] :]}
+        first = [*(role for role in workers if role.name not in later), *front_ends]
         for role in first:
             placed.place(role)
         threading.Thread(target=_place_rest, args=(placed, first, standby), daemon=True).start()
@@ -89,8 +91,8 @@ def serve_on_ray(
             said = replace(said, service=options.service)
             config = config_text(now, said)
             configs = dict.fromkeys((role.name for role in front_ends), config)
-            scaled = config + _autoscale_text(values, options, door.url)
-            missed = placed.reload(configs | dict.fromkeys((scheduler.name, standby.name), scaled))
+            scaling = config + _autoscale_text(values, options, door.url)
+            missed = placed.reload(configs | dict.fromkeys((scheduler.name, standby.name), scaling))
             if missed:
                 log.warning("%s did not take up what was reloaded; it does at its next start", ", ".join(missed))
             return said
@@ -117,15 +119,45 @@ def _check_gpus(fleet: Sequence[WorkerSpec], are_there: bool) -> None:
     check_kinds(fleet)  # the scheduler is on this machine, too
 
 
-def _with_all_places(options: ServeOptions, scaling: ScalingOptions) -> tuple[ServeOptions, int]:
-    """Places for as many workers as there may ever be, and how many there are at first."""
-    fleet, bounds = options.service.fleet(), scaling.bounds
-    if len(fleet) != 1 or len(bounds) != 1:
-        raise StrettoError("on Ray workers of one kind can be scaled; for more, see --autoscale-actuator webhook")
-    (spec,), ((_, limits),) = fleet, bounds
-    service = replace(options.service, worker=(), workers=limits.most, device=spec.device, threads=spec.threads)
-    count = min(max(spec.workers, limits.least), limits.most)
-    return replace(options, service=replace(service, kind=spec.kind)), count
+def _with_all_places(options: ServeOptions, scaling: ScalingOptions) -> tuple[ServeOptions, dict[str, int]]:
+    """Places for as many workers as there may ever be; and, by kind, how many of those that are scaled there are at
+    first.
+    """
+    fleet = options.service.fleet()
+    kinds = _kinds(options, fleet)
+    if len(set(kinds)) < len(kinds):
+        raise StrettoError("on Ray workers of a kind that are scaled are written once, as --worker cpu*2")
+    bounds = scaling.for_kinds(kinds).kinds
+    counts, places = dict[str, int](), list[str]()
+    for kind, spec in zip(kinds, fleet, strict=True):
+        most = spec.workers
+        if kind in bounds:
+            most = bounds[kind].most
+            counts[kind] = min(max(spec.workers, bounds[kind].least), most)
+        named = "" if spec.kind is None else f",kind={spec.kind}"
+        places.append(f"{spec.device}*{most},threads={spec.threads}{named}")
+    service = replace(options.service, worker=tuple(places), workers=0)
+    return replace(options, service=service), counts
+
+
+def _kinds(options: ServeOptions, fleet: Sequence[WorkerSpec]) -> list[str]:
+    """Of machine, as the scheduler will call them: it is on this machine, and reads the same repository."""
+    from stretto.repository.read import read_repository
+
+    repository = read_repository(options.service.repository)
+    return [repository.kind_for(spec.device, spec.kind) for spec in fleet]
+
+
+def _by_kind(options: ServeOptions, workers: Sequence[Role], counts: Mapping[str, int]) -> dict[str, list[Role]]:
+    """The places of those that are scaled."""
+    fleet = options.service.fleet()
+    kinds = _kinds(options, fleet) if counts else ()
+    by_kind: dict[str, list[Role]] = {kind: [] for kind in counts}
+    slots = [kind for kind, spec in zip(kinds, fleet, strict=False) for _ in range(spec.workers)]
+    for kind, role in zip(slots, workers, strict=False):
+        if kind in by_kind:
+            by_kind[kind].append(role)
+    return by_kind
 
 
 def _with_workers(options: ServeOptions, room: Mapping[str, float]) -> ServeOptions:

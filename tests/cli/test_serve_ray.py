@@ -24,6 +24,9 @@ from stretto.cli import serve_ray
 from stretto.cli.serve_config import ServeConfig, read_serve_config
 from stretto.cli.serve_options import serve_options, with_config
 from stretto.cli.serve_ray import _free_port, config_text
+from stretto.core.errors import StrettoError
+from stretto.live.scaling_options import ScalingOptions, read_bounds
+from stretto.repository.read import read_repository
 from tests.live.cluster.joined import free_endpoint, ports_of
 
 ROOT = Path(__file__).parents[2]
@@ -95,6 +98,27 @@ def test_ports_are_none_that_the_system_gives_to_connections(monkeypatch: pytest
     with socket.create_server(("127.0.0.1", taken := found.pop())):
         monkeypatch.setattr(serve_ray, "PORTS", range(taken, taken + 1))
         assert _free_port("127.0.0.1") >= first  # there is no other
+
+
+def test_places_for_all_workers_that_may_come_of_every_kind() -> None:
+    """Whoever is scaled has places up to its bound, and the others as many as there are."""
+    gpu, cpu = "gpu-nvidia-h200", read_repository("zoo:fashion").kind_for("cpu")
+    options, _ = _options(None)
+
+    def scaled(worker: tuple[str, ...], *bounds: str) -> tuple[ServeOptions, dict[str, int]]:
+        given = replace(options, service=replace(options.service, worker=worker))
+        return serve_ray._with_all_places(given, ScalingOptions(tuple(map(read_bounds, bounds))))
+
+    made, counts = scaled((f"cuda,kind={gpu}", "cpu*2,threads=2"), "gpu=1:4@2.5", "cpu=3:8@0.1")
+    assert made.service.worker == (f"cuda*4,threads=1,kind={gpu}", "cpu*8,threads=2") and counts == {gpu: 1, cpu: 3}
+    workers = serve_ray._workers(made, "tcp://127.0.0.1:9")
+    by_kind = serve_ray._by_kind(made, workers, counts)
+    assert [[role.num_gpus for role in by_kind[kind]] for kind in (gpu, cpu)] == [[1] * 4, [0] * 8]
+    made, counts = scaled((f"cuda,kind={gpu}", "cpu*2"), "cpu=1:8")
+    assert made.service.worker == (f"cuda*1,threads=1,kind={gpu}", "cpu*8,threads=1") and counts == {cpu: 2}
+    assert list(serve_ray._by_kind(made, serve_ray._workers(made, "tcp://127.0.0.1:9"), counts)) == [cpu]
+    with pytest.raises(StrettoError, match="written once"):
+        scaled(("cpu", "cpu,threads=2"), "1:8")
 
 
 def test_without_a_file_it_is_the_same_too(tmp_path: Path) -> None:
@@ -172,11 +196,13 @@ def test_two_nodes_of_which_one_is_scaled_away_and_one_is_lost() -> None:
             assert status == 2
             assert line.startswith("error: no node of the Ray cluster has a GPU for a worker on cuda; add a node")
             webhook = webhook_of(roles(nodes.processes(), "scheduler")[0])
+            kind = read_repository("zoo:fashion").kind_for("cpu")
             for count in (1, 2):
-                assert told(webhook, {"kind": "any", "workers": count}) == 204
+                assert told(webhook, {"kind": kind, "workers": count}) == 204
                 until(lambda count=count: metrics(server)["stretto_workers_ready"] == count, "not scaled")
-            assert told(webhook, {"kind": "any"}) == 404
-            assert told(webhook[:-1], {"kind": "any", "workers": 1}) == 404
+            for wrong in ({"kind": kind}, {"kind": "another", "workers": 1}):
+                assert told(webhook, wrong) == 404
+            assert told(webhook[:-1], {"kind": kind, "workers": 1}) == 404
             lost = processes_of(nodes.nodes[0])
             assert len(roles(lost, "worker")) == 1
             nodes.kill(nodes.nodes[0])

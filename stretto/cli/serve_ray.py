@@ -60,9 +60,9 @@ def serve_on_ray(
         stack.callback(placed.close, END_S)
         options = _with_workers(options, placing.room())
         _check_gpus(options.service.fleet(), placing.has_gpus())
-        counts: dict[str, int] = {}  # by kind of those that are scaled: how many there are at first
+        scaled: dict[str, tuple[int, range]] = {}
         if options.service.autoscale is not None and options.service.autoscale.actuator == LOCAL:
-            options, counts = _with_all_places(options, options.service.autoscale)
+            options, scaled = _with_all_places(options, options.service.autoscale)
         shown = ("workers", "worker", "device", "threads", "kind")
         values |= {name: getattr(options.service, name) for name in shown}
         endpoint = f"tcp://{placing.own_address()}:{_free_port(placing.own_address())}"
@@ -74,11 +74,12 @@ def serve_on_ray(
         workers, front_ends = _workers(options, endpoint), _front_ends(values, options, endpoint)
         if front_ends:
             check_free(options.listen)  # two services would share the ports, and neither would say so
-        scaled = _by_kind(options, workers, counts)
-        door = stack.enter_context(contextlib.closing(Door(Workers(placed, scaled, counts))))
+        by_kind = {kind: [workers[slot] for slot in slots] for kind, (_, slots) in scaled.items()}
+        counts = {kind: count for kind, (count, _) in scaled.items()}
+        door = stack.enter_context(contextlib.closing(Door(Workers(placed, by_kind, counts))))
         scheduler, standby = _schedulers(values, options, endpoint, placing.own_node(), door.url)
         placed.place(scheduler, is_first=True)
-        later = {role.name for kind, roles in scaled.items() for role in roles[counts[kind] :]}
+        later = {role.name for kind, roles in by_kind.items() for role in roles[counts[kind] :]}
         first = [*(role for role in workers if role.name not in later), *front_ends]
         for role in first:
             placed.place(role)
@@ -119,45 +120,29 @@ def _check_gpus(fleet: Sequence[WorkerSpec], are_there: bool) -> None:
     check_kinds(fleet)  # the scheduler is on this machine, too
 
 
-def _with_all_places(options: ServeOptions, scaling: ScalingOptions) -> tuple[ServeOptions, dict[str, int]]:
-    """Places for as many workers as there may ever be; and, by kind, how many of those that are scaled there are at
-    first.
+def _with_all_places(
+    options: ServeOptions, scaling: ScalingOptions
+) -> tuple[ServeOptions, dict[str, tuple[int, range]]]:
+    """Places for as many workers as there may ever be. Of each kind that is scaled: how many there are at first, and
+    which places are its own.
     """
-    fleet = options.service.fleet()
-    kinds = _kinds(options, fleet)
+    from stretto.repository.read import read_repository
+
+    fleet, repository = options.service.fleet(), read_repository(options.service.repository)
+    kinds = [repository.kind_for(spec.device, spec.kind) for spec in fleet]  # as the scheduler, on this machine, has it
     if len(set(kinds)) < len(kinds):
         raise StrettoError("on Ray workers of a kind that are scaled are written once, as --worker cpu*2")
     bounds = scaling.for_kinds(kinds).kinds
-    counts, places = dict[str, int](), list[str]()
+    scaled, places, slot = dict[str, tuple[int, range]](), list[str](), 0
     for kind, spec in zip(kinds, fleet, strict=True):
-        most = spec.workers
+        most = bounds[kind].most if kind in bounds else spec.workers
         if kind in bounds:
-            most = bounds[kind].most
-            counts[kind] = min(max(spec.workers, bounds[kind].least), most)
+            scaled[kind] = min(max(spec.workers, bounds[kind].least), most), range(slot, slot + most)
+        slot += most
         named = "" if spec.kind is None else f",kind={spec.kind}"
         places.append(f"{spec.device}*{most},threads={spec.threads}{named}")
     service = replace(options.service, worker=tuple(places), workers=0)
-    return replace(options, service=service), counts
-
-
-def _kinds(options: ServeOptions, fleet: Sequence[WorkerSpec]) -> list[str]:
-    """Of machine, as the scheduler will call them: it is on this machine, and reads the same repository."""
-    from stretto.repository.read import read_repository
-
-    repository = read_repository(options.service.repository)
-    return [repository.kind_for(spec.device, spec.kind) for spec in fleet]
-
-
-def _by_kind(options: ServeOptions, workers: Sequence[Role], counts: Mapping[str, int]) -> dict[str, list[Role]]:
-    """The places of those that are scaled."""
-    fleet = options.service.fleet()
-    kinds = _kinds(options, fleet) if counts else ()
-    by_kind: dict[str, list[Role]] = {kind: [] for kind in counts}
-    slots = [kind for kind, spec in zip(kinds, fleet, strict=False) for _ in range(spec.workers)]
-    for kind, role in zip(slots, workers, strict=False):
-        if kind in by_kind:
-            by_kind[kind].append(role)
-    return by_kind
+    return replace(options, service=service), scaled
 
 
 def _with_workers(options: ServeOptions, room: Mapping[str, float]) -> ServeOptions:

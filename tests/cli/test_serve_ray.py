@@ -105,18 +105,18 @@ def test_places_for_all_workers_that_may_come_of_every_kind() -> None:
     gpu, cpu = "gpu-nvidia-h200", read_repository("zoo:fashion").kind_for("cpu")
     options, _ = _options(None)
 
-    def scaled(worker: tuple[str, ...], *bounds: str) -> tuple[ServeOptions, dict[str, int]]:
+    def scaled(worker: tuple[str, ...], *bounds: str) -> tuple[ServeOptions, dict[str, tuple[int, range]]]:
         given = replace(options, service=replace(options.service, worker=worker))
         return serve_ray._with_all_places(given, ScalingOptions(tuple(map(read_bounds, bounds))))
 
-    made, counts = scaled((f"cuda,kind={gpu}", "cpu*2,threads=2"), "gpu=1:4@2.5", "cpu=3:8@0.1")
-    assert made.service.worker == (f"cuda*4,threads=1,kind={gpu}", "cpu*8,threads=2") and counts == {gpu: 1, cpu: 3}
+    made, of_kinds = scaled((f"cuda,kind={gpu}", "cpu*2,threads=2"), "gpu=1:4@2.5", "cpu=3:8@0.1")
+    assert made.service.worker == (f"cuda*4,threads=1,kind={gpu}", "cpu*8,threads=2")
+    assert of_kinds == {gpu: (1, range(4)), cpu: (3, range(4, 12))}
     workers = serve_ray._workers(made, "tcp://127.0.0.1:9")
-    by_kind = serve_ray._by_kind(made, workers, counts)
-    assert [[role.num_gpus for role in by_kind[kind]] for kind in (gpu, cpu)] == [[1] * 4, [0] * 8]
-    made, counts = scaled((f"cuda,kind={gpu}", "cpu*2"), "cpu=1:8")
-    assert made.service.worker == (f"cuda*1,threads=1,kind={gpu}", "cpu*8,threads=1") and counts == {cpu: 2}
-    assert list(serve_ray._by_kind(made, serve_ray._workers(made, "tcp://127.0.0.1:9"), counts)) == [cpu]
+    assert [role.num_gpus for role in workers] == [1] * 4 + [0] * 8
+    made, of_kinds = scaled((f"cuda,kind={gpu}", "cpu*2"), "cpu=1:8")
+    assert made.service.worker == (f"cuda*1,threads=1,kind={gpu}", "cpu*8,threads=1")
+    assert of_kinds == {cpu: (2, range(1, 9))}
     with pytest.raises(StrettoError, match="written once"):
         scaled(("cpu", "cpu,threads=2"), "1:8")
 

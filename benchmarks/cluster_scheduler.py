@@ -136,8 +136,14 @@ class SimulatedWorker:
 class Station:
     """What the desk asks of a service, around an engine without a repository."""
 
-    def __init__(self, deployment: Deployment, rate: float, clock: Callable[[], int] = time.monotonic_ns):
-        session = served_session("symphony", {})
+    def __init__(
+        self,
+        deployment: Deployment,
+        rate: float,
+        clock: Callable[[], int] = time.monotonic_ns,
+        planner: str = "symphony",
+    ):
+        session = served_session(planner, {})
         takes, gives = InputTensor("x", "float32", (1,)), OutputTensor("y", "float32", (1,))
         source = ModelSource("callable", code="nothing:nothing")
         specs = tuple(
@@ -149,7 +155,7 @@ class Station:
         first = session.first(deployment, clock(), Conditions(), view=View(deployment, clock(), rates))
         self.workers = SimulatedWorkers(deployment, clock)
         self.engine = Engine(served, session, self.workers.worker, first=first, clock=clock)
-        self.state, self.clients = State.SERVING, Clients()
+        self.state, self.clients, self.moves = State.SERVING, Clients(), None
         files = SimpleNamespace(input=takes, output=gives)
         self.files = dict.fromkeys((application.name for application in deployment.applications), files)
         self.offer = SimpleNamespace(known=self.files, unloaded=set(), quarantine=SimpleNamespace(entries={}))
@@ -176,16 +182,26 @@ class Heard:
     def close(self) -> None: ...
 
 
-async def at_no_time(rate: float, seconds: float, turn_s: float) -> dict[str, Any]:
+async def at_no_time(
+    rate: float,
+    seconds: float,
+    turn_s: float,
+    *,
+    workers: int = WORKERS,
+    planner: str = "symphony",
+    seed: int = 1,
+    begin: Callable[[], None] = lambda: None,
+) -> dict[str, Any]:
     """The same events under a clock that this function moves: what else runs on the machine changes no decision. It is
-    the CPU time of scheduling alone, without that of making arrivals or counting what was heard.
+    the CPU time of scheduling alone, without that of making arrivals or counting what was heard. `begin` is called when
+    all is ready.
     """
     now_ns = time.monotonic_ns()
-    deployment = like(published_model(MODEL).profile(), SLO_MS, APPLICATIONS, WORKERS)
-    station = Station(deployment, rate, lambda: now_ns)
+    deployment = like(published_model(MODEL).profile(), SLO_MS, APPLICATIONS, workers)
+    station = Station(deployment, rate, lambda: now_ns, planner)
     engine = station.engine
     engine.start()
-    while engine.crew.ready_count < WORKERS:
+    while engine.crew.ready_count < workers:
         await asyncio.sleep(0.01)
     lookout = engine.crew.lookout
     lookout._proven, lookout._unproven = lookout._unproven | lookout._proven, frozenset()  # as after some batches
@@ -196,7 +212,8 @@ async def at_no_time(rate: float, seconds: float, turn_s: float) -> dict[str, An
     gc.collect()
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
-    rng, number, spent, counted = np.random.default_rng(1), 0, 0.0, 0
+    rng, number, spent, counted = np.random.default_rng(seed), 0, 0.0, 0
+    begin()
     for turn in range(round(seconds / turn_s)):
         now_ns += round(turn_s * 1e9)
         payload, count = submits(rng, rate * turn_s, number)
@@ -206,9 +223,9 @@ async def at_no_time(rate: float, seconds: float, turn_s: float) -> dict[str, An
             there.heard(Kind.SUBMIT, memoryview(payload))
         station.workers.advance()
         wake_ns = engine.generation.dispatcher.wake_at_ns()
-        if engine.gathering._has_begun or (wake_ns is not None and wake_ns <= now_ns):
+        if wake_ns is not None and wake_ns <= now_ns:
             engine._rang()
-        await asyncio.sleep(0)
+        await asyncio.sleep(0)  # what came in this turn enters
         if turn * turn_s >= WARM_S:
             spent += time.process_time() - began
             counted += count

@@ -24,22 +24,22 @@ LISTENS = "0A"  # a socket, in /proc/net/tcp
 class Nodes:
     """The head has no room for workers, only for what needs none."""
 
-    def __init__(self, cpus: Sequence[int]) -> None:
-        """A head, and a node for each number of processors."""
+    def __init__(self, cpus: Sequence[int], gpus: int = 0) -> None:
+        """A head, and a node for each number of processors, with so many GPUs as far as Ray knows."""
         os.environ.update(QUIET)
         from ray.cluster_utils import Cluster
 
         head = {"num_cpus": 0, "object_store_memory": STORE_BYTES, "include_dashboard": False}
         self._cluster: Any = Cluster(initialize_head=True, head_node_args=head)
         self._started: set[int] = set()
-        self.nodes = [self.add(count) for count in cpus]
+        self.nodes = [self.add(count, gpus) for count in cpus]
 
     @property
     def address(self) -> str:
         return str(self._cluster.address)
 
-    def add(self, cpus: int) -> Any:
-        node = self._cluster.add_node(num_cpus=cpus, object_store_memory=STORE_BYTES, wait=True)
+    def add(self, cpus: int, gpus: int = 0) -> Any:
+        node = self._cluster.add_node(num_cpus=cpus, num_gpus=gpus, object_store_memory=STORE_BYTES, wait=True)
         self.processes()
         return node
 
@@ -71,13 +71,13 @@ class Nodes:
 
 
 @contextlib.contextmanager
-def ray_nodes(cpus: Sequence[int], core: int | None = None) -> Iterator[Nodes]:
+def ray_nodes(cpus: Sequence[int], core: int | None = None, gpus: int = 0) -> Iterator[Nodes]:
     """All of them on one core, where one is named."""
     cores = os.sched_getaffinity(0)
     if core is not None:
         os.sched_setaffinity(0, {sorted(cores)[core % len(cores)]})
     try:
-        nodes = Nodes(cpus)
+        nodes = Nodes(cpus, gpus)
     finally:
         os.sched_setaffinity(0, cores)
     try:

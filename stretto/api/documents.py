@@ -209,7 +209,8 @@ def partition(service: Service, moves: Moves) -> dict[str, Any]:
         for name in sorted(service.offer.share or ())
     }
     return partition_document(share.partition) | {
-        "sub_cluster": share.sub_cluster,
+        "cluster" if share.is_cluster else "sub_cluster": share.number,
+        "parts": moves.parts,
         "serves": serves,
         "is_settled": not waiting and all(serves[name]["is_ready"] for name in share.applications),
         "problem": moves.problem,

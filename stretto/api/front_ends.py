@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from stretto.api.front import FrontOptions
 from stretto.api.front_counts import FrontCounts
 from stretto.api.serve_options import share_of
-from stretto.api.server import CLOSING_S, bound_socket, listening_socket
+from stretto.api.server import CLOSING_S, bound_socket, check_free
 from stretto.api.tracing import Tracing
 from stretto.core.errors import StrettoError
 from stretto.live.crew import HEALTHY_S, LONGEST_PAUSE_S
@@ -115,12 +115,11 @@ class FrontEnds:
     async def start(self) -> None:
         """The ports are had, and every process is on its way. StrettoError where an address cannot be had."""
         listen = self._listen
+        check_free(listen)  # two servers would share the ports, and neither would say so
         ports = {"http": listen.http_port, "grpc": listen.grpc_port}
         for name, port in ports.items():
             if port is None:
                 continue
-            if port:  # two servers would share it, and neither would say so
-                listening_socket(listen.host, port).close()
             reserved = bound_socket(listen.host, port, is_shared=True)
             self._reserved.append(reserved)
             self.addresses[name] = (listen.host, reserved.getsockname()[1])

@@ -130,10 +130,17 @@ class ClusterFronts:
 
 
 async def serve_front_end(
-    options: ServeOptions, scheduler: str, key: bytes | None, console: Console, reread: Reread | None = None
+    options: ServeOptions,
+    scheduler: str,
+    key: bytes | None,
+    console: Console,
+    reread: Reread | None = None,
+    *,
+    shares_ports: bool = False,
 ) -> bool:
     """Until it is told to stop. True: every request that was taken in had its end. `scheduler` may be several, with
     commas between: each serves applications of its own. `reread` has the options as they are stated now, for SIGHUP.
+    `shares_ports`: other front ends of this machine listen there, too, and the system shares connections out.
     """
     schedulers = [each.strip() for each in scheduler.split(",")]
     for each in schedulers:
@@ -151,7 +158,8 @@ async def serve_front_end(
     name = f"{socket.gethostname()}/{secrets.token_hex(3)}"
     joinings = [Joining(wires, name) for _ in schedulers]
     asking = options.service.repository, options.listen, name, options.traces
-    front = FrontServer(FrontOptions(*asking), repository, *(joining.store for joining in joinings))
+    stores = [joining.store for joining in joinings]
+    front = FrontServer(FrontOptions(*asking), repository, *stores, shares_ports=shares_ports)
     reload = Reload(options, front.listeners, reread, asked.set)
     if reread is not None:
         loop.add_signal_handler(signal.SIGHUP, reload.signalled)

@@ -226,6 +226,13 @@ class Listeners:
         self.addresses[name] = (host, bound)
 
 
+def check_free(listen: Listen) -> None:
+    """StrettoError where somebody else has one of the ports for inference."""
+    for port in (listen.http_port, listen.grpc_port):
+        if port:
+            listening_socket(listen.host, port).close()
+
+
 def listening_socket(host: str, port: int, is_shared: bool = False) -> socket.socket:
     """Bound and ready; a clear error where the address is taken."""
     listening = bound_socket(host, port, is_shared, BACKLOG)

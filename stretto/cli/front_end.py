@@ -24,6 +24,9 @@ def front_end(
     host: Host = "127.0.0.1",
     http_port: Port = 8080,
     grpc_port: Port = 8081,
+    share_ports: Annotated[
+        bool, typer.Option("--share-ports", help="Other front ends of this machine, that say so too, have the same.")
+    ] = False,
     token_file: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Inference needs this bearer token; several: one a line.")
     ] = None,
@@ -70,7 +73,9 @@ def front_end(
     options, key = stated(), key_in(key_file)
     log = set_up_logs(options.log_format, options.log_level)
     try:
-        is_clean = in_own_loop(serve_front_end(options, scheduler, key, StartConsole(log.say), stated))
+        console = StartConsole(log.say)
+        serving = serve_front_end(options, scheduler, key, console, stated, shares_ports=share_ports)
+        is_clean = in_own_loop(serving)
     finally:
         log.flush()
     if not is_clean:

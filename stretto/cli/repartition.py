@@ -20,6 +20,7 @@ from stretto.core.errors import StrettoError
 
 if TYPE_CHECKING:
     from stretto.client import Client
+    from stretto.core.deployment import Deployment
     from stretto.core.partition import Partition
 
 What = Annotated[
@@ -27,11 +28,12 @@ What = Annotated[
 ]
 Schedulers = Annotated[
     list[str],
-    typer.Option("--scheduler", metavar="URL", help="Management address; once for each sub-cluster, in any order."),
+    typer.Option("--scheduler", metavar="URL", help="Management address; once for each (sub-)cluster, in any order."),
 ]
 LOOK_S = 0.2
 PAUSE_S = 5.0  # after something that went wrong
 MAX_S = 86_400.0
+OTHER = -1  # of the other level
 
 
 class Limits(NamedTuple):
@@ -117,8 +119,6 @@ def _wanted(
 
         given = read_partition(Path(what))
         return before if given.homes == before.homes else replace(given, version=before.version + 1)
-    from stretto.planners.partition.of_deployment import partitioned
-    from stretto.planners.partition.worth import usual_moves
     from stretto.repository.read import read_repository
 
     deployment, _ = read_repository(what).deployment(1)
@@ -127,19 +127,43 @@ def _wanted(
     names = [application.name for application in deployment.applications]
     if not any(counts[name] for name in names):
         return before  # nothing is known
+    return computed(deployment, [counts[name] / measure_s for name in names], states, before, limits)
+
+
+def computed(
+    deployment: Deployment,
+    rates: Sequence[float],
+    states: Sequence[dict[str, Any]],
+    before: Partition,
+    limits: Limits,
+) -> Partition:
+    """What these rates ask for. Schedulers of whole clusters split theirs themselves, by what they measure: then
+    applications are moved among clusters alone.
+    """
+    from stretto.planners.partition.of_deployment import partitioned
+    from stretto.planners.partition.worth import usual_moves
+
+    are_clusters, parts = "cluster" in states[0], min(int(state["parts"]) for state in states)
+    whole, max_rate, max_cluster_rate = before, limits.max_rate, limits.max_cluster_rate
+    if are_clusters:
+        whole, max_rate, max_cluster_rate = before.top, min(max_rate, max_cluster_rate / parts), math.inf
     rooms = [float(state["worker_bytes"]) for state in states if state.get("worker_bytes") is not None]
-    return partitioned(
+    found = partitioned(
         deployment,
-        [counts[name] / measure_s for name in names],
-        before.sub_clusters,
-        clusters=before.clusters,
-        max_rate=limits.max_rate,
-        max_cluster_rate=limits.max_cluster_rate,
+        rates,
+        whole.sub_clusters,
+        clusters=whole.clusters,
+        max_rate=max_rate,
+        max_cluster_rate=max_cluster_rate,
         max_bytes=min([limits.max_bytes, *rooms]),
-        previous=before,
-        max_moves=usual_moves(len(names)) if limits.max_moves is None else limits.max_moves,
+        previous=whole,
+        max_moves=usual_moves(len(rates)) if limits.max_moves is None else limits.max_moves,
         is_steady=True,
+        parts=parts,
     ).partition
+    if not are_clusters:
+        return found
+    return before if found == whole else before.with_top(found)
 
 
 def states_of(schedulers: Sequence[Client]) -> list[dict[str, Any]]:
@@ -149,20 +173,23 @@ def states_of(schedulers: Sequence[Client]) -> list[dict[str, Any]]:
 
 
 def in_force(states: Sequence[dict[str, Any]]) -> Partition:
-    """The latest partition among them. StrettoError where they are not all of its sub-clusters, each once."""
+    """The latest partition among them. StrettoError where they are not all of its parts, each once."""
     from stretto.core.partition import Partition
 
     try:
         latest = max(states, key=lambda state: int(state["version"]))
         homes = {str(name): int(home) for name, home in latest["applications"].items()}
         found = Partition(homes, int(latest["sub_clusters"]), int(latest["clusters"]), int(latest["version"]))
-        numbers = Counter(int(state["sub_cluster"]) for state in states)
+        level, count = ("cluster", found.clusters) if "cluster" in latest else ("sub_cluster", found.sub_clusters)
+        numbers = Counter(int(state.get(level, OTHER)) for state in states if int(state["parts"]) > 0)
     except (KeyError, TypeError, ValueError, AttributeError):
         raise StrettoError("a scheduler's answer has another form than this version's; update both") from None
-    for number in range(found.sub_clusters):
+    if numbers[OTHER]:
+        raise StrettoError("some of these schedulers have a cluster each, others a sub-cluster; start all alike")
+    for number in range(count):
         if numbers[number] != 1:
             raise StrettoError(
-                f"of {found.sub_clusters} sub-clusters number {number} was named {numbers[number]} times; name the "
+                f"of {count} {level.replace('_', '-')}s number {number} was named {numbers[number]} times; name the "
                 "management address of each once (--scheduler)"
             )
     return found
@@ -216,7 +243,7 @@ def wait(schedulers: Sequence[Client], wanted: Partition, wait_s: float) -> None
 
 
 def _unsettled(state: dict[str, Any]) -> list[str]:
-    where = f"sub-cluster {state['sub_cluster']}"
+    where = f"cluster {state['cluster']}" if "cluster" in state else f"sub-cluster {state['sub_cluster']}"
     waiting = [
         f"{where} keeps {name} until {', '.join(each['waits_for'])} can ask for it elsewhere"
         for name, each in state["serves"].items()

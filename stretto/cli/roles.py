@@ -14,7 +14,12 @@ from stretto.cli.serve_options import serve_options, with_config
 from stretto.core.errors import StrettoError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from stretto.api.serve_options import ServeOptions
+    from stretto.core.verdict import GivenValue
+    from stretto.live.options import ServiceOptions
+    from stretto.planners.entry import Entry
 
 Scheduler = Annotated[
     str, typer.Option("--scheduler", metavar="tcp://HOST:PORT", help="Where the scheduler listens (its --bind).")
@@ -42,13 +47,42 @@ def role_options(ctx: typer.Context, config: Path | None) -> ServeOptions:
     return serve_options(*with_config(values | ctx.params, is_given, config))
 
 
-def of_sub_cluster(options: ServeOptions, file: Path | None, number: int | None) -> ServeOptions:
-    """Of the repository's applications only those of one sub-cluster are served, where that is asked for."""
-    if file is None and number is None:
+def of_partition(
+    options: ServeOptions, file: Path | None, sub_cluster: int | None = None, cluster: int | None = None
+) -> ServeOptions:
+    """Of the repository's applications only those of one sub-cluster, or of one cluster, are served, where that is
+    asked for.
+    """
+    numbers = [number for number in (sub_cluster, cluster) if number is not None]
+    if file is None and not numbers:
         return options
-    if file is None or number is None:
-        raise StrettoError("a sub-cluster needs both --partition, a file of stretto partition, and --sub-cluster")
+    if file is None or len(numbers) != 1:
+        raise StrettoError(
+            "a scheduler's share needs --partition, a file of stretto partition, and either --sub-cluster or --cluster"
+        )
     from stretto.config.partition import read_partition
     from stretto.core.partition import Share
 
-    return replace(options, service=replace(options.service, share=Share(read_partition(file), number, file)))
+    share = Share(read_partition(file), numbers[0], file, is_cluster=cluster is not None)
+    service = replace(options.service, share=share)
+    parts = share.partition.sub_clusters // share.partition.clusters if share.is_cluster else 1
+    if parts > 1:
+        service = replace(service, planner_options={"sub_clusters": parts, **_splitting(service)})
+    return replace(options, service=service)
+
+
+def _splitting(service: ServiceOptions) -> Mapping[str, GivenValue]:
+    """The options of its planner, which must be one that splits its workers."""
+    from stretto.planners.registry import ENTRIES, planner_entry
+
+    if not _can_split(planner_entry(service.planner)):
+        able = ", ".join(entry.name for entry in ENTRIES if _can_split(entry))
+        raise StrettoError(
+            f"a cluster is split into sub-clusters by its planner, and {service.planner} does not: take one of {able} "
+            "(--planner)"
+        )
+    return service.planner_options
+
+
+def _can_split(entry: Entry) -> bool:
+    return any(option.name == "sub_clusters" for option in entry.options)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stretto.cli.options import need_zeromq
-from stretto.cli.roles import Config, KeyFile, LogFormat, LogLevel, of_sub_cluster, role_options
+from stretto.cli.roles import Config, KeyFile, LogFormat, LogLevel, of_partition, role_options
 from stretto.cli.serve import Port, Repo
 from stretto.cli.start_console import StartConsole
 
@@ -47,6 +47,9 @@ def scheduler(
     sub_cluster: Annotated[
         int | None, typer.Option(metavar="N", min=0, help="Which of the partition's, from 0 on.")
     ] = None,
+    cluster: Annotated[
+        int | None, typer.Option(metavar="K", min=0, help="Instead: all sub-clusters of the partition's cluster K.")
+    ] = None,
     management_host: Annotated[str, typer.Option(metavar="ADDRESS", help="Where management listens.")] = "127.0.0.1",
     management_port: Port = 8082,
     management_grpc_port: Port = 8083,
@@ -74,6 +77,7 @@ def scheduler(
       stretto scheduler zoo:fashion --workers 2
       stretto scheduler /models --bind tcp://10.0.0.1:9300 --key-file key --workers 8
       stretto scheduler /models --partition parts.json --sub-cluster 3 --bind tcp://10.0.0.4:9300 --key-file key
+      stretto scheduler /models --partition parts.json --cluster 0 --planner symphony_batch_aware --workers 8
     """
     need_zeromq()
     from stretto.api.logs import set_up_logs
@@ -84,7 +88,7 @@ def scheduler(
     from stretto.live.cluster.turn import wait_for_turn
 
     def stated() -> ServeOptions:
-        return of_sub_cluster(role_options(ctx, config), partition, sub_cluster)
+        return of_partition(role_options(ctx, config), partition, sub_cluster, cluster)
 
     if in_turn or wait_on >= 0:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # whoever waits reads everything when its turn comes

@@ -46,6 +46,7 @@ def serve_on_ray(
     need_zeromq()
     from stretto.api.roles import serve_front_end
     from stretto.api.run import in_own_loop
+    from stretto.api.server import check_free
     from stretto.cli.inputs import key_in
     from stretto.live.ray import placing
     from stretto.live.ray.scaling import Door, Workers
@@ -58,9 +59,10 @@ def serve_on_ray(
     with contextlib.ExitStack() as stack:
         stack.callback(placed.close, END_S)
         options = _with_workers(options, placing.room())
-        count = options.service.worker_count
+        _check_gpus(options.service.fleet(), placing.has_gpus())
+        scaled: dict[str, tuple[int, range]] = {}
         if options.service.autoscale is not None and options.service.autoscale.actuator == LOCAL:
-            options, count = _with_all_places(options, options.service.autoscale)
+            options, scaled = _with_all_places(options, options.service.autoscale)
         shown = ("workers", "worker", "device", "threads", "kind")
         values |= {name: getattr(options.service, name) for name in shown}
         endpoint = f"tcp://{placing.own_address()}:{_free_port(placing.own_address())}"
@@ -70,10 +72,15 @@ def serve_on_ray(
                 what = name.removesuffix("_port").replace("_", " ")
                 console.listens(what, values["management_host"], values[name], values["tls_key"] is not None)
         workers, front_ends = _workers(options, endpoint), _front_ends(values, options, endpoint)
-        door = stack.enter_context(contextlib.closing(Door(Workers(placed, workers, count))))
+        if front_ends:
+            check_free(options.listen)  # two services would share the ports, and neither would say so
+        by_kind = {kind: [workers[slot] for slot in slots] for kind, (_, slots) in scaled.items()}
+        counts = {kind: count for kind, (count, _) in scaled.items()}
+        door = stack.enter_context(contextlib.closing(Door(Workers(placed, by_kind, counts))))
         scheduler, standby = _schedulers(values, options, endpoint, placing.own_node(), door.url)
         placed.place(scheduler, is_first=True)
-        first = [*workers[:count], *front_ends]
+        later = {role.name for kind, roles in by_kind.items() for role in roles[counts[kind] :]}
+        first = [*(role for role in workers if role.name not in later), *front_ends]
         for role in first:
             placed.place(role)
         threading.Thread(target=_place_rest, args=(placed, first, standby), daemon=True).start()
@@ -85,13 +92,14 @@ def serve_on_ray(
             said = replace(said, service=options.service)
             config = config_text(now, said)
             configs = dict.fromkeys((role.name for role in front_ends), config)
-            scaled = config + _autoscale_text(values, options, door.url)
-            missed = placed.reload(configs | dict.fromkeys((scheduler.name, standby.name), scaled))
+            scaling = config + _autoscale_text(values, options, door.url)
+            missed = placed.reload(configs | dict.fromkeys((scheduler.name, standby.name), scaling))
             if missed:
                 log.warning("%s did not take up what was reloaded; it does at its next start", ", ".join(missed))
             return said
 
-        is_clean = in_own_loop(serve_front_end(options, endpoint, placed.key, console, stated))
+        own = serve_front_end(options, endpoint, placed.key, console, stated, shares_ports=bool(front_ends))
+        is_clean = in_own_loop(own)
         placed.is_over = True
         patience_s = options.drain_grace_s + options.drain_s + END_S
         is_clean = placed.end([role.name for role in front_ends], patience_s) and is_clean
@@ -99,15 +107,42 @@ def serve_on_ray(
         return is_clean
 
 
-def _with_all_places(options: ServeOptions, scaling: ScalingOptions) -> tuple[ServeOptions, int]:
-    """Places for as many workers as there may ever be, and how many there are at first."""
-    fleet, bounds = options.service.fleet(), scaling.bounds
-    if len(fleet) != 1 or len(bounds) != 1:
-        raise StrettoError("on Ray workers of one kind can be scaled; for more, see --autoscale-actuator webhook")
-    (spec,), ((_, limits),) = fleet, bounds
-    service = replace(options.service, worker=(), workers=limits.most, device=spec.device, threads=spec.threads)
-    count = min(max(spec.workers, limits.least), limits.most)
-    return replace(options, service=replace(service, kind=spec.kind)), count
+def _check_gpus(fleet: Sequence[WorkerSpec], are_there: bool) -> None:
+    """StrettoError, here and at once: actors that can never start would only wait."""
+    from stretto.live.fleet import check_kinds
+
+    asked = [spec.device for spec in fleet if spec.is_gpu]
+    if asked and not are_there:
+        raise StrettoError(
+            f"no node of the Ray cluster has a GPU for a worker on {asked[0]}; add a node that has one, or tell Ray of "
+            "it where it did not find it (ray start --num-gpus 1)"
+        )
+    check_kinds(fleet)  # the scheduler is on this machine, too
+
+
+def _with_all_places(
+    options: ServeOptions, scaling: ScalingOptions
+) -> tuple[ServeOptions, dict[str, tuple[int, range]]]:
+    """Places for as many workers as there may ever be. Of each kind that is scaled: how many there are at first, and
+    which places are its own.
+    """
+    from stretto.repository.read import read_repository
+
+    fleet, repository = options.service.fleet(), read_repository(options.service.repository)
+    kinds = [repository.kind_for(spec.device, spec.kind) for spec in fleet]  # as the scheduler, on this machine, has it
+    if len(set(kinds)) < len(kinds):
+        raise StrettoError("on Ray workers of a kind that are scaled are written once, as --worker cpu*2")
+    bounds = scaling.for_kinds(kinds).kinds
+    scaled, places, slot = dict[str, tuple[int, range]](), list[str](), 0
+    for kind, spec in zip(kinds, fleet, strict=True):
+        most = bounds[kind].most if kind in bounds else spec.workers
+        if kind in bounds:
+            scaled[kind] = min(max(spec.workers, bounds[kind].least), most), range(slot, slot + most)
+        slot += most
+        named = "" if spec.kind is None else f",kind={spec.kind}"
+        places.append(f"{spec.device}*{most},threads={spec.threads}{named}")
+    service = replace(options.service, worker=tuple(places), workers=0)
+    return replace(options, service=service), scaled
 
 
 def _with_workers(options: ServeOptions, room: Mapping[str, float]) -> ServeOptions:
@@ -158,7 +193,8 @@ def _worker(spec: WorkerSpec) -> list[str]:
 def _front_ends(values: Mapping[str, Any], options: ServeOptions, endpoint: str) -> list[Role]:
     from stretto.live.ray.actors import Role
 
-    arguments = ("front-end", _absolute(options.service.repository), "--scheduler", endpoint)
+    # Two may be on one machine, which may be this one.
+    arguments = ("front-end", _absolute(options.service.repository), "--scheduler", endpoint, "--share-ports")
     return [
         Role(f"front-end-{number}", arguments, config_text(values, options), num_cpus=1)
         for number in range(1, values["front_ends"])

@@ -51,6 +51,25 @@ class Partition:
         """In the order of the partition."""
         return tuple(name for name, home in self.homes.items() if home == sub_cluster)
 
+    @property
+    def top(self) -> Partition:
+        """The upper level alone: the cluster of each application."""
+        return Partition({name: self.cluster_of(name) for name in self.homes}, self.clusters, 1, self.version)
+
+    def with_top(self, top: Partition) -> Partition:
+        """Applications in the clusters of `top`, with its version. Who stays in a cluster stays in its sub-cluster, and
+        who comes goes to that with the fewest.
+        """
+        own = self.sub_clusters // self.clusters
+        homes = {name: self.homes[name] for name in top.homes if name in self.homes}
+        homes = {name: home for name, home in homes.items() if home // own == top.homes[name]}
+        sizes = [list(homes.values()).count(number) for number in range(self.sub_clusters)]
+        for name in (name for name in top.homes if name not in homes):
+            first = top.homes[name] * own
+            homes[name] = min(range(first, first + own), key=lambda number: sizes[number])
+            sizes[homes[name]] += 1
+        return Partition({name: homes[name] for name in top.homes}, self.sub_clusters, self.clusters, top.version)
+
     def moved_from(self, before: Partition) -> dict[str, tuple[int | None, int]]:
         """What is elsewhere than before: from where, None for what is new, and to where."""
         return {
@@ -60,23 +79,36 @@ class Partition:
 
 @dataclass(frozen=True)
 class Share:
-    """The sub-cluster of a partition that one scheduler serves. `file` holds the partition for its next start."""
+    """What one scheduler serves of a partition: a sub-cluster, or all those of a cluster, whose coordinator it is. Its
+    planner then splits its workers. `file` holds the partition for its next start.
+    """
 
     partition: Partition
-    sub_cluster: int
+    number: int
     file: Path | None = None
+    is_cluster: bool = False
 
     def __post_init__(self) -> None:
         if not self.applications:
-            where = f"sub-cluster {self.sub_cluster} of {self.partition.sub_clusters}"
             raise StrettoError(
-                f"{self.file or 'the partition'}: {where} has no applications (from 0 on); give it one, or end its"
-                " scheduler"
+                f"{self.file or 'the partition'}: {self.where} of {self.count} has no applications (from 0 on); give it"
+                " one, or end its scheduler"
             )
 
     @property
     def applications(self) -> tuple[str, ...]:
-        return self.partition.applications_of(self.sub_cluster)
+        whole = self.partition.top if self.is_cluster else self.partition
+        return whole.applications_of(self.number)
+
+    @property
+    def count(self) -> int:
+        """How many schedulers there are."""
+        return self.partition.clusters if self.is_cluster else self.partition.sub_clusters
+
+    @property
+    def where(self) -> str:
+        """In words."""
+        return f"{'cluster' if self.is_cluster else 'sub-cluster'} {self.number}"
 
 
 def partition_document(partition: Partition) -> dict[str, Any]:

@@ -83,18 +83,24 @@ def _is_count(text: str) -> bool:
 
 def deployed_workers(fleet: Sequence[WorkerSpec], repository: Repository) -> tuple[Worker, ...]:
     """The slots of a fleet, in order, each of the kind whose profiles decide there."""
+    check_kinds(fleet)
     workers: tuple[Worker, ...] = ()
+    for spec in fleet:
+        kind = repository.kind_for(spec.device, spec.kind)
+        workers += numbered(workers, kind, spec.workers, spec.memory_bytes)
+    if not 1 <= len(workers) <= MAX_WORKERS:
+        raise StrettoError(f"a server has from 1 to {MAX_WORKERS} workers, not {len(workers)}")
+    return workers
+
+
+def check_kinds(fleet: Sequence[WorkerSpec]) -> None:
+    """StrettoError where nobody says which GPU's profiles hold."""
     for spec in fleet:
         if spec.is_gpu and spec.kind is None and not accelerators():
             raise StrettoError(
                 f"there is no GPU on this machine for a worker on {spec.device}; "
                 "for another machine's, name its kind (kind=…)"
             )
-        kind = repository.kind_for(spec.device, spec.kind)
-        workers += numbered(workers, kind, spec.workers, spec.memory_bytes)
-    if not 1 <= len(workers) <= MAX_WORKERS:
-        raise StrettoError(f"a server has from 1 to {MAX_WORKERS} workers, not {len(workers)}")
-    return workers
 
 
 def slot_specs(fleet: Sequence[WorkerSpec]) -> tuple[WorkerSpec, ...]:

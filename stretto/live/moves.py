@@ -60,6 +60,11 @@ class Moves:
         self._turn = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
 
+    @property
+    def parts(self) -> int:
+        """Sub-clusters that its planner makes of its workers: each holds a part of what is served here."""
+        return int(self._service.options.planner_options.get("sub_clusters", 1))
+
     async def take_up(self, partition: Partition) -> None:
         """Returns when what is gained is served; what is lost goes later. StrettoError where this cannot be; then all
         stays as it was.
@@ -73,10 +78,10 @@ class Moves:
                     f"version {before.partition.version} of the partition is in force here, and this is "
                     f"{partition.version}; give it a higher one"
                 )
-            if partition.sub_clusters != before.partition.sub_clusters:
+            if share.count != before.count:
                 raise StrettoError(
-                    f"this is sub-cluster {share.sub_cluster} of {before.partition.sub_clusters}, and the partition "
-                    f"has {partition.sub_clusters}; another number of them needs schedulers that are started for it"
+                    f"this is {before.where} of {before.count}, and the partition has {share.count}; another number of "
+                    "them needs schedulers that are started for it"
                 )
             try:
                 await self._gain(share)
@@ -115,9 +120,9 @@ class Moves:
         deployment = self._service.offer.deployment_of(repository, share.applications)
         chosen = choose_variants(deployment)
         try:
-            search.partition(partition_problem(deployment, chosen, 1, np.zeros(len(chosen))))
+            search.partition(partition_problem(deployment, chosen, self.parts, np.zeros(len(chosen))))
         except StrettoError as error:
-            raise StrettoError(f"sub-cluster {share.sub_cluster}: {error}") from None
+            raise StrettoError(f"{share.where}: {error}") from None
 
     def _leave(self, leaving: frozenset[str]) -> None:
         """These, and no others any more."""
@@ -144,7 +149,7 @@ class Moves:
                     continue
                 self.leaving, self.problem = self.leaving - gone, ""
                 self._service.engine.crew.lookout.trusted -= gone
-                log.info("%s: served by another sub-cluster from now on", ", ".join(sorted(gone)))
+                log.info("%s: served by another scheduler from now on", ", ".join(sorted(gone)))
 
     def waiting(self) -> Mapping[str, list[str]]:
         """By what leaves: the front ends that do not have it elsewhere yet."""
@@ -154,7 +159,7 @@ class Moves:
         return {name: self.fronts.waited_for(name) if name in served else [] for name in self.leaving}
 
     def _summary(self, leaving: frozenset[str]) -> str:
-        served = f"this sub-cluster serves {', '.join(self.share.applications)}"
+        served = f"{self.share.where} serves {', '.join(self.share.applications)}"
         return served + (f"; {', '.join(sorted(leaving))} will leave" if leaving else "")
 
     def _write(self) -> None:

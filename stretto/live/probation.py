@@ -20,7 +20,7 @@ from stretto.live.processes import ProcessExecutor
 from stretto.live.quarantine import Fault, label_of
 from stretto.live.shelf import ModelSpec, Report
 from stretto.live.worker_process import PROBATION
-from stretto.repository.machine import accelerators
+from stretto.repository.machine import accelerator_count
 
 log = logging.getLogger("stretto.live")
 
@@ -58,8 +58,10 @@ class Probation:
         self._is_closed = False
 
     async def verdict(self, spec: ModelSpec) -> Verdict:
-        """Of one model; takes its turn. One for a GPU passes where there is none: whoever has one finds out."""
-        if spec.source.device != "cpu" and not accelerators():
+        """Of one model; takes its turn. One for a GPU passes where this process may use none: whoever has one finds
+        out.
+        """
+        if spec.source.device != "cpu" and not accelerator_count():
             return Verdict(was_tried=False)
         future: asyncio.Future[Verdict] = self.loop.create_future()
         (self._waiting if spec.source.code is None else self._code).append((spec, future))

@@ -58,6 +58,7 @@ class SubClusters:
     _models: tuple[str, ...] = field(default=(), init=False, repr=False)  # that were planned for last
     _homes: dict[str, int] = field(default_factory=dict, init=False, repr=False)  # by application's name
     _crews: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64), init=False, repr=False)
+    _came: Bools = field(default_factory=lambda: np.zeros(0, np.bool_), init=False, repr=False)  # workers, at any time
     _was_there: set[int] = field(default_factory=set, init=False, repr=False)  # sub-clusters that had a worker
     _epoch_ns: int = field(default=0, init=False, repr=False)  # when it began
     _seen: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0), init=False, repr=False)  # Σ of rates in it
@@ -76,17 +77,21 @@ class SubClusters:
         further = len(view.alive) - len(self._crews)
         if further:
             self._crews = np.append(self._crews, np.full(further, NO_CREW))
+            self._came = np.append(self._came, np.zeros(further, np.bool_))
             more = np.zeros((len(view.alive) - len(self._placed), len(chosen)), np.bool_)
             self._placed = np.vstack([self._placed, more])
         if view.rates is not None and view.rates.sum() > 0:
             self._seen, self._looks = self._seen + view.rates, self._looks + 1
+        if view.holds is not None:
+            self._came |= view.alive
         holds = None if is_new or view.holds is None else view.holds[:, list(chosen)]
         if holds is not None:  # by the goal so far, for what moves from here on is in no hurry
             self._hurried &= awaited(self._goal(view.deployment, chosen), holds, view.alive)
         lost = self._lost(view)
         is_over = self._looks > 0 and view.now_ns - self._epoch_ns >= self.epoch_s * NS_PER_S
         if is_new or further or lost or is_over:
-            self._partition(view, chosen)
+            # Who has not come since the start is reckoned with, for an epoch at most.
+            self._partition(view, chosen, view.alive if lost or is_over else view.alive | ~self._came)
             self._models = models  # now, because there may be no partition
         goal = self._goal(view.deployment, chosen)
         if holds is None:
@@ -101,7 +106,7 @@ class SubClusters:
         """Nobody is known to hold anything: all begin at once. Applications and workers keep their sub-cluster."""
         self._seen, self._looks, self._layout = np.zeros(models), 0, None
         if workers < len(self._crews):
-            self._crews = np.full(workers, NO_CREW)
+            self._crews, self._came = np.full(workers, NO_CREW), np.zeros(workers, np.bool_)
         self._placed = np.zeros((workers, models), np.bool_)
         self._hurried = np.ones(models, np.bool_)
         self._was_there.clear()
@@ -112,21 +117,23 @@ class SubClusters:
         self._was_there |= there
         return bool(there) and bool((self._was_there - there) & set(self._homes.values()))
 
-    def _usable(self, view: View) -> list[int]:
+    def _usable(self, there: Bools) -> list[int]:
         """Sub-clusters that models may be in: with a worker that is there, or with none yet."""
         crewed = self._crews != NO_CREW
-        away = set(self._crews[crewed].tolist()) - set(self._crews[crewed & view.alive].tolist())
+        away = set(self._crews[crewed].tolist()) - set(self._crews[crewed & there].tolist())
         usable = [number for number in range(self.count) if number not in away] or list(range(self.count))
-        return usable[: max(1, int(view.alive.sum()))]
+        return usable[: max(1, int(there.sum()))]
 
-    def _partition(self, view: View, chosen: Sequence[int]) -> None:
-        """Homes and crews anew, as near to those before as the limits and the balance let them be."""
+    def _partition(self, view: View, chosen: Sequence[int], there: Bools) -> None:
+        """Homes and crews anew, as near to those before as the limits and the balance let them be; `there` are the
+        workers to reckon with.
+        """
         self._epoch_ns = view.now_ns
         names = [application.name for application in view.deployment.applications]
         rates = np.array([self._rates.get(name, 1.0) for name in names])
         if self._looks:
             rates = self._seen / self._looks
-        parts = self._usable(view)
+        parts = self._usable(there)
         problem = partition_problem(view.deployment, chosen, len(parts), rates, self.max_rate)
         before = [self._homes.get(name, NOWHERE) for name in names]
         current = np.array([parts.index(home) if home in parts else NOWHERE for home in before])
@@ -140,9 +147,7 @@ class SubClusters:
         else:
             found = rebalanced(change, lambda: partition(problem, change))
         homes = [parts[place] for place in found]
-        self._crews = crews_of(
-            homes, expected_work(view.deployment, chosen, rates), self.count, view.alive, self._crews
-        )
+        self._crews = crews_of(homes, expected_work(view.deployment, chosen, rates), self.count, there, self._crews)
         self._homes = dict(zip(names, homes, strict=True))
         self._hurried |= homeless
         self._was_there &= set(homes)

@@ -10,6 +10,7 @@ import os
 import platform
 import re
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import takewhile
@@ -20,6 +21,7 @@ MAX_ACCELERATORS = 64
 CPU_INFORMATION = Path("/proc/cpuinfo")
 GPU_INFORMATION = Path("/proc/driver/nvidia/gpus")
 VISIBLE = "CUDA_VISIBLE_DEVICES"  # numbers, or names of GPUs or of parts of them
+ORDER, AS_LISTED = "CUDA_DEVICE_ORDER", "PCI_BUS_ID"  # else CUDA numbers the fastest first
 
 # Linux names no ARM core; these are ARM's own part numbers (implementer 0x41).
 ARM_PARTS = {
@@ -82,29 +84,53 @@ def present_kinds() -> tuple[str, ...]:
 @cache
 def accelerators() -> tuple[str, ...]:
     """The names of the GPUs that the driver knows, without loading any library for them."""
-    return tuple(dict.fromkeys(_gpu_names()))
+    return tuple(dict.fromkeys(name for name, _ in _gpus()))
 
 
 def accelerator_count() -> int:
-    """How many GPUs this process may use: CUDA shows those that the environment names, up to the first that is not."""
-    there, named = len(_gpu_names()), os.environ.get(VISIBLE)
-    if named is None or not there:
-        return there
+    """How many GPUs this process may use."""
+    return len(usable_accelerators())
+
+
+def usable_accelerators() -> tuple[str | None, ...]:
+    """The GPUs that this process may use, by CUDA's numbers; None: one of several kinds, and which is not known.
+
+    CUDA shows those that the environment names (Ray and others that share a machine out write it), up to the first that
+    is not there, and numbers them anew.
+    """
+    gpus, named = _gpus(), os.environ.get(VISIBLE)
+    if named is None or not gpus:
+        return tuple(_name_of(str(number), gpus) for number in range(len(gpus)))
 
     def is_there(name: str) -> bool:
-        return name not in ("", "-1") and (not name.isdecimal() or int(name) < there)
+        return name not in ("", "-1") and (not name.isdecimal() or int(name) < len(gpus))
 
-    return len(list(takewhile(is_there, (name.strip() for name in named.split(",")))))
+    return tuple(_name_of(name, gpus) for name in takewhile(is_there, (part.strip() for part in named.split(","))))
 
 
-def _gpu_names() -> tuple[str, ...]:
+def _name_of(device: str, gpus: Sequence[tuple[str, str]]) -> str | None:
+    """`device` is a number, or the beginning of a GPU's own identity."""
+    if len({name for name, _ in gpus}) == 1:
+        return gpus[0][0]
+    if device.isdecimal():
+        return gpus[int(device)][0] if os.environ.get(ORDER) == AS_LISTED else None
+    return next((name for name, identity in gpus if identity.startswith(device)), None)
+
+
+def _gpus() -> tuple[tuple[str, str], ...]:
+    """Name and identity of each, in the order of the bus."""
     try:
         files = sorted(GPU_INFORMATION.glob("*/information"))[:MAX_ACCELERATORS]
         texts = [file.read_text(encoding="utf-8", errors="replace") for file in files]
     except OSError:
         return ()
-    found = [re.search(r"^Model:\s*(\S.*?)\s*$", text, re.MULTILINE) for text in texts]
-    return tuple(match.group(1) for match in found if match is not None)
+    found = [(_line("Model", text), _line("GPU UUID", text)) for text in texts]
+    return tuple((name, identity or "") for name, identity in found if name is not None)
+
+
+def _line(title: str, text: str) -> str | None:
+    match = re.search(rf"^{title}:[ \t]*(\S.*?)\s*$", text, re.MULTILINE)
+    return None if match is None else match.group(1)
 
 
 @cache

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import shutil
 import signal
 import subprocess
@@ -20,11 +21,15 @@ import pytest
 from typer.testing import CliRunner
 
 from stretto.cli.main import app
-from stretto.cli.repartition import asked_between, in_force
+from stretto.cli.repartition import Limits, asked_between, computed, in_force
 from stretto.client import Client, StrettoClientError
 from stretto.config.partition import read_partition
+from stretto.core.application import Application, Variant
+from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.partition import Partition, partition_document, partition_text
+from stretto.core.profile import NS_PER_MS, LatencyProfile
+from stretto.core.worker import workers
 from tests.cli.test_roles import started, until
 from tests.live.cluster.joined import ENVIRONMENT, free_endpoint
 from tests.live.test_service import ROWS
@@ -205,11 +210,43 @@ def test_an_application_moves_between_sub_clusters_under_load(tmp_path: Path) ->
     ("numbers", "told"), [((0, 0), "number 0 was named 2 times"), ((0,), "number 1 was named 0 times")]
 )
 def test_every_sub_cluster_is_named_once(numbers: tuple[int, ...], told: str) -> None:
-    states = [partition_document(FIRST) | {"sub_cluster": number} for number in numbers]
+    states = [partition_document(FIRST) | {"sub_cluster": number, "parts": 1} for number in numbers]
     with pytest.raises(StrettoError, match=told):
         in_force(states)
     with pytest.raises(StrettoError, match="another form"):
         in_force([{}])
+    with pytest.raises(StrettoError, match="start all alike"):
+        in_force([states[0], partition_document(FIRST) | {"cluster": 0, "parts": 1, "version": 0}])
+
+
+def clusters(partition: Partition, parts: int, worker_bytes: float | None = None) -> list[dict[str, Any]]:
+    """As the schedulers of its clusters tell it."""
+    told = partition_document(partition) | {"parts": parts, "worker_bytes": worker_bytes}
+    return [told | {"cluster": number} for number in range(partition.clusters)]
+
+
+def test_among_clusters_that_split_themselves_only_the_upper_level_is_computed() -> None:
+    applications = tuple(
+        Application(f"app-{n}", 50 * NS_PER_MS, (Variant("only", 0.9, (LatencyProfile.linear(1, 5),), 10, 4),))
+        for n in range(8)
+    )
+    served = Deployment(applications, workers(1))
+    before = Partition({f"app-{n}": n // 2 for n in range(8)}, 4, 2, 7)
+    states, limits = clusters(before, 2), Limits(math.inf, math.inf, math.inf, 1)
+    assert in_force(states) == before
+    assert computed(served, [10.0] * 8, states, before, limits) is before, "balanced as it is"
+    inner = [30.0, 30, 10, 10, 20, 20, 20, 20]  # out of balance within a cluster alone, which is its own business
+    assert computed(served, inner, states, before, limits) is before
+    after = computed(served, [40.0, 40, 40, 40, 10, 10, 10, 10], states, before, limits)
+    assert after.version == 8 and after.sub_clusters == 4
+    ((_, (old, new)),) = after.moved_from(before).items()
+    assert old in (0, 1) and new in (2, 3), "the limit on change is kept"
+    # Four models in two parts: two by two, with what one needs to run.
+    assert computed(served, [10.0] * 8, clusters(before, 2, 24.0), before, limits) is before
+    with pytest.raises(StrettoError, match="the workers of 2 clusters hold 76 bytes beside"):
+        computed(served, [10.0] * 8, clusters(before, 2, 23.0), before, limits)
+    with pytest.raises(StrettoError, match="queries/s"):
+        computed(served, [10.0] * 8, states, before, limits._replace(max_cluster_rate=39.0))
 
 
 def test_a_scheduler_that_was_started_anew_counts_from_nothing() -> None:

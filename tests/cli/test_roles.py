@@ -20,7 +20,10 @@ from typer.testing import CliRunner
 
 from stretto.cli.main import app
 from stretto.client import Client, StrettoClientError, Unavailable
-from tests.live.cluster.joined import ENVIRONMENT, children_of, free_endpoint
+from stretto.core.errors import StrettoError
+from stretto.live.cluster import worker as cluster_worker
+from stretto.live.cluster.worker import own_kind
+from tests.live.cluster.joined import ENVIRONMENT, children_of, free_endpoint, ports_of
 from tests.live.test_service import ROWS
 from tests.repository.build import KIND, Built, build
 
@@ -63,6 +66,53 @@ def test_a_planner_that_looks_at_tensors_is_refused(built: Built) -> None:
         [sys.executable, "-m", "stretto", *arguments], env=ENVIRONMENT, capture_output=True, text=True, timeout=START_S
     )
     assert result.returncode == 2 and "never sees that" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("device", "usable", "told"),
+    [
+        ("cuda:1", ("NVIDIA H200", "NVIDIA H200"), "gpu-nvidia-h200"),
+        ("cuda", ("NVIDIA L4", "NVIDIA H200"), "gpu-nvidia-l4"),
+        ("cuda:2", ("NVIDIA H200", "NVIDIA H200"), "there is no cuda:2 on this machine"),
+        ("cuda:0", (None, None), "GPUs of several kinds"),
+    ],
+)
+def test_a_worker_says_which_gpu_it_has(
+    device: str, usable: tuple[str | None, ...], told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second of two equal ones was said not to be there."""
+    monkeypatch.setattr(cluster_worker, "usable_accelerators", lambda: usable)
+    try:
+        assert own_kind(device) == told
+    except StrettoError as error:
+        assert told in str(error)
+
+
+def test_front_ends_that_say_so_share_a_port(built: Built) -> None:
+    url = free_endpoint().replace("tcp", "http")
+    ports = ["--http-port", url.rpartition(":")[2], "--grpc-port", "-1"]
+    front = ["front-end", str(built.root), "--scheduler", free_endpoint(), *ports]
+
+    def is_alive() -> bool:
+        with contextlib.suppress(StrettoClientError), Client(url) as client:
+            return client.live()
+        return False
+
+    with started([*front, "--share-ports"], [*front, "--share-ports"]) as (one, other):
+        until(lambda: all(port_of(url) in ports_of(process.pid) for process in (one, other)))
+        refused = subprocess.run(
+            [sys.executable, "-m", "stretto", *front], env=ENVIRONMENT, capture_output=True, text=True, timeout=START_S
+        )
+        assert refused.returncode == 2 and "cannot listen on" in refused.stderr, "who does not say so has it alone"
+        assert is_alive()
+        one.terminate()
+        assert one.wait(20) == 0
+        assert is_alive(), "the other one is still there"
+        assert other.poll() is None
+
+
+def port_of(url: str) -> int:
+    return int(url.rpartition(":")[2])
 
 
 @contextlib.contextmanager

@@ -13,15 +13,21 @@ import tomllib
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from stretto.api.limits import Limits
+from stretto.api.serve_options import ServeOptions
 from stretto.cli import serve_ray
 from stretto.cli.serve_config import ServeConfig, read_serve_config
 from stretto.cli.serve_options import serve_options, with_config
 from stretto.cli.serve_ray import _free_port, config_text
+from stretto.core.errors import StrettoError
+from stretto.live.scaling_options import ScalingOptions, read_bounds
+from stretto.repository.read import read_repository
+from tests.live.cluster.joined import free_endpoint, ports_of
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 60.0
@@ -74,7 +80,7 @@ def test_what_roles_are_told_is_what_was_asked_for(tmp_path: Path) -> None:
     assert options.listen.limits != Limits() and options.service.worker and options.record is not None
 
 
-def _options(file: Path | None) -> tuple[object, dict[str, object]]:
+def _options(file: Path | None) -> tuple[ServeOptions, dict[str, object]]:
     import inspect
 
     from stretto.cli.serve import serve
@@ -92,6 +98,27 @@ def test_ports_are_none_that_the_system_gives_to_connections(monkeypatch: pytest
     with socket.create_server(("127.0.0.1", taken := found.pop())):
         monkeypatch.setattr(serve_ray, "PORTS", range(taken, taken + 1))
         assert _free_port("127.0.0.1") >= first  # there is no other
+
+
+def test_places_for_all_workers_that_may_come_of_every_kind() -> None:
+    """Whoever is scaled has places up to its bound, and the others as many as there are."""
+    gpu, cpu = "gpu-nvidia-h200", read_repository("zoo:fashion").kind_for("cpu")
+    options, _ = _options(None)
+
+    def scaled(worker: tuple[str, ...], *bounds: str) -> tuple[ServeOptions, dict[str, tuple[int, range]]]:
+        given = replace(options, service=replace(options.service, worker=worker))
+        return serve_ray._with_all_places(given, ScalingOptions(tuple(map(read_bounds, bounds))))
+
+    made, of_kinds = scaled((f"cuda,kind={gpu}", "cpu*2,threads=2"), "gpu=1:4@2.5", "cpu=3:8@0.1")
+    assert made.service.worker == (f"cuda*4,threads=1,kind={gpu}", "cpu*8,threads=2")
+    assert of_kinds == {gpu: (1, range(4)), cpu: (3, range(4, 12))}
+    workers = serve_ray._workers(made, "tcp://127.0.0.1:9")
+    assert [role.num_gpus for role in workers] == [1] * 4 + [0] * 8
+    made, of_kinds = scaled((f"cuda,kind={gpu}", "cpu*2"), "cpu=1:8")
+    assert made.service.worker == (f"cuda*1,threads=1,kind={gpu}", "cpu*8,threads=1")
+    assert of_kinds == {cpu: (2, range(1, 9))}
+    with pytest.raises(StrettoError, match="written once"):
+        scaled(("cpu", "cpu,threads=2"), "1:8")
 
 
 def test_without_a_file_it_is_the_same_too(tmp_path: Path) -> None:
@@ -165,12 +192,17 @@ def test_two_nodes_of_which_one_is_scaled_away_and_one_is_lost() -> None:
             status, line = said(*arguments)
             assert status == 2
             assert "a service named 'stretto' runs already in this Ray cluster" in line
+            status, line = said(*arguments[:5], "--name", "another", "--worker", "cuda*2,kind=gpu-nvidia-h200")
+            assert status == 2
+            assert line.startswith("error: no node of the Ray cluster has a GPU for a worker on cuda; add a node")
             webhook = webhook_of(roles(nodes.processes(), "scheduler")[0])
+            kind = read_repository("zoo:fashion").kind_for("cpu")
             for count in (1, 2):
-                assert told(webhook, {"kind": "any", "workers": count}) == 204
+                assert told(webhook, {"kind": kind, "workers": count}) == 204
                 until(lambda count=count: metrics(server)["stretto_workers_ready"] == count, "not scaled")
-            assert told(webhook, {"kind": "any"}) == 404
-            assert told(webhook[:-1], {"kind": "any", "workers": 1}) == 404
+            for wrong in ({"kind": kind}, {"kind": "another", "workers": 1}):
+                assert told(webhook, wrong) == 404
+            assert told(webhook[:-1], {"kind": kind, "workers": 1}) == 404
             lost = processes_of(nodes.nodes[0])
             assert len(roles(lost, "worker")) == 1
             nodes.kill(nodes.nodes[0])
@@ -184,18 +216,47 @@ def test_two_nodes_of_which_one_is_scaled_away_and_one_is_lost() -> None:
         assert not any(map(is_alive, lost))
 
 
-def ports_of(pid: int) -> list[int]:
-    """Where a process listens."""
-    inodes = {os.readlink(each) for each in Path(f"/proc/{pid}/fd").iterdir() if each.is_symlink()}
-    lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-    return [
-        int(line[1].rpartition(":")[2], 16) for line in lines if line[3] == "0A" and f"socket:[{line[9]}]" in inodes
-    ]
+@pytest.mark.extras
+def test_each_worker_sees_the_gpu_that_ray_gave_it() -> None:
+    """Ray is told of two; whether they are there only their users find out."""
+    pytest.importorskip("ray")
+    from benchmarks.ray_nodes import ray_nodes, roles
+    from stretto.live.ray import placing
+
+    options, _ = _options(None)
+    service = replace(options.service, worker=("cuda*2,kind=gpu-nvidia-h200", "cpu"))
+    endpoint = free_endpoint()
+    workers = serve_ray._workers(replace(options, service=service), endpoint)
+    assert [(role.num_cpus, role.num_gpus) for role in workers] == [(1, 1), (1, 1), (1, 0)]
+    assert all(role.arguments[4] == "cuda:0" for role in workers[:2]), "the first that it sees"
+    with ray_nodes([3], gpus=2) as nodes:
+        placing.connect(nodes.address)
+        placed = placing.Placed("test", b"a key of some length")
+        try:
+            assert placing.has_gpus()
+            for role in workers:
+                placed.place(role)
+            until(lambda: not placed.waiting(workers, 10.0), "a worker has no place")
+            until(lambda: placing.room().get("GPU", 0.0) == 0.0, "not both GPUs are reserved")
+            until(lambda: len(roles(nodes.processes(), "worker")) == 3, "a worker's process is missing")
+            words = {pid: Path(f"/proc/{pid}/cmdline").read_text() for pid in roles(nodes.processes(), "worker")}
+            on_gpu = [pid for pid, line in words.items() if "cuda:0" in line]
+            seen = [environment_of(pid)["CUDA_VISIBLE_DEVICES"] for pid in on_gpu]
+            assert sorted(seen) == ["0", "1"], "each has another one"
+        finally:
+            placed.close(PATIENCE_S)
+
+
+def environment_of(pid: int) -> dict[str, str]:
+    texts = Path(f"/proc/{pid}/environ").read_text().split("\0")
+    return dict(text.split("=", 1) for text in texts if "=" in text)
 
 
 @pytest.mark.extras
 def test_a_front_end_elsewhere_serves_and_sighup_reaches_everybody(tmp_path: Path) -> None:
-    """Two front ends: the command's own, and an actor's, whose process is killed and started again."""
+    """Two front ends: the command's own, and an actor's, whose process is killed and started again. To the system they
+    are on one machine: they share a port that is named, and a free one each has for itself.
+    """
     pytest.importorskip("ray")
     from benchmarks.ray_nodes import is_alive, ray_nodes, roles
     from stretto.cli.queries import sample_of
@@ -226,20 +287,23 @@ def test_a_front_end_elsewhere_serves_and_sighup_reaches_everybody(tmp_path: Pat
             return False
 
     write("first")
+    shared = int(free_endpoint().rpartition(":")[2])
     with ray_nodes([1, 1]) as nodes:
         arguments = ["zoo:fashion", "--engine", "ray", "--address", nodes.address, "--worker", "cpu"]
         arguments += ["--token-file", str(tokens["clients"]), "--management-token-file", str(tokens["managers"])]
-        arguments += ["--grpc-port", "-1", "--front-ends", "2"]
+        arguments += ["--grpc-port", str(shared), "--front-ends", "2"]
         with started_server(arguments) as server:
             until(lambda: len(roles(nodes.processes(), "front-end")) == 1, "the other front end is missing")
 
             def elsewhere() -> str:
                 (pid,) = roles(nodes.processes(), "front-end") or [0]
-                ports = ports_of(pid) if pid else []
+                ports = [port for port in (ports_of(pid) if pid else []) if port != shared]
                 return f"http://127.0.0.1:{ports[0]}" if ports else "http://127.0.0.1:9"
 
             until(lambda: takes(server.url, "first") and takes(elsewhere(), "first"), "not everybody serves")
             until(lambda: manages(server.management_url, "first"), "management does not answer")
+            (other,) = roles(nodes.processes(), "front-end")
+            assert shared in ports_of(other) and shared in ports_of(server.process.pid)
             write("second")
             os.kill(server.process.pid, signal.SIGHUP)
             until(lambda: takes(server.url, "second") and takes(elsewhere(), "second"), "not everybody has heard")

@@ -134,6 +134,62 @@ def test_an_application_moves_under_load_whoever_hears_of_it_first(
     assert read_partition(file) == second, "the next start serves the same"
 
 
+CLUSTERED = Partition({"fashion": 0, "mnist": 1, "activity": 2}, 4, 2)
+
+
+def crews(service: Service) -> dict[str, set[int]]:
+    """Who serves what, as the planner made it."""
+    return {lane.name: set(lane.workers) for lane in service.engine.generation.in_force.made.lanes}
+
+
+def room_of(*names: str) -> int:
+    """That one of these models needs, and not two of them."""
+    zoo = read_repository("zoo").deployment(1)[0]
+    chosen = [zoo.variants[each] for each in choose_variants(zoo)]
+    by_name = {application.name: variant for application, variant in zip(zoo.applications, chosen, strict=True)}
+    return max(by_name[name].memory_bytes + by_name[name].dynamic_memory_bytes for name in names)
+
+
+@pytest.mark.parametrize("is_tight", [False, True], ids=["room", "short-of-memory"])
+def test_an_application_moves_between_clusters_that_are_split_themselves(is_tight: bool) -> None:
+    """The upper level is told, the lower one is each scheduler's own (Symphony 4.7)."""
+    options = {"kind": None, "workers": 2, "planner": "symphony_eager", "planner_options": {"sub_clusters": 2}}
+    memory = {"worker_memory_bytes": room_of("mnist", "activity")} if is_tight else {}
+    shares = [Share(CLUSTERED, number, is_cluster=True) for number in (0, 1)]
+
+    async def work() -> None:
+        async with (
+            service_of("zoo", share=shares[0], **options) as one,
+            service_of("zoo", share=shares[1], **options, **memory) as other,
+            routed(one, other) as (front, _, _),
+        ):
+            await until(lambda: all(service.engine.crew.ready_count == 2 for service in (one, other)))
+            await until(lambda: front.is_ready("mnist") and front.is_ready("activity"))
+            assert set(one.files) == {"fashion", "mnist"} and set(other.files) == {"activity"}
+            assert not crews(one)["fashion"] & crews(one)["mnist"], "a sub-cluster each"
+            loads = loads_noted(other)
+
+            async def move() -> None:
+                await asyncio.sleep(0.1)
+                for service in (one, other):
+                    await take_up(service, after(CLUSTERED, mnist=3))
+                await until(lambda: "mnist" not in one.files)
+
+            moving, ended = asyncio.create_task(move()), list[Outcome]()  # one at a time: doors are narrow here
+            while not moving.done() or submitted(other, "mnist") < 20:
+                asking = asked(front.engine, IMAGE, "mnist"), asked(front.engine, sample("activity", 1), "activity")
+                ended += [(await each).outcome for each in asking]
+            await moving
+            assert set(ended) == {Outcome.ON_TIME}
+            assert submitted(one, "mnist") + submitted(other, "mnist") == len(ended) // 2
+            assert submitted(one, "mnist") > 0
+            await until(lambda: not crews(other)["mnist"] & crews(other)["activity"])
+            assert set(other.files) == {"activity", "mnist"} and conserved(one.engine) and conserved(other.engine)
+            assert set(loads) <= {1}, "one worker after the other"
+
+    within(90, work)
+
+
 def test_nothing_leaves_before_every_front_end_has_it_elsewhere() -> None:
     async def work() -> None:
         async with sub_clusters() as (one, other):
@@ -169,9 +225,7 @@ def test_what_cannot_be_is_refused_with_its_reason_and_changes_nothing() -> None
         assert (set(service.files), service.offer.share, service.moves.share) == before
 
     async def work() -> None:
-        zoo = read_repository("zoo").deployment(1)[0]
-        each = [zoo.variants[chosen] for chosen in choose_variants(zoo)]
-        room = max(variant.memory_bytes + variant.dynamic_memory_bytes for variant in each)
+        room = room_of("fashion", "mnist", "activity")
         async with service_of("zoo", share=Share(FIRST, 1), kind=None, worker_memory_bytes=room) as service:
             await refused(service, after(FIRST, mnist=1, fashion=1), "the sub-cluster of model fashion needs")
         async with service_of("zoo", share=Share(FIRST, 1), kind=None) as service:
@@ -180,5 +234,7 @@ def test_what_cannot_be_is_refused_with_its_reason_and_changes_nothing() -> None
             await refused(service, after(FIRST, unknown=1), "no application 'unknown'")
             await refused(service, replace(second, sub_clusters=3), "sub-cluster 1 of 2")
             await take_up(service, FIRST)  # it is in force already
+        async with service_of("zoo", share=Share(CLUSTERED, 1, is_cluster=True), kind=None) as service:
+            await refused(service, replace(after(CLUSTERED), clusters=4), "cluster 1 of 2, and the partition has 4")
 
     within(90, work)

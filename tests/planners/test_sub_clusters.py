@@ -129,6 +129,20 @@ def test_workers_that_have_not_come_yet_are_waited_for() -> None:
     assert planner(replace(view(served, [10.0] * 8, 1, plan), alive=one_is_there)) is plan
 
 
+def test_models_that_change_while_workers_come_do_not_end_in_one_sub_cluster() -> None:
+    """A model was set aside at the start, when one of four workers was there: all moved to that one's sub-cluster."""
+    planner = Symphony(sub_clusters=2, epoch_s=60)
+    served, fewer = (deployment(models, room=9) for models in (8, 7))
+    plan = planner(view(served, [10.0] * 8))
+    one_is_there = np.array([True, False, False, False])
+    planner(replace(view(served, [10.0] * 8, 1, plan), alive=one_is_there))
+    after = planner(View(fewer, 2 * S, rates=np.array([10.0] * 7), alive=one_is_there))
+    assert len({frozenset(crew) for crew in homes(after)}) == 2, "who has not come yet is waited for"
+    assert planner(replace(view(fewer, [10.0] * 7, 30, after), alive=one_is_there)) is after
+    without = planner(replace(view(fewer, [10.0] * 7, 70, after), alive=one_is_there))
+    assert all(0 in crew for crew in homes(without)), "for an epoch"
+
+
 def test_what_moves_right_after_the_start_is_in_no_hurry() -> None:
     """Workers came late, and when they are first seen the epoch is over: still one of them loads at a time."""
     served = deployment()

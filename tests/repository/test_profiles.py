@@ -283,6 +283,27 @@ def test_accelerators_as_the_driver_tells_them(tmp_path: Path, monkeypatch: pyte
         assert machine.accelerator_count() == count, named
 
 
+def test_which_gpu_a_number_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As CUDA numbers them for this process: of those that the environment names."""
+    monkeypatch.undo()
+    monkeypatch.setattr(machine, "GPU_INFORMATION", tmp_path)
+    for variable in ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"):
+        monkeypatch.delenv(variable, raising=False)
+    names = ("NVIDIA H200", "NVIDIA H200", "NVIDIA L4")
+    for number, name in enumerate(names[:2]):
+        (tmp_path / str(number)).mkdir()
+        (tmp_path / str(number) / "information").write_text(f"Model: \t\t {name}\nGPU UUID: \t GPU-{number}a\n")
+    assert machine.usable_accelerators() == names[:2], "the second of two that are equal is there, too"
+    (tmp_path / "2").mkdir()
+    (tmp_path / "2" / "information").write_text(f"Model: \t\t {names[2]}\nGPU UUID: \t GPU-2a\n")
+    assert machine.usable_accelerators() == (None, None, None), "CUDA puts the fastest first, whichever that is"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-2,GPU-0a,MIG-1")
+    assert machine.usable_accelerators() == ("NVIDIA L4", "NVIDIA H200", None)
+    monkeypatch.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,1,9,0")
+    assert machine.usable_accelerators() == ("NVIDIA L4", "NVIDIA H200")
+
+
 def test_a_padded_profile_is_a_staircase_and_says_so(tmp_path: Path) -> None:
     path = profile_path(tmp_path, KIND)
     write_profile(path, stored(SHA256, padded=True))

@@ -22,7 +22,7 @@ from stretto.live.cluster.wire import Wires
 from stretto.live.face.link import Peer
 from stretto.live.fleet import WorkerSpec
 from stretto.live.terminal import Terminal
-from stretto.repository.machine import accelerators, machine_kind
+from stretto.repository.machine import machine_kind, usable_accelerators
 
 log = logging.getLogger("stretto.cluster")
 
@@ -61,10 +61,16 @@ def own_kind(device: str) -> str:
     family, _, number = device.partition(":")
     if family == "cpu":
         return machine_kind()
-    found = accelerators()
-    if int(number or 0) >= len(found):
+    usable = usable_accelerators()
+    if int(number or 0) >= len(usable):
         raise StrettoError(f"there is no {device} on this machine; name the kind whose profiles hold there (--kind)")
-    return machine_kind(found[int(number or 0)])
+    name = usable[int(number or 0)]
+    if name is None:
+        raise StrettoError(
+            f"this machine has GPUs of several kinds, and which one {device} is depends on CUDA; name the kind whose "
+            "profiles hold there (--kind), or set CUDA_DEVICE_ORDER=PCI_BUS_ID"
+        )
+    return machine_kind(name)
 
 
 def own_name(device: str) -> str:

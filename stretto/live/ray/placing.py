@@ -81,6 +81,11 @@ def room() -> dict[str, float]:
     return dict(ray.available_resources())
 
 
+def has_gpus() -> bool:
+    """Whether any node has one, free or not."""
+    return ray.cluster_resources().get("GPU", 0.0) >= 1
+
+
 class Placed:
     """The roles of one service, by name."""
 

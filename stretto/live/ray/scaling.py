@@ -9,7 +9,7 @@ import json
 import logging
 import secrets
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from stretto.core.errors import StrettoError
@@ -23,24 +23,26 @@ END_S = 10.0  # for the batch that a worker has
 
 
 class Workers:
-    """All that there could be, in order; the first `count` of them are placed."""
+    """By kind all that there could be, in order; the first `counts[kind]` of them are placed."""
 
-    def __init__(self, placed: Placed, roles: Sequence[Role], count: int):
-        self._placed, self._roles, self._count = placed, roles, count
+    def __init__(self, placed: Placed, roles: Mapping[str, Sequence[Role]], counts: Mapping[str, int]):
+        self._placed, self._roles, self._counts = placed, roles, dict(counts)
         self._lock = threading.Lock()
 
-    def scale_to(self, count: int) -> None:
-        """Those that are too many finish what they have, and end."""
+    def scale_to(self, kind: str, count: int) -> None:
+        """Those that are too many finish what they have, and end. StrettoError where there is no such kind."""
+        if kind not in self._roles:
+            raise StrettoError(f"there are no workers of kind {kind[:80]}")
+        roles = self._roles[kind]
         with self._lock:
-            count = max(0, min(count, len(self._roles)))
-            for role in self._roles[self._count : count]:
+            before, after = self._counts[kind], max(0, min(count, len(roles)))
+            for role in roles[before:after]:
                 self._placed.place(role)
-            fewer = [role.name for role in self._roles[count : self._count]]
-            if count != self._count:
-                log.info("%d workers are wanted, and there were %d", count, self._count)
-            self._count = count
-        if fewer:
-            self._placed.end(fewer, END_S)
+            if after != before:
+                log.info("%d workers of kind %s are wanted, and there were %d", after, kind, before)
+            self._counts[kind] = after
+        if after < before:
+            self._placed.end([role.name for role in roles[after:before]], END_S)
 
 
 class Door:
@@ -62,8 +64,8 @@ class Door:
                 if not length.isdigit() or not 0 < int(length) <= MOST_BYTES:
                     return False
                 try:
-                    count = json.loads(self.rfile.read(int(length)))["workers"]
-                    workers.scale_to(int(count))
+                    asked = json.loads(self.rfile.read(int(length)))
+                    workers.scale_to(str(asked["kind"]), int(asked["workers"]))
                 except (ValueError, TypeError, KeyError, StrettoError) as error:
                     log.warning("the number of workers cannot be changed: %s", error)
                     return False

@@ -63,14 +63,8 @@ def _top(
     """The cluster of each model. Where that is possible, every sub-cluster of a cluster has room for the dynamic memory
     of the cluster's hungriest model, and half of the change that is allowed is left for the balance within clusters.
     """
-    whole = replace(
-        problem,
-        subclusters=clusters,
-        dynamic_bytes=problem.dynamic_bytes * own,
-        max_rate=min(problem.max_rate * own, max_cluster_rate),
-        max_bytes=problem.max_bytes * own,
-        part="cluster",
-    )
+    whole = replace(problem.of_parts(own), subclusters=clusters, part="cluster")
+    whole = replace(whole, max_rate=min(whole.max_rate, max_cluster_rate))
     optimistic = replace(whole, dynamic_bytes=np.zeros(len(problem.rates)))  # within clusters it is looked at again
     for asked, share in ((whole, TOP_SHARE), (whole, 1.0)):
         with contextlib.suppress(StrettoError):

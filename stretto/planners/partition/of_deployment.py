@@ -54,13 +54,16 @@ def partitioned(
     max_moves: int | None = None,
     variants: Mapping[str, str] | None = None,
     is_steady: bool = False,
+    parts: int = 1,
 ) -> Partitioned:
     """`max_bytes` lowers what the smallest worker has. `max_moves` applications of the `previous` partition may change
     their sub-cluster; whoever is new there has to be loaded anyway. Where `is_steady`, that one stays as it is as long
-    as it keeps the limits and another would not be clearly better.
+    as it keeps the limits and another would not be clearly better. Each sub-cluster is split again, into `parts`, by
+    whoever serves it.
     """
     chosen = choose_variants(deployment, variants)
-    problem = partition_problem(deployment, chosen, sub_clusters, np.array(rates, np.float64), max_rate, max_bytes)
+    limits = max_rate, max_bytes
+    problem = partition_problem(deployment, chosen, sub_clusters, np.array(rates, np.float64), *limits).of_parts(parts)
     change = None if previous is None else _change(problem, previous, clusters, max_moves)
 
     def find() -> list[int]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,6 +54,17 @@ class PartitionProblem:
 
     def name(self, model: int) -> str:
         return self.names[model] if self.names else f"number {model}"
+
+    def of_parts(self, parts: int) -> PartitionProblem:
+        """Of clusters, each of which is split again into so many: they take the limits of all together. Dynamic memory
+        counts in each, which is too strict where few models are hungry.
+        """
+        if parts == 1:
+            return self
+        dynamic_bytes, max_bytes = self.dynamic_bytes * parts, self.max_bytes * parts
+        return replace(
+            self, dynamic_bytes=dynamic_bytes, max_rate=self.max_rate * parts, max_bytes=max_bytes, part="cluster"
+        )
 
     @property
     def w(self) -> float:

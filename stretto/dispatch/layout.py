@@ -200,10 +200,7 @@ def lay_out_decisions(memory: Memory) -> None:
 def lay_out_plan(memory: Memory, deployment: Deployment, plan: Plan) -> None:
     """The lanes, empty, and everything that the rules look up. The caller carries estimates over."""
     count = len(plan.lanes)
-    parts: dict[str, list[Any]] = {
-        name: [] for name in ("lane_kinds", "lane_workers", "choices", "floors", "works", "work_tickets")
-    }
-    lanes = np.array([_lane_record(lane, deployment, parts) for lane in plan.lanes], dtype=LANE)
+    lanes, parts = _lane_records(deployment, plan)
     for name, values in parts.items():
         memory.put(name, np.array(values, dtype=DTYPES[name]))
     memory.put("lanes", lanes)
@@ -230,6 +227,24 @@ def lay_out_plan(memory: Memory, deployment: Deployment, plan: Plan) -> None:
         _lay_out_latencies(memory, np.array(plan.ratios, dtype=np.float64))
     state["beside"] = plan.prefetch is not None
     _lay_out_memory(memory, deployment, plan)
+
+
+def lay_out_choices(memory: Memory, deployment: Deployment, plan: Plan) -> None:
+    """Tables, floors and doors alone, of lanes that are laid out and are otherwise as they were."""
+    lanes, parts = _lane_records(deployment, plan)
+    for name in ("capacity", "choice_first", "choice_count", "floor_first", "floor_count"):
+        memory["lanes"][name] = lanes[name]
+    for name in ("choices", "floors"):
+        memory.put(name, np.array(parts[name], dtype=DTYPES[name]))
+    lay_out_tables(memory, deployment, plan)
+
+
+def _lane_records(deployment: Deployment, plan: Plan) -> tuple[NDArray[Any], dict[str, list[Any]]]:
+    """A record for each lane, and by name what their entries point into."""
+    parts: dict[str, list[Any]] = {
+        name: [] for name in ("lane_kinds", "lane_workers", "choices", "floors", "works", "work_tickets")
+    }
+    return np.array([_lane_record(lane, deployment, parts) for lane in plan.lanes], dtype=LANE), parts
 
 
 def _lay_out_latencies(memory: Memory, ratios: NDArray[np.float64]) -> None:

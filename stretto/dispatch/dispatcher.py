@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.core.check import check_plan, check_routes
+from stretto.core.check import check_choices, check_plan, check_routes
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.estimates import Estimates
@@ -101,7 +101,7 @@ class Dispatcher:
 
     def _choose_by(self, now_ns: int, plan: Plan) -> None:
         """The same lanes with other tables, floors and doors: who waits stays in its place, and rates go on."""
-        check_plan(plan, self.deployment)
+        check_choices(plan, self.deployment)
         self._empty_buffer()
         lay_out_choices(self.memory, self.deployment, plan)
         self.plan = plan

@@ -55,6 +55,14 @@ def check_plan(plan: Plan, deployment: Deployment) -> None:
     _check_ratios(plan, deployment)
 
 
+def check_choices(plan: Plan, deployment: Deployment) -> None:
+    """The same for a plan that differs in tables, floors and doors alone from one that passed already."""
+    for lane in plan.lanes:
+        _check_doors(lane)
+        _check_select(lane, deployment)
+    check_routes(plan.routes, plan.lanes, deployment)
+
+
 def check_routes(
     routes: tuple[Route, ...], lanes: tuple[Lane, ...], deployment: Deployment, before: tuple[Route, ...] = ()
 ) -> None:
@@ -98,8 +106,7 @@ def _check_lane(lane: Lane, deployment: Deployment) -> None:
         raise PlanError(f"{where} lists a worker twice")
     if not all(0 <= worker < len(deployment.workers) for worker in lane.workers):
         raise PlanError(f"{where} names a worker outside 0 … {len(deployment.workers) - 1}")
-    if not 0 <= lane.capacity <= MAX_CAPACITY:
-        raise PlanError(f"{where} has capacity {lane.capacity}; it must be between 0 and {MAX_CAPACITY}")
+    _check_doors(lane)
     delays = lane.delays
     if min(delays.control_ns, delays.data_ns, delays.ahead_ns, delays.timer_ns) < 0:
         raise PlanError(f"{where} has a negative delay")
@@ -110,16 +117,23 @@ def _check_lane(lane: Lane, deployment: Deployment) -> None:
         raise PlanError(f"{where} waits for {release.min_batch} queries but batches hold at most {release.max_batch}")
     if isinstance(release, Accumulate) and release.timeout_ns < 0:
         raise PlanError(f"{where} has a negative timeout")
-    if release.floor_rates and lane.late not in (Late.DROP_WHEN_DISPATCHED, Late.DROP_WHEN_INFEASIBLE):
-        raise PlanError(f"{where} prunes for larger batches but keeps late queries; give it a dropping rule")
-    if any(math.isnan(rate) for rate in release.floor_rates):
-        raise PlanError(f"{where} has a floor rate that is not a number")
     cap = release.adaptive_cap
     if cap is not None and not (
         cap.target_ns > 0 and cap.step > 0 and 0 < cap.backoff < 1 and 1 <= cap.start < math.inf
     ):
         raise PlanError(f"{where} needs an adaptive cap with target and step above 0, backoff in (0, 1), start from 1")
     _check_select(lane, deployment)
+
+
+def _check_doors(lane: Lane) -> None:
+    """And floors: what is given up, at once or for larger batches."""
+    where, floors = f"lane {lane.name}", lane.release.floor_rates
+    if not 0 <= lane.capacity <= MAX_CAPACITY:
+        raise PlanError(f"{where} has capacity {lane.capacity}; it must be between 0 and {MAX_CAPACITY}")
+    if floors and lane.late not in (Late.DROP_WHEN_DISPATCHED, Late.DROP_WHEN_INFEASIBLE):
+        raise PlanError(f"{where} prunes for larger batches but keeps late queries; give it a dropping rule")
+    if any(math.isnan(rate) for rate in floors):
+        raise PlanError(f"{where} has a floor rate that is not a number")
 
 
 def _check_select(lane: Lane, deployment: Deployment) -> None:

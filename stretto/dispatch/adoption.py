@@ -5,7 +5,7 @@ Everything here works on whole arrays, so that a new plan costs about the same w
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from stretto.core.deployment import Deployment
 from stretto.core.errors import PlanError
-from stretto.core.plan import Plan, RouteRule, Worklist
+from stretto.core.plan import Lane, Plan, RouteRule, Table, Tables, Worklist
 from stretto.dispatch.layout import Memory
 from stretto.dispatch.queue import NONE, collect_waiting
 from stretto.dispatch.records import RATE_BUCKETS, Status
@@ -23,6 +23,21 @@ DEALING = (RouteRule.ROUND_ROBIN, RouteRule.SHORTEST, RouteRule.WEIGHTED)  # rou
 MOST_SPREAD = 8  # sorting is quicker where fewer than one in so many queries of a span of numbers still waits
 
 Numbers = NDArray[np.int64]
+
+
+def differs_in_tables_alone(before: Plan, after: Plan) -> bool:
+    """And in the floors and doors that go with tables. So it is with most plans that follow a load."""
+    if len(before.lanes) != len(after.lanes) or replace(after, lanes=before.lanes) != before:
+        return False
+    return all(map(_has_other_tables, before.lanes, after.lanes))
+
+
+def _has_other_tables(before: Lane, after: Lane) -> bool:
+    """Or the very same choice; nothing else is another."""
+    chooses_alike = isinstance(before.select, Table | Tables) and isinstance(after.select, Table | Tables)
+    release = replace(after.release, floor_rates=before.release.floor_rates)
+    like = replace(after, select=before.select, capacity=before.capacity, release=release)
+    return like == before and (chooses_alike or after.select == before.select)
 
 
 def slots_by_lane(memory: Memory) -> Numbers:

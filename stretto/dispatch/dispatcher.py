@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.core.check import check_plan, check_routes
+from stretto.core.check import check_choices, check_plan, check_routes
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.estimates import Estimates
@@ -23,6 +23,7 @@ from stretto.dispatch.fleet import check_larger, enlarge, with_further_workers
 from stretto.dispatch.layout import (
     Memory,
     fill_worker_memory,
+    lay_out_choices,
     lay_out_deployment,
     lay_out_plan,
     lay_out_routes,
@@ -89,12 +90,23 @@ class Dispatcher:
         self._install(now_ns, plan)
 
     def follow(self, now_ns: int, plan: Plan) -> None:
-        """Adopt a plan, or only reroute where nothing but the routes differs from the plan in force."""
+        """Adopt a plan; where nothing but the routes or the tables differs from the plan in force, those alone."""
         if replace(plan, routes=self.plan.routes) == self.plan:
             self.reroute(now_ns, plan.routes)
             self.plan = plan
+        elif adoption.differs_in_tables_alone(self.plan, plan):
+            self._choose_by(now_ns, plan)
         else:
             self.adopt(now_ns, plan)
+
+    def _choose_by(self, now_ns: int, plan: Plan) -> None:
+        """The same lanes with other tables, floors and doors: who waits stays in its place, and rates go on."""
+        check_choices(plan, self.deployment)
+        self._empty_buffer()
+        lay_out_choices(self.memory, self.deployment, plan)
+        self.plan = plan
+        events.report(self._state, LEARNED, now_ns, 0, 0, 0)  # other variants may be the quickest
+        events.report(self._state, ADOPTED, now_ns, 0, 0, 0)
 
     def reroute(self, now_ns: int, routes: tuple[Route, ...]) -> None:
         """The same plan with other routes, one per application, for queries to come.

@@ -232,6 +232,29 @@ def lay_out_plan(memory: Memory, deployment: Deployment, plan: Plan) -> None:
     _lay_out_memory(memory, deployment, plan)
 
 
+def lay_out_choices(memory: Memory, deployment: Deployment, plan: Plan) -> None:
+    """Tables, floors and doors alone, of lanes that are laid out and are otherwise as they were."""
+    choices: list[tuple[float, int]] = []
+    floors: list[float] = []
+    for record, lane in zip(memory["lanes"], plan.lanes, strict=True):
+        named, of_lane = _choices(lane), lane.release.floor_rates
+        record["capacity"] = lane.capacity
+        record["choice_first"], record["choice_count"] = len(choices), len(named)
+        record["floor_first"], record["floor_count"] = len(floors), len(of_lane)
+        choices.extend(named)
+        floors.extend(of_lane)
+    memory.put("choices", np.array(choices, dtype=DTYPES["choices"]))
+    memory.put("floors", np.array(floors, dtype=DTYPES["floors"]))
+    lay_out_tables(memory, deployment, plan)
+
+
+def _choices(lane: Lane) -> list[tuple[float, int]]:
+    """The variants that a lane may run, each with the rate up to which it does."""
+    variants = selected_variants(lane)
+    rates = lane.select.rates if isinstance(lane.select, ByLoad) else (np.inf,) * len(variants)
+    return list(zip(rates, variants, strict=True))
+
+
 def _lay_out_latencies(memory: Memory, ratios: NDArray[np.float64]) -> None:
     """The plan's; those that were measured since it first came stay, for a plan is made anew many times a second."""
     rows, planned = memory["rows"], ratios.ravel()
@@ -271,12 +294,10 @@ def _lane_record(lane: Lane, deployment: Deployment, parts: dict[str, list[Any]]
         record["cap_backoff"], record["cap"] = cap.backoff, cap.start
     if isinstance(lane.select, Strategies):
         record["margin_ns"] = lane.select.margin_ns
-    variants = selected_variants(lane)
-    rates = lane.select.rates if isinstance(lane.select, ByLoad) else (np.inf,) * len(variants)
     works = lane.select.works if isinstance(lane.select, Worklist) else ()
     kinds = dict.fromkeys(deployment.workers[worker].kind for worker in lane.workers)
     for first, size, name, values in (
-        ("choice_first", "choice_count", "choices", list(zip(rates, variants, strict=True))),
+        ("choice_first", "choice_count", "choices", _choices(lane)),
         ("floor_first", "floor_count", "floors", release.floor_rates),
         ("kind_first", "kind_count", "lane_kinds", [(deployment.kinds.index(kind), -1, 0, 0) for kind in kinds]),
         ("worker_first", "worker_count", "lane_workers", lane.workers),

@@ -135,7 +135,7 @@ class Judged:
         another plan. So once the load has been steady for so long that it is known well, it is judged again, once.
         """
         verdict = self._verdicts.get(self._rungs)
-        is_steady = self._steady is not None and bool((self._steady_s >= _known_after_s(self._steady)).all())
+        is_steady = self._steady is not None and bool((self._steady_s >= known_after_s(self._steady)).all())
         if verdict is None or not is_steady or self._rungs in self._settled or self._has_networks:
             return
         if verdict.rates in self._asked_for and verdict.levels[0] == verdict.levels[1]:
@@ -251,7 +251,7 @@ class Judged:
             return view
         chance = CHANCE * np.sqrt(np.maximum(before, LEAST_RATE) / (RATE_WINDOW_NS / 1e9))
         changed = (np.abs(counted - before) > chance) | is_moving
-        self._steady_s = np.where(changed, 0.0, np.minimum(self._steady_s + passed_s, _known_after_s(before)))
+        self._steady_s = np.where(changed, 0.0, np.minimum(self._steady_s + passed_s, known_after_s(before)))
         weight = np.where(changed, 1.0, passed_s / np.maximum(self._steady_s, passed_s + 1e-9))
         self._steady = before + weight * (counted - before)
         return replace(view, rates=self._steady.copy())
@@ -310,7 +310,7 @@ class Judged:
             self._asked.discard(self._rungs)
 
 
-def _known_after_s(rates: NDArray[np.float64]) -> NDArray[np.float64]:
+def known_after_s(rates: NDArray[np.float64]) -> NDArray[np.float64]:
     """Seconds after which a steady load has been counted well, for each application."""
     return np.clip(WELL_COUNTED / np.maximum(rates, LEAST_RATE), STEADY_S, LONG_S)
 

@@ -63,7 +63,10 @@ def view_after_change(deployment: Deployment, before: Deployment, telemetry: Tel
 
 
 def measured_rates(telemetry: Telemetry, expected_rates: tuple[float, ...] | None) -> NDArray[np.float64]:
-    """What was measured; until that was for a whole window, what the owner states, where he does."""
+    """What was measured; until that was for a whole window, what the owner states, where he does. Who states no load at
+    all does not know it.
+    """
     if expected_rates is None:
         return telemetry.rates
-    return np.where(telemetry.is_rated, telemetry.rates, np.array(expected_rates))
+    expected = np.array(expected_rates)
+    return np.where(telemetry.is_rated | (expected <= 0), telemetry.rates, expected)

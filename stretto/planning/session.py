@@ -48,6 +48,7 @@ def on_larger_fleet(in_force: InForce, deployment: Deployment, plan: Plan) -> In
 
 WINDOW_SHARE = 1 / 3  # of the shortest SLO
 LEAST_PERIOD_S = 0.002
+MOST_COMPLETED = 64  # plans that are remembered with what was added to them
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,7 @@ class Session:
         self.looks_at_evidence = looks_at_evidence  # of queries' classes: worth computing for it
         self.knows_networks = knows_networks  # its planner reckons with them itself
         self._lock = threading.Lock()
+        self._known: dict[int, tuple[_Terms, Plan]] = {}  # by the planner's plan (its identity), the last used last
         self._shortened: tuple[Deployment, tuple[int, ...], Deployment] | None = None  # the last, with its SLOs
 
     def first(
@@ -177,7 +179,32 @@ class Session:
         return self._complete(wanted, None if current is None else current.plan)
 
     def _complete(self, wanted: InForce, before: Plan | None) -> InForce:
-        """With the plan before, the very object, where the new one says the same."""
-        ratio = wanted.latency_ratio
-        plan = complete(wanted.made, wanted.deployment, wanted.conditions, ratio, has_doors=self.has_doors)
-        return replace(wanted, plan=before if before is not None and plan == before else plan)
+        """With the plan before, the very object, where the new one says the same. A planner that follows a load has the
+        same plans again and again; what was added to one of them is remembered.
+        """
+        terms = _Terms(wanted.made, wanted.deployment, wanted.conditions, wanted.latency_ratio)
+        known = self._known.pop(id(wanted.made), None)
+        if known is None or not known[0].are(terms):
+            plan = complete(
+                terms.made, terms.deployment, terms.conditions, terms.latency_ratio, has_doors=self.has_doors
+            )
+            known = terms, before if before is not None and plan == before else plan
+        self._known[id(wanted.made)] = known
+        if len(self._known) > MOST_COMPLETED:
+            del self._known[next(iter(self._known))]
+        return replace(wanted, plan=known[1])
+
+
+@dataclass(frozen=True, eq=False)
+class _Terms:
+    """What a completed plan was made of."""
+
+    made: Plan
+    deployment: Deployment
+    conditions: Conditions
+    latency_ratio: NDArray[np.float64] | None
+
+    def are(self, others: _Terms) -> bool:
+        is_like = self.made is others.made and self.deployment is others.deployment
+        same_pace = np.array_equal(self.latency_ratio, others.latency_ratio)  # type: ignore[arg-type]  # None is like None
+        return is_like and self.conditions == others.conditions and same_pace

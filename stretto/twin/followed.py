@@ -20,7 +20,7 @@ from stretto.sim.ports import simulator_ports
 from stretto.sim.simulator import MAX_SECONDS, simulate
 from stretto.twin.conditional import Score, Worlds
 
-SECONDS = 10.0  # of one trial
+SECONDS = 8.0  # of one trial
 MOST_QUERIES = 50_000
 MOST_OF_PLANNER = 2  # of its candidates that were best at one level
 WARM_UP = 0.1  # of the seconds, in which a planner comes to know the load

@@ -4,7 +4,8 @@ Successive halving: all candidates on a short stretch, the better ones on a long
 winner is refined: its neighbours among the options are tried too. Of those that are as good as the best in the last
 round, the one that stands stress best is taken: less and more load, surges, a worker that is lost; who breaks under it
 is not taken at all. What is promised comes from trials of the winner alone, on seeds that no round has used: of several
-the one that luck favours wins, and what it had there it will not have again.
+the one that luck favours wins, and what it had there it will not have again. They are spread over the loads that the
+measured one may really be: near saturation 1% of it is a point.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean, stdev
+from statistics import NormalDist, fmean, stdev
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,7 +41,7 @@ SATISFIED = 0.003  # of accuracy, below the bound
 LAST_SEEDS = 4
 PROMISE_SEEDS = 5
 FOLLOWED, FOLLOWED_SEEDS = 3, 3  # candidates in the last round for a load that moves, where a trial is longer
-FOLLOWED_FIRST = 0.5  # of such a trial, for all that enter
+FOLLOWED_FIRST = 0.4  # of such a trial, for all that enter
 STRESS_LOADS = (0.8, 1.3)
 SURGE, SURGE_SHARE, SURGE_SLOS = 1.8, 0.25, 20.0  # times the load, for which part of the time, how often
 AS_GOOD = 0.0005  # of accuracy: candidates this near to the best are told apart by stress
@@ -172,12 +173,14 @@ def judge(
     candidates: Sequence[Candidate] | None = None,
     elsewhere: Worlds | None = None,
     moving: Worlds | None = None,
+    doubt: float = 0.0,
     seed: int = 1,
     progress: Callable[[float], None] | None = None,
 ) -> Verdict:
     """The best candidate for these rates, which are `factor` times the setting's. `elsewhere`: the same with profiles
     at other tails of the measured run times; candidates are tried there, too. `moving`: all of them with arrivals as
-    they came, where the setting holds one level of a load that moves; the last round is run there.
+    they came, where the setting holds one level of a load that moves; the last round is run there. `doubt`: the
+    standard error, as a share, with which load and run times are known; what is promised reckons with it.
     """
     began = time.process_time()
     case = _Court({1.0: (deployment, setting), **(elsewhere or {})}, factor, rates)
@@ -214,7 +217,10 @@ def judge(
     winner = steadiest(values, stressed)
     fresh = seed + 4 + LAST_SEEDS
     if moving is None:
-        promised = [case.score(winner, LAST_QUERIES, fresh + number) for number in range(PROMISE_SEEDS)]
+        promised = [
+            case.score(winner, LAST_QUERIES, fresh + number, factor)
+            for number, factor in enumerate(loads_in_doubt(doubt, PROMISE_SEEDS))
+        ]
     else:
         promised = [followed.score(winner, fresh + number) for number in range(FOLLOWED_SEEDS)]
     others = [candidate for candidate in values if candidate != winner]
@@ -254,6 +260,14 @@ def _best(ranked: Sequence[Candidate], count: int) -> list[Candidate]:
     first_of = {candidate.planner: candidate for candidate in reversed(ranked)}
     rough_ones = [each for each in first_of.values() if rough(each) != each and each not in ranked[:count]]
     return [*ranked[:count], *rough_ones]
+
+
+def loads_in_doubt(doubt: float, count: int) -> list[float]:
+    """So many factors by which a load may differ from what was counted, whose standard error is `doubt`: the values
+    that a normal sample of this size has in order, on average.
+    """
+    chances = [(number + 0.625) / (count + 0.25) for number in range(count)]
+    return [max(1.0 + doubt * NormalDist().inv_cdf(chance), 0.1) for chance in chances]
 
 
 def steadiest(values: Mapping[Candidate, float], stressed: Mapping[Candidate, float]) -> Candidate:

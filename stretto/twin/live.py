@@ -13,6 +13,7 @@ from stretto.core.deployment import Deployment
 from stretto.core.plan import Delays
 from stretto.core.telemetry import Telemetry
 from stretto.core.verdict import Candidate, Verdict
+from stretto.planners.judged import known_after_s
 from stretto.twin.as_measured import as_measured
 from stretto.twin.clients import are_networked
 from stretto.twin.fleets import cheapest_judged
@@ -137,6 +138,7 @@ def judge_setting(
         candidates=candidates,
         elsewhere=others,
         moving=moving,
+        doubt=math.hypot(doubt_of_load(rates), doubt_of_runs(setting)),
         progress=progress,
     )
     name = deployment.applications[called[0]].name if called else ""
@@ -144,6 +146,21 @@ def judge_setting(
         _levels(as_it_came.arrivals[name], rates[called[0]]) if moves and name in as_it_came.arrivals else (1.0, 1.0)
     )
     return replace(verdict, levels=levels, ratios=ratios[verdict.candidate.tail] if setting.residuals else ())
+
+
+def doubt_of_load(rates: Sequence[float]) -> float:
+    """The standard error of a load as a planner counts it before it has it judged, as a share of it."""
+    counted = sum(rate * seconds for rate, seconds in zip(rates, known_after_s(np.array(rates)), strict=True))
+    return 1.0 / math.sqrt(max(counted, 1.0))
+
+
+def doubt_of_runs(setting: Setting) -> float:
+    """That of the mean of measured run times. Workers that are slower by a share have so much more load."""
+    samples = [sample for residuals in setting.residuals.values() for sample in residuals.by_bucket.values()]
+    if not samples:
+        return 0.0
+    runs = np.concatenate(samples)
+    return float(runs.std() / runs.mean() / math.sqrt(len(runs)))
 
 
 def _levels(stretch: ArrivalStretch, rate: float) -> tuple[float, float]:

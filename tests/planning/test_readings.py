@@ -43,6 +43,9 @@ def test_measured_rates_count_once_a_window_has_passed() -> None:
     fresh.submit(1_000_000, 0, FAR)
     early = fresh.telemetry(4_000_000)
     assert view_of(made.deployment, early, expected_rates=(7.0,)).rates.tolist() == [7.0]  # type: ignore[union-attr]
+    # Regression: who stated no load was planned for as if none came, until a whole window was over.
+    assert view_of(made.deployment, early, expected_rates=(0.0,)).rates.tolist() == early.rates.tolist()  # type: ignore[union-attr]
+    assert early.rates[0] > 0
     assert float(view_of(made.deployment, early).rates[0]) == pytest.approx(250.0)  # type: ignore[index]
 
 

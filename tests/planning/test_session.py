@@ -13,7 +13,7 @@ from stretto.core.errors import StrettoError
 from stretto.core.plan import Delays, Late, Plan, by_application
 from stretto.core.view import View
 from stretto.dispatch.dispatcher import Dispatcher
-from stretto.planning.session import Rhythm, Session
+from stretto.planning.session import MOST_COMPLETED, InForce, Rhythm, Session
 from tests.dispatch.small import deployed, lane, straight, variant
 
 TWO = deployed(variant("a"), variant("b", straight(4, 20)))
@@ -124,3 +124,39 @@ def test_windows_are_bounded_by_the_shortest_slo() -> None:
     assert Rhythm(0.5).period_for(TWO) == 0.5
     assert Rhythm(0.1, by_windows=True).period_for(TWO) == 0.002  # an SLO of 100 ns
     assert Rhythm().period_for(TWO) == 0.0
+
+
+def test_a_plan_that_comes_back_is_followed_as_the_same_object_unless_anything_else_changed() -> None:
+    """A load that goes up and down has the same few plans again and again."""
+    other = replace(PLAN, rate_window_ns=2 * PLAN.rate_window_ns)
+    wanted = [PLAN]
+    session = Session(lambda view: wanted[0])
+    first = session.first(TWO)
+    reading = Dispatcher(TWO, first.plan).telemetry(1)
+
+    def then(plan: Plan, before: InForce, slower: float = 1.0, conditions: Conditions | None = None) -> InForce:
+        wanted[0] = plan
+        return session.next(before, replace(reading, latency_ratio=slower * reading.latency_ratio), conditions)
+
+    between = then(other, first)
+    again = then(PLAN, between)
+    assert between.plan is not first.plan and again.plan is first.plan
+    slow = then(PLAN, between, slower=3.0)
+    assert slow.plan.lanes[0].capacity < first.plan.lanes[0].capacity
+    late = then(PLAN, between, conditions=Conditions(delays=Delays(control_ns=5)))
+    assert late.plan.lanes[0].delays.control_ns == 5
+    elsewhere = session.first(deployed(variant("a", straight(4, 20)), variant("b")))
+    assert elsewhere.plan.lanes[0].capacity < first.plan.lanes[0].capacity
+
+
+def test_few_completed_plans_are_remembered() -> None:
+    plans = [replace(PLAN, seed=seed) for seed in range(MOST_COMPLETED + 1)]
+    numbers = iter([*range(len(plans)), 0, len(plans) - 1])
+    session = Session(lambda view: plans[next(numbers)])
+    current = session.first(TWO)
+    seen = [current.plan]
+    reading = Dispatcher(TWO, current.plan).telemetry(1)
+    for _ in range(len(plans) + 1):
+        current = session.next(current, reading)
+        seen.append(current.plan)
+    assert seen[-2] is not seen[0] and seen[-1] is seen[-3]

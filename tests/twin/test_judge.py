@@ -33,6 +33,7 @@ from stretto.twin.judge import (
     PROMISE_SEEDS,
     STRESS_LOADS,
     judge,
+    loads_in_doubt,
     steadiest,
 )
 from tests.planners.parts.tasks import small_deployment
@@ -205,3 +206,17 @@ def test_stress_tells_equals_apart_and_refuses_who_breaks() -> None:
     assert steadiest(values, {brittle: 0.5, best: 0.67, steady: 0.66}) == best
     assert steadiest(values, {brittle: 0.66 - BROKEN / 2, best: 0.66, steady: 0.6}) == brittle, "it bends only"
     assert steadiest({**values, steady: 0.8 - 2 * AS_GOOD}, {brittle: 0.1, best: 0.6, steady: 0.66}) == best
+
+
+def test_what_is_promised_reckons_with_how_well_the_load_is_known() -> None:
+    """Regression: trials at one load told it to 0.02 points where 1% of load, no more than a count's error, is one."""
+    deployment, setting = small_deployment(3), Steady((600.0,))
+    sure, doubtful = (
+        judge(deployment, setting, setting.rates, candidates=FEW[:2], doubt=doubt) for doubt in (0.0, 0.05)
+    )
+    assert doubtful.candidate == sure.candidate
+    assert doubtful.promise.correct_error > 2 * sure.promise.correct_error
+    assert abs(doubtful.promise.correct - sure.promise.correct) < doubtful.promise.correct_error
+    assert loads_in_doubt(0.0, 3) == [1.0, 1.0, 1.0]
+    loads = loads_in_doubt(0.02, PROMISE_SEEDS)
+    assert fmean(loads) == pytest.approx(1.0) and stdev(loads) == pytest.approx(0.02, rel=0.15)

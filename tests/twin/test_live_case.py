@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from stretto.sim.residuals import Residuals
-from stretto.twin.live import Case
+from stretto.twin.live import Case, doubt_of_load, doubt_of_runs
 from stretto.twin.setting import Setting
 from stretto.twin.stretch import MOST_REQUESTS, REQUEST, ArrivalStretch
 from tests.planners.parts.tasks import small_deployment
@@ -26,3 +26,15 @@ def test_some_seconds_are_enough_and_so_is_all_that_is_remembered_of_a_fast_load
     arrivals = {deployment.applications[0].name: ArrivalStretch.of(requests, span_ns)}
     assert Case(deployment, Setting(arrivals, runs)).is_enough == is_enough
     assert not Case(deployment, Setting(arrivals)).is_enough, "nothing ran yet"
+
+
+def test_how_well_load_and_run_times_are_known() -> None:
+    """A load is counted for 4 s, and until 1,600 queries came, but for 20 s at most."""
+    counted = {4_000.0: 16_000, 100.0: 1_600, 10.0: 200}
+    for rate, queries in counted.items():
+        assert doubt_of_load((rate,)) == pytest.approx(queries**-0.5)
+    assert doubt_of_load((4_000.0, 100.0)) == pytest.approx(17_600**-0.5)
+    ratios = np.random.default_rng(1).lognormal(0.0, 0.3, 900)
+    runs = {("app/a", "default"): Residuals({0: ratios[:100], 2: ratios[100:]})}
+    assert doubt_of_runs(Setting({}, runs)) == pytest.approx(0.3 / 30, rel=0.1)
+    assert doubt_of_runs(Setting({})) == 0.0

@@ -60,10 +60,21 @@ class Task:
 
     def capacity(self) -> float:
         """Queries/s that all workers answer at most, each batch within the SLO."""
+        return float(self._capacities.max())
+
+    def capacity_of_best(self) -> float:
+        """Queries/s that they answer with the most accurate variant that is quick enough."""
+        able = (self.latency_ns[:, 1] > 0) & (self.latency_ns[:, 1] <= self.slo_ns)
+        return float(self._capacities[np.argmax(np.where(able, self.accuracy, -np.inf))])
+
+    @cached_property
+    def _capacities(self) -> NDArray[np.float64]:
+        """By variant. A planner that follows a load asks for them many times a plan."""
         sizes = np.arange(1, self.max_batch + 1)
         latency = self.latency_ns[:, 1:]
         within = (latency > 0) & (latency <= self.slo_ns)
-        return float(self.workers * np.max(np.where(within, sizes / np.maximum(latency, 1), 0.0)) * 1e9)
+        most: NDArray[np.float64] = np.where(within, sizes / np.maximum(latency, 1), 0.0).max(axis=1)
+        return self.workers * most * 1e9
 
     def only(self, chosen: Sequence[int]) -> Task:
         """The same task with some of its variants."""

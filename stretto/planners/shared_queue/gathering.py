@@ -146,8 +146,11 @@ def worth_after(h: Any, lowest: Any, price: Any, state: Any, joining: Any, chanc
 def choose(
     h: Any, lowest: Any, gain: Any, rate: Any, workers: Any, slack: Any, chosen: Any, by_pace: Any, actions: Any
 ) -> None:
-    """The best action for each state; `by_pace`: that which takes most queries per time, of those that are there."""
+    """The best action for each state; `by_pace`: that which takes most queries per time, of those that are there. As in
+    the line, what leads to a lower state counts for what its best action is worth.
+    """
     batch, blocks, accuracy, on_time, joining, chances, lasting, running, holding = actions
+    worth = h.copy()
     best = NOT_POSSIBLE
     for place in range(len(h)):
         n = lowest + place
@@ -169,10 +172,12 @@ def choose(
                 time = blocks[a] + missing / rate / workers
                 value -= (gain + holding * max(n - b, 0)) * time + running[a]
                 state = n - b + missing / workers
-                value += lasting[a] * worth_after(h, lowest, gain / rate, state, joining[a], chances[a])
+                value += lasting[a] * worth_after(worth, lowest, gain / rate, state, joining[a], chances[a])
             if value > best + BETTER:
                 best = value
                 chosen[place] = a
+        if not by_pace and best > NOT_POSSIBLE:
+            worth[place] = best
 
 
 @compiled

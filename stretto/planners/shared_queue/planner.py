@@ -77,6 +77,7 @@ class SharedQueue:
     _pressure: float = field(default=1.0, init=False, repr=False)
     _fallback: Priced = field(default_factory=Priced, init=False, repr=False)
     _last: _Last | None = field(default=None, init=False, repr=False)
+    _plans: dict[tuple[object, ...], Plan] = field(default_factory=dict, init=False, repr=False)  # of its deployment
 
     def __post_init__(self) -> None:
         self._policies = Policies(self.options, self.make, self.policies, self.stored)
@@ -143,11 +144,18 @@ class SharedQueue:
         missing = None if is_complete else fallback
         basis = (deployment, chosen, slow)
         if last is None or last.missing is not missing or (last.deployment, last.chosen, last.slow) != basis:
-            lanes = tuple(
-                self._lane(view, number, lane, chosen, slow, shares[number])
-                for number, lane in enumerate(fallback.lanes)
-            )
-            plan = by_application(lanes, rate_window_ns=RATE_WINDOW_NS, planner="shared_queue")
+            if not is_known or len(self._plans) > MOST_MIXED:
+                self._plans.clear()
+            key = (slow, *chosen.items())
+            plan = self._plans.get(key) if is_complete else None
+            if plan is None:
+                lanes = tuple(
+                    self._lane(view, number, lane, chosen, slow, shares[number])
+                    for number, lane in enumerate(fallback.lanes)
+                )
+                plan = by_application(lanes, rate_window_ns=RATE_WINDOW_NS, planner="shared_queue")
+                if is_complete:  # a load that comes back finds its plan
+                    self._plans[key] = plan
             last = self._last = _Last(*basis, missing, fallback, plan)
         return last.plan
 
@@ -179,7 +187,7 @@ class SharedQueue:
         if self.prior <= 0:
             return policy
         top = min(HIGHEST * task.capacity(), MOST_BURST * (load if policy is None else policy.load))
-        above = BURST_RUNG ** (math.floor(math.log(max(load, QUIET * capacity_of_best(task)), BURST_RUNG) + 1e-6) + 1)
+        above = BURST_RUNG ** (math.floor(math.log(max(load, QUIET * task.capacity_of_best()), BURST_RUNG) + 1e-6) + 1)
         ladder = [policy]
         while above < top * BURST_RUNG:  # the same loads for all, so that they are made once
             ladder.append(self._policy(task, above, must_match=must_match))
@@ -202,7 +210,7 @@ class SharedQueue:
         one is made or asked for.
         """
         library = self._policies.library(task, must_match=must_match)
-        wanted = min(max(load, QUIET * capacity_of_best(task)), HIGHEST * task.capacity())
+        wanted = min(max(load, QUIET * task.capacity_of_best()), HIGHEST * task.capacity())
         least = wanted / math.sqrt(self.rung) if self.prior > 0 else wanted
         covering = library.covering(least * (1 - 1e-9))
         if covering is not None and (wanted <= library.complete_to or covering.load <= least * self.rung * (1 + 1e-9)):
@@ -257,12 +265,6 @@ class _Last:
     missing: Plan | None
     fallback: Plan
     plan: Plan
-
-
-def capacity_of_best(task: Task) -> float:
-    """Queries/s that all workers answer with the most accurate variant that is quick enough."""
-    able = [m for m in np.argsort(-task.accuracy) if 0 < task.latency_ns[m, 1] <= task.slo_ns]
-    return task.only([int(able[0])]).capacity()
 
 
 def slow_down(view: View) -> float:

@@ -30,6 +30,7 @@ FAST_ENOUGH = 1e-3  # a chance of being in time below this is none
 SURE = 0.9999  # and one above this is certainty
 UNLIKELY = 1e-7
 MOST_ARRIVALS = 1e7
+MOST_TOGETHER = 100_000  # chances that are reckoned at once
 MEMORY = 1000.0  # SLOs
 COUNT_STEP = 0.5  # of a standard deviation
 WAIT = -1
@@ -113,16 +114,20 @@ def arrivals_of(law: Law, means: NDArray[np.float64]) -> tuple[NDArray[np.int64]
     if not means.max() <= MOST_ARRIVALS:
         raise StrettoError("more queries come within one batch than a policy can tell apart; lower the load or the SLO")
     rows = []
-    for mean in means.tolist():
-        counts = np.arange(largest_count(law, mean) + 1)
-        chance = probabilities(law, len(counts), np.array([mean]))[0]
+    largest = [largest_count(law, mean) for mean in means.tolist()]
+    together = max(1, MOST_TOGETHER // max(largest))
+    for number, (mean, most) in enumerate(zip(means.tolist(), largest, strict=True)):
+        if number % together == 0:
+            probable = probabilities(law, max(largest) + 1, means[number : number + together])
+        counts, chance = np.arange(most + 1), probable[number % together, : most + 1]
         stride = max(1, int(COUNT_STEP * math.sqrt(mean * law.dispersion)))
-        grid = counts // stride * stride
-        part = (counts - grid) / stride
-        summed = np.bincount(grid, chance * (1.0 - part), len(counts) + stride + 1)
-        summed += np.bincount(grid + stride, chance * part, len(counts) + stride + 1)
-        kept = np.flatnonzero(summed > UNLIKELY)
-        rows.append((kept, summed[kept] / summed[kept].sum()))
+        if stride > 1:
+            grid = counts // stride * stride
+            part = (counts - grid) / stride
+            summed = np.bincount(grid, chance * (1.0 - part), len(counts) + stride + 1)
+            chance = summed + np.bincount(grid + stride, chance * part, len(counts) + stride + 1)
+        kept = np.flatnonzero(chance > UNLIKELY)
+        rows.append((kept, chance[kept] / chance[kept].sum()))
     longest = max(len(kept) for kept, _ in rows)
     joining = np.full((len(rows), longest), -1, np.int64)
     chances = np.zeros((len(rows), longest))

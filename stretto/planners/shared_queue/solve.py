@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from stretto.planners.shared_queue.line import GIVE_UP, solve_line
 from stretto.planners.shared_queue.process import Process
-from stretto.planners.shared_queue.sweeps import sweep
+from stretto.planners.shared_queue.sweeps import look_ahead, sweep
 
 FEW = 48  # queued at most
 SWEEPS = 5
@@ -36,7 +36,10 @@ def solve(process: Process) -> Solution:
     p = process
     line = solve_line(p)
     action = np.full((p.max_queue + 1, p.steps + 1), GIVE_UP, np.int64)
+    if p.max_queue > FEW:
+        look_ahead(line.values, action, line.gain, p.rate, p.least, p.actions)
+        return Solution(action, line.gain)
     values = np.repeat(line.values[:, None], p.steps + 1, axis=1)
-    for _ in range(SWEEPS if p.max_queue <= FEW else 1):
+    for _ in range(SWEEPS):
         sweep(values, action, line.gain, p.rate, p.least, p.actions)
     return Solution(action, line.gain)

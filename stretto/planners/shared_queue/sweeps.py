@@ -36,19 +36,21 @@ def in_time_of(n: Any, slack: Any, b: Any, steps: Any, on_time: Any) -> Any:
 def choose(h: Any, gain: Any, rate: Any, least: Any, slack: Any, chosen: Any, by_pace: Any, actions: Any) -> None:
     """The best action for each n; `by_pace`: that which takes most queries per time.
 
-    Giving the head up takes no time, so it is worth what the best action for n − 1 is: with the value from before, a
-    change for one n would reach the next only in the next round.
+    What leads to a shorter queue counts for what its best action is worth, which is known by then: with the values from
+    before, a change for one n would reach those a batch above it only in the next round. Giving the head up takes no
+    time, so it is worth what the best action for n − 1 is.
     """
     batch, blocks, accuracy, on_time, joining, chances, lasting, running, holding = actions
     steps = on_time.shape[1] - 1
     most = len(h) - 1
+    worth = h.copy()
     best = -1e300
     for n in range(1, most + 1):
         chosen[n] = -1
         if by_pace:
             best = -1e300
         elif n == 1:
-            best = h[1] - gain / rate
+            best = worth[1] - gain / rate
         # else it is that of n - 1: the head is given up
         for a in range(len(batch)):
             b = batch[a]
@@ -65,12 +67,13 @@ def choose(h: Any, gain: Any, rate: Any, least: Any, slack: Any, chosen: Any, by
                     if k < 0:
                         break
                     if n - b + k == 0:
-                        value += chances[a, place] * (h[1] - gain / rate)
+                        value += chances[a, place] * (worth[1] - gain / rate)
                     else:
-                        value += chances[a, place] * lasting[a] * h[min(n - b + k, most)]
+                        value += chances[a, place] * lasting[a] * worth[min(n - b + k, most)]
             if value > best + 1e-12:
                 best = value
                 chosen[n] = a
+        worth[n] = best
 
 
 @compiled
@@ -114,6 +117,47 @@ def transitions(rate: Any, slack: Any, chosen: Any, actions: Any, down: Any, up:
                 else:
                     bands[up + n - to, to - 2] -= lasting[a] * chances[a, place]
     return bands, to_one, reward, time
+
+
+@compiled
+def look_ahead(h: Any, action: Any, gain: Any, rate: Any, least: Any, actions: Any) -> None:
+    """The same step as `sweep` makes, where what follows is worth what `h` says by queued alone: it is then reckoned
+    once for each queue and action, whatever the slack.
+    """
+    batch, blocks, accuracy, on_time, joining, chances, lasting, running, holding = actions
+    rows, columns = action.shape
+    empty = h[1] - gain / rate
+    best = np.empty(columns)
+    for n in range(1, rows):
+        for j in range(columns):
+            action[n, j] = -1
+            best[j] = empty if n == 1 else h[n - 1]  # the head is given up
+        for a in range(len(batch)):
+            b = batch[a]
+            left = n - b
+            if left < 0:
+                continue
+            after = -(gain + holding * left) * blocks[a] - running[a]
+            for place in range(joining.shape[1]):
+                k = joining[a, place]
+                if k < 0:
+                    break
+                if left + k == 0:
+                    after += chances[a, place] * empty
+                else:
+                    after += chances[a, place] * lasting[a] * h[min(left + k, rows - 1)]
+            in_time = on_time[a]
+            for j in range(least + 1 if b == 0 else least, columns):
+                value = after
+                if b > 0:
+                    if in_time[j] <= 1e-3:
+                        continue
+                    # The first case is told apart for its speed alone.
+                    right = float(b) if in_time[j] >= 1.0 else in_time_of(n, float(j), b, columns - 1, in_time)
+                    value += accuracy[a] * right
+                if value > best[j] + 1e-12:
+                    best[j] = value
+                    action[n, j] = a
 
 
 @compiled

@@ -1,9 +1,13 @@
 """The process with one number as its state, against a linear programme over the same process written out."""
 
+from types import ModuleType
+
 import numpy as np
 import pytest
 
 from stretto.planners.parts.laws import Gamma, Law, Poisson
+from stretto.planners.shared_queue import gathering
+from stretto.planners.shared_queue import line as line_module
 from stretto.planners.shared_queue import process as process_module
 from stretto.planners.shared_queue.line import solve_line
 from stretto.planners.shared_queue.process import process_of
@@ -52,3 +56,19 @@ def test_a_round_that_changes_only_queues_never_come_to_is_not_the_last(
     task = random_task(seed, workers)
     process = process_of(task, law, use * task.capacity(), workers, steps, margin=0.2, memory=1e5)
     assert solve_line(process).gain == pytest.approx(line(process).best_gain(), rel=1e-7)
+
+
+@pytest.mark.parametrize(("module", "use"), [(line_module, 0.5), (gathering, 0.3)])
+def test_what_is_better_for_short_queues_reaches_long_ones_in_the_same_round(
+    module: ModuleType, use: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Regression: it went up by a batch a round. 28 and 24 rounds were needed here, and more than 50 for policies of
+    the image task, which were left unfinished.
+    """
+    monkeypatch.setattr(process_module, "QUEUE_SHARE", 0.6)
+    task = small_task(40)
+    process = process_of(task, Poisson(), use * task.capacity(), 40, 30, noise=0.1, margin=0.1, impatience=0.0005)
+    solved = {line_module: solve_line, gathering: gathering.solve_gathering_line}[module]
+    at_length = solved(process)
+    monkeypatch.setattr(module, "MAX_ROUNDS", 10)
+    np.testing.assert_allclose(solved(process).values, at_length.values, atol=1e-6)

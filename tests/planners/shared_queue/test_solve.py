@@ -8,9 +8,10 @@ from stretto.planners.parts.laws import Gamma, Law, Poisson
 from stretto.planners.parts.task import Task
 from stretto.planners.shared_queue import process as process_module
 from stretto.planners.shared_queue import solve as solve_module
-from stretto.planners.shared_queue.line import solve_line
+from stretto.planners.shared_queue.line import GIVE_UP, solve_line
 from stretto.planners.shared_queue.process import Process, process_of
 from stretto.planners.shared_queue.solve import Solution, solve
+from stretto.planners.shared_queue.sweeps import look_ahead, sweep
 from tests.planners.parts.tasks import small_task
 from tests.planners.shared_queue.explicit import assert_actions_of, random_task, whole
 
@@ -141,3 +142,16 @@ def test_variants_that_gain_eightfold_by_batching() -> None:
     assert np.isfinite(line.values).all() and np.abs(line.values).max() <= p.max_queue
     assert 0.7 < line.gain / p.rate <= accuracy.max()
     assert (solve(p).action[1:, p.steps] >= 0).mean() > 0.9
+
+
+@pytest.mark.usefixtures("short_queues")
+def test_looking_ahead_from_the_line_is_the_step_of_a_sweep_whose_values_know_no_slack() -> None:
+    random = np.random.default_rng(13)
+    for seed in range(6):
+        p = random_process(seed, random, int(random.integers(1, 5)))
+        line = solve_line(p)
+        ahead, swept = (np.full((p.max_queue + 1, p.steps + 1), GIVE_UP, np.int64) for _ in range(2))
+        look_ahead(line.values, ahead, line.gain, p.rate, p.least, p.actions)
+        sweep(np.repeat(line.values[:, None], p.steps + 1, axis=1), swept, line.gain, p.rate, p.least, p.actions)
+        assert len(np.unique(swept)) > 3
+        np.testing.assert_array_equal(ahead, swept)

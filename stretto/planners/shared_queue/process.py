@@ -125,7 +125,8 @@ def arrivals_of(law: Law, means: NDArray[np.float64]) -> tuple[NDArray[np.int64]
             grid = counts // stride * stride
             part = (counts - grid) / stride
             summed = np.bincount(grid, chance * (1.0 - part), len(counts) + stride + 1)
-            chance = summed + np.bincount(grid + stride, chance * part, len(counts) + stride + 1)
+            summed = summed + np.bincount(grid + stride, chance * part, len(counts) + stride + 1)
+            chance = summed.astype(np.float64)
         kept = np.flatnonzero(chance > UNLIKELY)
         rows.append((kept, chance[kept] / chance[kept].sum()))
     longest = max(len(kept) for kept, _ in rows)

@@ -36,17 +36,14 @@ class Instance:
 
 def instances_of(deployment: Deployment, application: int = 0) -> tuple[Instance, ...]:
     """Every worker that can answer the application, with the most accurate variant that it answers within half the SLO
-    (or, where it has none, with its quickest).
+    (or, where it has none, with its quickest). Where a worker answers several applications, each waits for what runs of
+    the others: the shortest of their SLOs counts for all.
     """
-    half_ns = deployment.applications[application].slo_ns // 2
     instances = []
-    for number, worker in enumerate(deployment.workers):
-        able = [
-            Instance(number, variant, profile.latency_ns(1, deployment.quantile), deployment.variants[variant].accuracy)
-            for variant in deployment.variants_of(application)
-            if (profile := deployment.variants[variant].profile_on(worker.kind)) is not None
-            and (worker.resident is None or deployment.variant_label(variant) in worker.resident)
-        ]
+    for number in range(len(deployment.workers)):
+        able = _able(deployment, application, number)
+        others = (other for other in range(len(deployment.applications)) if _able(deployment, other, number))
+        half_ns = min((deployment.applications[other].slo_ns for other in others), default=0) // 2
         quick = [instance for instance in able if instance.service_ns <= half_ns]
         if quick:
             instances.append(max(quick, key=lambda instance: (instance.accuracy, -instance.service_ns)))
@@ -55,6 +52,17 @@ def instances_of(deployment: Deployment, application: int = 0) -> tuple[Instance
     if not instances:
         raise StrettoError(f"no worker can answer application {deployment.applications[application].name}")
     return tuple(instances)
+
+
+def _able(deployment: Deployment, application: int, number: int) -> list[Instance]:
+    """A worker with each variant of an application that it may hold."""
+    worker = deployment.workers[number]
+    return [
+        Instance(number, variant, profile.latency_ns(1, deployment.quantile), deployment.variants[variant].accuracy)
+        for variant in deployment.variants_of(application)
+        if (profile := deployment.variants[variant].profile_on(worker.kind)) is not None
+        and (worker.resident is None or deployment.variant_label(variant) in worker.resident)
+    ]
 
 
 def instance_lane(deployment: Deployment, application: int, instance: Instance, release: Release | None = None) -> Lane:

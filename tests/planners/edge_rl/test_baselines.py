@@ -5,9 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from stretto.core.application import Application, Variant
 from stretto.core.deployment import Deployment
 from stretto.core.plan import Late, RouteRule, Tables
+from stretto.core.profile import LatencyProfile
 from stretto.core.view import View
+from stretto.core.worker import workers
 from stretto.planners.edge_rl.baselines import (
     Heavyweight,
     Infaas,
@@ -111,3 +114,16 @@ def test_a_light_instance_leaves_queries_until_a_heavy_one_would_be_late() -> No
     busy = simulate(four(), LeaveIt(), Load(Poisson(), 180.0), seconds=500).summary
     assert quiet.correct_on_time == pytest.approx(0.8278, abs=1e-4) and quiet.bad_rate == 0
     assert busy.correct_on_time == pytest.approx(0.794, abs=1e-3) and busy.bad_rate < 1e-4
+
+
+def test_whoever_shares_workers_keeps_the_shortest_deadline() -> None:
+    """Regression: queries with 40 ms waited behind another application's for 33, on every worker that both had."""
+    variants = tuple(
+        Variant(f"v{ms:.0f}", accuracy, (LatencyProfile.linear(0.0, ms, 1, "cpu"),))
+        for ms, accuracy in zip(SERVICE_MS, ACCURACY, strict=True)
+    )
+    slow, quick = Application("slow", 300_000_000, variants), Application("quick", 40_000_000, variants)
+    alone, both = Deployment((slow,), workers(2, "cpu")), Deployment((slow, quick), workers(2, "cpu"))
+    assert [instance.accuracy for instance in instances_of(alone)] == [ACCURACY[1]] * 2
+    assert [instance.accuracy for instance in instances_of(both)] == [ACCURACY[0]] * 2
+    assert [instance.accuracy for instance in instances_of(both, 1)] == [ACCURACY[0]] * 2

@@ -41,9 +41,9 @@ SYSTEMS = 400  # that share them
 MOST_WAITING = 256  # in one lane, where the plan has no bound that matters
 WARM_UP_SLOTS = 5
 LONG = 2 / 3  # of the SLO: work at a heavy instance
-# Of the rule by hand: share of light instances in lulls, of heavy ones in bursts. Chosen on the validation's seeds: not
-# told the phase, so that violations are below 1.45% by two standard errors; told it, for goodput.
-BY_HAND, BY_HAND_TOLD = (0.08, 0.28), (0.0, 0.22)
+# Of the rule by hand: share of light instances in lulls, of heavy ones in bursts. Chosen on the validation's seeds, so
+# that violations are below 1.45% by two standard errors.
+BY_HAND = (0.08, 0.28)
 SEED = 9_001  # no training and no validation uses it
 POLICIES = Path(__file__).parent.parent / "examples" / "edge"
 FOR_FIGURES = Path(__file__).parent / "results" / "edge_rl"
@@ -130,8 +130,8 @@ def stationary(crew: Sequence[Instance], load: Switching, slo_ns: int, tenths: b
 
 def by_hand(lull_light: float, burst_heavy: float, heavy_waiting: int = 2) -> Decide:
     """A rule without learning, with the weights that a policy has: one distribution for lulls, one for bursts, and none
-    to heavy instances while one of them is long. Not told the phase, it takes a busy light instance or so many queries
-    at the heavy ones for a burst.
+    to heavy instances while one of them is long. It takes a busy light instance or so many queries at the heavy ones
+    for a burst.
     """
     calm = np.array([lull_light, lull_light, 1 - lull_light, 1 - lull_light]) / 2
     busy = np.array([1 - burst_heavy, 1 - burst_heavy, burst_heavy, burst_heavy]) / 2
@@ -139,8 +139,6 @@ def by_hand(lull_light: float, burst_heavy: float, heavy_waiting: int = 2) -> De
     def decide(seen: Situation, setting: Setting) -> tuple[NDArray[np.float64], None]:
         light, heavy = seen.length[:, :2], seen.length[:, 2:]
         is_burst = (light.sum(axis=1) > 0) | (heavy.sum(axis=1) >= heavy_waiting)
-        if seen.phase is not None:
-            is_burst = seen.phase == 1
         shares = np.where(is_burst[:, None], busy, calm)
         is_long = (heavy * setting.service_ns[:, 2:] >= LONG * setting.slo_ns - 1e6).any(axis=1)
         shares[is_burst & is_long] = (0.5, 0.5, 0.0, 0.0)

@@ -5,13 +5,14 @@ the committed ones of examples/edge. Beyond the paper: policies that decide each
 queue in which light instances leave queries for heavy ones.
 
 Where a published row is not reached, why: rows HW and HW-E need different service times of the same instances, and what
-weights that change each second can do at best, by rules that were chosen by hand on another seed.
+weights that change each second can do at best (`edge_rl_bound`), beside rules that were chosen by hand on another seed.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from edge_rl_bound import least_violations, most_goodput
 from edge_rl_ground import (
     BY_HAND,
     MAIN,
@@ -46,10 +47,7 @@ LEAVE_AIM = (81.0, 0.01)
 QUICK = ", each 0.25 s"
 SA_SLOT_S, INFAAS_SLOT_S = 1.0, 0.1
 HW_REFUSED = 0.4811  # of a burst, published in row HW
-# Of rules by hand that are told the phase: shares of light instances in lulls and of heavy ones in bursts.
-TOLD_LULLS, TOLD_BURSTS = (0.0, 0.15, 0.2, 0.26, 0.3), (0.15, 0.22)
-TOLD_UNEQUAL = ((0.22, 0.78), (0.22, 0.55))  # of lulls, at each of the heavy ones
-TOLD_SLOTS = 150_000
+UNEQUAL = ((0.22, 0.78), (0.22, 0.75), (0.22, 0.53))  # shares of lulls at each of the heavy instances
 
 
 def baselines(load: Switching) -> dict[str, Evaluation]:
@@ -104,6 +102,7 @@ def main() -> None:
         claim_near(bench, name, results["main"][name], is_explained=name == "HW" and contradicts)
     claim_learned(bench, results)
     rules(bench)
+    claim_bound(bench)
     leave = results["main"]["shared queue, leave it"].overall
     for what, ours, aim, met in (
         ("goodput, %", 100 * leave.goodput, f"≥ {LEAVE_AIM[0]}", 100 * leave.goodput >= LEAVE_AIM[0]),
@@ -143,23 +142,21 @@ def rules(bench: Benchmark) -> None:
     unknown = in_world(system, description, by_hand(*BY_HAND)).overall
     bench.row(load="main", approach="by hand, each second", **shares(unknown))
     told = replace(description, sees_phase=True)
-    best = 0.0
-    for lull in TOLD_LULLS:
-        for burst in TOLD_BURSTS:
-            did = in_world(system, told, by_hand(lull, burst), slots=TOLD_SLOTS).overall
-            name = f"by hand, each second, told the phase, {lull:.0%} light in lulls, {burst:.0%} heavy in bursts"
-            bench.row(load="main", approach=name, **shares(did))
-            if 100 * did.violations <= RL_AIMS["RL-FO"][1]:
-                best = max(best, 100 * did.goodput)
-    for one, other in TOLD_UNEQUAL:
-        did = in_world(system, told, unequal(one, other), slots=TOLD_SLOTS).overall
+    for one, other in UNEQUAL:
+        did = in_world(system, told, unequal(one, other)).overall
         name = f"by hand, each second, told the phase, {one:.0%} and {other:.0%} of a lull at the heavy ones"
         bench.row(load="main", approach=name, **shares(did))
-        if 100 * did.violations <= RL_AIMS["RL-FO"][1]:
-            best = max(best, 100 * did.goodput)
+
+
+def claim_bound(bench: Benchmark) -> None:
+    """Why the row of RL-FO is not reached each second: no policy that deals by weights reaches it."""
     goodput, violations = RL_AIMS["RL-FO"]
-    what = f"told the phase each second, by hand: most goodput with violations ≤ {violations}%, short of RL-FO's, %"
-    bench.claim(what, paper=None, target=f"< {goodput}", ours=best, met=best < goodput)
+    told = "any policy told the phase each second: "
+    most, least = 100 * most_goodput(violations / 100), 100 * least_violations(goodput / 100)
+    what = f"{told}most goodput with violations ≤ {violations}%, short of RL-FO's, %"
+    bench.claim(what, paper=None, target=f"< {goodput}", ours=most, met=most < goodput)
+    what = f"{told}least violations with goodput ≥ {goodput}%, above RL-FO's, %"
+    bench.claim(what, paper=None, target=f"> {violations}", ours=least, met=least > violations)
 
 
 def claim_near(bench: Benchmark, name: str, evaluation: Evaluation, is_explained: bool = False) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numba
 import numpy as np
+from llvmlite import ir
 from numba.core import cgutils, types
 from numba.core.datamodel import models, register_default
 from numba.core.imputils import lower_builtin
@@ -63,6 +64,21 @@ def unowned(typingctx: Any, array: Any) -> Any:
         return opened._getvalue()
 
     return array(array), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def fetch(typingctx: Any, address: Any) -> Any:
+    """Have the line of memory at an address brought to the processor while other work goes on."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        place, word = ir.IntType(8).as_pointer(), ir.IntType(32)
+        prefetch = builder.module.declare_intrinsic(
+            "llvm.prefetch", [place], ir.FunctionType(ir.VoidType(), [place, word, word, word])
+        )
+        builder.call(prefetch, [builder.inttoptr(arguments[0], place), word(1), word(3), word(1)])  # to be written
+        return context.get_dummy_value()
+
+    return types.void(types.uint64), generate
 
 
 def array_of(element: Any) -> Any:

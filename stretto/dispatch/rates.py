@@ -1,7 +1,8 @@
 """λ, of every application and of every lane: arrivals counted in eight buckets that together span the rate window.
 
-The estimate in use is renewed by the first arrival of each bucket, and by every arrival while the first window is not
-yet over. Reading it for telemetry changes nothing, so that nobody's looking changes a decision.
+A lane's estimate in use is renewed by the first arrival of each bucket, and by every arrival while the first window is
+not yet over; an application's is in use by no rule, and worked out where it is read. Reading one for telemetry changes
+nothing, so that nobody's looking changes a decision.
 
 An application's λ is what planners go by: the queries that any of its variants may answer, whatever lanes they are
 routed to. A lane's λ is what the lane's own rules go by. Meters are numbered: applications first, then lanes.
@@ -77,5 +78,5 @@ def count_arrival(s: Any, meter_index: int, now_ns: int) -> None:
     meter.edge_ns += passed * s.rate_bucket_ns
     counts[first + meter.bucket] += 1
     meter.total += 1
-    if passed > 0 or now_ns - meter.first_ns < RATE_BUCKETS * s.rate_bucket_ns:
+    if meter_index >= s.applications and (passed > 0 or now_ns - meter.first_ns < RATE_BUCKETS * s.rate_bucket_ns):
         meter.rate = rate_at(s, meter_index, now_ns)

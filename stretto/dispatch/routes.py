@@ -51,8 +51,8 @@ def weighted(s: Any, route: Any) -> int:
     draw = next_random(s) * route.count
     column = min(int(draw), route.count - 1)
     entry = alias(s)[route.first + column]
-    other = entry.other  # read in any case: which side it is cannot be foretold, and a branch would cost more
-    return column if draw - column < entry.keep else other
+    # Which side it is cannot be foretold, so there is no branch.
+    return column + (entry.other - column) * int(draw - column >= entry.keep)
 
 
 @compiled

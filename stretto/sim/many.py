@@ -21,7 +21,7 @@ from stretto.core.plan import Deferred, Fixed, Plan, Release
 from stretto.core.profile import NS_PER_S
 from stretto.core.view import Lines
 from stretto.dispatch.alias import fill_alias
-from stretto.dispatch.arrays import unowned
+from stretto.dispatch.arrays import fetch, unowned
 from stretto.dispatch.dispatcher import Dispatcher
 from stretto.dispatch.lines import read_lines
 from stretto.dispatch.rates import rate_at
@@ -36,6 +36,8 @@ from stretto.sim.switching import PHASES, Switching, draw_arrivals, switches
 
 MOST_ARRIVALS = 16_384  # of one simulation in one slot
 ALIGNED = 64  # bytes: a line of the processor's cache
+# Bytes of the next simulation's arrays that are brought while one runs: those up to here whole, of others so many.
+FETCHED_WHOLE, FETCHED = 20 * ALIGNED, 8 * ALIGNED
 # One for all simulations: what is not counted here, and decisions, which are carried out before the next one runs.
 SHARED = (
     *("arrivals", "records", "counts", "variant_counts", "evidence_counts"),
@@ -46,6 +48,7 @@ STILL = (
     *("rows", "latency", "profiled", "lane_workers", "members", "worker_lanes", "choices", "tables", "floors"),
     *("route_lanes", "route_targets", "service", "parameters", "laws", "handoffs"),
 )
+Part = tuple[NDArray[Any], str, Sequence[NDArray[Any]]]  # who is told its address, its name, and it by case
 
 
 @dataclass(frozen=True)
@@ -97,7 +100,12 @@ class ManySimulations:
         parts += [(self._simulations, name, [arrays[name] for _, _, arrays in self._made]) for name in own]
         parts = sorted((part for part in parts if part[1] not in SHARED), key=lambda part: part[2][0].nbytes)
         self._still = self._laid([part for part in parts if part[1] in STILL], 1)
-        self._memory = self._laid([part for part in parts if part[1] not in STILL], self._copies)
+        own_parts = [part for part in parts if part[1] not in STILL]
+        self._memory = self._laid(own_parts, self._copies)
+        begins, sizes = _places(own_parts)
+        fetched = [size if size <= FETCHED_WHOLE else FETCHED for size in sizes]
+        lines = [np.arange(0, size, ALIGNED) + begin for begin, size in zip(begins, fetched, strict=True)]
+        self._fetched = np.concatenate(lines)  # where they are in the memory of a simulation
         for name in SHARED:
             shared = self._arrivals if name == "arrivals" else first.memory[name] if name in DTYPES else own[name]
             records = self._states if name in DTYPES else self._simulations
@@ -133,6 +141,8 @@ class ManySimulations:
             self._slo_ns,
             np.ascontiguousarray(weights, np.float64),
             sizes,
+            self._memory,
+            self._fetched,
             until_ns,
             *views,
             *keep_and_heights,
@@ -153,17 +163,15 @@ class ManySimulations:
     def _repeated(self, values: Sequence[int]) -> NDArray[np.int64]:
         return np.repeat(np.array(values, np.int64), self._copies)
 
-    def _laid(
-        self, parts: Sequence[tuple[NDArray[Any], str, Sequence[NDArray[Any]]]], copies: int
-    ) -> NDArray[np.uint8]:
+    def _laid(self, parts: Sequence[Part], copies: int) -> NDArray[np.uint8]:
         """So many copies of each case's arrays, those of one copy side by side, so that a slot finds them in few pages;
         records are told where theirs are.
         """
-        ends = np.cumsum([-(-arrays[0].nbytes // ALIGNED) * ALIGNED for _, _, arrays in parts])
-        memory = np.zeros((len(self.cases) * copies, int(ends[-1])), np.uint8)
+        begins, sizes = _places(parts)
+        memory = np.zeros((len(self.cases) * copies, sum(sizes)), np.uint8)
         at = memory.ctypes.data + np.arange(len(memory), dtype=np.uint64) * np.uint64(memory.shape[1])
         at = np.repeat(at, self.count // len(memory))
-        for (records, name, arrays), begin in zip(parts, [0, *ends[:-1].tolist()], strict=True):
+        for (records, name, arrays), begin in zip(parts, begins, strict=True):
             whole = np.stack([np.ascontiguousarray(array).reshape(-1).view(np.uint8) for array in arrays])
             place = memory[:, begin : begin + whole.shape[1]]
             place[:] = np.repeat(whole, copies, axis=0)
@@ -172,6 +180,12 @@ class ManySimulations:
             if name == "class_counts":
                 self._counts = place.view(np.int64)
         return memory
+
+
+def _places(parts: Sequence[Part]) -> tuple[list[int], list[int]]:
+    """Where each array begins in the memory of a simulation, and the bytes that it has there, in whole lines."""
+    sizes = [-(-arrays[0].nbytes // ALIGNED) * ALIGNED for _, _, arrays in parts]
+    return [0, *np.cumsum(sizes)[:-1].tolist()], sizes
 
 
 def _made(case: Case) -> tuple[Dispatcher, NDArray[Any], dict[str, NDArray[Any]]]:
@@ -221,6 +235,17 @@ def set_batches(s: Any, sizes: Any) -> None:
 
 
 @compiled
+def fetch_simulation(simulations: Any, states: Any, memory: Any, fetched: Any, number: int) -> None:
+    """Bring what a simulation will need, while the one before it runs: thousands do not fit into the nearest cache."""
+    for line in range(0, states.itemsize, ALIGNED):
+        fetch(np.uint64(states.ctypes.data + number * states.itemsize + line))
+    for line in range(0, simulations.itemsize, ALIGNED):
+        fetch(np.uint64(simulations.ctypes.data + number * simulations.itemsize + line))
+    for line in fetched:
+        fetch(np.uint64(memory.ctypes.data + number * memory.shape[1] + line))
+
+
+@compiled
 def step_all(
     simulations: Any,
     states: Any,
@@ -229,6 +254,8 @@ def step_all(
     slo_ns: Any,
     weights: Any,
     sizes: Any,
+    memory: Any,
+    fetched: Any,
     until_ns: int,
     length: Any,
     running: Any,
@@ -246,7 +273,9 @@ def step_all(
     length, running, started_ns = unowned(length), unowned(running), unowned(started_ns)
     arrival_ns, switch, arrivals = unowned(arrival_ns), unowned(switch), unowned(arrivals)
     keep, heights, other, stack = unowned(keep), unowned(heights), unowned(other), unowned(stack)
+    memory, fetched = unowned(memory), unowned(fetched)
     for number in range(len(states)):
+        fetch_simulation(simulations, states, memory, fetched, min(number + 1, len(states) - 1))
         simulation, state = simulations[number : number + 1], states[number : number + 1]
         m, s = simulation[0], state[0]
         int64s(m.class_counts_at, m.class_counts_count)[:] = 0

@@ -72,6 +72,7 @@ class Judged:
     _steady: NDArray[np.float64] | None = field(default=None, init=False, repr=False)  # what the candidate is told
     _steady_s: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0), init=False, repr=False)  # how long
     _looked_ns: int = field(default=0, init=False, repr=False)
+    _began_ns: int = field(default=0, init=False, repr=False)  # when there was last no load
     _seen: tuple[Rungs, int, int] = field(default=((), 0, 0), init=False, repr=False)  # rung, queries, late ones
     _moved: dict[Any, Deployment] = field(default_factory=dict, init=False, repr=False)  # by ratios of latencies
     _broken: dict[Rungs, int] = field(default_factory=dict, init=False, repr=False)  # how often
@@ -109,7 +110,8 @@ class Judged:
         rates = self._slow_rates(view, is_moving)
         self._rungs = self._rungs_for(rates)
         is_known = is_moving and self.in_force() is not None  # a load that is on its way up is not one to judge
-        if self._rungs not in self._asked and rates.sum() > 0 and not is_known:
+        is_counted = view.rates is None or view.now_ns - self._began_ns >= RATE_WINDOW_NS  # stated, or for a window
+        if self._rungs not in self._asked and rates.sum() > 0 and not is_known and is_counted:
             self._ask(view.deployment, rates)
         self._settle(view)
         self._hold_to_promise(view)
@@ -228,9 +230,16 @@ class Judged:
         return self._has_networks and view.now_ns - self._came_ns <= CAME_NS
 
     def _slow_rates(self, view: View, is_moving: bool) -> NDArray[np.float64]:
-        """λ as a mean over the last seconds; at once where there was none, and where clients came or went."""
+        """λ as a mean over the last seconds; at once where clients came or went, and as long as there was none before
+        that was counted for a whole window.
+        """
         rates, before = rates_of(view, 0.0), self._rates
-        if is_moving or before is None or before.sum() <= 0 or view.now_ns < self._looked_ns:  # another run has begun
+        is_new = before is None or view.now_ns < self._looked_ns  # or another run has begun
+        if before is not None and before.sum() <= 0:
+            self._began_ns = self._looked_ns
+        elif is_new:  # whoever counted before this planner came has a whole window
+            self._began_ns = view.now_ns - RATE_WINDOW_NS
+        if is_moving or is_new or before is None or view.now_ns - self._began_ns <= RATE_WINDOW_NS:
             self._rates = rates.copy()
         else:
             weight = 1.0 - math.exp(-(view.now_ns - self._looked_ns) / 1e9 / SLOW_S)
@@ -250,7 +259,8 @@ class Judged:
             self._steady, self._steady_s = counted.copy(), np.zeros(len(counted))
             return view
         chance = CHANCE * np.sqrt(np.maximum(before, LEAST_RATE) / (RATE_WINDOW_NS / 1e9))
-        changed = (np.abs(counted - before) > chance) | is_moving
+        is_beginning = view.now_ns - self._began_ns <= RATE_WINDOW_NS  # its first whole count is taken as it is
+        changed = (np.abs(counted - before) > chance) | is_moving | is_beginning
         self._steady_s = np.where(changed, 0.0, np.minimum(self._steady_s + passed_s, known_after_s(before)))
         weight = np.where(changed, 1.0, passed_s / np.maximum(self._steady_s, passed_s + 1e-9))
         self._steady = before + weight * (counted - before)

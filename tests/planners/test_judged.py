@@ -383,3 +383,14 @@ def test_a_load_of_few_queries_is_counted_for_longer() -> None:
             planner(View(deployment, number * NS_PER_S // 10, np.array([counted])))
         spread[rate] = np.std(planner.loads[300:]) / np.sqrt(rate)
     assert spread[100.0] < 0.7 * spread[10_000.0]
+
+
+def test_a_load_that_begins_is_judged_when_it_was_counted_for_a_window() -> None:
+    """What a tenth of a second tells is a tenth off, and would be the slow mean's start. The start candidate has it."""
+    port = OnTheSpot()
+    planner, deployment = Listening(judge=port), small_deployment(3)
+    for number, rate in enumerate((0.0, 5_600.0, 4_500.0, 5_200.0, 5_080.0, 5_000.0, 5_010.0)):
+        planner(View(deployment, number * NS_PER_S // 10, np.array([rate])))
+        if number < 5:
+            assert not port.asked
+    assert len(port.asked) == 1 and port.asked[0][0] == pytest.approx(5_000.0, rel=0.01)

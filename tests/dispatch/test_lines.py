@@ -7,8 +7,8 @@ from stretto.dispatch.dispatcher import Dispatcher
 from tests.dispatch.small import deployed, lane, planned
 
 
-def two_lanes(second: float, capacity: int = 10) -> Plan:
-    rules = {"order": Order.FIRST_COME, "release": Eager(2), "capacity": capacity}
+def two_lanes(second: float, capacity: int = 10, batch: int = 2) -> Plan:
+    rules = {"order": Order.FIRST_COME, "release": Eager(batch), "capacity": capacity}
     lanes = tuple(lane(f"l{worker}", (worker,), **rules) for worker in range(2))
     return planned(*lanes, rule=RouteRule.WEIGHTED, weights=(1.0 - second, second))
 
@@ -47,7 +47,7 @@ def test_other_weights_alone_reroute_and_anything_else_is_adopted() -> None:
             super().reroute(now_ns, routes)
 
     dispatcher = Watched(deployed(crew=2), two_lanes(1.0))
-    for now_ns, plan in enumerate((two_lanes(0.0), two_lanes(0.0, capacity=4), two_lanes(0.5, capacity=4))):
+    for now_ns, plan in enumerate((two_lanes(0.0), two_lanes(0.0, batch=4), two_lanes(0.5, batch=4))):
         dispatcher.follow(now_ns, plan)
         assert dispatcher.plan is plan
     assert called == ["reroute", "adopt", "reroute"]

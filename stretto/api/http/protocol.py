@@ -196,7 +196,7 @@ class Connection(Intake):
     def scope(self, is_current: bool) -> dict[str, object]:
         """Of a call: where it goes, what its headers say, and what its connection can do for it."""
         assert self.parser is not None
-        raw_path = parse_url(self.url).path
+        raw_path = parse_url(self.url).path or b"/"  # http://name alone is the root
         scope: dict[str, object] = {
             "method": self.parser.get_method().decode("ascii"),
             "raw_path": raw_path,

@@ -70,6 +70,12 @@ def test_health_and_metadata(server: Running, listener: str) -> None:
     assert get("/v2/models/mnist/ready").status == 200
 
 
+def test_a_target_without_a_path_is_the_root(server: Running) -> None:
+    """Regression: a request for http://name alone was a failure of the server's."""
+    assert server.ask("GET", "http://localhost").body == server.ask("GET", "/").body
+    assert server.ask("POST", "http://localhost", b"{}").status == 405
+
+
 def test_statistics(server: Running) -> None:
     def stats(path: str) -> dict[tuple[str, str], Any]:
         rows = server.ask("GET", path).content["model_stats"]

@@ -46,14 +46,16 @@ class JudgedBefore:
 
     def __init__(self, verdicts: Sequence[Verdict]) -> None:
         self.broken_promises = 0
-        self._new = verdicts
+        self._verdicts = verdicts
+
+    def known(self, deployment: Deployment) -> Sequence[Verdict]:
+        return self._verdicts
 
     def ask(self, deployment: Deployment, rates: tuple[float, ...]) -> None:
         pass
 
     def collect(self, deployment: Deployment) -> Sequence[Verdict]:
-        new, self._new = self._new, ()
-        return new
+        return ()
 
     def broken(self, verdict: Verdict, late: float) -> None:
         self.broken_promises += 1

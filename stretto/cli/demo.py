@@ -117,7 +117,7 @@ def run_demo(seconds: float, progress: Any = None, seed: int = 1) -> Demo:
     versions = [OURS, *ladder]
     inputs, labels = sample_of(APPLICATION)
     results: dict[str, LoadResult] = {}
-    with started_server(["zoo", "--workers", "1", "--log-level", "error"]) as server:
+    with started_server(["zoo", "--workers", "1", "--fresh", "--log-level", "error"]) as server:
         ends = [carried(server.url, APPLICATION, inputs, ladder[end]) for end in (0, -1)]
         bursts = bursty_load(*ends)
 

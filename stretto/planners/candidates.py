@@ -5,6 +5,7 @@ Each planner says in the registry whether it is worth trying, and which values o
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
@@ -49,7 +50,7 @@ def candidates_for(deployment: Deployment, *, dear: bool = False, by_client: boo
     tried = {"where it may gain"} if dear else {"always"}
     if not dear:
         tried |= ({"if unequal"} if is_unequal else set()) | (set() if has_choice else {"with one variant each"})
-        tried |= {"with one kind of worker"} if len(deployment.kinds) == 1 else set()
+        tried |= {"with one kind of worker" if len(deployment.kinds) == 1 else "with several kinds of worker"}
         tried |= {"where clients are known"} if by_client else set()
         tried |= {"where memory is short"} if _memory_is_short(deployment) else set()
     candidates: list[Candidate] = []
@@ -60,6 +61,12 @@ def candidates_for(deployment: Deployment, *, dear: bool = False, by_client: boo
                 Candidate(entry.name, options, variants) for options in _options(entry) for variants in alone
             ]
     return tuple(candidates)
+
+
+def candidates_digest(deployment: Deployment) -> str:
+    """Of all that are worth trying for it."""
+    offered = candidates_for(deployment, by_client=True), candidates_for(deployment, dear=True)
+    return hashlib.sha256(repr(offered).encode()).hexdigest()[:8]
 
 
 def candidates_without_tables(deployment: Deployment) -> tuple[Candidate, ...]:

@@ -55,6 +55,7 @@ class Entry:
         "always",
         "with one kind of worker",
         "if unequal",
+        "with several kinds of worker",
         "where memory is short",
         "with one variant each",
         "where it may gain",

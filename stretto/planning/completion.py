@@ -74,7 +74,9 @@ def with_demands(plan: Plan, deployment: Deployment, demands: Sequence[Demand]) 
 
 
 def _demand_lane(demand: Demand, deployment: Deployment, common: Lane, workers: tuple[int, ...]) -> Lane:
-    """Served by the workers of the common lane that can run what is demanded; where none can, by all that can."""
+    """Served by the workers of the common lane that can run what is demanded; where none can, by all that can. Batches
+    are as large as its profiles go: how many the common lane takes together was chosen for another variant and load.
+    """
 
     def able(numbers: Sequence[int]) -> tuple[int, ...]:
         kinds = {kind for v in demand.variants for kind in deployment.kinds if deployment.variants[v].profile_on(kind)}
@@ -86,7 +88,7 @@ def _demand_lane(demand: Demand, deployment: Deployment, common: Lane, workers: 
     late = Late.DROP_WHEN_INFEASIBLE if common.late is Late.REFUSE else common.late
     drops = late in (Late.DROP_WHEN_DISPATCHED, Late.DROP_WHEN_INFEASIBLE)
     floors = single_variant_lane(deployment, demand.variants[0], crew).release.floor_rates if is_fixed and drops else ()
-    release = common.release if isinstance(common.release, Deferred) else Eager(common.release.max_batch)
+    release = Deferred(when_gathered=common.release.when_gathered) if isinstance(common.release, Deferred) else Eager()
     return Lane(
         name=f"{deployment.applications[demand.application].name} by {names}",
         workers=crew,

@@ -20,6 +20,7 @@ from stretto.core.compile_cache import user_folder
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.verdict import Verdict
+from stretto.planners.candidates import candidates_digest
 from stretto.twin.library import Judgement, Library, Scope, rungs_of
 from stretto.twin.library_file import load_library, save_library
 from stretto.twin.live import Case, are_alike, figures_of
@@ -125,7 +126,7 @@ class VerdictMemory:
 
     def _read(self, deployment: Deployment) -> Library:
         scope = Scope.of(deployment)
-        name = f"{scope.digest()}.json"
+        name = f"{scope.digest()}-{candidates_digest(deployment)}.json"  # judged among others, a verdict says little
         empty = Library(scope, (), LEARNED, name)
         if self._folder is None or not (self._folder / name).is_file():
             return empty

@@ -56,6 +56,9 @@ def test_only_planners_that_are_to_be_tried() -> None:
     assert {tried[candidate.planner] for candidate in without} == {"always", "with one variant each"}
     assert all(not planner_entry(candidate.planner).chooses_variants for candidate in without), "nothing to choose"
     assert all(candidate.variants == () for candidate in without)
+    several = small_deployment().applications[0], replace(small_deployment().applications[0], name="b")
+    offered = {each.planner for each in candidates_for(Deployment(several, workers(2)))}
+    assert "joint" in offered and "leave_it" not in offered, "all workers are of one kind"
 
 
 def test_dear_ones_apart() -> None:

@@ -67,9 +67,11 @@ def test_demands_are_numbered_by_application_in_their_order() -> None:
 
 @pytest.mark.parametrize(
     ("release", "becomes"),
-    [(Eager(3), Eager(3)), (Deferred(5, False), Deferred(5, False)), (Accumulate(4, 9, 6), Eager(6))],
+    [(Eager(1), Eager()), (Deferred(5, False), Deferred(when_gathered=False)), (Accumulate(4, 9, 6), Eager())],
 )
-def test_they_follow_the_common_lane_where_that_makes_sense(release: object, becomes: object) -> None:
+def test_they_follow_the_common_lane_where_that_makes_sense_and_make_batches_of_their_own(
+    release: object, becomes: object
+) -> None:
     lane = Lane("a", (0,), Fixed(0), Order.FIRST_COME, release, Late.REFUSE, capacity=7, delays=Delays(3, 2))  # type: ignore[arg-type]
     made = with_demands(by_application((lane, Lane("b", (1,), Fixed(3)))), TWO, [Demand(0, (1,))]).lanes[2]
     assert replace(made.release, floor_rates=()) == becomes and len(made.release.floor_rates) > 1

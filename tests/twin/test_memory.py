@@ -15,6 +15,7 @@ from stretto.core.deployment import Deployment
 from stretto.core.plan import Delays
 from stretto.core.verdict import Candidate
 from stretto.planners.judged import RUNG
+from stretto.planners.registry import ENTRIES
 from stretto.twin.library_file import load_library
 from stretto.twin.live import Case, figures_of
 from stretto.twin.memory import KEPT_FILES, VerdictMemory, learned_folder
@@ -58,6 +59,18 @@ def test_what_a_run_judged_is_known_to_the_next(tmp_path: Path) -> None:
     assert not again.known(small_deployment(4)), "of another deployment nothing is known"
     (file,) = folder.iterdir()
     assert load_library(file).conditions == "measured while serving"
+
+
+def test_what_was_judged_among_other_candidates_is_judged_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    memory, deployment = VerdictMemory(folder=tmp_path), small_deployment(3)
+    memory.known(deployment)
+    memory.keep(deployment, verdict(100.0), case(deployment))
+    memory.save()
+    offered = tuple(entry for entry in ENTRIES if entry.name != "priced")
+    monkeypatch.setattr("stretto.planners.candidates.ENTRIES", offered)
+    assert not VerdictMemory(folder=tmp_path).known(deployment)
+    monkeypatch.undo()
+    assert VerdictMemory(folder=tmp_path).known(deployment)
 
 
 def test_a_verdict_for_a_part_of_the_workers_is_not_kept(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ ENTRIES = (
         "leave_it:LeaveIt",
         Option("runs", "number", "2", "of a better instance that fit the slack of a query left for it", 0, 100),
         replan_s=None,
-        tried="if unequal",
+        tried="with several kinds of worker",  # of one kind, none is better to leave a query for
     ),
     following(
         "lightweight",

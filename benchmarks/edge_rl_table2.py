@@ -14,7 +14,6 @@ from dataclasses import replace
 
 from edge_rl_bound import least_violations, most_goodput
 from edge_rl_ground import (
-    BY_HAND,
     MAIN,
     PERIODIC,
     PUBLISHED,
@@ -39,6 +38,7 @@ from stretto.planners.edge_rl.policy import Description
 from stretto.planners.leave_it import LeaveIt
 from stretto.sim.switching import Switching
 from stretto.training.evaluate import Evaluation, Figures
+from stretto.training.teacher import teacher
 from stretto.training.world import System
 
 GOODPUT_POINTS, VIOLATION_POINTS = 0.3, 0.5
@@ -139,11 +139,11 @@ def rules(bench: Benchmark) -> None:
     """What weights that change each second can do, by hand."""
     system = System(hybrid(), MAIN)
     description = system.description(Description("joint", 1.0))
-    unknown = in_world(system, description, by_hand(*BY_HAND)).overall
+    unknown = in_world(system, description, teacher(by_hand(), system, 1.0)).overall
     bench.row(load="main", approach="by hand, each second", **shares(unknown))
     told = replace(description, sees_phase=True)
     for one, other in UNEQUAL:
-        did = in_world(system, told, unequal(one, other)).overall
+        did = in_world(system, told, teacher(unequal(one, other), system, 1.0)).overall
         name = f"by hand, each second, told the phase, {one:.0%} and {other:.0%} of a lull at the heavy ones"
         bench.row(load="main", approach=name, **shares(did))
 

@@ -33,6 +33,7 @@ from stretto.planners.edge_rl.reward import Weights
 from stretto.sim.switching import Switching
 from stretto.training.evaluate import Merit, evaluate, merit, violations_error
 from stretto.training.settings import after_failures, random_systems
+from stretto.training.teacher import TAUGHT, Rule, taught, teacher
 from stretto.training.world import System, World
 
 LATENCIES_MS = tuple(range(150, 451, 25))  # figure 3
@@ -42,14 +43,11 @@ RANDOM_SETTINGS, RANDOM_SEED = 1024, 11
 GENERAL = "general"
 GENERAL_FILE = Path(__file__).parent.parent / "stretto" / "data" / "edge_rl.safetensors"
 PARTIAL, AFTER_FAILURE, ANY_SETTING = 300, 60, 300  # iterations
-TAUGHT, AFTER_TEACHING, AFTER_BEST = 30, 50, 10  # iterations; little is left to learn of a rule that is near the bound
-TAUGHT_STEP, TAUGHT_MINIBATCH = (2e-3, 5e-5), 1024  # what a rule teaches takes many steps, and is lost in large ones
-TAUGHT_SIGMA = (0.15, 0.06)  # with more noise it drifts to what is good with noise alone
+AFTER_TEACHING, AFTER_BEST = 50, 10  # iterations; little is left to learn of a rule that is near the bound
 VALIDATION_SLOTS = 200_000  # the standard error of violations is then 0.06 points where they are 1.4%
 # Violations that a policy must stay below to be kept, in place of what a P98 allows.
 MOST = {"partial": 0.0145, "full": 0.004, "full_strict": 0.004, "batching_full": 0.005}
-# Of the rule that policies told the phase are taught (`unequal`): shares of a lull at each heavy instance.
-UNEQUAL = (0.22, 0.75)
+UNEQUAL = ground.unequal(0.22, 0.75)  # the rule that policies told the phase are taught
 AIM_S = 30 * 60.0
 # Goodput and violations that must be reached, on the validation's seeds.
 FIGURES = {"partial~taught": (0.7924, 0.0145), "partial_quick": (0.7924, 0.0145), "full_quick": (0.8014, 0.0040)}
@@ -71,8 +69,7 @@ class Job:
     discount: float = 0.9
     sigma: tuple[float, float] | None = None  # None: the recipe's
     weight: float = 1.0  # of violations in the reward
-    taught: int = 0  # iterations in which it learns to follow a rule by hand, before it learns by itself
-    rule: tuple[float, float] | None = None  # of `unequal`; None: `by_hand` is taught
+    rule: Rule | None = None  # that it learns to follow before it learns by itself
     iterations: int = 240  # more where the phase is not seen: it has to be told from the queues
 
 
@@ -81,9 +78,9 @@ def jobs() -> list[Job]:
     listed = [
         *general_jobs(),
         Job("partial~alone", failures=True, iterations=PARTIAL),
-        Job("partial~taught", failures=True, sigma=TAUGHT_SIGMA, taught=TAUGHT, iterations=TAUGHT + AFTER_TEACHING),
+        Job("partial~taught", failures=True, rule=ground.by_hand(), iterations=TAUGHT + AFTER_TEACHING),
         Job("full~alone", full=True, sigma=(0.25, 0.05), iterations=PARTIAL),
-        Job("full~taught", True, sigma=TAUGHT_SIGMA, taught=TAUGHT, rule=UNEQUAL, iterations=TAUGHT + AFTER_BEST),
+        Job("full~taught", True, rule=UNEQUAL, iterations=TAUGHT + AFTER_BEST),
         Job("partial_quick", slot_s=QUICK_S),
         Job("full_quick", full=True, slot_s=QUICK_S),
         Job("full_strict", full=True, violations=0.004),
@@ -130,12 +127,12 @@ def train(job: Job, out: str, device: str, systems: int) -> tuple[str, float, li
     weights = Weights(job.weight, job.weight)
     recipe = Recipe(iterations=job.iterations, violations=job.violations, discount=job.discount, weights=weights)
     recipe = replace(recipe, sigma=job.sigma or recipe.sigma)
-    if job.taught:
-        recipe = replace(recipe, taught=job.taught, step=TAUGHT_STEP, minibatch=TAUGHT_MINIBATCH)
+    if job.rule:
+        recipe = taught(recipe)
     slots = VALIDATION_SLOTS if job.random else round(VALIDATION_SLOTS / job.slot_s)
     most = MOST.get(base_name(job.name))
     options = Options(recipe, systems, device=device, validate_every=20, validation_slots=slots, most_violations=most)
-    if job.taught:
+    if job.rule:
         options = replace(options, validate_every=10)
     crews: list[Sequence[System]] = [random_systems(RANDOM_SETTINGS, RANDOM_SEED) if job.random else (system_of(job),)]
     if job.failures:
@@ -145,14 +142,12 @@ def train(job: Job, out: str, device: str, systems: int) -> tuple[str, float, li
     for number, crew in enumerate(crews):
         folder = Path(out) / "runs" / f"{job.name}-{number}"
         folder.mkdir(parents=True, exist_ok=True)
-        teacher = None
-        if job.taught:
-            teacher = ground.by_hand(*ground.BY_HAND) if job.rule is None else ground.unequal(*job.rule)
+        rule = None if job.rule is None else teacher(job.rule, system_of(job), job.slot_s)
         if number:  # the rule is for all instances
             iterations = min(AFTER_FAILURE, job.iterations)
             recipe = Recipe(iterations=iterations, weights=weights)
-            options, teacher = replace(options, recipe=recipe, most_violations=None), None
-        training = Training(crew, description, options, folder, teacher)
+            options, rule = replace(options, recipe=recipe, most_violations=None), None
+        training = Training(crew, description, options, folder, rule)
         policies.append(training.run())
         curves.append(training.curve)
         if number == 0:

@@ -80,9 +80,13 @@ class Training:
     def resume(self) -> None:
         """From the folder's checkpoint."""
         arrays, metadata = read_arrays(self.folder / CHECKPOINT)
-        told = json.loads(metadata["training"])
-        if told["description"] != _plain(self.learner.description) or "merit" not in told:
+        told = json.loads(metadata.get("training", "{}"))
+        if told.get("description") != _plain(self.learner.description) or "merit" not in told:
             raise StrettoError(f"{self.folder / CHECKPOINT} is of another training; give another folder")
+        if told.get("taught", 0) != self.options.recipe.taught:
+            raise StrettoError(
+                f"{self.folder / CHECKPOINT}: give the rule that was taught again, and none where none was"
+            )
         learner = self.learner
         for name, module in learner.modules.items():
             state = {key: torch.from_numpy(arrays[f"{name}.{key}"].copy()) for key in module.state_dict()}
@@ -156,6 +160,7 @@ class Training:
         told = {
             "description": _plain(learner.description),
             "iteration": learner.iteration,
+            "taught": learner.recipe.taught,
             "seconds": self.seconds,
             "steps": float(states[0]["step"]),
             "weights": asdict(learner.weights),

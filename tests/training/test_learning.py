@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -148,6 +149,12 @@ def test_a_training_goes_on_where_it_stopped(tmp_path: Path) -> None:
     other = Training([SYSTEM], Description("joint", 0.5), Options(recipe(), 64), tmp_path)
     with pytest.raises(StrettoError, match="another training"):
         other.resume()
+    taught = Training([SYSTEM], Description("joint", 1.0), Options(recipe(taught=3), 64), tmp_path)
+    with pytest.raises(StrettoError, match="give the rule that was taught"):
+        taught.resume()
+    shutil.copy(tmp_path / "policy.safetensors", tmp_path / "checkpoint.safetensors")
+    with pytest.raises(StrettoError, match="another training"):
+        training(8).resume()
 
 
 def test_the_command(tmp_path: Path) -> None:
@@ -168,3 +175,36 @@ def test_the_command(tmp_path: Path) -> None:
     (tmp_path / "own.toml").write_text(text)
     run = CliRunner().invoke(app, ["simulate", str(tmp_path / "own.toml")])
     assert run.exit_code == 0, run.output
+
+
+def test_the_command_teaches_a_rule_first(tmp_path: Path) -> None:
+    """One that gives the last instance most queries, which no reward would suggest."""
+    from stretto.cli.main import app
+
+    asked = ["train", str(TOML), "--out", str(tmp_path), "--iterations", "5", "--systems", "64"]
+    done = CliRunner().invoke(app, [*asked, "--teach-lull", "1,1,1,7", "--teach-burst", "1,1,1,7"])
+    assert done.exit_code == 0, done.output
+    (policy,) = load_policies(tmp_path / "policy.safetensors")
+    world = World([SYSTEM], policy.description, 32, 1)
+    assert policy.decide(world.restart(5), world.setting)[0].mean(axis=0)[3] > 0.5
+    alone = CliRunner().invoke(app, [*asked, "--resume"])
+    assert alone.exit_code != 0 and "give the rule" in alone.output
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        (["--teach-burst", "1,1,1,1"], "goes with --teach-lull"),
+        (["--teach-lull", "1,1,1,1", "--batching"], "teach none with"),
+        (["--teach-lull", "1,1,1,1", "--random-settings", "4"], "teach none with"),
+        (["--teach-lull", "1,much"], "numbers with commas"),
+        (["--teach-lull", "1,1"], "for each of the 4 instances"),
+        (["--device", "nowhere"], "PyTorch cannot compute there"),
+        (["--out", str(TOML)], "the folder cannot be made"),
+    ],
+)
+def test_what_the_command_refuses(tmp_path: Path, more: list[str], says: str) -> None:
+    from stretto.cli.main import app
+
+    done = CliRunner().invoke(app, ["train", str(TOML), "--out", str(tmp_path), "--iterations", "1", *more])
+    assert done.exit_code != 0 and says in done.output

@@ -54,7 +54,7 @@ class Rooms:
 
     def give_back(self, block: Array, was_kept: bool) -> None:
         """Nobody has anything of it any more. What workers see is kept before any other."""
-        if was_kept or (self._lent is None and len(self._kept) < self._most_kept):
+        if was_kept if self._lent is not None else len(self._kept) < self._most_kept:
             self._kept.append(block)
 
 

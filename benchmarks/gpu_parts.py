@@ -34,7 +34,7 @@ from benchmarks.gpu_models import (
 from benchmarks.harness import Benchmark
 from benchmarks.replay import worker_processes
 from benchmarks.serve_faults import balance, metrics
-from benchmarks.serving import closed_loop
+from benchmarks.serving import closed_loop, on_other_cores
 from stretto.cli.started import Started, started_server
 
 NETWORKS = ("resnet18", "resnet50", "resnet152", "convnext_tiny")
@@ -122,10 +122,11 @@ class Stage:
         return folder
 
     @contextlib.contextmanager
-    def served(self, folder: Path, *arguments: str) -> Iterator[Started]:
+    def served(self, folder: Path, *arguments: str, prefix: Sequence[str] = ()) -> Iterator[Started]:
         """A fresh server with its defaults."""
         began = time.monotonic()
-        with started_server([str(folder), *self.setup.serve, "--log-level", "warning", *arguments]) as server:
+        command = [str(folder), *self.setup.serve, "--log-level", "warning", *arguments]
+        with started_server(command, prefix=prefix) as server:
             self.start_s = time.monotonic() - began
             try:
                 yield server
@@ -212,17 +213,24 @@ def load(stage: Stage) -> None:
 
 
 def latency(stage: Stage) -> None:
-    """One connection, one request at a time: what is added around a batch of 1."""
+    """One connection, one request at a time: what is added around a batch of 1. The client has a core of its own, as in
+    large_bodies. What the server says of its part tells whether the rest lies with the worker or around it.
+    """
     setup, photos = stage.setup, stage.setup.floats
     folder = stage.ready(photos)
     own_ms = profiles(folder)[setup.alone].batches[1].p50
     with np.load(setup.file(photos), allow_pickle=False) as arrays:
         body, headers = binary_body(arrays["inputs"][:1])
-    with stage.served(folder, "--variant", setup.alone) as server:
+    with stage.served(folder, "--variant", setup.alone, prefix=on_other_cores(-1)) as server:
         path = f"/v2/models/{photos.name}/infer"
-        seen = closed_loop(server.addresses["http"], path, body, headers, connections=1, seconds=setup.seconds)
+        seen = closed_loop(server.addresses["http"], path, body, headers, connections=1, seconds=setup.seconds, core=-1)
+        counted = metrics(server)
+    parts = {
+        f"{name}_mean_ms": 1e3 * counted[f"{name} sum"] / max(1.0, counted[f"{name} count"])
+        for name in sorted(key.partition(" ")[0] for key in counted if key.endswith(" sum"))
+    }
     added_ms = seen["p50_ms"] - own_ms
-    stage.row(p50_ms=seen["p50_ms"], p99_ms=seen["p99_ms"], own_p50_ms=own_ms, answers=seen["answers"])
+    stage.row(p50_ms=seen["p50_ms"], p99_ms=seen["p99_ms"], own_p50_ms=own_ms, answers=seen["answers"], **parts)
     what = f"client to client over loopback, {len(body) / 1e3:.0f} kB, batch 1, p50 over the profile's own l(1), ms"
     stage.claim(what, "≤ 0.6", added_ms, added_ms <= 0.6 and seen["errors"] == 0)
 

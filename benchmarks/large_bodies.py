@@ -8,7 +8,6 @@ body, batch. The server has the cores that are there but one, which drives it.
 from __future__ import annotations
 
 import json
-import os
 import statistics
 import subprocess
 import sys
@@ -18,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.harness import Benchmark
-from benchmarks.serving import ROOT, closed_loop
+from benchmarks.serving import ROOT, closed_loop, on_other_cores
 from stretto.cli.started import started_server
 
 SHAPE = (3, 224, 224)
@@ -66,14 +65,12 @@ def body() -> tuple[bytes, list[str]]:
 
 def main() -> None:
     bench = Benchmark("large_bodies")
-    cores = sorted(os.sched_getaffinity(0))
-    prefix = ["taskset", "-c", ",".join(map(str, cores[:-1]))] if len(cores) > 1 else []
     data, headers = body()
     found: dict[int, list[tuple[float, float]]] = {}
     with tempfile.TemporaryDirectory() as folder:
         write_repository(Path(folder))
         arguments = [folder, "--workers", "1", "--executor", "thread", "--log-level", "error"]
-        with started_server(arguments, prefix=prefix) as server:
+        with started_server(arguments, prefix=on_other_cores(-1)) as server:
             for connections in CONNECTIONS * REPEATS:
                 used: list[float] = []
 
@@ -87,7 +84,7 @@ def main() -> None:
                     headers,
                     connections=connections,
                     seconds=SECONDS,
-                    core=len(cores) - 1,
+                    core=-1,
                     counting=mark,
                     counted=mark,
                 )

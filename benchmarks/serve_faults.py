@@ -37,12 +37,15 @@ BETWEEN_S = 5.0  # at most, on average: each kill waits until all workers are ba
 
 
 def metrics(server: Started) -> dict[str, float]:
-    """Sums by name of the metric; outcomes by their words too."""
+    """Sums by name of the metric; outcomes by their words too, and sums and counts of the stages of latency."""
     text = urllib.request.urlopen(f"{server.management_url}/metrics", timeout=10).read().decode()
     sums: dict[str, float] = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
             sums[sample.name] = sums.get(sample.name, 0.0) + sample.value
+            if sample.name in ("stretto_latency_seconds_sum", "stretto_latency_seconds_count"):
+                by_stage = f"{sample.labels['stage']} {sample.name.rpartition('_')[2]}"
+                sums[by_stage] = sums.get(by_stage, 0.0) + sample.value
             outcome = sample.labels.get("reason") or sample.labels.get("outcome")
             if sample.name == "stretto_queries_ended_total" and outcome:
                 sums[outcome] = sums.get(outcome, 0.0) + sample.value

@@ -27,6 +27,13 @@ def on_core(core: int) -> list[str]:
     return ["taskset", "-c", str(cores[core % len(cores)])] if shutil.which("taskset") else []
 
 
+def on_other_cores(core: int) -> list[str]:
+    """The start of a command that leaves this core to others, where there are more and the machine lets us."""
+    cores = sorted(os.sched_getaffinity(0))
+    others = [each for each in cores if each != cores[core % len(cores)]]
+    return ["taskset", "-c", ",".join(map(str, others))] if others and shutil.which("taskset") else []
+
+
 def family(pid: int) -> list[int]:
     """A process and all that it started, and they."""
     found = [pid]

@@ -10,10 +10,13 @@ from __future__ import annotations
 
 import contextlib
 import mmap
+import os
 
 import numpy as np
 
 from stretto.api.messages import Array
+from stretto.live.face.memory import FrontMemory
+from stretto.live.lent import lend
 
 BLOCK_BYTES = 1 << 20
 KEPT_BYTES = 64 << 20
@@ -27,23 +30,31 @@ class Rooms:
     def __init__(self, kept_bytes: int = KEPT_BYTES):
         self._most_kept = kept_bytes // BLOCK_BYTES
         self._kept: list[Array] = []
+        self._lent: FrontMemory | None = None
 
     def take_ahead(self) -> None:
-        """Before the first body comes."""
-        self._kept += [_block(POPULATE) for _ in range(self._most_kept - len(self._kept))]
+        """Before the first body comes, and before workers start: their processes see it too, where the system can."""
+        count = self._most_kept - len(self._kept)
+        if count > 0 and hasattr(os, "memfd_create"):
+            self._lent = lend(FrontMemory.made(count * BLOCK_BYTES))
+            self._lent.bytes[:: mmap.PAGESIZE] = 0  # its pages are taken now
+            self._kept += list(self._lent.bytes.reshape(count, BLOCK_BYTES))
+        else:
+            self._kept += [_block(POPULATE) for _ in range(count)]
 
     def room(self, size: int) -> memoryview:
         """So many bytes, not filled with zeros. What is larger than a block is the C library's, and goes back too."""
         if size > BLOCK_BYTES:
             return np.empty(size, np.uint8).data
-        block = self._kept.pop() if self._kept else _block()
+        is_kept = bool(self._kept)
+        block = self._kept.pop() if is_kept else _block()
         room = block[:size].view(_Room)
-        room.block, room.rooms = block, self
+        room.block, room.rooms, room.was_kept = block, self, is_kept
         return room.data
 
-    def give_back(self, block: Array) -> None:
-        """Nobody has anything of it any more."""
-        if len(self._kept) < self._most_kept:
+    def give_back(self, block: Array, was_kept: bool) -> None:
+        """Nobody has anything of it any more. What workers see is kept before any other."""
+        if was_kept if self._lent is not None else len(self._kept) < self._most_kept:
             self._kept.append(block)
 
 
@@ -52,9 +63,10 @@ class _Room(np.ndarray[tuple[int], np.dtype[np.uint8]]):
 
     block: Array
     rooms: Rooms
+    was_kept: bool
 
     def __del__(self) -> None:
-        self.rooms.give_back(self.block)
+        self.rooms.give_back(self.block, self.was_kept)
 
 
 def _block(flags: int = 0) -> Array:

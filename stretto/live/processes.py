@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from stretto.backends.model import Array
 from stretto.backends.resident import resident_bytes_of
 from stretto.core.errors import StrettoError
 from stretto.live.arena import SLOTS, Arena, fill, runs_of, slot_bytes
@@ -34,6 +35,7 @@ from stretto.live.frames import (
     run_as_text,
     spec_as_text,
 )
+from stretto.live.lent import lent, place_of
 from stretto.live.orders import Orders
 from stretto.live.rows import Lying, as_arrays
 from stretto.live.shelf import NOT_LOADED, ModelSpec, Report, failed
@@ -155,7 +157,10 @@ class ProcessExecutor:
                 self._map_front(number, job.entries.queries.front(number).memory)
             return rows
         places = []
-        for part in job.parts:
+        parts = job.parts
+        if len(parts) == 1 and not isinstance(parts[0], Lying):
+            return self._lent_place(parts[0], spec)
+        for part in parts:
             if not isinstance(part, Lying) or part.memory is None or part.size >= len(spec.shapes):
                 return None
             if spec.shapes[part.size] != part.shape[1:] or part.dtype != spec.input_dtype:
@@ -164,6 +169,18 @@ class ProcessExecutor:
                 self._map_front(part.front, part.memory)
             places.append((part.front, part.size, len(part), part.place))
         return np.array(places, PLACE)
+
+    def _lent_place(self, rows: Array, spec: ModelSpec) -> NDArray[Any] | None:
+        """Of a batch that is rows of one request, where its body was read into memory that the process sees."""
+        found = place_of(rows)
+        if found is None or rows.shape[1:] not in spec.shapes or str(rows.dtype) != spec.input_dtype:
+            return None
+        number, memory, place = found
+        if place % rows.itemsize:
+            return None
+        if number not in self._fronts:
+            self._map_front(number, memory)
+        return np.array([(number, spec.shapes.index(rows.shape[1:]), len(rows), place)], PLACE)
 
     def _map_front(self, front: int, memory: FrontMemory | None) -> None:
         """From now on its process sees this memory too, until nobody here refers to it any more."""
@@ -262,6 +279,9 @@ class ProcessExecutor:
             socket.send_fds(self._channel, [Frame(Kind.MAP, needed).encoded()], [arena.descriptor])
         except OSError as error:
             self._could_not_say(error)
+        for number, memory in lent() if is_gpu else ():  # now, for registering it with the GPU takes a moment
+            if number not in self._fronts:
+                self._map_front(number, memory)
 
     def _close_unused(self) -> None:
         in_use = [arena for _, _, _, arena in self._jobs.values()]

@@ -28,11 +28,13 @@ import numpy as np
 from stretto.backends.callable import reason_of
 from stretto.backends.cuda import is_off
 from stretto.backends.model import Array, DeviceLost
+from stretto.backends.pinned import is_pinned, pin, unpin
 from stretto.backends.torch import import_ahead
 from stretto.core.errors import StrettoError
 from stretto.live.arena import Arena
 from stretto.live.face.memory import FrontMemory
 from stretto.live.frames import Frame, FrameReader, Kind, failures_as_text, key_in, places_in, runs_in, spec_from_text
+from stretto.live.lent import LAST
 from stretto.live.shelf import NOT_LOADED, Begun, ModelSpec, Report, Shelf, failed
 
 Run = TypeVar("Run")
@@ -165,9 +167,16 @@ class WorkerProcess:
                 if self._is_direct:
                     self._arena.pin()
         elif frame.kind == Kind.MAP_FRONT:
-            self._fronts[frame.a] = FrontMemory(self._descriptors.pop(0), frame.b)
+            with self._mapping:
+                self._fronts[frame.a] = memory = FrontMemory(self._descriptors.pop(0), frame.b)
+                if self._is_direct and frame.a >= LAST:
+                    pin(memory.bytes)
         elif frame.kind == Kind.UNMAP_FRONT:
-            self._fronts.pop(frame.a, None)
+            self._land_all()
+            with self._mapping:
+                gone = self._fronts.pop(frame.a, None)
+                if gone is not None and frame.a >= LAST:
+                    unpin(gone.bytes)
 
     def _begin_load(self, frame: Frame) -> None:
         """Beside the batches where it is told to. On a GPU several at a time: reading a program, and what cuDNN makes
@@ -226,9 +235,12 @@ class WorkerProcess:
     def _read_directly(self) -> None:
         """From now on a GPU reads inputs where the server wrote them."""
         with self._mapping:
-            self._is_direct = True
+            was_direct, self._is_direct = self._is_direct, True
             if self._arena is not None:
                 self._arena.pin()
+            for front, memory in self._fronts.items():
+                if not was_direct and front >= LAST:
+                    pin(memory.bytes)
 
     def _run(self, frame: Frame) -> None:
         started_ns = time.monotonic_ns()
@@ -250,7 +262,9 @@ class WorkerProcess:
         if not self._shelf.overlaps(key):
             self._end(frame, key, started_ns, self._tried(frame.c, lambda: self._shelf.run(key, parts)))
             return
-        begun = self._tried(frame.c, lambda: self._shelf.begin(key, parts, frame.b, not is_lying))
+        # Pinned memory is the server's own, and a request's rows stay in it until its batch has ended.
+        is_steady = not is_lying or (len(parts) == 1 and is_pinned(parts[0]))
+        begun = self._tried(frame.c, lambda: self._shelf.begin(key, parts, frame.b, is_steady))
         if isinstance(begun, Report):
             self._land_all()
             self._end(frame, key, started_ns, begun)

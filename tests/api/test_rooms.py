@@ -9,6 +9,7 @@ import pytest
 
 from stretto.api.rooms import BLOCK_BYTES, Rooms
 from stretto.backends.resident import resident_bytes
+from stretto.live.lent import place_of
 from tests.api.apart import run_apart
 
 FAULTS = """
@@ -70,3 +71,21 @@ def test_what_is_larger_than_a_block_has_memory_of_its_own() -> None:
     rooms = Rooms(0)
     assert rooms.room(3 * BLOCK_BYTES).nbytes == 3 * BLOCK_BYTES
     assert rooms.room(BLOCK_BYTES).nbytes == BLOCK_BYTES
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory without a name is Linux's")
+def test_blocks_that_workers_see_are_kept_before_any_other() -> None:
+    """Else one that was made in a rush would take their place, and they would be lost for good."""
+    rooms = Rooms(2 * BLOCK_BYTES)
+    rooms.take_ahead()
+    held = [rooms.room(BLOCK_BYTES) for _ in range(4)]
+
+    def are_lent() -> list[bool]:
+        return [place_of(np.frombuffer(room, np.uint8)) is not None for room in held]
+
+    assert are_lent() == [True, True, False, False]
+    del held[3]
+    del held[2]
+    held.clear()
+    held = [rooms.room(BLOCK_BYTES) for _ in range(3)]
+    assert are_lent() == [True, True, False]

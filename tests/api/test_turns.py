@@ -224,3 +224,18 @@ def test_the_wait_is_taken_off_the_time_that_is_left(waiting: Running, monkeypat
             wire.send(large())
             values_of(wire.reply())
     assert len(held_ns) == 2 and all(0 < held <= spent for held, spent in zip(held_ns, spent_ns, strict=True))
+
+
+def test_a_body_that_is_read_in_many_turns_has_lost_all_of_its_waits() -> None:
+    """Only the longest was taken off: in a burst its answer was planned for a moment that was long past its client's
+    deadline. A client that lets the server wait begins anew.
+    """
+    direct = Direct(cast(Any, None), cast(Any, None), True, 0, 0)
+    ms = 1_000_000
+    for since, until in ((1000, 1003), (1004, 1006), (1007, 1011)):
+        direct.waited(since * ms, until * ms)
+    assert direct.held_ns == 9 * ms
+    direct.waited(1100 * ms, 1102 * ms)
+    assert direct.held_ns == 9 * ms, "the longest in a row stays"
+    direct.waited(1103 * ms, 1111 * ms)
+    assert direct.held_ns == 10 * ms

@@ -16,9 +16,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from stretto.backends import pinned as pinned_memory
 from stretto.backends.model import Array, Batch, BatchFailure, TensorSpec
 from stretto.backends.source import ModelSource
 from stretto.live import arena as arenas
+from stretto.live import lent, worker_process
 from stretto.live import shelf as shelves
 from stretto.live.arena import Arena, slot_bytes
 from stretto.live.face.memory import FrontMemory
@@ -254,6 +256,36 @@ def test_rows_that_lie_with_front_ends_are_copied_when_the_batch_begins(server: 
     server.run_lying(51, 1, (1, 0, 1, 64), (0, 0, 2, 128))
     assert server.hear(Kind.ENDED).a == 51
     np.testing.assert_array_equal(server.answers(1, 3), 2 * np.concatenate((rows(1, 9.0), rows(2))))
+
+
+def test_rows_in_memory_that_the_device_reads_are_not_copied(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A body that the server read into its own memory; those of front ends are copied, whatever their memory is."""
+    memory, pinned = FrontMemory.made(4096), {}
+    monkeypatch.setattr(pinned_memory, "_ranges", pinned)
+
+    def pin(given: Array) -> None:
+        pinned[int(given.ctypes.data)] = int(given.ctypes.data) + given.nbytes
+
+    monkeypatch.setattr(worker_process, "pin", pin)
+    monkeypatch.setattr(worker_process, "unpin", lambda given: pinned.pop(int(given.ctypes.data)))
+    launch, launched = server.model.launch, []
+
+    def noting(slot: int, inputs: Batch) -> Landing:
+        launched.append(inputs["x"])
+        return launch(slot, inputs)
+
+    monkeypatch.setattr(server.model, "launch", noting)
+    for front in (lent.FIRST, 1):
+        server.map_front(front, memory)
+        memory.array(64, "float32", (2, 4))[...] = rows(2)
+        server.run_lying(80, 0, (front, 0, 2, 64))
+        assert not failures_in(server.hear(Kind.ENDED).text)
+        np.testing.assert_array_equal(server.answers(0, 2), 2 * rows(2))
+    assert [any(start <= x.ctypes.data < end for start, end in pinned.items()) for x in launched] == [True, False]
+    launched.clear()
+    server.say(Frame(Kind.UNMAP_FRONT, lent.FIRST))
+    server.run(81, 0, rows(1))
+    assert server.hear(Kind.ENDED).a == 81 and not pinned
 
 
 def test_memory_that_is_not_there_fails_a_batch_alone(server: Server) -> None:

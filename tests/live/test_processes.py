@@ -24,7 +24,10 @@ from stretto.live.ahead import WorkerAhead
 from stretto.live.arena import slot_bytes
 from stretto.live.engine import Engine
 from stretto.live.executors import executor_factory
+from stretto.live.face.memory import FrontMemory
+from stretto.live.frames import Frame, Kind
 from stretto.live.generation import Served
+from stretto.live.lent import lend
 from stretto.live.processes import ProcessExecutor
 from stretto.live.threads import ThreadExecutor
 from tests.live.real import ROOT, asked, code, conserved, of_models, of_zoo, planned, sample, serving, until, within
@@ -357,3 +360,28 @@ def test_a_worker_process_ends_when_its_server_does() -> None:
     assert process.poll() is None
     ours.close()
     assert process.wait(30) == 0
+
+
+def test_a_request_in_memory_that_the_process_sees_is_told_by_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody copies its rows on the way. Those of several requests, or of another memory, go the usual way."""
+    said: list[int] = []
+    say = ProcessExecutor._say
+
+    def noting(self: ProcessExecutor, frame: Frame) -> None:
+        said.append(frame.kind)
+        say(self, frame)
+
+    monkeypatch.setattr(ProcessExecutor, "_say", noting)
+
+    async def work() -> None:
+        memory = lend(FrontMemory.made(4096))
+        async with serving(of_models(double=code("double")), ProcessExecutor) as engine:
+            lying = memory.array(128, "float32", (3, 2))
+            lying[...] = np.arange(6).reshape(3, 2)
+            for inputs, kind in ((lying, Kind.RUN_LYING), (lying[1:2], Kind.RUN_LYING), (lying.copy(), Kind.RUN)):
+                said.clear()
+                request = await asked(engine, inputs)
+                assert request.outcome is Outcome.ON_TIME and set(said) == {kind}
+                np.testing.assert_array_equal(request.answers, 2 * inputs)
+
+    within(LIMIT_S, work)

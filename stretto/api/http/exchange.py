@@ -23,6 +23,7 @@ log = logging.getLogger("stretto.api")
 ON_TIME, LATE = Outcome.ON_TIME, Outcome.LATE  # asked for with every answer
 SMALL_PART = 8_192  # bytes of a body
 ALIGNED = 16
+IN_A_ROW_NS = 5_000_000  # from a body's turn to its next wait
 ROOM = BLOCK_BYTES - ALIGNED  # that is made at least, where a large body comes
 NOTHING = memoryview(b"")
 
@@ -50,7 +51,7 @@ class Direct:
 
     __slots__ = (
         *("asked", "begun_ns", "came_bytes", "connection", "disconnected", "entered", "has_all", "head_bytes"),
-        *("held_ns", "is_answered", "keep_alive", "parts", "reading", "room", "terms"),
+        *("held_ns", "in_a_row_ns", "is_answered", "keep_alive", "parts", "reading", "resumed_ns", "room", "terms"),
     )
     is_head = False
 
@@ -64,7 +65,8 @@ class Direct:
         self.is_answered = False
         self.has_all = False
         self.came_bytes = 0
-        self.held_ns = 0  # the longest that its body had to wait for its turn
+        self.held_ns = 0  # the longest that its body had to wait for its turns, in a row
+        self.in_a_row_ns = self.resumed_ns = 0  # since when it waits again and again: how long, and its last turn
         self.parts: list[bytes | memoryview] = []  # of its body
         self.room = NOTHING  # where the next bytes of it go
         self.entered: Request | None = None
@@ -112,6 +114,16 @@ class Direct:
             self.room = self.connection.plane.rooms.room(skipped + size)[skipped:]
             self.parts.append(self.room)
         return self.room
+
+    def waited(self, since_ns: int, now_ns: int) -> None:
+        """For its turn to be read. What it waits again right after its turn is one wait: its client was not the slow
+        one, and a body that is read in many turns has lost all of them.
+        """
+        if since_ns - self.resumed_ns > IN_A_ROW_NS:
+            self.in_a_row_ns = 0
+        self.in_a_row_ns += now_ns - since_ns
+        self.held_ns = max(self.held_ns, self.in_a_row_ns)
+        self.resumed_ns = now_ns
 
     def filled(self, size: int) -> None:
         """So much of the room."""

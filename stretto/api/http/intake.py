@@ -187,7 +187,7 @@ class Intake(asyncio.BufferedProtocol):
         if self.transport.is_closing() or self.is_refused or not isinstance(direct, Direct):
             return 0
         waited_ns = now_ns - since_ns
-        direct.held_ns = max(direct.held_ns, waited_ns)
+        direct.waited(since_ns, now_ns)
         if not direct.is_answered and self.plane.turns.is_too_long(waited_ns, direct.asked.patience_ns, now_ns):
             self.plane.budget.let_go(self)
             self.refuse_exchange(direct, too_many_bodies())

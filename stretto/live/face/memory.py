@@ -36,6 +36,7 @@ class FrontMemory:
         self.size = size
         self._map = mmap.mmap(descriptor, size, mmap.MAP_SHARED)
         self.bytes = np.frombuffer(self._map, np.uint8)
+        self.address = int(self.bytes.ctypes.data)
         weakref.finalize(self, os.close, descriptor)
 
     @staticmethod

@@ -235,6 +235,21 @@ def status_of(url: str, token: str) -> int:
         return 0
 
 
+def test_sighup_without_a_change_says_so(built: Built, tmp_path: Path) -> None:
+    """A scheduler took its own default, a bound of a worker's memory, for a change that waits for the next start."""
+    file = tmp_path / "log"
+    free = ["--management-port", "0", "--management-grpc-port", "-1", "--kind", KIND]
+    command = [sys.executable, "-m", "stretto", "scheduler", str(built.root), "--bind", free_endpoint(), *free]
+    with file.open("w") as log, subprocess.Popen(command, env=ENVIRONMENT, stderr=log) as scheduler:
+        try:
+            until(lambda: "management" in file.read_text())
+            scheduler.send_signal(signal.SIGHUP)
+            until(lambda: "reloaded" in file.read_text())
+        finally:
+            scheduler.terminate()
+    assert "wait for the next start" not in file.read_text()
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 def test_sighup_reads_tokens_anew_in_scheduler_and_front_end(built: Built, tmp_path: Path) -> None:
     """Also in the scheduler that stood by when the signal came."""

@@ -70,7 +70,8 @@ def compare(bench: Benchmark, subject: Subject) -> None:
     for name, environment in MODES.items():
         with peer_server("ray", subject.file, subject.request[0], environment) as (address, path):
             found[name] = measured(bench, name, subject, address, path, lambda: family(os.getpid())[1:])
-    with on_ray([1], [subject.repository, "--worker", "cpu", *subject.arguments], core=0) as (nodes, server):
+    arguments = [subject.repository, "--worker", "cpu", *subject.arguments]
+    with on_ray([], arguments, core=0, head_cpus=1) as (nodes, server):  # one node of one processor, as Ray Serve's
         time.sleep(STANDBY_S)
         address = server.addresses["http"]
         found[OURS] = measured(

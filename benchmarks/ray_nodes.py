@@ -22,14 +22,14 @@ LISTENS = "0A"  # a socket, in /proc/net/tcp
 
 
 class Nodes:
-    """The head has no room for workers, only for what needs none."""
+    """The head has no room for workers, only for what needs none, unless it is told to have."""
 
-    def __init__(self, cpus: Sequence[int], gpus: int = 0) -> None:
+    def __init__(self, cpus: Sequence[int], gpus: int = 0, head_cpus: int = 0) -> None:
         """A head, and a node for each number of processors, with so many GPUs as far as Ray knows."""
         os.environ.update(QUIET)
         from ray.cluster_utils import Cluster
 
-        head = {"num_cpus": 0, "object_store_memory": STORE_BYTES, "include_dashboard": False}
+        head = {"num_cpus": head_cpus, "object_store_memory": STORE_BYTES, "include_dashboard": False}
         self._cluster: Any = Cluster(initialize_head=True, head_node_args=head)
         self._started: set[int] = set()
         self.nodes = [self.add(count, gpus) for count in cpus]
@@ -71,13 +71,13 @@ class Nodes:
 
 
 @contextlib.contextmanager
-def ray_nodes(cpus: Sequence[int], core: int | None = None, gpus: int = 0) -> Iterator[Nodes]:
+def ray_nodes(cpus: Sequence[int], core: int | None = None, gpus: int = 0, head_cpus: int = 0) -> Iterator[Nodes]:
     """All of them on one core, where one is named."""
     cores = os.sched_getaffinity(0)
     if core is not None:
         os.sched_setaffinity(0, {sorted(cores)[core % len(cores)]})
     try:
-        nodes = Nodes(cpus, gpus)
+        nodes = Nodes(cpus, gpus, head_cpus)
     finally:
         os.sched_setaffinity(0, cores)
     try:
@@ -87,9 +87,11 @@ def ray_nodes(cpus: Sequence[int], core: int | None = None, gpus: int = 0) -> It
 
 
 @contextlib.contextmanager
-def on_ray(cpus: list[int], arguments: list[str], core: int | None = None) -> Iterator[tuple[Nodes, Started]]:
+def on_ray(
+    cpus: list[int], arguments: list[str], core: int | None = None, head_cpus: int = 0
+) -> Iterator[tuple[Nodes, Started]]:
     """`stretto serve ARGUMENTS --engine ray` on nodes of this machine; all on one core, where one is named."""
-    with ray_nodes(cpus, core) as nodes:
+    with ray_nodes(cpus, core, head_cpus=head_cpus) as nodes:
         given = [*arguments, "--engine", "ray", "--address", nodes.address, "--log-level", "warning"]
         given += ["--management-port", str(free_port())]
         with started_server(given, prefix=[] if core is None else on_core(core)) as server:

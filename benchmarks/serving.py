@@ -23,8 +23,29 @@ ROOT = Path(__file__).parent.parent
 
 def on_core(core: int) -> list[str]:
     """The start of a command that runs on one core, where the machine lets us."""
-    cores = sorted(os.sched_getaffinity(0))
-    return ["taskset", "-c", str(cores[core % len(cores)])] if shutil.which("taskset") else []
+    cores = physical_cores()
+    return ["taskset", "-c", str(cores[core % len(cores)][0])] if shutil.which("taskset") else []
+
+
+def physical_cores(system: Path = Path("/sys/devices/system/cpu")) -> list[list[int]]:
+    """The processors that we may use, by the core that they are threads of: two that share one take a third of each
+    other's speed.
+    """
+    usable, cores = os.sched_getaffinity(0), dict[str, list[int]]()
+    for cpu in sorted(usable):
+        try:
+            siblings = (system / f"cpu{cpu}" / "topology" / "thread_siblings_list").read_text().strip()
+        except OSError:
+            siblings = str(cpu)
+        cores.setdefault(siblings, []).append(cpu)
+    return list(cores.values())
+
+
+def pin(pid: int, cpus: Sequence[int]) -> None:
+    """A process that runs, with all its threads."""
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(ProcessLookupError):
+            os.sched_setaffinity(int(task.name), cpus)
 
 
 def on_other_cores(core: int) -> list[str]:
@@ -79,10 +100,13 @@ def closed_loop(
     connections: int,
     seconds: float,
     core: int | None = None,
+    cpus: Sequence[int] = (),
     counting: Callable[[], None] = lambda: None,
     counted: Callable[[], None] = lambda: None,
 ) -> dict[str, Any]:
-    """Drives `connections` in a closed loop; `counting` and `counted` are called when counting begins and ends."""
+    """Drives `connections` in a closed loop, on a core or some processors where they are named; `counting` and
+    `counted` are called when counting begins and ends.
+    """
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "body"
         file.write_bytes(body)
@@ -93,6 +117,8 @@ def closed_loop(
         ]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
             assert process.stdout is not None
+            if cpus:
+                pin(process.pid, cpus)
             result: dict[str, Any] = {}
             for line in process.stdout:
                 if line == "counting\n":

@@ -13,6 +13,7 @@ import yaml
 
 from stretto.api.server import Listen
 from stretto.cli.main import app
+from stretto.cli.roles import role_options
 from stretto.cli.serve_config import read_serve_config
 
 DEPLOY = Path(__file__).parent.parent / "deploy"
@@ -90,6 +91,15 @@ def test_names_are_given_once(file: str) -> None:
 def test_every_command_and_option_is_there(file: str) -> None:
     for _, _, given in served(file):
         parsed(given)
+
+
+def test_the_scheduler_has_the_places_that_its_manifest_names(tmp_path: Path) -> None:
+    given = next(each for _, _, each in served("kubernetes/stretto.yaml") if each[0] == "scheduler")
+    (tmp_path / "management-token").write_text("a-token-of-some-length\n")
+    words = [word.replace("/secrets/", f"{tmp_path}/") for word in given[1:]]
+    context = COMMANDS.commands["scheduler"].make_context("scheduler", words)
+    (spec,) = role_options(context, configured(tmp_path)).service.fleet()
+    assert f"--worker={spec.device}*{spec.workers}" in given
 
 
 @pytest.mark.parametrize("file", FILES)

@@ -46,15 +46,19 @@ async def serve_scheduler(
     stated now, for SIGHUP.
     """
     address = checked_endpoint(bind, key)
-    service = options.service
-    if service.worker_rss_bytes is None:
-        service = replace(service, worker_rss_bytes=0)  # what a worker may hold depends on its machine
-    roster = Roster(service.fleet)
-    options = replace(options, service=service)
+    options = _for_scheduler(options)
+    roster = Roster(options.service.fleet)
     elsewhere = Elsewhere(
         lambda plane: ClusterFronts(plane, roster, address, key), partial(RemoteExecutor, roster=roster)
     )
-    return await serve(options, console, reread, elsewhere)
+    return await serve(options, console, reread and (lambda: _for_scheduler(reread())), elsewhere)
+
+
+def _for_scheduler(options: ServeOptions) -> ServeOptions:
+    """What a worker may hold depends on its machine, not on this one."""
+    service = options.service
+    rss_bytes = 0 if service.worker_rss_bytes is None else service.worker_rss_bytes
+    return replace(options, service=replace(service, worker_rss_bytes=rss_bytes))
 
 
 def made_ready(options: ServeOptions) -> None:

@@ -29,6 +29,12 @@ def with_config(
 
     said = read_serve_config(config)
     values |= {name: value for name, value in said.values.items() if not is_given(name)}
+    if values["worker"] and values["workers"]:  # two ways to say the same: the one that was said nearer by holds
+        by_list, by_number = (2 * is_given(name) + (name in said.values) for name in ("worker", "workers"))
+        if by_list > by_number:
+            values["workers"] = 0
+        elif by_number > by_list:
+            values["worker"] = None
     if values["planner"] != said.values.get("planner"):
         said = replace(said, planner_options={})  # they were written for another one
     given = {limit for option, limits in SIZES.items() if is_given(option) for limit in limits}

@@ -36,15 +36,14 @@ class Readiness:
         return self._serves_something
 
     def of_application(self, application: str, variant: str = "") -> bool:
-        """A worker can serve it. KeyError for a name that the repository does not hold."""
+        """A worker can serve it. KeyError for a name that neither the repository holds nor the server still serves."""
         service, offer, generation = self._service, self._service.offer, self._service.engine.generation
-        if application not in offer.known:
-            raise KeyError(application)
         files = service.files.get(application)
-        if variant:
-            known = (*offer.known[application].variants, *(() if files is None else files.variants))
-            if all(each.name != variant for each in known):
-                raise KeyError(variant)
+        holders = [each for each in (offer.known.get(application), files) if each is not None]
+        if not holders:
+            raise KeyError(application)
+        if variant and all(each.name != variant for holder in holders for each in holder.variants):
+            raise KeyError(variant)
         number = generation.numbers.get(application)
         if files is None or number is None or not self._has_workers:
             return False

@@ -16,9 +16,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from stretto.cli.main import app
+from stretto.cli.roles import role_options
 from stretto.client import Client, StrettoClientError, Unavailable
 from stretto.core.errors import StrettoError
 from stretto.live.cluster import worker as cluster_worker
@@ -49,6 +51,33 @@ def built(tmp_path: Path) -> Built:
 def test_what_is_refused_is_told_in_a_sentence(arguments: list[str], told: str) -> None:
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 2 and told in result.output and "Traceback" not in result.output
+
+
+@pytest.mark.parametrize("command", ["scheduler", "serve"])
+@pytest.mark.parametrize(
+    ("given", "written", "fleet"),
+    [
+        (["--worker", "cpu*2", "--worker", "cpu,threads=2"], "", [(2, 1), (1, 2)]),
+        (["--worker", "cpu*3"], "[workers]\nworkers = 4\n", [(3, 1)]),
+        (["--workers", "3"], '[workers]\nworker = ["cpu*2"]\n', [(3, 1)]),
+        ([], '[workers]\nworker = ["cpu*2"]\n', [(2, 1)]),
+        (["--workers", "3", "--worker", "cpu*2"], "", "not both"),
+        ([], '[workers]\nworkers = 3\nworker = ["cpu*2"]\n', "not both"),
+    ],
+)
+def test_places_by_a_list_or_a_number(
+    command: str, given: list[str], written: str, fleet: list[tuple[int, int]] | str, tmp_path: Path
+) -> None:
+    """A scheduler refused every `--worker`, as the guide and the manifest have it, for its own default of one place."""
+    config = tmp_path / "serve.toml"
+    config.write_text(written)
+    context = typer.main.get_command(app).commands[command].make_context(command, ["zoo:fashion", *given])  # type: ignore[attr-defined]
+    if isinstance(fleet, str):
+        with pytest.raises(StrettoError, match=fleet):
+            role_options(context, config)
+    else:
+        specs = role_options(context, config).service.fleet()
+        assert [(spec.workers, spec.threads) for spec in specs] == fleet
 
 
 def test_a_key_that_is_too_short_or_not_one(tmp_path: Path) -> None:
@@ -204,6 +233,21 @@ def status_of(url: str, token: str) -> int:
         return error.code
     except OSError:
         return 0
+
+
+def test_sighup_without_a_change_says_so(built: Built, tmp_path: Path) -> None:
+    """A scheduler took its own default, a bound of a worker's memory, for a change that waits for the next start."""
+    file = tmp_path / "log"
+    free = ["--management-port", "0", "--management-grpc-port", "-1", "--kind", KIND]
+    command = [sys.executable, "-m", "stretto", "scheduler", str(built.root), "--bind", free_endpoint(), *free]
+    with file.open("w") as log, subprocess.Popen(command, env=ENVIRONMENT, stderr=log) as scheduler:
+        try:
+            until(lambda: "management" in file.read_text())
+            scheduler.send_signal(signal.SIGHUP)
+            until(lambda: "reloaded" in file.read_text())
+        finally:
+            scheduler.terminate()
+    assert "wait for the next start" not in file.read_text()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")

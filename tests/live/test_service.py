@@ -67,6 +67,26 @@ def variants(service: Service, application: str = "rows") -> set[str]:
     return set() if number is None else {generation.names[v] for v in generation.deployment.variants_of(number)}
 
 
+def test_what_is_removed_is_known_until_it_is_not_served_any_more(built: Built) -> None:
+    """Front ends are told of all that is served, at any moment: between the two a traceback was all that was told."""
+    shutil.copytree(built.root / "rows", built.root / "other")
+
+    async def work() -> None:
+        async with service_of(built.root) as service:
+            assert service.is_ready("other", "good")
+            shutil.rmtree(built.root / "other")
+            moments = 0
+            while "other" in service.files:
+                service.is_ready("other", "good")
+                moments += "other" not in service.offer.known
+                await asyncio.sleep(0)
+            assert moments and service.is_ready("rows")
+            with pytest.raises(KeyError):
+                service.is_ready("other")
+
+    within(60, work)
+
+
 def test_it_begins_serves_and_drains(built: Built) -> None:
     async def work() -> None:
         async with service_of(built.root, is_ready=False) as service:

@@ -9,6 +9,7 @@ is dealt to the lanes that its share of λ was planned on.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -20,6 +21,7 @@ from stretto.core.plan import Eager, Fixed, Lane, Late, Order, Plan, Route, Rout
 from stretto.core.view import View
 from stretto.core.worker import UNLIMITED_MEMORY
 from stretto.planners.jellyfish.demand import Demand, Ladder, check_served, demand_of, ladder_of, quantile_for
+from stretto.planners.jellyfish.pool import PooledPart, best_pool
 from stretto.planners.jellyfish.problem import NEVER_NS, UNMAPPED, Mapping, Problem, faults, mapping_of
 from stretto.planners.jellyfish.search import searched
 from stretto.planners.jellyfish.selection import annealed
@@ -30,7 +32,7 @@ from stretto.planners.parts.rates import RATE_WINDOW_NS, rates_of
 from stretto.planners.parts.sharing import workers_of_applications
 from stretto.planners.parts.steady import SteadyLoads
 
-NAME = "jellyfish"
+NAME, POOLED = "jellyfish", "jellyfish_pool"
 WORTH_A_CHANGE = 1e-3  # of the objective: clients and workers stay where they are for less
 WAVER, SMOOTHING = 1.5, 0.2  # queries/s: by so much a count of a second differs by chance, and then a mean counts
 ALONE = 0.25  # of its latency, that a client alone on its worker may wait, for its own frames come unevenly
@@ -46,7 +48,8 @@ class Jellyfish:
     p99 of latencies, as published. `nearest`: prefetch models by distance alone, as published. `filling`: a batch may
     be larger than planned where deadlines allow it, and under more load than small batches bring through, heads that
     would force one are given up. Without it frames that come at once wait for several batches, and a queue that was
-    once too long stays so (the micro-bursts of section VI-B).
+    once too long stays so (the micro-bursts of section VI-B). `pool`: one queue and one variant for all workers where
+    that is more accurate than the mapping, up to this share of their throughput; 0: never, as published.
     """
 
     queueing: float = 1.0
@@ -58,6 +61,7 @@ class Jellyfish:
     tail: bool = True
     nearest: bool = False
     filling: bool = True
+    pool: float = 0.0
     seed: int = 1
     _steady: SteadyLoads = field(init=False, repr=False)
     _deployment: Deployment | None = field(default=None, init=False, repr=False)
@@ -92,7 +96,7 @@ class Jellyfish:
             placement=placement,
             prefetch=prefetch,
             rate_window_ns=RATE_WINDOW_NS,
-            planner=NAME,
+            planner=POOLED if self.pool else NAME,
         )
         if self._plan is None or plan != self._plan:
             self._plan = plan
@@ -139,7 +143,7 @@ class Jellyfish:
         among = view.present if len(view.present) >= applications else tuple(range(len(deployment.workers)))
         return workers_of_applications(deployment, shares, {}, among)
 
-    def _part(self, view: View, application: int, crew: tuple[int, ...]) -> _Part:
+    def _part(self, view: View, application: int, crew: tuple[int, ...]) -> _Part | PooledPart:
         deployment = view.deployment
         check_served(deployment, application, crew)
         ladder = self._ladder(view, application, crew)
@@ -152,10 +156,26 @@ class Jellyfish:
         part = _Part(deployment, application, ladder, demand, mapping)
         if self.filling:
             part = part.stepping_up(before, self.resident, self._followers)
+        pool = self._pool(part) if self.pool else None
+        if pool is not None:
+            return pool
         if not self.nearest:
             for worker, old, new in zip(ladder.workers, before.tolist(), part.mapping.models.tolist(), strict=True):
                 self._followers.setdefault(worker, Followers()).saw(old, new)
         return part
+
+    def _pool(self, part: _Part) -> PooledPart | None:
+        """Where it beats the mapping, and no worker would have to load anything for it."""
+        pool = best_pool(part.demand, self.pool)
+        if pool is None:
+            return None
+        mapping, places = part.mapping, range(len(part.ladder.workers))
+        is_as_good = mapping.mapped == part.demand.problem.clients and pool.value <= mapping.value * (
+            1 + WORTH_A_CHANGE
+        )
+        if is_as_good or not all(part.held(place, self.resident, Followers())[2] for place in places):
+            return None
+        return PooledPart(part.ladder, part.demand, part.ladder.variants[pool.model])
 
     def _ladder(self, view: View, application: int, crew: tuple[int, ...]) -> Ladder:
         """Made anew only where the workers or what was measured of them have changed."""
@@ -201,7 +221,7 @@ class Jellyfish:
             found = kept
         return found
 
-    def _residency(self, view: View, parts: list[_Part]) -> tuple[_Residency, _Residency]:
+    def _residency(self, view: View, parts: Sequence[_Part | PooledPart]) -> tuple[_Residency, _Residency]:
         """What each worker must hold, and its neighbours; nothing of either where every worker holds all there is."""
         deployment = view.deployment
         placement: list[tuple[int, ...]] = [()] * len(deployment.workers)

@@ -20,9 +20,10 @@ from stretto.core.deployment import Deployment
 from stretto.core.plan import Eager, Fixed, Lane, Late, Order, Plan, Route, RouteRule
 from stretto.core.view import View
 from stretto.core.worker import UNLIMITED_MEMORY
+from stretto.planners.jellyfish.before import idle_as_before, lane_name, mapping_before, models_before, places_before
 from stretto.planners.jellyfish.demand import Demand, Ladder, check_served, demand_of, ladder_of, quantile_for
 from stretto.planners.jellyfish.pool import PooledPart, best_pool
-from stretto.planners.jellyfish.problem import NEVER_NS, UNMAPPED, Mapping, Problem, faults, mapping_of
+from stretto.planners.jellyfish.problem import NEVER_NS, UNMAPPED, Mapping, Problem, mapping_of
 from stretto.planners.jellyfish.search import searched
 from stretto.planners.jellyfish.selection import annealed
 from stretto.planners.jellyfish.spread import spread
@@ -148,8 +149,8 @@ class Jellyfish:
         check_served(deployment, application, crew)
         ladder = self._ladder(view, application, crew)
         demand = self._demand(view, application, ladder)
-        before = _models_before(view.plan, ladder)
-        mapping = self._mapped(demand, before, _places_before(view.plan, deployment, application, ladder, demand))
+        before = models_before(view.plan, ladder)
+        mapping = self._mapped(demand, before, places_before(view.plan, deployment, application, ladder, demand))
         mapping = _with_models_for_all(demand.problem, ladder, mapping)
         if self.rescue:
             mapping = rescued(demand.problem, mapping)
@@ -210,7 +211,7 @@ class Jellyfish:
         found = rearranged(found, paired(problem.kind_of, before, found.models))
         if self.filling:
             found = idle_as_before(found, before)
-        kept = _kept(problem, start, places)
+        kept = mapping_before(problem, start, places)
         if (
             not self.annealing
             and kept is not None
@@ -369,19 +370,9 @@ def _steadied(before: float | None, counted: float, chance: float) -> float:
     return before + SMOOTHING * (counted - before)
 
 
-def idle_as_before(mapping: Mapping, before: NDArray[np.int64]) -> Mapping:
-    """A worker without clients keeps its model: what nobody asked for is no reason to load anything."""
-    is_idle = np.bincount(mapping.worker_of[mapping.worker_of != UNMAPPED], minlength=len(before)) == 0
-    return replace(mapping, models=np.where(is_idle & (before != NOT_KNOWN), before, mapping.models))
-
-
 def most_shared(mapping: Mapping) -> int:
     """Clients of the worker that has most of them."""
     return int(np.bincount(mapping.worker_of[mapping.worker_of != UNMAPPED], minlength=1).max())
-
-
-def lane_name(deployment: Deployment, application: int, worker: int) -> str:
-    return f"{deployment.applications[application].name}@{deployment.workers[worker].name}"
 
 
 def rescued(problem: Problem, mapping: Mapping) -> Mapping:
@@ -400,43 +391,6 @@ def rescued(problem: Problem, mapping: Mapping) -> Mapping:
                 room[worker] -= problem.steps[client]
                 break
     return mapping_of(problem, mapping.models, mapping.batches, worker_of)
-
-
-def _models_before(plan: Plan | None, ladder: Ladder) -> NDArray[np.int64]:
-    """By worker of the ladder, the model that the plan in force has it run; NOT_KNOWN where it has none of these."""
-    running: dict[int, int] = {}
-    for lane in plan.lanes if plan is not None else ():
-        if len(lane.workers) == 1 and lane.capacity > 0 and isinstance(lane.select, Fixed):
-            running[lane.workers[0]] = lane.select.variant
-    numbers = {variant: model for model, variant in enumerate(ladder.variants)}
-    return np.array([numbers.get(running.get(worker, -1), NOT_KNOWN) for worker in ladder.workers], np.int64)
-
-
-def _places_before(
-    plan: Plan | None, deployment: Deployment, application: int, ladder: Ladder, demand: Demand
-) -> NDArray[np.int64]:
-    """By client, the place in the ladder of the worker that it is routed to now."""
-    places = np.full(demand.problem.clients, UNMAPPED, np.int64)
-    route = plan.routes[application] if plan is not None and len(plan.routes) > application else None
-    if plan is None or route is None or route.rule is not RouteRule.BY_CLIENT:
-        return places
-    names = {lane_name(deployment, application, worker): place for place, worker in enumerate(ladder.workers)}
-    for number, client in enumerate(demand.clients):
-        if client.slot < len(route.targets):
-            lane = plan.lanes[route.lanes[route.targets[client.slot]]]
-            places[number] = names.get(lane.name, UNMAPPED)
-    return places
-
-
-def _kept(problem: Problem, models: NDArray[np.int64], places: NDArray[np.int64]) -> Mapping | None:
-    """The mapping in force under what is measured now; None where it does not hold any more, or parts have no name."""
-    batches = np.zeros(problem.workers, np.int64)
-    for worker in range(problem.workers):
-        clients = places == worker
-        if clients.any():
-            batches[worker] = problem.largest[problem.kind_of[worker], models[worker], clients].min()
-    mapping = mapping_of(problem, models, batches, places)
-    return None if mapping.mapped == 0 or faults(problem, mapping) else mapping
 
 
 def _with_models_for_all(problem: Problem, ladder: Ladder, mapping: Mapping) -> Mapping:

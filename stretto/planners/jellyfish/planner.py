@@ -22,7 +22,7 @@ from stretto.core.view import View
 from stretto.core.worker import UNLIMITED_MEMORY
 from stretto.planners.jellyfish.before import idle_as_before, lane_name, mapping_before, models_before, places_before
 from stretto.planners.jellyfish.demand import Demand, Ladder, check_served, demand_of, ladder_of, quantile_for
-from stretto.planners.jellyfish.pool import PooledPart, best_pool
+from stretto.planners.jellyfish.pool import PooledPart, accuracy_by_size, best_pool
 from stretto.planners.jellyfish.problem import NEVER_NS, UNMAPPED, Mapping, Problem, mapping_of
 from stretto.planners.jellyfish.search import searched
 from stretto.planners.jellyfish.selection import annealed
@@ -167,7 +167,7 @@ class Jellyfish:
 
     def _pool(self, part: _Part) -> PooledPart | None:
         """Where it beats the mapping, and no worker would have to load anything for it."""
-        pool = best_pool(part.demand, self.pool)
+        pool = best_pool(part.demand, accuracy_by_size(part.deployment, part.ladder), self.pool)
         if pool is None:
             return None
         mapping, places = part.mapping, range(len(part.ladder.workers))

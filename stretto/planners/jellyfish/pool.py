@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stretto.core.deployment import Deployment
 from stretto.core.plan import Lane, Route, RouteRule
@@ -29,9 +30,16 @@ class Pool:
     value: float
 
 
-def best_pool(demand: Demand, share: float) -> Pool | None:
+def accuracy_by_size(deployment: Deployment, ladder: Ladder) -> NDArray[np.float64]:
+    """[model, size sent]: a small frame on a large model may be answered worse than by its own."""
+    models = [deployment.variants[number] for number in ladder.variants]
+    return np.array([[model.accuracy_of(size) for size in models] for model in models])
+
+
+def best_pool(demand: Demand, accuracy: NDArray[np.float64], share: float) -> Pool | None:
     """The one of greatest value that uses no more than a `share` of what its batches bring through; None where no pool
-    serves all clients, where workers differ, or where each client may have a worker of its own.
+    serves all clients, where workers differ, or where each client may have a worker of its own. `accuracy`: of a model
+    for frames of each size.
     """
     problem = demand.problem
     if problem.clients <= problem.workers or len(set(problem.kind_of.tolist())) > 1:
@@ -50,7 +58,7 @@ def best_pool(demand: Demand, share: float) -> Pool | None:
             continue
         throughput = (np.arange(1, batch + 1) * NS_PER_S / latency_ns[1 : batch + 1]).max() * problem.workers
         if asked <= share * throughput:
-            pools.append(Pool(model, batch, float(problem.rate @ problem.accuracy[sent])))
+            pools.append(Pool(model, batch, float(problem.rate @ accuracy[model, sent])))
     return max(pools, key=lambda pool: pool.value, default=None)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from stretto.core.check import check_plan
 from stretto.core.deployment import Deployment
@@ -25,7 +26,7 @@ from tests.planners.jellyfish.problems import problems
 from tests.planners.jellyfish.test_planner import client, deployed, seen, variant_of, variants
 
 
-def values_of_pools(demand: Demand, share: float) -> dict[tuple[int, int], float]:
+def values_of_pools(demand: Demand, accuracy: NDArray[np.float64], share: float) -> dict[tuple[int, int], float]:
     """By model and batch, those that serve everybody in time, client by client."""
     problem, found = demand.problem, {}
     for model in range(problem.models):
@@ -37,7 +38,7 @@ def values_of_pools(demand: Demand, share: float) -> dict[tuple[int, int], float
             in_time = all(needed_ns <= problem.budget_ns[place, size] for place, size in enumerate(sent))
             if in_time and problem.rate.sum() <= share * problem.workers * batch * NS_PER_S / latency_ns:
                 found[model, batch] = sum(
-                    float(problem.rate[place] * problem.accuracy[size]) for place, size in enumerate(sent)
+                    float(problem.rate[place] * accuracy[model, size]) for place, size in enumerate(sent)
                 )
     return found
 
@@ -46,7 +47,8 @@ def values_of_pools(demand: Demand, share: float) -> dict[tuple[int, int], float
 def test_the_best_of_all_pools_that_are_in_time(some: Problem, share: float, random: Random) -> None:
     carried = np.array([[size == 0 or random.random() < 0.7 for size in range(some.models)] for _ in some.rate])
     demand = Demand(some, (), some.clients, carried)
-    pool, possible = best_pool(demand, share), values_of_pools(demand, share)
+    accuracy = np.array([[random.random() for _ in range(some.models)] for _ in range(some.models)])
+    pool, possible = best_pool(demand, accuracy, share), values_of_pools(demand, accuracy, share)
     if some.clients <= some.workers or not possible:
         assert pool is None
     else:
@@ -101,3 +103,15 @@ def test_a_slow_client_sends_less_or_prevents_the_pool(mbit_per_s: float, varian
     """Of 2 Mbit/s only the smallest size is carried at its rate, and in time; of 3 the next, which is late."""
     view = seen(deployed(), *(client(slot, 15.0, 40.0) for slot in range(3)), client(3, 15.0, mbit_per_s))
     assert variant_of_pool(Jellyfish(pool=1.0)(view)) == variant
+
+
+def test_small_frames_that_a_large_variant_answers_badly_count_as_measured() -> None:
+    """Three clients gain by the pool less than the fourth, whose frames are made larger, would lose."""
+    usual = deployed()
+    detect = usual.applications[0]
+    small = detect.variants[0].input_size
+    models = tuple(replace(each, accuracy_by_size=((small, 0.05),)) for each in detect.variants[1:])
+    measured = replace(usual, applications=(replace(detect, variants=(detect.variants[0], *models)),))
+    clients = (*(client(slot, 15.0, 40.0) for slot in range(3)), client(3, 15.0, 2.0))
+    assert variant_of_pool(Jellyfish(pool=1.0)(seen(usual, *clients))) == 3
+    assert variant_of_pool(Jellyfish(pool=1.0)(seen(measured, *clients))) is None

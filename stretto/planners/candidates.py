@@ -18,7 +18,7 @@ from stretto.planners.ports import Ports
 from stretto.planners.registry import ENTRIES, planner_entry
 
 MOST_VARIANTS = 12  # of an application that are tried alone
-MOST_POOLED = 5  # of them where clients are known, and a trial is dear
+MOST_POOLED = 3  # of them where clients are known, and a trial is dear
 
 
 def make(candidate: Candidate, ports: Ports | None = None) -> Planner:

@@ -146,6 +146,7 @@ def test_what_is_tried_covers_queueing_and_shared_queues() -> None:
         0.75,
         1,
     }
+    assert {dict(each.options)["pool"] for each in entered if each.planner == "jellyfish_pool"} == {0.9, 1.0}
     assert [dict(each.variants)["see"] for each in entered if each.planner == "clockwork_filling"][-1] == "large"
     crowded = candidates_with_clients(ladder(1), 150.0)
     assert "large" not in {dict(each.variants)["see"] for each in crowded if each.planner == "clockwork_filling"}
@@ -159,7 +160,7 @@ def test_judged_serves_the_verdict_of_its_clients() -> None:
     result = simulate_network(ladder(2, slo_ms=60), session, clients, seconds=6, replan_s=0.1)
     settled = result.frames[result.frames["made_ns"] > SECOND]
     assert (settled["outcome"] == Outcome.ON_TIME).mean() > 0.99
-    assert {each.plan.planner for each in result.plans} <= {"jellyfish", "clockwork_filling"}
+    assert {each.plan.planner for each in result.plans} <= {"jellyfish", "jellyfish_pool", "clockwork_filling"}
     assert 1 <= len(judge.verdicts) <= 3
     alone = simulate_network(ladder(2, slo_ms=60), Session(Judged(judge=judge)), clients, seconds=6, replan_s=0.1)
     assert alone.summary.accuracy == result.summary.accuracy

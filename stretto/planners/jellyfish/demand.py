@@ -42,11 +42,14 @@ class Ladder:
 
 @dataclass(frozen=True, eq=False)
 class Demand:
-    """`clients` come first in the problem; behind them `unnamed` parts of what comes from nobody in particular."""
+    """`clients` come first in the problem; behind them `unnamed` parts of what comes from nobody in particular.
+    `carried[client, model]`: its network carries frames of that size at its rate.
+    """
 
     problem: Problem
     clients: tuple[Client, ...]
     unnamed: int
+    carried: NDArray[np.bool_]
 
 
 def ladder_of(view: View, application: int, workers: tuple[int, ...], quantile: Quantile) -> Ladder:
@@ -118,6 +121,7 @@ def demand_of(view: View, application: int, ladder: Ladder, *, queueing: float, 
     unnamed = _unnamed(view, application, sum(rates), len(ladder.workers), bool(clients))
     frames = np.array([deployment.variants[variant].frame_bytes for variant in ladder.variants], np.float64)
     budgets = np.full((len(clients) + len(unnamed), len(frames)), served.slo_ns, np.int64)
+    carried = np.ones(budgets.shape, np.bool_)
     slowest = min((c.network.bytes_per_s for c in clients if c.network.bytes_per_s), default=math.inf)
     longest = max((c.network.delay_ns for c in clients if c.network.delay_ns is not None), default=0)
     for place, client in enumerate(clients):
@@ -128,8 +132,9 @@ def demand_of(view: View, application: int, ladder: Ladder, *, queueing: float, 
         slo_ns = served.slo_ns if client.slo_ns is None else client.slo_ns
         # Ours: a size that the network cannot carry at the client's rate would only fill the link, and the client sends
         # less; the smallest is left, for it has to send something.
-        is_carried = frames * client.frame_ratio <= carried_bytes(bytes_per_s, max(rates[place] - MISCOUNT, 0.0))
-        network_ns[~is_carried & (frames > frames.min())] = math.inf
+        most_bytes = carried_bytes(bytes_per_s, max(rates[place] - MISCOUNT, 0.0))
+        carried[place] = (frames * client.frame_ratio <= most_bytes) | (frames == frames.min())
+        network_ns[~carried[place]] = math.inf
         budgets[place] = np.clip(slo_ns - network_ns, -1, 2**62).astype(np.int64)
     delays = view.delays
     batches = np.arange(ladder.latency_ns.shape[2])
@@ -143,7 +148,7 @@ def demand_of(view: View, application: int, ladder: Ladder, *, queueing: float, 
         step=max(step, coarse_step(_most_throughput(ladder), len(ladder.workers) * len(budgets))),
         overhead_ns=delays.control_ns + delays.data_ns * batches,
     )
-    return Demand(problem, clients, len(unnamed))
+    return Demand(problem, clients, len(unnamed), carried)
 
 
 def coarse_step(throughput: float, pairs: int) -> float:

@@ -9,6 +9,7 @@ is dealt to the lanes that its share of λ was planned on.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -19,8 +20,10 @@ from stretto.core.deployment import Deployment
 from stretto.core.plan import Eager, Fixed, Lane, Late, Order, Plan, Route, RouteRule
 from stretto.core.view import View
 from stretto.core.worker import UNLIMITED_MEMORY
+from stretto.planners.jellyfish.before import idle_as_before, lane_name, mapping_before, models_before, places_before
 from stretto.planners.jellyfish.demand import Demand, Ladder, check_served, demand_of, ladder_of, quantile_for
-from stretto.planners.jellyfish.problem import NEVER_NS, UNMAPPED, Mapping, Problem, faults, mapping_of
+from stretto.planners.jellyfish.pool import PooledPart, accuracy_by_size, best_pool
+from stretto.planners.jellyfish.problem import NEVER_NS, UNMAPPED, Mapping, Problem, mapping_of
 from stretto.planners.jellyfish.search import searched
 from stretto.planners.jellyfish.selection import annealed
 from stretto.planners.jellyfish.spread import spread
@@ -30,7 +33,7 @@ from stretto.planners.parts.rates import RATE_WINDOW_NS, rates_of
 from stretto.planners.parts.sharing import workers_of_applications
 from stretto.planners.parts.steady import SteadyLoads
 
-NAME = "jellyfish"
+NAME, POOLED = "jellyfish", "jellyfish_pool"
 WORTH_A_CHANGE = 1e-3  # of the objective: clients and workers stay where they are for less
 WAVER, SMOOTHING = 1.5, 0.2  # queries/s: by so much a count of a second differs by chance, and then a mean counts
 ALONE = 0.25  # of its latency, that a client alone on its worker may wait, for its own frames come unevenly
@@ -46,7 +49,8 @@ class Jellyfish:
     p99 of latencies, as published. `nearest`: prefetch models by distance alone, as published. `filling`: a batch may
     be larger than planned where deadlines allow it, and under more load than small batches bring through, heads that
     would force one are given up. Without it frames that come at once wait for several batches, and a queue that was
-    once too long stays so (the micro-bursts of section VI-B).
+    once too long stays so (the micro-bursts of section VI-B). `pool`: one queue and one variant for all workers where
+    that is more accurate than the mapping, up to this share of their throughput; 0: never, as published.
     """
 
     queueing: float = 1.0
@@ -58,6 +62,7 @@ class Jellyfish:
     tail: bool = True
     nearest: bool = False
     filling: bool = True
+    pool: float = 0.0
     seed: int = 1
     _steady: SteadyLoads = field(init=False, repr=False)
     _deployment: Deployment | None = field(default=None, init=False, repr=False)
@@ -92,7 +97,7 @@ class Jellyfish:
             placement=placement,
             prefetch=prefetch,
             rate_window_ns=RATE_WINDOW_NS,
-            planner=NAME,
+            planner=POOLED if self.pool else NAME,
         )
         if self._plan is None or plan != self._plan:
             self._plan = plan
@@ -139,23 +144,39 @@ class Jellyfish:
         among = view.present if len(view.present) >= applications else tuple(range(len(deployment.workers)))
         return workers_of_applications(deployment, shares, {}, among)
 
-    def _part(self, view: View, application: int, crew: tuple[int, ...]) -> _Part:
+    def _part(self, view: View, application: int, crew: tuple[int, ...]) -> _Part | PooledPart:
         deployment = view.deployment
         check_served(deployment, application, crew)
         ladder = self._ladder(view, application, crew)
         demand = self._demand(view, application, ladder)
-        before = _models_before(view.plan, ladder)
-        mapping = self._mapped(demand, before, _places_before(view.plan, deployment, application, ladder, demand))
+        before = models_before(view.plan, ladder)
+        mapping = self._mapped(demand, before, places_before(view.plan, deployment, application, ladder, demand))
         mapping = _with_models_for_all(demand.problem, ladder, mapping)
         if self.rescue:
             mapping = rescued(demand.problem, mapping)
         part = _Part(deployment, application, ladder, demand, mapping)
         if self.filling:
             part = part.stepping_up(before, self.resident, self._followers)
+        pool = self._pool(part) if self.pool else None
+        if pool is not None:
+            return pool
         if not self.nearest:
             for worker, old, new in zip(ladder.workers, before.tolist(), part.mapping.models.tolist(), strict=True):
                 self._followers.setdefault(worker, Followers()).saw(old, new)
         return part
+
+    def _pool(self, part: _Part) -> PooledPart | None:
+        """Where it beats the mapping, and no worker would have to load anything for it."""
+        pool = best_pool(part.demand, accuracy_by_size(part.deployment, part.ladder), self.pool)
+        if pool is None:
+            return None
+        mapping, places = part.mapping, range(len(part.ladder.workers))
+        is_as_good = mapping.mapped == part.demand.problem.clients and pool.value <= mapping.value * (
+            1 + WORTH_A_CHANGE
+        )
+        if is_as_good or not all(part.held(place, self.resident, Followers())[2] for place in places):
+            return None
+        return PooledPart(part.ladder, part.demand, part.ladder.variants[pool.model])
 
     def _ladder(self, view: View, application: int, crew: tuple[int, ...]) -> Ladder:
         """Made anew only where the workers or what was measured of them have changed."""
@@ -190,7 +211,7 @@ class Jellyfish:
         found = rearranged(found, paired(problem.kind_of, before, found.models))
         if self.filling:
             found = idle_as_before(found, before)
-        kept = _kept(problem, start, places)
+        kept = mapping_before(problem, start, places)
         if (
             not self.annealing
             and kept is not None
@@ -201,7 +222,7 @@ class Jellyfish:
             found = kept
         return found
 
-    def _residency(self, view: View, parts: list[_Part]) -> tuple[_Residency, _Residency]:
+    def _residency(self, view: View, parts: Sequence[_Part | PooledPart]) -> tuple[_Residency, _Residency]:
         """What each worker must hold, and its neighbours; nothing of either where every worker holds all there is."""
         deployment = view.deployment
         placement: list[tuple[int, ...]] = [()] * len(deployment.workers)
@@ -349,19 +370,9 @@ def _steadied(before: float | None, counted: float, chance: float) -> float:
     return before + SMOOTHING * (counted - before)
 
 
-def idle_as_before(mapping: Mapping, before: NDArray[np.int64]) -> Mapping:
-    """A worker without clients keeps its model: what nobody asked for is no reason to load anything."""
-    is_idle = np.bincount(mapping.worker_of[mapping.worker_of != UNMAPPED], minlength=len(before)) == 0
-    return replace(mapping, models=np.where(is_idle & (before != NOT_KNOWN), before, mapping.models))
-
-
 def most_shared(mapping: Mapping) -> int:
     """Clients of the worker that has most of them."""
     return int(np.bincount(mapping.worker_of[mapping.worker_of != UNMAPPED], minlength=1).max())
-
-
-def lane_name(deployment: Deployment, application: int, worker: int) -> str:
-    return f"{deployment.applications[application].name}@{deployment.workers[worker].name}"
 
 
 def rescued(problem: Problem, mapping: Mapping) -> Mapping:
@@ -380,43 +391,6 @@ def rescued(problem: Problem, mapping: Mapping) -> Mapping:
                 room[worker] -= problem.steps[client]
                 break
     return mapping_of(problem, mapping.models, mapping.batches, worker_of)
-
-
-def _models_before(plan: Plan | None, ladder: Ladder) -> NDArray[np.int64]:
-    """By worker of the ladder, the model that the plan in force has it run; NOT_KNOWN where it has none of these."""
-    running: dict[int, int] = {}
-    for lane in plan.lanes if plan is not None else ():
-        if len(lane.workers) == 1 and lane.capacity > 0 and isinstance(lane.select, Fixed):
-            running[lane.workers[0]] = lane.select.variant
-    numbers = {variant: model for model, variant in enumerate(ladder.variants)}
-    return np.array([numbers.get(running.get(worker, -1), NOT_KNOWN) for worker in ladder.workers], np.int64)
-
-
-def _places_before(
-    plan: Plan | None, deployment: Deployment, application: int, ladder: Ladder, demand: Demand
-) -> NDArray[np.int64]:
-    """By client, the place in the ladder of the worker that it is routed to now."""
-    places = np.full(demand.problem.clients, UNMAPPED, np.int64)
-    route = plan.routes[application] if plan is not None and len(plan.routes) > application else None
-    if plan is None or route is None or route.rule is not RouteRule.BY_CLIENT:
-        return places
-    names = {lane_name(deployment, application, worker): place for place, worker in enumerate(ladder.workers)}
-    for number, client in enumerate(demand.clients):
-        if client.slot < len(route.targets):
-            lane = plan.lanes[route.lanes[route.targets[client.slot]]]
-            places[number] = names.get(lane.name, UNMAPPED)
-    return places
-
-
-def _kept(problem: Problem, models: NDArray[np.int64], places: NDArray[np.int64]) -> Mapping | None:
-    """The mapping in force under what is measured now; None where it does not hold any more, or parts have no name."""
-    batches = np.zeros(problem.workers, np.int64)
-    for worker in range(problem.workers):
-        clients = places == worker
-        if clients.any():
-            batches[worker] = problem.largest[problem.kind_of[worker], models[worker], clients].min()
-    mapping = mapping_of(problem, models, batches, places)
-    return None if mapping.mapped == 0 or faults(problem, mapping) else mapping
 
 
 def _with_models_for_all(problem: Problem, ladder: Ladder, mapping: Mapping) -> Mapping:

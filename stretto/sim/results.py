@@ -189,10 +189,12 @@ def summarise(
         applications.append(
             ApplicationSummary(**figures, name=application.name, slo_ms=application.slo_ns / 1e6, variants=variants)
         )
+    if len(applications) > 1:  # else it is the figures of the only one
+        figures = _figures(tallies, deployment, list(range(len(applications))), seconds)
     sizes = tallies.batch_histogram.sum(axis=0)
     used = int(np.max(np.flatnonzero(sizes), initial=0)) + 1
     return Summary(
-        **_figures(tallies, deployment, list(range(len(deployment.applications))), seconds),
+        **figures,
         seconds=seconds,
         planner=planner,
         seed=seed,

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from stretto.core.deployment import Deployment
 from stretto.core.plan import Delays
@@ -32,6 +35,25 @@ class Conditional(Protocol):
 
 
 Worlds = Mapping[float, tuple[Deployment, Conditional]]  # by the tail of run times that profiles were moved to
+
+
+@dataclass(frozen=True, eq=False)
+class Drawn:
+    """Arrivals that were drawn already, for one length and seed: a Source that several candidates are tried on."""
+
+    arrays: tuple[NDArray[np.void], ...]
+    rates: tuple[float, ...]
+
+    @staticmethod
+    def of(source: Source, deployment: Deployment, seconds: float, seed: int) -> Drawn:
+        rates = source.expected_rates(deployment, seconds)
+        return Drawn(tuple(source.chunks(deployment, seconds, seed)), rates)
+
+    def chunks(self, deployment: Deployment, seconds: float, seed: int) -> Iterator[NDArray[np.void]]:
+        return iter(self.arrays)
+
+    def expected_rates(self, deployment: Deployment, seconds: float) -> tuple[float, ...]:
+        return self.rates
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,9 @@ from stretto.planners.candidates import candidates_without_tables
 from stretto.planning.served import served_session
 from stretto.planning.session import Session
 from stretto.sim.ports import simulator_ports
+from stretto.sim.service import Service
 from stretto.sim.simulator import MAX_SECONDS, simulate
-from stretto.twin.conditional import Score, Worlds
+from stretto.twin.conditional import Drawn, Score, Worlds
 
 SECONDS = 8.0  # of one trial
 MOST_QUERIES = 50_000
@@ -32,6 +33,8 @@ class Followed:
 
     worlds: Worlds
     plan_cpu_s: float = 0.0  # that planners took
+    _arrivals: dict[tuple[float, float, float, int], Drawn] = field(default_factory=dict, repr=False)
+    _services: dict[float, Service] = field(default_factory=dict, repr=False)  # by tail
     _sessions: dict[Candidate, Session] = field(default_factory=dict, repr=False)  # with the tables that they made
 
     def score(self, candidate: Candidate, seed: int, factor: float = 1.0, *, part: float = 1.0) -> Score:
@@ -40,19 +43,24 @@ class Followed:
         source = setting.source(factor)
         rate = max(sum(source.expected_rates(deployment, 1.0)), 1e-9)
         seconds = part * min(SECONDS, MOST_QUERIES / rate, 0.9 * MAX_SECONDS)
+        key = (candidate.tail, seconds, factor, seed)
+        if key not in self._arrivals:
+            self._arrivals[key] = Drawn.of(source, deployment, seconds, seed)
+        if candidate.tail not in self._services:
+            self._services[candidate.tail] = setting.service()
         session = self._session(candidate)
         try:
             run = simulate(
                 deployment,
                 session,
-                source,
+                self._arrivals[key],
                 seconds=seconds,
                 warmup_s=WARM_UP * seconds,
                 seed=seed,
-                service=setting.service(),
+                service=self._services[candidate.tail],
                 delays=setting.delays,
                 replan_s=session.rhythm.period_for(deployment) or None,
-                expected_rates=source.expected_rates(deployment, seconds),
+                expected_rates=self._arrivals[key].rates,
             )
         except Exception:  # a StrettoError, or a bug of a planner: whatever it is, others can
             return Score()

@@ -12,12 +12,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from statistics import NormalDist, fmean, stdev
-
-import numpy as np
-from numpy.typing import NDArray
 
 from stretto.core.conditions import Conditions
 from stretto.core.deployment import Deployment
@@ -29,7 +26,7 @@ from stretto.planning.session import Session
 from stretto.sim.arrivals import Source
 from stretto.sim.bounds import fluid_accuracy
 from stretto.sim.simulator import MAX_SECONDS, Fault, FaultKind, simulate
-from stretto.twin.conditional import Conditional, Score, Worlds
+from stretto.twin.conditional import Conditional, Drawn, Score, Worlds
 from stretto.twin.followed import Followed
 from stretto.twin.surges import Surges
 
@@ -50,30 +47,17 @@ HIGHER = 1.03  # a plan serves until the load has risen by so much, and must not
 HIGHER_WEIGHT = 0.25
 
 
-@dataclass(frozen=True, eq=False)
-class _Drawn:
-    """Arrivals that were drawn already, for one length and seed."""
-
-    arrays: tuple[NDArray[np.void], ...]
-    rates: tuple[float, ...]
-
-    def chunks(self, deployment: Deployment, seconds: float, seed: int) -> Iterator[NDArray[np.void]]:
-        return iter(self.arrays)
-
-    def expected_rates(self, deployment: Deployment, seconds: float) -> tuple[float, ...]:
-        return self.rates
-
-
 class _Court:
     """One case: a deployment at one load."""
 
-    def __init__(self, worlds: Worlds, factor: float, rates: tuple[float, ...]):
+    def __init__(self, worlds: Worlds, factor: float, rates: tuple[float, ...], *, is_steady: bool):
+        self.is_steady = is_steady
         self.worlds, self.factor, self.rates = worlds, factor, rates
         self.deployment, self.setting = worlds[1.0]
         self.longest_s = max(application.slo_ns for application in self.deployment.applications) / 1e9
         self._plans: dict[Candidate, Plan | None] = {}
         self._services = {tail: conditions.service() for tail, (_, conditions) in worlds.items()}
-        self._arrivals: dict[tuple[float, float, int, bool], _Drawn] = {}  # the same for all candidates of a round
+        self._arrivals: dict[tuple[float, float, int, bool], Drawn] = {}  # the same for all candidates of a round
         self.plan_cpu_s = 0.0
         self.is_rough = True
         self.tried = 0
@@ -133,8 +117,7 @@ class _Court:
             source = self.setting.source(self.factor * factor)
             if surges:
                 source = Surges(source, SURGE, SURGE_SHARE, SURGE_SLOS * self.longest_s)
-            rates = source.expected_rates(self.deployment, seconds)
-            self._arrivals[key] = _Drawn(tuple(source.chunks(self.deployment, seconds, seed)), rates)
+            self._arrivals[key] = Drawn.of(source, self.deployment, seconds, seed)
         return self._arrivals[key]
 
     def stressed(self, candidate: Candidate, seed: int) -> float:
@@ -154,9 +137,13 @@ class _Court:
         return self.score(candidate, SECOND_QUERIES, 0).correct < bound - SATISFIED
 
     def ranked(self, candidates: Sequence[Candidate], queries: int, seed: int) -> list[Candidate]:
-        """The best first; who cannot plan is left out. Who is of the worse half at the load is not tried above it."""
+        """The best first; who cannot plan is left out. Who is of the worse half at the load is not tried above it,
+        and of a load that moves nobody is: the last round has all of its levels.
+        """
         values = {candidate: self.score(candidate, queries, seed).value for candidate in dict.fromkeys(candidates)}
         able = sorted((each for each in values if values[each] > -math.inf), key=lambda candidate: -values[candidate])
+        if not self.is_steady:
+            return able
         better = able[: max(2 * LAST, (len(able) + 1) // 2)]
         for candidate in better:
             above = self.score(candidate, max(queries // 2, 1), seed, HIGHER).value
@@ -183,7 +170,7 @@ def judge(
     standard error, as a share, with which load and run times are known; what is promised reckons with it.
     """
     began = time.process_time()
-    case = _Court({1.0: (deployment, setting), **(elsewhere or {})}, factor, rates)
+    case = _Court({1.0: (deployment, setting), **(elsewhere or {})}, factor, rates, is_steady=moving is None)
     tell = progress or (lambda share: None)
     entered = candidates_for(deployment) if candidates is None else tuple(candidates)
     entered = tuple(replace(each, tail=tail) for tail in (1.0, 0.0) if tail in case.worlds for each in entered)
@@ -197,8 +184,8 @@ def judge(
     best = _best(case.ranked([*best, *close], more, seed + 2), LAST)
     tell(0.7)
     case.whole()
-    is_steady = moving is None  # where it is not, a dear plan for one level is of no use at the next
-    if candidates is None and (not best or (is_steady and case.may_gain(best[0]))):
+    # Of a load that moves, a dear plan for one level is of no use at the next.
+    if candidates is None and (not best or (case.is_steady and case.may_gain(best[0]))):
         dear = [replace(each, tail=best[0].tail if best else 1.0) for each in candidates_for(deployment, dear=True)]
         best = case.ranked([*best, *dear], SECOND_QUERIES, seed + 2)[:LAST]
     if not best:

@@ -2,7 +2,9 @@
 
 Blocks of the stretch, long enough to hold its bursts, follow each other in random order; within a block everything is
 as it was, rows of a request included. Applications that were recorded over the same span are cut at the same places, so
-that their peaks stay together. A load factor runs the whole film faster or slower: another rate, the same shape.
+that their peaks stay together. Where a single application's requests spread as Poisson's do, they are drawn so: a short
+stretch would else repeat the bursts that it had by chance. A load factor runs the whole film faster or slower: another
+rate, the same shape.
 """
 
 from __future__ import annotations
@@ -73,10 +75,11 @@ class Resampled:
         groups: dict[int, list[tuple[int, ArrivalStretch]]] = {}
         streams: list[_Blocks | _Drawn] = []
         seeds = SeedSequence([seed, 0x7E1A])
+        is_alone = sum(stretch.rate >= MIN_RATE for stretch in self.stretches.values()) == 1
         for name, stretch in self.stretches.items():
             if name not in numbers or stretch.rate < MIN_RATE:
                 continue
-            if len(stretch.requests) >= FEWEST_REQUESTS:
+            if len(stretch.requests) >= FEWEST_REQUESTS and not (is_alone and stretch.is_poisson):
                 groups.setdefault(stretch.span_ns, []).append((numbers[name], stretch))
             else:
                 times = SeedSequence([seed, 0x7E1B, numbers[name]])

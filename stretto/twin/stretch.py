@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +29,7 @@ FEWEST_WINDOWS = 10  # below, a variance of counts says nothing
 SLACK_QUANTILES = (0.01, 0.5, 0.99)
 MAX_RATE = 1e9
 LEVEL_NS = NS_PER_S // 2  # in which a load is followed
+CHANCE = 3.0  # standard deviations of a dispersion, within which requests are taken to come one by one
 MOVES = 4.0  # times the dispersion of short windows, from which on a load moves by itself
 
 
@@ -90,6 +92,16 @@ class ArrivalStretch:
         if not len(stated):
             return ()
         return tuple(np.quantile(stated, SLACK_QUANTILES, method="nearest").tolist())
+
+    @cached_property
+    def is_poisson(self) -> bool:
+        """Whether nothing in the stretch says that its requests come other than independently of each other."""
+        alone = np.ones(len(self.requests), np.int32)
+        for window_ns in (*WINDOWS_NS[:-1], LEVEL_NS, WINDOWS_NS[-1]):
+            spread = dispersion(self.requests["offset_ns"], alone, self.span_ns, window_ns)
+            if abs(spread - 1.0) > CHANCE * math.sqrt(2.0 / max(self.span_ns // window_ns, 1)):  # NaN is not above it
+                return False
+        return True
 
     def counts(self, window_ns: int) -> NDArray[np.float64]:
         """Queries in each whole window of the stretch."""

@@ -99,3 +99,11 @@ def test_two_of_each_planner_enter_beside_all_that_follow_at_once_and_planning_i
     assert [each for each in entered if each.planner in ("shared_queue", "joint")] == [*ranked[:2], Candidate("joint")]
     assert Candidate("slackfit") in entered and len(set(entered)) == len(entered)
     assert case.score(ranked[0], 1, part=0.1).correct > 0 and case.plan_cpu_s > 0
+
+
+def test_arrivals_are_drawn_once_for_all_candidates_of_a_round(setting: Setting) -> None:
+    case = Followed({1.0: (deployment(), setting)})
+    first, second = (case.score(Candidate("priced", (("margin", margin),)), 5, part=0.1) for margin in (0.0, 0.2))
+    assert first.correct > 0 and second.correct > 0
+    assert len(case._arrivals) == 1
+    assert case.score(Candidate("priced", (("margin", 0.0),)), 5, part=0.1) == first

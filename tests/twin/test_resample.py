@@ -89,6 +89,20 @@ def test_where_nothing_was_recorded_the_rate_and_burstiness_are_drawn() -> None:
     assert (np.unique(queries["time_ns"], return_counts=True)[1] == 4).all()
 
 
+@pytest.mark.parametrize("seed", [9, 31])
+def test_what_chance_made_of_a_short_stretch_is_not_repeated(seed: int) -> None:
+    """Of 400 requests in five seconds the counts by 100 ms spread by 0.6 or 1.5 where nothing but chance is behind it;
+    plans for two workers were chosen for bursts, or an evenness, that never came again.
+    """
+    recorded = ArrivalStretch.of(requests_at(poisson(80, 5, seed), 2), 5 * NS_PER_S)
+    assert abs(recorded.dispersion[1] / 2 - 1) > 0.3
+    queries = drawn(Resampled({"a": recorded}, 1.5), 1000.0)
+    assert len(queries) / 1000 == pytest.approx(1.5 * recorded.rate, rel=0.03)
+    assert spread(queries, 1000.0, 100 * NS_PER_MS) / 2 == pytest.approx(1.0, abs=0.06)
+    assert (np.unique(queries["time_ns"], return_counts=True)[1] == 2).all()
+    assert (queries["deadline_ns"] - queries["time_ns"] == 50 * NS_PER_MS).all()
+
+
 def test_blocks_hold_the_bursts_and_there_are_enough_of_them() -> None:
     span_ns = 600 * NS_PER_S
     one = np.ones(1, np.int32)

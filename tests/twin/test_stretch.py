@@ -7,7 +7,7 @@ import pytest
 
 from stretto.core.profile import NS_PER_S
 from stretto.twin.stretch import LEVEL_NS, ArrivalStretch, levelled
-from tests.twin.made import requests_at
+from tests.twin.made import bursty, poisson, requests_at
 
 
 def test_a_load_that_moves_is_levelled_and_its_requests_stay() -> None:
@@ -32,3 +32,17 @@ def test_what_is_no_more_than_chance_or_bursts_is_left_as_it_was() -> None:
     short = ArrivalStretch.of(requests_at(poisson[poisson < NS_PER_S]), NS_PER_S)
     assert levelled(short) is short
     assert levelled(ArrivalStretch(50.0)).rate == 50.0
+
+
+def test_requests_that_come_one_by_one_are_told_from_bursts_levels_and_clocks() -> None:
+    def is_poisson(times_ns: np.ndarray, seconds: int = 5, rows: int = 1) -> bool:
+        return ArrivalStretch.of(requests_at(times_ns, rows), seconds * NS_PER_S).is_poisson
+
+    by_chance = [is_poisson(poisson(rate, 5, seed)) for rate in (80, 2400) for seed in range(50)]
+    assert np.mean(by_chance) >= 0.95
+    assert is_poisson(poisson(100, 5, 1), rows=8)  # a request of eight rows is one that comes
+    assert not is_poisson(np.sort(np.repeat(poisson(100, 5, 1), 8)))
+    assert not is_poisson(bursty(200, 5, 1))
+    assert not is_poisson(np.arange(0, 5 * NS_PER_S, NS_PER_S // 100))
+    levels = np.concatenate([start * NS_PER_S + poisson(600 if start % 2 else 1000, 1, start) for start in range(20)])
+    assert not is_poisson(levels, 20)

@@ -1,7 +1,7 @@
 """The event log of a server: what its dispatchers were told, when, and what they decided; and how plans came about. One
 JSON list a line.
 
-    ["stretto events", 7, recording, part]                 the first line of each file of a recording
+    ["stretto events", 8, recording, part]                 the first line of each file of a recording
     ["session", planner, options, data_aware]              who plans
     ["plan", number, plan]                                 what `plan` means in the lines that follow; a number may be
                                                            given to another plan later
@@ -12,6 +12,7 @@ JSON list a line.
     ["cancel", g, now_ns, ticket, reason]      ["finished", g, now_ns, worker, ok, took_ns]
     ["joined" | "left" | "leaving", g, now_ns, worker]     ["advance", g, now_ns]     ["adopt", g, now_ns, plan]
     ["classified", g, now_ns, ticket, class]   ["reroute", g, now_ns, routes]
+    ["choose", g, now_ns, plan]                            a plan with other tables alone, followed in place
     ["enlarge", g, now_ns, deployment]         ["inherit", g, now_ns, estimates]
     ["loaded", g, now_ns, worker, variant, ok]             a load beside the work ended
     ["decided", g, [decision, …]]
@@ -35,12 +36,12 @@ from pathlib import Path
 from typing import Any
 
 TITLE = "stretto events"
-VERSION = 7
+VERSION = 8
 SESSION, PLAN = "session", "plan"
 MADE, SUBMIT, CANCEL, FINISHED = "made", "submit", "cancel", "finished"
 JOINED, LEFT, LEAVING, ADVANCE, ADOPT, DECIDED = "joined", "left", "leaving", "advance", "adopt", "decided"
 CLASSIFIED, PLANNED, UNDER = "classified", "planned", "under"
-REROUTE, ENLARGE, INHERIT, LOADED = "reroute", "enlarge", "inherit", "loaded"
+REROUTE, CHOOSE, ENLARGE, INHERIT, LOADED = "reroute", "choose", "enlarge", "inherit", "loaded"
 EVENTS = (
     *(
         SESSION,
@@ -59,7 +60,7 @@ EVENTS = (
         ENLARGE,
         INHERIT,
     ),
-    *(DECIDED, PLANNED, UNDER, LOADED),
+    *(DECIDED, PLANNED, UNDER, LOADED, CHOOSE),
 )
 
 

@@ -95,11 +95,11 @@ class Dispatcher:
             self.reroute(now_ns, plan.routes)
             self.plan = plan
         elif adoption.differs_in_tables_alone(self.plan, plan):
-            self._choose_by(now_ns, plan)
+            self.choose_by(now_ns, plan)
         else:
             self.adopt(now_ns, plan)
 
-    def _choose_by(self, now_ns: int, plan: Plan) -> None:
+    def choose_by(self, now_ns: int, plan: Plan) -> None:
         """The same lanes with other tables, floors and doors: who waits stays in its place, and rates go on."""
         check_choices(plan, self.deployment)
         self._empty_buffer()

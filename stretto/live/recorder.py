@@ -63,6 +63,10 @@ class RecordedDispatcher(Dispatcher):
         super().adopt(now_ns, plan)
         self._recording.tell(lambda: [journal.ADOPT, self.number, now_ns, self._recording.number_of(plan)])
 
+    def choose_by(self, now_ns: int, plan: Plan) -> None:
+        super().choose_by(now_ns, plan)
+        self._recording.tell(lambda: [journal.CHOOSE, self.number, now_ns, self._recording.number_of(plan)])
+
     def reroute(self, now_ns: int, routes: tuple[Route, ...]) -> None:
         super().reroute(now_ns, routes)
         self._recording.tell(lambda: [journal.REROUTE, self.number, now_ns, to_plain(routes)])

@@ -168,7 +168,8 @@ class _Replayer:
         else:
             plan = self.plans[_whole(rest[1])]
             self._compare_plan(served, plan, number)
-            dispatcher.adopt(now_ns, from_plain(plan))
+            take = dispatcher.choose_by if kind == journal.CHOOSE else dispatcher.adopt
+            take(now_ns, from_plain(plan))
         served.decided += [decision_as_list(decision) for decision in dispatcher.decisions()]
 
     def compare_decisions(self, which: int, live: list[Any], number: int) -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -16,7 +17,7 @@ from stretto.core.conditions import Conditions, Demand
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.outcome import Outcome
-from stretto.core.plan import Delays, Eager, Fixed, Late, Plan, Route, RouteRule, Worklist, by_application
+from stretto.core.plan import Delays, Eager, Fixed, Late, Plan, Route, RouteRule, Table, Worklist, by_application
 from stretto.core.profile import NS_PER_MS
 from stretto.core.worker import Worker, workers
 from stretto.dispatch.decisions import Run
@@ -62,10 +63,26 @@ def log(tmp_path: Path) -> Path:
         waiting = dispatcher.submit(201, 0, 900)
         dispatcher.adopt(202, by_application((lane(select=Worklist((), (waiting,)), crew=(0, 1)),)))
         dispatcher.decisions()
+        choose(dispatcher)
         grow(dispatcher)
         succeed(make, dispatcher)
         swap(make)
     return path
+
+
+def choose(dispatcher: Dispatcher) -> None:
+    """A plan of one table, followed by one that differs in it alone: all that wait, where it was one at a time."""
+    one, all_of_them = (Table(1, np.zeros((1, 1), np.int32), np.full((1, 1), batch, np.int32)) for batch in (1, 0))
+    dispatcher.adopt(202, by_application((lane(select=one, crew=(0, 1)),)))
+    dispatcher.follow(202, by_application((lane(select=all_of_them, crew=(0, 1)),)))
+    for _ in range(6):
+        dispatcher.submit(202, 0, 900, more=True)
+    dispatcher.advance(202)
+    runs = [decision for decision in dispatcher.decisions() if isinstance(decision, Run)]
+    assert max(len(run.tickets) for run in runs) > 1
+    for run in runs:
+        dispatcher.finished(203, run.worker)
+    dispatcher.decisions()
 
 
 def grow(dispatcher: Dispatcher) -> None:
@@ -123,7 +140,7 @@ def test_a_log_of_every_kind_of_event_is_replayed(log: Path) -> None:
     shares: list[float] = []
     result = replay(log, shares.append)
     assert result.is_identical and result.differences == []
-    assert (result.dispatchers, result.submitted, result.span_ns) == (3, 12, 327)
+    assert (result.dispatchers, result.submitted, result.span_ns) == (3, 18, 327)
     assert result.decisions > 5 and result.events == 36
     assert sum(result.outcomes.values()) <= 8 and result.outcomes["dropped_cancelled"] == 1
 

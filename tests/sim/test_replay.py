@@ -141,8 +141,8 @@ def test_a_log_of_every_kind_of_event_is_replayed(log: Path) -> None:
     result = replay(log, shares.append)
     assert result.is_identical and result.differences == []
     assert (result.dispatchers, result.submitted, result.span_ns) == (3, 18, 327)
-    assert result.decisions > 5 and result.events == 36
-    assert sum(result.outcomes.values()) <= 8 and result.outcomes["dropped_cancelled"] == 1
+    assert result.decisions > 5 and result.events == 46
+    assert sum(result.outcomes.values()) <= 14 and result.outcomes["dropped_cancelled"] == 1
 
 
 def test_what_a_dispatcher_decides_when_it_is_made_is_compared_too(tmp_path: Path) -> None:

@@ -73,11 +73,14 @@ class Dispatcher:
         self._undelivered: list[Decision] = []
         self._switches = {True: 0, False: 0}  # of the variants that workers hold, by whether it was in memory
         self._state = self.memory.state
-        self._alone = [np.zeros(1, np.int64) for _ in range(4)]  # of one query: application, deadline, priority, ticket
+        # Of one query: application, deadline, priority, ticket, what is told of it. Python writes them through views,
+        # which is far quicker than writing into arrays.
+        self._alone = [np.zeros(1, np.int64) for _ in range(4)]
         self._told_alone = np.zeros((1, NOTHING_TOLD.shape[1]), np.int64)
-        self._free_slots = self._state["free_slots"]
-        self._decision_count = self._state["decision_count"]
-        self._wake = self._state["wake_ns"]
+        self._alone_values = [array.data for array in (*self._alone, self._told_alone[0])]
+        self._free_slots = self._state["free_slots"].data
+        self._decision_count = self._state["decision_count"].data
+        self._wake = self._state["wake_ns"].data
         self._applications = len(deployment.applications)
         self._install(now_ns, plan)
 
@@ -160,16 +163,17 @@ class Dispatcher:
         batches are formed when it is in. `was_lost`: it comes from another dispatcher, where it was lost with its
         worker; where it cannot be tried again in time, it failed.
         """
-        applications, deadlines_ns, priorities, tickets = self._alone
-        applications[0], deadlines_ns[0], priorities[0] = application, deadline_ns, priority
-        self._told_alone[0] = tag, client, query_class, demand, was_lost
+        numbers, deadlines, ranks, ticket, told = self._alone_values
+        numbers[0], deadlines[0], ranks[0] = application, deadline_ns, priority
+        told[0], told[1], told[2], told[3], told[4] = tag, client, query_class, demand, was_lost
         if self._free_slots[0] == 0:
             self.grow()
-        self._empty_buffer()
-        arguments = applications, deadlines_ns, priorities, self._told_alone, more, tickets, 0
-        if events.submit_many(self._state, now_ns, *arguments) < 0:
+        if self._decision_count[0]:
+            self._collect()
+        one, due_ns, rank, tickets = self._alone
+        if events.submit_many(self._state, now_ns, one, due_ns, rank, self._told_alone, more, tickets, 0) < 0:
             raise StrettoError(f"application number {application} is outside 0 … {self._applications - 1}")
-        return int(tickets[0])
+        return ticket[0]
 
     def submit_many(
         self,

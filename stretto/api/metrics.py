@@ -256,7 +256,9 @@ def _state(now: Snapshot) -> Iterator[Any]:
         rates.add_metric([state.name], state.rate)
     yield rates
     waiting = GaugeMetricFamily("stretto_queue_depth", "Queries waiting in a lane.", labels=["lane"])
-    doors = GaugeMetricFamily("stretto_queue_capacity", "Queries that may wait in a lane.", labels=["lane"])
+    doors = GaugeMetricFamily(
+        "stretto_queue_capacity", "Queries that may be in a lane, waiting or running.", labels=["lane"]
+    )
     for lane in now.lanes:
         waiting.add_metric([lane.name], lane.length)
         doors.add_metric([lane.name], lane.capacity)

@@ -140,7 +140,8 @@ def mark_works(memory: Memory, slots: Numbers, named: NamedQueries) -> None:
 
 
 def carry_over(memory: Memory, arrays: dict[str, NDArray[Any]], before: Plan, after: Plan) -> None:
-    """Rates go on where the window is the same, of applications and of lanes that keep their name; so do caps.
+    """Rates go on where the window is the same, of applications and of lanes that keep their name; so do caps, and
+    what runs counts where it came from.
 
     `arrays` are those of the plan before.
     """
@@ -151,6 +152,10 @@ def carry_over(memory: Memory, arrays: dict[str, NDArray[Any]], before: Plan, af
     lanes = memory["lanes"]
     capped = (arrays["lanes"]["cap_target_ns"][source] > 0) & (lanes["cap_target_ns"][target] > 0)
     lanes["cap"][target[capped]] = arrays["lanes"]["cap"][source[capped]]
+    lanes["running"][target] = arrays["lanes"]["running"][source]
+    now_at = np.full(len(before.lanes) + 1, NONE)  # the last one is for batches of no lane
+    now_at[source] = target
+    memory["batches"]["lane"] = now_at[memory["batches"]["lane"]]
     if before.rate_window_ns != after.rate_window_ns:
         return
     source = np.concatenate([np.arange(first), first + source])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from stretto.core.compiled import compiled
@@ -84,6 +85,7 @@ def add_to_batch(s: Any, batch: Any, decision: Any, last: int, slot: int) -> Non
     else:
         queries(s)[last].next = slot
     batch.count += 1
+    lanes(s)[query.lane].running += 1
     name_ticket(s, decision, slot)
     s.running += 1
 
@@ -142,6 +144,9 @@ def end_front_batch(s: Any, worker_index: int, now_ns: int) -> int:
     """Take the running batch off the worker; its successor starts now at the earliest. Returns the batch's place."""
     worker = workers(s)[worker_index]
     place = worker_index * IN_FLIGHT + worker.front
+    batch = batches(s)[place]
+    if batch.lane >= 0:
+        lanes(s)[batch.lane].running -= batch.count
     worker.front = (worker.front + 1) & 1
     worker.depth -= 1
     if worker.depth == 0:
@@ -154,6 +159,22 @@ def end_front_batch(s: Any, worker_index: int, now_ns: int) -> int:
         after.expected_ns = after.start_ns + run_ns
         worker.free_ns = after.expected_ns
     return place
+
+
+@compiled
+def left_running(s: Any, lane_index: int, now_ns: int) -> int:
+    """Queries of the lane that run, a batch that is half done as half of it."""
+    lane = lanes(s)[lane_index]
+    crew = int64s(s.lane_workers_at, s.lane_workers_count)
+    left = 0
+    for position in range(lane.worker_first, lane.worker_first + lane.worker_count):
+        worker = workers(s)[crew[position]]
+        for ahead in range(worker.depth):
+            batch = batches(s)[crew[position] * IN_FLIGHT + ((worker.front + ahead) & 1)]
+            if batch.lane == lane_index and batch.count > 0:
+                share = (batch.expected_ns - now_ns) / max(1, batch.expected_ns - batch.start_ns)
+                left += max(1, min(batch.count, math.ceil(share * batch.count)))
+    return left
 
 
 @compiled

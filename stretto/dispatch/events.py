@@ -15,7 +15,7 @@ from typing import Any
 from stretto.core.compiled import compiled
 from stretto.core.outcome import Outcome
 from stretto.core.plan import Late, RouteRule
-from stretto.dispatch.batches import end_front_batch, finish_batch
+from stretto.dispatch.batches import end_front_batch, finish_batch, left_running
 from stretto.dispatch.beside import arrived, forget_arriving, load_beside
 from stretto.dispatch.correction import find_all_fastest
 from stretto.dispatch.late import can_make_it, would_be_late
@@ -61,12 +61,18 @@ def advance(state: Any, now_ns: int) -> None:
 
 @compiled
 def admit(s: Any, slot: int, lane_index: int, now_ns: int) -> bool:
-    """At the door of the lane: full, already hopeless, or (where the lane refuses) bound to be late."""
+    """At the door of the lane: full, already hopeless, or (where the lane refuses) bound to be late.
+
+    What came at one moment while nobody waited is not divided by the door: a request of many rows gets through if it
+    fits into a batch.
+    """
     lane = lanes(s)[lane_index]
     deadline = queries(s)[slot].deadline_ns
     hopeless = lane.late == Late.DROP_WHEN_INFEASIBLE and not can_make_it(lane, deadline, now_ns)
     reason = NONE
-    if lane.length >= lane.capacity:
+    came_together = lane.filled_ns == now_ns and 0 < lane.length < lane.max_batch
+    is_full = lane.length + lane.running >= lane.capacity and not came_together
+    if is_full and lane.length + left_running(s, lane_index, now_ns) >= lane.capacity:
         reason = Outcome.DROPPED_OVERLOAD.value
     elif hopeless or (lane.late == Late.REFUSE and would_be_late(s, lane_index, deadline, now_ns)):
         reason = lateness_reason(deadline, now_ns)
@@ -411,6 +417,8 @@ def move_in(state: Any, now_ns: int, slots: Any, staying: Any, by_lane: Any, ans
         lanes(s)[lane_index].length = 0
     for slot in by_lane:
         enqueue(s, queries(s)[slot].lane, slot)
+    for lane_index in range(s.lanes_count):
+        lanes(s)[lane_index].filled_ns = NONE  # they came before
 
 
 @compiled

@@ -223,7 +223,6 @@ def lay_out_plan(memory: Memory, deployment: Deployment, plan: Plan) -> None:
     state["lane_choice"] = plan.lane_choice
     state["rate_bucket_ns"] = plan.rate_window_ns // RATE_BUCKETS
     state["counts_lanes"] = 1
-    memory["batches"]["lane"] = -1
     state["correction_step"], state["worth_writing"] = state["correction"], WORTH_WRITING
     if plan.ratios is not None:  # steps so small that luck alone does not lead away from it
         state["correction_step"], state["worth_writing"] = state["correction"] * STEP_OF_PLAN, WORTH_LEAVING_PLAN

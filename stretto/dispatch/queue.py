@@ -165,6 +165,8 @@ def enqueue(s: Any, lane_index: int, slot: int) -> None:
     insert(s, lane_index, ORDER, slot)
     if has_deadline_list(lane):
         insert(s, lane_index, DEADLINE, slot)
+    if lane.length == 0:
+        lane.filled_ns = s.now_ns
     lane.length += 1
     lane.head_ns = min(lane.head_ns, query.deadline_ns) if has_deadline_list(lane) else front_deadline(s, lane_index)
     s.waiting += 1

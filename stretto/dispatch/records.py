@@ -161,6 +161,8 @@ LANE = np.dtype(
         # state
         ("cap", "f8"),
         ("length", "i8"),
+        ("filled_ns", "i8"),  # when the first came after nobody waited
+        ("running", "i8"),  # queries in batches that were formed here
         ("head_ns", "i8"),  # the earliest deadline waiting
         ("release_ns", "i8"),  # when its candidate may start; ≤ now: it waits for a worker
         ("later_ns", "i8"),  # when it may start on a further kind of worker

@@ -34,7 +34,7 @@ from stretto.core.plan import (
 )
 from stretto.planners.parts.floors import single_variant_lane
 
-DOOR_SHARE = 0.8  # of what could be answered in time: a full queue is waited through, and none should end at the brink
+DOOR_SHARE = 0.85  # of the SLO, which what is in a full lane takes: it is waited through, and none ends at the brink
 SMALLEST_DOOR = 4
 RATIO_STEP = 1.1  # latencies within this factor have the same doors
 
@@ -50,10 +50,11 @@ def complete(
     """The plan that a dispatcher follows. `latency_ratio` is measured over profiled latency, by variant and kind."""
     whole = with_demands(plan, deployment, conditions.demands)
     whole = with_trials(whole, deployment, conditions.on_trial, conditions.trial_worker)
+    whole = with_delays(whole, conditions.delays)
     if has_doors:
         left_ns = conditions.left_ns
         whole = with_doors(whole, deployment if left_ns is None else with_slos(deployment, left_ns), latency_ratio)
-    return with_delays(whole, conditions.delays)
+    return whole
 
 
 def with_demands(plan: Plan, deployment: Deployment, demands: Sequence[Demand]) -> Plan:
@@ -148,7 +149,8 @@ def _waits_for_timer(lane: Lane) -> bool:
 
 
 def with_doors(plan: Plan, deployment: Deployment, latency_ratio: NDArray[np.float64] | None = None) -> Plan:
-    """Each dropping lane holds what its workers can answer well within the SLO by their quickest way.
+    """Each dropping lane holds, waiting and running, what its workers can answer well within the SLO by their
+    quickest way.
 
     What is beyond that is refused at once, while its client can still turn elsewhere, rather than when its deadline is
     near.
@@ -179,8 +181,8 @@ def _door(lane: Lane, applications: list[int], deployment: Deployment, ratios: N
     if isinstance(lane.select, Worklist) or lane.late is Late.KEEP or not applications:
         return lane.capacity
     slo_ns = max(deployment.applications[number].slo_ns for number in applications)
+    may_take_ns = max(DOOR_SHARE * slo_ns - lane.delays.control_ns, 0.0)
     by_kind: dict[str, float] = {}
-    largest_request = SMALLEST_DOOR
     for kind in {deployment.workers[worker].kind for worker in lane.workers}:
         by_kind[kind] = 0.0
         for variant in selected_variants(lane):
@@ -190,8 +192,8 @@ def _door(lane: Lane, applications: list[int], deployment: Deployment, ratios: N
             ratio = float(ratios[variant, deployment.kinds.index(kind)])
             sizes = np.arange(1, min(profile.max_batch, lane.release.max_batch) + 1)
             latency_ns = profile.table_ns[deployment.quantile, sizes] * ratio
-            largest_request = max(largest_request, int(np.searchsorted(latency_ns, slo_ns, side="right")))
-            by_kind[kind] = max(by_kind[kind], float((sizes * (slo_ns - latency_ns) / latency_ns).max()))
+            # One batch runs while the next one waits.
+            is_quick = (latency_ns <= may_take_ns / 2) | (sizes == 1)
+            by_kind[kind] = max(by_kind[kind], float((sizes * may_take_ns / latency_ns)[is_quick].max()))
     total = sum(by_kind[deployment.workers[worker].kind] for worker in lane.workers)
-    # Every row of a request is a query: what can be answered in one batch must fit through.
-    return max(largest_request, int(DOOR_SHARE * total))
+    return max(SMALLEST_DOOR, int(total))

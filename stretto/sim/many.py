@@ -191,7 +191,7 @@ def _places(parts: Sequence[Part]) -> tuple[list[int], list[int]]:
 def _made(case: Case) -> tuple[Dispatcher, NDArray[Any], dict[str, NDArray[Any]]]:
     """A dispatcher with room for just what its lanes can hold, and the memory of its loop."""
     plan, deployment = case.plan, case.deployment
-    slots = 1 + sum(lane.capacity + lane.release.max_batch for lane in plan.lanes)
+    slots = 1 + sum(lane.capacity for lane in plan.lanes)
     dispatcher = Dispatcher(deployment, plan, slots=slots)
     if all(isinstance(lane.select, Fixed) and not _goes_by_rate(lane.release) for lane in plan.lanes):
         dispatcher.memory.state["counts_lanes"] = 0  # nobody else reads the λ of a lane here
@@ -231,7 +231,6 @@ def set_batches(s: Any, sizes: Any) -> None:
             lane.min_batch = sizes[lane_index, 0]
             lane.max_batch = sizes[lane_index, 1]
             refresh(s, lane_index, s.now_ns)
-        lane.capacity = sizes[lane_index, 2]
 
 
 @compiled

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from stretto.core.deployment import Deployment
 from stretto.core.profile import NS_PER_S
 from stretto.planners.edge_rl.encoding import DEPTH, Setting, Situation, phase_features, situation
-from stretto.planners.edge_rl.instances import BATCHES, BUFFER, by_speed, dealt_plan, gathering, instances_of
+from stretto.planners.edge_rl.instances import BATCHES, by_speed, dealt_plan, gathering, instances_of
 from stretto.planners.edge_rl.policy import Description
 from stretto.sim.many import Case, ManySimulations, Slot
 from stretto.sim.service import Deterministic, Service
@@ -63,10 +63,8 @@ class World:
 
     def step(self, weights: NDArray[np.float64], batches: NDArray[np.int64] | None = None) -> tuple[Situation, Slot]:
         """A slot with these weights [system, instance] and, where instances batch, these of BATCHES [system, model]."""
-        sizes = None
-        if batches is not None:
-            pairs = np.array(BATCHES)[batches[:, self._models]]  # [system, instance, smallest and largest]
-            sizes = np.concatenate((pairs, BUFFER - pairs[..., 1:]), axis=2)
+        # [system, instance, smallest and largest]
+        sizes = None if batches is None else np.array(BATCHES)[batches[:, self._models]]
         slot = self._many.run_slot(self.slot_s, weights, sizes)
         self.requests += int(slot.arrivals.sum())
         return self._seen(slot), slot

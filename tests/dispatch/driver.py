@@ -69,6 +69,7 @@ class Driver:
     ) -> list[int]:
         """So many queries at one moment, each but the last with word that another follows."""
         lengths = self.dispatcher.telemetry(self.now_ns).lane_lengths
+        in_flight = sum(len(job.tickets) for crew in self.crew for job in crew.jobs)
         tickets = []
         for left in range(count - 1, -1, -1):
             number = len(self.book)
@@ -85,7 +86,7 @@ class Driver:
         for ticket in tickets:
             if self.book[ticket].outcome is Outcome.DROPPED_OVERLOAD:
                 pruning = any(promises.gives_up(self.plan.lanes[lane]) for lane in doors)
-                full = any(lengths[lane] + count > self.plan.lanes[lane].capacity for lane in doors)
+                full = any(lengths[lane] + in_flight + count > self.plan.lanes[lane].capacity for lane in doors)
                 assert full or pruning, "turned away by lanes that were not full"
             elif self.book[ticket].stage is not Stage.ENDED:
                 joined = self.lane_number(ticket)

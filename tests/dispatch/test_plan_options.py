@@ -391,9 +391,9 @@ def test_lane_choice(choice: LaneChoice, expected: list[int]) -> None:
 
 
 def test_capacity_turns_the_next_one_away() -> None:
-    made = dispatcher(lane(capacity=2))
-    for _ in range(4):  # one runs, two wait
-        made.submit(0, 0, 1000)
+    made = dispatcher(lane(capacity=3))
+    for number in range(4):  # one runs, two wait
+        made.submit(number, 0, 1000)
     assert [drop.reason for drop in drops(made)] == [Outcome.DROPPED_OVERLOAD]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stretto.core.outcome import Outcome
-from stretto.core.plan import Deferred, Eager, Late
+from stretto.core.plan import Deferred, Eager, Late, RouteRule
 from tests.dispatch import promises
 from tests.dispatch.books import Stage
 from tests.dispatch.small import FAR, GATHER, driver, lane, planned
@@ -89,8 +89,8 @@ def test_withdrawing_the_last_silences_the_lane() -> None:
 
 
 def test_a_full_lane_admits_nobody() -> None:
-    made = driver(lane(capacity=2))
-    running, *waiting = [made.query(500) for _ in range(3)]
+    made = driver(lane(capacity=3))
+    running, *waiting = [made.at(number).query(500) for number in range(3)]
     refused = made.query(500)
     assert made.outcome(refused) is OVERLOAD
     assert [made.outcome(ticket) for ticket in (running, *waiting)] == [None] * 3
@@ -98,9 +98,30 @@ def test_a_full_lane_admits_nobody() -> None:
     assert made.outcome(made.query(500)) is None
 
 
-def test_capacity_does_not_count_what_runs() -> None:
-    made = driver(lane(capacity=1, release=Eager(1)))
-    assert [made.outcome(made.query(500)) for _ in range(3)] == [None, None, OVERLOAD]
+def test_capacity_counts_what_runs() -> None:
+    made = driver(lane(capacity=2, release=Eager(1)))
+    assert [made.outcome(made.at(number).query(500)) for number in range(3)] == [None, None, OVERLOAD]
+    made.at(12).finish(0)
+    assert made.outcome(made.query(500)) is None
+
+
+def test_a_batch_that_is_half_done_counts_as_half() -> None:
+    made = driver(lane(capacity=5, release=Eager(8)))
+    made.query(500)
+    made.at(1).submit_together(4)
+    made.at(12).finish(0)  # four run until 30
+    assert [made.outcome(made.at(now_ns).query(500)) for now_ns in (13, 14)] == [None, OVERLOAD]
+    assert [made.outcome(made.at(22).query(500)) for _ in range(3)] == [None, None, OVERLOAD]
+
+
+def test_what_runs_counts_in_the_lane_of_that_name_when_another_plan_comes() -> None:
+    made = driver(lane("a", capacity=2, release=Eager(1)))
+    made.query(500)
+    made.adopt(planned(lane("b", release=Eager(1)), lane("a", release=Eager(1)), rule=RouteRule.ROUND_ROBIN))
+    assert made.dispatcher.memory["lanes"]["running"].tolist() == [0, 1]
+    made.adopt(planned(lane("c", release=Eager(1))))
+    made.at(12).finish(0)
+    assert made.dispatcher.memory["lanes"]["running"].tolist() == [0]
 
 
 def test_time_never_runs_backwards() -> None:
@@ -150,8 +171,8 @@ def test_a_query_without_a_real_deadline_is_served_like_any_other(deadline: int)
 
 
 def test_decisions_are_given_once_and_in_order() -> None:
-    dispatcher = driver(lane(release=Eager(1), capacity=1)).dispatcher
-    tickets = [dispatcher.submit(0, 0, FAR) for _ in range(3)]
+    dispatcher = driver(lane(release=Eager(1), capacity=2)).dispatcher
+    tickets = [dispatcher.submit(number, 0, FAR) for number in range(3)]
     dispatcher.finished(12, 0)
     first, second, third = dispatcher.decisions()
     assert getattr(first, "tickets", None) == (tickets[0],)

@@ -134,7 +134,7 @@ def test_a_failed_batch_fails_its_queries_and_frees_the_worker() -> None:
 
 def test_a_returning_query_may_stand_above_the_capacity() -> None:
     """Capacity is a rule of the door: who was admitted once is not turned away."""
-    made = driver(lane(crew=(0, 1), capacity=1, release=Eager(1)))
+    made = driver(lane(crew=(0, 1), capacity=3, release=Eager(1)))
     for _ in range(3):
         made.query(500)
     assert made.outcome(made.query(500)) is Outcome.DROPPED_OVERLOAD

@@ -24,7 +24,7 @@ ONE = Deployment(
 CAPACITY = LARGEST / (ALPHA_MS * LARGEST + BETA_MS) * 1e3
 
 
-@pytest.mark.parametrize(("load", "most_refused"), [(0.85, 0.001), (1.3, 0.29)])
+@pytest.mark.parametrize(("load", "most_refused"), [(0.85, 0.001), (1.3, 0.291)])
 def test_one_variant_refuses_hardly_more_than_it_must(load: float, most_refused: float) -> None:
     """At 85% of its capacity, 0.3% used to be refused: the door took half of what could be answered in time."""
     result = simulate(

@@ -66,16 +66,15 @@ def _able(deployment: Deployment, application: int, number: int) -> list[Instanc
 
 
 def instance_lane(deployment: Deployment, application: int, instance: Instance, release: Release | None = None) -> Lane:
-    """The instance as a lane that only its worker serves. What runs is no longer in the lane, so fewer may wait."""
-    gathered = release or Eager(1)
+    """The instance as a lane that only its worker serves."""
     return Lane(
         name=f"{deployment.applications[application].name}@{deployment.workers[instance.worker].name}",
         workers=(instance.worker,),
         select=Fixed(instance.variant),
         order=Order.FIRST_COME,
-        release=gathered,
+        release=release or Eager(1),
         late=Late.KEEP,
-        capacity=BUFFER - gathered.max_batch,
+        capacity=BUFFER,
         may_load=False,
     )
 

@@ -34,12 +34,13 @@ def single_variant_lane(deployment: Deployment, variant: int, workers: tuple[int
     profile = deployment.profile(variant, deployment.workers[workers[0]].kind)
     latency = profile.table_ns[deployment.quantile].astype(np.float64)
     floors = floor_rates(profile, application.slo_ns, len(workers), deployment.quantile)
+    largest = efficient_batch(latency)
     return Lane(
         application.name,
         workers,
         Fixed(variant),
         Order.EARLIEST_DEADLINE,
-        Eager(floor_rates=floors[: efficient_batch(latency)]),
+        Eager(largest, floor_rates=floors[:largest]),
         Late.DROP_WHEN_INFEASIBLE,
     )
 

@@ -54,6 +54,13 @@ def instances_of(deployment: Deployment, application: int = 0) -> tuple[Instance
     return tuple(instances)
 
 
+def can_batch(deployment: Deployment) -> bool:
+    """Whether an instance can answer two queries together."""
+    crew = instances_of(deployment)
+    kinds = [deployment.workers[instance.worker].kind for instance in crew]
+    return any(deployment.profile(each.variant, kind).max_batch > 1 for each, kind in zip(crew, kinds, strict=True))
+
+
 def _able(deployment: Deployment, application: int, number: int) -> list[Instance]:
     """A worker with each variant of an application that it may hold."""
     worker = deployment.workers[number]

@@ -13,6 +13,7 @@ import typer
 from stretto.cli.options import Plot, ScenarioFile, Seed
 from stretto.cli.output import check_plot
 from stretto.core.errors import StrettoError
+from stretto.training import SYSTEMS_AT_ONCE
 
 if TYPE_CHECKING:
     from stretto.planners.edge_rl.policy import Description, Policy
@@ -54,7 +55,7 @@ def train(
         str, typer.Option(metavar="W,W,…", help="Its weights in bursts; else accurate instances are filled.")
     ] = "",
     iterations: Annotated[int, typer.Option(metavar="N", min=1, max=100_000)] = 240,
-    systems: Annotated[int, typer.Option(metavar="N", min=1, max=65_536, help="Simulated at once.")] = 1024,
+    systems: Annotated[int, typer.Option(metavar="N", min=1, max=65_536, help="Simulated at once.")] = SYSTEMS_AT_ONCE,
     seed: Seed = None,
     device: Annotated[str, typer.Option(metavar="DEVICE", help="Of PyTorch: cpu or cuda.")] = "cpu",
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint in the folder.")] = False,

@@ -83,7 +83,7 @@ def train(
         )
     from stretto.cli.scenario.read import read_scenario
     from stretto.planners.edge_rl.file import save_policies
-    from stretto.planners.edge_rl.instances import can_batch
+    from stretto.planners.edge_rl.instances import can_batch, instances_of
     from stretto.planners.edge_rl.policy import Description
     from stretto.sim.switching import switching_of
     from stretto.training.ppo import Recipe
@@ -95,7 +95,7 @@ def train(
     told = read_scenario(scenario)
     if len(told.deployment.applications) != 1:
         raise StrettoError("a policy is trained for one application; this scenario has several")
-    if batching and not can_batch(told.deployment):
+    if batching and not can_batch(told.deployment, instances_of(told.deployment)):
         raise StrettoError(
             "--batching: no instance takes more than one query at once here (max_batch = 1), so there is no batch size"
             " to choose; give the variants a larger max_batch, with its latencies, or leave --batching out"

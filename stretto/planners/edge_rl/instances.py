@@ -54,11 +54,10 @@ def instances_of(deployment: Deployment, application: int = 0) -> tuple[Instance
     return tuple(instances)
 
 
-def can_batch(deployment: Deployment) -> bool:
-    """Whether an instance can answer two queries together."""
-    crew = instances_of(deployment)
-    kinds = [deployment.workers[instance.worker].kind for instance in crew]
-    return any(deployment.profile(each.variant, kind).max_batch > 1 for each, kind in zip(crew, kinds, strict=True))
+def can_batch(deployment: Deployment, instances: Sequence[Instance]) -> bool:
+    """Whether one of them can answer two queries together."""
+    profiles = (deployment.profile(each.variant, deployment.workers[each.worker].kind) for each in instances)
+    return any(profile.max_batch > 1 for profile in profiles)
 
 
 def _able(deployment: Deployment, application: int, number: int) -> list[Instance]:

@@ -16,30 +16,22 @@ import os
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import replace
 from multiprocessing import get_context
 from typing import Any
 
 import numpy as np
-from edge_rl_ground import in_world, of_plan, stationary
+from edge_rl_ground import in_world, of_plan, served, stationary
 from harness import Benchmark
 from numpy.typing import NDArray
 
-from stretto.core.plan import Delays
 from stretto.planners.edge_rl.baselines import SingleQueue
 from stretto.planners.edge_rl.encoding import BEGINNING, Setting, Situation
 from stretto.planners.edge_rl.instances import instances_of
 from stretto.planners.edge_rl.planner import default_policies
 from stretto.planners.edge_rl.policy import Description, Policy, softmax
 from stretto.planners.leave_it import LeaveIt
-from stretto.planning.served import served_session
-from stretto.sim.ports import simulator_ports
-from stretto.sim.simulator import simulate
 from stretto.training.evaluate import Decide
 from stretto.training.settings import random_systems
-from stretto.training.world import System
-from stretto.twin.measure import setting_from_scenario
-from stretto.twin.spot import SpotJudge
 
 SETTINGS, SETTINGS_SEED = 20, 90_001  # training has seed 11
 SLOT_SECONDS, SEED = 24_000, 90_002
@@ -47,26 +39,6 @@ SERVED_SECONDS = 1200.0
 SERVED = ("edge_rl", "leave_it", "joint", "judged")
 AIM = 18
 LOAD_KEYS = ("setting", "lull", "burst")  # that have no mean
-
-
-def served(system: System, planner: str) -> float:
-    """Share of queries answered right and on time, as a server would do it."""
-    source = system.load.source()
-
-    def setting(deployment):  # type: ignore[no-untyped-def]
-        return setting_from_scenario(deployment, source, system.service, Delays(), seconds=600.0, seed=SEED + 1)
-
-    session = served_session(planner, ports=replace(simulator_ports(), judge=SpotJudge(setting)))
-    run = simulate(
-        system.deployment,
-        session,
-        source,
-        seconds=SERVED_SECONDS,
-        seed=SEED,
-        service=system.service,
-        replan_s=session.rhythm.period_for(system.deployment) or None,
-    )
-    return run.summary.correct_on_time
 
 
 def begins_with(policy: Policy) -> Decide:
@@ -109,7 +81,7 @@ def row_of(number: int) -> dict[str, Any]:
         "SA_violations": 100 * approximated.violations,
         "leave_it": 100 * left.goodput,
         "leave_it_violations": 100 * left.violations,
-        **{f"served {name}": 100 * served(system, name) for name in SERVED},
+        **{f"served {name}": 100 * served(system, name, SERVED_SECONDS, SEED).correct_on_time for name in SERVED},
     }
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.core.deployment import Deployment
+from stretto.core.plan import Delays
 from stretto.core.profile import LatencyProfile
 from stretto.core.view import Planner, View
 from stretto.planners.edge_rl.baselines import infaas_shares, stationary_shares
@@ -22,13 +23,20 @@ from stretto.planners.edge_rl.encoding import Setting, Situation
 from stretto.planners.edge_rl.file import load_policies
 from stretto.planners.edge_rl.instances import Instance
 from stretto.planners.edge_rl.policy import Description, Policy
+from stretto.planning.served import served_session
 from stretto.sim.many import Case, ManySimulations
+from stretto.sim.ports import simulator_ports
+from stretto.sim.results import Summary
 from stretto.sim.service import Deterministic, Service
+from stretto.sim.simulator import simulate
 from stretto.sim.switching import Switching
 from stretto.training.evaluate import Decide, Evaluation, Figures, evaluate, evaluation_of
 from stretto.training.settings import instance_deployment
 from stretto.training.teacher import Rule
 from stretto.training.world import System, World
+from stretto.twin.measure import setting_from_scenario
+from stretto.twin.setting import Setting as MeasuredSetting
+from stretto.twin.spot import SpotJudge
 
 SERVICE_MS = (9.9, 33.3)
 ACCURACY = (0.7769, 0.8278)
@@ -196,6 +204,26 @@ def of_plan(
         total = total + (counts if number >= WARM_UP_SLOTS else 0)
     accuracy = np.array([[variant.accuracy for variant in deployment.variants]] * SYSTEMS)
     return in_long_run(evaluation_of(total, accuracy, accuracy.argmax(axis=1)), load)
+
+
+def served(system: System, planner: str, seconds: float, seed: int, delays: Delays | None = None) -> Summary:
+    """As a server would do it: the planner in its rhythm, its judge's trials on other seeds than the run."""
+    source, given = system.load.source(), delays or Delays()
+
+    def setting(deployment: Deployment) -> MeasuredSetting:
+        return setting_from_scenario(deployment, source, system.service, given, seconds=600.0, seed=seed + 1)
+
+    session = served_session(planner, ports=replace(simulator_ports(), judge=SpotJudge(setting)))
+    return simulate(
+        system.deployment,
+        session,
+        source,
+        seconds=seconds,
+        seed=seed,
+        service=system.service,
+        delays=given,
+        replan_s=session.rhythm.period_for(system.deployment) or None,
+    ).summary
 
 
 def in_long_run(evaluation: Evaluation, load: Switching) -> Evaluation:

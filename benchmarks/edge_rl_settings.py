@@ -1,62 +1,44 @@
 """One policy trained on random settings, on 20 that it has not seen, beside what needs no training.
 
+    python benchmarks/edge_rl_settings.py --processes 16
+
 Service times vary in half of the settings. SQ, SA (told the phase each second, exact shares) and the policy (each
 fiftieth of a second, told nothing) run in the same systems; beside it the weights that it begins with, before any
 learning. The judged default is what `stretto simulate --planner judged` would serve: candidates tried on other seeds at
-the loads that it measures. It takes a minute and more of planning for each setting, so it runs on the first few alone,
-beside `joint`, `leave_it` and the policy, all served (columns `served …`): the same queries come to each.
+the loads that it measures. It runs beside `joint`, `leave_it` and the policy, all served (columns `served …`): the same
+queries come to each. A setting is one process's work, with seeds of its own, so rows do not depend on how many run.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
+from typing import Any
 
 import numpy as np
-from edge_rl_ground import in_world, of_plan, stationary
+from edge_rl_ground import in_world, of_plan, served, stationary
 from harness import Benchmark
 from numpy.typing import NDArray
 
-from stretto.core.plan import Delays
 from stretto.planners.edge_rl.baselines import SingleQueue
 from stretto.planners.edge_rl.encoding import BEGINNING, Setting, Situation
 from stretto.planners.edge_rl.instances import instances_of
 from stretto.planners.edge_rl.planner import default_policies
 from stretto.planners.edge_rl.policy import Description, Policy, softmax
 from stretto.planners.leave_it import LeaveIt
-from stretto.planning.served import served_session
-from stretto.sim.ports import simulator_ports
-from stretto.sim.simulator import simulate
 from stretto.training.evaluate import Decide
 from stretto.training.settings import random_systems
-from stretto.training.world import System
-from stretto.twin.measure import setting_from_scenario
-from stretto.twin.spot import SpotJudge
 
 SETTINGS, SETTINGS_SEED = 20, 90_001  # training has seed 11
 SLOT_SECONDS, SEED = 24_000, 90_002
-SERVED_SECONDS, SERVED_SETTINGS = 1200.0, 3
+SERVED_SECONDS = 1200.0
 SERVED = ("edge_rl", "leave_it", "joint", "judged")
 AIM = 18
-
-
-def served(system: System, planner: str) -> float:
-    """Share of queries answered right and on time, as a server would do it."""
-    source = system.load.source()
-
-    def setting(deployment):  # type: ignore[no-untyped-def]
-        return setting_from_scenario(deployment, source, system.service, Delays(), seconds=600.0, seed=SEED + 1)
-
-    session = served_session(planner, ports=replace(simulator_ports(), judge=SpotJudge(setting)))
-    run = simulate(
-        system.deployment,
-        session,
-        source,
-        seconds=SERVED_SECONDS,
-        seed=SEED,
-        service=system.service,
-        replan_s=session.rhythm.period_for(system.deployment) or None,
-    )
-    return run.summary.correct_on_time
+LOAD_KEYS = ("setting", "lull", "burst")  # that have no mean
 
 
 def begins_with(policy: Policy) -> Decide:
@@ -68,54 +50,87 @@ def begins_with(policy: Policy) -> Decide:
     return decide
 
 
-def main() -> None:
-    """All settings."""
-    bench = Benchmark("edge_rl_settings", seed=SEED)
+def row_of(number: int) -> dict[str, Any]:
+    """One setting: every approach in percent of the queries that came."""
+    system = random_systems(SETTINGS, SETTINGS_SEED)[number]
     (policy,) = default_policies()
-    above = {"SQ": 0, "SA": 0, "both": 0}
-    systems = random_systems(SETTINGS, SETTINGS_SEED)
-    for number, system in enumerate(bench.steps(systems, SETTINGS, "settings")):
-        crew = instances_of(system.deployment)
-        slo_ns = system.deployment.applications[0].slo_ns
-        learned = in_world(system, policy.description, policy.decide, slots=SLOT_SECONDS, seed=SEED).overall
-        begun = in_world(system, policy.description, begins_with(policy), slots=SLOT_SECONDS, seed=SEED).overall
-        told = system.description(Description("joint", 1.0, sees_phase=True))
-        decide = stationary(crew, system.load, slo_ns)
-        approximated = in_world(system, told, decide, slots=SLOT_SECONDS, seed=SEED).overall
-        single, left = (
-            of_plan(
-                system.deployment, planner, system.load, slots=SLOT_SECONDS, seed=SEED, service=system.service
-            ).overall
-            for planner in (SingleQueue(), LeaveIt())
+    crew = instances_of(system.deployment)
+    slo_ns = system.deployment.applications[0].slo_ns
+    told = system.description(Description("joint", 1.0, sees_phase=True))
+    learned, begun, approximated = (
+        in_world(system, description, decide, slots=SLOT_SECONDS, seed=SEED).overall
+        for description, decide in (
+            (policy.description, policy.decide),
+            (policy.description, begins_with(policy)),
+            (told, stationary(crew, system.load, slo_ns)),
         )
-        wins = {"SQ": learned.goodput > single.goodput, "SA": learned.goodput > approximated.goodput}
-        for name, won in wins.items():
-            above[name] += won
-        above["both"] += all(wins.values())
-        bench.row(
-            setting=number,
-            lull=system.load.rates[0],
-            burst=system.load.rates[1],
-            learned=100 * learned.goodput,
-            learned_violations=100 * learned.violations,
-            before_learning=100 * begun.goodput,
-            SQ=100 * single.goodput,
-            SA=100 * approximated.goodput,
-            SA_violations=100 * approximated.violations,
-            leave_it=100 * left.goodput,
-            leave_it_violations=100 * left.violations,
-            **{f"served {name}": 100 * served(system, name) for name in SERVED if number < SERVED_SETTINGS},
-        )
-    for name, count in above.items():
+    )
+    single, left = (
+        of_plan(system.deployment, planner, system.load, slots=SLOT_SECONDS, seed=SEED, service=system.service).overall
+        for planner in (SingleQueue(), LeaveIt())
+    )
+    return {
+        "setting": number,
+        "lull": system.load.rates[0],
+        "burst": system.load.rates[1],
+        "learned": 100 * learned.goodput,
+        "learned_violations": 100 * learned.violations,
+        "before_learning": 100 * begun.goodput,
+        "SQ": 100 * single.goodput,
+        "SA": 100 * approximated.goodput,
+        "SA_violations": 100 * approximated.violations,
+        "leave_it": 100 * left.goodput,
+        "leave_it_violations": 100 * left.violations,
+        **{f"served {name}": 100 * served(system, name, SERVED_SECONDS, SEED).correct_on_time for name in SERVED},
+    }
+
+
+def warm() -> None:
+    """Compiles what the processes will run."""
+    (system, *_) = random_systems(SETTINGS, SETTINGS_SEED)
+    (policy,) = default_policies()
+    in_world(system, policy.description, policy.decide, slots=1, seed=SEED)
+
+
+def main(arguments: Sequence[str]) -> None:
+    """All settings."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)), help="all cores, unless given")
+    parser.add_argument("--only", default="", help="numbers of settings with commas between them; nothing is written")
+    given = parser.parse_args(arguments)
+    numbers = [int(part) for part in given.only.split(",")] if given.only else range(SETTINGS)
+    bench = Benchmark("edge_rl_settings", seed=SEED)
+    warm()
+    rows: list[dict[str, Any]] = []
+    with ProcessPoolExecutor(given.processes, get_context("spawn")) as pool:
+        waiting = [pool.submit(row_of, number) for number in numbers]
+        for done in bench.steps(as_completed(waiting), len(waiting), "settings"):
+            rows.append(done.result())
+            print(rows[-1], file=sys.stderr, flush=True)
+    rows.sort(key=lambda row: row["setting"])
+    for row in rows:
+        bench.row(**row)
+    claims(bench, rows)
+    means = {key: float(np.mean([row[key] for row in rows])) for key in rows[0] if key not in LOAD_KEYS}
+    bench.row(setting="mean", **means)
+    bench.row(setting="in which the policy is above", **above(rows))
+    bench.show() if given.only else bench.finish()
+
+
+def above(rows: Sequence[dict[str, Any]]) -> dict[str, int]:
+    """In how many settings the policy is above each of the others; served, above those that were served."""
+    counts = {rival: sum(row["learned"] > row[rival] for row in rows) for rival in ("SQ", "SA", "leave_it")}
+    ours, *others = (f"served {name}" for name in SERVED)
+    return counts | {rival: sum(row[ours] > row[rival] for row in rows) for rival in others}
+
+
+def claims(bench: Benchmark, rows: Sequence[dict[str, Any]]) -> None:
+    """In how many settings the policy is above what it must beat."""
+    for name, rivals in {"SQ": ("SQ",), "SA": ("SA",), "both": ("SQ", "SA")}.items():
+        count = sum(all(row["learned"] > row[rival] for rival in rivals) for row in rows)
         what = f"settings of {SETTINGS} not seen in training in which the policy is above {name}"
         bench.claim(what, paper=None, target=f"≥ {AIM}", ours=count, met=count >= AIM)
-    keys = ("learned", "learned_violations", "before_learning", "SQ", "SA", "SA_violations")
-    keys += ("leave_it", "leave_it_violations")
-    few = [f"served {name}" for name in SERVED]
-    means = {key: float(np.mean([row[key] for row in bench.rows if key in row])) for key in (*keys, *few)}
-    bench.row(setting="mean", **means)
-    bench.finish()
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -13,6 +13,7 @@ import typer
 from stretto.cli.options import Plot, ScenarioFile, Seed
 from stretto.cli.output import check_plot
 from stretto.core.errors import StrettoError
+from stretto.training import SYSTEMS_AT_ONCE
 
 if TYPE_CHECKING:
     from stretto.planners.edge_rl.policy import Description, Policy
@@ -54,7 +55,7 @@ def train(
         str, typer.Option(metavar="W,W,…", help="Its weights in bursts; else accurate instances are filled.")
     ] = "",
     iterations: Annotated[int, typer.Option(metavar="N", min=1, max=100_000)] = 240,
-    systems: Annotated[int, typer.Option(metavar="N", min=1, max=65_536, help="Simulated at once.")] = 1024,
+    systems: Annotated[int, typer.Option(metavar="N", min=1, max=65_536, help="Simulated at once.")] = SYSTEMS_AT_ONCE,
     seed: Seed = None,
     device: Annotated[str, typer.Option(metavar="DEVICE", help="Of PyTorch: cpu or cuda.")] = "cpu",
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint in the folder.")] = False,
@@ -82,6 +83,7 @@ def train(
         )
     from stretto.cli.scenario.read import read_scenario
     from stretto.planners.edge_rl.file import save_policies
+    from stretto.planners.edge_rl.instances import can_batch, instances_of
     from stretto.planners.edge_rl.policy import Description
     from stretto.sim.switching import switching_of
     from stretto.training.ppo import Recipe
@@ -93,6 +95,11 @@ def train(
     told = read_scenario(scenario)
     if len(told.deployment.applications) != 1:
         raise StrettoError("a policy is trained for one application; this scenario has several")
+    if batching and not can_batch(told.deployment, instances_of(told.deployment)):
+        raise StrettoError(
+            "--batching: no instance takes more than one query at once here (max_batch = 1), so there is no batch size"
+            " to choose; give the variants a larger max_batch, with its latencies, or leave --batching out"
+        )
     _check_device(device)
     _make_folder(out)
     options = Options(

@@ -20,6 +20,7 @@ import torch
 from stretto.core.errors import StrettoError
 from stretto.planners.edge_rl.file import read_arrays, save_policies, write_arrays
 from stretto.planners.edge_rl.policy import Description, Policy
+from stretto.training import SYSTEMS_AT_ONCE
 from stretto.training.evaluate import Decide, Evaluation, Merit, evaluate, merit, violations_error
 from stretto.training.ppo import Learner, Recipe
 from stretto.training.world import System, World
@@ -34,7 +35,7 @@ class Options:
     """What is trained, and how long."""
 
     recipe: Recipe = field(default_factory=Recipe)
-    systems_at_once: int = 1024
+    systems_at_once: int = SYSTEMS_AT_ONCE
     seed: int = 1
     device: str = "cpu"
     validate_every: int = 5  # iterations

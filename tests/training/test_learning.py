@@ -177,6 +177,16 @@ def test_the_command(tmp_path: Path) -> None:
     assert run.exit_code == 0, run.output
 
 
+def test_the_command_trains_batch_sizes_where_there_are_some(tmp_path: Path) -> None:
+    from stretto.cli.main import app
+
+    asked = ["train", str(TOML.with_name("batching.toml")), "--out", str(tmp_path), "--batching"]
+    done = CliRunner().invoke(app, [*asked, "--iterations", "1", "--systems", "16"])
+    assert done.exit_code == 0, done.output
+    (policy,) = load_policies(tmp_path / "policy.safetensors")
+    assert policy.description.batching and policy.description.outputs == 4 + 2 * 6
+
+
 def test_the_command_teaches_a_rule_first(tmp_path: Path) -> None:
     """One that gives the last instance most queries, which no reward would suggest."""
     from stretto.cli.main import app
@@ -195,6 +205,7 @@ def test_the_command_teaches_a_rule_first(tmp_path: Path) -> None:
     ("more", "says"),
     [
         (["--teach-burst", "1,1,1,1"], "goes with --teach-lull"),
+        (["--batching"], "no instance takes more than one query"),
         (["--teach-lull", "1,1,1,1", "--batching"], "teach none with"),
         (["--teach-lull", "1,1,1,1", "--random-settings", "4"], "teach none with"),
         (["--teach-lull", "1,much"], "numbers with commas"),

@@ -54,6 +54,12 @@ def instances_of(deployment: Deployment, application: int = 0) -> tuple[Instance
     return tuple(instances)
 
 
+def can_batch(deployment: Deployment, instances: Sequence[Instance]) -> bool:
+    """Whether one of them can answer two queries together."""
+    profiles = (deployment.profile(each.variant, deployment.workers[each.worker].kind) for each in instances)
+    return any(profile.max_batch > 1 for profile in profiles)
+
+
 def _able(deployment: Deployment, application: int, number: int) -> list[Instance]:
     """A worker with each variant of an application that it may hold."""
     worker = deployment.workers[number]

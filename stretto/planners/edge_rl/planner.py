@@ -21,7 +21,15 @@ from stretto.core.plan import Plan, Release
 from stretto.core.view import View
 from stretto.planners.edge_rl.encoding import DEPTH, Setting, Situation, idle, situation
 from stretto.planners.edge_rl.file import fitting, load_policies
-from stretto.planners.edge_rl.instances import BATCHES, Instance, by_speed, dealt_plan, gathering, instances_of
+from stretto.planners.edge_rl.instances import (
+    BATCHES,
+    Instance,
+    by_speed,
+    can_batch,
+    dealt_plan,
+    gathering,
+    instances_of,
+)
 from stretto.planners.edge_rl.policy import Description, Policy
 from stretto.planners.parts.rates import rates_of
 
@@ -106,7 +114,8 @@ class EdgeRL:
     ) -> Policy | None:
         """StrettoError where no policy fits although nobody is away; None where that is because of who is away."""
         names = [variant.name for variant in deployment.variants]
-        wanted = Description("joint", 0.0).described(present, names, deployment.applications[application].slo_ns)
+        wanted = Description("joint", 0.0, batching=can_batch(deployment, present))
+        wanted = wanted.described(present, names, deployment.applications[application].slo_ns)
         try:
             return fitting(self.policies, wanted, self._name)
         except StrettoError:

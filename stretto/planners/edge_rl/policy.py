@@ -80,6 +80,8 @@ class Description:
                 return f"is for {ours[0]} in {ours[1]:.4g} ms a query, which takes {theirs[1]:.4g} ms here"
         if not math.isclose(self.slo_ms, wanted.slo_ms, rel_tol=SERVICE_TOLERANCE):
             return f"is for an SLO of {self.slo_ms:g} ms, which is {wanted.slo_ms:g} ms here"
+        if self.batching and not wanted.batching:
+            return "chooses batch sizes, and no instance here takes more than one query at once"
         return ""
 
 

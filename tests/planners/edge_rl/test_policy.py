@@ -13,6 +13,7 @@ from scipy import integrate
 
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
+from stretto.core.profile import LatencyProfile
 from stretto.core.view import Lines, View
 from stretto.planners.edge_rl.encoding import (
     DEPTH,
@@ -226,6 +227,18 @@ def test_a_policy_for_other_instances_is_refused(tmp_path: Path, other: Deployme
     assert planner(View(four())).planner == "edge_rl"
     with pytest.raises(StrettoError, match=says):
         planner(View(other))
+
+
+def test_a_policy_of_batch_sizes_is_refused_where_nothing_batches() -> None:
+    """Its smallest batches would wait for queries that cannot join."""
+    planner = EdgeRL(policies=(made(batching=True),))
+    with pytest.raises(StrettoError, match="no instance here takes more than one query at once"):
+        planner(View(four()))
+    (application,) = four().applications
+    light, heavy = application.variants
+    both = LatencyProfile.linear(4.95, 4.95, 5, light.profiles[0].kind)
+    some = replace(four(), applications=(replace(application, variants=(replace(light, profiles=(both,)), heavy)),))
+    assert {lane.release.max_batch for lane in planner(View(some)).lanes} <= {1, 3, 5}
 
 
 def test_a_policy_that_is_told_the_phase_cannot_be_served(tmp_path: Path) -> None:

@@ -23,10 +23,10 @@ from stretto.api.front import FrontOptions, FrontServer
 from stretto.api.logs import LogLines, set_up_logs
 from stretto.api.run import SWITCH_S
 from stretto.core.errors import StrettoError
-from stretto.live.face.front import SharedStore
 from stretto.live.face.link import StreamLink
 from stretto.live.face.memory import FrontMemory
 from stretto.live.face.messages import NONSENSE, Kind, plain, text
+from stretto.live.face.shared_store import SharedStore
 from stretto.live.worker_process import DEATH_SIGNAL
 from stretto.repository.read import read_repository
 

@@ -92,8 +92,9 @@ class Handovers:
     def ended(self, number: int) -> None:
         """Nobody gives to it from now on; whoever waits there is told by the end of his connection."""
         self.counts.rows[number, BEAT] = 0
-        while (descriptor := received(self.own[number])) is not None:
-            os.close(descriptor)
+        while (descriptors := received(self.own[number])) is not None:
+            for each in descriptors:
+                os.close(each)
 
     def close(self) -> None:
         for each in (*self.doors, *self.own):
@@ -167,14 +168,15 @@ class Handover:
 
     def _take(self) -> None:
         for _ in range(TAKEN):
-            descriptor = received(self._own)
-            if descriptor is None:
+            descriptors = received(self._own)
+            if descriptors is None:
                 return
-            given = socket.socket(fileno=descriptor)
-            given.setblocking(False)
-            coming = self._adopt(given)
-            if coming is not None:
-                self.comes(coming)
+            for descriptor in descriptors:
+                given = socket.socket(fileno=descriptor)
+                given.setblocking(False)
+                coming = self._adopt(given)
+                if coming is not None:
+                    self.comes(coming)
             self._row[TOOK] += 1  # not before: in between, it would count nowhere
 
     def _beats(self) -> None:
@@ -183,10 +185,9 @@ class Handover:
         self._beat = self._loop.call_later(BEAT_S, self._beats)
 
 
-def received(own: socket.socket) -> int | None:
-    """A connection's descriptor; None where there is none."""
+def received(own: socket.socket) -> list[int] | None:
+    """The descriptor of the next connection, or none where this process may have no more; None: nothing was given."""
     with contextlib.suppress(OSError):
-        _, descriptors, _, _ = socket.recv_fds(own, 1, 1, socket.MSG_CMSG_CLOEXEC)
-        if descriptors:
-            return descriptors[0]
+        content, descriptors, _, _ = socket.recv_fds(own, 1, 1, socket.MSG_CMSG_CLOEXEC)
+        return descriptors if content else None
     return None

@@ -13,6 +13,7 @@ from typing import Any
 from stretto.api.control import Control
 from stretto.api.documents import summed_statistics
 from stretto.api.front_counts import FrontCounts
+from stretto.api.handover import Handover
 from stretto.api.heap import TIDY_S, keep_heap, tidy
 from stretto.api.limits import Limits
 from stretto.api.logs import LEVELS, lost_lines, set_level
@@ -107,17 +108,25 @@ class FrontPlane(Plane):
 class FrontServer:
     """Its listeners, its plane and its side of the face. A Peer of the link to the scheduler, where it has one.
 
-    `shares_ports`: other front ends of this machine listen on the same ports.
+    `shares_ports`: other front ends of this machine listen on the same ports, and with `handover` none has more
+    connections than others.
     """
 
-    def __init__(self, options: FrontOptions, repository: Repository, *stores: Store, shares_ports: bool = False):
+    def __init__(
+        self,
+        options: FrontOptions,
+        repository: Repository,
+        *stores: Store,
+        shares_ports: bool = False,
+        handover: Handover | None = None,
+    ):
         self.options = options
         self.service = FrontService(ServiceOptions(options.repository), repository, *stores)
         self.plane = FrontPlane(self.service, options.listen.limits)
         if options.traces:
             self.plane.tracing = Tracing()
         listen = replace(options.listen, management_port=None, management_grpc_port=None)
-        self.listeners = Listeners(self.plane, listen, shares_ports)
+        self.listeners = Listeners(self.plane, listen, shares_ports, handover)
         self.asked = asyncio.Event()  # to stop
         self.served = asyncio.Event()  # the scheduler has said what
         self._serve = self.engine.on_directory

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from stretto.api.front import FrontOptions
 from stretto.api.front_counts import FrontCounts
+from stretto.api.handover import Handovers
 from stretto.api.serve_options import share_of
 from stretto.api.server import CLOSING_S, bound_socket, check_free
 from stretto.api.tracing import Tracing
@@ -103,6 +104,7 @@ class FrontEnds:
         self.addresses: dict[str, tuple[str, int]] = {}
         self.slots = [Slot(self, number) for number in range(options.front_ends)]
         self.desk: Desk | None = None
+        self._handovers = Handovers(options.front_ends)
         self._reserved: list[socket.socket] = []  # bound, so that nobody else gets the ports; they take no connection
         self._opened: asyncio.Future[None] = self._loop.create_future()
         self._settings: dict[str, Any] = {}
@@ -187,6 +189,7 @@ class FrontEnds:
                 slot.link.close()
         for reserved in self._reserved:
             reserved.close()
+        self._handovers.close()
         if not self._opened.done():
             self._opened.cancel()
 
@@ -203,8 +206,10 @@ class FrontEnds:
         ours, theirs = socket.socketpair()
         with theirs:
             given = theirs.fileno(), slot.memory.descriptor
-            command = [sys.executable, "-m", "stretto.api.front_process", *map(str, (*given, size))]
-            slot.process = subprocess.Popen(command, pass_fds=given, stdin=subprocess.DEVNULL)
+            handing_over = self._handovers.descriptors(slot.number)
+            numbers = (*given, size, slot.number, *handing_over)
+            command = [sys.executable, "-m", "stretto.api.front_process", *map(str, numbers)]
+            slot.process = subprocess.Popen(command, pass_fds=(*given, *handing_over), stdin=subprocess.DEVNULL)
         ours.setblocking(False)
         _, slot.link = await self._loop.create_unix_connection(lambda: StreamLink(slot), sock=ours)
         asked = self._options
@@ -231,6 +236,7 @@ class FrontEnds:
 
     def lost(self, slot: Slot) -> None:
         """Its socket is closed."""
+        self._handovers.ended(slot.number)
         if not self._is_stopping:
             self._spawn(self._begin_again(slot))
 

@@ -1,4 +1,5 @@
-"""A front-end process: `python -m stretto.api.front_process SOCKET MEMORY BYTES`, descriptors both.
+"""A front-end process: `python -m stretto.api.front_process SOCKET MEMORY BYTES NUMBER HANDOVER…`, where a socket, its
+memory and what `Handover.of` takes are descriptors.
 
 It talks to the server that started it on one socket, and ends when that closes: a server that is gone leaves no front
 ends behind. Its options come there first, as JSON.
@@ -20,13 +21,14 @@ from typing import Any
 from stretto.api.beginning import GC_THRESHOLDS
 from stretto.api.bounds import rehearse_bounds
 from stretto.api.front import FrontOptions, FrontServer
+from stretto.api.handover import Handover
 from stretto.api.logs import LogLines, set_up_logs
 from stretto.api.run import SWITCH_S
 from stretto.core.errors import StrettoError
-from stretto.live.face.front import SharedStore
 from stretto.live.face.link import StreamLink
 from stretto.live.face.memory import FrontMemory
 from stretto.live.face.messages import NONSENSE, Kind, plain, text
+from stretto.live.face.shared_store import SharedStore
 from stretto.live.worker_process import DEATH_SIGNAL
 from stretto.repository.read import read_repository
 
@@ -55,8 +57,8 @@ class Ear:
         self.front.asked.set()
 
 
-async def work(channel: socket.socket, memory: FrontMemory) -> None:
-    ear = Ear()
+async def work(channel: socket.socket, memory: FrontMemory, *handing_over: int) -> None:
+    ear, handover = Ear(), Handover.of(*handing_over)
     _, link = await asyncio.get_running_loop().create_unix_connection(lambda: StreamLink(ear), sock=channel)
     lines: LogLines | None = None
     try:
@@ -64,7 +66,7 @@ async def work(channel: socket.socket, memory: FrontMemory) -> None:
         lines = set_up_logs(options.log_format, options.log_level)
         repository = await asyncio.to_thread(read_repository, options.repository)
         await asyncio.to_thread(rehearse_bounds)  # compiled code, before the first request needs it
-        front = ear.front = FrontServer(options, repository, SharedStore(memory), shares_ports=True)
+        front = ear.front = FrontServer(options, repository, SharedStore(memory), shares_ports=True, handover=handover)
         front.service.engines[0].linked(link, options.name)
         if options.is_later:
             await front.served.wait()
@@ -87,13 +89,13 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     ctypes.CDLL(None).prctl(DEATH_SIGNAL, signal.SIGKILL)
-    descriptor, memory_descriptor, size = map(int, sys.argv[1:4])
+    descriptor, memory_descriptor, size, *handing_over = map(int, sys.argv[1:])
     channel = socket.socket(fileno=descriptor)
     channel.setblocking(False)
     memory = FrontMemory(memory_descriptor, size)
     sys.setswitchinterval(SWITCH_S)
     with contextlib.suppress(KeyboardInterrupt), asyncio.Runner(loop_factory=_loop) as runner:
-        runner.run(work(channel, memory))
+        runner.run(work(channel, memory, *handing_over))
 
 
 def _loop() -> asyncio.AbstractEventLoop:

@@ -23,6 +23,7 @@ from stretto.core.errors import StrettoError
 
 if TYPE_CHECKING:
     from stretto.api.grpc.reads import Reads
+    from stretto.api.handover import Handover
     from stretto.api.http.door import PlainDoor, TlsDoor
     from stretto.api.http.traffic import Traffic
 
@@ -79,12 +80,14 @@ class Listen:
 class Listeners:
     """HTTP and gRPC over one data plane, twice: for inference and for management.
 
-    `shares_ports`: other processes listen on the same ports, and the system shares connections out among them.
+    `shares_ports`: other processes listen on the same ports, and the system shares connections out among them; with
+    `handover` they put that right.
     """
 
-    def __init__(self, plane: Plane, listen: Listen, shares_ports: bool = False):
+    def __init__(self, plane: Plane, listen: Listen, shares_ports: bool = False, handover: Handover | None = None):
         self.listen = listen
         self._shares_ports = shares_ports
+        self._handover = handover  # of connections for inference over HTTP
         self.plane = plane
         self.addresses: dict[str, tuple[str, int]] = {}
         self._metrics = Metrics(self.plane)
@@ -154,6 +157,8 @@ class Listeners:
         """Answers that are on their way go out; then every connection is closed."""
         for task in self._sweeps:
             task.cancel()
+        if self._handover is not None:
+            self._handover.stop()
         for door, traffic in self._http:
             door.close()
             for connection in list(traffic.connections):
@@ -179,7 +184,8 @@ class Listeners:
         from stretto.api.http.traffic import Traffic, sweep
 
         loop = asyncio.get_running_loop()
-        traffic = Traffic(connections)
+        handover = self._handover if name == "http" else None
+        traffic = Traffic(connections, handover=handover)
         listening = listening_socket(host, port, self._shares_ports)
 
         def make() -> Connection:
@@ -191,10 +197,12 @@ class Listeners:
         else:
             context = self._certificate.http_context()
             limits = replace(self.listen.limits, connections=connections)
-            door = TlsDoor(listening, context, make, traffic.connections, self.plane, limits)
+            door = TlsDoor(listening, context, make, traffic.connections, self.plane, limits, handover)
         self.addresses[name] = listening.getsockname()[:2]
         self._http.append((door, traffic))
         await door.open(BACKLOG)
+        if handover is not None:
+            handover.start(door.adopt)
         self._sweeps.append(loop.create_task(sweep(traffic.connections, SWEEP_S)))
 
     async def _start_grpc(self, name: str, host: str, port: int | None, access: Access, connections: int) -> None:

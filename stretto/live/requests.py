@@ -60,6 +60,7 @@ class Request:
     outcome: Outcome | None = None
     problem = ""  # why it failed, in words for the client
     refusal = ""  # where it was never taken: unavailable, or not_found
+    number = -1  # by its front end, where that is no part of the engine
 
     def __init__(
         self,

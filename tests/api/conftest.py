@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
+import shutil
+import subprocess
 from collections.abc import Iterator
 from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
 
 import pytest
 
-from tests.api.serving import Complaints, Running, repository_of
+from tests.api.serving import PATIENCE_S, Complaints, Running, repository_of
 
 
 @pytest.fixture(scope="session")
@@ -42,6 +44,24 @@ def complaints() -> Iterator[list[str]]:
         yield handler.lines
     finally:
         logging.getLogger().removeHandler(handler)
+
+
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """And its key."""
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("no openssl to make a certificate with")
+    folder = tmp_path_factory.mktemp("tls")
+    files = folder / "certificate.pem", folder / "key.pem"
+    command = [openssl, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    command += ["-days", "2", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
+    made = subprocess.run(
+        [*command, "-out", str(files[0]), "-keyout", str(files[1])], capture_output=True, timeout=PATIENCE_S
+    )
+    if made.returncode != 0:
+        pytest.skip("openssl makes no certificate here")
+    return files
 
 
 @pytest.fixture

@@ -5,12 +5,14 @@ from __future__ import annotations
 import gc
 import os
 import signal
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from stretto.api.front_counts import FrontCounts
 from stretto.api.front_ends import FrontEnds, Slot
+from stretto.api.handover import OPEN
 from stretto.api.plane import Plane
 from stretto.api.serve_options import ServeOptions, share_of
 from stretto.api.server import Listeners
@@ -62,23 +64,33 @@ class RunningFronts(Running):
 
     def wires(self, *wanted: int) -> list[Wire]:
         """So many connections to each front end (one, where nothing is said), in order. The system chooses which one
-        gets a connection, so it takes a few tries.
+        gets a connection, and front ends hand them over with an answer; so it takes a few tries.
         """
         wanted = wanted or (1,) * len(self.fronts.slots)
-        found: dict[int, list[Wire]] = {number: [] for number in range(len(wanted))}
-        others: list[Wire] = []
+        wires: list[Wire] = []
+        found: dict[int, list[Wire]] = {}
+        while any(len(found.get(number, ())) < count for number, count in enumerate(wanted)):
+            assert len(wires) < 200, "the system gives all connections to one front end"
+            wires.append(self.wire())
+            assert wires[-1].ask("GET", "/v2/health/live").status == 200
+            self.wait_until(lambda: None not in self.owners(wires), "every connection is somebody's")
+            found = {number: [] for number in range(len(wanted))}
+            for wire, owner in zip(wires, self.owners(wires), strict=True):
+                found[owner or 0].append(wire)
+        chosen = [wire for number, count in enumerate(wanted) for wire in found[number][:count]]
+        for wire in wires:
+            if wire not in chosen:
+                wire.socket.close()
+        rows = self.fronts._handovers.counts.rows
+        self.wait_until(lambda: rows[:, OPEN].sum() == sum(wanted), "the others are closed")
+        return chosen
+
+    def owners(self, wires: Sequence[Wire]) -> list[int | None]:
+        """The front end that has the other end of each; None: it is on its way."""
         inodes = {slot.number: sockets_of(pid_of(slot)) for slot in self.fronts.slots}
-        while any(len(found[number]) < count for number, count in enumerate(wanted)):
-            assert len(others) < 200, "the system gives all connections to one front end"
-            wire = self.wire()
-            assert wire.ask("GET", "/v2/health/live").status == 200
-            after = {slot.number: sockets_of(pid_of(slot)) for slot in self.fronts.slots}
-            (number,) = [number for number in after if after[number] - inodes[number]]
-            inodes = after
-            (others if len(found[number]) == wanted[number] else found[number]).append(wire)
-        for wire in others:
-            wire.socket.close()
-        return [wire for number in sorted(found) for wire in found[number]]
+        by_port = server_sockets(self.address()[1])
+        there = [f"socket:[{by_port.get(wire.socket.getsockname()[1])}]" for wire in wires]
+        return [next((number for number, theirs in inodes.items() if each in theirs), None) for each in there]
 
     def kill(self, number: int) -> None:
         os.kill(pid_of(self.fronts.slots[number]), signal.SIGKILL)
@@ -91,6 +103,14 @@ class RunningFronts(Running):
 def pid_of(slot: Slot) -> int:
     assert slot.process is not None
     return slot.process.pid
+
+
+def server_sockets(port: int) -> dict[int, str]:
+    """The inodes of this machine's connections to a port, by the client's port."""
+    lines = [
+        line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]
+    ]
+    return {int(at[2].rpartition(":")[2], 16): at[9] for at in lines if int(at[1].rpartition(":")[2], 16) == port}
 
 
 def sockets_of(pid: int) -> set[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import shutil
 import ssl
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -145,23 +144,6 @@ def test_tokens(repository: Path) -> None:
 
 
 # -- TLS -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    openssl = shutil.which("openssl")
-    if openssl is None:
-        pytest.skip("no openssl to make a certificate with")
-    folder = tmp_path_factory.mktemp("tls")
-    files = folder / "certificate.pem", folder / "key.pem"
-    command = [openssl, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-    command += ["-days", "2", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
-    made = subprocess.run(
-        [*command, "-out", str(files[0]), "-keyout", str(files[1])], capture_output=True, timeout=PATIENCE_S
-    )
-    if made.returncode != 0:
-        pytest.skip("openssl makes no certificate here")
-    return files
 
 
 def test_tls(repository: Path, certificate: tuple[Path, Path], complaints: list[str]) -> None:

@@ -16,8 +16,10 @@ import logging
 import socket
 import ssl
 from collections.abc import Callable, Collection
+from typing import Any
 
 from stretto.api.errors import too_many_connections
+from stretto.api.handover import Handover
 from stretto.api.limits import Limits
 from stretto.api.plane import Plane
 
@@ -35,11 +37,19 @@ class PlainDoor:
     def __init__(self, listening: socket.socket, make: Callable[[], asyncio.BaseProtocol]):
         self._listening, self._make = listening, make
         self._servers: list[asyncio.Server] = []
+        self._given: set[asyncio.Task[None]] = set()
 
     async def open(self, backlog: int) -> None:
         loop = asyncio.get_running_loop()
         sockets = [self._listening, *(self._listening.dup() for _ in range(SERVERS - 1))]
         self._servers = [await loop.create_server(self._make, sock=each, backlog=backlog) for each in sockets]
+
+    def adopt(self, given: socket.socket) -> asyncio.Task[None]:
+        """A connection that another front end had; done when it is there."""
+        task = asyncio.get_running_loop().create_task(_let_in(given, self._make))
+        self._given.add(task)
+        task.add_done_callback(self._given.discard)
+        return task
 
     def close(self) -> None:
         for server in self._servers:
@@ -60,9 +70,11 @@ class TlsDoor:
         connections: Collection[object],
         plane: Plane,
         limits: Limits,
+        handover: Handover | None = None,
     ):
         self._listening, self._context, self._make = listening, context, make
         self._connections, self._plane, self._limits = connections, plane, limits
+        self._handover = handover
         self._loop = asyncio.get_running_loop()
         self._pause: asyncio.TimerHandle | None = None  # until connections are accepted again
         self._handshakes: dict[asyncio.Task[None], None] = {}  # the oldest first
@@ -101,22 +113,35 @@ class TlsDoor:
                 self._loop.remove_reader(self._listening)
                 self._pause = self._loop.call_later(PAUSE_S, self._listen)
                 return
-            if len(self._connections) + len(self._handshakes) >= self._limits.connections:
-                self._plane.count_refusal(too_many_connections())
-                accepted.close()  # nobody could read a reason yet
+            if self._handover is not None and self._handover.gave(accepted.fileno(), is_counted=False):
+                accepted.close()  # here alone: the other one has it open
                 continue
-            if len(self._handshakes) >= HANDSHAKES:
-                self._plane.count_refusal(too_many_connections())
-                oldest = next(iter(self._handshakes))
-                del self._handshakes[oldest]  # it ends in the next turn, and others may come in this one
-                oldest.cancel()
             accepted.setblocking(False)
-            handshake = self._loop.create_task(self._shake_hands(accepted))
-            self._handshakes[handshake] = None
-            handshake.add_done_callback(lambda done: self._handshakes.pop(done, None))
+            handshake = self.adopt(accepted)
+            if self._handover is not None and handshake is not None:
+                self._handover.comes(handshake)
 
-    async def _shake_hands(self, accepted: socket.socket) -> None:
-        with contextlib.suppress(OSError, ssl.SSLError, TimeoutError):  # whoever is there does not speak TLS
-            await self._loop.connect_accepted_socket(
-                self._make, accepted, ssl=self._context, ssl_handshake_timeout=self._limits.header_timeout_s
-            )
+    def adopt(self, accepted: socket.socket) -> asyncio.Task[None] | None:
+        """A connection that was accepted, here or by another front end; done when it is there. None: there are too
+        many.
+        """
+        if len(self._connections) + len(self._handshakes) >= self._limits.connections:
+            self._plane.count_refusal(too_many_connections())
+            accepted.close()  # nobody could read a reason yet
+            return None
+        if len(self._handshakes) >= HANDSHAKES:
+            self._plane.count_refusal(too_many_connections())
+            oldest = next(iter(self._handshakes))
+            del self._handshakes[oldest]  # it ends in the next turn, and others may come in this one
+            oldest.cancel()
+        timeout_s = self._limits.header_timeout_s
+        shaking = _let_in(accepted, self._make, ssl=self._context, ssl_handshake_timeout=timeout_s)
+        handshake = self._loop.create_task(shaking)
+        self._handshakes[handshake] = None
+        handshake.add_done_callback(lambda done: self._handshakes.pop(done, None))
+        return handshake
+
+
+async def _let_in(accepted: socket.socket, make: Callable[[], asyncio.BaseProtocol], **tls: Any) -> None:
+    with contextlib.suppress(OSError, ssl.SSLError, TimeoutError):  # who is there left, or does not speak TLS
+        await asyncio.get_running_loop().connect_accepted_socket(make, accepted, **tls)

@@ -52,7 +52,7 @@ class Connection(Intake):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.traffic.connections.add(self)
+        self.traffic.joined(self)
         self.plane.budget.connected(1)
         self.descriptor = transport.get_extra_info("socket").fileno()
         self.is_plain = transport.get_extra_info("sslcontext") is None
@@ -60,7 +60,7 @@ class Connection(Intake):
             self.refuse(too_many_connections())
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.traffic.connections.discard(self)
+        self.traffic.left(self)
         self.plane.budget.connected(-1)
         self.traffic.crowd.leave(self)
         super().connection_lost(exc)
@@ -289,6 +289,21 @@ class Connection(Intake):
             self.transport.close()
         elif self.flow.read_paused:
             self.flow.answered()
+        elif self.traffic.handover is not None and self.traffic.handover.surplus > 0:
+            self.traffic.handover.surplus -= 1
+            self.loop.call_soon(self.hand_over)  # what was read with the request is looked at first
+
+    def hand_over(self) -> None:
+        """To another front end, between two requests: whatever its client sends next is read there."""
+        handover = self.traffic.handover
+        is_idle = not self.is_reading and (self.last is None or self.last.is_answered) and not self.rest
+        is_idle &= not self.pipeline and not self.is_half_closed and self.unsound is None
+        is_sound = self.is_plain and not self.is_refused and not self.transport.is_closing()
+        if handover is None or not is_idle or not is_sound or self.transport.get_write_buffer_size():
+            return
+        if handover.gave(self.descriptor):
+            self.traffic.left(self)
+            self.transport.abort()  # here alone: the other one has it open
 
     def waited_ns(self) -> int:
         """How long the last byte of the request had been there before it was read, as well as can be known."""

@@ -8,6 +8,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from stretto.api.handover import Handover
 from stretto.api.http.crowd import Crowd
 
 SWEPT = 64  # connections that are looked at in one turn of the event loop
@@ -36,6 +37,17 @@ class Traffic:
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
     leaving: deque[Connection] = field(default_factory=deque)  # whose client has closed them
     crowd: Crowd = field(default_factory=Crowd)  # connections whose request does not become complete
+    handover: Handover | None = None  # where others listen on the same port
+
+    def joined(self, connection: Connection) -> None:
+        self.connections.add(connection)
+        if self.handover is not None:
+            self.handover.has(len(self.connections))
+
+    def left(self, connection: Connection) -> None:
+        self.connections.discard(connection)
+        if self.handover is not None:
+            self.handover.has(len(self.connections))
 
     def leaves(self, connection: Connection) -> None:
         """A crowd that leaves together does so in portions: others have their turn in between."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
@@ -19,11 +19,21 @@ from stretto.core.errors import StrettoError
 from stretto.core.outcome import Outcome
 from stretto.live.face.closed import Closed
 from stretto.live.face.link import Link
-from stretto.live.face.memory import FrontMemory, Room, aligned
-from stretto.live.face.messages import ENDED, NO_VARIANT, NUMBER, SUBMIT, Kind, packed, plain, text, unpacked
+from stretto.live.face.messages import (
+    ENDED_RECORD,
+    NO_VARIANT,
+    NUMBER,
+    SUBMIT_RECORD,
+    Kind,
+    joined,
+    packed,
+    plain,
+    read_records,
+    text,
+    unpacked,
+)
 from stretto.live.lag import LoopLag
 from stretto.live.requests import Request
-from stretto.live.rows import as_array
 from stretto.repository.application import ApplicationFiles
 
 log = logging.getLogger("stretto.live")
@@ -33,6 +43,8 @@ NO_ANSWERS = "the worker that ran it was lost before its answer came"
 ANSWERS_S = 1.0  # for answers that the scheduler has heard of
 ASK_S = 1.0
 OUTCOMES = tuple(Outcome)  # by number
+ON_TIME, LATE = Outcome.ON_TIME, Outcome.LATE  # asked for with every request
+NOBODY = None, None  # a request that is not open, and its files
 NO_ROOM = "too much is being sent at present; try again later"
 
 
@@ -56,43 +68,6 @@ class Store(Protocol):
     def drop(self, number: int) -> None: ...
 
 
-class SharedStore:
-    """In memory that the workers of this machine read and write."""
-
-    def __init__(self, memory: FrontMemory):
-        self._memory = memory
-        self._room = Room(memory.size)
-        self._places: dict[int, tuple[int, int, int]] = {}  # by request: where, how much, and where its answers go
-
-    def put(self, number: int, request: Request, files: ApplicationFiles) -> int | None:
-        inputs, gives = as_array(request.inputs), files.output
-        answers = aligned(inputs.nbytes)
-        size = answers + request.rows * gives.row_bytes
-        place = self._room.take(size)
-        if place < 0:
-            return None
-        lying = self._memory.array(place, inputs.dtype, inputs.shape)
-        lying[...] = inputs
-        request.inputs = lying  # what they were read from is not kept
-        self._places[number] = place, size, place + answers
-        return place
-
-    def answers(self, number: int, request: Request, files: ApplicationFiles) -> np.ndarray[Any, Any] | None:
-        place, gives = self._places[number][2], files.output
-        return self._memory.array(place, gives.dtype, (request.rows, *gives.shape)).copy()
-
-    def left_behind(self, number: int, request: Request, files: ApplicationFiles) -> np.ndarray[Any, Any] | None:
-        return None  # whether all are there, only the scheduler knew
-
-    def told(self, kind: int, payload: memoryview, directory: Directory) -> None:
-        raise StrettoError("the scheduler spoke nonsense")
-
-    def drop(self, number: int) -> None:
-        taken = self._places.pop(number, None)
-        if taken is not None:
-            self._room.give(*taken[:2])
-
-
 class Directory:
     """What the scheduler says is served. Empty until it has."""
 
@@ -106,6 +81,7 @@ class Directory:
             self.workers = int(content.get("workers", 0))
             self.applications = {str(name): n for n, name in enumerate(content.get("applications", ()))}
             self.variants = [(str(application), str(name)) for application, name in content.get("variants", ())]
+            self.answering = [[name] for _, name in self.variants]  # as requests that one of them answered have it
             self.is_leaving = bool(content.get("is_leaving", False))
             self.tensors = {str(name): str(each["tensors"]) for name, each in content.get("served", {}).items()}
             self.served = {
@@ -139,17 +115,16 @@ class FrontEngine:
         self.directory = Directory()
         self.statistics: dict[str, Any] = {}  # as the scheduler said last
         self._asking: asyncio.Future[None] | None = None  # for these
-        self.submitted: Counter[str] = Counter()  # queries, by application
-        self.outcomes: Counter[tuple[str, Outcome]] = Counter()
+        self.submitted: defaultdict[str, int] = defaultdict(int)  # queries, by application
+        self._ended: defaultdict[str, list[int]] = defaultdict(lambda: [0] * len(OUTCOMES))  # these, by outcome
         self.said: Mapping[str, Any] | None = None  # what the client of the next request said
         self.on_directory: Any = lambda directory: None
         self._clients = clients
         self._store = store
         self._link: Link | None = None
         self._open: dict[int, tuple[Request, ApplicationFiles]] = {}  # with the files that it was checked by
-        self._numbers: dict[int, int] = {}  # of open requests, by identity
         self._next = 0
-        self._new: list[tuple[int, ...]] = []
+        self._new: list[bytes] = []  # records, until this turn of the loop is over
         self._extras: dict[int, Mapping[str, Any]] = {}
         self._gone: list[int] = []
         self._closed = Closed()  # what ended without the scheduler's word
@@ -199,6 +174,12 @@ class FrontEngine:
         """Requests that have not ended."""
         return len(self._open)
 
+    @property
+    def outcomes(self) -> Counter[tuple[str, Outcome]]:
+        """Queries that ended, by application."""
+        ended = self._ended.items()
+        return Counter({(name, outcome): counts[outcome] for name, counts in ended for outcome in OUTCOMES})
+
     def tell(self, kind: Kind, payload: bytes = b"") -> None:
         """To the scheduler, where there is one."""
         if self._link is not None:
@@ -230,49 +211,45 @@ class FrontEngine:
 
     def submit(self, request: Request, gathers: bool = False) -> None:
         """KeyError where no such application is served. The message goes when this turn of the loop is over."""
-        directory, files = self.directory, self.files[request.application]
-        application = directory.applications[request.application]
+        name, link = request.application, self._link
+        files, application = self.files[name], self.directory.applications[name]
         said, self.said = self.said, None
-        number = self._next
-        self._next += 1
-        now_ns = self.clock()
-        left_ns = request.deadline_ns
-        request.arrival_ns = now_ns - request.spent_ns
-        request.deadline_ns += now_ns
-        place = self._store.put(number, request, files) if self._link is not None else None
+        request.number = number = self._next
+        self._next = number + 1
+        now_ns, left_ns, spent_ns = self.clock(), request.deadline_ns, request.spent_ns
+        request.arrival_ns = now_ns - spent_ns
+        request.deadline_ns = now_ns + left_ns
+        place = None if link is None else self._store.put(number, request, files)
         self._open[number] = request, files
-        self._numbers[id(request)] = number
         if place is None:
-            request.refusal = "unavailable" if self._link is None else "overloaded"
-            request.problem = NO_SCHEDULER if self._link is None else NO_ROOM
+            request.refusal = "unavailable" if link is None else "overloaded"
+            request.problem = NO_SCHEDULER if link is None else NO_ROOM
             self.loop.call_soon(self._end, number, request, Outcome.FAILED, now_ns, False)
             return
-        self.submitted[request.application] += request.rows
-        extra: dict[str, Any] = dict(said or {})
-        if request.pinned:
-            extra["pinned"] = request.pinned
-        if request.min_accuracy > 0:
-            extra["min_accuracy"] = request.min_accuracy
-        if extra:
-            self._extras[len(self._new)] = extra
-        size = 0 if not files.input.sizes else files.input.shapes.index(request.inputs.shape[1:])
-        if not self._new:
+        self.submitted[name] += request.rows
+        new = self._new
+        if said or request.pinned or request.min_accuracy > 0:
+            self._extras[len(new)] = _extra(request, said or {})
+        if not new:
             self.loop.call_soon(self._flush)
-        self._new.append((number, left_ns, request.spent_ns, place, application, request.rows, size, request.priority))
+        size = 0 if not files.input.sizes else files.input.shapes.index(request.inputs.shape[1:])
+        new.append(
+            SUBMIT_RECORD.pack(number, left_ns, spent_ns, place, application, request.rows, size, request.priority)
+        )
 
     def _flush(self) -> None:
         new, self._new = self._new, []
         extras, self._extras = self._extras, {}
         if self._link is not None and new:
-            self._link.send(Kind.SUBMIT, packed(SUBMIT, new, self.directory.version, extras))
+            self._link.send(Kind.SUBMIT, joined(new, len(new), self.directory.version, extras))
 
     def cancel(self, request: Request) -> None:
         """Its client is gone. It ends when the scheduler says so, for that is where it is counted."""
-        number = self._numbers.get(id(request))
-        if number is not None and self._link is not None:
+        request_here, _ = self._open.get(request.number, NOBODY)
+        if request_here is request and self._link is not None:
             if not self._gone:
                 self.loop.call_soon(self._flush_gone)
-            self._gone.append(number)
+            self._gone.append(request.number)
 
     def _flush_gone(self) -> None:
         self._flush()  # what is cancelled was submitted before
@@ -284,10 +261,7 @@ class FrontEngine:
 
     def heard(self, kind: int, payload: memoryview) -> None:
         if kind == Kind.ENDED:
-            _, records, extras = unpacked(ENDED, payload)
-            now_ns = self.clock()
-            for position, record in enumerate(records.tolist()):
-                self._ended(record, extras.get(position), now_ns)
+            self._hear_ends(payload)
         elif kind == Kind.DIRECTORY:
             self._flush()  # what came until now was checked by the one before
             self.directory = Directory(plain(payload))
@@ -304,28 +278,32 @@ class FrontEngine:
         else:
             raise StrettoError("the scheduler spoke nonsense")
 
-    def _ended(self, record: tuple[Any, ...], extra: Mapping[str, Any] | None, now_ns: int) -> None:
-        number, queue_ns, run_ns, accuracy, batch, variant, outcome_number = record
-        found = self._open.get(number)
-        if found is None:
-            return  # it ended here while this was on its way
-        request, files = found
-        try:
-            outcome = OUTCOMES[outcome_number]
-            if variant != NO_VARIANT:
-                request.variants = [self.directory.variants[variant][1]]
-            if extra is not None:
-                self._note(request, extra)
-        except (ValueError, IndexError, TypeError, AttributeError, KeyError):
-            raise StrettoError("the scheduler spoke nonsense") from None
-        request.queue_ns, request.run_ns, request.accuracy_sum, request.batch = queue_ns, run_ns, accuracy, batch
-        if outcome is Outcome.ON_TIME or outcome is Outcome.LATE:
-            request.answers = self._store.answers(number, request, files)
-            if request.answers is None:  # they come from a worker, which may be gone by now
-                self._late[number] = outcome
-                self.loop.call_later(ANSWERS_S, self._missed, number)
-                return
-        self._end(number, request, outcome, now_ns)
+    def _hear_ends(self, payload: memoryview) -> None:
+        """Of requests, some hundred thousand a second where there are many front ends: what nearly all have in common
+        is done here, without a call for each.
+        """
+        records, extras = read_records(ENDED_RECORD, payload)
+        now_ns, answering = self.clock(), self.directory.answering
+        for position, (number, queue_ns, run_ns, accuracy, batch, variant, outcome_number) in enumerate(records):
+            request, files = self._open.get(number, NOBODY)
+            if request is None or files is None:
+                continue  # it ended here while this was on its way
+            try:
+                outcome = OUTCOMES[outcome_number]
+                if variant != NO_VARIANT:
+                    request.variants = answering[variant]
+                if position in extras:
+                    self._note(request, extras[position])
+            except (ValueError, IndexError, TypeError, AttributeError, KeyError):
+                raise StrettoError("the scheduler spoke nonsense") from None
+            request.queue_ns, request.run_ns, request.accuracy_sum, request.batch = queue_ns, run_ns, accuracy, batch
+            if outcome is ON_TIME or outcome is LATE:
+                request.answers = self._store.answers(number, request, files)
+                if request.answers is None:  # they come from a worker, which may be gone by now
+                    self._late[number] = outcome
+                    self.loop.call_later(ANSWERS_S, self._missed, number)
+                    continue
+            self._end(number, request, outcome, now_ns)
 
     def came(self, number: int) -> None:
         """All answers of a request are there."""
@@ -358,10 +336,20 @@ class FrontEngine:
     def _end(self, number: int, request: Request, outcome: Outcome, now_ns: int, is_counted: bool = True) -> None:
         if self._open.pop(number, None) is None:
             return
-        del self._numbers[id(request)]
-        self._late.pop(number, None)
+        if self._late:
+            self._late.pop(number, None)
         self._store.drop(number)
         request.left = 0
         if is_counted:
-            self.outcomes[request.application, outcome] += request.rows
+            self._ended[request.application][outcome] += request.rows
         request.end(outcome, now_ns)
+
+
+def _extra(request: Request, said: Mapping[str, Any]) -> dict[str, Any]:
+    """What is said of a request besides its numbers."""
+    extra = dict(said)
+    if request.pinned:
+        extra["pinned"] = request.pinned
+    if request.min_accuracy > 0:
+        extra["min_accuracy"] = request.min_accuracy
+    return extra

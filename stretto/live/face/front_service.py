@@ -27,7 +27,7 @@ log = logging.getLogger("stretto.live")
 
 WATCH_S = 0.25
 READ_S = 1.0
-STATES = {state.value: state for state in State}  # asked for with every request
+STATES = {state.value: state for state in State}
 
 
 class KnownFiles:
@@ -53,6 +53,7 @@ class FrontService:
         self.engine.on_directory = self._directed
         self._reading: asyncio.Task[None] | None = None
         self._is_leaving = False
+        self.state = State.STARTING  # until a scheduler has said what it serves, and after its link is lost
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -61,7 +62,7 @@ class FrontService:
 
     async def drain(self, limit_s: float) -> bool:
         """Take nothing new; true when everything that was taken had its end at the limit."""
-        self._is_leaving = True
+        self._is_leaving, self.state = True, State.DRAINING
         end = self.engine.loop.time() + limit_s
         while self.engine.waiting and self.engine.loop.time() < end:
             await asyncio.sleep(0.01)
@@ -72,12 +73,6 @@ class FrontService:
         for task in (self._task, self._reading):
             if task is not None:
                 task.cancel()
-
-    @property
-    def state(self) -> State:
-        if self._is_leaving:
-            return State.DRAINING
-        return STATES.get(self.engine.directory.state, State.STARTING) if self.engine.is_linked else State.STARTING
 
     def is_ready(self, application: str | None = None, variant: str = "") -> bool:
         """KeyError for a name that the repository does not hold."""
@@ -100,6 +95,8 @@ class FrontService:
     def _directed(self, directory: Directory) -> None:
         """What is served has changed, or how much of it is ready."""
         self.engine.crew.ready_count = directory.workers
+        if not self._is_leaving:
+            self.state = STATES.get(directory.state, State.STARTING)
         self._serve(directory)
         is_reading = self._reading is not None and not self._reading.done()
         if self._has_all_of(directory):

@@ -40,9 +40,9 @@ class FrontMemory:
         weakref.finalize(self, os.close, descriptor)
 
     @staticmethod
-    def made(size: int) -> FrontMemory:
-        """New memory; taken from the system when it is touched."""
-        descriptor = os.memfd_create("stretto-front", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    def made(size: int, name: str = "stretto-front") -> FrontMemory:
+        """New memory; taken from the system when it is touched. Operators see the name among a process's maps."""
+        descriptor = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.ftruncate(descriptor, size)
         seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL  # nobody who maps it is left with less
         fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, seals)

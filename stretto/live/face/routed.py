@@ -52,7 +52,7 @@ class Routed:
 
     @property
     def submitted(self) -> Counter[str]:
-        return sum((engine.submitted for engine in self.engines), Counter())
+        return sum((Counter(engine.submitted) for engine in self.engines), Counter())
 
     @property
     def outcomes(self) -> Counter[tuple[str, Outcome]]:

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from stretto.live.face.desk import Desk
-from stretto.live.face.front import SharedStore
 from stretto.live.face.front_end import FrontEnd
 from stretto.live.face.front_service import FrontService
 from stretto.live.face.link import Peer, StreamLink
 from stretto.live.face.memory import FrontMemory
+from stretto.live.face.shared_store import SharedStore
 from stretto.live.requests import Request
 from stretto.live.service import Service
 from stretto.repository.read import read_repository

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import struct
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,18 @@ import pytest
 from stretto.core.errors import StrettoError
 from stretto.core.outcome import Outcome
 from stretto.live.face.memory import FrontMemory
-from stretto.live.face.messages import SUBMIT, Kind, packed, text
+from stretto.live.face.messages import (
+    ENDED,
+    ENDED_RECORD,
+    SUBMIT,
+    SUBMIT_RECORD,
+    Kind,
+    joined,
+    packed,
+    read_records,
+    text,
+    unpacked,
+)
 from stretto.live.requests import Request
 from stretto.live.rows import Lying, as_array, as_arrays
 from tests.live.face.paired import paired, total
@@ -42,6 +54,21 @@ def test_what_a_front_end_asks_is_answered_as_in_one_process(built: Built) -> No
     within(60, work)
 
 
+@pytest.mark.parametrize(("dtype", "record"), [(SUBMIT, SUBMIT_RECORD), (ENDED, ENDED_RECORD)])
+def test_records_one_at_a_time_are_those_of_an_array(dtype: np.dtype, record: struct.Struct) -> None:
+    octets = np.random.default_rng(0).integers(0, 256, 5 * dtype.itemsize, np.uint8).tobytes()
+    rows = np.frombuffer(octets, dtype).tolist()
+    extras = {4: {"problem": "none"}}
+    message = joined([record.pack(*row) for row in rows], 5, 7, extras)
+    number, records, beyond = unpacked(dtype, message)
+    assert (number, records.tobytes(), beyond) == (7, octets, extras)
+    one_by_one, beyond = read_records(record, memoryview(message))
+    assert [record.pack(*row) for row in one_by_one] == [record.pack(*row) for row in rows] and beyond == extras
+    for wrong in (message[:7], message[: 8 + 4 * dtype.itemsize]):
+        with pytest.raises(StrettoError):
+            read_records(record, memoryview(wrong))
+
+
 def test_many_rows_and_many_requests(built: Built) -> None:
     async def work() -> None:
         async with service_of(built.root) as service, paired(service) as pair:
@@ -64,12 +91,12 @@ def test_many_rows_and_many_requests(built: Built) -> None:
 def test_its_memory_is_given_back_and_a_full_one_refuses(built: Built) -> None:
     async def work() -> None:
         async with service_of(built.root) as service, paired(service, memory=4096) as pair:
-            room = pair.front.engine._store._room  # type: ignore[attr-defined]
-            before = room.free
+            store = pair.front.engine._store
+            before = store.free  # type: ignore[attr-defined]
             ended = [await each for each in [pair.ask("rows", ROWS) for _ in range(200)]]
             refused = [each for each in ended if each.refusal == "overloaded"]
             assert refused and any(each.outcome is Outcome.ON_TIME for each in ended)
-            assert room.free == before and conserved(service.engine)
+            assert store.free == before and conserved(service.engine)  # type: ignore[attr-defined]
             assert (await pair.ask("rows", ROWS)).outcome is Outcome.ON_TIME
 
     within(60, work)

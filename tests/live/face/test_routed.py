@@ -12,12 +12,13 @@ import pytest
 
 from stretto.core.outcome import Outcome
 from stretto.live.face.desk import Desk
-from stretto.live.face.front import Directory, SharedStore
+from stretto.live.face.front import Directory
 from stretto.live.face.front_end import FrontEnd
 from stretto.live.face.front_service import FrontService
 from stretto.live.face.link import StreamLink
 from stretto.live.face.memory import FrontMemory
 from stretto.live.face.routed import merged
+from stretto.live.face.shared_store import SharedStore
 from stretto.live.options import ServiceOptions
 from stretto.live.requests import Request
 from stretto.live.service import Service
@@ -94,12 +95,19 @@ def test_two_that_serve_the_same_share_it_and_one_is_enough() -> None:
             routed(one, other) as (front, _, links),
         ):
             await until(lambda: front.engine.directory.workers == 2)
+            two = [Request("fashion", sample("fashion", 1), 10**10, lambda ended: None) for _ in range(2)]
+            for engine, request in zip(front.engines, two, strict=True):
+                engine.submit(request)
+            assert two[0].number == two[1].number
+            front.engine.cancel(two[1])  # who has another one of that number leaves it alone
+            await until(lambda: all(request.outcome is not None for request in two))
+            assert two[0].outcome is Outcome.ON_TIME
             requests = [asked(front.engine, sample("fashion", 1), "fashion") for _ in range(40)]
             assert {(await each).outcome for each in requests} == {Outcome.ON_TIME}
             shares = [
                 service.engine.books.totals(service.engine.generations())["fashion"][0] for service in (one, other)
             ]
-            assert sum(shares) == 40 and min(shares) >= 10
+            assert sum(shares) == 42 and min(shares) >= 10
             gone = asked(front.engine, np.zeros((1, 1, 28, 28), np.float32), "fashion")
             front.engine.cancel(gone.request)
             assert (await gone).outcome in (Outcome.DROPPED_CANCELLED, Outcome.ON_TIME)

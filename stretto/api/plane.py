@@ -58,7 +58,7 @@ class Plane:
     def __init__(self, service: Service | None = None, limits: Limits | None = None, shared_memory: bool = False):
         self.limits = limits or Limits()
         self.budget = Budget(self.limits.budget_bytes)
-        self.rooms = Rooms(min(KEPT_BYTES, self.limits.memory_bytes // 4))
+        self.rooms = Rooms(min(KEPT_BYTES, self.limits.memory_bytes // 8))
         self.turns = Turns()
         self.regions = Regions(self.limits, self.budget, shared_memory)
         self.refused: dict[str, int] = {}  # requests that became no query, by reason

@@ -20,7 +20,7 @@ from stretto.live.face.memory import FrontMemory, Room
 from stretto.live.lent import lend
 
 MOST_BYTES = 1 << 20  # of one room
-KEPT_BYTES = 128 << 20
+KEPT_BYTES = 64 << 20
 POPULATE = getattr(mmap, "MAP_POPULATE", 0)
 NO_HUGE_PAGES = getattr(mmap, "MADV_NOHUGEPAGE", None)  # one of those would be two megabytes for the first byte
 

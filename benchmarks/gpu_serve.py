@@ -32,12 +32,14 @@ def part_of_claim(claim: dict[str, Any]) -> str:
 
 
 def keep_other_parts(bench: Benchmark, earlier: dict[str, Any], ran: Sequence[str]) -> None:
-    """Adds the claims and rows of parts that were not run this time, and puts all in the parts' order."""
+    """Adds the claims and rows of parts that were not run this time, and puts all in the parts' order. An application
+    that was profiled anew has the rows of that profile alone: it may have other variants now.
+    """
     order = ["profile", *PARTS]
-    profiled = {(row["application"], row.get("variant")) for row in bench.rows if row["part"] == "profile"}
+    profiled = {row["application"] for row in bench.rows if row["part"] == "profile"}
     for row in earlier.get("rows", ()):
-        is_profile = row["part"] == "profile" and (row["application"], row.get("variant")) not in profiled
-        if is_profile or row["part"] not in (*ran, "profile"):
+        is_old_profile = row["part"] == "profile" and row["application"] in profiled
+        if not is_old_profile and row["part"] not in ran:
             bench.rows.append(row)
     bench.claims += [claim for claim in earlier.get("claims", ()) if part_of_claim(claim) not in ran]
     bench.rows.sort(key=lambda row: order.index(row["part"]) if row["part"] in order else len(order))

@@ -3,8 +3,8 @@
     python -m training.gpu --data CACHE --out REPO [--only fashion_gpu mnist/cnn …]
 
 The zoo's weights come back from its ONNX files; fashion_gpu is trained here, in minutes on one H200, and its accuracy
-is measured on the whole test split in the precision that each variant is served in. Needs torch, and of CACHE only
-fashion.npz.
+is measured on the whole test split through each written program, as a server runs it: from bytes, in its precision.
+Needs torch, and of CACHE only fashion.npz.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from stretto.backends.program import module_on, read_program
+from stretto.backends.torch import fitted
 from training.data import FASHION_LABELS
-from training.gpu_ladder import APPLICATION, RUNGS, SIZE, TEACHER, Enlarged, GpuRung, Whole, enlarged, trained
+from training.gpu_ladder import APPLICATION, RUNGS, SIZE, TEACHER, Enlarged, Enlarging, GpuRung, trained
 from training.ladders import LADDERS, Rung
 from training.metrics import metrics_of
 from training.networks import Classifier, fold
@@ -34,15 +36,16 @@ from training.weights import trained_network
 ZOO = Path(__file__).resolve().parent.parent / "stretto" / "zoo"
 MAX_BATCH = 64
 SAMPLE_OF_EACH = 100  # of each class in sample.npz
-TESTED_TOGETHER = 250  # images at full size
+TESTED_TOGETHER = 250  # images
+DIVIDE_BY = 255
 TIMED = 64  # images of the batch whose time is told
 APP_TOML = """slo_ms = 50
-description = "Which of ten kinds of clothing a grey image shows (Fashion-MNIST, enlarged to {size} pixels)."
+description = "Which of ten kinds of clothing a grey image shows (Fashion-MNIST, enlarged on the GPU)."
 
 [input]
-shape = [1, {size}, {size}]
+shape = [1, 28, 28]
 dtype = "uint8"
-divide_by = 255
+divide_by = {divide_by}
 values = "grey, from 0 to 255"
 
 [output]
@@ -123,18 +126,20 @@ def build_ladder(
 ) -> None:
     """Trains the rungs one after the other and writes the application; other variants in the folder stay."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "app.toml").write_text(APP_TOML.format(size=size, batch=MAX_BATCH), encoding="utf-8")
+    (folder / "app.toml").write_text(APP_TOML.format(divide_by=DIVIDE_BY, batch=MAX_BATCH), encoding="utf-8")
     (folder / "labels.txt").write_text("\n".join(FASHION_LABELS) + "\n", encoding="utf-8")
     task = Enlarged(data, Change(), device, size)
     np.savez_compressed(folder / "sample.npz", **sample_of(task, SAMPLE_OF_EACH))
     teacher = _teacher(device) if any(rung.is_taught for rung in rungs) else None
     for rung in rungs:
         network, seconds = trained(rung, data, teacher, device, seed)
-        folded = Classifier(fold(network)).eval()
+        whole = Enlarging(Classifier(fold(network)), size).eval()
         epochs = sum(stage.recipe.epochs for stage in rung.stages)
         how = {"epochs": epochs, "seed": seed, "seconds": round(seconds, 1)}
+        file = folder / "variants" / rung.name / "model.pt2"
+        write_program(whole, task.test[0][:8].float() / DIVIDE_BY, file)
         for name, precision in rung.variants().items():
-            _write_rung(folder / "variants" / name, folded, precision, task, how, device)
+            _write_variant(file, folder / "variants" / name, precision, task, how, device)
 
 
 def _teacher(device: str) -> nn.Module:
@@ -142,13 +147,13 @@ def _teacher(device: str) -> nn.Module:
     return trained_network(rung, ZOO / "fashion" / "variants" / TEACHER)[0].to(device)
 
 
-def _write_rung(
-    folder: Path, folded: nn.Module, precision: str, task: Enlarged, how: dict[str, Any], device: str
-) -> None:
-    whole = Whole(folded, task.shape[-1], precision).to(device).eval()
-    metrics = metrics_of(whole, task, TESTED_TOGETHER) | {"precision": precision, "trained": how}
-    speed = images_per_s(whole, task.test[0][:TIMED])
-    write_program(folded, enlarged(task.test[0][:8].cpu(), task.shape[-1]), folder / "model.pt2")
+def _write_variant(file: Path, folder: Path, precision: str, task: Enlarged, how: dict[str, Any], device: str) -> None:
+    folder.mkdir(exist_ok=True)
+    if folder != file.parent:
+        shutil.copyfile(file, folder / file.name)
+    network = as_served(file, precision, device)
+    metrics = metrics_of(network, task, TESTED_TOGETHER) | {"precision": precision, "trained": how}
+    speed = images_per_s(network, task.test[0][:TIMED])
     write_variant(folder, precision)
     (folder / "metrics.json").write_text(json.dumps(metrics) + "\n", encoding="utf-8")
     print(
@@ -159,9 +164,16 @@ def _write_rung(
     )
 
 
+def as_served(file: Path, precision: str, device: str) -> nn.Module:
+    """A written program as a server runs it, with its own file read: bytes go in."""
+    module = module_on(read_program(file), device)
+    network: nn.Module = fitted(module, precision, precision != "float32", DIVIDE_BY)
+    return network.to(device)
+
+
 @torch.no_grad()
 def images_per_s(network: nn.Module, images: Tensor, runs: int = 5) -> float:
-    """About: launched one by one, with the enlargement."""
+    """About: kernels launched one by one."""
     network(images)
     if images.is_cuda:
         torch.cuda.synchronize()
@@ -179,8 +191,7 @@ def sample_of(task: Enlarged, of_each: int) -> dict[str, np.ndarray]:
     random = np.random.default_rng(0)
     rows = [random.permutation(np.flatnonzero(labels == label))[:of_each] for label in np.unique(labels)]
     chosen = random.permutation(np.concatenate(rows))
-    images = enlarged(task.test[0].cpu()[torch.from_numpy(chosen)], task.shape[-1])
-    return {"inputs": (images * 255).round().to(torch.uint8).numpy(), "labels": labels[chosen]}
+    return {"inputs": task.test[0].cpu().numpy()[chosen], "labels": labels[chosen]}
 
 
 if __name__ == "__main__":

@@ -40,7 +40,7 @@ class Kind(IntEnum):
     STOP = 5
     MAP_FRONT = 6  # memory of a front end, as a descriptor; a: its number, b: bytes
     UNMAP_FRONT = 7  # a: its number
-    RUN_LYING = 8  # as RUN, with rows that lie with front ends; text: the key and their places
+    RUN_LYING = 8  # as RUN, with rows in memory that it sees; text: the key and their places
     LOADED = 11  # a: the number of the order; text: the problem, or nothing
     ENDED = 12  # a: the number of the job, b: started_ns, c: ended_ns; text: failures, or nothing
     READY = 13

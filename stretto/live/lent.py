@@ -1,5 +1,5 @@
-"""Memory of this process that its worker processes see too: bodies of requests are read into it, so that a batch that
-is one request's rows is told by its place and copied by nobody.
+"""Memory of this process that its worker processes see too: bodies of requests are read into it, so that a batch is
+told by the places of its rows, and nobody here copies them.
 
 It is known by its addresses, for what comes to an executor is an array like any other. Its numbers go down from the
 largest, those of front ends up from the first.

@@ -47,6 +47,8 @@ EXIT_S = 0.25  # from the end of its socket to the end of a process
 EXIT_STEP_S = 0.01
 SEND_BYTES = 1 << 20
 
+Place = tuple[int, int, int, int]  # as in `PLACE`: whose memory, the number of the shape, rows, and where in it
+
 
 @dataclass(frozen=True)
 class StartedProcess:
@@ -151,27 +153,33 @@ class ProcessExecutor:
         self._say(Frame(Kind.RUN, number, slot, job.count, run_as_text(job.key, runs)))
 
     def _places(self, job: Job, spec: ModelSpec) -> NDArray[Any] | None:
-        """Where all rows of a batch lie with front ends of this machine; None where some do not."""
+        """Where all rows of a batch lie in memory that the process sees; None where some do not."""
         if isinstance(job.entries, Rows) and (rows := job.entries.places(spec)) is not None:
             for number in set(rows["front"].tolist()) - self._fronts.keys():
                 self._map_front(number, job.entries.queries.front(number).memory)
             return rows
         places = []
-        parts = job.parts
-        if len(parts) == 1 and not isinstance(parts[0], Lying):
-            return self._lent_place(parts[0], spec)
-        for part in parts:
-            if not isinstance(part, Lying) or part.memory is None or part.size >= len(spec.shapes):
+        for part in job.parts:
+            place = self._lying_place(part, spec) if isinstance(part, Lying) else self._lent_place(part, spec)
+            if place is None:
                 return None
-            if spec.shapes[part.size] != part.shape[1:] or part.dtype != spec.input_dtype:
-                return None
-            if part.front not in self._fronts:
-                self._map_front(part.front, part.memory)
-            places.append((part.front, part.size, len(part), part.place))
+            places.append(place)
         return np.array(places, PLACE)
 
-    def _lent_place(self, rows: Array, spec: ModelSpec) -> NDArray[Any] | None:
-        """Of a batch that is rows of one request, where its body was read into memory that the process sees."""
+    def _lying_place(self, part: Lying, spec: ModelSpec) -> Place | None:
+        """Of rows that lie with a front end."""
+        if part.memory is None or part.size >= len(spec.shapes) or spec.shapes[part.size] != part.shape[1:]:
+            return None
+        if part.dtype != spec.input_dtype:
+            return None
+        if part.front not in self._fronts:
+            self._map_front(part.front, part.memory)
+        return part.front, part.size, len(part), part.place
+
+    def _lent_place(self, rows: Array, spec: ModelSpec) -> Place | None:
+        """Of a request whose body was read into memory that the process sees: the process copies, and not the event
+        loop, which has bodies to read.
+        """
         found = place_of(rows)
         if found is None or rows.shape[1:] not in spec.shapes or str(rows.dtype) != spec.input_dtype:
             return None
@@ -180,7 +188,7 @@ class ProcessExecutor:
             return None
         if number not in self._fronts:
             self._map_front(number, memory)
-        return np.array([(number, spec.shapes.index(rows.shape[1:]), len(rows), place)], PLACE)
+        return number, spec.shapes.index(rows.shape[1:]), len(rows), place
 
     def _map_front(self, front: int, memory: FrontMemory | None) -> None:
         """From now on its process sees this memory too, until nobody here refers to it any more."""

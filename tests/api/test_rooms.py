@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
-from stretto.api.rooms import BLOCK_BYTES, Rooms
+from stretto.api.rooms import MOST_BYTES, Rooms
 from stretto.backends.resident import resident_bytes
 from stretto.live.lent import place_of
 from tests.api.apart import run_apart
@@ -55,8 +56,14 @@ def test_bodies_that_never_come_leave_nothing_behind() -> None:
         assert resident_bytes() - before < 24 << 20
 
 
-def test_a_block_is_free_when_its_last_view_is_gone() -> None:
-    rooms = Rooms(BLOCK_BYTES)  # one is kept
+def kept(kept_bytes: int) -> Rooms:
+    rooms = Rooms(kept_bytes)
+    rooms.take_ahead()
+    return rooms
+
+
+def test_a_room_is_free_when_its_last_view_is_gone() -> None:
+    rooms = kept(MOST_BYTES)
     room = rooms.room(100)
     tensor = np.frombuffer(room[20:60], np.uint8).reshape(2, 20)[1]
     place = address(room)
@@ -67,25 +74,61 @@ def test_a_block_is_free_when_its_last_view_is_gone() -> None:
     assert address(rooms.room(100)) == place
 
 
-def test_what_is_larger_than_a_block_has_memory_of_its_own() -> None:
+def test_rooms_of_two_bodies_never_overlap() -> None:
+    """Sizes that differ, let go of in any order: what is written into one is found there unchanged."""
+    rooms, random = kept(4 << 20), np.random.default_rng(1)
+    held: dict[int, memoryview] = {}
+    for number in range(600):
+        size = int(random.integers(1, 400_000))
+        held[number % 251] = room = rooms.room(size)
+        room[:] = bytes([number % 251]) * size
+        for gone in random.choice(list(held), len(held) // 3, replace=False).tolist():
+            del held[gone]
+    assert held and all(room.tobytes() == bytes([number]) * room.nbytes for number, room in held.items())
+    held.clear()
+    del room
+    assert address(rooms.room(MOST_BYTES)) == address(kept_at(rooms)), "all of it is one piece again"
+
+
+def kept_at(rooms: Rooms) -> memoryview:
+    assert rooms._kept is not None
+    return rooms._kept.data
+
+
+def test_a_room_may_be_let_go_of_while_another_is_looked_for() -> None:
+    """On any thread: whoever has the last view of it is not asked where."""
+    rooms = kept(8 << 20)
+
+    def use() -> None:
+        for _ in range(2_000):
+            del waiting[:2]
+
+    waiting: list[memoryview] = []
+    with ThreadPoolExecutor(1) as pool:
+        using = pool.submit(use)
+        while not using.done():
+            waiting.append(rooms.room(3_000))
+    waiting.clear()
+    assert address(rooms.room(MOST_BYTES)) == address(kept_at(rooms))
+
+
+def test_what_is_larger_than_a_room_has_memory_of_its_own() -> None:
     rooms = Rooms(0)
-    assert rooms.room(3 * BLOCK_BYTES).nbytes == 3 * BLOCK_BYTES
-    assert rooms.room(BLOCK_BYTES).nbytes == BLOCK_BYTES
+    rooms.take_ahead()
+    assert rooms.room(3 * MOST_BYTES).nbytes == 3 * MOST_BYTES
+    assert rooms.room(MOST_BYTES).nbytes == MOST_BYTES
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="memory without a name is Linux's")
-def test_blocks_that_workers_see_are_kept_before_any_other() -> None:
-    """Else one that was made in a rush would take their place, and they would be lost for good."""
-    rooms = Rooms(2 * BLOCK_BYTES)
-    rooms.take_ahead()
-    held = [rooms.room(BLOCK_BYTES) for _ in range(4)]
+def test_as_many_bodies_as_fit_lie_where_workers_see_them() -> None:
+    """However much smaller they are than the largest room; more of them have memory of their own."""
+    rooms = kept(2 * MOST_BYTES)
+    held = [rooms.room(400_000) for _ in range(6)]
 
     def are_lent() -> list[bool]:
         return [place_of(np.frombuffer(room, np.uint8)) is not None for room in held]
 
-    assert are_lent() == [True, True, False, False]
-    del held[3]
-    del held[2]
-    held.clear()
-    held = [rooms.room(BLOCK_BYTES) for _ in range(3)]
-    assert are_lent() == [True, True, False]
+    assert are_lent() == [True] * 5 + [False]
+    del held[0]
+    held.append(rooms.room(400_000))
+    assert are_lent() == [True] * 4 + [False, True]

@@ -84,6 +84,7 @@ def test_a_part_that_is_run_again_replaces_its_own_results_alone() -> None:
 
     first = bench("kill", 1.0)
     first.row(part="profile", application="other", variant="b", load_ms=5.0)
+    first.row(part="profile", application="photos", variant="gone", load_ms=7.0)
     earlier: dict[str, Any] = {"claims": first.claims, "rows": first.rows}
     second = bench("rates", 2.0)
     keep_other_parts(second, earlier, ["rates"])

@@ -362,13 +362,13 @@ def test_a_worker_process_ends_when_its_server_does() -> None:
     assert process.wait(30) == 0
 
 
-def test_a_request_in_memory_that_the_process_sees_is_told_by_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody copies its rows on the way. Those of several requests, or of another memory, go the usual way."""
-    said: list[int] = []
+def test_requests_in_memory_that_the_process_sees_are_told_by_their_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server copies none of their rows. Where one of a batch lies elsewhere, all go the usual way."""
+    said: list[tuple[int, int]] = []
     say = ProcessExecutor._say
 
     def noting(self: ProcessExecutor, frame: Frame) -> None:
-        said.append(frame.kind)
+        said.append((frame.kind, frame.c))
         say(self, frame)
 
     monkeypatch.setattr(ProcessExecutor, "_say", noting)
@@ -381,7 +381,15 @@ def test_a_request_in_memory_that_the_process_sees_is_told_by_its_place(monkeypa
             for inputs, kind in ((lying, Kind.RUN_LYING), (lying[1:2], Kind.RUN_LYING), (lying.copy(), Kind.RUN)):
                 said.clear()
                 request = await asked(engine, inputs)
-                assert request.outcome is Outcome.ON_TIME and set(said) == {kind}
+                assert request.outcome is Outcome.ON_TIME and {kind for kind, _ in said} == {kind}
                 np.testing.assert_array_equal(request.answers, 2 * inputs)
+            last = lying[2:]
+            for third, kind in ((last, Kind.RUN_LYING), (last.copy(), Kind.RUN)):
+                said.clear()
+                together = [lying[:1], lying[:2], third, lying[1:]]
+                requests = await asyncio.gather(*(asked(engine, inputs) for inputs in together))
+                assert max(said, key=lambda one: one[1])[0] == kind and any(rows > 2 for _, rows in said)
+                for request, inputs in zip(requests, together, strict=True):
+                    np.testing.assert_array_equal(request.answers, 2 * inputs)
 
     within(LIMIT_S, work)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from stretto.api.answers import SENTENCES, answer, refusal
 from stretto.api.errors import ApiError, Reason, as_api_error
 from stretto.api.http.encode import encode_by_terms
-from stretto.api.rooms import BLOCK_BYTES
+from stretto.api.rooms import MOST_BYTES
 from stretto.core.outcome import Outcome
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ ON_TIME, LATE = Outcome.ON_TIME, Outcome.LATE  # asked for with every answer
 SMALL_PART = 8_192  # bytes of a body
 ALIGNED = 16
 IN_A_ROW_NS = 5_000_000  # from a body's turn to its next wait
-ROOM = BLOCK_BYTES - ALIGNED  # that is made at least, where a large body comes
+ROOM = MOST_BYTES - ALIGNED  # that is made at least, where a large body comes
 NOTHING = memoryview(b"")
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from stretto.api.errors import REASONS, bad_request
 from stretto.api.http.app import Asked
 from stretto.api.http.exchange import ROOM, SMALL_PART, Direct
-from stretto.api.rooms import BLOCK_BYTES, Rooms
+from stretto.api.rooms import MOST_BYTES, Rooms
 from stretto.core.outcome import Outcome
 from stretto.live.requests import Request
 
@@ -25,7 +25,7 @@ class Answering:
 
     def __init__(self) -> None:
         self.bodies: list[Any] = []
-        self.plane = SimpleNamespace(rooms=Rooms(2 * BLOCK_BYTES))
+        self.plane = SimpleNamespace(rooms=Rooms(2 * MOST_BYTES))
         self.api = SimpleNamespace(decoded=self.decoded, by_terms=lambda asked, body: None)
 
     def decoded(self, asked: Asked, body: Any, begun_ns: int, head_bytes: int) -> None:

@@ -49,9 +49,10 @@ def pin(pid: int, cpus: Sequence[int]) -> None:
 
 
 def on_other_cores(core: int) -> list[str]:
-    """The start of a command that leaves this core to others, where there are more and the machine lets us."""
-    cores = sorted(os.sched_getaffinity(0))
-    others = [each for each in cores if each != cores[core % len(cores)]]
+    """The start of a command that leaves this core, all its threads, to others, where there are more and we may."""
+    cores = physical_cores()
+    del cores[core % len(cores)]
+    others = [cpu for each in cores for cpu in each]
     return ["taskset", "-c", ",".join(map(str, others))] if others and shutil.which("taskset") else []
 
 

@@ -43,6 +43,7 @@ CAME_NS = 3 * RATE_WINDOW_NS // 2  # from when clients came or went on, until th
 STEADY_S, LONG_S = 4.0, 20.0  # over which the load is averaged while it differs by no more than chance
 WELL_COUNTED = 1_600  # queries: a load of fewer in four seconds is averaged for longer
 CHANCE = 3.0  # standard deviations of a count
+ANY_RATE = 1e6  # queries/s: more than workers can answer
 SURE = 2.0  # of the count of a steady load, from which on it is another load than the judged one
 ENOUGH = 2_000  # queries that a promise is held against
 BROKEN_LATE = 0.02  # more than promised
@@ -105,7 +106,7 @@ class Judged:
             for rungs in (self._asked, self._settled, self._asked_for, self._broken):
                 rungs.clear()
             self._rungs, self._seen = (), ((), 0, 0)
-        is_moving = self._are_moving(view)
+        is_moving, is_first = self._are_moving(view), self._rates is None or view.now_ns < self._looked_ns
         view = self._steadied(view, is_moving)
         rates = self._slow_rates(view, is_moving)
         self._rungs = self._rungs_for(rates)
@@ -117,12 +118,24 @@ class Judged:
         self._hold_to_promise(view)
         verdict = self.in_force()
         if verdict is None:
-            return self._plan(view, self.start)
+            return self._plan(self._at_most(view, is_first), self.start)
         if self._is_at(verdict):
             view = replace(view, rates=np.array(verdict.rates))  # the very plan that was judged
         judged = self._as_judged(view, verdict)
         plan = self._plan(judged, verdict.candidate)
         return plan if judged is view else replace(plan, ratios=self._dispatcher_ratios(verdict))
+
+    def _at_most(self, view: View, is_first: bool) -> View:
+        """With the most that a load may be which was not counted for a whole window yet; at the very first look it may
+        be anything. A load that is taken for less has slow variants on all workers at once, and near saturation what
+        has gathered behind them stays. One that is taken for more has less accurate answers for half a second.
+        """
+        rates, counted_s = rates_of(view, 0.0), (view.now_ns - self._began_ns) / 1e9
+        if is_first and rates.sum() <= 0:
+            return replace(view, rates=np.full(len(rates), ANY_RATE))
+        if self._has_networks or not 0 < counted_s < RATE_WINDOW_NS / 1e9:
+            return view
+        return replace(view, rates=rates + CHANCE * np.sqrt(rates / counted_s))
 
     def _ask(self, deployment: Deployment, rates: NDArray[np.float64]) -> None:
         self._asked.add(self._rungs)

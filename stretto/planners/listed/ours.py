@@ -34,6 +34,7 @@ ENTRIES = (
         _WARY,
         Option("rung", "number", "1.08", "loads this factor apart have policies", 1.001, 2, (1.03,), if_steady=True),
         Option("gathers", "flag", "false", "one worker waits for company while the others go on", later=(True,)),
+        Option("leaps", "flag", "false", "a load that leapt is that since it did, not over 0.5 s", if_moving=(True,)),
         Option("gamma_shape", "number", "1", "of bursty arrivals; 1: Poisson", 0.001, 1),
         _PRIOR,
         Option("queries", "integer", "50000", "that a policy is tried on", 1000, 100_000_000),

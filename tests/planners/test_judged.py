@@ -394,3 +394,23 @@ def test_a_load_that_begins_is_judged_when_it_was_counted_for_a_window() -> None
         if number < 5:
             assert not port.asked
     assert len(port.asked) == 1 and port.asked[0][0] == pytest.approx(5_000.0, rel=0.01)
+
+
+def test_a_load_that_begins_is_taken_for_the_most_that_it_may_be_until_it_was_counted_for_a_window() -> None:
+    """Taken for none it had the slowest variants on all workers, and near saturation what gathered behind them stayed:
+    0.2 points at 100% of capacity within 500 ms.
+    """
+    planner, deployment = Listening(), small_deployment(3)
+    for number, rate in enumerate((0.0, 5_000.0, 5_000.0, 5_000.0, 5_000.0, 5_000.0, 5_000.0)):
+        planner(View(deployment, number * NS_PER_S // 10, np.array([rate])))
+    anything, *begun, counted, later = planner.loads
+    assert anything > 1e5
+    assert begun == pytest.approx([5_000.0 + 3.0 * math.sqrt(5_000.0 / seconds) for seconds in (0.1, 0.2, 0.3, 0.4)])
+    assert counted == later == pytest.approx(5_000.0)
+
+
+def test_a_server_that_is_idle_plans_for_no_load() -> None:
+    planner, deployment = Listening(), small_deployment(3)
+    for number in range(4):
+        planner(View(deployment, number * NS_PER_S // 10, np.array([0.0])))
+    assert planner.loads[1:] == [0.0, 0.0, 0.0]

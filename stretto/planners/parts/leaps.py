@@ -33,13 +33,13 @@ class Leaps:
         last, passed_s = self._counted, (now_ns - self._looked_ns) / 1e9
         self._counted, self._looked_ns = counted.copy(), now_ns
         if last is None or len(last) != len(counted) or passed_s < 0:
-            self._before, self._since_s = counted.copy(), np.full(len(counted), self.window_s)
+            self._before, self._since_s = counted.copy(), np.full(len(counted), np.inf)
             return counted
-        self._since_s = np.minimum(self._since_s + passed_s, self.window_s)
+        self._since_s = self._since_s + passed_s
         leapt = counted - last > SURELY * np.sqrt(np.maximum(last, LEAST) / self.window_s)
-        is_new = leapt & (self._since_s >= self.window_s)
+        # A leap may have been as late as at its first look: until a look after its window the count goes on to rise.
+        is_new = leapt & (self._since_s > self.window_s + 2.0 * passed_s)
         self._before = np.where(is_new, last, self._before)
-        self._since_s = np.where(is_new, min(passed_s, self.window_s), self._since_s)
-        risen = np.maximum(counted - self._before, 0.0)
-        since = self._before + risen * self.window_s / np.maximum(self._since_s, 1e-9)
-        return np.where(self._since_s < self.window_s, np.maximum(since, counted), counted)
+        self._since_s = np.where(is_new, max(passed_s, 1e-9), self._since_s)
+        risen = np.maximum(counted - self._before, 0.0) * self.window_s / self._since_s
+        return np.where(self._since_s < self.window_s, np.maximum(self._before + risen, counted), counted)

@@ -318,7 +318,9 @@ class Judged:
         if verdict is None or self.judge is None or seen < ENOUGH << min(self._broken.get(self._rungs, 0), 10):
             return
         self._seen = (self._rungs, 0, 0)
-        allowed = verdict.promise.late + BROKEN_LATE + 3 * math.sqrt(max(verdict.promise.late, 1e-3) / seen)
+        together = _largest_batch(view.deployment)  # queries of a batch are late together, so that few say little
+        chance = CHANCE * math.sqrt(max(verdict.promise.late, 1e-3) * together / seen)
+        allowed = verdict.promise.late + BROKEN_LATE + chance
         if late / seen > allowed:
             self.judge.broken(verdict, late / seen)
             self._broken[self._rungs] = self._broken.get(self._rungs, 0) + 1
@@ -331,6 +333,17 @@ class Judged:
                 ratios=verdict.ratios if verdict.runner_up.tail == verdict.candidate.tail else (),
             )
             self._asked.discard(self._rungs)
+
+
+def _largest_batch(deployment: Deployment) -> int:
+    """That any worker answers within the SLO."""
+    fitting = (
+        profile.largest_batch_within(application.slo_ns, deployment.quantile)
+        for application in deployment.applications
+        for variant in application.variants
+        for profile in variant.profiles
+    )
+    return max(1, *fitting)
 
 
 def known_after_s(rates: NDArray[np.float64]) -> NDArray[np.float64]:

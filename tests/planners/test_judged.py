@@ -289,6 +289,16 @@ def test_a_promise_that_is_kept_stands() -> None:
     assert not port.broken_ones and planner.in_force() == verdict and len(port.asked) == 1
 
 
+def test_a_promise_is_not_broken_by_two_batches_that_were_late() -> None:
+    """They are up to 64 queries of 2,000, and were taken for as many accidents."""
+    deployment, port = small_deployment(3, slo_ms=120.0, max_batch=32), OnTheSpot(candidates=CANDIDATES[2:])
+    planner = Judged(judge=port)
+    at_load(planner, deployment, 100.0)
+    for late, is_broken in ((62, False), (200, True)):
+        at_load(planner, deployment, 100.0, on_time=ENOUGH - late, late=late)
+        assert bool(port.broken_ones) == is_broken
+
+
 def test_what_was_late_at_another_load_does_not_count() -> None:
     deployment, port = small_deployment(3), OnTheSpot(candidates=CANDIDATES[:2])
     planner = Judged(judge=port)

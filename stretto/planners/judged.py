@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.core.deployment import Deployment, with_latencies
+from stretto.core.deployment import Deployment, with_latencies, with_slos
 from stretto.core.outcome import Outcome
 from stretto.core.plan import Plan
 from stretto.core.profile import LEAST_RATIO, MOST_RATIO, NS_PER_S
@@ -43,11 +43,11 @@ CAME_NS = 3 * RATE_WINDOW_NS // 2  # from when clients came or went on, until th
 STEADY_S, LONG_S = 4.0, 20.0  # over which the load is averaged while it differs by no more than chance
 WELL_COUNTED = 1_600  # queries: a load of fewer in four seconds is averaged for longer
 CHANCE = 3.0  # standard deviations of a count
-ANY_RATE = 1e6  # queries/s: more than workers can answer
 SURE = 2.0  # of the count of a steady load, from which on it is another load than the judged one
 ENOUGH = 2_000  # queries that a promise is held against
 BROKEN_LATE = 0.02  # more than promised
 MOST_PLANNERS = 24
+LOOK_NS = 100_000_000  # between two plans
 EARLY_NS = 10_000_000  # so much before its time a candidate may plan
 
 Rungs = tuple[int, ...]
@@ -118,24 +118,21 @@ class Judged:
         self._hold_to_promise(view)
         verdict = self.in_force()
         if verdict is None:
-            return self._plan(self._at_most(view, is_first), self.start)
+            return self._plan(self._unknown(view) if is_first and rates.sum() <= 0 else view, self.start)
         if self._is_at(verdict):
             view = replace(view, rates=np.array(verdict.rates))  # the very plan that was judged
         judged = self._as_judged(view, verdict)
         plan = self._plan(judged, verdict.candidate)
         return plan if judged is view else replace(plan, ratios=self._dispatcher_ratios(verdict))
 
-    def _at_most(self, view: View, is_first: bool) -> View:
-        """With the most that a load may be which was not counted for a whole window yet; at the very first look it may
-        be anything. A load that is taken for less has slow variants on all workers at once, and near saturation what
-        has gathered behind them stays. One that is taken for more has less accurate answers for half a second.
+    @staticmethod
+    def _unknown(view: View) -> View:
+        """A load that nobody has looked at yet may be anything. Taken for none it has slow variants on all workers at
+        once, and near saturation what gathers behind them stays. So nothing should run for much longer than until the
+        next look: plans leave about half of an SLO to queues, and two looks are the longest SLO that is planned for.
         """
-        rates, counted_s = rates_of(view, 0.0), (view.now_ns - self._began_ns) / 1e9
-        if is_first and rates.sum() <= 0:
-            return replace(view, rates=np.full(len(rates), ANY_RATE))
-        if self._has_networks or not 0 < counted_s < RATE_WINDOW_NS / 1e9:
-            return view
-        return replace(view, rates=rates + CHANCE * np.sqrt(rates / counted_s))
+        slos = tuple(min(application.slo_ns, 2 * LOOK_NS) for application in view.deployment.applications)
+        return replace(view, deployment=with_slos(view.deployment, slos))
 
     def _ask(self, deployment: Deployment, rates: NDArray[np.float64]) -> None:
         self._asked.add(self._rungs)

@@ -32,10 +32,12 @@ def rough(candidate: Candidate) -> Candidate:
     return replace(candidate, options=candidate.options + tuple((n, v) for n, v in options if v is not None))
 
 
-def for_a_moving_load(candidate: Candidate) -> Candidate:
-    """The same without what pays only where a load stays."""
-    left_out = {option.name for option in planner_entry(candidate.planner).options if option.if_steady}
-    return replace(candidate, options=tuple(each for each in candidate.options if each[0] not in left_out))
+def for_a_moving_load(candidate: Candidate) -> tuple[Candidate, ...]:
+    """The same without what pays only where a load stays, and that with what is worth trying where it moves."""
+    options = planner_entry(candidate.planner).options
+    left_out = {option.name for option in options if option.if_steady}
+    plain = replace(candidate, options=tuple(each for each in candidate.options if each[0] not in left_out))
+    return (plain, *(plain.with_option(option.name, value) for option in options for value in option.if_moving))
 
 
 def candidates_for(deployment: Deployment, *, dear: bool = False, by_client: bool = False) -> tuple[Candidate, ...]:

@@ -35,6 +35,7 @@ class Option:
     later: tuple[OptionValue, ...] = ()  # values that are worth trying with what turned out best
     rough: OptionValue | None = None  # makes plans quicker, and is near enough to compare them by at first
     if_steady: bool = False  # what is tried pays only where the load stays
+    if_moving: tuple[OptionValue, ...] = ()  # values that are worth trying where it does not
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.core.deployment import Deployment, with_latencies
+from stretto.core.deployment import Deployment, with_latencies, with_slos
 from stretto.core.outcome import Outcome
 from stretto.core.plan import Plan
 from stretto.core.profile import LEAST_RATIO, MOST_RATIO, NS_PER_S
@@ -47,6 +47,7 @@ SURE = 2.0  # of the count of a steady load, from which on it is another load th
 ENOUGH = 2_000  # queries that a promise is held against
 BROKEN_LATE = 0.02  # more than promised
 MOST_PLANNERS = 24
+LOOK_NS = 100_000_000  # between two plans
 EARLY_NS = 10_000_000  # so much before its time a candidate may plan
 
 Rungs = tuple[int, ...]
@@ -105,7 +106,7 @@ class Judged:
             for rungs in (self._asked, self._settled, self._asked_for, self._broken):
                 rungs.clear()
             self._rungs, self._seen = (), ((), 0, 0)
-        is_moving = self._are_moving(view)
+        is_moving, is_first = self._are_moving(view), self._rates is None or view.now_ns < self._looked_ns
         view = self._steadied(view, is_moving)
         rates = self._slow_rates(view, is_moving)
         self._rungs = self._rungs_for(rates)
@@ -117,12 +118,21 @@ class Judged:
         self._hold_to_promise(view)
         verdict = self.in_force()
         if verdict is None:
-            return self._plan(view, self.start)
+            return self._plan(self._unknown(view) if is_first and rates.sum() <= 0 else view, self.start)
         if self._is_at(verdict):
             view = replace(view, rates=np.array(verdict.rates))  # the very plan that was judged
         judged = self._as_judged(view, verdict)
         plan = self._plan(judged, verdict.candidate)
         return plan if judged is view else replace(plan, ratios=self._dispatcher_ratios(verdict))
+
+    @staticmethod
+    def _unknown(view: View) -> View:
+        """A load that nobody has looked at yet may be anything. Taken for none it has slow variants on all workers at
+        once, and near saturation what gathers behind them stays. So nothing should run for much longer than until the
+        next look: plans leave about half of an SLO to queues, and two looks are the longest SLO that is planned for.
+        """
+        slos = tuple(min(application.slo_ns, 2 * LOOK_NS) for application in view.deployment.applications)
+        return replace(view, deployment=with_slos(view.deployment, slos))
 
     def _ask(self, deployment: Deployment, rates: NDArray[np.float64]) -> None:
         self._asked.add(self._rungs)
@@ -305,7 +315,9 @@ class Judged:
         if verdict is None or self.judge is None or seen < ENOUGH << min(self._broken.get(self._rungs, 0), 10):
             return
         self._seen = (self._rungs, 0, 0)
-        allowed = verdict.promise.late + BROKEN_LATE + 3 * math.sqrt(max(verdict.promise.late, 1e-3) / seen)
+        together = _largest_batch(view.deployment)  # queries of a batch are late together, so that few say little
+        chance = CHANCE * math.sqrt(max(verdict.promise.late, 1e-3) * together / seen)
+        allowed = verdict.promise.late + BROKEN_LATE + chance
         if late / seen > allowed:
             self.judge.broken(verdict, late / seen)
             self._broken[self._rungs] = self._broken.get(self._rungs, 0) + 1
@@ -318,6 +330,17 @@ class Judged:
                 ratios=verdict.ratios if verdict.runner_up.tail == verdict.candidate.tail else (),
             )
             self._asked.discard(self._rungs)
+
+
+def _largest_batch(deployment: Deployment) -> int:
+    """That any worker answers within the SLO."""
+    fitting = (
+        profile.largest_batch_within(application.slo_ns, deployment.quantile)
+        for application in deployment.applications
+        for variant in application.variants
+        for profile in variant.profiles
+    )
+    return max(1, *fitting)
 
 
 def known_after_s(rates: NDArray[np.float64]) -> NDArray[np.float64]:

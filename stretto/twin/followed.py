@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from stretto.core.plan import Plan
 from stretto.core.verdict import Candidate
 from stretto.core.view import Planner, View
-from stretto.planners.candidates import candidates_without_tables
+from stretto.planners.candidates import candidates_without_tables, for_a_moving_load
 from stretto.planning.served import served_session
 from stretto.planning.session import Session
 from stretto.sim.ports import simulator_ports
@@ -84,11 +84,11 @@ class Followed:
         return planned
 
     def entrants(self, best: Iterable[Candidate]) -> list[Candidate]:
-        """Of each planner the two that were best at one level: it makes tables for every level that the load passes.
-        And all that follow a load at once.
+        """Of each planner the two that were best at one level, in all forms that they may have on a load that moves: it
+        makes tables for every level that the load passes. And all that follow a load at once.
         """
-        entered: dict[str, list[Candidate]] = {}
-        for candidate in dict.fromkeys(best):
-            entered.setdefault(candidate.planner, []).append(candidate)
-        first = [candidate for ranked in entered.values() for candidate in ranked[:MOST_OF_PLANNER]]
+        entered: dict[str, list[tuple[Candidate, ...]]] = {}
+        for forms in dict.fromkeys(for_a_moving_load(candidate) for candidate in best):
+            entered.setdefault(forms[0].planner, []).append(forms)
+        first = [form for ranked in entered.values() for forms in ranked[:MOST_OF_PLANNER] for form in forms]
         return list(dict.fromkeys([*first, *candidates_without_tables(self.worlds[1.0][0])]))

@@ -21,7 +21,7 @@ from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.plan import Plan
 from stretto.core.verdict import Candidate, Promise, Verdict
-from stretto.planners.candidates import candidates_for, for_a_moving_load, make, neighbours, rough
+from stretto.planners.candidates import candidates_for, make, neighbours, rough
 from stretto.planning.session import Session
 from stretto.sim.arrivals import Source
 from stretto.sim.bounds import fluid_accuracy
@@ -199,7 +199,7 @@ def judge(
         stressed = {candidate: case.stressed(candidate, seed + 3 + LAST_SEEDS) for candidate in best}
     else:
         followed = Followed(moving)
-        scores, stressed = _followed(followed, [for_a_moving_load(each) for each in best], seed + 3)
+        scores, stressed = _followed(followed, best, seed + 3)
     values = {candidate: fmean(score.value for score in scores[candidate]) for candidate in scores}
     winner = steadiest(values, stressed)
     fresh = seed + 4 + LAST_SEEDS

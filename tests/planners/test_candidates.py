@@ -97,8 +97,8 @@ def test_neighbours_are_halfway_to_the_next_value_one_option_at_a_time() -> None
     assert neighbours(Candidate("jellyfish_plus")) == ()
     between = neighbours(near[0])  # of what is no value to be tried itself: towards those around it
     assert [round(dict(other.options)["caution"], 6) for other in between[:2]] == [0.9375, 1.0125]
-    stays = neighbours(Candidate("shared_queue", (("slack_steps", 20),)))
-    assert stays == (Candidate("shared_queue", (("slack_steps", 20), ("gathers", True))),), "but for what comes later"
+    stays = neighbours(Candidate("shared_queue", (("max_late", 0.01),)))
+    assert stays == (Candidate("shared_queue", (("max_late", 0.01), ("gathers", True))),), "but for what comes later"
 
 
 def test_rough_ones_are_quicker_and_otherwise_the_same() -> None:
@@ -127,12 +127,13 @@ def test_its_name_says_all_of_it() -> None:
     assert str(candidate.with_option("margin", 0.2)) == "priced (caution 1.05, margin 0.2)"
 
 
-def test_what_pays_only_where_a_load_stays_is_left_out_where_it_moves() -> None:
+def test_what_pays_only_where_a_load_stays_is_left_out_where_it_moves_and_what_pays_there_is_tried() -> None:
     found = of_planner(candidates_for(small_deployment(3)), "shared_queue")
-    assert found and all("rung" in dict(candidate.options) for candidate in found)
+    assert found and all({"rung", "slack_steps"} <= set(dict(candidate.options)) for candidate in found)
     for candidate in found:
         options = dict(candidate.options)
-        del options["rung"]
-        assert dict(for_a_moving_load(candidate).options) == options
-    (other,) = [Candidate("slackfit")]
-    assert for_a_moving_load(other) == other
+        del options["rung"], options["slack_steps"]
+        plain, leaping = for_a_moving_load(candidate)
+        assert dict(plain.options) == options and dict(leaping.options) == {**options, "leaps": True}
+    other = Candidate("slackfit")
+    assert for_a_moving_load(other) == (other,)

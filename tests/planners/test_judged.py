@@ -14,7 +14,7 @@ from stretto.core.check import check_plan
 from stretto.core.client import Client, Network
 from stretto.core.deployment import Deployment
 from stretto.core.outcome import Outcome
-from stretto.core.plan import Plan
+from stretto.core.plan import Plan, Table
 from stretto.core.profile import NS_PER_S
 from stretto.core.verdict import Candidate, Verdict
 from stretto.core.view import View
@@ -289,6 +289,16 @@ def test_a_promise_that_is_kept_stands() -> None:
     assert not port.broken_ones and planner.in_force() == verdict and len(port.asked) == 1
 
 
+def test_a_promise_is_not_broken_by_two_batches_that_were_late() -> None:
+    """They are up to 64 queries of 2,000, and were taken for as many accidents."""
+    deployment, port = small_deployment(3, slo_ms=120.0, max_batch=32), OnTheSpot(candidates=CANDIDATES[2:])
+    planner = Judged(judge=port)
+    at_load(planner, deployment, 100.0)
+    for late, is_broken in ((62, False), (200, True)):
+        at_load(planner, deployment, 100.0, on_time=ENOUGH - late, late=late)
+        assert bool(port.broken_ones) == is_broken
+
+
 def test_what_was_late_at_another_load_does_not_count() -> None:
     deployment, port = small_deployment(3), OnTheSpot(candidates=CANDIDATES[:2])
     planner = Judged(judge=port)
@@ -394,3 +404,20 @@ def test_a_load_that_begins_is_judged_when_it_was_counted_for_a_window() -> None
         if number < 5:
             assert not port.asked
     assert len(port.asked) == 1 and port.asked[0][0] == pytest.approx(5_000.0, rel=0.01)
+
+
+def test_before_the_first_look_at_a_load_nothing_runs_for_long() -> None:
+    """Taken for none it had the slowest variants on all workers, and near saturation what gathered behind them stayed:
+    0.2 points at 100% of capacity within 500 ms.
+    """
+    deployment = small_deployment(3, slo_ms=1000.0, max_batch=64)
+    planner, longest = Judged(), []
+    for now_ns, counted in ((0, 0.0), (NS_PER_S // 10, 0.0), (NS_PER_S // 5, 400.0)):
+        table = planner(View(deployment, now_ns, np.array([counted]))).lanes[0].select
+        assert isinstance(table, Table)
+        runs = [
+            deployment.variants[variant].profiles[0].latency_ns(int(max(size, 1)), deployment.quantile)
+            for variant, size in zip(table.variant[1:].flat, table.batch[1:].flat, strict=True)
+        ]
+        longest.append(max(runs))
+    assert longest[0] <= 100_000_000 < min(longest[1:])

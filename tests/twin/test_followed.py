@@ -96,7 +96,8 @@ def test_two_of_each_planner_enter_beside_all_that_follow_at_once_and_planning_i
     case = Followed({1.0: (deployment(), setting)})
     ranked = [Candidate("shared_queue", (("caution", caution),)) for caution in (1.0, 1.1, 1.2)]
     entered = case.entrants([*ranked, Candidate("joint"), START])
-    assert [each for each in entered if each.planner in ("shared_queue", "joint")] == [*ranked[:2], Candidate("joint")]
+    forms = [form for each in ranked[:2] for form in (each, each.with_option("leaps", True))]
+    assert [each for each in entered if each.planner in ("shared_queue", "joint")] == [*forms, Candidate("joint")]
     assert Candidate("slackfit") in entered and len(set(entered)) == len(entered)
     assert case.score(ranked[0], 1, part=0.1).correct > 0 and case.plan_cpu_s > 0
 

@@ -12,6 +12,9 @@ _WARY = Option("wary", "flag", "true", "take workers for slower while queries ar
 _WORTH = "queries that the measured load is worth; 0: bursts unseen"
 _PRIOR = Option("prior", "number", "3", _WORTH, 0, 1e6, rough=0.0)
 
+# With coarse slacks a batch that takes nearly all of the SLO has no time left to gather in.
+_FINE_SLACKS = replace(_SLACKS, tries=(150,), if_steady=True)
+
 ENTRIES = (
     following(
         "judged",
@@ -23,7 +26,7 @@ ENTRIES = (
         "shared_queue",
         "one queue for all workers; model and batch from a semi-Markov decision process, with what it expects",
         "shared_queue.planner:SharedQueue",
-        _SLACKS,
+        _FINE_SLACKS,
         Option("max_late", "number", "0.001", "share of queries that may miss their deadline", 1e-6, 0.5),
         Option("noise", "number", "0.1", "coefficient of variation of service times", 0, 1, (0.0, 0.1, 0.2, 0.3)),
         _MARGIN,
@@ -31,6 +34,7 @@ ENTRIES = (
         _WARY,
         Option("rung", "number", "1.08", "loads this factor apart have policies", 1.001, 2, (1.03,), if_steady=True),
         Option("gathers", "flag", "false", "one worker waits for company while the others go on", later=(True,)),
+        Option("leaps", "flag", "false", "a load that leapt is that since it did, not over 0.5 s", if_moving=(True,)),
         Option("gamma_shape", "number", "1", "of bursty arrivals; 1: Poisson", 0.001, 1),
         _PRIOR,
         Option("queries", "integer", "50000", "that a policy is tried on", 1000, 100_000_000),

@@ -236,7 +236,10 @@ def look_ahead(h: Any, lowest: Any, gain: Any, rate: Any, workers: Any, least: A
             after = lasting[a] * worth_after(h, lowest, gain / rate, state, joining[a], chances[a]) - running[a]
             after -= (gain + holding * max(n - b, 0)) * (blocks[a] + missing / rate / workers)
             chances_in_time = on_time[a]
+            most = after + accuracy[a] * b  # with all of them in time
             for j in range(least, columns):
+                if most <= best[j]:
+                    continue
                 if b <= n and chances_in_time[j] >= 1.0:  # told apart for its speed alone
                     value = after + accuracy[a] * b
                 else:

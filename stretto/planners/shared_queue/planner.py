@@ -23,6 +23,7 @@ from stretto.core.view import View
 from stretto.planners.parts.floors import overload_floors
 from stretto.planners.parts.fronts import as_profiled
 from stretto.planners.parts.laws import law_of_shape
+from stretto.planners.parts.leaps import Leaps
 from stretto.planners.parts.policies import Policies
 from stretto.planners.parts.policy import Policy, Stored
 from stretto.planners.parts.rates import RATE_WINDOW_NS, pressure_of, rates_of
@@ -68,12 +69,14 @@ class SharedQueue:
     wary: bool = True  # take workers for slower while queries are lost
     rung: float = RUNG
     gathers: bool = False  # a free worker may wait for company without holding up the others
+    leaps: bool = False  # a load that leapt is taken for what it is since then
     prior: float = 3.0  # queries that the measured load is worth against what the queue shows; 0: it is all there is
     stored: Sequence[Stored] = ()
     policies: PolicyPort | None = None
     trial: Trial | None = None
     _policies: Policies = field(init=False, repr=False)
     _mixed: dict[tuple[Policy, ...], Policy] = field(default_factory=dict, init=False, repr=False)
+    _leaps: Leaps = field(default_factory=lambda: Leaps(RATE_WINDOW_NS / 1e9), init=False, repr=False)
     _pressure: float = field(default=1.0, init=False, repr=False)
     _fallback: Priced = field(default_factory=Priced, init=False, repr=False)
     _last: _Last | None = field(default=None, init=False, repr=False)
@@ -127,7 +130,8 @@ class SharedQueue:
         deployment = view.deployment
         self._policies.collect()
         slow = self._slow(view)
-        loads = (rates_of(view, 0.0) * slow).tolist()
+        rates = rates_of(view, 0.0)
+        loads = ((self._leaps.rates(view.now_ns, rates) if self.leaps else rates) * slow).tolist()
         shares = time_shares(as_profiled(deployment), [max(load, 1e-3) for load in loads])
         is_whole = len(shares) == 1 and bool(view.alive.all())
         chosen: dict[tuple[int, str], Policy | None] = {}

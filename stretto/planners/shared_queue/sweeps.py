@@ -147,7 +147,10 @@ def look_ahead(h: Any, action: Any, gain: Any, rate: Any, least: Any, actions: A
                 else:
                     after += chances[a, place] * lasting[a] * h[min(left + k, rows - 1)]
             in_time = on_time[a]
+            most = after + accuracy[a] * b  # with all of them in time
             for j in range(least + 1 if b == 0 else least, columns):
+                if most <= best[j]:
+                    continue
                 value = after
                 if b > 0:
                     if in_time[j] <= 1e-3:

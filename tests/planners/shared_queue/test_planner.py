@@ -390,3 +390,13 @@ def test_without_a_trial_the_table_that_stands_in_serves() -> None:
     assert planner.in_force() == {}
     with pytest.raises(StrettoError, match="chosen by trial"):
         planner.make(task_of(deployment, 0), planner.options, 100.0)
+
+
+def test_a_load_that_leapt_has_the_policy_for_what_it_is_since_then() -> None:
+    deployment, loads = small_deployment(3), []
+    for leaps in (False, True):
+        planner = shared(caution=1.0, leaps=leaps)
+        for number, rate in enumerate((30.0, 30.0, 70.0)):
+            planner(View(deployment, number * NS_PER_S // 10, np.array([rate])))
+        loads += [policy.load for policy in planner.in_force().values()]
+    assert 70.0 <= loads[0] <= 70.0 * RUNG and 230.0 <= loads[1] <= 230.0 * RUNG

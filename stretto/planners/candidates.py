@@ -55,7 +55,8 @@ def candidates_for(deployment: Deployment, *, dear: bool = False, by_client: boo
         tried |= {"with one kind of worker" if len(deployment.kinds) == 1 else "with several kinds of worker"}
         tried |= {"where clients are known"} if by_client else set()
         tried |= {"where memory is short"} if _memory_is_short(deployment) else set()
-    candidates: list[Candidate] = []
+    # Where there is nothing to choose, what serves before the first verdict is one of those that are tried.
+    candidates = [] if has_choice or dear else [Candidate("priced")]
     for entry in ENTRIES:
         if entry.tried in tried and (has_choice or not entry.chooses_variants):
             alone = list(_alone(deployment)) if has_choice and not entry.chooses_variants else [()]

@@ -146,7 +146,8 @@ def test_what_is_tried_covers_queueing_and_shared_queues() -> None:
         0.75,
         1,
     }
-    assert {dict(each.options)["pool"] for each in entered if each.planner == "jellyfish_pool"} == {0.9, 1.0}
+    pools = [dict(each.options)["queueing"] for each in entered if each.planner == "jellyfish_pool"]
+    assert pools == [0.5, 0.75, 1.0]
     assert [dict(each.variants)["see"] for each in entered if each.planner == "clockwork_filling"][-1] == "large"
     crowded = candidates_with_clients(ladder(1), 150.0)
     assert "large" not in {dict(each.variants)["see"] for each in crowded if each.planner == "clockwork_filling"}

@@ -22,7 +22,7 @@ from stretto.core.view import View
 from stretto.core.worker import UNLIMITED_MEMORY
 from stretto.planners.jellyfish.before import idle_as_before, lane_name, mapping_before, models_before, places_before
 from stretto.planners.jellyfish.demand import Demand, Ladder, check_served, demand_of, ladder_of, quantile_for
-from stretto.planners.jellyfish.pool import PooledPart, accuracy_by_size, best_pool
+from stretto.planners.jellyfish.pool import PooledPart, Pools
 from stretto.planners.jellyfish.problem import NEVER_NS, UNMAPPED, Mapping, Problem, mapping_of
 from stretto.planners.jellyfish.search import searched
 from stretto.planners.jellyfish.selection import annealed
@@ -49,8 +49,8 @@ class Jellyfish:
     p99 of latencies, as published. `nearest`: prefetch models by distance alone, as published. `filling`: a batch may
     be larger than planned where deadlines allow it, and under more load than small batches bring through, heads that
     would force one are given up. Without it frames that come at once wait for several batches, and a queue that was
-    once too long stays so (the micro-bursts of section VI-B). `pool`: one queue and one variant for all workers where
-    that is more accurate than the mapping, up to this share of their throughput; 0: never, as published.
+    once too long stays so (the micro-bursts of section VI-B). `pool`: one queue for all workers where that is more
+    accurate than the mapping, up to this share of their throughput; 0: never, as published.
     """
 
     queueing: float = 1.0
@@ -69,6 +69,7 @@ class Jellyfish:
     _plan: Plan | None = field(default=None, init=False, repr=False)
     _ladders: dict[int, tuple[object, Ladder]] = field(default_factory=dict, init=False, repr=False)
     _followers: dict[int, Followers] = field(default_factory=dict, init=False, repr=False)  # by worker
+    _pools: Pools = field(default_factory=Pools, init=False, repr=False)
     _rates: dict[str, float] = field(default_factory=dict, init=False, repr=False)  # by client
     _surplus: dict[str, float] = field(default_factory=dict, init=False, repr=False)  # of λ above those, by application
 
@@ -167,16 +168,14 @@ class Jellyfish:
 
     def _pool(self, part: _Part) -> PooledPart | None:
         """Where it beats the mapping, and no worker would have to load anything for it."""
-        pool = best_pool(part.demand, accuracy_by_size(part.deployment, part.ladder), self.pool)
-        if pool is None:
+        pooled = self._pools.part(part.deployment, part.application, part.ladder, part.demand, self.pool)
+        if pooled is None:
             return None
         mapping, places = part.mapping, range(len(part.ladder.workers))
-        is_as_good = mapping.mapped == part.demand.problem.clients and pool.value <= mapping.value * (
-            1 + WORTH_A_CHANGE
-        )
-        if is_as_good or not all(part.held(place, self.resident, Followers())[2] for place in places):
+        is_no_better = pooled.value <= mapping.value * (1 + WORTH_A_CHANGE)
+        if mapping.mapped == part.demand.problem.clients and is_no_better:
             return None
-        return PooledPart(part.ladder, part.demand, part.ladder.variants[pool.model])
+        return pooled if all(part.held(place, self.resident, Followers())[2] for place in places) else None
 
     def _ladder(self, view: View, application: int, crew: tuple[int, ...]) -> Ladder:
         """Made anew only where the workers or what was measured of them have changed."""

@@ -22,8 +22,8 @@ from stretto.core.view import View
 from stretto.core.worker import UNLIMITED_MEMORY
 from stretto.planners.jellyfish.before import idle_as_before, lane_name, mapping_before, models_before, places_before
 from stretto.planners.jellyfish.demand import Demand, Ladder, check_served, demand_of, ladder_of, quantile_for
-from stretto.planners.jellyfish.pool import PooledPart, Pools
-from stretto.planners.jellyfish.problem import NEVER_NS, UNMAPPED, Mapping, Problem, mapping_of
+from stretto.planners.jellyfish.pool import PooledPart, Pools, holds_all
+from stretto.planners.jellyfish.problem import NEVER_NS, UNMAPPED, Mapping, Problem, mapping_of, most_value
 from stretto.planners.jellyfish.search import searched
 from stretto.planners.jellyfish.selection import annealed
 from stretto.planners.jellyfish.spread import spread
@@ -150,6 +150,9 @@ class Jellyfish:
         check_served(deployment, application, crew)
         ladder = self._ladder(view, application, crew)
         demand = self._demand(view, application, ladder)
+        pooled = self._pooled(deployment, application, ladder, demand)
+        if pooled is not None and pooled.value > (1 + WORTH_A_CHANGE) * most_value(demand.problem):
+            return pooled
         before = models_before(view.plan, ladder)
         mapping = self._mapped(demand, before, places_before(view.plan, deployment, application, ladder, demand))
         mapping = _with_models_for_all(demand.problem, ladder, mapping)
@@ -158,24 +161,23 @@ class Jellyfish:
         part = _Part(deployment, application, ladder, demand, mapping)
         if self.filling:
             part = part.stepping_up(before, self.resident, self._followers)
-        pool = self._pool(part) if self.pool else None
-        if pool is not None:
-            return pool
+        is_whole = mapping.mapped == demand.problem.clients
+        if pooled is not None and not (is_whole and pooled.value <= (1 + WORTH_A_CHANGE) * mapping.value):
+            return pooled
         if not self.nearest:
             for worker, old, new in zip(ladder.workers, before.tolist(), part.mapping.models.tolist(), strict=True):
                 self._followers.setdefault(worker, Followers()).saw(old, new)
         return part
 
-    def _pool(self, part: _Part) -> PooledPart | None:
-        """Where it beats the mapping, and no worker would have to load anything for it."""
-        pooled = self._pools.part(part.deployment, part.application, part.ladder, part.demand, self.pool)
-        if pooled is None:
+    def _pooled(self, deployment: Deployment, application: int, ladder: Ladder, demand: Demand) -> PooledPart | None:
+        """Where one may be made, and no worker would have to load anything for it."""
+        if (
+            not self.pool
+            or self.resident
+            or not all(holds_all(deployment, ladder, worker) for worker in ladder.workers)
+        ):
             return None
-        mapping, places = part.mapping, range(len(part.ladder.workers))
-        is_no_better = pooled.value <= mapping.value * (1 + WORTH_A_CHANGE)
-        if mapping.mapped == part.demand.problem.clients and is_no_better:
-            return None
-        return pooled if all(part.held(place, self.resident, Followers())[2] for place in places) else None
+        return self._pools.part(deployment, application, ladder, demand, self.pool)
 
     def _ladder(self, view: View, application: int, crew: tuple[int, ...]) -> Ladder:
         """Made anew only where the workers or what was measured of them have changed."""

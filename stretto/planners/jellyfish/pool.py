@@ -81,6 +81,13 @@ def _part_above(asked: float, brought: float, brought_above: float) -> float:
     return min(1.0, (1 / asked - 1 / brought) / max(1 / brought_above - 1 / brought, 1e-12))
 
 
+def holds_all(deployment: Deployment, ladder: Ladder, worker: int) -> bool:
+    """Whether the worker has memory for all models at once."""
+    models = [deployment.variants[number] for number in ladder.variants]
+    needed = sum(model.memory_bytes for model in models) + max(model.dynamic_memory_bytes for model in models)
+    return needed <= deployment.workers[worker].memory_bytes
+
+
 @dataclass(frozen=True, eq=False)
 class PooledPart:
     """One application's part of a plan, where all its workers are one pool."""
@@ -107,8 +114,11 @@ class PooledPart:
 
 @dataclass(eq=False)
 class Pools:
-    """Makes pooled parts of plans; each application's table is made anew only where something in it changes."""
+    """Makes pooled parts of plans. What rests on an application's ladder alone is kept, and so is its table for as long
+    as nothing in it changes.
+    """
 
+    _accuracies: dict[int, tuple[Ladder, NDArray[np.float64]]] = field(default_factory=dict)
     _tables: dict[int, tuple[object, Table]] = field(default_factory=dict)
 
     def part(
@@ -118,7 +128,7 @@ class Pools:
         problem = demand.problem
         overhead_ns = np.zeros(1, np.int64) if problem.overhead_ns is None else problem.overhead_ns
         throughput = throughputs(ladder.mean_ns[ladder.like_of[0]] + overhead_ns, problem.workers)
-        pool = best_pool(demand, accuracy_by_size(deployment, ladder), throughput, share)
+        pool = best_pool(demand, self._accuracy(deployment, application, ladder), throughput, share)
         if pool is None:
             return None
         models = slice(pool.told + 1)
@@ -130,3 +140,9 @@ class Pools:
             self._tables[application] = known = key, stepping_table(ladder.variants[models], needed_ns, keeps_up)
         name, told = deployment.applications[application].name, ladder.variants[pool.told]
         return PooledPart(name, ladder, demand, told, known[1], pool.value)
+
+    def _accuracy(self, deployment: Deployment, application: int, ladder: Ladder) -> NDArray[np.float64]:
+        known = self._accuracies.get(application)
+        if known is None or known[0] is not ladder:
+            self._accuracies[application] = known = ladder, accuracy_by_size(deployment, ladder)
+        return known[1]

@@ -20,6 +20,7 @@ from stretto.planners.jellyfish.demand import Demand, Ladder
 from stretto.planners.jellyfish.stepping import smallest_that_keep_up, stepping_table, throughputs
 from stretto.planners.jellyfish.update import Followers
 
+HARDLY = 1e-3  # queries/s: less than this counts as so many
 ABOVE = 3  # by so many sizes frames may be larger than the model that serves everybody
 
 
@@ -52,7 +53,7 @@ def best_pool(
     problem = demand.problem
     if problem.clients <= problem.workers or len(set(problem.kind_of.tolist())) > 1:
         return None
-    asked = float(problem.rate.sum())
+    asked = max(float(problem.rate.sum()), HARDLY)
     everyone = np.arange(problem.clients)
     # By the size that clients are told: what each sends, the largest that its network carries.
     sent = [told - np.argmax(demand.carried[:, told::-1], axis=1) for told in range(problem.models)]

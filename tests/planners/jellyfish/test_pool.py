@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from stretto.core.check import check_plan
 from stretto.core.deployment import Deployment
+from stretto.core.frame_size import carried_bytes
 from stretto.core.plan import Plan, RouteRule, Table
-from stretto.core.profile import Quantile
+from stretto.core.profile import NS_PER_MS, NS_PER_S, Quantile
 from stretto.core.view import View
 from stretto.core.worker import Worker
-from stretto.planners.jellyfish.demand import Demand
+from stretto.planners.jellyfish.demand import MISCOUNT, Demand
 from stretto.planners.jellyfish.planner import Jellyfish
 from stretto.planners.jellyfish.pool import ABOVE, best_pool
 from stretto.planners.jellyfish.problem import Problem
@@ -117,6 +119,53 @@ def test_a_pool_is_taken_where_it_is_more_accurate_and_given_up_when_clients_com
     check_plan(crowded, more.deployment)
     assert variant_of_pool(crowded) is None and crowded.lanes == Jellyfish()(more).lanes
     assert variant_of_pool(planner(replace(few, plan=crowded))) == 3
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.floats(0.0, 60.0), st.one_of(st.none(), st.floats(0.5, 80.0)), st.floats(5.0, 300.0)), max_size=12
+    ),
+    st.integers(1, 4),
+    st.floats(0.0, 100.0),
+)
+def test_every_plan_can_be_followed_and_a_pool_keeps_up(
+    drawn: list[tuple[float, float | None, float]], count: int, others: float
+) -> None:
+    """In batches that some variant of the table has in time, alone, for whatever client leaves least."""
+    clients = tuple(client(slot, *values) for slot, values in enumerate(drawn))
+    view = seen(deployed(count), *clients, others=others)
+    plan = Jellyfish(pool=1.0)(view)
+    check_plan(plan, view.deployment)
+    if variant_of_pool(plan) is None:
+        return
+    largest = variant_of_pool(plan) or 0
+    told = view.deployment.variants[largest]
+    slowest = min((one.network.bytes_per_s for one in clients if one.network.bytes_per_s), default=math.inf)
+    left_ns = 100.0 * NS_PER_MS if others else math.inf
+    for one in clients:
+        bytes_per_s = one.network.bytes_per_s or slowest
+        carried = [
+            each.frame_bytes
+            for each in view.deployment.variants
+            if each.frame_bytes <= min(told.frame_bytes, carried_bytes(bytes_per_s, max(one.rate - MISCOUNT, 0.0)))
+        ]
+        sent = max(carried, default=view.deployment.variants[0].frame_bytes)
+        left_ns = min(left_ns, (one.slo_ns or 0) - sent / bytes_per_s * NS_PER_S)
+    profiles = [variant.profiles[0] for variant in view.deployment.variants[: largest + 1]]
+    brought = [
+        count * batch * NS_PER_S / profile.latency_ns(batch, Quantile.P99)
+        for profile in profiles
+        if (batch := profile.largest_batch_within(left_ns, Quantile.P99))
+    ]
+    assert sum(one.rate for one in clients) <= max(brought) * (1 + 1e-9)
+
+
+def test_clients_that_ask_for_nothing_are_told_the_largest_size_that_is_in_time() -> None:
+    view = seen(deployed(), *(client(slot, 0.0, 40.0) for slot in range(3)))
+    plan = Jellyfish(pool=1.0)(view)
+    check_plan(plan, view.deployment)
+    assert {told.variant for told in told_by_slot(plan, view).values()} == {"size-416"}
 
 
 def test_every_client_is_told_the_size_of_the_pool() -> None:

@@ -21,6 +21,7 @@ from stretto.planners.jellyfish.stepping import smallest_that_keep_up, stepping_
 from stretto.planners.jellyfish.update import Followers
 
 HARDLY = 1e-3  # queries/s: less than this counts as so many
+ALIKE = 0.02  # of its latency, by which a batch may differ from what a table was made with
 ABOVE = 3  # by so many sizes frames may be larger than the model that serves everybody
 
 
@@ -113,14 +114,31 @@ class PooledPart:
         return self.told, (), True
 
 
+@dataclass(frozen=True, eq=False)
+class _Made:
+    """A table, and what it rests on."""
+
+    variants: tuple[int, ...]
+    needed_ns: NDArray[np.int64]
+    keeps_up: NDArray[np.int64]
+    table: Table
+
+    def is_as_good_for(
+        self, variants: tuple[int, ...], needed_ns: NDArray[np.int64], keeps_up: NDArray[np.int64]
+    ) -> bool:
+        """Latencies as measured waver; what a batch takes just now the dispatcher knows itself."""
+        is_like = self.variants == variants and np.array_equal(self.keeps_up, keeps_up)
+        return is_like and np.allclose(self.needed_ns, needed_ns, rtol=ALIKE, atol=0)
+
+
 @dataclass(eq=False)
 class Pools:
     """Makes pooled parts of plans. What rests on an application's ladder alone is kept, and so is its table for as long
-    as nothing in it changes.
+    as it is as good: another table is another plan.
     """
 
     _accuracies: dict[int, tuple[Ladder, NDArray[np.float64]]] = field(default_factory=dict)
-    _tables: dict[int, tuple[object, Table]] = field(default_factory=dict)
+    _tables: dict[int, _Made] = field(default_factory=dict)
 
     def part(
         self, deployment: Deployment, application: int, ladder: Ladder, demand: Demand, share: float
@@ -133,14 +151,14 @@ class Pools:
         if pool is None:
             return None
         models = slice(pool.told + 1)
+        variants, needed_ns = ladder.variants[models], ladder.latency_ns[ladder.like_of[0], models] + overhead_ns
         keeps_up = smallest_that_keep_up(throughput[models], float(problem.rate.sum()))
-        key = ladder, overhead_ns.tobytes(), keeps_up.tobytes()
-        known = self._tables.get(application)
-        if known is None or known[0] != key:
-            needed_ns = ladder.latency_ns[ladder.like_of[0], models] + overhead_ns
-            self._tables[application] = known = key, stepping_table(ladder.variants[models], needed_ns, keeps_up)
-        name, told = deployment.applications[application].name, ladder.variants[pool.told]
-        return PooledPart(name, ladder, demand, told, known[1], pool.value)
+        made = self._tables.get(application)
+        if made is None or not made.is_as_good_for(variants, needed_ns, keeps_up):
+            made = _Made(variants, needed_ns, keeps_up, stepping_table(variants, needed_ns, keeps_up))
+            self._tables[application] = made
+        name = deployment.applications[application].name
+        return PooledPart(name, ladder, demand, variants[-1], made.table, pool.value)
 
     def _accuracy(self, deployment: Deployment, application: int, ladder: Ladder) -> NDArray[np.float64]:
         known = self._accuracies.get(application)

@@ -84,7 +84,7 @@ def test_more_accurate_than_the_largest_model_that_keeps_up_and_in_time() -> Non
 
 def test_the_table_stays_while_latencies_waver_and_follows_when_they_move() -> None:
     """A plan with another table would be another plan, told to everybody each half second."""
-    view = seen(deployed(), *(client(slot, 23.0, 40.0) for slot in range(6)))
+    view = seen(deployed(), *(client(slot, 20.0, 40.0) for slot in range(6)))
     planner = Jellyfish(pool=1.0)
     tables = []
     for ratio in (1.0, 1.01, 0.995, 1.05):

@@ -31,6 +31,7 @@ from stretto.planners.ports import JudgePort, MadePolicy, MakePolicy, PolicyPort
 from stretto.planners.registry import planner_entry
 
 START = Candidate("priced")  # it needs no table, so it serves from the first query on
+START_WITH_CLIENTS = Candidate("jellyfish")  # where their networks are known: others tell them sizes that come too late
 RUNG = 1.12  # loads of one application that are judged apart
 RUNG_OF_SEVERAL = 1.4  # of each of several applications
 RUNG_WITH_CLIENTS = 1.5  # where clients' networks are known: what is judged is a planner that follows rates itself
@@ -117,7 +118,8 @@ class Judged:
         self._hold_to_promise(view)
         verdict = self.in_force()
         if verdict is None:
-            return self._plan(view, self.start)
+            by_client = self._has_networks and _has_sizes(view.deployment)
+            return self._plan(view, START_WITH_CLIENTS if by_client else self.start)
         if self._is_at(verdict):
             view = replace(view, rates=np.array(verdict.rates))  # the very plan that was judged
         judged = self._as_judged(view, verdict)
@@ -158,11 +160,11 @@ class Judged:
         planner, before = self._planner(wanted), self._served
         last = self._planned
         period_ns = round((planner_entry(wanted.planner).replan_s or 0.0) * NS_PER_S)
-        slots = tuple(client.slot for client in view.clients())
-        if last is not None and last.still_holds(view, wanted, slots, period_ns):
+        clients = tuple((client.slot, client.network.bytes_per_s is not None) for client in view.clients())
+        if last is not None and last.still_holds(view, wanted, clients, period_ns):
             return last.plan
         plan = planner(view)
-        self._planned = _Planned(view.deployment, wanted, view.now_ns, slots, plan) if slots else None
+        self._planned = _Planned(view.deployment, wanted, view.now_ns, clients, plan) if clients else None
         if before in (None, wanted) or before not in self._planners or _is_prepared(planner):
             self._served = wanted
             return plan
@@ -328,18 +330,26 @@ def known_after_s(rates: NDArray[np.float64]) -> NDArray[np.float64]:
 @dataclass(frozen=True, eq=False)
 class _Planned:
     """A candidate's last plan. One that is made to plan less often than it is asked here keeps to that, unless clients
-    came or went.
+    came or went, or their networks were measured for the first time.
     """
 
     deployment: Deployment
     candidate: Candidate
     time_ns: int
-    slots: tuple[int, ...]
+    clients: tuple[tuple[int, bool], ...]  # slot, and whether its network is known
     plan: Plan
 
-    def still_holds(self, view: View, wanted: Candidate, slots: tuple[int, ...], period_ns: int) -> bool:
-        is_like = self.deployment is view.deployment and self.candidate == wanted and self.slots == slots
+    def still_holds(self, view: View, wanted: Candidate, clients: tuple[tuple[int, bool], ...], period_ns: int) -> bool:
+        is_like = self.deployment is view.deployment and self.candidate == wanted and self.clients == clients
         return is_like and 0 <= view.now_ns - self.time_ns < period_ns - EARLY_NS
+
+
+def _has_sizes(deployment: Deployment) -> bool:
+    """Whether some application takes frames of several sizes."""
+    return any(
+        len({variant.frame_bytes for variant in application.variants} - {0}) > 1
+        for application in deployment.applications
+    )
 
 
 def _is_prepared(planner: Planner) -> bool:

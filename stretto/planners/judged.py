@@ -80,6 +80,7 @@ class Judged:
     _has_networks: bool = field(default=False, init=False, repr=False)  # of clients, that were measured
     _clients: int = field(default=0, init=False, repr=False)  # with networks, that were there
     _came_ns: int = field(default=0, init=False, repr=False)  # when that changed
+    _is_moving: bool = field(default=False, init=False, repr=False)  # it was just now
     _planned: _Planned | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -106,7 +107,7 @@ class Judged:
             for rungs in (self._asked, self._settled, self._asked_for, self._broken):
                 rungs.clear()
             self._rungs, self._seen = (), ((), 0, 0)
-        is_moving = self._are_moving(view)
+        is_moving = self._is_moving = self._are_moving(view)
         view = self._steadied(view, is_moving)
         rates = self._slow_rates(view, is_moving)
         self._rungs = self._rungs_for(rates)
@@ -120,7 +121,7 @@ class Judged:
         if verdict is None:
             by_client = self._has_networks and _has_sizes(view.deployment)
             return self._plan(view, START_WITH_CLIENTS if by_client else self.start)
-        if self._is_at(verdict):
+        if self._is_at(verdict) and not self._has_networks:  # who looks at clients counts each of them
             view = replace(view, rates=np.array(verdict.rates))  # the very plan that was judged
         judged = self._as_judged(view, verdict)
         plan = self._plan(judged, verdict.candidate)
@@ -160,11 +161,11 @@ class Judged:
         planner, before = self._planner(wanted), self._served
         last = self._planned
         period_ns = round((planner_entry(wanted.planner).replan_s or 0.0) * NS_PER_S)
-        clients = tuple((client.slot, client.network.bytes_per_s is not None) for client in view.clients())
-        if last is not None and last.still_holds(view, wanted, clients, period_ns):
+        slots = tuple(client.slot for client in view.clients())
+        if last is not None and not self._is_moving and last.still_holds(view, wanted, slots, period_ns):
             return last.plan
         plan = planner(view)
-        self._planned = _Planned(view.deployment, wanted, view.now_ns, clients, plan) if clients else None
+        self._planned = _Planned(view.deployment, wanted, view.now_ns, slots, plan) if slots else None
         if before in (None, wanted) or before not in self._planners or _is_prepared(planner):
             self._served = wanted
             return plan
@@ -330,17 +331,17 @@ def known_after_s(rates: NDArray[np.float64]) -> NDArray[np.float64]:
 @dataclass(frozen=True, eq=False)
 class _Planned:
     """A candidate's last plan. One that is made to plan less often than it is asked here keeps to that, unless clients
-    came or went, or their networks were measured for the first time.
+    came or went, for what is known of them grows with each frame then.
     """
 
     deployment: Deployment
     candidate: Candidate
     time_ns: int
-    clients: tuple[tuple[int, bool], ...]  # slot, and whether its network is known
+    slots: tuple[int, ...]
     plan: Plan
 
-    def still_holds(self, view: View, wanted: Candidate, clients: tuple[tuple[int, bool], ...], period_ns: int) -> bool:
-        is_like = self.deployment is view.deployment and self.candidate == wanted and self.clients == clients
+    def still_holds(self, view: View, wanted: Candidate, slots: tuple[int, ...], period_ns: int) -> bool:
+        is_like = self.deployment is view.deployment and self.candidate == wanted and self.slots == slots
         return is_like and 0 <= view.now_ns - self.time_ns < period_ns - EARLY_NS
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -188,15 +189,16 @@ def test_until_there_is_a_verdict_clients_with_networks_are_served_by_what_looks
     assert Judged()(seen(one_size, 0, 1e6)).planner == "priced"
 
 
-def test_a_plan_is_made_anew_when_a_network_is_measured_for_the_first_time() -> None:
-    planner, deployment = Judged(start=Candidate("jellyfish")), ladder(2, slo_ms=60)
+def test_plans_follow_each_frame_of_newcomers_and_then_hold_for_their_half_second() -> None:
+    """Half a second was all that a plan for a client that came held, and it rested on two frames."""
+    planner, deployment = Judged(), ladder(2, slo_ms=60)
     plans = []
-    for number, bytes_per_s in enumerate((None, None, 1e5, 4e6)):
+    for number, bytes_per_s in enumerate((1e5, 4e6, *(each for _ in range(10) for each in (1e5, 4e6)))):
         clients = (known_client(bytes_per_s),)
-        view = View(deployment, number * SECOND // 20, rates=np.array([20.0]), clients=lambda known=clients: known)
+        view = View(deployment, number * SECOND // 10, rates=np.array([20.0]), clients=lambda known=clients: known)
         plans.append(planner(view))
-    assert plans[0] is plans[1], "within the half second that Jellyfish plans for"
-    assert plans[2] != plans[1] and plans[3] is plans[2]
+    assert all(after != before for before, after in pairwise(plans[:8])), "it came less than 0.75 s ago"
+    assert plans[9] is plans[10] is plans[11]
 
 
 def test_rates_that_stand_for_the_same_clients_are_judged_once() -> None:

@@ -111,7 +111,10 @@ class Jellyfish:
         clients = view.clients()
         before, self._rates = self._rates, {}
         for client in clients:
-            self._rates[client.identity] = _steadied(before.get(client.identity), client.rate, WAVER)
+            rate_before = before.get(client.identity)
+            self._rates[client.identity] = _steadied(rate_before, client.rate, WAVER)
+            if rate_before is None or abs(client.rate - rate_before) > WAVER:
+                self._surplus.pop(client.application, None)  # it was above another sum
         known = tuple(replace(client, rate=self._rates[client.identity]) for client in clients)
         return replace(view, clients=lambda: known, rates=self._with_steady_surplus(view, known))
 
@@ -197,7 +200,9 @@ class Jellyfish:
         """Where there is a worker for every client, nobody waits for anybody (ours: `spread` sees to that)."""
         options = {"step": self.step, "headroom": self.headroom}
         demand = demand_of(view, application, ladder, queueing=self.queueing, **options)
-        is_roomy = not demand.unnamed and demand.problem.clients <= len(ladder.workers)
+        named = len(demand.clients)
+        by_chance = float(demand.problem.rate[named:].sum()) <= 2 * WAVER * math.sqrt(named)
+        is_roomy = by_chance and named <= len(ladder.workers)
         if not self.filling or not is_roomy or self.queueing <= ALONE or len(set(ladder.like_of)) > 1:
             return demand
         return demand_of(view, application, ladder, queueing=ALONE, **options)

@@ -312,7 +312,7 @@ def test_a_client_with_a_worker_of_its_own_gets_a_larger_variant() -> None:
 
 
 def test_what_a_count_has_too_many_by_chance_makes_nobody_wait() -> None:
-    """λ of 17 beside a client of 15 is an error of counting; of 30 it is somebody else, who may be before the client."""
+    """λ of 17 beside a client of 15 is an error of counting; of 30 it is somebody else, who may be before it."""
     alone, miscounted, shared = (
         seen(deployed(1), client(0, mbit_per_s=40.0, slo_ms=80.0), others=others) for others in (0.0, 2.0, 15.0)
     )

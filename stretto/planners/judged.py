@@ -31,6 +31,7 @@ from stretto.planners.ports import JudgePort, MadePolicy, MakePolicy, PolicyPort
 from stretto.planners.registry import planner_entry
 
 START = Candidate("priced")  # it needs no table, so it serves from the first query on
+START_WITH_CLIENTS = Candidate("jellyfish")  # where their networks are known: others tell them sizes that come too late
 RUNG = 1.12  # loads of one application that are judged apart
 RUNG_OF_SEVERAL = 1.4  # of each of several applications
 RUNG_WITH_CLIENTS = 1.5  # where clients' networks are known: what is judged is a planner that follows rates itself
@@ -80,6 +81,7 @@ class Judged:
     _has_networks: bool = field(default=False, init=False, repr=False)  # of clients, that were measured
     _clients: int = field(default=0, init=False, repr=False)  # with networks, that were there
     _came_ns: int = field(default=0, init=False, repr=False)  # when that changed
+    _is_moving: bool = field(default=False, init=False, repr=False)  # it was just now
     _planned: _Planned | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -107,6 +109,7 @@ class Judged:
                 rungs.clear()
             self._rungs, self._seen = (), ((), 0, 0)
         is_moving, is_first = self._are_moving(view), self._rates is None or view.now_ns < self._looked_ns
+        self._is_moving = is_moving
         view = self._steadied(view, is_moving)
         rates = self._slow_rates(view, is_moving)
         self._rungs = self._rungs_for(rates)
@@ -118,8 +121,10 @@ class Judged:
         self._hold_to_promise(view)
         verdict = self.in_force()
         if verdict is None:
-            return self._plan(self._unknown(view) if is_first and rates.sum() <= 0 else view, self.start)
-        if self._is_at(verdict):
+            by_client = self._has_networks and _has_sizes(view.deployment)
+            is_unknown = is_first and rates.sum() <= 0
+            return self._plan(self._unknown(view) if is_unknown else view, START_WITH_CLIENTS if by_client else self.start)
+        if self._is_at(verdict) and not self._has_networks:  # who looks at clients counts each of them
             view = replace(view, rates=np.array(verdict.rates))  # the very plan that was judged
         judged = self._as_judged(view, verdict)
         plan = self._plan(judged, verdict.candidate)
@@ -169,7 +174,7 @@ class Judged:
         last = self._planned
         period_ns = round((planner_entry(wanted.planner).replan_s or 0.0) * NS_PER_S)
         slots = tuple(client.slot for client in view.clients())
-        if last is not None and last.still_holds(view, wanted, slots, period_ns):
+        if last is not None and not self._is_moving and last.still_holds(view, wanted, slots, period_ns):
             return last.plan
         plan = planner(view)
         self._planned = _Planned(view.deployment, wanted, view.now_ns, slots, plan) if slots else None
@@ -351,7 +356,7 @@ def known_after_s(rates: NDArray[np.float64]) -> NDArray[np.float64]:
 @dataclass(frozen=True, eq=False)
 class _Planned:
     """A candidate's last plan. One that is made to plan less often than it is asked here keeps to that, unless clients
-    came or went.
+    came or went, for what is known of them grows with each frame then.
     """
 
     deployment: Deployment
@@ -363,6 +368,14 @@ class _Planned:
     def still_holds(self, view: View, wanted: Candidate, slots: tuple[int, ...], period_ns: int) -> bool:
         is_like = self.deployment is view.deployment and self.candidate == wanted and self.slots == slots
         return is_like and 0 <= view.now_ns - self.time_ns < period_ns - EARLY_NS
+
+
+def _has_sizes(deployment: Deployment) -> bool:
+    """Whether some application takes frames of several sizes."""
+    return any(
+        len({variant.frame_bytes for variant in application.variants} - {0}) > 1
+        for application in deployment.applications
+    )
 
 
 def _is_prepared(planner: Planner) -> bool:

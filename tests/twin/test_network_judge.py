@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from stretto.core.client import Client, Network
+from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.outcome import Outcome
 from stretto.core.verdict import Candidate
+from stretto.core.view import View
 from stretto.planners.candidates import candidates_with_clients
 from stretto.planners.judged import Judged
 from stretto.planning.session import Session
@@ -146,7 +149,8 @@ def test_what_is_tried_covers_queueing_and_shared_queues() -> None:
         0.75,
         1,
     }
-    assert {dict(each.options)["pool"] for each in entered if each.planner == "jellyfish_pool"} == {0.9, 1.0}
+    pools = [dict(each.options)["queueing"] for each in entered if each.planner == "jellyfish_pool"]
+    assert pools == [0.5, 0.75, 1.0]
     assert [dict(each.variants)["see"] for each in entered if each.planner == "clockwork_filling"][-1] == "large"
     crowded = candidates_with_clients(ladder(1), 150.0)
     assert "large" not in {dict(each.variants)["see"] for each in crowded if each.planner == "clockwork_filling"}
@@ -164,6 +168,37 @@ def test_judged_serves_the_verdict_of_its_clients() -> None:
     assert 1 <= len(judge.verdicts) <= 3
     alone = simulate_network(ladder(2, slo_ms=60), Session(Judged(judge=judge)), clients, seconds=6, replan_s=0.1)
     assert alone.summary.accuracy == result.summary.accuracy
+
+
+def known_client(bytes_per_s: float | None) -> Client:
+    return Client(0, "c", 0, Network(bytes_per_s, 0), application="see", rate=20.0, slo_ns=60 * SECOND // 1000)
+
+
+def test_until_there_is_a_verdict_clients_with_networks_are_served_by_what_looks_at_them() -> None:
+    """Other plans told them the largest size that their network carries, and it was late until the verdict came."""
+
+    def seen(deployment: Deployment, now_ns: int, bytes_per_s: float | None) -> View:
+        clients = (known_client(bytes_per_s),)
+        return View(deployment, now_ns, rates=np.array([20.0]), clients=lambda: clients)
+
+    planner, deployment = Judged(), ladder(2, slo_ms=60)
+    assert planner(seen(deployment, 0, None)).planner == "priced", "nothing is known of its network yet"
+    assert planner(seen(deployment, SECOND // 20, 1e6)).planner == "jellyfish"
+    alike = replace(deployment.applications[0], variants=deployment.applications[0].variants[:1])
+    one_size = Deployment((alike,), deployment.workers)
+    assert Judged()(seen(one_size, 0, 1e6)).planner == "priced"
+
+
+def test_plans_follow_each_frame_of_newcomers_and_then_hold_for_their_half_second() -> None:
+    """Half a second was all that a plan for a client that came held, and it rested on two frames."""
+    planner, deployment = Judged(), ladder(2, slo_ms=60)
+    plans = []
+    for number, bytes_per_s in enumerate((1e5, 4e6, *(each for _ in range(10) for each in (1e5, 4e6)))):
+        clients = (known_client(bytes_per_s),)
+        view = View(deployment, number * SECOND // 10, rates=np.array([20.0]), clients=lambda known=clients: known)
+        plans.append(planner(view))
+    assert all(after != before for before, after in pairwise(plans[:8])), "it came less than 0.75 s ago"
+    assert plans[9] is plans[10] is plans[11]
 
 
 def test_rates_that_stand_for_the_same_clients_are_judged_once() -> None:

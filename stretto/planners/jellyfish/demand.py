@@ -30,14 +30,15 @@ STEPS = (1.0, 2.5, 5.0)  # by which rates are told apart, and these times powers
 MOST_CELLS, LEAST_COLUMNS = 30_000, 37  # of the tables of sums, for each worker and client: that bounds planning time
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Ladder:
     """The variants of an application that are worth planning with, by rising accuracy, and the likes of workers."""
 
     variants: tuple[int, ...]
     workers: tuple[int, ...]
     like_of: tuple[int, ...]  # by place in `workers`: workers of equal kind and memory are alike
-    latency_ns: NDArray[np.int64]  # [like, place in `variants`, batch]
+    latency_ns: NDArray[np.int64]  # [like, place in `variants`, batch], at the quantile that is planned with
+    mean_ns: NDArray[np.int64]  # likewise, in the mean
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,6 +67,21 @@ def ladder_of(view: View, application: int, workers: tuple[int, ...], quantile: 
         for kind, _ in likes
         if (profile := deployment.variants[number].profile_on(kind)) is not None
     )
+    latency, mean = (_latencies(view, numbers, likes, deepest, each) for each in (quantile, Quantile.MEAN))
+    kept = _undominated(deployment, numbers, latency)
+    order = sorted(kept, key=lambda place: (deployment.variants[numbers[place]].accuracy, place))
+    chosen = latency[:, order]
+    for like in range(len(likes)):
+        _make_rising(chosen[like])
+    like_of = tuple(likes[deployment.workers[w].kind, deployment.workers[w].memory_bytes] for w in workers)
+    return Ladder(tuple(numbers[place] for place in order), workers, like_of, chosen, mean[:, order])
+
+
+def _latencies(
+    view: View, numbers: Sequence[int], likes: dict[tuple[str, int], int], deepest: int, quantile: Quantile
+) -> NDArray[np.int64]:
+    """[like, place in `numbers`, batch], as measured."""
+    deployment = view.deployment
     latency = np.full((len(likes), len(numbers), deepest + 1), NEVER_NS, np.int64)
     latency[:, :, 0] = 0
     for (kind, memory), like in likes.items():
@@ -76,13 +92,7 @@ def ladder_of(view: View, application: int, workers: tuple[int, ...], quantile: 
                 ratio = view.latency_ratio[number, deployment.kinds.index(kind)]
                 row = np.rint(profile.table_ns[quantile] * ratio).astype(np.int64)
                 latency[like, place, 1 : profile.max_batch + 1] = row[1:]
-    kept = _undominated(deployment, numbers, latency)
-    order = sorted(kept, key=lambda place: (deployment.variants[numbers[place]].accuracy, place))
-    chosen = latency[:, order]
-    for like in range(len(likes)):
-        _make_rising(chosen[like])
-    like_of = tuple(likes[deployment.workers[w].kind, deployment.workers[w].memory_bytes] for w in workers)
-    return Ladder(tuple(numbers[place] for place in order), workers, like_of, chosen)
+    return latency
 
 
 def _undominated(deployment: Deployment, numbers: Sequence[int], latency: NDArray[np.int64]) -> list[int]:

@@ -22,8 +22,8 @@ from stretto.core.view import View
 from stretto.core.worker import UNLIMITED_MEMORY
 from stretto.planners.jellyfish.before import idle_as_before, lane_name, mapping_before, models_before, places_before
 from stretto.planners.jellyfish.demand import Demand, Ladder, check_served, demand_of, ladder_of, quantile_for
-from stretto.planners.jellyfish.pool import PooledPart, accuracy_by_size, best_pool
-from stretto.planners.jellyfish.problem import NEVER_NS, UNMAPPED, Mapping, Problem, mapping_of
+from stretto.planners.jellyfish.pool import PooledPart, Pools, holds_all
+from stretto.planners.jellyfish.problem import NEVER_NS, UNMAPPED, Mapping, Problem, mapping_of, most_value
 from stretto.planners.jellyfish.search import searched
 from stretto.planners.jellyfish.selection import annealed
 from stretto.planners.jellyfish.spread import spread
@@ -49,8 +49,8 @@ class Jellyfish:
     p99 of latencies, as published. `nearest`: prefetch models by distance alone, as published. `filling`: a batch may
     be larger than planned where deadlines allow it, and under more load than small batches bring through, heads that
     would force one are given up. Without it frames that come at once wait for several batches, and a queue that was
-    once too long stays so (the micro-bursts of section VI-B). `pool`: one queue and one variant for all workers where
-    that is more accurate than the mapping, up to this share of their throughput; 0: never, as published.
+    once too long stays so (the micro-bursts of section VI-B). `pool`: one queue for all workers where that is more
+    accurate than the mapping, up to this share of their throughput; 0: never, as published.
     """
 
     queueing: float = 1.0
@@ -69,6 +69,7 @@ class Jellyfish:
     _plan: Plan | None = field(default=None, init=False, repr=False)
     _ladders: dict[int, tuple[object, Ladder]] = field(default_factory=dict, init=False, repr=False)
     _followers: dict[int, Followers] = field(default_factory=dict, init=False, repr=False)  # by worker
+    _pools: Pools = field(default_factory=Pools, init=False, repr=False)
     _rates: dict[str, float] = field(default_factory=dict, init=False, repr=False)  # by client
     _surplus: dict[str, float] = field(default_factory=dict, init=False, repr=False)  # of λ above those, by application
 
@@ -110,7 +111,10 @@ class Jellyfish:
         clients = view.clients()
         before, self._rates = self._rates, {}
         for client in clients:
-            self._rates[client.identity] = _steadied(before.get(client.identity), client.rate, WAVER)
+            rate_before = before.get(client.identity)
+            self._rates[client.identity] = _steadied(rate_before, client.rate, WAVER)
+            if rate_before is None or abs(client.rate - rate_before) > WAVER:
+                self._surplus.pop(client.application, None)  # it was above another sum
         known = tuple(replace(client, rate=self._rates[client.identity]) for client in clients)
         return replace(view, clients=lambda: known, rates=self._with_steady_surplus(view, known))
 
@@ -149,6 +153,9 @@ class Jellyfish:
         check_served(deployment, application, crew)
         ladder = self._ladder(view, application, crew)
         demand = self._demand(view, application, ladder)
+        pooled = self._pooled(deployment, application, ladder, demand)
+        if pooled is not None and pooled.value > (1 + WORTH_A_CHANGE) * most_value(demand.problem):
+            return pooled
         before = models_before(view.plan, ladder)
         mapping = self._mapped(demand, before, places_before(view.plan, deployment, application, ladder, demand))
         mapping = _with_models_for_all(demand.problem, ladder, mapping)
@@ -157,26 +164,23 @@ class Jellyfish:
         part = _Part(deployment, application, ladder, demand, mapping)
         if self.filling:
             part = part.stepping_up(before, self.resident, self._followers)
-        pool = self._pool(part) if self.pool else None
-        if pool is not None:
-            return pool
+        is_whole = mapping.mapped == demand.problem.clients
+        if pooled is not None and not (is_whole and pooled.value <= (1 + WORTH_A_CHANGE) * mapping.value):
+            return pooled
         if not self.nearest:
             for worker, old, new in zip(ladder.workers, before.tolist(), part.mapping.models.tolist(), strict=True):
                 self._followers.setdefault(worker, Followers()).saw(old, new)
         return part
 
-    def _pool(self, part: _Part) -> PooledPart | None:
-        """Where it beats the mapping, and no worker would have to load anything for it."""
-        pool = best_pool(part.demand, accuracy_by_size(part.deployment, part.ladder), self.pool)
-        if pool is None:
+    def _pooled(self, deployment: Deployment, application: int, ladder: Ladder, demand: Demand) -> PooledPart | None:
+        """Where one may be made, and no worker would have to load anything for it."""
+        if (
+            not self.pool
+            or self.resident
+            or not all(holds_all(deployment, ladder, worker) for worker in ladder.workers)
+        ):
             return None
-        mapping, places = part.mapping, range(len(part.ladder.workers))
-        is_as_good = mapping.mapped == part.demand.problem.clients and pool.value <= mapping.value * (
-            1 + WORTH_A_CHANGE
-        )
-        if is_as_good or not all(part.held(place, self.resident, Followers())[2] for place in places):
-            return None
-        return PooledPart(part.ladder, part.demand, part.ladder.variants[pool.model])
+        return self._pools.part(deployment, application, ladder, demand, self.pool)
 
     def _ladder(self, view: View, application: int, crew: tuple[int, ...]) -> Ladder:
         """Made anew only where the workers or what was measured of them have changed."""
@@ -196,7 +200,9 @@ class Jellyfish:
         """Where there is a worker for every client, nobody waits for anybody (ours: `spread` sees to that)."""
         options = {"step": self.step, "headroom": self.headroom}
         demand = demand_of(view, application, ladder, queueing=self.queueing, **options)
-        is_roomy = not demand.unnamed and demand.problem.clients <= len(ladder.workers)
+        named = len(demand.clients)
+        by_chance = float(demand.problem.rate[named:].sum()) <= 2 * WAVER * math.sqrt(named)
+        is_roomy = by_chance and named <= len(ladder.workers)
         if not self.filling or not is_roomy or self.queueing <= ALONE or len(set(ladder.like_of)) > 1:
             return demand
         return demand_of(view, application, ladder, queueing=ALONE, **options)

@@ -17,6 +17,7 @@ from stretto.core.profile import NS_PER_S
 
 NEVER_NS = 2**60  # the latency of what cannot run
 UNMAPPED = -1
+PRICES = np.linspace(0.0, 2.0, 129) ** 2  # of worker time, that a bound is sought with: over that of the best answers
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,6 +107,26 @@ def mapping_of(
     mapped = worker_of >= 0
     value = float((problem.accuracy[models[worker_of[mapped]]] * problem.rate[mapped]).sum())
     return Mapping(models, batches, worker_of, int(mapped.sum()), value)
+
+
+def most_value(problem: Problem) -> float:
+    """No mapping that has a place for everybody is worth more: the best for each client of what (5) allows it less the
+    price of its worker time (6), and the price of all workers' time; at whichever price that is least.
+    """
+    throughput = np.zeros(problem.models)
+    allowed = np.zeros((problem.clients, problem.models), np.bool_)
+    for kind in set(problem.kind_of.tolist()):
+        largest = problem.largest[kind]  # [model, client]
+        sizes = np.arange(1, problem.latency_ns.shape[2])
+        brought = sizes * float(NS_PER_S) / problem.latency_ns[kind, :, 1:]
+        brought[sizes[None, :] > largest.max(axis=1, initial=0)[:, None]] = 0.0
+        throughput = np.maximum(throughput, brought.max(axis=1))
+        allowed |= largest.T > 0
+    usable = allowed & (throughput > 0)
+    price = PRICES * float(problem.accuracy.max() * throughput.max())  # of a second of a worker
+    worth = problem.accuracy - price[:, None] / np.maximum(throughput, 1e-9)
+    best = np.where(usable[None, :, :], worth[:, None, :], -np.inf).max(axis=2)
+    return float((best @ problem.rate + price * problem.workers).min())
 
 
 def faults(problem: Problem, mapping: Mapping) -> list[str]:

@@ -311,6 +311,15 @@ def test_a_client_with_a_worker_of_its_own_gets_a_larger_variant() -> None:
     assert all(variant_of(filled, slot) > variant_of(published, slot) for slot in range(2))
 
 
+def test_what_a_count_has_too_many_by_chance_makes_nobody_wait() -> None:
+    """λ of 17 beside a client of 15 is an error of counting; of 30 it is somebody else, who may be before it."""
+    alone, miscounted, shared = (
+        seen(deployed(1), client(0, mbit_per_s=40.0, slo_ms=80.0), others=others) for others in (0.0, 2.0, 15.0)
+    )
+    of_view = [variant_of(Jellyfish()(view), 0) for view in (alone, miscounted, shared)]
+    assert of_view[0] == of_view[1] > of_view[2]
+
+
 def test_a_size_that_the_network_cannot_carry_is_not_planned() -> None:
     """At 60 frames a second 20 Mbit/s carry 40 kB each; the largest variant's frame would be in time alone."""
     quick = client(0, rate=60.0, mbit_per_s=20.0, slo_ms=400.0)

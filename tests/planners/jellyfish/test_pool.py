@@ -2,65 +2,106 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from stretto.core.check import check_plan
 from stretto.core.deployment import Deployment
-from stretto.core.plan import Fixed, Plan, RouteRule
-from stretto.core.profile import NS_PER_S, Quantile
+from stretto.core.frame_size import carried_bytes
+from stretto.core.plan import Plan, RouteRule, Table
+from stretto.core.profile import NS_PER_MS, NS_PER_S, Quantile
 from stretto.core.view import View
 from stretto.core.worker import Worker
-from stretto.planners.jellyfish.demand import Demand
+from stretto.planners.jellyfish.demand import MISCOUNT, Demand
 from stretto.planners.jellyfish.planner import Jellyfish
-from stretto.planners.jellyfish.pool import best_pool
+from stretto.planners.jellyfish.pool import ABOVE, best_pool
 from stretto.planners.jellyfish.problem import Problem
+from stretto.planners.jellyfish.stepping import throughputs
 from stretto.planning.telling import told_by_slot
-from tests.planners.jellyfish.problems import problems
+from tests.planners.jellyfish.problems import problem, problems
 from tests.planners.jellyfish.test_planner import client, deployed, seen, variant_of, variants
 
 
-def values_of_pools(demand: Demand, accuracy: NDArray[np.float64], share: float) -> dict[tuple[int, int], float]:
-    """By model and batch, those that serve everybody in time, client by client."""
-    problem, found = demand.problem, {}
-    for model in range(problem.models):
-        for batch in range(1, problem.latency_ns.shape[2]):
-            latency_ns = int(problem.latency_ns[0, model, batch])
-            needed_ns = latency_ns * (1 + problem.queueing / problem.workers)
-            needed_ns += 0 if problem.overhead_ns is None else int(problem.overhead_ns[batch])
-            sent = [max(size for size in range(model + 1) if row[size]) for row in demand.carried]
-            in_time = all(needed_ns <= problem.budget_ns[place, size] for place, size in enumerate(sent))
-            if in_time and problem.rate.sum() <= share * problem.workers * batch * NS_PER_S / latency_ns:
-                found[model, batch] = sum(
-                    float(problem.rate[place] * accuracy[model, size]) for place, size in enumerate(sent)
-                )
-    return found
+def brought_in_time(demand: Demand, throughput: NDArray[np.float64], model: int, told: int) -> float:
+    """The most that a model brings through in batches that all clients leave time for, if they are told that size."""
+    problem, most = demand.problem, 0.0
+    sent = sizes_sent(demand, told)
+    for batch in range(1, problem.latency_ns.shape[2]):
+        needed_ns = int(problem.latency_ns[0, model, batch]) * (1 + problem.queueing / problem.workers)
+        needed_ns += 0 if problem.overhead_ns is None else int(problem.overhead_ns[batch])
+        if all(needed_ns <= problem.budget_ns[place, size] for place, size in enumerate(sent)):
+            most = max(most, float(throughput[model, batch]))
+    return most
 
 
-@given(problems(most_kinds=1, most_workers=3), st.sampled_from([0.5, 0.9, 1.0]), st.randoms())
-def test_the_best_of_all_pools_that_are_in_time(some: Problem, share: float, random: Random) -> None:
+def sizes_sent(demand: Demand, told: int) -> list[int]:
+    return [max(size for size in range(told + 1) if row[size]) for row in demand.carried]
+
+
+@given(problems(most_kinds=1, most_workers=3, most_models=6), st.sampled_from([0.5, 0.9, 1.0]), st.randoms())
+def test_the_largest_of_all_pools_that_are_in_time(some: Problem, share: float, random: Random) -> None:
     carried = np.array([[size == 0 or random.random() < 0.7 for size in range(some.models)] for _ in some.rate])
     demand = Demand(some, (), some.clients, carried)
-    accuracy = np.array([[random.random() for _ in range(some.models)] for _ in range(some.models)])
-    pool, possible = best_pool(demand, accuracy, share), values_of_pools(demand, accuracy, share)
-    if some.clients <= some.workers or not possible:
+    accuracy = np.minimum(some.accuracy[:, None], some.accuracy[None, :])
+    throughput = throughputs((0.9 * some.latency_ns[0]).astype(np.int64), some.workers)
+    pool = best_pool(demand, accuracy, throughput, share)
+    asked = some.rate.sum()
+
+    def is_in_time(model: int, told: int) -> bool:
+        return asked <= share * brought_in_time(demand, throughput, model, told)
+
+    able = [model for model in range(some.models) if is_in_time(model, model)]
+    if some.clients <= some.workers or not able:
         assert pool is None
-    else:
-        assert pool is not None and pool.value == pytest.approx(max(possible.values()))
-        assert pool.model in {model for model, _ in possible}
+        return
+    values = [some.rate @ some.accuracy[sizes_sent(demand, told)] for told in range(some.models)]
+    assert pool is not None and values[pool.model] <= pool.value + 1e-9
+    assert pool.value >= max(values[model] for model in able) - 1e-9
+    assert pool.told == max(
+        told for told in range(pool.model, min(pool.model + ABOVE + 1, some.models)) if is_in_time(pool.model, told)
+    )
+    assert pool.value <= values[min(pool.model + 1, pool.told)] + 1e-9
+
+
+def test_the_time_that_is_left_counts_for_the_model_above() -> None:
+    """Of 40 queries/s, where the model brings 100 through and the one above 30; with less time, 20 in small batches."""
+    rates, latency_ms = [10.0] * 4, [[[10.0, 20.0], [20.0, 40.0]]]
+    accuracy, carried = np.array([[0.3, 0.3], [0.3, 0.9]]), np.ones((4, 2), np.bool_)
+    some = problem(rates, [1000.0] * 4, latency_ms, [0])
+    throughput = np.array([[0.0, 100.0, 100.0], [0.0, 20.0, 30.0]])
+    pool = best_pool(Demand(some, (), 4, carried), accuracy, throughput, 1.0)
+    assert pool is not None and (pool.model, pool.told) == (0, 1)
+    assert pool.value == pytest.approx(40 * (0.3 + 0.6 * (1 / 40 - 1 / 100) / (1 / 30 - 1 / 100)))
+    hurried = problem(rates, [45.0] * 4, latency_ms, [0])
+    pool = best_pool(Demand(hurried, (), 4, carried), accuracy, throughput, 1.0)
+    assert pool is not None
+    assert pool.value == pytest.approx(40 * (0.3 + 0.6 * (1 / 40 - 1 / 100) / (1 / 20 - 1 / 100)))
+
+
+def test_small_frames_that_larger_models_answer_badly_keep_the_told_size_down() -> None:
+    some = problem([10.0] * 4, [1000.0] * 4, [[[10.0], [20.0]]], [0])
+    carried = np.array([[True, True]] * 2 + [[True, False]] * 2)
+    throughput = np.array([[0.0, 100.0], [0.0, 50.0]])
+    for small_on_large, told in ((0.3, 1), (0.0, 0)):
+        accuracy = np.array([[0.3, 0.3], [small_on_large, 0.5]])
+        pool = best_pool(Demand(some, (), 4, carried), accuracy, throughput, 0.5)
+        assert pool is not None and (pool.model, pool.told) == (0, told)
 
 
 def variant_of_pool(plan: Plan) -> int | None:
-    """None where clients are mapped to workers."""
+    """The largest that it runs; None where clients are mapped to workers."""
     (lane, *others) = plan.lanes
-    assert isinstance(lane.select, Fixed)
-    return None if others else lane.select.variant
+    if others:
+        return None
+    assert isinstance(lane.select, Table)
+    return max(lane.select.variants)
 
 
 def served(count: int) -> View:
@@ -78,6 +119,53 @@ def test_a_pool_is_taken_where_it_is_more_accurate_and_given_up_when_clients_com
     check_plan(crowded, more.deployment)
     assert variant_of_pool(crowded) is None and crowded.lanes == Jellyfish()(more).lanes
     assert variant_of_pool(planner(replace(few, plan=crowded))) == 3
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.floats(0.0, 60.0), st.one_of(st.none(), st.floats(0.5, 80.0)), st.floats(5.0, 300.0)), max_size=12
+    ),
+    st.integers(1, 4),
+    st.floats(0.0, 100.0),
+)
+def test_every_plan_can_be_followed_and_a_pool_keeps_up(
+    drawn: list[tuple[float, float | None, float]], count: int, others: float
+) -> None:
+    """In batches that some variant of the table has in time, alone, for whatever client leaves least."""
+    clients = tuple(client(slot, *values) for slot, values in enumerate(drawn))
+    view = seen(deployed(count), *clients, others=others)
+    plan = Jellyfish(pool=1.0)(view)
+    check_plan(plan, view.deployment)
+    if variant_of_pool(plan) is None:
+        return
+    largest = variant_of_pool(plan) or 0
+    told = view.deployment.variants[largest]
+    slowest = min((one.network.bytes_per_s for one in clients if one.network.bytes_per_s), default=math.inf)
+    left_ns = 100.0 * NS_PER_MS if others else math.inf
+    for one in clients:
+        bytes_per_s = one.network.bytes_per_s or slowest
+        carried = [
+            each.frame_bytes
+            for each in view.deployment.variants
+            if each.frame_bytes <= min(told.frame_bytes, carried_bytes(bytes_per_s, max(one.rate - MISCOUNT, 0.0)))
+        ]
+        sent = max(carried, default=view.deployment.variants[0].frame_bytes)
+        left_ns = min(left_ns, (one.slo_ns or 0) - sent / bytes_per_s * NS_PER_S)
+    profiles = [variant.profiles[0] for variant in view.deployment.variants[: largest + 1]]
+    brought = [
+        count * batch * NS_PER_S / profile.latency_ns(batch, Quantile.P99)
+        for profile in profiles
+        if (batch := profile.largest_batch_within(left_ns, Quantile.P99))
+    ]
+    assert sum(one.rate for one in clients) <= max(brought) * (1 + 1e-9)
+
+
+def test_clients_that_ask_for_nothing_are_told_the_largest_size_that_is_in_time() -> None:
+    view = seen(deployed(), *(client(slot, 0.0, 40.0) for slot in range(3)))
+    plan = Jellyfish(pool=1.0)(view)
+    check_plan(plan, view.deployment)
+    assert {told.variant for told in told_by_slot(plan, view).values()} == {"size-416"}
 
 
 def test_every_client_is_told_the_size_of_the_pool() -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 
 from stretto.planners.jellyfish.exact import optimum
-from stretto.planners.jellyfish.problem import Problem
+from stretto.planners.jellyfish.problem import Problem, most_value
 from stretto.planners.jellyfish.search import searched
 from stretto.planners.jellyfish.selection import Cooling, annealed
 from tests.planners.jellyfish.problems import exhaustive, is_sound, problem, problems
@@ -32,6 +32,25 @@ def test_the_search_is_never_worse_than_annealing_and_never_better_than_the_opti
     assert by_search.mapped <= best.mapped
     if by_search.mapped == best.mapped:
         assert by_search.value <= best.value + 1e-5
+
+
+@settings(max_examples=60, deadline=None)
+@given(problems(most_clients=5, most_workers=3))
+def test_nothing_is_worth_more_than_the_bound(small: Problem) -> None:
+    best = exhaustive(small)
+    assert best.mapped < small.clients or best.value <= most_value(small) * (1 + 1e-9)
+
+
+def test_the_bound_is_near_where_capacity_decides() -> None:
+    """Four clients of 10: both workers bring 25/s through with the small model, 15 with the large one, so that half of
+    the queries could be answered by it, of accuracies 0.3 and 0.9.
+    """
+    even = problem([10] * 4, [1000] * 4, [[[1000 / 25], [1000 / 15]]], [0, 0])
+    part = (2 / 40 - 1 / 25) / (1 / 15 - 1 / 25)
+    assert most_value(even) == pytest.approx(40 * (0.3 + 0.6 * part), rel=0.02)
+    assert most_value(even) >= 40 * (0.3 + 0.6 * part) - 1e-9
+    late = problem([10] * 4, [50] * 4, [[[1000 / 25], [1000 / 15]]], [0, 0], queueing=0.0)
+    assert most_value(late) == pytest.approx(40 * 0.3, rel=0.02)
 
 
 def test_two_equal_workers_are_told_apart_only_where_they_must_be() -> None:

@@ -122,8 +122,8 @@ class Judged:
         verdict = self.in_force()
         if verdict is None:
             by_client = self._has_networks and _has_sizes(view.deployment)
-            is_unknown = is_first and rates.sum() <= 0
-            return self._plan(self._unknown(view) if is_unknown else view, START_WITH_CLIENTS if by_client else self.start)
+            seen = self._unknown(view) if is_first and rates.sum() <= 0 else view
+            return self._plan(seen, START_WITH_CLIENTS if by_client else self.start)
         if self._is_at(verdict) and not self._has_networks:  # who looks at clients counts each of them
             view = replace(view, rates=np.array(verdict.rates))  # the very plan that was judged
         judged = self._as_judged(view, verdict)

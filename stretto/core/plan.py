@@ -313,7 +313,7 @@ class Lane:
     release: Release = field(default_factory=Eager)
     late: Late = Late.KEEP
     worker_choice: WorkerChoice = WorkerChoice.EARLIEST_FREE
-    capacity: int = 65_536  # queries that may be in it, waiting or running; more are refused (0: all)
+    capacity: int = 65_536  # queries that may wait, or (Fixed) wait or run; more are refused (0: all)
     delays: Delays = Delays()
     may_load: bool = True  # load a variant that no idle worker holds, where time allows
     stand_in: bool = (

@@ -60,19 +60,26 @@ def advance(state: Any, now_ns: int) -> None:
 
 
 @compiled
-def admit(s: Any, slot: int, lane_index: int, now_ns: int) -> bool:
-    """At the door of the lane: full, already hopeless, or (where the lane refuses) bound to be late.
-
-    What came at one moment while nobody waited is not divided by the door: a request of many rows gets through if it
-    fits into a batch.
+def is_full(s: Any, lane_index: int, now_ns: int) -> bool:
+    """Where what runs counts, what came at one moment while nobody waited is not divided by the door: a request of many
+    rows gets through if it fits into a batch.
     """
+    lane = lanes(s)[lane_index]
+    if not lane.counts_running:
+        return lane.length >= lane.capacity
+    if lane.length + lane.running < lane.capacity or (lane.filled_ns == now_ns and 0 < lane.length < lane.max_batch):
+        return False
+    return lane.length + left_running(s, lane_index, now_ns) >= lane.capacity
+
+
+@compiled
+def admit(s: Any, slot: int, lane_index: int, now_ns: int) -> bool:
+    """At the door of the lane: full, already hopeless, or (where the lane refuses) bound to be late."""
     lane = lanes(s)[lane_index]
     deadline = queries(s)[slot].deadline_ns
     hopeless = lane.late == Late.DROP_WHEN_INFEASIBLE and not can_make_it(lane, deadline, now_ns)
     reason = NONE
-    came_together = lane.filled_ns == now_ns and 0 < lane.length < lane.max_batch
-    is_full = lane.length + lane.running >= lane.capacity and not came_together
-    if is_full and lane.length + left_running(s, lane_index, now_ns) >= lane.capacity:
+    if is_full(s, lane_index, now_ns):
         reason = Outcome.DROPPED_OVERLOAD.value
     elif hopeless or (lane.late == Late.REFUSE and would_be_late(s, lane_index, deadline, now_ns)):
         reason = lateness_reason(deadline, now_ns)

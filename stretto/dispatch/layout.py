@@ -277,6 +277,7 @@ def _lane_record(lane: Lane, deployment: Deployment, parts: dict[str, list[Any]]
         "may_load": lane.may_load,
         "stand_in": lane.stand_in,
         "capacity": lane.capacity,
+        "counts_running": isinstance(lane.select, Fixed),
         "max_batch": release.max_batch,
         "control_ns": delays.control_ns,
         "data_ns": delays.data_ns,

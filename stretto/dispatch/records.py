@@ -135,6 +135,7 @@ LANE = np.dtype(
         ("stand_in", "i8"),
         ("when_gathered", "i8"),
         ("capacity", "i8"),
+        ("counts_running", "i8"),  # towards its capacity
         ("min_batch", "i8"),
         ("max_batch", "i8"),
         ("timeout_ns", "i8"),

@@ -34,7 +34,9 @@ from stretto.core.plan import (
 )
 from stretto.planners.parts.floors import single_variant_lane
 
-DOOR_SHARE = 0.85  # of the SLO, which what is in a full lane takes: it is waited through, and none ends at the brink
+# Of the SLO, which what is in a full lane takes: it is waited through, and none should end at the brink. And of what
+# could be answered in time behind what runs, where that is not counted.
+DOOR_SHARE, WAITING_SHARE = 0.85, 0.8
 SMALLEST_DOOR = 4
 RATIO_STEP = 1.1  # latencies within this factor have the same doors
 
@@ -149,8 +151,8 @@ def _waits_for_timer(lane: Lane) -> bool:
 
 
 def with_doors(plan: Plan, deployment: Deployment, latency_ratio: NDArray[np.float64] | None = None) -> Plan:
-    """Each dropping lane holds, waiting and running, what its workers can answer well within the SLO by their
-    quickest way.
+    """Each dropping lane holds what its workers can answer well within the SLO by their quickest way. Where it runs one
+    variant, what runs is part of that; where it chooses, what runs now says little of what is run when many wait.
 
     What is beyond that is refused at once, while its client can still turn elsewhere, rather than when its deadline is
     near.
@@ -181,8 +183,10 @@ def _door(lane: Lane, applications: list[int], deployment: Deployment, ratios: N
     if isinstance(lane.select, Worklist) or lane.late is Late.KEEP or not applications:
         return lane.capacity
     slo_ns = max(deployment.applications[number].slo_ns for number in applications)
-    may_take_ns = max(DOOR_SHARE * slo_ns - lane.delays.control_ns, 0.0)
+    counts_running = isinstance(lane.select, Fixed)
+    may_take_ns = DOOR_SHARE * slo_ns - lane.delays.control_ns
     by_kind: dict[str, float] = {}
+    least = SMALLEST_DOOR
     for kind in {deployment.workers[worker].kind for worker in lane.workers}:
         by_kind[kind] = 0.0
         for variant in selected_variants(lane):
@@ -192,8 +196,12 @@ def _door(lane: Lane, applications: list[int], deployment: Deployment, ratios: N
             ratio = float(ratios[variant, deployment.kinds.index(kind)])
             sizes = np.arange(1, min(profile.max_batch, lane.release.max_batch) + 1)
             latency_ns = profile.table_ns[deployment.quantile, sizes] * ratio
-            # One batch runs while the next one waits.
-            is_quick = (latency_ns <= may_take_ns / 2) | (sizes == 1)
-            by_kind[kind] = max(by_kind[kind], float((sizes * may_take_ns / latency_ns)[is_quick].max()))
-    total = sum(by_kind[deployment.workers[worker].kind] for worker in lane.workers)
-    return max(SMALLEST_DOOR, int(total))
+            if counts_running:  # one batch runs while the next one waits
+                is_quick = (latency_ns <= may_take_ns / 2) | (sizes == 1)
+                held = (sizes * may_take_ns / latency_ns)[is_quick]
+            else:
+                # Every row of a request is a query: what can be answered in one batch must fit through.
+                least = max(least, int(np.searchsorted(latency_ns, slo_ns, side="right")))
+                held = WAITING_SHARE * sizes * (slo_ns - latency_ns) / latency_ns
+            by_kind[kind] = max(by_kind[kind], float(held.max()))
+    return max(least, int(sum(by_kind[deployment.workers[worker].kind] for worker in lane.workers)))

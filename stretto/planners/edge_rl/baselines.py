@@ -115,7 +115,7 @@ def common_lane(deployment: Deployment, application: int) -> Lane:
         order=Order.FIRST_COME,
         release=Eager(1),
         late=Late.KEEP,
-        capacity=BUFFER * len(crew),
+        capacity=(BUFFER - 1) * len(crew),
     )
 
 

@@ -257,7 +257,7 @@ def _state(now: Snapshot) -> Iterator[Any]:
     yield rates
     waiting = GaugeMetricFamily("stretto_queue_depth", "Queries waiting in a lane.", labels=["lane"])
     doors = GaugeMetricFamily(
-        "stretto_queue_capacity", "Queries that may be in a lane, waiting or running.", labels=["lane"]
+        "stretto_queue_capacity", "Queries that may wait in a lane, or wait or run where it has one variant.", labels=["lane"]
     )
     for lane in now.lanes:
         waiting.add_metric([lane.name], lane.length)

@@ -201,6 +201,7 @@ class FrontEnds:
 
     async def _begin(self, slot: Slot) -> None:
         slot.problem, slot.started_s = "", self.time()
+        self._handovers.ended(slot.number)  # whoever was given to the one before when it was gone
         size = MEMORY_PART * self._listen.limits.budget_bytes
         slot.memory = FrontMemory.made(size)
         ours, theirs = socket.socketpair()

@@ -123,7 +123,7 @@ class Handover:
     def start(self, adopt: Adopt) -> None:
         """Connections that others give are `adopt`'s from now on."""
         self._adopt = adopt
-        self.has(0)
+        self.has(self._connections)
         self._row[TOOK] = self._counts.given_to(self._number)  # what was given to the process before this one is gone
         self._loop.add_reader(self._own, self._take)
         self._beats()

@@ -257,7 +257,7 @@ def _state(now: Snapshot) -> Iterator[Any]:
     yield rates
     waiting = GaugeMetricFamily("stretto_queue_depth", "Queries waiting in a lane.", labels=["lane"])
     doors = GaugeMetricFamily(
-        "stretto_queue_capacity", "Queries that may wait in a lane, or wait or run where it has one variant.", labels=["lane"]
+        "stretto_queue_capacity", "Queries that may wait in a lane (of one variant: wait or run).", labels=["lane"]
     )
     for lane in now.lanes:
         waiting.add_metric([lane.name], lane.length)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from stretto.core.deployment import Deployment
 from stretto.core.errors import PlanError
-from stretto.core.plan import Lane, Plan, RouteRule, Table, Tables, Worklist
+from stretto.core.plan import Fixed, Lane, Plan, RouteRule, Table, Tables, Worklist
 from stretto.dispatch.layout import Memory
 from stretto.dispatch.queue import NONE, collect_waiting
 from stretto.dispatch.records import RATE_BUCKETS, Status
@@ -139,9 +139,14 @@ def mark_works(memory: Memory, slots: Numbers, named: NamedQueries) -> None:
     work[named.slots[is_waiting]] = named.work[is_waiting]
 
 
+def _runs_on(before: Lane, after: Lane) -> bool:
+    """Both run one variant, the same."""
+    return isinstance(after.select, Fixed) and before.select == after.select
+
+
 def carry_over(memory: Memory, arrays: dict[str, NDArray[Any]], before: Plan, after: Plan) -> None:
     """Rates go on where the window is the same, of applications and of lanes that keep their name; so do caps, and
-    what runs counts where it came from.
+    what runs counts in the lane that it came from, where that runs the same variant alone.
 
     `arrays` are those of the plan before.
     """
@@ -152,9 +157,10 @@ def carry_over(memory: Memory, arrays: dict[str, NDArray[Any]], before: Plan, af
     lanes = memory["lanes"]
     capped = (arrays["lanes"]["cap_target_ns"][source] > 0) & (lanes["cap_target_ns"][target] > 0)
     lanes["cap"][target[capped]] = arrays["lanes"]["cap"][source[capped]]
-    lanes["running"][target] = arrays["lanes"]["running"][source]
+    go_on = np.array([_runs_on(before.lanes[old], after.lanes[new]) for old, new in pairs], dtype=bool)
+    lanes["running"][target[go_on]] = arrays["lanes"]["running"][source[go_on]]
     now_at = np.full(len(before.lanes) + 1, NONE)  # the last one is for batches of no lane
-    now_at[source] = target
+    now_at[source[go_on]] = target[go_on]
     memory["batches"]["lane"] = now_at[memory["batches"]["lane"]]
     if before.rate_window_ns != after.rate_window_ns:
         return

@@ -85,7 +85,7 @@ def add_to_batch(s: Any, batch: Any, decision: Any, last: int, slot: int) -> Non
     else:
         queries(s)[last].next = slot
     batch.count += 1
-    lanes(s)[query.lane].running += 1
+    lanes(s)[batch.lane].running += 1
     name_ticket(s, decision, slot)
     s.running += 1
 

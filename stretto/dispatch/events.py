@@ -34,6 +34,7 @@ from stretto.dispatch.queue import NONE, dequeue, enqueue
 from stretto.dispatch.rates import count_arrival, lane_meter, rate_at, uncount_arrival
 from stretto.dispatch.records import NEVER, Status, batches, int64s, lanes, queries, routes, workers
 from stretto.dispatch.routes import lane_alive, route_query
+from stretto.dispatch.select import batch_limit
 from stretto.dispatch.turns import due, expect_worker, refresh, ring, serve
 
 
@@ -61,13 +62,19 @@ def advance(state: Any, now_ns: int) -> None:
 
 @compiled
 def is_full(s: Any, lane_index: int, now_ns: int) -> bool:
-    """Where what runs counts, what came at one moment while nobody waited is not divided by the door: a request of many
-    rows gets through if it fits into a batch.
+    """A lane of one variant that drops what is late holds what waits and what is left of what runs; and what came at
+    one moment while nobody waited is not divided by its door: a request of many rows gets through if it fits into a
+    batch. One that keeps all has so many places.
     """
     lane = lanes(s)[lane_index]
     if not lane.counts_running:
         return lane.length >= lane.capacity
-    if lane.length + lane.running < lane.capacity or (lane.filled_ns == now_ns and 0 < lane.length < lane.max_batch):
+    if lane.length + lane.running < lane.capacity:
+        return False
+    if lane.late == Late.KEEP or lane.capacity == 0:
+        return True
+    row = lane.fastest_row
+    if row >= 0 and lane.filled_ns == now_ns and 0 < lane.length < batch_limit(s, lane, row):
         return False
     return lane.length + left_running(s, lane_index, now_ns) >= lane.capacity
 

@@ -10,6 +10,7 @@ A promise that is not kept is told to the judge, and the runner-up serves until 
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -19,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.core.deployment import Deployment, with_latencies, with_slos
+from stretto.core.errors import StrettoError
 from stretto.core.outcome import Outcome
 from stretto.core.plan import Plan
 from stretto.core.profile import LEAST_RATIO, MOST_RATIO, NS_PER_S
@@ -110,7 +112,7 @@ class Judged:
             self._rungs, self._seen = (), ((), 0, 0)
         is_moving, is_first = self._are_moving(view), self._rates is None or view.now_ns < self._looked_ns
         self._is_moving = is_moving
-        view = self._steadied(view, is_moving)
+        counted, view = view, self._steadied(view, is_moving)
         rates = self._slow_rates(view, is_moving)
         self._rungs = self._rungs_for(rates)
         is_known = is_moving and self.in_force() is not None  # a load that is on its way up is not one to judge
@@ -121,14 +123,21 @@ class Judged:
         self._hold_to_promise(view)
         verdict = self.in_force()
         if verdict is None:
-            by_client = self._has_networks and _has_sizes(view.deployment)
-            seen = self._unknown(view) if is_first and rates.sum() <= 0 else view
-            return self._plan(seen, START_WITH_CLIENTS if by_client else self.start)
-        if self._is_at(verdict) and not self._has_networks:  # who looks at clients counts each of them
+            return self._begun(self._unknown(view) if is_first and rates.sum() <= 0 else view)
+        if ("leaps", True) in verdict.candidate.options:
+            view = counted  # a mean that is given up for what is counted looks like a leap
+        elif self._is_at(verdict) and not self._has_networks:  # who looks at clients counts each of them
             view = replace(view, rates=np.array(verdict.rates))  # the very plan that was judged
         judged = self._as_judged(view, verdict)
         plan = self._plan(judged, verdict.candidate)
         return plan if judged is view else replace(plan, ratios=self._dispatcher_ratios(verdict))
+
+    def _begun(self, view: View) -> Plan:
+        """Before there is a verdict."""
+        if self._has_networks and _has_sizes(view.deployment) and self.start == START:
+            with contextlib.suppress(StrettoError):  # it needs a worker for each application, and more
+                return self._plan(view, START_WITH_CLIENTS)
+        return self._plan(view, self.start)
 
     @staticmethod
     def _unknown(view: View) -> View:

@@ -124,11 +124,11 @@ class ManySimulations:
         self.now_ns = 0
 
     def run_slot(self, seconds: float, weights: NDArray[np.float64], batches: NDArray[np.int64] | None = None) -> Slot:
-        """Time goes on. `weights` [simulation, lane] are shares that sum to one; `batches` [simulation, lane, 3] are
-        the smallest batch, the largest, and how many may wait.
+        """Time goes on. `weights` [simulation, lane] are shares that sum to one; `batches` [simulation, lane, 2] are
+        the smallest batch and the largest.
         """
         until_ns = self.now_ns + round(seconds * NS_PER_S)
-        sizes = np.zeros((self.count, 0, 3), np.int64) if batches is None else batches
+        sizes = np.zeros((self.count, 0, 2), np.int64) if batches is None else batches
         lines = self._lines
         views = (lines.length, lines.running, lines.started_ns, lines.arrival_ns, self._came, self._rates)
         keep_and_heights = np.empty((2, weights.shape[1]))

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from stretto.api.handover import ALIVE_NS, BEAT, FIRST_GIVEN, OPEN, TOOK, Counts, Handover, Handovers
+from stretto.api.limits import Limits
 from tests.api.fronting import RunningFronts, pid_of
 from tests.api.serving import INFER, PATIENCE_S, Wire, images, json_body, message, values_of
 
@@ -114,6 +115,17 @@ def test_one_that_is_started_again_is_given_its_share(repository: Path) -> None:
         running.wait_until_back(0)
         answered_until(running, wires[1:], lambda: connections(running) == [6, 6])
         assert running.fronts.slots[1].restarts == 0 and running.missing() == 0
+
+
+def test_one_that_was_handed_over_may_be_as_idle_as_before(repository: Path) -> None:
+    """Regression: it was taken for one whose first request does not come, and ended after 20 s in place of 75."""
+    limits = Limits(header_timeout_s=0.5)
+    with RunningFronts(repository, limits=limits) as running:
+        wires = running.wires(1, 8)
+        answered_until(running, wires, lambda: connections(running) == [4, 5] or connections(running) == [5, 4])
+        time.sleep(3 * limits.header_timeout_s)
+        for wire in wires:
+            assert values_of(wire.ask("POST", INFER, json_body(images()))).shape == (1, 10)
 
 
 def test_requests_that_follow_each_other_at_once_stay_whole(repository: Path) -> None:

@@ -117,20 +117,20 @@ def test_a_group_larger_than_a_batch() -> None:
 
 
 def test_a_group_at_a_narrow_door_is_let_in_whole_where_nobody_waits_and_it_fits_into_a_batch() -> None:
-    made = driver(lane(capacity=2, release=Accumulate(5, FAR, 5)))
+    made = driver(lane(capacity=2, release=Accumulate(5, FAR, 5), late=Late.DROP_WHEN_INFEASIBLE))
     assert [made.outcome(ticket) for ticket in made.submit_together(4)] == [None] * 4
     made.at(made.now_ns + 1)
     assert {made.outcome(ticket) for ticket in made.submit_together(1)} == {Outcome.DROPPED_OVERLOAD}
 
 
 def test_a_group_that_fits_into_no_batch_is_divided_by_the_door() -> None:
-    made = driver(lane(capacity=2, release=Accumulate(3, FAR, 3)))
+    made = driver(lane(capacity=2, release=Accumulate(3, FAR, 3), late=Late.DROP_WHEN_INFEASIBLE))
     tickets = made.submit_together(4)
     assert [made.outcome(ticket) for ticket in tickets] == [None, None, None, Outcome.DROPPED_OVERLOAD]
 
 
 def test_a_group_behind_others_is_divided_by_the_door() -> None:
-    made = driver(lane(capacity=3, release=Accumulate(8, FAR, 8)))
+    made = driver(lane(capacity=3, release=Accumulate(8, FAR, 8), late=Late.DROP_WHEN_INFEASIBLE))
     made.query(FAR)
     made.at(made.now_ns + 1)
     tickets = made.submit_together(4)

@@ -106,12 +106,20 @@ def test_capacity_counts_what_runs() -> None:
 
 
 def test_a_batch_that_is_half_done_counts_as_half() -> None:
-    made = driver(lane(capacity=5, release=Eager(8)))
+    made = driver(lane(capacity=5, release=Eager(8), late=Late.DROP_WHEN_INFEASIBLE))
     made.query(500)
     made.at(1).submit_together(4)
     made.at(12).finish(0)  # four run until 30
     assert [made.outcome(made.at(now_ns).query(500)) for now_ns in (13, 14)] == [None, OVERLOAD]
     assert [made.outcome(made.at(22).query(500)) for _ in range(3)] == [None, None, OVERLOAD]
+
+
+def test_a_lane_that_keeps_all_has_so_many_places() -> None:
+    made = driver(lane(capacity=5, release=Eager(8), late=Late.KEEP))
+    made.query(500)
+    made.at(1).submit_together(4)
+    made.at(12).finish(0)  # four run until 30
+    assert [made.outcome(made.at(now_ns).query(500)) for now_ns in (13, 14, 22, 29)] == [None, *[OVERLOAD] * 3]
 
 
 def test_what_runs_counts_in_the_lane_of_that_name_when_another_plan_comes() -> None:

@@ -20,6 +20,7 @@ from typing import Any
 
 from stretto.api.errors import too_many_connections
 from stretto.api.handover import Handover
+from stretto.api.http.intake import Intake
 from stretto.api.limits import Limits
 from stretto.api.plane import Plane
 
@@ -34,7 +35,7 @@ PAUSE_S = 0.5  # where the process has no descriptor left
 class PlainDoor:
     """Several servers of the event loop on one socket, as if they were one."""
 
-    def __init__(self, listening: socket.socket, make: Callable[[], asyncio.BaseProtocol]):
+    def __init__(self, listening: socket.socket, make: Callable[[], Intake]):
         self._listening, self._make = listening, make
         self._servers: list[asyncio.Server] = []
         self._given: set[asyncio.Task[None]] = set()
@@ -46,10 +47,16 @@ class PlainDoor:
 
     def adopt(self, given: socket.socket) -> asyncio.Task[None]:
         """A connection that another front end had; done when it is there."""
-        task = asyncio.get_running_loop().create_task(_let_in(given, self._make))
+        task = asyncio.get_running_loop().create_task(_let_in(given, self._make_kept))
         self._given.add(task)
         task.add_done_callback(self._given.discard)
         return task
+
+    def _make_kept(self) -> Intake:
+        """It stands between two requests, and may stay so for as long as where it was."""
+        connection = self._make()
+        connection.is_reading = False
+        return connection
 
     def close(self) -> None:
         for server in self._servers:

@@ -34,13 +34,16 @@ def single_variant_lane(deployment: Deployment, variant: int, workers: tuple[int
     profile = deployment.profile(variant, deployment.workers[workers[0]].kind)
     latency = profile.table_ns[deployment.quantile].astype(np.float64)
     floors = floor_rates(profile, application.slo_ns, len(workers), deployment.quantile)
-    largest = efficient_batch(latency)
+    kinds = {deployment.workers[worker].kind for worker in workers}
+    profiles = (deployment.variants[variant].profile_on(kind) for kind in kinds)
+    tables = [each.table_ns[deployment.quantile].astype(np.float64) for each in profiles if each is not None]
+    largest = max(map(efficient_batch, tables))
     return Lane(
         application.name,
         workers,
         Fixed(variant),
         Order.EARLIEST_DEADLINE,
-        Eager(largest, floor_rates=floors[:largest]),
+        Eager(largest, floor_rates=floors[: efficient_batch(latency)]),
         Late.DROP_WHEN_INFEASIBLE,
     )
 

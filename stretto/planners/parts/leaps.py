@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 SURELY = 3.0  # deviations of what is counted in a window
 LEAST = 1.0  # queries/s that a deviation is reckoned for
+SOON = 0.1  # of the window: two looks may come at once, and what came between them says nothing
 
 
 @dataclass(eq=False)
@@ -40,6 +41,6 @@ class Leaps:
         # A leap may have been as late as at its first look: until a look after its window the count goes on to rise.
         is_new = leapt & (self._since_s > self.window_s + 2.0 * passed_s)
         self._before = np.where(is_new, last, self._before)
-        self._since_s = np.where(is_new, max(passed_s, 1e-9), self._since_s)
+        self._since_s = np.where(is_new, max(passed_s, SOON * self.window_s), self._since_s)
         risen = np.maximum(counted - self._before, 0.0) * self.window_s / self._since_s
         return np.where(self._since_s < self.window_s, np.maximum(self._before + risen, counted), counted)

@@ -43,6 +43,12 @@ def test_a_leap_that_was_none_is_over_with_its_window() -> None:
     assert rates[1] == pytest.approx(3000.0) and rates[2:] == pytest.approx([1000.0] * 5)
 
 
+def test_two_looks_at_once_make_no_leap_of_a_request() -> None:
+    leaps = Leaps(0.5)
+    leaps.rates(TENTH, np.array([0.0]))
+    assert leaps.rates(TENTH + 1, np.array([6.0]))[0] <= 60.0
+
+
 def test_applications_leap_apart_and_another_run_begins_anew() -> None:
     leaps = Leaps(0.5)
     leaps.rates(0, np.array([100.0, 1000.0]))

@@ -62,7 +62,7 @@ def test_a_run_shows_its_figures_and_only_the_outcomes_that_occurred() -> None:
     text = shown(run_table(summary, "title of the run"))
     assert "title of the run" in text
     assert whole(summary.goodput) in text and share(summary.on_time_rate) in text
-    assert summary.outcomes["dropped_infeasible"] > 0 and "dropped, infeasible" in text
+    assert summary.outcomes["dropped_overload"] > 0 and "dropped, overload" in text
     assert summary.outcomes["failed"] == 0 and "failed" not in text
 
 

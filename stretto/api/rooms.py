@@ -19,8 +19,8 @@ from stretto.api.messages import Array
 from stretto.live.face.memory import FrontMemory, Room
 from stretto.live.lent import lend
 
-MOST_BYTES = 1 << 20  # of one room
 KEPT_BYTES = 64 << 20
+MOST_BYTES = KEPT_BYTES // 16  # of one room: a body beyond that is put together from several
 POPULATE = getattr(mmap, "MAP_POPULATE", 0)
 NO_HUGE_PAGES = getattr(mmap, "MADV_NOHUGEPAGE", None)  # one of those would be two megabytes for the first byte
 

@@ -2,21 +2,22 @@
 
 Everything is made when the model is prepared: memory, graphs, pinned arrays. A batch is then one copy up on a stream of
 its own, one launch of the graph of the next larger rung, and one copy of the answers back; the host waits for none of
-them before the next batch's inputs go up. Two batches may be on their way, each with a slot of its own. Graphs of one
-model share a pool of memory, and all models of a device share its streams: one batch computes at a time.
+them before the next batch's inputs go up. Rows that lie in several places are copied from there, one by one. Two
+batches may be on their way, each with a slot of its own. Graphs of one model share a pool of memory, and all models of
+a device share its streams: one batch computes at a time.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
 import numpy as np
 
-from stretto.backends.model import Array, Batch, TensorSpec
+from stretto.backends.model import Array, Batch, Parts, TensorSpec, in_one_part
 from stretto.backends.pinned import is_pinned
 from stretto.backends.rungs import rung_of, rungs
 
@@ -142,7 +143,7 @@ class GpuRunner:
         self._ladder, self._slots = ladder, slots
         for place in range(SLOTS):  # the first launches on the stream that serves take longer than any other
             for rung in ladder:
-                self.launch(place, rung, self.buffers(rung, place)).answers()
+                self.launch(place, rung, in_one_part(self.buffers(rung, place))).answers()
 
     def buffers(self, batch: int, slot: int = 0) -> dict[str, Array]:
         """Pinned memory that the GPU reads directly; ordinary memory for a batch that nothing was prepared for."""
@@ -154,25 +155,30 @@ class GpuRunner:
         """The answers, in the nesting that the module gives them."""
         if batch > self.largest:
             return self._run_unprepared(inputs)
-        return self.launch(0, batch, inputs).answers()
+        return self.launch(0, batch, in_one_part(inputs)).answers()
 
-    def launch(self, number: int, batch: int, inputs: Batch) -> Flight:
-        """Starts a batch that is no larger than what was prepared. Its inputs must stay as they are until it ended."""
+    def launch(self, number: int, batch: int, inputs: Parts) -> Flight:
+        """Starts a batch that is no larger than what was prepared. Its inputs must stay as they are until it ended.
+
+        Where nothing computes, they go straight to where the graphs read them: on a stream of their own they could
+        only wait for each other.
+        """
         torch, streams, slot = self._torch, self._streams, self._slots[number]
         rung = rung_of(batch, self._ladder)
-        with torch.cuda.stream(streams.up):
-            for name, array in inputs.items():
-                host = slot.host[name][:batch]
-                if is_pinned(array):
-                    host = torch.from_numpy(array)
-                elif array is not slot.inputs[name] and not np.may_share_memory(array, slot.inputs[name]):
-                    np.copyto(slot.inputs[name][:batch], array)
-                slot.staged[name][:batch].copy_(host, non_blocking=True)
-            slot.arrived.record(streams.up)
+        is_idle = streams.compute.query()
+        if not is_idle:
+            with torch.cuda.stream(streams.up):
+                for name, parts in inputs.items():
+                    self._copy_up(slot, name, parts, slot.staged[name])
+                slot.arrived.record(streams.up)
         with torch.cuda.stream(streams.compute):
-            streams.compute.wait_event(slot.arrived)
-            for name, tensor in self._inputs.items():
-                tensor[:batch].copy_(slot.staged[name][:batch], non_blocking=True)
+            if is_idle:
+                for name, parts in inputs.items():
+                    self._copy_up(slot, name, parts, self._inputs[name])
+            else:
+                streams.compute.wait_event(slot.arrived)
+                for name, tensor in self._inputs.items():
+                    tensor[:batch].copy_(slot.staged[name][:batch], non_blocking=True)
             if self._capture:
                 graph, answer = self._graphs[rung]
                 graph.replay()
@@ -182,6 +188,20 @@ class GpuRunner:
                 host[:batch].copy_(value[:batch], non_blocking=True)
             slot.done.record(streams.compute)
         return Flight(slot, batch)
+
+    def _copy_up(self, slot: _Slot, name: str, parts: Sequence[Array], into: Any) -> None:
+        """The rows of all parts, in order: from where they lie where the GPU can read that, else from the slot."""
+        first = 0
+        for part in parts:
+            end = first + len(part)
+            if is_pinned(part):
+                host = self._torch.from_numpy(part)
+            else:
+                host = slot.host[name][first:end]
+                if not np.may_share_memory(part, slot.inputs[name]):
+                    np.copyto(slot.inputs[name][first:end], part)
+            into[first:end].copy_(host, non_blocking=True)
+            first = end
 
     def _called(self, rung: int) -> Any:
         return self._module(*(tensor[:rung] for tensor in self._inputs.values()))

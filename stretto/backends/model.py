@@ -7,7 +7,7 @@ overwrites: copy what has to live longer.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
@@ -18,6 +18,7 @@ from stretto.core.errors import StrettoError
 
 Array = NDArray[Any]
 Batch = Mapping[str, Array]
+Parts = Mapping[str, Sequence[Array]]  # of a batch: rows that follow each other, and lie in several places
 
 
 class BackendError(StrettoError):
@@ -128,7 +129,7 @@ class Overlapping(Model, Protocol):
     def slot_buffers(self, slot: int, batch: int) -> dict[str, Array]:
         """As `buffers`, for a batch in this slot."""
 
-    def launch(self, slot: int, inputs: Batch) -> Started:
+    def launch(self, slot: int, inputs: Parts) -> Started:
         """Start a batch, of a size that it was prepared for. Its inputs stay as they are until it is done."""
 
 
@@ -161,6 +162,10 @@ def batch_size(inputs: Batch, specs: tuple[TensorSpec, ...], fixed_batch: int | 
             f"{label} takes batches of exactly {fixed_batch}, not {batch}; export it with a dynamic batch axis"
         )
     return batch
+
+
+def in_one_part(inputs: Batch) -> Parts:
+    return {name: (array,) for name, array in inputs.items()}
 
 
 def check_outputs(outputs: Batch, specs: tuple[TensorSpec, ...], batch: int, label: str) -> None:

@@ -40,8 +40,9 @@ def is_pinned(array: Array) -> bool:
     """Whether all of it lies in registered memory."""
     if not _ranges or not array.flags.c_contiguous:
         return False
-    start = array.ctypes.data
-    return any(first <= start and start + array.nbytes <= end for first, end in _ranges.items())
+    start = array.__array_interface__["data"][0]  # in half the time of `ctypes`
+    end = start + array.nbytes
+    return any(first <= start and end <= behind for first, behind in _ranges.items())
 
 
 def _place(memory: Any) -> tuple[int, int]:

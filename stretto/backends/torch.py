@@ -24,6 +24,7 @@ from stretto.backends.model import (
     Batch,
     BatchFailure,
     DeviceLost,
+    Parts,
     TensorSpec,
     batch_size,
     check_outputs,
@@ -278,9 +279,12 @@ class TorchModel:
         with self._torch.inference_mode(), device_errors(self._label):
             self._runner.prepare(max(batches))
 
-    def launch(self, slot: int, inputs: Batch) -> Launched:
+    def launch(self, slot: int, inputs: Parts) -> Launched:
         """On a GPU; for batches that it was prepared for."""
-        batch = batch_size(inputs, self.inputs, self.fixed_batch, self._label)
+        batch = sum(
+            batch_size(dict(zip(inputs, parts, strict=True)), self.inputs, self.fixed_batch, self._label)
+            for parts in zip(*inputs.values(), strict=True)
+        )
         with self._torch.inference_mode(), device_errors(self._label):
             flight = self._runner.launch(slot, batch, inputs)
         return Launched(flight, self._named, self._label)

@@ -17,18 +17,23 @@ FIRST = 2**32 - 1
 LAST = 2**31  # numbers from here on are lent memory's
 
 _numbers = itertools.count(FIRST, -1)
-_lent: weakref.WeakValueDictionary[int, FrontMemory] = weakref.WeakValueDictionary()
+# By number: the first address, the one behind the last, and the memory. Looked at for every large body, so no weak
+# dictionary: to go through one takes longer than all the rest.
+_lent: dict[int, tuple[int, int, weakref.ref[FrontMemory]]] = {}
 
 
 def lend(memory: FrontMemory) -> FrontMemory:
     """For as long as somebody here refers to it."""
-    _lent[next(_numbers)] = memory
+    number = next(_numbers)
+    gone = weakref.ref(memory, lambda _: _lent.pop(number, None))
+    _lent[number] = memory.address, memory.address + memory.size, gone
     return memory
 
 
 def lent() -> list[tuple[int, FrontMemory]]:
     """All that there is, with their numbers."""
-    return list(_lent.items())
+    found = [(number, reference()) for number, (_, _, reference) in list(_lent.items())]
+    return [(number, memory) for number, memory in found if memory is not None]
 
 
 def place_of(array: Array) -> tuple[int, FrontMemory, int] | None:
@@ -36,8 +41,7 @@ def place_of(array: Array) -> tuple[int, FrontMemory, int] | None:
     if not _lent or not array.flags.c_contiguous:
         return None
     address = int(array.__array_interface__["data"][0])
-    for number, memory in _lent.items():
-        place = address - memory.address
-        if place >= 0 and place + array.nbytes <= memory.size:
-            return number, memory, place
+    for number, (first, end, reference) in _lent.items():
+        if first <= address and address + array.nbytes <= end and (memory := reference()) is not None:
+            return number, memory, address - first
     return None

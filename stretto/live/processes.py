@@ -22,6 +22,7 @@ from stretto.backends.model import Array
 from stretto.backends.resident import resident_bytes_of
 from stretto.core.errors import StrettoError
 from stretto.live.arena import SLOTS, Arena, fill, runs_of, slot_bytes
+from stretto.live.awake import Awake
 from stretto.live.executor import Job, Listener, Loading
 from stretto.live.face.columns import Rows
 from stretto.live.face.memory import FrontMemory
@@ -114,6 +115,7 @@ class ProcessExecutor:
         self._free = deque(range(SLOTS))
         self._fronts: dict[int, weakref.finalize[..., FrontMemory]] = {}  # whose memory its process sees, by number
         self._growth: dict[str, int] = {}
+        self._awake = Awake(loop)
         self._is_up = False  # the process runs, and reads what it is told
         self._is_over = False
         self._is_killed = False
@@ -143,6 +145,8 @@ class ProcessExecutor:
             return
         slot, number = self._free.popleft(), self._orders.number()
         self._jobs[number] = (job, spec, slot, self._arena)
+        if spec.source.device != "cpu":
+            self._awake.began(job.expected_ns)
         places = self._places(job, spec)
         if places is not None:
             self._say(Frame(Kind.RUN_LYING, number, slot, job.count, places_as_text(job.key, places)))
@@ -181,7 +185,7 @@ class ProcessExecutor:
         loop, which has bodies to read.
         """
         found = place_of(rows)
-        if found is None or rows.shape[1:] not in spec.shapes or str(rows.dtype) != spec.input_dtype:
+        if found is None or rows.shape[1:] not in spec.shapes or rows.dtype != spec.input_dtype:
             return None
         number, memory, place = found
         if place % rows.itemsize:
@@ -331,6 +335,7 @@ class ProcessExecutor:
             if len(failures) < job.count:
                 answers = arena.answers(slot, spec, job.count).copy()
             self._free.append(slot)
+            self._awake.ended()
             if self._old_arenas:
                 self._close_unused()
             self._listener.job_ended(job, Report(answers, failures, frame.b, frame.c))

@@ -161,13 +161,11 @@ class Shelf:
         """
         held = self._held[key]
         assert held.overlapping is not None
-        count = sum(map(len, parts))
-        if is_steady and held.adapter is None and len(parts) == 1:
-            inputs = {held.spec.input: parts[0]}
-        else:
-            inputs = held.overlapping.slot_buffers(slot, count)
-            gather(parts, held.adapter, inputs[held.spec.input])
-        return Begun(held.overlapping.launch(slot, inputs), held.spec.output)
+        if not is_steady or held.adapter is not None:
+            room = held.overlapping.slot_buffers(slot, sum(map(len, parts)))[held.spec.input]
+            gather(parts, held.adapter, room)
+            parts = (room,)
+        return Begun(held.overlapping.launch(slot, {held.spec.input: parts}), held.spec.output)
 
     def run(self, key: str, parts: Sequence[Array]) -> Report:
         """Answers to the queries in `parts`, each an array of one or more rows of one of the model's input shapes."""

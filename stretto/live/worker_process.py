@@ -49,6 +49,7 @@ PROBATION_NICENESS = 10
 AHEAD = "ahead"  # the second argument of another
 AWAKE_NS = 1_000_000  # after a batch ended on a GPU
 DEVICE_LOST = 75  # the exit status of a worker whose GPU failed under it
+LARGE_BYTES = 1 << 15  # of one part of a batch: the GPU is told to copy it in the time in which it would be gathered
 OVERLAPS = not is_off("overlap")
 SWITCH_S = 0.0001  # how long a thread may keep Python's lock while another wants it
 DEATH_SIGNAL = 1  # of prctl: what a child gets when its parent dies
@@ -263,7 +264,7 @@ class WorkerProcess:
             self._end(frame, key, started_ns, self._tried(frame.c, lambda: self._shelf.run(key, parts)))
             return
         # Pinned memory is the server's own, and a request's rows stay in it until its batch has ended.
-        is_steady = not is_lying or (len(parts) == 1 and is_pinned(parts[0]))
+        is_steady = not is_lying or (all(map(is_pinned, parts)) and _are_large(parts))
         begun = self._tried(frame.c, lambda: self._shelf.begin(key, parts, frame.b, is_steady))
         if isinstance(begun, Report):
             self._land_all()
@@ -321,6 +322,11 @@ class WorkerProcess:
     def _say(self, frame: Frame) -> None:
         with self._saying:
             self._channel.sendall(frame.encoded())
+
+
+def _are_large(parts: list[Array]) -> bool:
+    """To copy each to the GPU by itself takes less than to gather them first."""
+    return len(parts) == 1 or sum(part.nbytes for part in parts) >= LARGE_BYTES * len(parts)
 
 
 def end_without_device(error: DeviceLost) -> NoReturn:

@@ -122,7 +122,7 @@ def test_what_is_larger_than_a_room_has_memory_of_its_own() -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="memory without a name is Linux's")
 def test_as_many_bodies_as_fit_lie_where_workers_see_them() -> None:
     """However much smaller they are than the largest room; more of them have memory of their own."""
-    rooms = kept(2 * MOST_BYTES)
+    rooms = kept(2 << 20)
     held = [rooms.room(400_000) for _ in range(6)]
 
     def are_lent() -> list[bool]:

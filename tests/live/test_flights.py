@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from stretto.backends import pinned as pinned_memory
-from stretto.backends.model import Array, Batch, BatchFailure, TensorSpec
+from stretto.backends.model import Array, Batch, BatchFailure, Parts, TensorSpec
 from stretto.backends.source import ModelSource
 from stretto.live import arena as arenas
 from stretto.live import lent, worker_process
@@ -57,11 +57,11 @@ class Doubling:
     def run(self, inputs: Batch) -> dict[str, Array]:
         raise AssertionError("it is launched")
 
-    def launch(self, slot: int, inputs: Batch) -> Landing:
+    def launch(self, slot: int, inputs: Parts) -> Landing:
         assert slot not in self.running and not self.is_unloaded
         self.running.append(slot)
         self.most = max(self.most, len(self.running))
-        return Landing(self._threads.submit(self._compute, slot, inputs["x"]))
+        return Landing(self._threads.submit(self._compute, slot, np.concatenate(inputs["x"])))
 
     def _compute(self, slot: int, x: Array) -> dict[str, Array]:
         assert self.may_end.wait(PATIENCE_S)
@@ -270,8 +270,8 @@ def test_rows_in_memory_that_the_device_reads_are_not_copied(server: Server, mon
     monkeypatch.setattr(worker_process, "unpin", lambda given: pinned.pop(int(given.ctypes.data)))
     launch, launched = server.model.launch, []
 
-    def noting(slot: int, inputs: Batch) -> Landing:
-        launched.append(inputs["x"])
+    def noting(slot: int, inputs: Parts) -> Landing:
+        launched.extend(inputs["x"])
         return launch(slot, inputs)
 
     monkeypatch.setattr(server.model, "launch", noting)
@@ -282,6 +282,12 @@ def test_rows_in_memory_that_the_device_reads_are_not_copied(server: Server, mon
         assert not failures_in(server.hear(Kind.ENDED).text)
         np.testing.assert_array_equal(server.answers(0, 2), 2 * rows(2))
     assert [any(start <= x.ctypes.data < end for start, end in pinned.items()) for x in launched] == [True, False]
+    for large_bytes, parts in ((8, 2), (1 << 15, 1)):  # of several parts, large ones alone are copied one by one
+        monkeypatch.setattr(worker_process, "LARGE_BYTES", large_bytes)
+        launched.clear()
+        server.run_lying(82, 0, (lent.FIRST, 0, 1, 64), (lent.FIRST, 0, 1, 80))
+        assert not failures_in(server.hear(Kind.ENDED).text) and len(launched) == parts
+        np.testing.assert_array_equal(server.answers(0, 2), 2 * rows(2))
     launched.clear()
     server.say(Frame(Kind.UNMAP_FRONT, lent.FIRST))
     server.run(81, 0, rows(1))

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import gc
 import importlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -30,6 +29,8 @@ from stretto.backends.model import (
     check_outputs,
 )
 from stretto.backends.source import PRECISIONS, ModelSource
+
+SIGNS_OF_CUDA = ("CUDA error", "CUDA driver", "cuDNN error")
 
 
 def import_torch() -> Any:
@@ -358,19 +359,24 @@ class Launched:
             return self.named(self.flight.answers())
 
 
-@contextmanager
-def device_errors(label: str) -> Iterator[None]:
+class device_errors:
     """Names what a GPU does to a whole process: its memory is used up, or it is gone for this process."""
-    torch = import_torch()
-    try:
-        yield
-    except torch.OutOfMemoryError:
-        torch.cuda.empty_cache()
-        raise BatchFailure(f"there is not enough memory left on the GPU for {label}") from None
-    except RuntimeError as error:  # of which what PyTorch raises for CUDA's own errors is one
-        if "CUDA error" in str(error) or "CUDA driver" in str(error) or "cuDNN error" in str(error):
-            raise DeviceLost(f"the GPU failed while {label} ran: {reason_of(error)}") from None
-        raise
+
+    def __init__(self, label: str):
+        self._label = label
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        if error is None:
+            return
+        torch = import_torch()
+        if isinstance(error, torch.OutOfMemoryError):
+            torch.cuda.empty_cache()
+            raise BatchFailure(f"there is not enough memory left on the GPU for {self._label}") from None
+        # What PyTorch raises for CUDA's own errors is a RuntimeError.
+        if isinstance(error, RuntimeError) and any(sign in str(error) for sign in SIGNS_OF_CUDA):
+            raise DeviceLost(f"the GPU failed while {self._label} ran: {reason_of(error)}") from None
 
 
 def _shareable(array: Array) -> Array:

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from stretto.backends.model import TensorSpec
 from stretto.backends.source import ModelSource
@@ -28,6 +27,7 @@ RUNS = b"\0"  # between a key and runs of rows
 RUN_OF_ROWS = struct.Struct("<IH")
 # Front end, number of the shape, rows, and where the first of them lies.
 PLACE = np.dtype([("front", "<u4"), ("shape", "<u4"), ("rows", "<u4"), ("place", "<i8")])
+ONE_PLACE = struct.Struct("<IIIq")  # the same, one by one
 
 
 class Kind(IntEnum):
@@ -112,14 +112,13 @@ def runs_in(text: bytes) -> list[tuple[int, int]]:
     return list(RUN_OF_ROWS.iter_unpack(text.partition(RUNS)[2]))
 
 
-def places_as_text(key: str, places: NDArray[Any]) -> bytes:
+def places_as_text(key: str, places: bytes) -> bytes:
     """The key, and where the rows of the batch lie, in order."""
-    return key.encode() + RUNS + places.tobytes()
+    return key.encode() + RUNS + places
 
 
 def places_in(text: bytes) -> list[tuple[int, int, int, int]]:
-    places: list[tuple[int, int, int, int]] = np.frombuffer(text.partition(RUNS)[2], PLACE).tolist()
-    return places
+    return list(ONE_PLACE.iter_unpack(text.partition(RUNS)[2]))
 
 
 def spec_as_text(spec: ModelSpec) -> bytes:

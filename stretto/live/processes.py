@@ -13,10 +13,6 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from stretto.backends.model import Array
 from stretto.backends.resident import resident_bytes_of
@@ -27,7 +23,7 @@ from stretto.live.executor import Job, Listener, Loading
 from stretto.live.face.columns import Rows
 from stretto.live.face.memory import FrontMemory
 from stretto.live.frames import (
-    PLACE,
+    ONE_PLACE,
     Frame,
     FrameReader,
     Kind,
@@ -156,19 +152,19 @@ class ProcessExecutor:
         fill(self._arena.batch(slot, spec, job.count, runs), rows)
         self._say(Frame(Kind.RUN, number, slot, job.count, run_as_text(job.key, runs)))
 
-    def _places(self, job: Job, spec: ModelSpec) -> NDArray[Any] | None:
-        """Where all rows of a batch lie in memory that the process sees; None where some do not."""
+    def _places(self, job: Job, spec: ModelSpec) -> bytes | None:
+        """Where all rows of a batch lie in memory that the process sees, as `PLACE`; None where some do not."""
         if isinstance(job.entries, Rows) and (rows := job.entries.places(spec)) is not None:
             for number in set(rows["front"].tolist()) - self._fronts.keys():
                 self._map_front(number, job.entries.queries.front(number).memory)
-            return rows
-        places = []
+            return rows.tobytes()
+        places = bytearray()
         for part in job.parts:
             place = self._lying_place(part, spec) if isinstance(part, Lying) else self._lent_place(part, spec)
             if place is None:
                 return None
-            places.append(place)
-        return np.array(places, PLACE)
+            places += ONE_PLACE.pack(*place)
+        return bytes(places)
 
     def _lying_place(self, part: Lying, spec: ModelSpec) -> Place | None:
         """Of rows that lie with a front end."""

@@ -24,7 +24,16 @@ from stretto.live import lent, worker_process
 from stretto.live import shelf as shelves
 from stretto.live.arena import Arena, slot_bytes
 from stretto.live.face.memory import FrontMemory
-from stretto.live.frames import PLACE, Frame, FrameReader, Kind, failures_in, places_as_text, run_as_text, spec_as_text
+from stretto.live.frames import (
+    ONE_PLACE,
+    Frame,
+    FrameReader,
+    Kind,
+    failures_in,
+    places_as_text,
+    run_as_text,
+    spec_as_text,
+)
 from stretto.live.shelf import ModelSpec
 from stretto.live.worker_process import WorkerProcess
 
@@ -125,7 +134,15 @@ class Server:
 
     def run_lying(self, number: int, slot: int, *places: tuple[int, int, int, int]) -> None:
         count = sum(rows for _, _, rows, _ in places)
-        self.say(Frame(Kind.RUN_LYING, number, slot, count, places_as_text("m", np.array(list(places), PLACE))))
+        self.say(
+            Frame(
+                Kind.RUN_LYING,
+                number,
+                slot,
+                count,
+                places_as_text("m", b"".join(ONE_PLACE.pack(*place) for place in places)),
+            )
+        )
 
     def answers(self, slot: int, count: int) -> Array:
         return self.arena.answers(slot, self.spec, count)

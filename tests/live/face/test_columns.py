@@ -128,7 +128,7 @@ def test_places_are_those_of_the_rows_while_all_are_there_as_the_model_takes_the
     assert isinstance(entries, Rows)
     places = entries.places(4)  # type: ignore[arg-type]
     assert places is not None and places.tolist() == [(3, 0, 1, 64), (3, 1, 1, 0), (3, 0, 1, 128)]
-    assert places_in(places_as_text("key", places)) == places.tolist()
+    assert places_in(places_as_text("key", places.tobytes())) == places.tolist()
     assert entries.places(5) is None and entries.places(-1) is None  # type: ignore[arg-type]
     queries[int(tickets[1])]
     assert entries.places(4) is None  # type: ignore[arg-type]

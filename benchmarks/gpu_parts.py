@@ -34,7 +34,7 @@ from benchmarks.gpu_models import (
 from benchmarks.harness import Benchmark
 from benchmarks.replay import worker_processes
 from benchmarks.serve_faults import balance, metrics
-from benchmarks.serving import closed_loop, on_other_cores
+from benchmarks.serving import on_other_cores, one_by_one
 from stretto.cli.started import Started, started_server
 
 NETWORKS = ("resnet18", "resnet50", "resnet152", "convnext_tiny")
@@ -223,7 +223,7 @@ def latency(stage: Stage) -> None:
         body, headers = binary_body(arrays["inputs"][:1])
     with stage.served(folder, "--variant", setup.alone, prefix=on_other_cores(-1)) as server:
         path = f"/v2/models/{photos.name}/infer"
-        seen = closed_loop(server.addresses["http"], path, body, headers, connections=1, seconds=setup.seconds, core=-1)
+        seen = one_by_one(server.addresses["http"], path, body, headers, seconds=setup.seconds, core=-1)
         counted = metrics(server)
     parts = {
         f"{name}_mean_ms": 1e3 * counted[f"{name} sum"] / max(1.0, counted[f"{name} count"])

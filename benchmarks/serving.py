@@ -6,19 +6,23 @@ import contextlib
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import orjson
 
 from stretto.cli.queries import sample_of
 
 ROOT = Path(__file__).parent.parent
+READ_BYTES = 1 << 16
 
 
 def on_core(core: int) -> list[str]:
@@ -90,6 +94,38 @@ def infer_body(
     tensor["parameters"] = {"binary_data_size": len(raw)}
     head = orjson.dumps({"inputs": [tensor], "parameters": {"binary_data_output": True, **parameters}})
     return head + raw, [f"Inference-Header-Content-Length: {len(head)}", "Content-Type: application/octet-stream"]
+
+
+def one_by_one(
+    address: str, path: str, body: bytes, headers: Sequence[str], *, seconds: float, core: int
+) -> dict[str, Any]:
+    """One connection, one request at a time, from a core of its own: what one client waits. On a blocking socket, as a
+    client that has nothing else to do would use; an event loop of its own would be measured too.
+    """
+    host, _, port = address.rpartition(":")
+    lines = [f"POST {path} HTTP/1.1", f"Host: {address}", f"Content-Length: {len(body)}", *headers, "", ""]
+    request = "\r\n".join(lines).encode() + body
+    took_s: list[float] = []
+    cpus, errors, cores = os.sched_getaffinity(0), 0, physical_cores()
+    os.sched_setaffinity(0, cores[core % len(cores)])
+    try:
+        with socket.create_connection((host, int(port))) as connection:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            counting = time.perf_counter() + min(1.0, seconds / 4)
+            while (began := time.perf_counter()) < counting + seconds:
+                connection.sendall(request)
+                answer = connection.recv(READ_BYTES)
+                end = answer.find(b"\r\n\r\n") + 4
+                length = int(answer[:end].lower().partition(b"content-length:")[2].split(b"\r\n")[0])
+                while len(answer) < end + length:
+                    answer += connection.recv(READ_BYTES)
+                if began >= counting:
+                    took_s.append(time.perf_counter() - began)
+                    errors += not answer.startswith(b"HTTP/1.1 200")
+    finally:
+        os.sched_setaffinity(0, cpus)
+    p50, p99 = np.percentile(np.array(took_s) * 1e3, (50, 99))
+    return {"answers": len(took_s), "errors": errors, "p50_ms": float(p50), "p99_ms": float(p99)}
 
 
 def closed_loop(

@@ -57,6 +57,7 @@ class _Slot:
     done: Any
     staged: dict[str, Any] = field(default_factory=dict)
     answers: Any = None  # in the nesting that the module gives them
+    rows: dict[int, list[tuple[Any, Any]]] = field(default_factory=dict)  # by batch: of its answers, to and from
 
 
 @dataclass(frozen=True)
@@ -184,10 +185,20 @@ class GpuRunner:
                 graph.replay()
             else:
                 answer = self._called(rung)
-            for host, value in zip(_flat(slot.answers), _flat(answer), strict=True):
-                host[:batch].copy_(value[:batch], non_blocking=True)
+            for host, value in self._rows_of_answers(slot, batch, answer):
+                host.copy_(value, non_blocking=True)
             slot.done.record(streams.compute)
         return Flight(slot, batch)
+
+    def _rows_of_answers(self, slot: _Slot, batch: int, answer: Any) -> list[tuple[Any, Any]]:
+        """Where a batch's answers are to go, and where they come from. Graphs give them at the same place each time."""
+        if batch in slot.rows:
+            return slot.rows[batch]
+        pairs = zip(_flat(slot.answers), _flat(answer), strict=True)
+        rows = [(host[:batch], value[:batch]) for host, value in pairs]
+        if self._capture:
+            slot.rows[batch] = rows
+        return rows
 
     def _copy_up(self, slot: _Slot, name: str, parts: Sequence[Array], into: Any) -> None:
         """The rows of all parts, in order: from where they lie where the GPU can read that, else from the slot."""

@@ -16,6 +16,7 @@ from stretto.api.beginning import COMPILED, begun_service
 from stretto.api.heap import TIDY_S, give_back, keep_heap, tidy
 from stretto.api.plane import Plane
 from stretto.api.reload import Reload
+from stretto.api.rooms import FOR_A_GPU
 from stretto.api.serve_options import Fronts, Reread, ServeOptions, share_of
 from stretto.api.server import Listeners
 from stretto.api.stopping import Stop
@@ -76,7 +77,8 @@ async def serve(
     if fronts is not None:
         listen = replace(listen, http_port=None, grpc_port=None)
     else:
-        plane.rooms.take_ahead()
+        has_gpu = any(spec.is_gpu for spec in options.service.fleet())
+        plane.rooms.take_ahead(FOR_A_GPU if has_gpu else 1)
     listeners = Listeners(plane, listen)
     loop = asyncio.get_running_loop()
     stop = Stop(loop, asked)

@@ -142,9 +142,10 @@ class GpuRunner:
                 progress((number + 1) / len(ladder))
         stream.synchronize()
         self._ladder, self._slots = ladder, slots
-        for place in range(SLOTS):  # the first launches on the stream that serves take longer than any other
+        for place in range(SLOTS):  # the first launches on the streams that serve take longer than any other
             for rung in ladder:
-                self.launch(place, rung, in_one_part(self.buffers(rung, place))).answers()
+                for is_idle in (True, False):
+                    self._launch(place, rung, in_one_part(self.buffers(rung, place)), is_idle).answers()
 
     def buffers(self, batch: int, slot: int = 0) -> dict[str, Array]:
         """Pinned memory that the GPU reads directly; ordinary memory for a batch that nothing was prepared for."""
@@ -164,9 +165,11 @@ class GpuRunner:
         Where nothing computes, they go straight to where the graphs read them: on a stream of their own they could
         only wait for each other.
         """
+        return self._launch(number, batch, inputs, self._streams.compute.query())
+
+    def _launch(self, number: int, batch: int, inputs: Parts, is_idle: bool) -> Flight:
         torch, streams, slot = self._torch, self._streams, self._slots[number]
         rung = rung_of(batch, self._ladder)
-        is_idle = streams.compute.query()
         if not is_idle:
             with torch.cuda.stream(streams.up):
                 for name, parts in inputs.items():

@@ -132,3 +132,11 @@ def test_as_many_bodies_as_fit_lie_where_workers_see_them() -> None:
     del held[0]
     held.append(rooms.room(400_000))
     assert are_lent() == [True] * 4 + [False, True]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory without a name is Linux's")
+def test_where_bodies_are_many_there_is_more_room() -> None:
+    rooms = Rooms(1 << 20)
+    rooms.take_ahead(3)
+    held = [rooms.room(500_000) for _ in range(7)]
+    assert sum(place_of(np.frombuffer(room, np.uint8)) is not None for room in held) == 6

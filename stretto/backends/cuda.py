@@ -58,6 +58,7 @@ class _Slot:
     staged: dict[str, Any] = field(default_factory=dict)
     answers: Any = None  # in the nesting that the module gives them
     rows: dict[int, list[tuple[Any, Any]]] = field(default_factory=dict)  # by batch: of its answers, to and from
+    given: dict[int, Any] = field(default_factory=dict)  # by batch: `answers` as arrays
 
 
 @dataclass(frozen=True)
@@ -72,8 +73,11 @@ class Flight:
 
     def answers(self) -> Any:
         """Waits for them: views of pinned memory that the slot's next batch overwrites."""
-        self.slot.done.synchronize()
-        return _mapped(self.slot.answers, lambda tensor: tensor[: self.batch].numpy())
+        slot, batch = self.slot, self.batch
+        slot.done.synchronize()
+        if batch not in slot.given:
+            slot.given[batch] = _mapped(slot.answers, lambda tensor: tensor[:batch].numpy())
+        return slot.given[batch]
 
 
 class GpuRunner:

@@ -39,7 +39,7 @@ from stretto.live.shelf import NOT_LOADED, ModelSpec, Report, failed
 
 log = logging.getLogger("stretto.live")
 
-CHUNK = 1 << 16
+CHUNK = 1 << 13  # a frame is mostly shorter, and memory for more would be taken each time
 EXIT_S = 0.25  # from the end of its socket to the end of a process
 EXIT_STEP_S = 0.01
 SEND_BYTES = 1 << 20

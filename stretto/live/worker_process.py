@@ -40,7 +40,7 @@ from stretto.live.shelf import NOT_LOADED, Begun, ModelSpec, Report, Shelf, fail
 Run = TypeVar("Run")
 
 log = logging.getLogger("stretto.live.worker")
-CHUNK = 1 << 16
+CHUNK = 1 << 13  # a frame is mostly shorter, and memory for more would be taken each time
 STATM = "/proc/self/statm"
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 STEP_BYTES = 8 << 20  # of growth that is told

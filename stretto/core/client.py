@@ -194,7 +194,7 @@ class Clients:
             state.recent.reported(now_ns, bytes_per_s)
             if not self.is_changed and now_ns // STEP_NS != state.step:
                 state.step = now_ns // STEP_NS
-                if _moved(state.planned_bytes_per_s, state.recent.bytes_per_s(now_ns)):
+                if has_moved(state.planned_bytes_per_s, state.recent.bytes_per_s(now_ns)):
                     self._change()
 
     def admits(self, now_ns: int, slot: int) -> bool:
@@ -326,7 +326,8 @@ def _smoothed(before: float | None, sample: float) -> float:
     return sample if before is None else before + SMOOTHING * (sample - before)
 
 
-def _moved(before: float | None, now: float | None) -> bool:
+def has_moved(before: float | None, now: float | None) -> bool:
+    """Whether a bandwidth differs from what was planned with by so much that this is a reason to plan anew."""
     if before is None or now is None:
         return before is not now
     return not before / CHANGED_BY <= now <= before * CHANGED_BY

@@ -156,3 +156,16 @@ def neighbours(candidate: Candidate) -> tuple[Candidate, ...]:
         values = [value + step for step in steps]
         near += [candidate.with_option(name, other) for other in values if option.low <= other <= option.high]
     return tuple(other for other in near if other != candidate)
+
+
+def with_more(candidate: Candidate, name: str, further: int) -> tuple[Candidate, ...]:
+    """The same planner with more of an option, the least of it first: the values above its own that are tried, and so
+    many steps further on.
+    """
+    own = dict(candidate.options)
+    for option in planner_entry(candidate.planner).options:
+        if option.name == name and name in own and len(option.tries) > 1:
+            *_, before, last = sorted(option.tries)
+            values = [*sorted(option.tries), *(last + (last - before) * step for step in range(1, further + 1))]
+            return tuple(candidate.with_option(name, value) for value in values if own[name] < value <= option.high)
+    return ()

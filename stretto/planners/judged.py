@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from stretto.core.client import Client, has_moved
 from stretto.core.deployment import Deployment, with_latencies, with_slos
 from stretto.core.errors import StrettoError
 from stretto.core.outcome import Outcome
@@ -39,7 +40,7 @@ RUNG_OF_SEVERAL = 1.4  # of each of several applications
 RUNG_WITH_CLIENTS = 1.5  # where clients' networks are known: what is judged is a planner that follows rates itself
 LEAST_RATE = 1.0
 FAR = 2.0  # times the load that it was judged at, or less than that part of it: a verdict says nothing there
-COUNTS = 0.1  # of the load, from where on an application matters for that; of clients, that their number changed
+COUNTS = 0.1  # of the load, from where on an application matters for that; of clients, that they have changed
 STAY = 0.6  # of a rung: so far from its middle a load must be before another rung counts
 SLOW_S = 2.0  # a change of the load counts for the rung when it has lasted; the candidate follows it at once
 CAME_NS = 3 * RATE_WINDOW_NS // 2  # from when clients came or went on, until their queries are counted in full
@@ -182,11 +183,11 @@ class Judged:
         planner, before = self._planner(wanted), self._served
         last = self._planned
         period_ns = round((planner_entry(wanted.planner).replan_s or 0.0) * NS_PER_S)
-        slots = tuple(client.slot for client in view.clients())
-        if last is not None and not self._is_moving and last.still_holds(view, wanted, slots, period_ns):
+        clients = view.clients()
+        if last is not None and not self._is_moving and last.still_holds(view, wanted, clients, period_ns):
             return last.plan
         plan = planner(view)
-        self._planned = _Planned(view.deployment, wanted, view.now_ns, slots, plan) if slots else None
+        self._planned = _Planned(view.deployment, wanted, view.now_ns, clients, plan) if clients else None
         if before in (None, wanted) or before not in self._planners or _is_prepared(planner):
             self._served = wanted
             return plan
@@ -365,18 +366,25 @@ def known_after_s(rates: NDArray[np.float64]) -> NDArray[np.float64]:
 @dataclass(frozen=True, eq=False)
 class _Planned:
     """A candidate's last plan. One that is made to plan less often than it is asked here keeps to that, unless clients
-    came or went, for what is known of them grows with each frame then.
+    came or went, for what is known of them grows with each frame then, or networks have become others: that of one
+    where there are few clients, of a tenth where there are many, for a plan for many takes long to make.
     """
 
     deployment: Deployment
     candidate: Candidate
     time_ns: int
-    slots: tuple[int, ...]
+    clients: tuple[Client, ...]
     plan: Plan
 
-    def still_holds(self, view: View, wanted: Candidate, slots: tuple[int, ...], period_ns: int) -> bool:
-        is_like = self.deployment is view.deployment and self.candidate == wanted and self.slots == slots
-        return is_like and 0 <= view.now_ns - self.time_ns < period_ns - EARLY_NS
+    def still_holds(self, view: View, wanted: Candidate, clients: tuple[Client, ...], period_ns: int) -> bool:
+        is_like = self.deployment is view.deployment and self.candidate == wanted
+        if not (is_like and 0 <= view.now_ns - self.time_ns < period_ns - EARLY_NS):
+            return False
+        if [client.slot for client in self.clients] != [client.slot for client in clients]:
+            return False
+        pairs = zip(self.clients, clients, strict=True)
+        moved = sum(has_moved(before.network.bytes_per_s, now.network.bytes_per_s) for before, now in pairs)
+        return moved <= COUNTS * len(clients)
 
 
 def _has_sizes(deployment: Deployment) -> bool:

@@ -25,7 +25,7 @@ from stretto.core.errors import StrettoError
 from stretto.core.plan import Plan
 from stretto.core.verdict import Candidate, Promise, Verdict
 from stretto.core.view import Planner, View
-from stretto.planners.candidates import candidates_with_clients, make, neighbours
+from stretto.planners.candidates import candidates_with_clients, make, neighbours, with_more
 from stretto.planning.session import Session
 from stretto.sim.network.run import simulate_network
 from stretto.twin.clients import ClientConditions, at_rates, drawn, scaled_rates, smaller, worse_networks
@@ -41,6 +41,7 @@ LEAST_S, MOST_S = 4.0, 30.0  # that it spans
 WARM_S = 2.0
 KEPT = (5, 3, 2)  # candidates after each round but the last
 LAST_SEEDS = 12
+FURTHER = 4  # steps of waiting beyond what was entered that a planner may take to be in time
 CHECKS = 3  # trials behind worse networks, and under more load
 AS_GOOD = 0.0005  # of accuracy: of candidates this near to the best the most careful is taken
 SURE = 2.0  # standard errors of the misses
@@ -93,9 +94,12 @@ class _Court:
         value = result.correct_on_time - LATE_PRICE * max(0.0, result.miss_rate - MOST_LATE)
         return value, result.correct_on_time, result.miss_rate
 
-    def last_scores(self, candidate: Candidate, seed: int) -> list[Score]:
-        """Of the last round."""
-        return [self.score(candidate, FRAMES[3], seed + place) for place in range(LAST_SEEDS)]
+    def last_scores(self, candidate: Candidate, seed: int, most_late: float = 1.0) -> list[Score]:
+        """Of the last round; no more of it when so many are missed that their mean will be above `most_late`."""
+        scores: list[Score] = []
+        while len(scores) < LAST_SEEDS and sum(_missed(scores)) <= most_late * LAST_SEEDS:
+            scores.append(self.score(candidate, FRAMES[3], seed + len(scores)))
+        return scores
 
     def is_in_time(self, candidate: Candidate, missed: Sequence[float], seed: int, careful: Candidate) -> bool:
         """Surely, by what its last trials missed, behind worse networks too, and when clients come: then no more than a
@@ -155,6 +159,16 @@ def _carefulness(candidate: Candidate) -> float:
     return float(dict(candidate.options).get("queueing", -1.0))
 
 
+def _correct(scores: Sequence[Score]) -> float:
+    return fmean(correct for _, correct, _ in scores)
+
+
+def _hasty(scores: dict[Candidate, list[Score]], sure: Sequence[Candidate]) -> list[Candidate]:
+    """Of those of each planner that are not in time the most careful; those that answered most right first."""
+    hasty = {each.planner: each for each in sorted(scores, key=_carefulness) if each not in sure}
+    return sorted(hasty.values(), key=lambda each: -_correct(scores[each]))
+
+
 def judge_networks(
     deployment: Deployment,
     setting: Conditional,
@@ -184,6 +198,19 @@ def judge_networks(
     scores = {each: case.last_scores(each, seed + 3) for each in best}
     first_check = seed + 3 + LAST_SEEDS
     sure = [each for each in best if case.is_in_time(each, _missed(scores[each]), first_check, careful)]
+    # Rounds before this one take the hasty for the best. With more care the same planner may be in time, and still be
+    # more accurate than any other.
+    for hasty in _hasty(scores, sure):
+        if _correct(scores[hasty]) <= max((_correct(scores[each]) for each in sure), default=0.0):
+            break
+        for each in with_more(hasty, "queueing", FURTHER):
+            if any(one.planner == each.planner and _carefulness(one) <= _carefulness(each) for one in sure):
+                break
+            trials = case.last_scores(each, seed + 3, MOST_LATE)
+            if len(trials) == LAST_SEEDS and case.is_in_time(each, _missed(trials), first_check, careful):
+                best.append(each)
+                sure.append(each)
+                scores[each] = trials
     if not sure and careful not in scores:
         best.append(careful)
         scores[careful] = case.last_scores(careful, seed + 3)

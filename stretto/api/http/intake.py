@@ -28,7 +28,6 @@ UNSOUND = "this is no sound HTTP request, or its headers are too large"
 TINY_CHUNKS = "the chunks of the body are too small"
 STALE_NS = 2_000_000_000  # that a body may be on its way before others of its size go first, where there is no room
 READ_BYTES = 65_536  # from the socket at a time
-READ_ON_BYTES = 1 << 20  # more, in the same turn, of a body that goes to its own memory
 HEAD_BYTES = 4_096  # and where a large body is likely to follow: what is read with the head is copied once more
 TURN_BYTES = 16_384  # of requests that are taken in for one connection before others have their turn
 TINY_CHUNK = 64  # a body may have so many chunks, and after that they must be this large at the mean
@@ -162,7 +161,7 @@ class Intake(asyncio.BufferedProtocol):
                 direct.came_bytes += discarded(self.descriptor, direct.left)
         else:
             direct.filled(size)
-            size += self.read_on(direct)
+            size += self.read_on(direct, size)
             if direct.left and not self.plane.budget.hold(self, size):
                 self.give_up()
             else:
@@ -173,17 +172,17 @@ class Intake(asyncio.BufferedProtocol):
         elif not has_to_wait:
             self.look_if_slow()
 
-    def read_on(self, direct: Direct) -> int:
-        """What came of a body since the loop read: a turn of the loop for every 64 kB would take as long as they. What
-        else there is to find, the end or an error, the loop finds by itself.
+    def read_on(self, direct: Direct, size: int) -> int:
+        """What came of a body since the loop read `size`: a turn of the loop for every 64 kB would take as long as
+        they. Not where there are many, who have their turns. What else there is to find, the end or an error, the loop
+        finds by itself.
         """
         came = 0
-        with contextlib.suppress(OSError):
-            while self.is_plain and direct.left and came < READ_ON_BYTES:
-                if not (size := os.readv(self.descriptor, [direct.more_room()])):
-                    break
-                direct.filled(size)
-                came += size
+        if self.is_plain and self.plane.turns.has_room(size + direct.left):
+            with contextlib.suppress(OSError):
+                while direct.left and (more := os.readv(self.descriptor, [direct.more_room()])):
+                    direct.filled(more)
+                    came += more
         return came
 
     # -- large bodies, in the order in which they began ----------------------------------------------------------

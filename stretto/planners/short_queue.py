@@ -9,8 +9,8 @@ load, and it is what holds under overload.
 
 How many wait does not tell all: as many may wait behind workers that are soon free as behind workers that have just
 begun. So both choices lean on what the workers still run (`Crowd` of the plan). With little before them they start
-sooner, on smaller batches, and with much they wait for larger ones. And a batch that starts leaves out a few heads where
-more can join for it, which pays once some of the crowd will be lost in any case.
+sooner, on smaller batches, and with much they wait for larger ones. And a batch that starts leaves out a few heads
+where more can join for it, which pays once some of the crowd will be lost in any case.
 """
 
 from __future__ import annotations

@@ -196,10 +196,10 @@ def from_table(s: Any, lane_index: int, kind: int, worker: int, now_ns: int) -> 
     lane = lanes(s)[lane_index]
     table = tables(s)[lane_index * s.kinds + kind]
     slack = queries(s)[first_in(s, lane_index, ORDER)].deadline_ns - now_ns
-    queued = lane.length
-    if lane.crowd_lean > 0.0:
-        queued = max(queued - as_int64(math.floor(lane.crowd_lean * runs_beyond(s, lane_index, now_ns) + 0.5)), 1)
-    queued = min(queued, table.queued - 1)
+    queued = min(lane.length, table.queued - 1)
+    if lane.crowd_lean > 0.0 and queued < table.queued - 1:
+        fewer = as_int64(math.floor(lane.crowd_lean * runs_beyond(s, lane_index, now_ns) + 0.5))
+        queued = min(max(queued - fewer, 1), table.queued - 2)
     column = column_of(table, slack)
     # What would start while a timer may still be late starts now: when the timer rings it could be too late for it.
     least = column_of(table, slack - lane.timer_ns)

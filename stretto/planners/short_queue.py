@@ -31,7 +31,7 @@ from stretto.planners.parts.rates import rates_of
 from stretto.planners.parts.sharing import expected_work
 
 WAIT = -1
-LEAN = 0.25  # queries that a batch waits for, or does not, with each that the workers run beyond the usual, or below it
+LEAN, MOST_LEAN = 2.0, 0.25  # over the number of workers, at most so much: see `Crowd`
 WIDTH, HEADS = 0.4, 0.5  # of a gathered batch: over which the price of a head falls, and the most heads for one batch
 
 
@@ -84,7 +84,7 @@ class ShortQueue:
         return Crowd(
             rate=workers * fmean(each.gathered / each.gathered_ns for each in of_workers) * NS_PER_S,
             usual=max(workers - 1, 0.0) / 2 * gathered,
-            lean=LEAN,
+            lean=min(LEAN / max(workers, 1.0), MOST_LEAN),
             crowded=self.crowded * gathered,
             width=WIDTH * gathered,
             heads=round(HEADS * gathered),

@@ -307,8 +307,8 @@ class Crowd:
     """A lane's choices lean on what its workers still run, beside how many wait.
 
     What they run is the time until they are free, at `rate` queries/s together. With every query that this is beyond
-    `usual`, a table is read as if `lean` fewer waited: workers that have little before them start sooner, with less. (Its
-    last row, which holds for all longer queues, is read for those alone.)
+    `usual`, a table is read as if `lean` fewer waited: workers that have little before them start sooner, with less.
+    Its last row, which holds for all longer queues, is read for those alone.
     And when a batch of all that fit starts, up to `heads` of the oldest are given up first: so many that batch − price
     · heads is largest. The price of a head is 1 where `crowded` wait and what runs is usual. It falls by a factor of e
     with every `width` queries more that wait or run.

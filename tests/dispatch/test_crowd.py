@@ -75,7 +75,7 @@ def test_what_other_workers_run_is_part_of_the_crowd(usual: float, given_up: boo
 
 @pytest.mark.parametrize(("lean", "started"), [(0.0, True), (0.5, False)])
 def test_a_table_is_read_as_if_fewer_waited_behind_workers_with_much_before_them(lean: float, started: bool) -> None:
-    variant = np.zeros((3, 2), np.int32)
+    variant = np.zeros((4, 2), np.int32)
     variant[:2, 1] = -1  # two are waited for, where there is time
     table = Table(100, variant, np.zeros_like(variant))
     made = driver(lane(crew=(0, 1), select=table, **RULES, crowd=replace(CROWD, lean=lean)))

@@ -122,7 +122,21 @@ def _check_lane(lane: Lane, deployment: Deployment) -> None:
         cap.target_ns > 0 and cap.step > 0 and 0 < cap.backoff < 1 and 1 <= cap.start < math.inf
     ):
         raise PlanError(f"{where} needs an adaptive cap with target and step above 0, backoff in (0, 1), start from 1")
+    _check_crowd(lane)
     _check_select(lane, deployment)
+
+
+def _check_crowd(lane: Lane) -> None:
+    where, crowd = f"lane {lane.name}", lane.crowd
+    if crowd is None:
+        return
+    if lane.late not in (Late.DROP_WHEN_DISPATCHED, Late.DROP_WHEN_INFEASIBLE):
+        raise PlanError(f"{where} gives up heads in a crowd but keeps late queries; give it a dropping rule")
+    if lane.order is not Order.EARLIEST_DEADLINE:
+        raise PlanError(f"{where} gives up heads in a crowd, which needs the earliest deadline first")
+    numbers = (crowd.rate, crowd.usual, crowd.lean, crowd.crowded, crowd.width)
+    if crowd.heads < 0 or crowd.width <= 0 or not all(math.isfinite(each) and each >= 0 for each in numbers):
+        raise PlanError(f"{where} needs a crowd of numbers from 0 up, with a width above 0")
 
 
 def _check_doors(lane: Lane) -> None:

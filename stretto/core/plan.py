@@ -303,6 +303,26 @@ class Delays:
 
 
 @dataclass(frozen=True)
+class Crowd:
+    """A lane's choices lean on what its workers still run, beside how many wait.
+
+    What they run is the time until they are free, at `rate` queries/s together. With every query that this is beyond
+    `usual`, a table is read as if `lean` fewer waited: workers that have little before them start sooner, with less.
+    Its last row, which holds for all longer queues, is read for those alone.
+    And when a batch of all that fit starts, up to `heads` of the oldest are given up first: so many that batch − price
+    · heads is largest. The price of a head is 1 where `crowded` wait and what runs is usual. It falls by a factor of e
+    with every `width` queries more that wait or run.
+    """
+
+    rate: float
+    usual: float
+    lean: float
+    crowded: float
+    width: float
+    heads: int
+
+
+@dataclass(frozen=True)
 class Lane:
     """A queue with its rules and the workers that serve it."""
 
@@ -315,6 +335,7 @@ class Lane:
     worker_choice: WorkerChoice = WorkerChoice.EARLIEST_FREE
     capacity: int = 65_536  # queries that may wait, or (Fixed) wait or run; more are refused (0: all)
     delays: Delays = Delays()
+    crowd: Crowd | None = None  # with the two dropping rules, earliest deadline first
     may_load: bool = True  # load a variant that no idle worker holds, where time allows
     stand_in: bool = (
         False  # until a worker holds the chosen variant, the one of the application that it ran last answers

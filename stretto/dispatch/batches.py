@@ -9,7 +9,7 @@ from stretto.core.compiled import compiled
 from stretto.core.outcome import Outcome
 from stretto.core.plan import GIVE_UP, SelectRule
 from stretto.dispatch.correction import adapt_cap, measure
-from stretto.dispatch.late import drop_infeasible, give_up_before, give_up_heads
+from stretto.dispatch.late import drop_infeasible, give_up_before, give_up_heads, give_up_in_crowd
 from stretto.dispatch.ledger import count_outcome, decide, drop_waiting, free_slot, lateness_reason, name_ticket
 from stretto.dispatch.pool import could_hold, holds, load, make_room, set_idle
 from stretto.dispatch.queue import NONE, ORDER, dequeue, first_in
@@ -124,6 +124,8 @@ def commit(s: Any, lane_index: int, worker_index: int, now_ns: int) -> bool:
         size = give_up_heads(s, lane_index, row, size, now_ns, ready_ns(s, worker_index, variant, now_ns))
         if size == 0:
             return False
+    if lane.crowd_heads > 0:
+        size = give_up_in_crowd(s, lane_index, row, size, now_ns, ready_ns(s, worker_index, variant, now_ns))
     batch = open_batch(s, lane_index, worker_index, variant, size, now_ns)
     decision = last_decision(s)
     last = NONE

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from stretto.core.compiled import compiled
@@ -12,7 +13,7 @@ from stretto.dispatch.queue import DEADLINE, NONE, ORDER, first_in, has_deadline
 from stretto.dispatch.rates import lane_meter
 from stretto.dispatch.records import NEVER, float64s, int64s, lanes, meters, queries, workers
 from stretto.dispatch.release import delay_ns
-from stretto.dispatch.select import batch_limit, fitting, latency_ns, strategy
+from stretto.dispatch.select import batch_limit, finish_ns, fitting, latency_ns, runs_beyond, strategy
 
 
 @compiled
@@ -84,6 +85,30 @@ def give_up_before(s: Any, lane_index: int, row: int, now_ns: int, ready: int) -
     _, heads, _ = strategy(s, lane_index, row, now_ns, ready)
     for _ in range(heads):
         drop_waiting(s, first_in(s, lane_index, ORDER), Outcome.DROPPED_OVERLOAD.value)
+
+
+@compiled
+def give_up_in_crowd(s: Any, lane_index: int, row: int, size: int, now_ns: int, ready: int) -> int:
+    """Drop the heads that the larger batch behind them is worth. Its size."""
+    lane = lanes(s)[lane_index]
+    limit = batch_limit(s, lane, row)
+    crowd = lane.length + runs_beyond(s, lane_index, now_ns)
+    price = math.exp((lane.crowded - crowd) / lane.crowd_width)
+    slot = first_in(s, lane_index, ORDER)
+    larger, chosen, given_up = size, size, 0
+    for heads in range(1, min(lane.crowd_heads, lane.length - 1) + 1):
+        if limit - price * heads <= chosen - price * given_up:
+            break
+        slot = next_in(s, ORDER, slot)
+        most = min(limit, lane.length - heads)
+        larger = min(larger, most)
+        while larger < most and finish_ns(s, lane, row, larger + 1, now_ns, ready) <= queries(s)[slot].deadline_ns:
+            larger += 1
+        if larger - price * heads > chosen - price * given_up:
+            chosen, given_up = larger, heads
+    for _ in range(given_up):
+        drop_waiting(s, first_in(s, lane_index, ORDER), Outcome.DROPPED_OVERLOAD.value)
+    return chosen
 
 
 @compiled

@@ -28,7 +28,7 @@ from stretto.core.plan import (
     Tables,
     Worklist,
 )
-from stretto.core.profile import Quantile
+from stretto.core.profile import NS_PER_S, Quantile
 from stretto.core.worker import Worker
 from stretto.dispatch.alias import alias_table, as_shares
 from stretto.dispatch.queue import LISTS
@@ -292,6 +292,10 @@ def _lane_record(lane: Lane, deployment: Deployment, parts: dict[str, list[Any]]
     if cap is not None:
         record["cap_target_ns"], record["cap_step"] = cap.target_ns, cap.step
         record["cap_backoff"], record["cap"] = cap.backoff, cap.start
+    if lane.crowd is not None:
+        record["crowd_rate"], record["crowd_usual"] = lane.crowd.rate / NS_PER_S, lane.crowd.usual
+        record["crowd_lean"], record["crowd_heads"] = lane.crowd.lean, lane.crowd.heads
+        record["crowded"], record["crowd_width"] = lane.crowd.crowded, lane.crowd.width
     if isinstance(lane.select, Strategies):
         record["margin_ns"] = lane.select.margin_ns
     works = lane.select.works if isinstance(lane.select, Worklist) else ()

@@ -159,6 +159,12 @@ LANE = np.dtype(
         ("cap_target_ns", "i8"),  # adaptive cap; 0: off
         ("cap_step", "f8"),
         ("cap_backoff", "f8"),
+        ("crowd_rate", "f8"),  # queries/ns; 0: no choice leans on what the workers run
+        ("crowd_usual", "f8"),
+        ("crowd_lean", "f8"),
+        ("crowded", "f8"),
+        ("crowd_width", "f8"),
+        ("crowd_heads", "i8"),
         # state
         ("cap", "f8"),
         ("length", "i8"),

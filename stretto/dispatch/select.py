@@ -5,6 +5,7 @@ One function per rule. `worker` is the worker at hand, or -1 when the lane only 
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from stretto.core.compiled import compiled
@@ -178,12 +179,27 @@ def least_slack_ns(table: Any, column: int) -> int:
 
 
 @compiled
+def runs_beyond(s: Any, lane_index: int, now_ns: int) -> float:
+    """Queries that the lane's workers still run, beyond the usual."""
+    lane = lanes(s)[lane_index]
+    busy_ns = 0
+    for position in range(lane.worker_first, lane.worker_first + lane.worker_count):
+        worker = workers(s)[int64s(s.lane_workers_at, s.lane_workers_count)[position]]
+        if worker.alive and worker.depth > 0:
+            busy_ns += max(worker.free_ns - now_ns, 0)
+    return lane.crowd_rate * busy_ns / max(lane.alive, 1) - lane.crowd_usual
+
+
+@compiled
 def from_table(s: Any, lane_index: int, kind: int, worker: int, now_ns: int) -> tuple[int, int]:
     """The cell for (queued, slack of the head)."""
     lane = lanes(s)[lane_index]
     table = tables(s)[lane_index * s.kinds + kind]
     slack = queries(s)[first_in(s, lane_index, ORDER)].deadline_ns - now_ns
     queued = min(lane.length, table.queued - 1)
+    if lane.crowd_lean > 0.0 and queued < table.queued - 1:
+        fewer = as_int64(math.floor(lane.crowd_lean * runs_beyond(s, lane_index, now_ns) + 0.5))
+        queued = min(max(queued - fewer, 1), table.queued - 2)
     column = column_of(table, slack)
     # What would start while a timer may still be late starts now: when the timer rings it could be too late for it.
     least = column_of(table, slack - lane.timer_ns)

@@ -16,6 +16,7 @@ from stretto.core.plan import (
     Accumulate,
     AdaptiveCap,
     ByLoad,
+    Crowd,
     Deferred,
     Delays,
     Eager,
@@ -161,13 +162,17 @@ def lanes(draw: st.DrawFn, name: str, select: Select, crew: tuple[int, ...]) -> 
     floors: tuple[float, ...] = ()
     if late in (Late.DROP_WHEN_DISPATCHED, Late.DROP_WHEN_INFEASIBLE) and draw(st.booleans()):
         floors = (0.0, *draw(st.sampled_from([(), (0.0,), (1e7, 5e7), (1e6, 1e7, 1e8)])))
+    order = draw(st.sampled_from(Order))
+    crowd = None
+    if late in (Late.DROP_WHEN_DISPATCHED, Late.DROP_WHEN_INFEASIBLE) and order is Order.EARLIEST_DEADLINE:
+        crowd = draw(st.sampled_from([None, Crowd(2e8, 2.0, 0.5, 2.0, 1.0, 2)]))
     cap = AdaptiveCap(draw(st.integers(1, 30)), 1.0, 0.5, 2.0) if draw(st.integers(0, 3)) == 0 else None
     delayed = draw(st.integers(0, 2)) == 0
     return Lane(
         name=name,
         workers=crew,
         select=select,
-        order=draw(st.sampled_from(Order)),
+        order=order,
         release=replace(draw(releases(not isinstance(select, Worklist))), floor_rates=floors, adaptive_cap=cap),
         late=late,
         worker_choice=draw(st.sampled_from(WorkerChoice)),
@@ -177,6 +182,7 @@ def lanes(draw: st.DrawFn, name: str, select: Select, crew: tuple[int, ...]) -> 
         )
         if delayed
         else Delays(),
+        crowd=crowd,
         may_load=draw(st.integers(0, 3)) > 0,
         stand_in=draw(st.integers(0, 2)) == 0,
     )

@@ -20,10 +20,12 @@ LATENESS = (Outcome.DROPPED_INFEASIBLE, Outcome.DROPPED_EXPIRED)
 
 
 def gives_up(lane: Lane) -> bool:
-    """Whether the lane may give up heads that others could profit from: by floors, or by cells of its tables."""
+    """Whether the lane may give up heads that others could profit from: by floors, cells of tables, or in a crowd."""
     tables = lane.select.tables if isinstance(lane.select, Tables) else (lane.select,)
-    return bool(lane.release.floor_rates) or any(
-        bool((table.batch == GIVE_UP).any()) for table in tables if isinstance(table, Table)
+    return (
+        bool(lane.release.floor_rates)
+        or lane.crowd is not None
+        or any(bool((table.batch == GIVE_UP).any()) for table in tables if isinstance(table, Table))
     )
 
 

@@ -2,18 +2,23 @@
 
 A plan made for one level of such a load, and tried at that level, says little of how its planner stands the way from
 one level to the next. So the last round is run in the closed loop, on the arrivals as they came.
+
+Where several applications share the workers all rounds are but the first, which tells planners apart: each application
+moves by itself, and a plan for all of them that stands still loses what none loses that is made anew each 100 ms. By
+such trials those that fear most were best.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from stretto.core.deployment import Deployment
 from stretto.core.plan import Plan
 from stretto.core.verdict import Candidate
 from stretto.core.view import Planner, View
-from stretto.planners.candidates import candidates_without_tables, for_a_moving_load
+from stretto.planners.candidates import candidates_without_tables, for_a_moving_load, rough
 from stretto.planning.served import served_session
 from stretto.planning.session import Session
 from stretto.sim.ports import simulator_ports
@@ -24,25 +29,33 @@ from stretto.twin.conditional import Drawn, Score, Worlds
 SECONDS = 8.0  # of one trial
 MOST_QUERIES = 50_000
 MOST_OF_PLANNER = 2  # of its candidates that were best at one level
+PLANNERS = 2  # whose candidates are all tried, where workers are shared
 WARM_UP = 0.1  # of the seconds, in which a planner comes to know the load
 
 
 @dataclass(eq=False)
 class Followed:
-    """`worlds` by the tail of run times, with arrivals as they came."""
+    """`worlds` by the tail of run times, with arrivals as they came; `load` times as many. `is_shared`: by several
+    applications.
+    """
 
     worlds: Worlds
+    load: float = 1.0
+    is_shared: bool = False
     plan_cpu_s: float = 0.0  # that planners took
     _arrivals: dict[tuple[float, float, float, int], Drawn] = field(default_factory=dict, repr=False)
+    _values: dict[tuple[Candidate, int, float], float] = field(default_factory=dict, repr=False)
     _services: dict[float, Service] = field(default_factory=dict, repr=False)  # by tail
     _sessions: dict[Candidate, Session] = field(default_factory=dict, repr=False)  # with the tables that they made
 
     def score(self, candidate: Candidate, seed: int, factor: float = 1.0, *, part: float = 1.0) -> Score:
         """Of one trial, or of a part of one."""
         deployment, setting = self.worlds[candidate.tail]
-        source = setting.source(factor)
+        source = setting.source(self.load * factor)
         rate = max(sum(source.expected_rates(deployment, 1.0)), 1e-9)
         seconds = part * min(SECONDS, MOST_QUERIES / rate, 0.9 * MAX_SECONDS)
+        loading_s = min(_loading_s(deployment), SECONDS)
+        warmup_s, seconds = loading_s + WARM_UP * seconds, loading_s + seconds
         key = (candidate.tail, seconds, factor, seed)
         if key not in self._arrivals:
             self._arrivals[key] = Drawn.of(source, deployment, seconds, seed)
@@ -55,7 +68,7 @@ class Followed:
                 session,
                 self._arrivals[key],
                 seconds=seconds,
-                warmup_s=WARM_UP * seconds,
+                warmup_s=warmup_s,
                 seed=seed,
                 service=self._services[candidate.tail],
                 delays=setting.delays,
@@ -65,6 +78,16 @@ class Followed:
         except Exception:  # a StrettoError, or a bug of a planner: whatever it is, others can
             return Score()
         return Score.of(run.summary)
+
+    def ranked(self, candidates: Sequence[Candidate], seed: int, part: float) -> list[Candidate]:
+        """By a part of a trial, the best first; where there are many, by what makes their plans quicker. Each is tried
+        once, with no table made before.
+        """
+        for each in candidates:
+            key = (each, seed, part)
+            if key not in self._values:
+                self._values[key] = self.score(rough(each) if self.is_shared else each, seed, part=part).value
+        return sorted(dict.fromkeys(candidates), key=lambda candidate: -self._values[candidate, seed, part])
 
     def _session(self, candidate: Candidate) -> Session:
         if candidate not in self._sessions:
@@ -83,12 +106,27 @@ class Followed:
 
         return planned
 
-    def entrants(self, best: Iterable[Candidate]) -> list[Candidate]:
+    def entrants(self, best: Sequence[Candidate]) -> list[Candidate]:
         """Of each planner the two that were best at one level, in all forms that they may have on a load that moves: it
-        makes tables for every level that the load passes. And all that follow a load at once.
+        makes tables for every level that the load passes. And all that follow a load at once. Where workers are
+        shared, all forms of the best planners, as a trial of one plan does not tell them apart; those that differ by
+        what is tried for a moving load alone are the same ones, with that.
         """
+        if self.is_shared:
+            first_of = {each.planner: each for each in reversed(best)}
+            leading = list(dict.fromkeys(each.planner for each in best))[:PLANNERS]
+            alike = [each for each in best if each.planner in leading and each.tail == first_of[each.planner].tail]
+            kept = {for_a_moving_load(each)[1:] or each: each for each in reversed(alike)}.values()
+            return list(dict.fromkeys(form for each in kept for form in for_a_moving_load(each)))
         entered: dict[str, list[tuple[Candidate, ...]]] = {}
         for forms in dict.fromkeys(for_a_moving_load(candidate) for candidate in best):
             entered.setdefault(forms[0].planner, []).append(forms)
         first = [form for ranked in entered.values() for forms in ranked[:MOST_OF_PLANNER] for form in forms]
         return list(dict.fromkeys([*first, *candidates_without_tables(self.worlds[1.0][0])]))
+
+
+def _loading_s(deployment: Deployment) -> float:
+    """Until workers that have nothing at first can have what they are told to."""
+    if all(worker.resident is None for worker in deployment.workers):
+        return 0.0
+    return max(variant.load_ns for variant in deployment.variants) / 1e9

@@ -128,8 +128,13 @@ class _Court:
             values.append(self.score(candidate, STRESS_QUERIES, seed, worker_lost=True).value)
         return fmean(values)
 
-    def other_tails(self, candidate: Candidate) -> list[Candidate]:
-        return [replace(candidate, tail=tail) for tail in self.worlds if tail != candidate.tail]
+    def near(self, candidates: Sequence[Candidate]) -> list[Candidate]:
+        """With other options, or for another tail of run times."""
+        near: list[Candidate] = []
+        for candidate in candidates:
+            near += neighbours(candidate)
+            near += [replace(candidate, tail=tail) for tail in self.worlds if tail != candidate.tail]
+        return near
 
     def may_gain(self, candidate: Candidate) -> bool:
         """Whether the best that is known leaves anything to be had below the fluid bound."""
@@ -159,15 +164,15 @@ def judge(
     factor: float = 1.0,
     candidates: Sequence[Candidate] | None = None,
     elsewhere: Worlds | None = None,
-    moving: Worlds | None = None,
+    moving: Followed | None = None,
     doubt: float = 0.0,
     seed: int = 1,
     progress: Callable[[float], None] | None = None,
 ) -> Verdict:
     """The best candidate for these rates, which are `factor` times the setting's. `elsewhere`: the same with profiles
-    at other tails of the measured run times; candidates are tried there, too. `moving`: all of them with arrivals as
-    they came, where the setting holds one level of a load that moves; the last round is run there. `doubt`: the
-    standard error, as a share, with which load and run times are known; what is promised reckons with it.
+    at other tails of the measured run times; candidates are tried there, too. `moving`: the closed loop, where the
+    load moves; the last round is run there, and all but the first where workers are shared. `doubt`: the standard
+    error, as a share, with which load and run times are known; what is promised reckons with it.
     """
     began = time.process_time()
     case = _Court({1.0: (deployment, setting), **(elsewhere or {})}, factor, rates, is_steady=moving is None)
@@ -176,13 +181,13 @@ def judge(
     entered = tuple(replace(each, tail=tail) for tail in (1.0, 0.0) if tail in case.worlds for each in entered)
     part = 1.0 if len(case.worlds) == 1 else 2 / 3  # of twice as many candidates
     queries, more = int(FIRST_QUERIES * part), int(SECOND_QUERIES * part)
-    better = _best(case.ranked(entered, queries, seed), SECOND)
-    tell(0.4)
-    best = _best(case.ranked(better, more, seed + 1), LAST)
-    tell(0.6)
-    close = [near for candidate in best[:2] for near in (*neighbours(candidate), *case.other_tails(candidate))]
-    best = _best(case.ranked([*best, *close], more, seed + 2), LAST)
-    tell(0.7)
+    best = case.ranked(entered, queries, seed)
+    if moving is None or not moving.is_shared:
+        tell(0.4)
+        best = _best(case.ranked(_best(best, SECOND), more, seed + 1), LAST)
+        tell(0.6)
+        best = _best(case.ranked([*best, *case.near(best[:2])], more, seed + 2), LAST)
+        tell(0.7)
     case.whole()
     # Of a load that moves, a dear plan for one level is of no use at the next.
     if candidates is None and (not best or (case.is_steady and case.may_gain(best[0]))):
@@ -198,8 +203,7 @@ def judge(
         }
         stressed = {candidate: case.stressed(candidate, seed + 3 + LAST_SEEDS) for candidate in best}
     else:
-        followed = Followed(moving)
-        scores, stressed = _followed(followed, best, seed + 3)
+        scores, stressed = _followed(case, moving, best, seed + 3)
     values = {candidate: fmean(score.value for score in scores[candidate]) for candidate in scores}
     winner = steadiest(values, stressed)
     fresh = seed + 4 + LAST_SEEDS
@@ -209,7 +213,7 @@ def judge(
             for number, factor in enumerate(loads_in_doubt(doubt, PROMISE_SEEDS))
         ]
     else:
-        promised = [followed.score(winner, fresh + number) for number in range(FOLLOWED_SEEDS)]
+        promised = [moving.score(winner, fresh + number) for number in range(FOLLOWED_SEEDS)]
     others = [candidate for candidate in values if candidate != winner]
     runner_up = max(others, key=lambda candidate: values[candidate], default=winner)
     ahead = [a.value - b.value for a, b in zip(scores[winner], scores[runner_up], strict=True)]
@@ -226,17 +230,19 @@ def judge(
         stdev(ahead) / root,
         case.tried + len(case._plans),
         time.process_time() - began,
-        case.plan_cpu_s + (0.0 if moving is None else followed.plan_cpu_s),
+        case.plan_cpu_s + (0.0 if moving is None else moving.plan_cpu_s),
         stressed[winner],
     )
 
 
 def _followed(
-    case: Followed, best: Sequence[Candidate], seed: int
+    court: _Court, case: Followed, best: Sequence[Candidate], seed: int
 ) -> tuple[dict[Candidate, list[Score]], dict[Candidate, float]]:
     """Scores of the best few in the closed loop, and what they stand there at a higher load."""
-    first = {candidate: case.score(candidate, seed, part=FOLLOWED_FIRST) for candidate in case.entrants(best)}
-    last = sorted(first, key=lambda candidate: -first[candidate].value)[:FOLLOWED]
+    last = case.ranked(case.entrants(best), seed, FOLLOWED_FIRST)
+    if case.is_shared:
+        last = case.ranked([*last[:FOLLOWED], *court.near(last[:2])], seed, FOLLOWED_FIRST)
+    last = last[:FOLLOWED]
     seeds = range(seed + 1, seed + 1 + FOLLOWED_SEEDS)
     scores = {each: [case.score(each, number) for number in seeds] for each in last}
     return scores, {each: case.score(each, seed, max(STRESS_LOADS), part=FOLLOWED_FIRST).value for each in last}

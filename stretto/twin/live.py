@@ -17,12 +17,13 @@ from stretto.planners.judged import known_after_s
 from stretto.twin.as_measured import as_measured
 from stretto.twin.clients import are_networked
 from stretto.twin.fleets import cheapest_judged
+from stretto.twin.followed import Followed
 from stretto.twin.judge import judge
 from stretto.twin.measure import setting_from_telemetry
 from stretto.twin.network_judge import judge_networks
 from stretto.twin.recent import Recent, profiled_latencies_ns
 from stretto.twin.setting import Setting
-from stretto.twin.stretch import LEVEL_NS, MOST_REQUESTS, ArrivalStretch, levelled
+from stretto.twin.stretch import LEVEL_NS, MOST_REQUESTS, ArrivalStretch, levelled, levelled_together
 
 LONGEST_NS = 120 * 10**9  # that a stretch of arrivals goes back
 DRIFT = 1.3  # a figure that differs by this factor makes conditions unlike
@@ -113,8 +114,10 @@ def judge_setting(
         setting, measured = replace(setting, arrivals=arrivals), sum(rates)
     as_it_came = setting
     called = [place for place, rate in enumerate(rates) if rate >= CALLED * sum(rates)]
-    if len(called) == 1:  # of several applications the peaks may go together, and stay
+    if len(called) == 1:
         setting = replace(setting, arrivals={name: levelled(each) for name, each in setting.arrivals.items()})
+    else:  # whose peaks may go together, and stay
+        setting = replace(setting, arrivals=levelled_together(setting.arrivals))
     moves = any(setting.arrivals[name] is not each for name, each in as_it_came.arrivals.items())
     worlds, ratios = {}, {}
     for tail in TAILS:
@@ -128,8 +131,11 @@ def judge_setting(
         worlds = {1.0: worlds[1.0]}
     (world, conditions), others = worlds[1.0], {tail: worlds[tail] for tail in worlds if tail != 1.0}
     factor = sum(rates) / measured
-    # The level is one of those that the load moves between, so that it is tried as a whole, whatever the level.
-    moving = {tail: as_measured(deployment, as_it_came, tail)[:2] for tail in worlds} if moves else None
+    moving = None
+    if moves and len(called) == 1:  # the level is one of those that the load moves between: it is tried as a whole
+        moving = Followed({tail: as_measured(deployment, as_it_came, tail)[:2] for tail in worlds})
+    elif moves:
+        moving = Followed(worlds, factor, is_shared=True)
     verdict = judge(
         world,
         conditions,
@@ -143,7 +149,9 @@ def judge_setting(
     )
     name = deployment.applications[called[0]].name if called else ""
     levels = (
-        _levels(as_it_came.arrivals[name], rates[called[0]]) if moves and name in as_it_came.arrivals else (1.0, 1.0)
+        _levels(as_it_came.arrivals[name], rates[called[0]])
+        if moves and len(called) == 1 and name in as_it_came.arrivals
+        else (1.0, 1.0)
     )
     return replace(verdict, levels=levels, ratios=ratios[verdict.candidate.tail] if setting.residuals else ())
 

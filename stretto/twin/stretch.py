@@ -7,6 +7,7 @@ several rows is that many queries at one instant.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -29,6 +30,7 @@ FEWEST_WINDOWS = 10  # below, a variance of counts says nothing
 SLACK_QUANTILES = (0.01, 0.5, 0.99)
 MAX_RATE = 1e9
 LEVEL_NS = NS_PER_S // 2  # in which a load is followed
+LASTING_NS = 4 * NS_PER_S  # a load of several applications that moves more slowly is another load, judged by itself
 CHANCE = 3.0  # standard deviations of a dispersion, within which requests are taken to come one by one
 MOVES = 4.0  # times the dispersion of short windows, from which on a load moves by itself
 
@@ -116,12 +118,30 @@ def levelled(stretch: ArrivalStretch) -> ArrivalStretch:
     """
     if not moves(stretch.requests["offset_ns"], stretch.requests["rows"], stretch.span_ns):
         return stretch
-    windows, counts = stretch.span_ns // LEVEL_NS, stretch.counts(LEVEL_NS)
-    requests = stretch.requests[stretch.requests["offset_ns"] < windows * LEVEL_NS].copy()
+    return _evened(stretch, stretch.counts(LEVEL_NS), LEVEL_NS)
+
+
+def levelled_together(stretches: Mapping[str, ArrivalStretch]) -> dict[str, ArrivalStretch]:
+    """Several applications at one load, where that of one of them moved by the second: every four seconds are made as
+    long as all of them together were busy. What is shorter stays, for a plan for all must follow it.
+    """
+    level = dict(stretches)
+    for span_ns in {each.span_ns for each in level.values() if each.span_ns >= 2 * LASTING_NS}:
+        group = {name: each for name, each in level.items() if each.span_ns == span_ns and len(each.requests)}
+        if any(moves(each.requests["offset_ns"], each.requests["rows"], span_ns) for each in group.values()):
+            counts = np.sum([each.counts(LASTING_NS) for each in group.values()], axis=0)
+            level |= {name: _evened(each, counts, LASTING_NS) for name, each in group.items()}
+    return level
+
+
+def _evened(stretch: ArrivalStretch, counts: NDArray[np.float64], window_ns: int) -> ArrivalStretch:
+    """With each window as long as its count, and the whole as long as before."""
+    end_ns = len(counts) * window_ns
+    requests = stretch.requests[stretch.requests["offset_ns"] < end_ns].copy()
     share = np.concatenate([[0.0], np.cumsum(counts) / counts.sum()])
-    places = np.interp(requests["offset_ns"], np.arange(windows + 1) * float(LEVEL_NS), share * windows * LEVEL_NS)
-    requests["offset_ns"] = np.minimum(places, windows * LEVEL_NS - 1)
-    return ArrivalStretch.of(requests, windows * LEVEL_NS, stretch.class_shares)
+    places = np.interp(requests["offset_ns"], np.arange(len(counts) + 1) * float(window_ns), share * end_ns)
+    requests["offset_ns"] = np.minimum(places, end_ns - 1)
+    return ArrivalStretch.of(requests, end_ns, stretch.class_shares)
 
 
 def moves(offsets_ns: NDArray[np.int64], rows: NDArray[np.int32], span_ns: int) -> bool:

@@ -97,7 +97,8 @@ def test_two_of_each_planner_enter_beside_all_that_follow_at_once_and_planning_i
     ranked = [Candidate("shared_queue", (("caution", caution),)) for caution in (1.0, 1.1, 1.2)]
     entered = case.entrants([*ranked, Candidate("joint"), START])
     forms = [form for each in ranked[:2] for form in (each, each.with_option("leaps", True))]
-    assert [each for each in entered if each.planner in ("shared_queue", "joint")] == [*forms, Candidate("joint")]
+    forms += [Candidate("joint"), Candidate("joint", (("caution", 1.3),))]
+    assert [each for each in entered if each.planner in ("shared_queue", "joint")] == forms
     assert Candidate("slackfit") in entered and len(set(entered)) == len(entered)
     assert case.score(ranked[0], 1, part=0.1).correct > 0 and case.plan_cpu_s > 0
 
@@ -108,3 +109,46 @@ def test_arrivals_are_drawn_once_for_all_candidates_of_a_round(setting: Setting)
     assert first.correct > 0 and second.correct > 0
     assert len(case._arrivals) == 1
     assert case.score(Candidate("priced", (("margin", 0.0),)), 5, part=0.1) == first
+
+
+def test_where_workers_are_shared_all_of_the_best_planners_enter_with_what_is_for_a_moving_load(
+    setting: Setting,
+) -> None:
+    case = Followed({1.0: (deployment("a", "b"), setting)}, is_shared=True)
+
+    def joint(noise: float, caution: float, tail: float = 1.0) -> Candidate:
+        return Candidate("joint", (("noise", noise), ("caution", caution)), tail=tail)
+
+    slackfit, priced = Candidate("slackfit"), [Candidate("priced", (("margin", margin),)) for margin in (0.0, 0.2)]
+    best = [joint(0.1, 1.0), joint(0.1, 1.06), joint(0.1, 1.0, 0.0), priced[0], joint(0.2, 0.93), slackfit, priced[1]]
+    assert set(case.entrants(best)) == {
+        *(joint(noise, caution) for noise, caution in ((0.1, 1.0), (0.1, 1.3), (0.2, 0.93), (0.2, 1.3))),
+        *priced,
+    }
+
+
+def test_several_applications_that_move_are_judged_in_the_closed_loop_at_the_load_that_is_asked_about(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(followed, "SECONDS", 8.0)
+    there, load = deployment("a", "b"), 0.5 * setting.arrivals["a"].rate
+    both = replace(setting, arrivals={"a": setting.arrivals["a"], "b": moving(3).arrivals["a"]})
+    few = [Candidate("joint", (("noise", noise), ("caution", 1.0))) for noise in (0.0, 0.1)]
+    verdict = judge_setting(there, both, (load, load), candidates=few)
+    assert verdict.levels == (1.0, 1.0)
+    assert dict(verdict.candidate.options)["caution"] in (0.965, 1.0, 1.03, 1.18, 1.3, 1.42)
+    case = Followed({1.0: (there, both)}, 0.5, is_shared=True)
+    served = fmean(case.score(verdict.candidate, seed).correct for seed in (31, 32, 33))
+    assert verdict.promise.correct == pytest.approx(served, abs=0.08)  # at the whole load half of them are lost
+
+
+def test_what_is_loaded_at_first_is_no_part_of_a_trial() -> None:
+    """The worker holds one variant, and none at the start."""
+    there = deployment()
+    slow = tuple(replace(variant, memory_bytes=1, load_ns=NS_PER_S) for variant in there.applications[0].variants)
+    loading = Deployment(
+        (replace(there.applications[0], variants=slow),),
+        tuple(replace(worker, memory_bytes=1, resident=()) for worker in there.workers),
+    )
+    steady = Setting(arrivals={"a": ArrivalStretch(100.0)})
+    assert Followed({1.0: (loading, steady)}).score(Candidate("placed"), 5, part=0.2).late < 0.05

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from stretto.core.profile import NS_PER_S
-from stretto.twin.stretch import LEVEL_NS, ArrivalStretch, levelled
+from stretto.twin.stretch import LASTING_NS, LEVEL_NS, ArrivalStretch, levelled, levelled_together
 from tests.twin.made import bursty, poisson, requests_at
 
 
@@ -46,3 +46,30 @@ def test_requests_that_come_one_by_one_are_told_from_bursts_levels_and_clocks() 
     assert not is_poisson(np.arange(0, 5 * NS_PER_S, NS_PER_S // 100))
     levels = np.concatenate([start * NS_PER_S + poisson(600 if start % 2 else 1000, 1, start) for start in range(20)])
     assert not is_poisson(levels, 20)
+
+
+def test_applications_are_levelled_together_by_four_seconds_and_keep_what_is_shorter() -> None:
+    """Four seconds of 600/s, four of 200/s, and so on, of "a"; "b" has the same in every other second."""
+    times: dict[str, list[np.ndarray]] = {"a": [], "b": []}
+    for second in range(40):
+        rate = 200 if second // 4 % 2 else 600
+        times["a"].append(second * NS_PER_S + np.arange(0, NS_PER_S, NS_PER_S // rate))
+        if second % 2:
+            times["b"].append(second * NS_PER_S + np.arange(0, NS_PER_S, NS_PER_S // rate))
+    stretches = {
+        name: ArrivalStretch.of(requests_at(np.concatenate(each)), 40 * NS_PER_S) for name, each in times.items()
+    }
+    level = levelled_together(stretches)
+    assert [len(level[name].requests) for name in level] == [len(stretches[name].requests) for name in level]
+    together = level["a"].counts(LASTING_NS) + level["b"].counts(LASTING_NS)
+    assert together.min() > 0.8 * together.max()  # what alternates by the second lies elsewhere in them
+    seconds = level["b"].counts(NS_PER_S)
+    assert seconds.min() < 0.2 * seconds.max()
+
+
+def test_applications_of_which_none_moves_or_that_were_seen_briefly_are_left_as_they_were() -> None:
+    steady = ArrivalStretch.of(requests_at(poisson(100.0, 20.0, 5)), 20 * NS_PER_S)
+    brief = ArrivalStretch.of(requests_at(bursty(100.0, 5.0, 5)), 5 * NS_PER_S)
+    unknown = ArrivalStretch(50.0)
+    level = levelled_together({"a": steady, "b": brief, "c": unknown})
+    assert level["a"] is steady and level["b"] is brief and level["c"] is unknown

@@ -48,7 +48,7 @@ ENTRIES = (
         _SLACKS,
         Option("noise", "number", "0.1", "coefficient of variation of service times", 0, 1, (0.0, 0.1, 0.2)),
         _MARGIN,
-        Option("caution", "number", "1", "times the load", 0.1, 10, (0.93, 1.0, 1.06)),
+        Option("caution", "number", "1", "times the load", 0.1, 10, (0.93, 1.0, 1.06), if_moving=(1.3,)),
         _PRIOR,
         Option("fills", "flag", "false", "batches as large as few workers find them", later=(True,)),
         tried="if unequal",

@@ -22,6 +22,7 @@ from stretto.live.lent import lend
 KEPT_BYTES = 64 << 20
 FOR_A_GPU = 4  # times as much: a sixth of a second of images of 600 kB, as fast as one process reads them
 MOST_BYTES = KEPT_BYTES // 16  # of one room: a body beyond that is put together from several
+USUAL_BYTES = 1 << 20  # larger rooms are given while half of it is free: whoever states much leaves the rest to others
 POPULATE = getattr(mmap, "MAP_POPULATE", 0)
 NO_HUGE_PAGES = getattr(mmap, "MADV_NOHUGEPAGE", None)  # one of those would be two megabytes for the first byte
 
@@ -57,7 +58,8 @@ class Rooms:
             return np.empty(size, np.uint8).data
         while self._given_back:
             self._free.give(*self._given_back.pop())
-        place = self._free.take(size)
+        is_scarce = size > USUAL_BYTES and 2 * self._free.free < self._kept_bytes
+        place = -1 if is_scarce else self._free.take(size)
         if place < 0 or self._kept is None:
             return _memory(size).data
         room = self._kept[place : place + size].view(_Kept)

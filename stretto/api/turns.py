@@ -60,7 +60,7 @@ class Turns:
 
     def has_room(self, size: int) -> bool:
         """So much more may be read in this turn without anybody's waiting."""
-        return self._read_bytes + size <= SHARE_BYTES
+        return not self._waiting and self._read_bytes + size <= SHARE_BYTES
 
     def is_too_long(self, waited_ns: int, patience_ns: int, now_ns: int) -> bool:
         """Whether a body that waited so long is to be refused. A burst passes by itself; where the queue has stood for

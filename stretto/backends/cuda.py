@@ -1,10 +1,10 @@
 """Runs a module on a GPU: a ladder of batch sizes, each captured once as a CUDA graph, and copies beside the kernels.
 
-Everything is made when the model is prepared: memory, graphs, pinned arrays. A batch is then one copy up on a stream of
-its own, one launch of the graph of the next larger rung, and one copy of the answers back; the host waits for none of
-them before the next batch's inputs go up. Rows that lie in several places are copied from there, one by one. Two
-batches may be on their way, each with a slot of its own. Graphs of one model share a pool of memory, and all models of
-a device share its streams: one batch computes at a time.
+Everything is made when the model is prepared: memory, graphs, pinned arrays. A batch is then one copy up (on a stream
+of its own where another batch computes), one launch of the graph of the next larger rung, and one copy of the answers
+back; the host waits for none of them before the next batch's inputs go up. Rows that lie in several places are copied
+from there, one by one. Two batches may be on their way, each with a slot of its own. Graphs of one model share a pool
+of memory, and all models of a device share its streams: one batch computes at a time.
 """
 
 from __future__ import annotations

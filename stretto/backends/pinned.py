@@ -42,7 +42,7 @@ def is_pinned(array: Array) -> bool:
         return False
     start = array.__array_interface__["data"][0]  # in half the time of `ctypes`
     end = start + array.nbytes
-    return any(first <= start and end <= behind for first, behind in _ranges.items())
+    return any(first <= start and end <= behind for first, behind in tuple(_ranges.items()))
 
 
 def _place(memory: Any) -> tuple[int, int]:

@@ -134,6 +134,9 @@ def _check_crowd(lane: Lane) -> None:
         raise PlanError(f"{where} gives up heads in a crowd but keeps late queries; give it a dropping rule")
     if lane.order is not Order.EARLIEST_DEADLINE:
         raise PlanError(f"{where} gives up heads in a crowd, which needs the earliest deadline first")
+    tables = (lane.select,) if isinstance(lane.select, Table) else getattr(lane.select, "tables", ())
+    if isinstance(lane.select, Strategies) or any((table.batch > 0).any() for table in tables):
+        raise PlanError(f"{where} gives up heads in a crowd for all that fit; let its cells take all that wait")
     numbers = (crowd.rate, crowd.usual, crowd.lean, crowd.crowded, crowd.width)
     if crowd.heads < 0 or crowd.width <= 0 or not all(math.isfinite(each) and each >= 0 for each in numbers):
         raise PlanError(f"{where} needs a crowd of numbers from 0 up, with a width above 0")

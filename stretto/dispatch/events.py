@@ -255,12 +255,23 @@ def classified(state: Any, now_ns: int, ticket: int, query_class: int) -> None:
 
 
 @compiled
+def look_around(s: Any, worker_index: int, now_ns: int) -> None:
+    """Lanes whose choices lean on what their workers run choose again: that has changed."""
+    worker = workers(s)[worker_index]
+    for position in range(worker.lane_first, worker.lane_first + worker.lane_count):
+        lane_index = int64s(s.worker_lanes_at, s.worker_lanes_count)[position]
+        if lanes(s)[lane_index].crowd_lean > 0.0 and lanes(s)[lane_index].length > 0:
+            refresh(s, lane_index, now_ns)
+
+
+@compiled
 def finished(state: Any, now_ns: int, worker_index: int, ok: bool, took_ns: int) -> None:
     """The worker's running batch (or load) ended; the run itself took so long, where that is not negative."""
     s = state[0]
     s.now_ns = max(s.now_ns, now_ns)
     if workers(s)[worker_index].depth > 0:
         finish_batch(s, worker_index, s.now_ns, ok, took_ns)
+        look_around(s, worker_index, s.now_ns)
         if workers(s)[worker_index].depth > 0:
             expect_worker(s, worker_index, s.now_ns)
         else:
@@ -337,6 +348,7 @@ def worker_left(state: Any, now_ns: int, worker_index: int) -> None:
             else:
                 return_query(s, slot, lane_index, s.now_ns)
             slot = after
+    look_around(s, worker_index, s.now_ns)
     due(s, s.now_ns)
 
 

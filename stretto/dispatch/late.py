@@ -15,6 +15,8 @@ from stretto.dispatch.records import NEVER, float64s, int64s, lanes, meters, que
 from stretto.dispatch.release import delay_ns
 from stretto.dispatch.select import batch_limit, finish_ns, fitting, latency_ns, runs_beyond, strategy
 
+MOST_DEAR = 50.0  # the logarithm of a price: nothing is worth that
+
 
 @compiled
 def can_make_it(lane: Any, deadline_ns: int, now_ns: int) -> bool:
@@ -93,7 +95,7 @@ def give_up_in_crowd(s: Any, lane_index: int, row: int, size: int, now_ns: int, 
     lane = lanes(s)[lane_index]
     limit = batch_limit(s, lane, row)
     crowd = lane.length + runs_beyond(s, lane_index, now_ns)
-    price = math.exp((lane.crowded - crowd) / lane.crowd_width)
+    price = math.exp(min((lane.crowded - crowd) / lane.crowd_width, MOST_DEAR))
     slot = first_in(s, lane_index, ORDER)
     larger, chosen, given_up = size, size, 0
     for heads in range(1, min(lane.crowd_heads, lane.length - 1) + 1):

@@ -13,8 +13,10 @@ from stretto.core.plan import GIVE_UP, Late, Order, ReleaseRule, SelectRule
 from stretto.dispatch.queue import NONE, ORDER, first_in, next_in
 from stretto.dispatch.rates import lane_meter
 from stretto.dispatch.records import (
+    IN_FLIGHT,
     NEVER,
     as_int64,
+    batches,
     cells,
     choices,
     int64s,
@@ -182,12 +184,16 @@ def least_slack_ns(table: Any, column: int) -> int:
 def runs_beyond(s: Any, lane_index: int, now_ns: int) -> float:
     """Queries that the lane's workers still run, beyond the usual."""
     lane = lanes(s)[lane_index]
+    crew = int64s(s.lane_workers_at, s.lane_workers_count)
     busy_ns = 0
     for position in range(lane.worker_first, lane.worker_first + lane.worker_count):
-        worker = workers(s)[int64s(s.lane_workers_at, s.lane_workers_count)[position]]
-        if worker.alive and worker.depth > 0:
-            busy_ns += max(worker.free_ns - now_ns, 0)
-    return lane.crowd_rate * busy_ns / max(lane.alive, 1) - lane.crowd_usual
+        worker = workers(s)[crew[position]]
+        for ahead in range(worker.depth if worker.alive else 0):
+            batch = batches(s)[crew[position] * IN_FLIGHT + ((worker.front + ahead) & 1)]
+            if batch.count > 0:  # else it loads
+                busy_ns += max(batch.expected_ns - max(batch.start_ns, now_ns), 0)
+    count = max(lane.worker_count, 1)
+    return lane.crowd_rate * busy_ns / count - lane.crowd_usual * lane.alive / count
 
 
 @compiled

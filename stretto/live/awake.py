@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from collections import deque
 
 SHORT_NS = 2_000_000  # a batch that is expected to take no longer
 LATE_NS = 500_000  # after its expected end
@@ -22,23 +23,29 @@ class Awake:
 
     def __init__(self, loop: asyncio.AbstractEventLoop):
         self._loop = loop
+        self._expected_ns: deque[int] = deque()  # ends of the batches that compute, in their order
         self._until_ns = 0
         self._is_looking = False
-        self._has_cores = (os.cpu_count() or 1) >= ENOUGH_CORES
+        self._has_cores = len(os.sched_getaffinity(0)) >= ENOUGH_CORES if hasattr(os, "sched_getaffinity") else False
 
     def began(self, expected_ns: int) -> None:
         """A batch on a GPU, by when it is expected to end."""
-        if expected_ns - time.monotonic_ns() <= SHORT_NS:
-            self._stay(expected_ns + LATE_NS)
+        self._expected_ns.append(expected_ns)
+        self._stay(0)
 
     def ended(self) -> None:
+        """The first of those that began."""
+        if self._expected_ns:
+            self._expected_ns.popleft()
         if self._is_looking:
-            self._until_ns = 0  # by what was expected of it
             self._stay(time.monotonic_ns() + NEXT_NS)
 
     def _stay(self, until_ns: int) -> None:
-        self._until_ns = max(self._until_ns, until_ns)
-        if self._has_cores and not self._is_looking:
+        now_ns = time.monotonic_ns()
+        if self._expected_ns and self._expected_ns[0] - now_ns <= SHORT_NS:
+            until_ns = max(until_ns, self._expected_ns[0] + LATE_NS)
+        self._until_ns = until_ns
+        if self._has_cores and not self._is_looking and until_ns > now_ns:
             self._is_looking = True
             self._loop.call_soon(self._look)
 

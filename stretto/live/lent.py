@@ -41,7 +41,7 @@ def place_of(array: Array) -> tuple[int, FrontMemory, int] | None:
     if not _lent or not array.flags.c_contiguous:
         return None
     address = int(array.__array_interface__["data"][0])
-    for number, (first, end, reference) in _lent.items():
+    for number, (first, end, reference) in tuple(_lent.items()):
         if first <= address and address + array.nbytes <= end and (memory := reference()) is not None:
             return number, memory, address - first
     return None

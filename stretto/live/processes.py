@@ -331,7 +331,8 @@ class ProcessExecutor:
             if len(failures) < job.count:
                 answers = arena.answers(slot, spec, job.count).copy()
             self._free.append(slot)
-            self._awake.ended()
+            if spec.source.device != "cpu":
+                self._awake.ended()
             if self._old_arenas:
                 self._close_unused()
             self._listener.job_ended(job, Report(answers, failures, frame.b, frame.c))

@@ -125,7 +125,7 @@ def with_trials(plan: Plan, deployment: Deployment, applications: Sequence[int],
         return is_alike and is_placed and not isinstance(lane.select, Worklist)
 
     lanes = tuple(
-        replace(lane, workers=(worker,)) if number in trial_lanes and may_move(lane) else lane
+        replace(lane, workers=(worker,), crowd=None) if number in trial_lanes and may_move(lane) else lane
         for number, lane in enumerate(plan.lanes)
     )
     return replace(plan, lanes=lanes)

@@ -140,3 +140,12 @@ def test_where_bodies_are_many_there_is_more_room() -> None:
     rooms.take_ahead(3)
     held = [rooms.room(500_000) for _ in range(7)]
     assert sum(place_of(np.frombuffer(room, np.uint8)) is not None for room in held) == 6
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory without a name is Linux's")
+def test_who_states_much_leaves_half_to_others() -> None:
+    rooms = kept(16 << 20)
+    held = [rooms.room(4_000_000) for _ in range(5)]
+    usual = rooms.room(900_000)
+    are_lent = [place_of(np.frombuffer(room, np.uint8)) is not None for room in (*held, usual)]
+    assert are_lent == [True] * 3 + [False] * 2 + [True]

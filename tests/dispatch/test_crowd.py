@@ -6,6 +6,7 @@ l(b) = 2·b + 10.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -85,11 +86,22 @@ def test_a_table_is_read_as_if_fewer_waited_behind_workers_with_much_before_them
     for _ in range(2):
         made.submit(0, 1000)
     assert bool(made.batches()) == started  # 14 ns of the other worker are 7 queries
+    made.at(14).finish(0)
+    assert bool(made.batches()) != started, "when nothing runs any more, those that waited start"
+
+
+ONE_AT_A_TIME = Table(100, np.zeros((2, 1), np.int32), np.ones((2, 1), np.int32))
+CHANGES: tuple[dict[str, Any], ...] = (
+    {"late": Late.KEEP},
+    {"order": Order.FIRST_COME},
+    {"crowd": replace(CROWD, width=0.0)},
+    {"select": ONE_AT_A_TIME},  # its cells state a batch, which more than heads stand in the way of
+)
 
 
 def test_it_needs_the_earliest_deadline_first_and_a_dropping_rule() -> None:
     deployment = deployed()
     check_plan(planned(lane(**RULES, crowd=CROWD)), deployment)
-    for change in ({"late": Late.KEEP}, {"order": Order.FIRST_COME}, {"crowd": replace(CROWD, width=0.0)}):
+    for change in CHANGES:
         with pytest.raises(PlanError, match="crowd"):
             check_plan(planned(lane(**{**RULES, "crowd": CROWD, **change})), deployment)

@@ -46,3 +46,18 @@ def test_after_its_answer_it_looks_for_a_moment_only() -> None:
         return time.monotonic() - began
 
     assert min(asyncio.run(run()) for _ in range(5)) < 0.0012, "less than was left until its expected end"
+
+
+def test_it_stays_awake_for_the_second_of_two_batches() -> None:
+    async def run() -> float:
+        awake = Awake(asyncio.get_running_loop())
+        awake._has_cores = True
+        began = time.monotonic()
+        for end_ns in (900_000, 1_900_000):
+            awake.began(time.monotonic_ns() + end_ns)
+        awake.ended()
+        while awake._is_looking:
+            await asyncio.sleep(0)
+        return time.monotonic() - began
+
+    assert asyncio.run(run()) >= 0.0019

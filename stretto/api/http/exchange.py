@@ -25,6 +25,7 @@ SMALL_PART = 8_192  # bytes of a body
 ALIGNED = 16
 IN_A_ROW_NS = 5_000_000  # from a body's turn to its next wait
 ROOM = MOST_BYTES - ALIGNED  # that is made at least, where a large body comes
+UNSTATED = 65_536  # likewise, where nobody said how large
 NOTHING = memoryview(b"")
 
 
@@ -107,9 +108,7 @@ class Direct:
         and sends little costs little.
         """
         if not self.room:
-            size = max(ROOM, self.came_bytes)
-            if self.left > 0:
-                size = min(self.left, size)
+            size = min(self.left, max(ROOM, self.came_bytes)) if self.left > 0 else max(UNSTATED, self.came_bytes)
             skipped = -self.asked.json_bytes % ALIGNED  # so that the tensor behind the JSON part is aligned
             self.room = self.connection.plane.rooms.room(skipped + size)[skipped:]
             self.parts.append(self.room)

@@ -173,9 +173,8 @@ class Intake(asyncio.BufferedProtocol):
             self.look_if_slow()
 
     def read_on(self, direct: Direct, size: int) -> int:
-        """What came of a body since the loop read `size`: a turn of the loop for every 64 kB would take as long as
-        they. Not where there are many, who have their turns. What else there is to find, the end or an error, the loop
-        finds by itself.
+        """What came of a body since the loop read `size`: a turn of the loop for every piece would take as long as the
+        reading. Not where there are many, who have their turns. What ended is found by the loop, as an end.
         """
         came = 0
         if self.is_plain and self.plane.turns.has_room(size + direct.left):

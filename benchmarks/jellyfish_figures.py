@@ -95,26 +95,29 @@ def end_to_end(bench: Benchmark) -> None:
             **{"jellyfish accuracy": accuracy["jellyfish"], "B_M accuracy": accuracy["B_M"]},
             **{"most of any mapping under (5) and (6)": bound},
         )
+    what = "figure 11: settings with accuracy above B_M, of those where B_M misses at most 1%"
+    met = beats_middle == middle_in_time
+    bench.claim(what, paper="lower in some", target=f"{middle_in_time}", ours=beats_middle, met=met)
     what = (
-        "figure 11: settings with accuracy above B_M, or where no mapping under (5) and (6) is (exact program, with "
-        "the bandwidth to come), of those where B_M misses at most 1%"
+        "figure 11: of the others, settings where no mapping under (5) and (6) is above B_M (exact program, with the "
+        "bandwidth to come); the judged default is (jellyfish_judged)"
     )
-    ours = f"{beats_middle} above and {beyond} beyond (5) and (6), of {middle_in_time}"
-    met = beats_middle + beyond == middle_in_time
-    bench.claim(what, paper="lower in some", target=f"{middle_in_time}", ours=ours, met=met)
+    bench.claim(what, paper="-", target=f"{len(behind)}", ours=beyond, met=beyond == len(behind))
 
 
 def prefetch(bench: Benchmark) -> None:
-    """Section VI-G, on the WiFi trace: a worker holds the models likeliest to follow the one that it runs, and the
-    planner knows how many. A change is one of a worker's planned model; it hits where the worker held the new one.
+    """Section VI-G, on the WiFi trace: a worker has memory for so many models, and holds those likeliest to follow the
+    one that it runs; a load takes 175 ms beside the work. A change of its model hits where the new one is in memory at
+    that moment, not on its way.
     """
     for held, aim in AIM_HITS.items():
         runs = outcomes([(setting, f"holding {held}", seed) for setting in settings("wifi") for seed in SEEDS])
-        changes, hits = (sum(each.hits[place] for each in runs) for place in (0, 1))
+        hits, misses = (sum(each.switches[place] for each in runs) for place in (0, 1))
+        changes = hits + misses
         ratio = hits / max(changes, 1)
         accuracy, missed = mean_of(runs, "accuracy"), 100 * mean_of(runs, "miss_rate")
         bench.row(figure="VI-G", resident=f"{held} of 16", changes=changes, hits=hits, accuracy=accuracy, missed=missed)
-        what = f"VI-G: share of a worker's changes to a model that it holds, {held} of 16 resident"
+        what = f"VI-G: share of a worker's changes to a model that is in its memory by then, {held} of 16 resident"
         bench.claim(what, paper=PAPER_HITS[held], target=f"≥ {aim}", ours=ratio, met=ratio >= aim)
 
 

@@ -111,7 +111,7 @@ def system(name: str) -> tuple[Planner, Sending]:
 
 def run(setting: Setting, name: str, seed: int, seconds: float = SECONDS) -> NetworkResult:
     planner, sending = system(name)
-    served = deployment(setting.workers, setting.slo_ms)
+    served = deployment(setting.workers, setting.slo_ms, planner.resident if isinstance(planner, Jellyfish) else 0)
     clients = clients_of(setting, seed, sending)
     return simulate_network(served, planner, clients, seconds=seconds, seed=seed, service=Empirical(), replan_s=0.5)
 
@@ -121,38 +121,18 @@ class Outcome:
     """What is kept of a run."""
 
     summary: NetworkSummary
-    hits: tuple[int, int]  # changes of a worker's model, and those to one that it held
+    switches: tuple[int, int]  # of a worker to another model: to one in memory, and to one that was not
 
 
 def outcome(job: tuple[Setting, str, int]) -> Outcome:
     result = run(*job)
-    return Outcome(result.summary, prefetch_hits(result))
+    return Outcome(result.summary, result.switches)
 
 
 def outcomes(jobs: Sequence[Any], work: Callable[[Any], Any] = outcome, processes: int | None = None) -> list[Any]:
     """In as many processes as there are cores, or so many; what comes out does not depend on that."""
     with ProcessPoolExecutor(processes or os.cpu_count()) as pool:
         return list(pool.map(work, jobs))
-
-
-def prefetch_hits(result: NetworkResult) -> tuple[int, int]:
-    """How often a worker's planned model changed, and how often the plan before had it in memory, or on its way."""
-    changes = hits = 0
-    before: dict[int, int] = {}
-    held: dict[int, set[int]] = {}
-    for plan in result.plans:
-        placement, prefetch = plan.plan.placement, plan.plan.prefetch
-        for lane in plan.plan.lanes:
-            if lane.capacity == 0 or len(lane.workers) != 1:
-                continue
-            worker, model = lane.workers[0], lane.select.variant  # type: ignore[union-attr]
-            if worker in before and before[worker] != model:
-                changes += 1
-                hits += model in held.get(worker, ())
-            before[worker] = model
-        if placement is not None and prefetch is not None:
-            held = {worker: {*placement[worker], *prefetch[worker]} for worker in range(len(placement))}
-    return changes, hits
 
 
 def can_be_mapped(setting: Setting) -> bool:

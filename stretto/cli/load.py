@@ -47,6 +47,9 @@ OUTCOME_WORDS = {
     "not_sent": "not sent, no free connection",
 }
 
+CONNECTIONS = 512
+CLIENTS, FPS = 4, 15.0
+
 ApplicationName = Annotated[str, typer.Argument(metavar="APP", help="The application to load.")]
 Rate = Annotated[
     float | None, typer.Option(metavar="R", help="Mean requests/s; a burst or a trace without it has its own rates.")
@@ -94,13 +97,13 @@ def load(
     deadline_ms: DeadlineMs = None,
     variant: VariantName = "",
     min_accuracy: MinAccuracy = None,
-    connections: Connections = 512,
+    connections: Connections = CONNECTIONS,
     seed: Seed = 0,
     data: Data = None,
     repository: RepositoryReference = None,
     network: Network = None,
-    clients: Clients = 4,
-    fps: Fps = 15.0,
+    clients: Clients = CLIENTS,
+    fps: Fps = FPS,
     size: Size = None,
     encoding: Encoding = "raw",
     delay_ms: DelayMs = 0.0,
@@ -124,7 +127,7 @@ def load(
       stretto load fashion --kind burst:100:900:10:0.3 --seconds 60 --deadline-ms 50 --plot load.png
       stretto load fashion --trace day.csv --rate 300 --json
       stretto load heart --repository models --rate 50
-      stretto load fashion_resolution --network fading --clients 4 --fps 15 --plot frames.png
+      stretto load fashion_resolution --network fading --scale 0.4 --plot frames.png
     """
     from stretto.cli.frames import LinkOptions, show_result, watched
     from stretto.cli.queries import labelled_file, sample_of
@@ -136,8 +139,14 @@ def load(
     if data is not None and repository is not None:
         raise StrettoError("--data and --repository both say what to send; give one of them")
     inputs, labels = sample_of(application, repository) if data is None else labelled_file(data)
+    _check_one_load(
+        network is not None,
+        of_requests={"rate": rate, "trace": trace, "variant": variant, "min-accuracy": min_accuracy}
+        | {"kind": kind != "poisson", "rows": rows != 1, "connections": connections != CONNECTIONS},
+        of_frames={"clients": clients != CLIENTS, "fps": fps != FPS, "size": size, "encoding": encoding != "raw"}
+        | {"delay-ms": delay_ms, "form": form != "mbit", "step-s": step_s != 1.0, "scale": scale != 1.0},
+    )
     if network is not None:
-        _frames_only(rate=rate, trace=trace, variant=variant, min_accuracy=min_accuracy)
         options = LinkOptions(network, clients, delay_ms, form, step_s, scale)
         links, names = options.links(seed)
         frames = FrameLoad(
@@ -196,11 +205,14 @@ def load(
         typer.echo(f"warning: {warning}", err=True)
 
 
-def _frames_only(**others: Any) -> None:
-    """Refuses what only a load of requests has."""
-    given = [f"--{name.replace('_', '-')}" for name, value in others.items() if value]
+def _check_one_load(is_of_frames: bool, of_requests: dict[str, Any], of_frames: dict[str, Any]) -> None:
+    """Refuses what only the other kind of load has."""
+    others = of_requests if is_of_frames else of_frames
+    given = " and ".join(f"--{name}" for name, value in others.items() if value)
+    if given and is_of_frames:
+        raise StrettoError(f"{given} belong to a load of requests; leave them out with --network")
     if given:
-        raise StrettoError(f"{' and '.join(given)} belong to a load of requests; leave them out with --network")
+        raise StrettoError(f"{given} belong to a load of frames; say over which links, with --network")
 
 
 def _trace_times_ns(spec: LoadSpec, trace: Path) -> NDArray[np.int64]:

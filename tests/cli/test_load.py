@@ -143,6 +143,7 @@ def test_frames_over_links(ladder: str, tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         (("--rate", "10"), "--rate belong to a load of requests"),
+        (("--rows", "3", "--connections", "7"), "--rows and --connections belong to a load of requests"),
         (("--clients", "0"), "from 1 to 4096 clients"),
         (("--size", "9"), "the server takes frames of"),
         (("--fps", "0"), "the frame rate"),
@@ -153,6 +154,11 @@ def test_errors_with_a_network_are_sentences(ladder: str, arguments: tuple[str, 
     words = ["load", "fashion_resolution", "--url", ladder, "--network", "steps", "--seconds", "1", *arguments]
     result = CliRunner().invoke(app, words)
     assert result.exit_code == 2 and message in result.stderr and "Traceback" not in result.output
+
+
+def test_what_only_frames_have_needs_a_network() -> None:
+    result = CliRunner().invoke(app, ["load", "fashion", "--rate", "10", "--clients", "3", "--scale", "0.5"])
+    assert result.exit_code == 2 and "--clients and --scale belong to a load of frames" in result.stderr
 
 
 def test_the_sample_of_an_application_of_ones_own(tmp_path: Path) -> None:

@@ -163,7 +163,7 @@ class Jellyfish:
             mapping = rescued(demand.problem, mapping)
         part = _Part(deployment, application, ladder, demand, mapping)
         if self.filling:
-            part = part.stepping_up(before, self.resident, self._followers)
+            part = part.stepping_up(before, view.holds, self.resident, self._followers)
         is_whole = mapping.mapped == demand.problem.clients
         if pooled is not None and not (is_whole and pooled.value <= (1 + WORTH_A_CHANGE) * mapping.value):
             return pooled
@@ -326,19 +326,32 @@ class _Part:
             parts[:] = 1.0
         return (*(parts / parts.max()).tolist(), 0.0) if parts.any() else ()
 
-    def stepping_up(self, before: NDArray[np.int64], resident: int, followers: dict[int, Followers]) -> _Part:
-        """A worker goes up through the models that it holds, and down at once: a client whose network got worse cannot
-        wait for a load, one whose network got better loses a little accuracy for half a second (ours).
+    def stepping_up(
+        self,
+        before: NDArray[np.int64],
+        holds: NDArray[np.bool_] | None,
+        resident: int,
+        followers: dict[int, Followers],
+    ) -> _Part:
+        """A worker steps through the models that it has in memory, up and down: in place of one that must be loaded
+        first it runs the largest below that. Nobody waits for a load then, and half a second later it is there, at the
+        price of a little accuracy (ours). What it has not been told to hold yet counts where nothing else is known.
         """
         models = self.mapping.models.copy()
         numbers = {variant: model for model, variant in enumerate(self.ladder.variants)}
         for place, model in enumerate(before.tolist()):
-            if model == NOT_KNOWN or models[place] <= model:
+            if model == NOT_KNOWN or models[place] == model:
                 continue
-            known = followers.get(self.ladder.workers[place], Followers())
+            worker = self.ladder.workers[place]
+            known = followers.get(worker, Followers())
             chosen, others, has_all = self.held(place, resident, known, model)
-            if not has_all:
-                models[place] = min(models[place], max(numbers[variant] for variant in (chosen, *others)))
+            if has_all:
+                continue
+            at_hand = {numbers[variant] for variant in (chosen, *others)}
+            if holds is not None:
+                at_hand = {number for variant, number in numbers.items() if holds[worker, variant]}
+            if models[place] not in at_hand:
+                models[place] = max((one for one in at_hand if one < models[place]), default=models[place])
         if (models == self.mapping.models).all():
             return self
         problem, worker_of, batches = self.demand.problem, self.mapping.worker_of, self.mapping.batches.copy()

@@ -87,6 +87,7 @@ class NetworkResult:
     plans: tuple[PlanAt, ...]
     server: Result
     estimates: NDArray[np.float64]  # [time ns, client, bytes/s as the server knew it], at each look of the planner
+    switches: tuple[int, int]  # of workers to another variant: to one in memory, and to one that was not
 
 
 def figures_of(frames: NDArray[Any], deployment: Deployment, seconds: float) -> FrameFigures:

@@ -330,7 +330,8 @@ class NetworkRun:
         server = self.simulation.result()
         estimates = np.array(self._estimates, np.float64).reshape(-1, 3)
         summary = summary_of(frames, self.deployment, server, len(self.specs), self.warmup_s, len(self.plans))
-        return NetworkResult(summary, frames, tuple(self.plans), server, estimates)
+        switches = self.simulation.dispatcher.switches
+        return NetworkResult(summary, frames, tuple(self.plans), server, estimates, switches)
 
 
 def _frames(clients: Sequence[NetworkClient], seconds: float, seed: int) -> NDArray[np.void]:

@@ -336,3 +336,25 @@ def test_a_worker_steps_up_through_what_it_holds_and_down_at_once() -> None:
     assert variant_of(up, 0) == variant_of(low, 0) + 1 < variant_of(Jellyfish()(fast), 0)
     top = planner(replace(fast, plan=planner(replace(fast, plan=up))))
     assert variant_of(planner(replace(slow, plan=top)), 0) == variant_of(low, 0)
+
+
+def test_a_worker_runs_what_is_in_memory_by_now_in_place_of_what_is_on_its_way() -> None:
+    """Up and down; what is smaller answers in time, too."""
+    deployment = deployed(1)
+    slow, fast = (seen(deployment, client(0, mbit_per_s=rate)) for rate in (8.0, 200.0))
+    planner = Jellyfish(resident=4)
+    low, wanted = (variant_of(Jellyfish()(view), 0) for view in (slow, fast))
+    assert 1 < low < wanted - 1
+
+    def after(view: View, plan: Plan, *in_memory: int) -> int:
+        holds = np.zeros((1, len(deployment.variants)), bool)
+        holds[0, list(in_memory)] = True
+        return variant_of(planner(replace(view, plan=plan, holds=holds)), 0)
+
+    at_first = planner(slow)
+    assert after(fast, at_first, low) == low, "nothing larger has come yet"
+    assert after(fast, at_first, low, low + 1) == low + 1
+    above = Jellyfish()(fast)
+    assert after(slow, above, wanted, low, low - 1) == low
+    assert after(slow, above, wanted, low + 1, low - 1) == low - 1
+    assert after(slow, above, wanted, low + 1) == low, "what must be loaded is better than what is late"

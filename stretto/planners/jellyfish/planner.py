@@ -343,12 +343,10 @@ class _Part:
             if model == NOT_KNOWN or models[place] == model:
                 continue
             worker = self.ladder.workers[place]
-            known = followers.get(worker, Followers())
-            chosen, others, has_all = self.held(place, resident, known, model)
-            if has_all:
-                continue
-            at_hand = {numbers[variant] for variant in (chosen, *others)}
-            if holds is not None:
+            if holds is None:
+                chosen, others, _ = self.held(place, resident, followers.get(worker, Followers()), model)
+                at_hand = {numbers[variant] for variant in (chosen, *others)}
+            else:
                 at_hand = {number for variant, number in numbers.items() if holds[worker, variant]}
             if models[place] not in at_hand:
                 models[place] = max((one for one in at_hand if one < models[place]), default=models[place])

@@ -342,7 +342,7 @@ def test_a_worker_runs_what_is_in_memory_by_now_in_place_of_what_is_on_its_way()
     """Up and down; what is smaller answers in time, too."""
     deployment = deployed(1)
     slow, fast = (seen(deployment, client(0, mbit_per_s=rate)) for rate in (5.0, 200.0))
-    planner = Jellyfish(resident=4)
+    planner = Jellyfish(resident=3)
     low, wanted = (variant_of(Jellyfish()(view), 0) for view in (slow, fast))
     assert (low, wanted) == (1, 3)
 

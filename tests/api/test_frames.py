@@ -13,6 +13,8 @@ import pytest
 
 from stretto.client import AsyncFrameClient, BadRequest, ConnectionFailed, FrameClient, FrameOutcome, NotFound
 from stretto.client.errors import BadAnswer, Overloaded
+from stretto.client.network import Link, Proxy
+from stretto.core.bandwidth import constant
 from stretto.core.client import Place, Told
 from stretto.core.errors import StrettoError
 from tests.api.serving import Running, repository_of
@@ -337,3 +339,21 @@ def test_a_thousand_clients_come_and_go(running: Running) -> None:
     assert max((client.slot for client in service.clients.all()), default=0) < 1_000
     if period_s and time.monotonic() - begun > 2 * period_s:
         assert times and max(times) < 5.0
+
+
+@pytest.mark.parametrize("rate", [10_000.0, 40_000.0])
+def test_the_estimate_is_the_link_s_rate(running: Running, url: str, rate: float) -> None:
+    """The median of several looks: others may take the processor away for one."""
+    scheme, _, address = url.partition("://")
+    host, _, port = address.rpartition(":")
+
+    async def measured() -> float:
+        async with Proxy(host, int(port), Link(constant(rate))) as proxy:
+            there = f"{scheme}://127.0.0.1:{proxy.port}"
+            async with AsyncFrameClient(there, "fashion_resolution", slo_ms=SLO_MS, size=(28, 28)) as client:
+                for seed in range(10):
+                    await client.send(image(seed))
+                return (client.stats.bandwidth or 0.0) / rate
+
+    ratios = [asyncio.run(measured()) for _ in range(3)]
+    assert 0.9 < float(np.median(ratios)) < 1.1, ratios

@@ -11,6 +11,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from stretto.core.application import Application, Variant
+from stretto.core.check import takes_all_that_fit
 from stretto.core.deployment import Deployment
 from stretto.core.plan import (
     Accumulate,
@@ -164,7 +165,8 @@ def lanes(draw: st.DrawFn, name: str, select: Select, crew: tuple[int, ...]) -> 
         floors = (0.0, *draw(st.sampled_from([(), (0.0,), (1e7, 5e7), (1e6, 1e7, 1e8)])))
     order = draw(st.sampled_from(Order))
     crowd = None
-    if late in (Late.DROP_WHEN_DISPATCHED, Late.DROP_WHEN_INFEASIBLE) and order is Order.EARLIEST_DEADLINE:
+    is_dropping = late in (Late.DROP_WHEN_DISPATCHED, Late.DROP_WHEN_INFEASIBLE)
+    if is_dropping and order is Order.EARLIEST_DEADLINE and takes_all_that_fit(select):
         crowd = draw(st.sampled_from([None, Crowd(2e8, 2.0, 0.5, 2.0, 1.0, 2)]))
     cap = AdaptiveCap(draw(st.integers(1, 30)), 1.0, 0.5, 2.0) if draw(st.integers(0, 3)) == 0 else None
     delayed = draw(st.integers(0, 2)) == 0

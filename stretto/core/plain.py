@@ -41,7 +41,8 @@ TYPES: dict[str, Any] = {
         ),
         *(client.Client, client.Network, client.Told),
         *(verdict.Candidate, verdict.Promise, verdict.Verdict),
-        *(plan.Eager, plan.Accumulate, plan.Deferred, plan.AdaptiveCap, plan.Delays, plan.Lane, plan.Route, plan.Plan),
+        *(plan.Eager, plan.Accumulate, plan.Deferred, plan.AdaptiveCap, plan.Delays, plan.Crowd, plan.Lane, plan.Route),
+        plan.Plan,
     )
 }
 ENUMS: dict[str, type[IntEnum]] = {

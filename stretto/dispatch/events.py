@@ -35,7 +35,7 @@ from stretto.dispatch.rates import count_arrival, lane_meter, rate_at, uncount_a
 from stretto.dispatch.records import NEVER, Status, batches, int64s, lanes, queries, routes, workers
 from stretto.dispatch.routes import lane_alive, route_query
 from stretto.dispatch.select import batch_limit
-from stretto.dispatch.turns import due, expect_worker, refresh, ring, serve
+from stretto.dispatch.turns import due, expect_worker, look_around, refresh, ring, serve
 
 
 class Event(IntEnum):
@@ -252,16 +252,6 @@ def classified(state: Any, now_ns: int, ticket: int, query_class: int) -> None:
                 count_arrival(s, lane_meter(s, after), s.now_ns)
                 join(s, slot, after, s.now_ns, True)
     due(s, s.now_ns)
-
-
-@compiled
-def look_around(s: Any, worker_index: int, now_ns: int) -> None:
-    """Lanes whose choices lean on what their workers run choose again: that has changed."""
-    worker = workers(s)[worker_index]
-    for position in range(worker.lane_first, worker.lane_first + worker.lane_count):
-        lane_index = int64s(s.worker_lanes_at, s.worker_lanes_count)[position]
-        if lanes(s)[lane_index].crowd_lean > 0.0 and lanes(s)[lane_index].length > 0:
-            refresh(s, lane_index, now_ns)
 
 
 @compiled

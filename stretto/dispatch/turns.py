@@ -57,6 +57,16 @@ def refresh(s: Any, lane_index: int, now_ns: int) -> None:
 
 
 @compiled
+def look_around(s: Any, worker_index: int, now_ns: int) -> None:
+    """Lanes whose choices lean on what their workers run choose again: that has changed."""
+    worker = workers(s)[worker_index]
+    for position in range(worker.lane_first, worker.lane_first + worker.lane_count):
+        lane_index = int64s(s.worker_lanes_at, s.worker_lanes_count)[position]
+        if lanes(s)[lane_index].crowd_lean > 0.0 and lanes(s)[lane_index].length > 0:
+            refresh(s, lane_index, now_ns)
+
+
+@compiled
 def pass_turn(s: Any, worker_index: int, lane_index: int) -> None:
     """Round robin: after this lane, the worker looks at the one behind it first."""
     worker = workers(s)[worker_index]

@@ -163,7 +163,7 @@ class Jellyfish:
             mapping = rescued(demand.problem, mapping)
         part = _Part(deployment, application, ladder, demand, mapping)
         if self.filling:
-            part = part.stepping_up(before, view.holds, self.resident, self._followers)
+            part = part.at_hand_now(before, view.holds, self.resident, self._followers)
         is_whole = mapping.mapped == demand.problem.clients
         if pooled is not None and not (is_whole and pooled.value <= (1 + WORTH_A_CHANGE) * mapping.value):
             return pooled
@@ -326,7 +326,7 @@ class _Part:
             parts[:] = 1.0
         return (*(parts / parts.max()).tolist(), 0.0) if parts.any() else ()
 
-    def stepping_up(
+    def at_hand_now(
         self,
         before: NDArray[np.int64],
         holds: NDArray[np.bool_] | None,
@@ -335,7 +335,7 @@ class _Part:
     ) -> _Part:
         """A worker steps through the models that it has in memory, up and down: in place of one that must be loaded
         first it runs the largest below that. Nobody waits for a load then, and half a second later it is there, at the
-        price of a little accuracy (ours). What it has not been told to hold yet counts where nothing else is known.
+        price of a little accuracy (ours). Where nobody knows what is in memory, what it was told to hold counts.
         """
         models = self.mapping.models.copy()
         numbers = {variant: model for model, variant in enumerate(self.ladder.variants)}

@@ -18,7 +18,6 @@ from stretto.core.plan import (
     Plan,
     Route,
     RouteRule,
-    Select,
     Strategies,
     Table,
     Tables,
@@ -127,22 +126,17 @@ def _check_lane(lane: Lane, deployment: Deployment) -> None:
     _check_select(lane, deployment)
 
 
-def takes_all_that_fit(select: Select) -> bool:
-    """None of its batches is of a stated size."""
-    tables = (select,) if isinstance(select, Table) else select.tables if isinstance(select, Tables) else ()
-    return not isinstance(select, Strategies | Worklist) and not any((table.batch > 0).any() for table in tables)
-
-
 def _check_crowd(lane: Lane) -> None:
-    where, crowd = f"lane {lane.name}", lane.crowd
-    if crowd is None:
+    where, select = f"lane {lane.name}", lane.select
+    if not isinstance(select, Tables) or select.crowd is None:
         return
     if lane.late not in (Late.DROP_WHEN_DISPATCHED, Late.DROP_WHEN_INFEASIBLE):
         raise PlanError(f"{where} gives up heads in a crowd but keeps late queries; give it a dropping rule")
     if lane.order is not Order.EARLIEST_DEADLINE:
         raise PlanError(f"{where} gives up heads in a crowd, which needs the earliest deadline first")
-    if not takes_all_that_fit(lane.select):
+    if any((table.batch > 0).any() for table in select.tables):
         raise PlanError(f"{where} gives up heads in a crowd for all that fit; let its cells take all that wait")
+    crowd = select.crowd
     numbers = (crowd.rate, crowd.usual, crowd.lean, crowd.crowded, crowd.width)
     if crowd.heads < 0 or crowd.width <= 0 or not all(math.isfinite(each) and each >= 0 for each in numbers):
         raise PlanError(f"{where} needs a crowd of numbers from 0 up, with a width above 0")

@@ -176,10 +176,31 @@ def _fault_of_table(table: Table) -> str:
 
 
 @dataclass(frozen=True)
+class Crowd:
+    """Choices lean on what the lane's workers still run, beside how many wait.
+
+    What they run is the time until they are free, at `rate` queries/s together. With every query that this is beyond
+    `usual`, a table is read as if `lean` fewer waited: workers that have little before them start sooner, with less.
+    Its last row, which holds for all longer queues, is read for those alone.
+    And when a batch of all that fit starts, up to `heads` of the oldest are given up first: so many that batch − price
+    · heads is largest. The price of a head is 1 where `crowded` wait and what runs is usual. It falls by a factor of e
+    with every `width` queries more that wait or run.
+    """
+
+    rate: float
+    usual: float
+    lean: float
+    crowded: float
+    width: float
+    heads: int
+
+
+@dataclass(frozen=True)
 class Tables:
-    """One table per kind of worker."""
+    """One table per kind of worker. With a crowd: for the two dropping rules, earliest deadline first."""
 
     tables: tuple[Table, ...]
+    crowd: Crowd | None = None
 
 
 @dataclass(frozen=True)
@@ -227,7 +248,7 @@ def renumbered(select: Select, numbers: Sequence[int]) -> Select:
         case Table():
             return _renumbered_table(select, numbers)
         case Tables(tables):
-            return Tables(tuple(_renumbered_table(table, numbers) for table in tables))
+            return replace(select, tables=tuple(_renumbered_table(table, numbers) for table in tables))
         case Worklist(works, _):
             return replace(select, works=tuple(replace(work, variant=numbers[work.variant]) for work in works))
 
@@ -303,26 +324,6 @@ class Delays:
 
 
 @dataclass(frozen=True)
-class Crowd:
-    """A lane's choices lean on what its workers still run, beside how many wait.
-
-    What they run is the time until they are free, at `rate` queries/s together. With every query that this is beyond
-    `usual`, a table is read as if `lean` fewer waited: workers that have little before them start sooner, with less.
-    Its last row, which holds for all longer queues, is read for those alone.
-    And when a batch of all that fit starts, up to `heads` of the oldest are given up first: so many that batch − price
-    · heads is largest. The price of a head is 1 where `crowded` wait and what runs is usual. It falls by a factor of e
-    with every `width` queries more that wait or run.
-    """
-
-    rate: float
-    usual: float
-    lean: float
-    crowded: float
-    width: float
-    heads: int
-
-
-@dataclass(frozen=True)
 class Lane:
     """A queue with its rules and the workers that serve it."""
 
@@ -335,7 +336,6 @@ class Lane:
     worker_choice: WorkerChoice = WorkerChoice.EARLIEST_FREE
     capacity: int = 65_536  # queries that may wait, or (Fixed) wait or run; more are refused (0: all)
     delays: Delays = Delays()
-    crowd: Crowd | None = None  # with the two dropping rules, earliest deadline first
     may_load: bool = True  # load a variant that no idle worker holds, where time allows
     stand_in: bool = (
         False  # until a worker holds the chosen variant, the one of the application that it ran last answers

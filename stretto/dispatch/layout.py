@@ -292,10 +292,11 @@ def _lane_record(lane: Lane, deployment: Deployment, parts: dict[str, list[Any]]
     if cap is not None:
         record["cap_target_ns"], record["cap_step"] = cap.target_ns, cap.step
         record["cap_backoff"], record["cap"] = cap.backoff, cap.start
-    if lane.crowd is not None:
-        record["crowd_rate"], record["crowd_usual"] = lane.crowd.rate / NS_PER_S, lane.crowd.usual
-        record["crowd_lean"], record["crowd_heads"] = lane.crowd.lean, lane.crowd.heads
-        record["crowded"], record["crowd_width"] = lane.crowd.crowded, lane.crowd.width
+    if isinstance(lane.select, Tables) and lane.select.crowd is not None:
+        crowd = lane.select.crowd
+        record["crowd_rate"], record["crowd_usual"] = crowd.rate / NS_PER_S, crowd.usual
+        record["crowd_lean"], record["crowd_heads"] = crowd.lean, crowd.heads
+        record["crowded"], record["crowd_width"] = crowd.crowded, crowd.width
     if isinstance(lane.select, Strategies):
         record["margin_ns"] = lane.select.margin_ns
     works = lane.select.works if isinstance(lane.select, Worklist) else ()

@@ -70,11 +70,13 @@ class ShortQueue:
         return Lane(
             name=application.name,
             workers=crew,
-            select=Tables(tuple(self._table(variant, each) for each in batches)),
+            select=Tables(
+                tuple(self._table(variant, each) for each in batches),
+                self._crowd([deployment.workers[worker].kind for worker in crew], batches, workers),
+            ),
             order=Order.EARLIEST_DEADLINE,
             late=Late.DROP_WHEN_INFEASIBLE,
             worker_choice=WorkerChoice.LOWEST_INDEX,
-            crowd=self._crowd([deployment.workers[worker].kind for worker in crew], batches, workers),
         )
 
     def _crowd(self, kinds: Sequence[str], batches: Sequence[_Batches], workers: float) -> Crowd:

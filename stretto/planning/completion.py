@@ -28,6 +28,7 @@ from stretto.core.plan import (
     MostAccurate,
     Order,
     Plan,
+    Select,
     Table,
     Tables,
     Worklist,
@@ -125,10 +126,16 @@ def with_trials(plan: Plan, deployment: Deployment, applications: Sequence[int],
         return is_alike and is_placed and not isinstance(lane.select, Worklist)
 
     lanes = tuple(
-        replace(lane, workers=(worker,), crowd=None) if number in trial_lanes and may_move(lane) else lane
+        replace(lane, workers=(worker,), select=_without_crowd(lane.select))
+        if number in trial_lanes and may_move(lane)
+        else lane
         for number, lane in enumerate(plan.lanes)
     )
     return replace(plan, lanes=lanes)
+
+
+def _without_crowd(select: Select) -> Select:
+    return replace(select, crowd=None) if isinstance(select, Tables) else select
 
 
 def with_delays(plan: Plan, delays: Delays) -> Plan:

@@ -11,7 +11,6 @@ import numpy as np
 from hypothesis import strategies as st
 
 from stretto.core.application import Application, Variant
-from stretto.core.check import takes_all_that_fit
 from stretto.core.deployment import Deployment
 from stretto.core.plan import (
     Accumulate,
@@ -157,6 +156,12 @@ def releases(draw: st.DrawFn, may_defer: bool = True) -> Release:
     return Deferred(largest, draw(st.booleans())) if rule == "deferred" else Eager(largest)
 
 
+def leaning(select: Tables) -> Tables:
+    """With a crowd, whose batches are all that fit."""
+    whole = tuple(replace(table, batch=np.zeros_like(table.batch)) for table in select.tables)
+    return Tables(whole, Crowd(2e8, 2.0, 0.5, 2.0, 1.0, 2))
+
+
 @st.composite
 def lanes(draw: st.DrawFn, name: str, select: Select, crew: tuple[int, ...]) -> Lane:
     late = draw(st.sampled_from(Late))
@@ -164,10 +169,10 @@ def lanes(draw: st.DrawFn, name: str, select: Select, crew: tuple[int, ...]) -> 
     if late in (Late.DROP_WHEN_DISPATCHED, Late.DROP_WHEN_INFEASIBLE) and draw(st.booleans()):
         floors = (0.0, *draw(st.sampled_from([(), (0.0,), (1e7, 5e7), (1e6, 1e7, 1e8)])))
     order = draw(st.sampled_from(Order))
-    crowd = None
     is_dropping = late in (Late.DROP_WHEN_DISPATCHED, Late.DROP_WHEN_INFEASIBLE)
-    if is_dropping and order is Order.EARLIEST_DEADLINE and takes_all_that_fit(select):
-        crowd = draw(st.sampled_from([None, Crowd(2e8, 2.0, 0.5, 2.0, 1.0, 2)]))
+    may_lean = is_dropping and order is Order.EARLIEST_DEADLINE and isinstance(select, Tables)
+    if may_lean and draw(st.booleans()):
+        select = leaning(select)
     cap = AdaptiveCap(draw(st.integers(1, 30)), 1.0, 0.5, 2.0) if draw(st.integers(0, 3)) == 0 else None
     delayed = draw(st.integers(0, 2)) == 0
     return Lane(
@@ -184,7 +189,6 @@ def lanes(draw: st.DrawFn, name: str, select: Select, crew: tuple[int, ...]) -> 
         )
         if delayed
         else Delays(),
-        crowd=crowd,
         may_load=draw(st.integers(0, 3)) > 0,
         stand_in=draw(st.integers(0, 2)) == 0,
     )

@@ -21,10 +21,11 @@ LATENESS = (Outcome.DROPPED_INFEASIBLE, Outcome.DROPPED_EXPIRED)
 
 def gives_up(lane: Lane) -> bool:
     """Whether the lane may give up heads that others could profit from: by floors, cells of tables, or in a crowd."""
-    tables = lane.select.tables if isinstance(lane.select, Tables) else (lane.select,)
+    several = lane.select if isinstance(lane.select, Tables) else None
+    tables = several.tables if several else (lane.select,)
     return (
         bool(lane.release.floor_rates)
-        or lane.crowd is not None
+        or bool(several and several.crowd)
         or any(bool((table.batch == GIVE_UP).any()) for table in tables if isinstance(table, Table))
     )
 

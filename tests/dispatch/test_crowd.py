@@ -14,21 +14,26 @@ import pytest
 from stretto.core.check import check_plan
 from stretto.core.errors import PlanError
 from stretto.core.outcome import Outcome
-from stretto.core.plan import Crowd, Eager, Late, Order, Table
+from stretto.core.plan import Crowd, Eager, Late, Order, Table, Tables
 from tests.dispatch.driver import Driver
 from tests.dispatch.small import deployed, driver, lane, planned
 
 PER_NS = 1e9  # of a rate: queries/ns
 # One worker, free when it looks, so that all of the crowd waits. At `crowded` a head costs as much as a place brings.
 CROWD = Crowd(rate=PER_NS, usual=0.0, lean=0.0, crowded=4.0, width=1.0, heads=2)
+AT_ONCE = np.zeros((2, 1), np.int32)  # the one variant, all that fit
 RULES = {"late": Late.DROP_WHEN_DISPATCHED, "order": Order.EARLIEST_DEADLINE}
+
+
+def leaning(crowd: Crowd, table: Table | None = None) -> Tables:
+    return Tables((table or Table(100, AT_ONCE, AT_ONCE),), crowd)
 
 
 def behind_a_busy_worker(
     slacks: tuple[int, ...], crowd: Crowd, release: Eager | None = None
 ) -> tuple[Driver, list[int]]:
     """The worker is free at 12; queries with these slacks at that moment are waiting."""
-    made = driver(lane(**RULES, crowd=crowd, release=release or Eager()))
+    made = driver(lane(**RULES, select=leaning(crowd), release=release or Eager()))
     made.query(1000)
     tickets = [made.submit(0, 12 + slack) for slack in slacks]
     made.taken()
@@ -65,7 +70,7 @@ def test_what_a_batch_may_hold_bounds_what_heads_are_given_up_for() -> None:
 @pytest.mark.parametrize(("usual", "given_up"), [(0.0, True), (2.0, False)])
 def test_what_other_workers_run_is_part_of_the_crowd(usual: float, given_up: bool) -> None:
     """The other one is free 4 ns later: 2 queries at a rate of 1 for both. Heads are dear where that is usual."""
-    made = driver(lane(crew=(0, 1), **RULES, crowd=replace(CROWD, crowded=5.5, usual=usual)))
+    made = driver(lane(crew=(0, 1), **RULES, select=leaning(replace(CROWD, crowded=5.5, usual=usual))))
     made.query(1000)
     made.at(4).query(1000)
     head, *_ = (made.submit(0, 12 + slack) for slack in (13, 17, 17, 90))
@@ -79,7 +84,7 @@ def test_a_table_is_read_as_if_fewer_waited_behind_workers_with_much_before_them
     variant = np.zeros((4, 2), np.int32)
     variant[:2, 1] = -1  # two are waited for, where there is time
     table = Table(100, variant, np.zeros_like(variant))
-    made = driver(lane(crew=(0, 1), select=table, **RULES, crowd=replace(CROWD, lean=lean)))
+    made = driver(lane(crew=(0, 1), select=leaning(replace(CROWD, lean=lean), table), **RULES))
     for _ in range(2):
         made.submit(0, 1000)
     assert made.batches() == [(0, 0, [0, 1])]  # nothing runs yet
@@ -90,18 +95,18 @@ def test_a_table_is_read_as_if_fewer_waited_behind_workers_with_much_before_them
     assert bool(made.batches()) != started, "when nothing runs any more, those that waited start"
 
 
-ONE_AT_A_TIME = Table(100, np.zeros((2, 1), np.int32), np.ones((2, 1), np.int32))
+ONE_AT_A_TIME = Table(100, AT_ONCE, np.ones_like(AT_ONCE))
 CHANGES: tuple[dict[str, Any], ...] = (
     {"late": Late.KEEP},
     {"order": Order.FIRST_COME},
-    {"crowd": replace(CROWD, width=0.0)},
-    {"select": ONE_AT_A_TIME},  # its cells state a batch, which more than heads stand in the way of
+    {"select": leaning(replace(CROWD, width=0.0))},
+    {"select": leaning(CROWD, ONE_AT_A_TIME)},  # its cells state a batch, which more than heads stand in the way of
 )
 
 
 def test_it_needs_the_earliest_deadline_first_and_a_dropping_rule() -> None:
     deployment = deployed()
-    check_plan(planned(lane(**RULES, crowd=CROWD)), deployment)
+    check_plan(planned(lane(**RULES, select=leaning(CROWD))), deployment)
     for change in CHANGES:
         with pytest.raises(PlanError, match="crowd"):
-            check_plan(planned(lane(**{**RULES, "crowd": CROWD, **change})), deployment)
+            check_plan(planned(lane(**{**RULES, "select": leaning(CROWD), **change})), deployment)

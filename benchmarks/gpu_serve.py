@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -104,6 +105,8 @@ def main() -> None:
         for folder in [*folders, *([options.ladder] if options.ladder else [])]:
             if folder.is_dir():
                 forget_profiles(folder)
+    # What pip installs comes with its bytecode. In an image without it PyTorch is compiled at every start, for 5 s.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     subprocess.run([sys.executable, "-m", "stretto", "warm"], check=True, stdout=subprocess.DEVNULL)
     earlier_file = RESULTS / f"{NAME}.json"
     earlier = json.loads(earlier_file.read_text(encoding="utf-8")) if earlier_file.is_file() else {}

@@ -21,6 +21,7 @@ from jellyfish_ground import APPLICATION, SIZES, deployment
 
 from stretto.core.bandwidth import Bandwidth, bandwidth_from
 from stretto.core.client import Client, Network
+from stretto.core.outcome import Outcome as Ended
 from stretto.core.profile import NS_PER_MS, NS_PER_S
 from stretto.core.view import Planner, View
 from stretto.planners.clockwork import Clockwork
@@ -42,6 +43,7 @@ LOW, MIDDLE, HIGH = (f"yolov4-{SIZES[place]}" for place in (0, 7, 15))
 STATIC = {"B_L": LOW, "B_M": MIDDLE, "B_H": HIGH}
 ADAPTATIONS = tuple(data_adaptations(MIDDLE))
 WORKERS = 2
+QUANTILES = (1, *range(5, 100, 5), 99, 99.9)  # of a distribution of latencies, in percent
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,9 @@ def clients_of(setting: Setting, seed: int, sending: Sending | None = None) -> l
 
 
 def system(name: str) -> tuple[Planner, Sending]:
-    """By the names of the paper's figures; `published` is Jellyfish without what we mended."""
+    """By the names of the paper's figures; `published` is Jellyfish without what we mended, and
+    `jellyfish_pool` with one queue for all workers where that is more accurate.
+    """
     if name in STATIC:
         variant = STATIC[name]
         return Clockwork({APPLICATION: variant}, filling=True), Sending(Adaptation.BANDWIDTH, variant)
@@ -104,6 +108,8 @@ def system(name: str) -> tuple[Planner, Sending]:
         return strategy.plans(Jellyfish()), strategy.sends
     if name.startswith("holding "):
         return Jellyfish(resident=int(name.split()[1])), Sending()
+    if name == "jellyfish_pool":
+        return Jellyfish(pool=1.0), Sending()
     if name == "published":
         return Jellyfish(filling=False, annealing=True, step=5.0), Sending()
     return Jellyfish(), Sending()
@@ -122,11 +128,16 @@ class Outcome:
 
     summary: NetworkSummary
     switches: tuple[int, int]  # of a worker to another model: to one in memory, and to one that was not
+    latency_ms: tuple[float, ...]  # of answers, from the making of the frame, at each of QUANTILES
 
 
 def outcome(job: tuple[Setting, str, int]) -> Outcome:
     result = run(*job)
-    return Outcome(result.summary, result.switches)
+    ended = result.frames["outcome"]
+    answered = result.frames[(ended >= 0) & (ended <= Ended.LATE)]
+    latency_ms = (answered["answered_ns"] - answered["made_ns"]) / NS_PER_MS
+    at = np.percentile(latency_ms, QUANTILES) if len(answered) else np.zeros(len(QUANTILES))
+    return Outcome(result.summary, result.switches, tuple(at.tolist()))
 
 
 def outcomes(jobs: Sequence[Any], work: Callable[[Any], Any] = outcome, processes: int | None = None) -> list[Any]:

@@ -30,11 +30,12 @@ from stretto.planners.jellyfish.search import searched
 from stretto.planners.jellyfish.selection import annealed
 
 PROVED = ((2, 8), (2, 12), (2, 16), (4, 16))
-TIMED = ((2, 8), (4, 16), (8, 48), (16, 160))
+ALSO_PROVED = ((2, 20), (4, 24), (4, 32))  # the rest of figure 14a, which takes a solver longer
+TIMED = tuple((workers, workers * factor) for workers in (2, 4, 8, 16) for factor in (4, 6, 8, 10))
 MOST_MS = {(8, 48): 40.0, (16, 160): 300.0}
 PUBLISHED_CODE_MS = {(8, 48): 2100.0, (16, 160): 16400.0}  # the authors' Python on a machine like this one
 MEAN_RATIO, LEAST_RATIO = 0.995, 0.97
-PAPER_RATIO = "0.966 to 0.996"
+PAPER_RATIO, PAPER_LEAST = "0.966 to 0.996", 0.966
 SLO_MS = 100.0  # the application's own; every client brings one
 SEED = 20_000  # of the first instance: no choice was made by looking at these
 
@@ -76,8 +77,8 @@ def cpu_ms(call: Callable[[], Any]) -> tuple[float, Any]:
 
 
 def against_optimum(bench: Benchmark, count: int) -> None:
-    """Ratios on instances whose optimum is proved."""
-    for workers, clients in PROVED:
+    """Figure 14a: ratios on instances whose optimum is proved."""
+    for workers, clients in (*PROVED, *ALSO_PROVED):
         ratios: dict[str, list[float]] = {"ours": [], "annealing": []}
         solving_ms, short, worse = [], 0, 0
         for number in bench.steps(range(count), count, f"{workers} workers, {clients} clients"):
@@ -98,6 +99,10 @@ def against_optimum(bench: Benchmark, count: int) -> None:
         bench.row(**row, **{"worse than annealing": worse, "solver, s": mean(solving_ms) / 1e3})
         what = f"objective over the optimum, {workers} workers and {clients} clients, {count} instances"
         ours_mean, ours_min = mean(ratios["ours"]), min(ratios["ours"])
+        if (workers, clients) in ALSO_PROVED:
+            met = ours_mean >= PAPER_LEAST
+            bench.claim(f"{what}, mean", paper=PAPER_RATIO, target=f"≥ {PAPER_LEAST}", ours=ours_mean, met=met)
+            continue
         bench.claim(
             f"{what}, mean", paper=PAPER_RATIO, target=f"≥ {MEAN_RATIO}", ours=ours_mean, met=ours_mean >= MEAN_RATIO
         )
@@ -106,7 +111,7 @@ def against_optimum(bench: Benchmark, count: int) -> None:
 
 
 def timed(bench: Benchmark, count: int) -> None:
-    """CPU time of a plan: the algorithms alone, and the planner as it serves."""
+    """Figure 14b: CPU time of a plan: the algorithms alone, and the planner as it serves."""
     for workers, clients in TIMED:
         ground, planner = deployment(workers, SLO_MS), Jellyfish()
         alone, search_ms, plan_ms = [], [], []

@@ -48,7 +48,9 @@ WORDS = {
     *("constant", "reflect", "replicate", "circular", "nearest", "linear", "bilinear", "bicubic"),
 }
 CONTAINERS = {None, "builtins.tuple", "builtins.list", "builtins.dict"}
-READING = threading.Lock()  # PyTorch's own reading was not made for two threads at once
+# PyTorch's own reading was not made for two threads at once. Held from the file to the module: what is asked for first
+# then begins to run while others are read.
+READING = threading.Lock()
 
 
 def read_program(file: Path) -> Any:
@@ -57,8 +59,7 @@ def read_program(file: Path) -> Any:
 
     rewritten = rewritten_archive(file, _no_samples())
     try:
-        with READING:
-            return torch.export.load(rewritten)
+        return torch.export.load(rewritten)
     except Exception as error:
         raise BackendError(
             f"{file.name} cannot be loaded by PyTorch {torch.__version__} ({type(error).__name__}); "
@@ -77,8 +78,7 @@ def module_on(program: Any, device: str) -> Any:
         for name, constant in program.constants.items():
             if isinstance(constant, torch.Tensor):
                 program.constants[name] = constant.to(device)  # a plain attribute of the module, which moves no such
-    with READING:
-        module = program.module(check_guards=False)  # shapes are checked elsewhere; guards would be compiled from text
+    module = program.module(check_guards=False)  # shapes are checked elsewhere; guards would be compiled from text
     if device == "cpu":
         return module
     for graph_module in [part for part in module.modules() if isinstance(part, torch.fx.GraphModule)]:

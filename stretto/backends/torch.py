@@ -99,14 +99,16 @@ def load_torch(source: ModelSource, capture: bool = True) -> TorchModel:
 
 def _exported(source: ModelSource) -> tuple[Any, tuple[TensorSpec, ...], int | None]:
     """The program of a file as a module, what it takes, and the batch where it is fixed."""
-    from stretto.backends.program import module_on, read_program
+    from stretto.backends.program import READING, module_on, read_program
 
     assert source.file is not None
-    program = read_program(source.file)
-    inputs, fixed_batch = _user_inputs(program, source.label)
+    with READING:
+        program = read_program(source.file)
+        inputs, fixed_batch = _user_inputs(program, source.label)
+        module = module_on(program, source.device)
     if len(inputs) == len(source.inputs):  # the names in the file are those of the arguments of some function
         inputs = tuple(replace(spec, name=given.name) for spec, given in zip(inputs, source.inputs, strict=True))
-    return module_on(program, source.device), inputs, fixed_batch
+    return module, inputs, fixed_batch
 
 
 def check_device(device: str) -> None:

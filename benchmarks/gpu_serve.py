@@ -16,7 +16,8 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +33,11 @@ def part_of_claim(claim: dict[str, Any]) -> str:
     return str(claim["what"]).partition(":")[0]
 
 
-def keep_other_parts(bench: Benchmark, earlier: dict[str, Any], ran: Sequence[str]) -> None:
-    """Adds the claims and rows of parts that were not run this time, and puts all in the parts' order. An application
-    that was profiled anew has the rows of that profile alone: it may have other variants now.
+def with_other_parts(bench: Benchmark, earlier: dict[str, Any], ran: Sequence[str]) -> Benchmark:
+    """With the claims and rows of parts that were not run this time, all in the parts' order. An application that was
+    profiled anew has the rows of that profile alone: it may have other variants now.
     """
+    bench = replace(bench, rows=list(bench.rows), claims=list(bench.claims))
     order = ["profile", *PARTS]
     profiled = {row["application"] for row in bench.rows if row["part"] == "profile"}
     for row in earlier.get("rows", ()):
@@ -47,11 +49,14 @@ def keep_other_parts(bench: Benchmark, earlier: dict[str, Any], ran: Sequence[st
     bench.claims.sort(
         key=lambda claim: order.index(part_of_claim(claim)) if part_of_claim(claim) in order else len(order)
     )
+    return bench
 
 
-def run_parts(bench: Benchmark, setup: Setup, chosen: Sequence[str], processes: int) -> list[str]:
-    """Those that ended; one that fails is told and costs the others nothing."""
-    ran = []
+def run_parts(
+    bench: Benchmark, setup: Setup, chosen: Sequence[str], processes: int, ended: Callable[[list[str]], None]
+) -> list[str]:
+    """Those that ended, told after each; one that fails is told and costs the others nothing."""
+    ran: list[str] = []
     with Clients(processes) as clients:
         for name in chosen:
             began = time.monotonic()
@@ -66,6 +71,7 @@ def run_parts(bench: Benchmark, setup: Setup, chosen: Sequence[str], processes: 
                 continue
             print(f"{name}: {time.monotonic() - began:.0f} s", flush=True)
             ran.append(name)
+            ended(ran)
     return ran
 
 
@@ -110,16 +116,20 @@ def main() -> None:
     subprocess.run([sys.executable, "-m", "stretto", "warm"], check=True, stdout=subprocess.DEVNULL)
     earlier_file = RESULTS / f"{NAME}.json"
     earlier = json.loads(earlier_file.read_text(encoding="utf-8")) if earlier_file.is_file() else {}
-    ran = run_parts(bench, setup, chosen, options.processes)
+
+    def write(ran: list[str]) -> None:
+        """What is measured stays, whatever becomes of the parts to come."""
+        for row in bench.rows:
+            row.setdefault("gpu", torch.cuda.get_device_name())
+        with_other_parts(bench, earlier, ran).write()
+        if options.out is not None:
+            options.out.mkdir(parents=True, exist_ok=True)
+            shutil.copy(earlier_file, options.out)
+
+    ran = run_parts(bench, setup, chosen, options.processes, write)
     if not ran:
         raise SystemExit("no part came to its end; the committed result stays as it is")
-    for row in bench.rows:
-        row.setdefault("gpu", torch.cuda.get_device_name())
-    keep_other_parts(bench, earlier, ran)
-    bench.finish()
-    if options.out is not None:
-        options.out.mkdir(parents=True, exist_ok=True)
-        shutil.copy(earlier_file, options.out)
+    with_other_parts(bench, earlier, ran).finish()
 
 
 if __name__ == "__main__":

@@ -71,6 +71,12 @@ class Benchmark:
 
     def finish(self) -> None:
         """Print the tables and write results/NAME.json."""
+        result = self.write()
+        self.show()
+        self.console.print(f"{result['seconds']} s · seed {self.seed} · {result['command']} → results/{self.name}.json")
+
+    def write(self) -> dict[str, Any]:
+        """results/NAME.json, as far as it is known."""
         result = {
             "name": self.name,
             "command": f"make bench NAME={self.name}",
@@ -83,8 +89,7 @@ class Benchmark:
         RESULTS.mkdir(exist_ok=True)
         path = RESULTS / f"{self.name}.json"
         path.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-        self.show()
-        self.console.print(f"{result['seconds']} s · seed {self.seed} · {result['command']} → results/{self.name}.json")
+        return result
 
     def show(self) -> None:
         """Print the tables."""

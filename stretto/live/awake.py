@@ -14,7 +14,7 @@ from collections import deque
 
 SHORT_NS = 2_000_000  # a batch that is expected to take no longer
 LATE_NS = 500_000  # after its expected end
-NEXT_NS = 200_000  # after an answer
+NEXT_NS = 500_000  # after an answer: so long a large body takes to come
 ENOUGH_CORES = 4  # for a loop and a worker that both look for news
 
 

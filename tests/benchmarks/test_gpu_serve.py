@@ -13,7 +13,7 @@ import pytest
 from benchmarks.gpu_load import Clients, Drive, Measured, merged
 from benchmarks.gpu_models import Network, Photos, best_throughput, write_photos
 from benchmarks.gpu_parts import PARTS, Setup, Stage, binary_body, environment, held_goodput
-from benchmarks.gpu_serve import keep_other_parts, run_parts
+from benchmarks.gpu_serve import run_parts, with_other_parts
 from benchmarks.harness import Benchmark
 from stretto.client.load import LoadOutcome, LoadSpec
 from stretto.client.load.result import LoadResult
@@ -86,15 +86,13 @@ def test_a_part_that_is_run_again_replaces_its_own_results_alone() -> None:
     first.row(part="profile", application="other", variant="b", load_ms=5.0)
     first.row(part="profile", application="photos", variant="gone", load_ms=7.0)
     earlier: dict[str, Any] = {"claims": first.claims, "rows": first.rows}
-    second = bench("rates", 2.0)
-    keep_other_parts(second, earlier, ["rates"])
+    second = with_other_parts(bench("rates", 2.0), earlier, ["rates"])
     assert [(claim["what"], claim["ours"]) for claim in second.claims] == [
         ("rates: something", 2.0),
         ("kill: something", 1.0),
     ]
     assert [row.get("load_ms", row.get("rate")) for row in second.rows] == [2.0, 5.0, 2.0, 1.0]
-    third = bench("kill", 0.0)
-    keep_other_parts(third, {"claims": second.claims, "rows": second.rows}, ["kill"])
+    third = with_other_parts(bench("kill", 0.0), {"claims": second.claims, "rows": second.rows}, ["kill"])
     assert [claim["met"] for claim in third.claims] == [True, False]
 
 
@@ -164,7 +162,7 @@ def test_the_parts_run_on_the_processor(setup: Setup) -> None:
     pytest.importorskip("torch")
     bench = Benchmark("gpu_serve")
     chosen = ["ladder", "kill"]
-    assert run_parts(bench, setup, chosen, 2) == chosen
+    assert run_parts(bench, setup, chosen, 2, lambda _: None) == chosen
     claims = {claim["what"]: claim for claim in bench.claims}
     assert {what.partition(":")[0] for what in claims} == set(chosen)
     for what in ("queries without an outcome, by the server's counts", "workers started again"):
@@ -188,7 +186,8 @@ def test_a_part_that_fails_costs_the_others_nothing(
     monkeypatch.setitem(PARTS, "rates", fails)
     monkeypatch.setitem(PARTS, "load", lambda stage: stage.claim("it ran", "1", 1.0, True))
     bench = Benchmark("gpu_serve")
-    assert run_parts(bench, setup, ["rates", "load"], 1) == ["load"]
+    told: list[list[str]] = []
+    assert run_parts(bench, setup, ["rates", "load"], 1, told.append) == ["load"] == told[0]
     assert not bench.rows and [claim["what"] for claim in bench.claims] == ["load: it ran"]
     assert "its earlier result stays" in capsys.readouterr().out
 

@@ -47,7 +47,6 @@ class Network:
     name: str
     build: Callable[[], Any]
     accuracy: float
-    channels_last: bool = False
 
 
 @dataclass(frozen=True)
@@ -75,8 +74,7 @@ def torchvision_networks(names: Sequence[str]) -> tuple[Network, ...]:
 
         return build
 
-    # In the other layout cuDNN compiles kernels for each batch size of this one: 8 s more, at the same latencies.
-    return tuple(Network(name, builder(name), accuracies[name], name == "convnext_tiny") for name in names)
+    return tuple(Network(name, builder(name), accuracies[name]) for name in names)
 
 
 def write_photos(photos: Photos, repository: Path, programs: Path) -> None:
@@ -106,8 +104,7 @@ def write_photos(photos: Photos, repository: Path, programs: Path) -> None:
         if not (variant / "model.pt2").is_file():
             os.link(file, variant / "model.pt2")
         (variant / "variant.toml").write_text(
-            f'backend = "torch"\nfile = "model.pt2"\naccuracy = {network.accuracy}\naccuracy_source = "literature"\n'
-            + "channels_last = true\n" * network.channels_last,
+            f'backend = "torch"\nfile = "model.pt2"\naccuracy = {network.accuracy}\naccuracy_source = "literature"\n',
             encoding="utf-8",
         )
 

@@ -105,7 +105,7 @@ def _exported(source: ModelSource) -> tuple[Any, tuple[TensorSpec, ...], int | N
     with READING:
         program = read_program(source.file)
         inputs, fixed_batch = _user_inputs(program, source.label)
-        module = module_on(program, source.device)
+        module = module_on(program, source.device, source.has_channels_last)
     if len(inputs) == len(source.inputs):  # the names in the file are those of the arguments of some function
         inputs = tuple(replace(spec, name=given.name) for spec, given in zip(inputs, source.inputs, strict=True))
     return module, inputs, fixed_batch

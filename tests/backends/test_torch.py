@@ -323,6 +323,42 @@ def test_a_program_moves_with_all_that_it_makes_itself(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("decomposed", [False, True])
+def test_grouped_convolutions_see_images_as_they_were_sent(tmp_path: Path, decomposed: bool) -> None:
+    """Those that the network turned round, as for a norm over channels. The other convolutions are left alone."""
+    import torch
+
+    from stretto.backends.program import keep_layout, module_on, read_program
+
+    class Turning(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = torch.nn.Conv2d(3, 8, 2)
+            self.norm = torch.nn.LayerNorm(8)
+            self.single = torch.nn.Conv2d(8, 8, 3, padding=1, groups=8)
+
+        def forward(self, x: Any) -> Any:
+            return self.single(self.norm(self.first(x).permute(0, 2, 3, 1)).permute(0, 3, 1, 2))
+
+    file = tmp_path / "turning.pt2"
+    batch = {"x": {0: torch.export.Dim("batch", min=1, max=64)}}
+    program = torch.export.export(Turning(), (torch.ones(2, 3, 8, 8),), dynamic_shapes=batch)
+    torch.export.save(program.run_decompositions() if decomposed else program, file)
+
+    def turned_back(module: Any) -> list[bool]:
+        convolutions = [node for node in module.graph.nodes if "conv" in str(node.target)]
+        return [node.args[0].target is torch.ops.aten.contiguous.default for node in convolutions]
+
+    assert turned_back(module_on(read_program(file), "meta")) == [False, True]
+    assert turned_back(module_on(read_program(file), "meta", channels_last=True)) == [False, False]
+    images = torch.rand(3, 3, 8, 8)
+    module = module_on(read_program(file), "cpu")
+    expected = module(images).detach()
+    keep_layout(module)
+    module.recompile()
+    np.testing.assert_allclose(module(images).detach(), expected, rtol=1e-5, atol=1e-6)
+
+
 def test_what_is_imported_ahead_is_never_looked_at_by_the_collector() -> None:
     code = (
         "import gc; from stretto.backends.torch import import_ahead; import_ahead(); few = gc.get_freeze_count(); "

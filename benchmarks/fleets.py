@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.measured import measured_setting
 from stretto.cli.queries import sample_of
 from stretto.cli.started import started_server
 from stretto.client.load import LoadOutcome, LoadSpec, run_load
@@ -26,12 +27,14 @@ from stretto.sim.bounds import fluid_accuracy
 from stretto.sim.ports import simulator_ports
 from stretto.sim.processes import Poisson
 from stretto.sim.simulator import simulate
+from stretto.twin.setting import Setting
+from stretto.twin.spot import SpotJudge
 
 SLOWER = 2.0
 UNEQUAL = {"1 fast and 7 slow workers": (1, 7), "4 fast and 4 slow workers": (4, 4)}
 APPLICATION = "fashion_resolution"
 SHARE = 0.6  # of what the cheapest variants could answer
-SECONDS = 60.0
+SECONDS, MEASURED_S = 60.0, 10.0
 LIVE_S = 20.0
 LIVE_RATE = 150.0
 ONE, TWO = "cpu-one-thread", "cpu-two-threads"
@@ -55,7 +58,12 @@ def fleet_row(name: str, fleet: tuple[int, int], seed: int) -> dict[str, Any]:
     """The default planner as it is served, in simulation, at a part of what the fleet can carry."""
     deployment = unequal(*fleet)
     load = SHARE * most(deployment)
-    session = served_session(ports=simulator_ports())
+
+    def conditions(deployment: Deployment) -> Setting:
+        """What ten seconds of the load, on another seed, would have told a server."""
+        return measured_setting(deployment, Load(Poisson(), load), None, seconds=MEASURED_S, seed=seed + 1000)
+
+    session = served_session(ports=replace(simulator_ports(), judge=SpotJudge(conditions)))
     result = simulate(
         deployment,
         session,
@@ -63,6 +71,7 @@ def fleet_row(name: str, fleet: tuple[int, int], seed: int) -> dict[str, Any]:
         seconds=SECONDS,
         seed=seed,
         replan_s=session.rhythm.period_for(deployment),
+        expected_rates=(0.0,),
     ).summary
     return {
         "what": name,

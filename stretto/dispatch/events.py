@@ -14,7 +14,7 @@ from typing import Any
 
 from stretto.core.compiled import compiled
 from stretto.core.outcome import Outcome
-from stretto.core.plan import Late, RouteRule
+from stretto.core.plan import Late, RouteRule, SelectRule
 from stretto.dispatch.batches import end_front_batch, finish_batch, left_running
 from stretto.dispatch.beside import arrived, forget_arriving, load_beside
 from stretto.dispatch.correction import find_all_fastest
@@ -293,7 +293,8 @@ def return_query(s: Any, slot: int, lane_index: int, now_ns: int) -> None:
     after = query.next
     query.was_lost = 1
     s.running -= 1
-    if 0 <= query.demand < routes(s)[query.application].demand_count:
+    was_preformed = lane_index != NONE and lanes(s)[lane_index].select == SelectRule.WORKLIST
+    if was_preformed or 0 <= query.demand < routes(s)[query.application].demand_count:
         lane_index = route_query(s, slot)  # a pre-formed batch may have taken it from another lane than its own
     target = lane_alive(s, slot, lane_index)
     if target == NONE:  # nobody is left to serve it; somebody may come

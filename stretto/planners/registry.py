@@ -24,14 +24,13 @@ def planner_entry(name: str) -> Entry:
 
 def user_entry(reference: str) -> Entry:
     """A planner that is no part of this package, found and made once, so that mistakes show at once."""
-    from stretto.planners.user import UserPlanner
+    from stretto.planners.user import rhythm_of
 
-    planner = UserPlanner(reference)
     return Entry(
         reference,
         "a planner of the user's own",
         "user:UserPlanner",
         preset={"reference": reference},
-        replan_s=planner.replan_s,
+        replan_s=rhythm_of(reference),
         chooses_variants=True,
     )

@@ -13,6 +13,8 @@ import inspect
 import os
 import sys
 import traceback
+from collections.abc import Hashable
+from functools import lru_cache
 from typing import Any
 
 from stretto.core.check import check_plan
@@ -62,6 +64,17 @@ class UserPlanner:
                 f"replan_s of planner {self.reference} is how often it is asked, each millisecond to each week; or None"
             )
         return float(value)
+
+
+def rhythm_of(reference: str) -> float | None:
+    """How often it wants to be asked. It is made for that, once: to make one may take long."""
+    target = _named(reference)
+    return _rhythm(reference, target) if isinstance(target, Hashable) else UserPlanner(reference).replan_s
+
+
+@lru_cache(maxsize=16)
+def _rhythm(reference: str, _: Hashable) -> float | None:
+    return UserPlanner(reference).replan_s
 
 
 def _made(reference: str) -> Planner:

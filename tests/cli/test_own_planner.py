@@ -93,6 +93,18 @@ def test_simulate_by_file_and_by_option(folder: Path) -> None:
     assert all(both["symphony"][what] == both["own_planner:my_planner"][what] for what in same)
 
 
+def test_one_that_is_made_is_made_once_to_look_at_it_and_once_for_each_session(folder: Path) -> None:
+    made = folder / "made.txt"
+    factory = f"def factory():\n    open({str(made)!r}, 'a').write('.')\n    return my_planner\n"
+    (folder / "own_planner.py").write_text(OWN + factory)
+    scenario = read_scenario(folder / "mine.toml").with_planner("own_planner:factory")
+    for rate in (10.0, 20.0, 30.0):
+        scenario = scenario.at_rate(rate)
+    assert made.read_text() == "."
+    assert scenario.session().rhythm.period_s == 0.5
+    assert made.read_text() == ".."
+
+
 def test_goodput() -> None:
     what = ("goodput", "--model", "symphony_1080ti:ResNet50", "--slo-ms", "25", "--workers", "2", "--seeds", "1")
     found = json.loads(output(*what, "--seconds", "1", "--planner", "own_planner:my_planner", "--json"))["planners"]

@@ -12,7 +12,7 @@ from typing import Any
 
 from stretto.core.deployment import Deployment
 from stretto.core.outcome import Outcome
-from stretto.core.plan import Lane, Plan, Route, Worklist
+from stretto.core.plan import Fixed, Lane, Late, Plan, Route, Worklist
 from stretto.core.profile import LatencyProfile
 from stretto.core.worker import Worker
 from stretto.dispatch.decisions import Answer, Decision, Drop, Load, Run, Unload
@@ -27,6 +27,7 @@ class Driver:
     def __init__(self, deployment: Deployment, plan: Plan, *, correction: float = 0.0, now_ns: int = 0) -> None:
         self.deployment, self.plan, self.now_ns = deployment, plan, now_ns
         self.book: dict[int, Entry] = {}
+        self.came_ns: dict[int, int] = {}
         self.crew = [Crew(loaded=self.first_memory(number)) for number in range(len(deployment.workers))]
         self.submitted: Counter[int] = Counter()
         self.outcomes: Counter[tuple[int, Outcome]] = Counter()
@@ -77,6 +78,7 @@ class Driver:
             ticket = int(self._call("submit", application, deadline_ns, *wish))
             assert ticket not in self.book, "a ticket was given twice"
             self.book[ticket] = Entry(number, application, deadline_ns, priority, demand)
+            self.came_ns[ticket] = self.now_ns
             self.submitted[application] += 1
             tickets.append(ticket)
         self.newest = set(tickets)
@@ -90,9 +92,17 @@ class Driver:
                 assert full or pruning, "turned away by lanes that were not full"
             elif self.book[ticket].stage is not Stage.ENDED:
                 joined = self.lane_number(ticket)
-                assert lengths[joined] < self.plan.lanes[joined].capacity, "a full lane admitted a query"
+                is_full = lengths[joined] >= self.plan.lanes[joined].capacity
+                assert not is_full or self._comes_with_all(joined), "a full lane admitted a query"
         self.newest = set()
         return tickets
+
+    def _comes_with_all(self, number: int) -> bool:
+        """Whether all who wait there came at this moment, and the lane does not divide these."""
+        lane = self.plan.lanes[number]
+        waiting = [query.ticket for query in self.dispatcher.waiting() if self.lane_number(query.ticket) == number]
+        is_whole = isinstance(lane.select, Fixed) and lane.late is not Late.KEEP and lane.capacity > 0
+        return is_whole and all(self.came_ns[ticket] == self.now_ns for ticket in waiting)
 
     def query(self, slack_ns: int, **more: int) -> int:
         """One query of the first application that must end within `slack_ns`; its ticket."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stretto.core.outcome import Outcome
-from stretto.core.plan import Eager, Late, Work, Worklist
+from stretto.core.plan import Eager, Late, Plan, Route, RouteRule, Work, Worklist
 from stretto.dispatch.decisions import Answer
 from tests.dispatch.driver import Driver
 from tests.dispatch.models import FAST, MIDDLE, MODELS, SLOW
@@ -94,3 +94,18 @@ def test_a_running_query_is_not_answered_by_its_evidence() -> None:
     assert made.outcome(ticket) is None
     made.at(20).finish(0)
     assert made.outcome(ticket) is Outcome.ON_TIME
+
+
+def test_a_query_whose_work_is_lost_waits_where_its_route_leads() -> None:
+    """Not in the lane of the works, which starts nothing more before the next plan."""
+    made = driver(lane(crew=(1,)), on=deployed(crew=3))
+    made.query(1000)
+    ticket = made.query(1000)
+    made.taken()
+    works = lane("works", crew=(0, 2), select=Worklist((Work(0, 0, (ticket,)),)))
+    made.adopt(Plan((lane(crew=(1,)), works), (Route(RouteRule.BY_APPLICATION, (0,)),)))
+    assert made.batches() == [(0, 0, [1])]
+    made.leave(0)
+    assert made.lengths() == [1, 0]
+    made.at(50).finish(1)
+    assert made.batches() == [(1, 0, [1])]

@@ -69,7 +69,9 @@ def main() -> None:
     shipped_s, warm_s = (median(start.ready_s for start in starts) for starts in (shipped, warm))
     bench.claim("wheel with its cache, time to ready, s", paper="", target="≤ 4", ours=shipped_s, met=shipped_s <= 4)
     bench.claim("warm start, time to ready, s", paper="", target="≤ 2.5", ours=warm_s, met=warm_s <= 2.5)
-    first_s = max(cold.first_answer_s, median(start.first_answer_s for start in warm))
+    first_s = max(
+        cold.first_answer_s, *(median(start.first_answer_s for start in starts) for starts in (warm, shipped))
+    )
     bench.claim("first port answers after start, s", paper="", target="≤ 1", ours=first_s, met=first_s <= 1)
     steps = sorted(cold.said)
     bench.claim(

@@ -1,13 +1,13 @@
 """The fleet: slots of named kinds of hardware, each with a worker that is there or not.
 
 A slot keeps its number for life, so that plans, rates and measured latencies stay true when its worker leaves and comes
-back, and when slots are added behind it.
+back, and when slots are added behind it (the dispatcher's `worker_left`, `worker_joined` and `enlarge`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from stretto.core.errors import StrettoError
 from stretto.core.worker import Worker
@@ -42,21 +42,6 @@ class Fleet:
         for worker, is_there in zip(self.slots, self.present, strict=True):
             counts[worker.kind] += is_there
         return counts
-
-    def joined(self, slot: int) -> Fleet:
-        return self._with(slot, True)
-
-    def left(self, slot: int) -> Fleet:
-        return self._with(slot, False)
-
-    def added(self, workers: Sequence[Worker]) -> Fleet:
-        """With further slots behind the others; nobody is there yet."""
-        return Fleet((*self.slots, *workers), (*self.present, *(False for _ in workers)))
-
-    def _with(self, slot: int, is_there: bool) -> Fleet:
-        if not 0 <= slot < len(self.slots):
-            raise StrettoError(f"slot {slot} is outside 0 … {len(self.slots) - 1}")
-        return replace(self, present=(*self.present[:slot], is_there, *self.present[slot + 1 :]))
 
 
 def numbered(fleet: Sequence[Worker], kind: str, count: int, memory_bytes: int) -> tuple[Worker, ...]:

@@ -54,7 +54,7 @@ def test_a_crowd_is_shared_out_and_served_by_the_best_model_that_bears_it() -> N
 
 @pytest.mark.parametrize("filling", [False, True])
 def test_a_crowd_of_slow_clients_is_not_refused_while_workers_idle(filling: bool) -> None:
-    """300 of 0.3/s each counted as a whole step, and all but a quarter of them were refused."""
+    """300 of 0.3/s each counted as a whole step, and all but 50 of them were refused."""
     deployment, planner = deployed(2), Jellyfish(filling=filling)
     view = seen(deployment, *(client(slot, 0.3, 40.0) for slot in range(300)))
     plan = planner(view)

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from stretto.core.application import Application
 from stretto.core.client import Client, Told
 from stretto.core.deployment import Deployment
 from stretto.core.profile import NS_PER_S
@@ -27,7 +28,8 @@ def left_ns(
     before: tuple[int, ...] | None = None,
 ) -> tuple[int, ...] | None:
     """By application; None: all have their SLO. `rates` are of all queries, also of those that nobody is named with,
-    which have no network. `before` stays where it is within a step.
+    which have no network. `before` stays where it is within a step. Clients with less left than any variant needs are
+    dropped whatever the plan is, so nobody else is planned with a shorter SLO for their sake.
     """
     left_by_application: list[int] = []
     for number, application in enumerate(deployment.applications):
@@ -37,8 +39,9 @@ def left_ns(
             _left_of(client, frame_bytes, told_by_slot.get(client.slot, client.told), application.slo_ns)
             for client in askers
         ]
-        weights = [client.rate for client in askers]
-        unnamed = max(0.0, float(rates[number]) - sum(weights))
+        least_ns = _quickest_ns(deployment, application)
+        weights = [client.rate if ns >= least_ns else 0.0 for client, ns in zip(askers, left, strict=True)]
+        unnamed = max(0.0, float(rates[number]) - sum(client.rate for client in askers))
         low = _quantile([*left, float(application.slo_ns)], [*weights, unnamed], LOW)
         share = min(max(low / application.slo_ns, LEAST_SHARE), 1.0)
         left_by_application.append(_stepped(share, application.slo_ns, None if before is None else before[number]))
@@ -55,6 +58,12 @@ def after_waiting(deployment: Deployment, left_ns: tuple[int, ...] | None, waite
         max(round(LEAST_SHARE * slo_ns), left - waited_ns)
         for slo_ns, left in zip(slos_ns, left_ns or slos_ns, strict=True)
     )
+
+
+def _quickest_ns(deployment: Deployment, application: Application) -> int:
+    """What one query takes at least."""
+    profiles = (variant.profile_on(kind) for variant in application.variants for kind in deployment.kinds)
+    return min((profile.latency_ns(1, deployment.quantile) for profile in profiles if profile is not None), default=0)
 
 
 def _left_of(client: Client, frame_bytes: Mapping[str, int], told_size: Told, slo_ns: int) -> float:

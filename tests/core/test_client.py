@@ -139,6 +139,44 @@ def test_who_is_mapped_nowhere_may_probe() -> None:
     assert let_in <= 10 * PROBE_RATE + 2
 
 
+NOWHERE = Place(Told("", (20, 20)), 0, True)
+
+
+def asked_evenly(clients: Clients, rate: int, seconds: int) -> int:
+    """By one client, whom plans each half second have a place for; returns its slot."""
+    for frame in range(rate * seconds):
+        now_ns = frame * NS_PER_S // rate
+        slot = clients.slot_of(now_ns, "a")
+        clients.asked(now_ns, slot, "fashion")
+        if frame % (rate // 2) == 0:
+            clients.planned(clients.all(now_ns), {slot: Place(Told("v", (20, 20)), 0)})
+    return slot
+
+
+def test_one_that_is_mapped_nowhere_and_waits_counts_with_the_rate_that_it_had() -> None:
+    """Else it would be mapped for the few that it tries, and come back with all that it wants, for ever in turn."""
+    clients = Clients()
+    slot = asked_evenly(clients, 20, 3)
+    for plan in range(6):
+        now_ns = 3 * NS_PER_S + plan * NS_PER_S // 2
+        clients.slot_of(now_ns, "a")
+        clients.asked(now_ns, slot, "fashion")
+        clients.planned(clients.all(now_ns), {slot: NOWHERE})
+    assert 16 < clients.all(6 * NS_PER_S)[0].rate < 21
+
+
+def test_a_burst_does_not_count_for_longer_than_it_is_measured() -> None:
+    """A client of 20/s that sent 600 at once used to count with hundreds for twenty seconds, and had no place."""
+    clients = Clients()
+    slot = asked_evenly(clients, 20, 3)
+    clients.asked(3 * NS_PER_S, slot, "fashion", 600)
+    for plan in range(3):
+        now_ns = 3 * NS_PER_S + plan * NS_PER_S // 2
+        clients.planned(clients.all(now_ns), {slot: NOWHERE})
+    assert clients.all(4 * NS_PER_S)[0].rate > 500
+    assert clients.all(4 * NS_PER_S + NS_PER_S // 5)[0].rate <= 21 * HEADROOM  # counted with 20 or 21
+
+
 def test_memory_stays_flat_while_thousands_come_and_go() -> None:
     clients = Clients()
     now_ns = 0

@@ -48,15 +48,26 @@ def test_a_network_takes_its_time() -> None:
     assert left_of(client()) == pytest.approx(0.8, rel=STEP - 1)  # 20 ms of 100
     assert left_of(client(delay_ns=30 * NS_PER_MS)) == pytest.approx(0.5, rel=STEP - 1)
     assert left_of(client(frame_ratio=2.0)) == pytest.approx(0.6, rel=STEP - 1)
-    assert left_of(client(mbytes_per_s=0.01)) == pytest.approx(LEAST_SHARE, rel=STEP - 1)
+    assert left_of(client(delay_ns=72 * NS_PER_MS)) == pytest.approx(LEAST_SHARE, rel=STEP - 1)
     assert left_ns(ON, (client(),), {}, np.array([10.0, 0.0]))[1] == SLO_NS  # type: ignore[index]
 
 
 def test_the_worst_off_tenth_of_the_queries_does_not_count() -> None:
-    slow, fast = client(0, 0.2, rate=1.0), client(1, 20.0, rate=10.0)
+    slow, fast = client(0, 0.22, rate=1.0), client(1, 20.0, rate=10.0)
     assert left_of(slow, fast) == 1.0
     assert left_of(slow, client(1, 20.0, rate=8.0)) == pytest.approx(LEAST_SHARE, rel=STEP - 1)
-    assert left_of(client(0, 0.2, rate=1.0), rates=(20.0, 0.0)) == 1.0  # most come from nobody who has a network
+    assert left_of(client(0, 0.22, rate=1.0), rates=(20.0, 0.0)) == 1.0  # most come from nobody who has a network
+
+
+@pytest.mark.parametrize("hopeless", [{"slo_ns": NS_PER_MS}, {"delay_ns": 60_000 * NS_PER_MS}, {"mbytes_per_s": 0.01}])
+def test_a_client_that_nothing_can_answer_in_time_does_not_count(hopeless: dict[str, object]) -> None:
+    """One that said it had 1 ms, or a round trip of a minute, and asked for more than a tenth of all queries, used to
+    shorten everybody's SLO to a tenth. One that can just be answered still counts.
+    """
+    honest = [client(slot, 20.0) for slot in range(9)]
+    assert left_of(*honest, client(9, rate=11.0, **hopeless)) == left_of(*honest)  # type: ignore[arg-type]
+    assert left_of(*honest, client(9, 20.0, rate=11.0, slo_ns=7 * NS_PER_MS)) < 0.2
+    assert left_of(client(**hopeless)) == 1.0  # type: ignore[arg-type]
 
 
 def test_small_moves_do_not_show() -> None:

@@ -43,14 +43,16 @@ class Ladder:
 
 @dataclass(frozen=True, eq=False)
 class Demand:
-    """`clients` come first in the problem; behind them `unnamed` parts of what comes from nobody in particular.
-    `carried[client, model]`: its network carries frames of that size at its rate.
+    """`clients` come first in the problem; behind them `unnamed` parts of what comes from nobody in particular, or
+    none where the SLO itself is too short. `carried[client, model]`: its network carries frames of that size at its
+    rate. `hopeless` are no part of the problem: no model answers them in time.
     """
 
     problem: Problem
     clients: tuple[Client, ...]
     unnamed: int
     carried: NDArray[np.bool_]
+    hopeless: tuple[Client, ...] = ()
 
 
 def ladder_of(view: View, application: int, workers: tuple[int, ...], quantile: Quantile) -> Ladder:
@@ -121,8 +123,19 @@ def _make_rising(latency: NDArray[np.int64]) -> None:
     latency[can_run] = np.maximum.accumulate(latency[can_run], axis=0)
 
 
-def demand_of(view: View, application: int, ladder: Ladder, *, queueing: float, step: float, headroom: float) -> Demand:
-    """What is asked of an application's workers."""
+def demand_of(
+    view: View,
+    application: int,
+    ladder: Ladder,
+    *,
+    queueing: float,
+    step: float,
+    headroom: float,
+    least_wait: float | None = None,
+) -> Demand:
+    """What is asked of an application's workers. `least_wait`: times the latency of a batch, that a client must leave
+    time for or is hopeless; None: as much as `queueing`.
+    """
     deployment = view.deployment
     served = deployment.applications[application]
     of_it = tuple(client for client in view.clients() if client.application == served.name)
@@ -130,35 +143,77 @@ def demand_of(view: View, application: int, ladder: Ladder, *, queueing: float, 
     rates = [client.rate if math.isfinite(client.rate) else 0.0 for client in clients]
     unnamed = _unnamed(view, application, sum(rates), len(ladder.workers), bool(clients))
     frames = np.array([deployment.variants[variant].frame_bytes for variant in ladder.variants], np.float64)
-    budgets = np.full((len(clients) + len(unnamed), len(frames)), served.slo_ns, np.int64)
-    carried = np.ones(budgets.shape, np.bool_)
-    slowest = min((c.network.bytes_per_s for c in clients if c.network.bytes_per_s), default=math.inf)
-    longest = max((c.network.delay_ns for c in clients if c.network.delay_ns is not None), default=0)
-    for place, client in enumerate(clients):
-        # Nothing known of a client's network: it is taken to be as bad as the worst that is known.
-        bytes_per_s = client.network.bytes_per_s or slowest
-        delay_ns = longest if client.network.delay_ns is None else client.network.delay_ns
-        network_ns = delay_ns + frames * client.frame_ratio / bytes_per_s * NS_PER_S
-        slo_ns = served.slo_ns if client.slo_ns is None else client.slo_ns
-        # Ours: a size that the network cannot carry at the client's rate would only fill the link, and the client sends
-        # less; the smallest is left, for it has to send something.
-        most_bytes = carried_bytes(bytes_per_s, max(rates[place] - MISCOUNT, 0.0))
-        carried[place] = (frames * client.frame_ratio <= most_bytes) | (frames == frames.min())
-        network_ns[~carried[place]] = math.inf
-        budgets[place] = np.clip(slo_ns - network_ns, -1, 2**62).astype(np.int64)
-    delays = view.delays
-    batches = np.arange(ladder.latency_ns.shape[2])
+    overhead_ns = view.delays.control_ns + view.delays.data_ns * np.arange(ladder.latency_ns.shape[2])
+    wait = queueing if least_wait is None else least_wait
+    needed_ns = ((1.0 + wait) * ladder.latency_ns[:, :, 1:] + overhead_ns[1:]).min(axis=(0, 2))  # by model
+    networks = _Networks(clients, rates, frames, served.slo_ns)
+    budgets, carried = networks.with_unknown_as_others(needed_ns)
+    budgets = np.concatenate([budgets, np.full((len(unnamed), len(frames)), served.slo_ns, np.int64)])
+    carried = np.concatenate([carried, np.ones((len(unnamed), len(frames)), np.bool_)])
+    can_be_served = (needed_ns <= budgets).any(axis=1)
+    budgets = budgets[can_be_served]
     problem = Problem(
         accuracy=np.array([deployment.variants[variant].accuracy for variant in ladder.variants]),
         latency_ns=ladder.latency_ns,
         kind_of=np.array(ladder.like_of, np.int64),
-        rate=headroom * np.array([*rates, *unnamed], np.float64),
+        rate=headroom * np.array([*rates, *unnamed], np.float64)[can_be_served],
         budget_ns=budgets,
         queueing=queueing,
         step=max(step, coarse_step(_most_throughput(ladder), len(ladder.workers) * len(budgets))),
-        overhead_ns=delays.control_ns + delays.data_ns * batches,
+        overhead_ns=overhead_ns,
     )
-    return Demand(problem, clients, len(unnamed), carried)
+    hopeful = tuple(client for client, can_be in zip(clients, can_be_served, strict=False) if can_be)
+    hopeless = tuple(client for client, can_be in zip(clients, can_be_served, strict=False) if not can_be)
+    return Demand(problem, hopeful, len(unnamed), carried[can_be_served], hopeless)
+
+
+class _Networks:
+    """What the networks of clients leave of their SLOs."""
+
+    def __init__(
+        self, clients: Sequence[Client], rates: Sequence[float], frames: NDArray[np.float64], slo_ns: int
+    ) -> None:
+        self.rates, self.frames = rates, frames
+        self.sent = frames * np.array([client.frame_ratio for client in clients])[:, None]  # bytes, [client, model]
+        slos_ns = [slo_ns if client.slo_ns is None else client.slo_ns for client in clients]
+        self.slo_ns = np.array(slos_ns, np.float64)
+        # Not a number: not known.
+        self.bytes_per_s = np.array([client.network.bytes_per_s or math.nan for client in clients], np.float64)
+        delays_ns = [client.network.delay_ns for client in clients]
+        self.delay_ns = np.array([math.nan if delay is None else delay for delay in delays_ns], np.float64)
+
+    def with_unknown_as_others(self, needed_ns: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """`left`, where what is not known of a network is the median of what is known of clients that can be served:
+        one that says of itself what nobody can serve says nothing of others. `needed_ns`: by model, the least.
+        """
+        known = self.left(math.inf, 0.0)
+        if not np.isnan([self.bytes_per_s, self.delay_ns]).any():
+            return known
+        can_be_served = (needed_ns <= known[0]).any(axis=1)
+        return self.left(_median(self.bytes_per_s[can_be_served], math.inf), _median(self.delay_ns[can_be_served], 0.0))
+
+    def left(self, bytes_per_s: float, delay_ns: float) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """By client and model, what is left of the SLO, and which sizes are carried; with these for what is not known.
+
+        Ours: a size that the network cannot carry at the client's rate would only fill the link, and the client sends
+        less; the smallest is left, for it has to send something.
+        """
+        speeds = np.where(np.isnan(self.bytes_per_s), bytes_per_s, self.bytes_per_s)
+        delays_ns = np.where(np.isnan(self.delay_ns), delay_ns, self.delay_ns)
+        most = [
+            carried_bytes(speed, max(rate - MISCOUNT, 0.0))
+            for speed, rate in zip(speeds.tolist(), self.rates, strict=True)
+        ]
+        carried = (self.sent <= np.array(most)[:, None]) | (self.frames == self.frames.min())
+        network_ns = delays_ns[:, None] + self.sent / speeds[:, None] * NS_PER_S
+        network_ns[~carried] = math.inf
+        return np.clip(self.slo_ns[:, None] - network_ns, -1, 2**62).astype(np.int64), carried
+
+
+def _median(values: NDArray[np.float64], where_none: float) -> float:
+    """Of those that are known."""
+    known = values[~np.isnan(values)]
+    return float(np.median(known)) if len(known) else where_none
 
 
 def coarse_step(throughput: float, pairs: int) -> float:

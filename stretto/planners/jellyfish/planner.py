@@ -22,8 +22,10 @@ from stretto.core.view import View
 from stretto.core.worker import UNLIMITED_MEMORY
 from stretto.planners.jellyfish.before import idle_as_before, lane_name, mapping_before, models_before, places_before
 from stretto.planners.jellyfish.demand import Demand, Ladder, check_served, demand_of, ladder_of, quantile_for
+from stretto.planners.jellyfish.leftover import rescued, with_leftovers
 from stretto.planners.jellyfish.pool import PooledPart, Pools, holds_all
-from stretto.planners.jellyfish.problem import NEVER_NS, UNMAPPED, Mapping, Problem, mapping_of, most_value
+from stretto.planners.jellyfish.problem import NEVER_NS, UNMAPPED, Mapping, mapping_of, most_value
+from stretto.planners.jellyfish.refusing import refusing_lane, targets_by_slot
 from stretto.planners.jellyfish.search import searched
 from stretto.planners.jellyfish.selection import annealed
 from stretto.planners.jellyfish.spread import spread
@@ -152,13 +154,16 @@ class Jellyfish:
         deployment = view.deployment
         check_served(deployment, application, crew)
         ladder = self._ladder(view, application, crew)
-        demand = self._demand(view, application, ladder)
-        pooled = self._pooled(deployment, application, ladder, demand)
-        if pooled is not None and pooled.value > (1 + WORTH_A_CHANGE) * most_value(demand.problem):
+        pooled = self._pooled(view, application, ladder)
+        if pooled is not None and pooled.value > (1 + WORTH_A_CHANGE) * most_value(pooled.demand.problem):
             return pooled
+        if pooled is None:
+            demand = self._demand(view, application, ladder, 0.0 if self.rescue else 1.0)
+        else:
+            demand = pooled.demand
         before = models_before(view.plan, ladder)
         mapping = self._mapped(demand, before, places_before(view.plan, deployment, application, ladder, demand))
-        mapping = _with_models_for_all(demand.problem, ladder, mapping)
+        mapping = _with_models_for_all(demand, ladder, mapping)
         if self.rescue:
             mapping = rescued(demand.problem, mapping)
         part = _Part(deployment, application, ladder, demand, mapping)
@@ -172,14 +177,16 @@ class Jellyfish:
                 self._followers.setdefault(worker, Followers()).saw(old, new)
         return part
 
-    def _pooled(self, deployment: Deployment, application: int, ladder: Ladder, demand: Demand) -> PooledPart | None:
+    def _pooled(self, view: View, application: int, ladder: Ladder) -> PooledPart | None:
         """Where one may be made, and no worker would have to load anything for it."""
+        deployment = view.deployment
         if (
             not self.pool
             or self.resident
             or not all(holds_all(deployment, ladder, worker) for worker in ladder.workers)
         ):
             return None
+        demand = self._demand(view, application, ladder, 1 / len(ladder.workers))
         return self._pools.part(deployment, application, ladder, demand, self.pool)
 
     def _ladder(self, view: View, application: int, crew: tuple[int, ...]) -> Ladder:
@@ -196,37 +203,44 @@ class Jellyfish:
             self._ladders[application] = known = (key, ladder)
         return known[1]
 
-    def _demand(self, view: View, application: int, ladder: Ladder) -> Demand:
-        """Where there is a worker for every client, nobody waits for anybody (ours: `spread` sees to that)."""
-        options = {"step": self.step, "headroom": self.headroom}
-        demand = demand_of(view, application, ladder, queueing=self.queueing, **options)
-        named = len(demand.clients)
-        by_chance = float(demand.problem.rate[named:].sum()) <= 2 * WAVER * math.sqrt(named)
-        is_roomy = by_chance and named <= len(ladder.workers)
+    def _demand(self, view: View, application: int, ladder: Ladder, share: float) -> Demand:
+        """Where there is a worker for every client, nobody waits for anybody (ours: `spread` sees to that). `share`: of
+        the wait that is planned with, for which a client must leave time or is hopeless; less than all of it in a pool,
+        and for those that may be rescued.
+        """
+
+        def waiting(queueing: float) -> tuple[Demand, bool]:
+            """With that much, and whether every client could have a worker."""
+            options = {"step": self.step, "headroom": self.headroom, "least_wait": share * queueing}
+            demand = demand_of(view, application, ladder, queueing=queueing, **options)
+            named = len(demand.clients)
+            by_chance = float(demand.problem.rate[named:].sum()) <= 2 * WAVER * math.sqrt(named)
+            return demand, by_chance and named <= len(ladder.workers)
+
+        demand, is_roomy = waiting(self.queueing)
         if not self.filling or not is_roomy or self.queueing <= ALONE or len(set(ladder.like_of)) > 1:
             return demand
-        return demand_of(view, application, ladder, queueing=ALONE, **options)
+        alone, is_roomy = waiting(ALONE)  # some may be hopeless only if they had to wait for others
+        return alone if is_roomy else demand
 
     def _mapped(self, demand: Demand, before: NDArray[np.int64], places: NDArray[np.int64]) -> Mapping:
         problem = demand.problem
         start = np.where(before == NOT_KNOWN, 0, before)
         find = annealed if self.annealing else searched
         found = find(problem, start, seed=self.seed)
+        if not self.annealing:
+            found = with_leftovers(problem, found)
         if self.filling:
             found = spread(problem, found)
         found = rearranged(found, paired(problem.kind_of, before, found.models))
         if self.filling:
             found = idle_as_before(found, before)
         kept = mapping_before(problem, start, places)
-        if (
-            not self.annealing
-            and kept is not None
-            and kept.mapped == found.mapped
-            and found.value <= kept.value * (1 + WORTH_A_CHANGE)
-            and most_shared(kept) <= most_shared(found)
-        ):
-            found = kept
-        return found
+        if self.annealing or kept is None:
+            return found
+        kept = with_leftovers(problem, kept)
+        is_as_good = found.value <= kept.value * (1 + WORTH_A_CHANGE) and most_shared(kept) <= most_shared(found)
+        return kept if kept.mapped > found.mapped or (kept.mapped == found.mapped and is_as_good) else found
 
     def _residency(self, view: View, parts: Sequence[_Part | PooledPart]) -> tuple[_Residency, _Residency]:
         """What each worker must hold, and its neighbours; nothing of either where every worker holds all there is."""
@@ -272,16 +286,8 @@ class _Part:
             for place, worker in enumerate(self.ladder.workers)
         ]
         smallest = int(np.argmin(self.mapping.models))  # a refused client is told the least size, so that it may fit
-        refusing = Lane(
-            name=f"{name}@nobody",
-            workers=(self.ladder.workers[smallest],),
-            select=Fixed(self.ladder.variants[self.mapping.models[smallest]]),
-            order=Order.FIRST_COME,
-            late=Late.DROP_WHEN_INFEASIBLE,  # for those that waited when their client lost its place
-            capacity=0,
-            may_load=False,
-        )
-        return [*made, refusing]
+        variant = self.ladder.variants[self.mapping.models[smallest]]
+        return [*made, refusing_lane(name, self.ladder.workers[smallest], variant)]
 
     def _release(self, place: int, filling: bool) -> Eager:
         """At the planned batch; `filling` at least at that."""
@@ -301,12 +307,10 @@ class _Part:
         position = np.empty(workers + 1, np.int64)
         position[order] = np.arange(workers)
         position[UNMAPPED] = workers  # the last lane refuses
-        clients = self.demand.clients
-        targets = [0] * (1 + max((client.slot for client in clients), default=0))
-        for place, client in enumerate(clients):
-            targets[client.slot] = int(position[self.mapping.worker_of[place]])
+        of_clients = position[self.mapping.worker_of[: len(self.demand.clients)]].tolist()
+        targets = targets_by_slot(self.demand, of_clients, workers)
         lanes = (*(first + place for place in order), first + workers)
-        return Route(RouteRule.BY_CLIENT, lanes, self._weights(order), tuple(targets))
+        return Route(RouteRule.BY_CLIENT, lanes, self._weights(order), targets)
 
     def _room(self) -> NDArray[np.float64]:
         """Steps of rate that each worker could still take."""
@@ -392,33 +396,17 @@ def most_shared(mapping: Mapping) -> int:
     return int(np.bincount(mapping.worker_of[mapping.worker_of != UNMAPPED], minlength=1).max())
 
 
-def rescued(problem: Problem, mapping: Mapping) -> Mapping:
-    """Clients without a place on the most accurate worker with room that answers them in time if they need not wait."""
-    worker_of = mapping.worker_of.copy()
-    room = problem.capacity[problem.kind_of, mapping.models, mapping.batches].copy()
-    for client, worker in enumerate(worker_of.tolist()):
-        if worker != UNMAPPED:
-            room[worker] -= problem.steps[client]
-    for client in np.flatnonzero(worker_of == UNMAPPED).tolist():
-        for worker in np.argsort(-mapping.models, kind="stable").tolist():
-            model, batch = mapping.models[worker], mapping.batches[worker]
-            latency_ns = problem.latency_ns[problem.kind_of[worker], model, batch]
-            if problem.steps[client] <= room[worker] and latency_ns <= problem.budget_ns[client, model]:
-                worker_of[client] = worker
-                room[worker] -= problem.steps[client]
-                break
-    return mapping_of(problem, mapping.models, mapping.batches, worker_of)
-
-
-def _with_models_for_all(problem: Problem, ladder: Ladder, mapping: Mapping) -> Mapping:
+def _with_models_for_all(demand: Demand, ladder: Ladder, mapping: Mapping) -> Mapping:
     """A worker without clients has a model that it can run too, and a batch, for whoever comes before the next plan;
     the smallest while there are clients without a place.
     """
+    problem = demand.problem
+    is_whole = mapping.mapped == problem.clients and not demand.hopeless
     models, batches = mapping.models.copy(), mapping.batches.copy()
     for worker in range(problem.workers):
         row = ladder.latency_ns[problem.kind_of[worker]]
         able = np.flatnonzero(row[:, 1] < NEVER_NS)
-        if batches[worker] == 0 and mapping.mapped < problem.clients:
+        if batches[worker] == 0 and not is_whole:
             models[worker] = able[0]
         if models[worker] not in able:
             models[worker] = able[np.argmin(np.abs(able - models[worker]))]

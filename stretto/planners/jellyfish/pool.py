@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from stretto.core.deployment import Deployment
 from stretto.core.plan import Lane, Late, Route, RouteRule, Table
 from stretto.planners.jellyfish.demand import Demand, Ladder
+from stretto.planners.jellyfish.refusing import refusing_lane, targets_by_slot
 from stretto.planners.jellyfish.stepping import smallest_that_keep_up, stepping_table, throughputs
 from stretto.planners.jellyfish.update import Followers
 
@@ -102,12 +103,17 @@ class PooledPart:
     value: float
 
     def lanes(self, deployment: Deployment, filling: bool) -> list[Lane]:
-        return [Lane(self.name, self.ladder.workers, self.table, late=Late.DROP_WHEN_INFEASIBLE)]
+        """One for all, and where there are clients that no pool serves, the one that refuses them."""
+        lanes = [Lane(self.name, self.ladder.workers, self.table, late=Late.DROP_WHEN_INFEASIBLE)]
+        if self.demand.hopeless:
+            lanes.append(refusing_lane(self.name, self.ladder.workers[0], self.ladder.variants[0]))
+        return lanes
 
     def route(self, first: int) -> Route:
         """By client, so that each is told the size of the largest variant."""
-        targets = (0,) * (1 + max((client.slot for client in self.demand.clients), default=0))
-        return Route(RouteRule.BY_CLIENT, (first,), targets=targets)
+        lanes = (first, first + 1) if self.demand.hopeless else (first,)
+        targets = targets_by_slot(self.demand, [0] * len(self.demand.clients), 1)
+        return Route(RouteRule.BY_CLIENT, lanes, targets=targets)
 
     def held(self, place: int, resident: int, followers: Followers) -> tuple[int, tuple[int, ...], bool]:
         """Pools are made only where workers hold all that they can run."""

@@ -37,7 +37,8 @@ class Problem:
     overhead_ns: NDArray[np.int64] | None = None
     steps: NDArray[np.int64] = field(init=False)  # by client: its rate in whole steps, rounded up
     largest: NDArray[np.int64] = field(init=False)  # [kind, model, client]: the largest batch that (5) allows; 0: none
-    capacity: NDArray[np.int64] = field(init=False)  # [kind, model, b]: steps that batches of up to b bring through
+    throughput: NDArray[np.float64] = field(init=False)  # [kind, model, b]: queries/s of batches of up to b
+    capacity: NDArray[np.int64] = field(init=False)  # likewise, in whole steps
     order: NDArray[np.int64] = field(init=False)  # [model, place]: clients by falling budget
 
     def __post_init__(self) -> None:
@@ -55,15 +56,16 @@ class Problem:
         # Latency rises with the batch, so the batches that (5) allows are the first ones.
         allowed = needed[:, :, :, None] <= self.budget_ns.T[None, :, None, :]
         largest = allowed.sum(axis=2)
-        throughput = batches * float(NS_PER_S) / self.latency_ns[:, :, 1:]
-        capacity = np.zeros((kinds, models, columns), np.int64)
+        throughput = np.zeros((kinds, models, columns))
         # Where a larger batch brings less through (a measured profile may say so), smaller ones are still allowed.
-        capacity[:, :, 1:] = np.maximum.accumulate(np.floor(throughput / self.step * (1 + 1e-12)), axis=2)
+        throughput[:, :, 1:] = np.maximum.accumulate(batches * float(NS_PER_S) / self.latency_ns[:, :, 1:], axis=2)
+        capacity = np.floor(throughput / self.step * (1 + 1e-12))
         steps = np.maximum(np.ceil(self.rate / self.step * (1 - 1e-12)), 1)
         for name, value in (
             ("steps", steps.astype(np.int64)),
             ("largest", np.ascontiguousarray(largest.astype(np.int64))),
-            ("capacity", capacity),
+            ("throughput", throughput),
+            ("capacity", capacity.astype(np.int64)),
             ("order", np.argsort(-self.budget_ns.T, axis=1, kind="stable").astype(np.int64)),
         ):
             object.__setattr__(self, name, value)
@@ -111,7 +113,8 @@ def mapping_of(
 
 def most_value(problem: Problem) -> float:
     """No mapping that has a place for everybody is worth more: the best for each client of what (5) allows it less the
-    price of its worker time (6), and the price of all workers' time; at whichever price that is least.
+    price of its worker time (6), and the price of all workers' time; at whichever price that is least. Below all
+    numbers where (5) allows somebody nothing, for then there is no such mapping.
     """
     throughput = np.zeros(problem.models)
     allowed = np.zeros((problem.clients, problem.models), np.bool_)
@@ -123,6 +126,8 @@ def most_value(problem: Problem) -> float:
         throughput = np.maximum(throughput, brought.max(axis=1))
         allowed |= largest.T > 0
     usable = allowed & (throughput > 0)
+    if not usable.any(axis=1).all():
+        return -math.inf
     price = PRICES * float(problem.accuracy.max() * throughput.max())  # of a second of a worker
     worth = problem.accuracy - price[:, None] / np.maximum(throughput, 1e-9)
     best = np.where(usable[None, :, :], worth[:, None, :], -np.inf).max(axis=2)

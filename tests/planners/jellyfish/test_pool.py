@@ -20,13 +20,21 @@ from stretto.core.profile import NS_PER_MS, NS_PER_S, Quantile
 from stretto.core.view import View
 from stretto.core.worker import Worker
 from stretto.planners.jellyfish.demand import MISCOUNT, Demand
-from stretto.planners.jellyfish.planner import Jellyfish
+from stretto.planners.jellyfish.planner import ALONE, Jellyfish
 from stretto.planners.jellyfish.pool import ABOVE, best_pool
 from stretto.planners.jellyfish.problem import Problem
 from stretto.planners.jellyfish.stepping import throughputs
 from stretto.planning.telling import told_by_slot
 from tests.planners.jellyfish.problems import problem, problems
-from tests.planners.jellyfish.test_planner import client, deployed, seen, variant_of, variants
+from tests.planners.jellyfish.test_planner import (
+    client,
+    deployed,
+    lane_of,
+    middle_of_known,
+    seen,
+    variant_of,
+    variants,
+)
 
 
 def brought_in_time(demand: Demand, throughput: NDArray[np.float64], model: int, told: int) -> float:
@@ -97,10 +105,10 @@ def test_small_frames_that_larger_models_answer_badly_keep_the_told_size_down() 
 
 def variant_of_pool(plan: Plan) -> int | None:
     """The largest that it runs; None where clients are mapped to workers."""
-    (lane, *others) = plan.lanes
-    if others:
+    lane = plan.lanes[0]
+    if not isinstance(lane.select, Table):
         return None
-    assert isinstance(lane.select, Table)
+    assert all(other.capacity == 0 for other in plan.lanes[1:]), "others refuse"
     return max(lane.select.variants)
 
 
@@ -141,10 +149,11 @@ def test_every_plan_can_be_followed_and_a_pool_keeps_up(
         return
     largest = variant_of_pool(plan) or 0
     told = view.deployment.variants[largest]
-    slowest = min((one.network.bytes_per_s for one in clients if one.network.bytes_per_s), default=math.inf)
+    unknown = middle_of_known(clients, 1 / count, ALONE / count)
     left_ns = 100.0 * NS_PER_MS if others else math.inf
-    for one in clients:
-        bytes_per_s = one.network.bytes_per_s or slowest
+    pooled = [one for one in clients if plan.lanes[lane_of(plan, one.slot)].capacity > 0]
+    for one in pooled:
+        bytes_per_s = one.network.bytes_per_s or unknown
         carried = [
             each.frame_bytes
             for each in view.deployment.variants
@@ -158,7 +167,7 @@ def test_every_plan_can_be_followed_and_a_pool_keeps_up(
         for profile in profiles
         if (batch := profile.largest_batch_within(left_ns, Quantile.P99))
     ]
-    assert sum(one.rate for one in clients) <= max(brought) * (1 + 1e-9)
+    assert sum(one.rate for one in pooled) <= max(brought) * (1 + 1e-9)
 
 
 def test_clients_that_ask_for_nothing_are_told_the_largest_size_that_is_in_time() -> None:
@@ -184,6 +193,21 @@ def test_clients_are_mapped_where_there_is_no_pool() -> None:
     detect = replace(deployed().applications[0], variants=variants({"default": 1.0, "slow": 1.1}))
     unequal = Deployment((detect,), (Worker("w0"), Worker("w1", kind="slow")), Quantile.P99)
     assert variant_of_pool(Jellyfish(pool=0.9)(seen(unequal, *clients))) is None
+
+
+@pytest.mark.parametrize("hopeless", [{"mbit_per_s": 0.008}, {"slo_ms": 1.0}])
+def test_a_client_that_nothing_can_serve_does_not_prevent_the_pool(hopeless: dict[str, float]) -> None:
+    """The pool was for whoever had least time, so one with a dead link ended it for everybody."""
+    others = served(3).clients()
+    view = seen(deployed(), *others, client(3, 1.0, **hopeless))
+    plan = Jellyfish(pool=0.9)(view)
+    check_plan(plan, view.deployment)
+    table, table_without = plan.lanes[0].select, Jellyfish(pool=0.9)(served(3)).lanes[0].select
+    assert isinstance(table, Table) and isinstance(table_without, Table)
+    assert np.array_equal(table.variant, table_without.variant)
+    assert plan.routes[0].targets == (0, 0, 0, 1) and plan.lanes[1].capacity == 0
+    told = told_by_slot(plan, view)
+    assert told[3].variant == "" and told[3].input_size == view.deployment.variants[0].input_size
 
 
 @pytest.mark.parametrize(("mbit_per_s", "variant"), [(2.0, 3), (3.0, None)])

@@ -50,7 +50,7 @@ def test_every_frame_has_one_outcome(running: Running) -> None:
     assert seen[-1].clients[0].given == 1e6 and seen[-1].clients[0].edge > 0
 
 
-@pytest.mark.parametrize("rate", [20_000.0, 40_000.0])
+@pytest.mark.parametrize("rate", [20_000.0, 50_000.0])
 def test_the_client_s_estimate_is_the_proxy_s_rate(running: Running, rate: float) -> None:
     """The median over three runs of a median over frames: others may take the processor away."""
     runs = [run_frames(load(running, Link(constant(rate)), fps=6, edge=28, seconds=1.5)) for _ in range(3)]

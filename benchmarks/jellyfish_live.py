@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from prometheus_client.parser import text_string_to_metric_families
 
 from benchmarks.harness import Benchmark
+from benchmarks.jellyfish_clients import Books, books
 from benchmarks.quiet import when_quiet
 from stretto.cli.bandwidth import BUILT_IN, read_bandwidth
 from stretto.cli.demo_network import APPLICATION, DELAY_MS, SERVED, fixed_sizes
@@ -85,32 +85,22 @@ def drive(server: Started, trace: str, seconds: float, edge: int | None, seed: i
 
 
 def measured(server: Started, trace: str, seconds: float, edge: int | None, seed: int) -> tuple[FrameResult, float]:
-    """A run, and how many of its frames and queries have no outcome: frames that ended in nothing, those that the
-    server never took in, and queries that never ended.
-    """
-    before = counted(server)
+    """A run, and how many of its frames and queries have no outcome."""
+    before = books(server)
     result = drive(server, trace, seconds, edge, seed)
-    after = counted(server)
-    sent, made = int((result.edge > 0).sum()), round(seconds * FPS) * CLIENTS
-    taken = after["submitted"] - before["submitted"] + sum(result.refusals.values())
-    missing = abs(made - len(result)) + max(0.0, sent - taken)
-    return result, missing + abs(after["submitted"] - after["ended"] - after["inside"])
+    after = books(server)
+    return result, without_outcome(result, round(seconds * FPS) * CLIENTS, before, after)
 
 
-def counted(server: Started) -> dict[str, float]:
-    """Queries by the server's own books: taken in, ended, and those that are still there."""
-    from urllib.request import urlopen
-
-    with urlopen(f"{server.management_url}/metrics", timeout=10) as response:
-        text = response.read().decode()
-    found = {"submitted": 0.0, "ended": 0.0, "inside": 0.0}
-    names = {"stretto_queries_submitted_total": "submitted", "stretto_queries_ended_total": "ended"}
-    names |= {"stretto_queue_depth": "inside", "stretto_queries_running": "inside"}
-    for family in text_string_to_metric_families(text):
-        for sample in family.samples:
-            if sample.name in names:
-                found[names[sample.name]] += sample.value
-    return found
+def without_outcome(result: FrameResult, made: int, before: Books, after: Books) -> float:
+    """Frames that ended in nothing here; those that the server had, by its own acknowledgement, and that it counted
+    neither as a query nor as refused before they were one, or counted without having been sent; and queries that it
+    took in and that never ended. A frame that a client gave up on its way there may have been taken in or not.
+    """
+    sent = int((result.edge > 0).sum())
+    taken = after.submitted - before.submitted + after.refused - before.refused
+    missing = abs(made - len(result)) + max(0.0, result.arrived - taken) + max(0.0, taken - sent)
+    return missing + abs(after.submitted - after.ended - after.inside)
 
 
 def note(bench: Benchmark, trace: str, name: str, result: FrameResult, stolen: float) -> dict[str, Any]:

@@ -25,12 +25,12 @@ class Askers:
     def __init__(self, service: Service | FrontService):
         self._service = service
 
-    def slot_of(self, identity: Any) -> int:
-        """The slot of a client, by which plans can route."""
+    def slot_of(self, identity: Any, application: str) -> int:
+        """The slot of a client, by which plans can route. What it asks of another application has another."""
         is_known_kind = isinstance(identity, int | str) and not isinstance(identity, bool)
         if not is_known_kind or not 0 < len(str(identity)) <= MAX_IDENTITY:
             raise bad_request(f"client_id must be a whole number, or a name of at most {MAX_IDENTITY} characters")
-        return self._service.clients.slot_of(self._service.engine.clock(), str(identity))
+        return self._service.clients.slot_of(self._service.engine.clock(), str(identity), application)
 
     def hear(self, client: int, request: InferRequest, array: Array, said: Reported) -> None:
         """Count what a client asks and note what it says of its network. ApiError where that is beyond its share."""

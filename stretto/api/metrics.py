@@ -266,7 +266,7 @@ def _state(now: Snapshot) -> Iterator[Any]:
     yield doors
     yield _gauge("stretto_queries_running", "Queries in a running batch.", now.running)
     yield _gauge("stretto_workers_ready", "Workers that can serve.", sum(slot.is_present for slot in now.slots))
-    yield _gauge("stretto_clients", "Clients that said who they are and asked lately.", now.client_count)
+    yield _gauge("stretto_clients", "Identities that asked lately, once for each application.", now.client_count)
     if now.recording is not None:
         yield _gauge("stretto_recording", "1 while events are recorded, 0 since that stopped.", now.recording.is_active)
         yield CounterMetricFamily(

@@ -336,7 +336,7 @@ class Plane:
         terms, said = read_terms(files, request, wanted)
         slack_ns, client = terms.slack_ns, -1
         if "client_id" in request.parameters:
-            client = self._askers.slot_of(request.parameters["client_id"])
+            client = self._askers.slot_of(request.parameters["client_id"], request.application)
             self._askers.hear(client, request, array, said)
         if said.is_end_to_end:
             slo_ns = slack_ns if said.slo_ns is None else said.slo_ns

@@ -26,6 +26,11 @@ from stretto.core.errors import StrettoError
 
 SERVICE = "/inference.GRPCInferenceService/"
 CALL_S = 10.0
+# Bytes of HTTP/2 around what is sent, as gRPC's own library writes them: the head of a message and of its frame, two
+# window updates, which go with every message, and a call's headers, once both sides have them in their tables.
+MESSAGE_BYTES = 14 + 2 * 13
+PROBE_BYTES = 18 + MESSAGE_BYTES  # of a call with an empty message and without a token
+REFUSED = grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED
 SAID = 0  # the status of an error that a server said, which has no HTTP status
 
 
@@ -38,7 +43,7 @@ class StreamMessage:
 
     @property
     def size(self) -> int:
-        return len(self.data)
+        return len(self.data) + MESSAGE_BYTES
 
 
 @dataclass
@@ -48,7 +53,9 @@ class _Waiting:
 
 
 class GrpcFrames:
-    """The stream is opened with the first frame, and anew after it broke."""
+    """The stream is opened before the first frame, whose time its headers would take too, and anew after it broke."""
+
+    probe_bytes = PROBE_BYTES
 
     def __init__(self, url: str, token: str | None, ca_file: str | Path | None) -> None:
         self._metadata = (("authorization", f"Bearer {token}"),) if token else ()
@@ -62,7 +69,9 @@ class GrpcFrames:
     async def describe(self, application: str) -> FrameInput:
         name = wire.text_field(1, application)
         metadata = _metadata(await self._call("ModelMetadata", name))
-        return frame_input(metadata, _image_parameters(await self._call("ModelConfig", name)))
+        described = frame_input(metadata, _image_parameters(await self._call("ModelConfig", name)))
+        self._opened()
+        return described
 
     def message(self, application: str, tensor: FrameTensor, parameters: dict[str, Any]) -> StreamMessage:
         number = str(next(self._numbers))
@@ -91,7 +100,11 @@ class GrpcFrames:
 
     async def round_trip_ns(self) -> int:
         begun_ns = time.monotonic_ns()
-        await self._call("ServerLive", b"")
+        try:
+            await self._channel.unary_unary(SERVICE + "ServerLive")(b"", timeout=CALL_S)
+        except grpc.aio.AioRpcError as error:
+            if error.code() not in REFUSED:  # by what stands before the server, which asks for a token everywhere
+                raise self._broken(error) from None
         return time.monotonic_ns() - begun_ns
 
     async def close(self) -> None:
@@ -185,6 +198,7 @@ def _channel(url: str, ca_file: str | Path | None) -> grpc.aio.Channel:
     options = [
         ("grpc.max_receive_message_length", DEFAULT_MAX_ANSWER_BYTES),
         ("grpc.max_send_message_length", -1),
+        ("grpc.http2.bdp_probe", 0),  # its pings would go with some frames and not with others
     ]
     if parts.scheme == "grpc":
         if ca_file is not None:

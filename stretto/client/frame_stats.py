@@ -34,6 +34,7 @@ class Frame:
     answer: Answer | None = None
     size: Size | None = None  # height and width as sent
     sent_bytes: int = 0
+    has_arrived: bool = False  # the server had all of it, by its acknowledgement, answer or refusal
     latency_ms: float = math.nan
     made_s: float = 0.0  # on the monotonic clock
     error: StrettoClientError | None = None

@@ -33,6 +33,11 @@ M = TypeVar("M", bound=Message)
 class Transport(Protocol[M]):
     """Every call raises StrettoClientError where it gets no answer."""
 
+    @property
+    def probe_bytes(self) -> int:
+        """On the wire, of the message that `round_trip_ns` sends."""
+        ...
+
     async def describe(self, application: str) -> FrameInput: ...
 
     def message(self, application: str, tensor: FrameTensor, parameters: dict[str, Any]) -> M: ...
@@ -42,7 +47,9 @@ class Transport(Protocol[M]):
         ...
 
     async def round_trip_ns(self) -> int:
-        """How long a message of next to nothing takes there and back."""
+        """How long a message takes there and back that has as few bytes as can be: no token, which the server does not
+        ask for there, and which may have more bytes than a small frame.
+        """
         ...
 
     async def close(self) -> None: ...
@@ -53,6 +60,11 @@ class HttpFrames:
 
     def __init__(self, url: str, token: str | None, ca_file: str | Path | None, max_connections: int) -> None:
         self._pool = StreamPool(endpoint_of(url, token, ca_file), max_connections, DEFAULT_MAX_ANSWER_BYTES)
+        self._probe = endpoint_of(url).get("/v2/health/live")
+
+    @property
+    def probe_bytes(self) -> int:
+        return self._probe.size
 
     async def describe(self, application: str) -> FrameInput:
         content = content_of(await self._pool.send(self._pool.endpoint.get(model_path(application)), CALL_NS))
@@ -79,10 +91,9 @@ class HttpFrames:
         return answer_of(await self._pool.send(message, timeout_ns, transfer))
 
     async def round_trip_ns(self) -> int:
-        """The request is asked for once before, so that no connection is opened meanwhile."""
-        request = self._pool.endpoint.get("/v2/health/live")
+        """Whatever the status of the answer. The time that a connection takes to open does not count."""
         transfer = Transfer(lambda: None)
-        await self._pool.send(request, CALL_NS, transfer)
+        await self._pool.send(self._probe, CALL_NS, transfer)
         assert transfer.started_ns is not None
         return time.monotonic_ns() - transfer.started_ns
 

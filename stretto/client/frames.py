@@ -94,7 +94,8 @@ class AsyncFrameClient:
             taken = ", ".join(f"{height}x{width}" for height, width in self._takes.sizes)
             raise BadRequest(f"the server takes frames of {taken}, not of {size[0]}x{size[1]}")
         slo_ns = round(self.options.slo_ms * NS_PER_MS)
-        self._pacer = Pacer(time.monotonic_ns(), slo_ns, self._takes.sizes, self._guesses(is_bytes=True))
+        guesses = self._guesses(is_bytes=True)
+        self._pacer = Pacer(time.monotonic_ns(), slo_ns, self._takes.sizes, guesses, self._transport.probe_bytes)
         for _ in range(FIRST_ROUND_TRIPS):
             self._pacer.went(await self._transport.round_trip_ns())
         self._looking = asyncio.get_running_loop().create_task(self._look())
@@ -189,7 +190,8 @@ class AsyncFrameClient:
             serving_ns = now_ns - transfer.acknowledged_ns
         self._pacer.answered(now_ns, 0.0 if serving_ns != serving_ns else serving_ns, answer.parameters)
         outcome = FrameOutcome.ON_TIME if latency_ns <= self._pacer.slo_ns else FrameOutcome.LATE
-        return replace(sent, outcome=outcome, answer=answer, latency_ms=latency_ns / NS_PER_MS)
+        latency_ms = latency_ns / NS_PER_MS
+        return replace(sent, outcome=outcome, answer=answer, latency_ms=latency_ms, has_arrived=True)
 
     def _unanswered(self, sent: Frame, error: StrettoClientError, transfer: Transfer) -> Frame:
         now_ns = time.monotonic_ns()
@@ -197,9 +199,9 @@ class AsyncFrameClient:
             if isinstance(error, Expired) and transfer.started_ns is not None and transfer.acknowledged_ns is None:
                 # It is not through yet: the network is slower than this, which is known now.
                 self._pacer.acknowledged(now_ns, sent.sent_bytes, now_ns - transfer.started_ns)
-            return replace(sent, error=error)
+            return replace(sent, error=error, has_arrived=transfer.acknowledged_ns is not None)
         self._pacer.refused(now_ns, isinstance(error, Overloaded), error.parameters)
-        return replace(sent, outcome=FrameOutcome.REFUSED, error=error)
+        return replace(sent, outcome=FrameOutcome.REFUSED, error=error, has_arrived=True)
 
     def _show(self) -> None:
         stats, now_ns = self.stats, time.monotonic_ns()

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from stretto.core.profile import NS_PER_S
-from stretto.core.recent import LEAST_FRAME_BYTES, Recent, bandwidth_of
+from stretto.core.recent import LEAST_BEYOND_BYTES, Recent, bandwidth_of
 
 Size = tuple[int, int]  # height and width
 
@@ -27,10 +27,15 @@ MAX_SIZE_TEXT = 100
 
 
 class Pacer:
-    """`sizes` are those that may be sent; `guess_bytes` of a frame at each, until one was sent."""
+    """`sizes` are those that may be sent; `guess_bytes` of a frame at each, until one was sent. `probe_bytes` are those
+    of a message that goes there and back to see how long that takes.
+    """
 
-    def __init__(self, now_ns: int, slo_ns: int, sizes: Sequence[Size], guess_bytes: Sequence[float]) -> None:
+    def __init__(
+        self, now_ns: int, slo_ns: int, sizes: Sequence[Size], guess_bytes: Sequence[float], probe_bytes: int = 0
+    ) -> None:
         self.slo_ns = slo_ns
+        self._probe_bytes = probe_bytes
         self._sizes = sorted(sizes, key=math.prod)
         self._order = [list(sizes).index(size) for size in self._sizes]
         self.guess(guess_bytes)
@@ -54,7 +59,7 @@ class Pacer:
 
     def acknowledged(self, now_ns: int, frame_bytes: int, took_ns: int) -> None:
         """The server had all of a frame so long after its first byte was sent, with nothing else on the way."""
-        bandwidth = bandwidth_of(frame_bytes, took_ns, self.round_trip_ns)
+        bandwidth = bandwidth_of(frame_bytes, took_ns, self._probe_bytes, self.round_trip_ns)
         if bandwidth is not None:
             self._recent.reported(now_ns, bandwidth)
             self._unreported = self._last_bytes_per_s = bandwidth
@@ -65,7 +70,7 @@ class Pacer:
         self._guess_bytes = [guess_bytes[place] for place in self._order]
 
     def went(self, took_ns: int) -> None:
-        """A round trip of next to nothing took so long."""
+        """A probe took so long there and back."""
         self._round_trips.append(max(0, took_ns))
 
     def sent(self, size: Size, frame_bytes: int) -> None:
@@ -119,7 +124,7 @@ class Pacer:
         if bandwidth is None:
             return self._sizes[self._measurable()]
         rung = fits[0] if self._is_held else self._rung(fits)
-        if self._bytes(rung) < LEAST_FRAME_BYTES and now_ns - self._measured_ns > NS_PER_S:
+        if self._beyond_bytes(rung) < LEAST_BEYOND_BYTES and now_ns - self._measured_ns > NS_PER_S:
             rung = max(rung, self._measurable())  # or a network that grew better would never be noticed
         return self._sizes[rung]
 
@@ -132,14 +137,14 @@ class Pacer:
     def _measurable(self) -> int:
         """The smallest that shows how fast the network is; the largest where all are too small for that."""
         rungs = range(len(self._sizes))
-        return next((rung for rung in rungs if self._bytes(rung) >= LEAST_FRAME_BYTES), len(self._sizes) - 1)
+        return next((rung for rung in rungs if self._beyond_bytes(rung) >= LEAST_BEYOND_BYTES), len(self._sizes) - 1)
 
     def _fits(self, rung: int, bandwidth: float | None, left_ns: int, now_ns: int) -> bool:
         if bandwidth is None:
             return self.round_trip_ns < left_ns
-        sending_s = self._bytes(rung) / bandwidth
-        if sending_s * self._recent.rate(now_ns) > 1:
+        if self._bytes(rung) / bandwidth * self._recent.rate(now_ns) > 1:
             return False
+        sending_s = self._beyond_bytes(rung) / bandwidth
         serving_ns = self._serving_ns + SPREADS * self._spread_ns
         return self.round_trip_ns + sending_s * NS_PER_S + serving_ns <= left_ns
 
@@ -152,7 +157,7 @@ class Pacer:
         if mean is None or now_ns - self._measured_ns > PLAN_S * NS_PER_S:
             return self.round_trip_ns < left_ns
         best = max(mean, self._last_bytes_per_s or mean)
-        return self.round_trip_ns + self._bytes(0) * NS_PER_S / best < left_ns
+        return self.round_trip_ns + self._beyond_bytes(0) * NS_PER_S / best < left_ns
 
     def _expected_bytes_per_s(self, now_ns: int) -> float | None:
         """The mean of the last second, or what the last frame found where that is less: a bandwidth that fell is known
@@ -172,6 +177,10 @@ class Pacer:
             return self._guess_bytes[rung]
         near = min(self._known_bytes, key=lambda known: abs(math.log(math.prod(known) / math.prod(size))))
         return self._known_bytes[near] * self._guess_bytes[rung] / self._guess_bytes[self._sizes.index(near)]
+
+    def _beyond_bytes(self, rung: int) -> float:
+        """What a frame has more than a probe: the time of the probe's own bytes is part of the round trip."""
+        return max(0.0, self._bytes(rung) - self._probe_bytes)
 
     # -- what is known -----------------------------------------------------------------------------------------------
 

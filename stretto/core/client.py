@@ -1,7 +1,9 @@
 """Clients: who asks, how often and over which network as measured, and what they were told to send.
 
-A client has an identity of its own choosing and a slot, a small number by which plans route. Slots are reused once a
-client is forgotten, so that tables by client stay small however many come and go. Time comes in as an argument.
+A client is an identity of its own choosing together with the application that it asks: a camera that asks two is two
+clients, for each has a rate, a place in the plan and a size to send of its own. Only the network is the identity's, and
+what is measured with one is known of both. A client has a slot, a small number by which plans route. Slots are reused
+once a client is forgotten, so that tables by client stay small however many come and go. Time comes in as an argument.
 
 What a client says of its rate is kept to be shown, and decides nothing: plans and the door go by what was counted here.
 """
@@ -82,34 +84,62 @@ class Client:
     seen_ns: int  # when it last asked
     network: Network = field(default_factory=Network)
     told: Told = field(default_factory=Told)
-    application: str = ""  # that it called last
+    application: str = ""  # that it asks
     rate: float = 0.0  # queries/s, as counted here over the last second
     slo_ns: int | None = None  # from frame to answer, as it says; None: the application's own
     frame_ratio: float = 1.0  # bytes that it sends over what its variant's `frame_bytes` expects
     said_rate: float | None = None  # queries/s, as it says; for display only
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """By which it is known, whatever its slot."""
+        return self.identity, self.application
+
+
+class Way:
+    """The network of one identity, as reported with what any of its clients asked."""
+
+    __slots__ = ("clients", "delay_ns", "recent")
+
+    def __init__(self) -> None:
+        self.clients = 0  # that share it
+        self.delay_ns: float | None = None
+        self.recent: Recent | None = None  # None: no bandwidth was reported yet
+
+    def reported(self, now_ns: int, bytes_per_s: float | None, delay_ns: int | None) -> None:
+        """None: nothing."""
+        if delay_ns is not None:
+            self.delay_ns = _smoothed(self.delay_ns, min(max(delay_ns, 0), MAX_DELAY_NS))
+        if self.recent is not None:
+            self.recent.passed(now_ns)
+        if bytes_per_s is not None:
+            if self.recent is None:
+                self.recent = Recent(now_ns)
+            self.recent.reported(now_ns, bytes_per_s)
+
+    def bytes_per_s(self, now_ns: int) -> float | None:
+        return None if self.recent is None else self.recent.bytes_per_s(now_ns)
 
 
 class Known:
     """What is kept of a client between two looks. Only the registry reads and writes it; others hold on to it."""
 
     __slots__ = (
-        *("ahead_ns", "application", "delay_ns", "frame_ratio", "held_rate", "identity", "is_counted", "joined_ns"),
-        *("open", "place", "placed_rate", "planned_bytes_per_s", "planned_rate", "recent", "said_rate", "seen_ns"),
-        *("slo_ns", "slot", "step"),
+        *("ahead_ns", "frame_ratio", "held_rate", "is_counted", "joined_ns", "key", "open", "place", "placed_rate"),
+        *("planned_bytes_per_s", "planned_rate", "recent", "said_rate", "seen_ns", "slo_ns", "slot", "step", "way"),
     )
 
-    def __init__(self, slot: int, identity: str, now_ns: int) -> None:
+    def __init__(self, slot: int, key: tuple[str, str], way: Way, now_ns: int) -> None:
         self.slot = slot
-        self.identity = identity
+        self.key = key  # identity and application
+        self.way = way
         self.joined_ns = self.seen_ns = now_ns
         self.is_counted = False  # it has been there for long enough that its rate can be told
         self.recent = Recent(now_ns)
         self.step = -1  # in which its bandwidth was last compared with the plan's
-        self.delay_ns: float | None = None
         self.slo_ns: int | None = None
         self.frame_ratio = 1.0
         self.said_rate: float | None = None
-        self.application = ""
         self.open = 0  # queries that have not ended
         self.place = Place(Told())
         self.planned_rate: float | None = None  # None: no plan has seen it yet
@@ -124,7 +154,8 @@ class Clients:
 
     def __init__(self, most: int = 65_536) -> None:
         self.limit(most)
-        self._by_identity: OrderedDict[str, Known] = OrderedDict()  # who asked longest ago first
+        self._by_key: OrderedDict[tuple[str, str], Known] = OrderedDict()  # who asked longest ago first
+        self._ways: dict[str, Way] = {}  # by identity
         self._by_slot: dict[int, Known] = {}
         self._free: list[int] = []  # slots of clients that were forgotten, a heap: the lowest is taken next
         self._latest_ns = 0
@@ -133,7 +164,7 @@ class Clients:
         self.on_change: Callable[[], None] = _nothing  # called when `is_changed` becomes true
 
     def __len__(self) -> int:
-        return len(self._by_identity)
+        return len(self._by_key)
 
     def limit(self, most: int, forget_s: float = FORGET_S) -> None:
         """How many are remembered at a time; those beyond are forgotten as new ones come. `forget_s`: for how long."""
@@ -144,17 +175,20 @@ class Clients:
         self._most = most
         self._forget_ns = round(forget_s * NS_PER_S)
 
-    def slot_of(self, now_ns: int, identity: str) -> int:
+    def slot_of(self, now_ns: int, identity: str, application: str) -> int:
         """The client's slot; one that is new gets the lowest that is free."""
-        state = self._by_identity.get(identity)
+        key = identity, application
+        state = self._by_key.get(key)
         if state is None:
-            while len(self._by_identity) >= self._most:
-                self._forget(next(iter(self._by_identity)))
-            slot = heapq.heappop(self._free) if self._free else len(self._by_identity)
-            state = self._by_identity[identity] = self._by_slot[slot] = Known(slot, identity, now_ns)
+            while len(self._by_key) >= self._most:
+                self._forget(next(iter(self._by_key)))
+            slot = heapq.heappop(self._free) if self._free else len(self._by_key)
+            way = self._ways.setdefault(identity, Way())
+            way.clients += 1
+            state = self._by_key[key] = self._by_slot[slot] = Known(slot, key, way, now_ns)
             self._change()
         else:
-            self._by_identity.move_to_end(identity)
+            self._by_key.move_to_end(key)
             state.seen_ns = max(now_ns, state.seen_ns)
         self._latest_ns = max(now_ns, self._latest_ns)
         return state.slot
@@ -163,7 +197,6 @@ class Clients:
         self,
         now_ns: int,
         slot: int,
-        application: str,
         queries: int = 1,
         *,
         bytes_per_s: float | None = None,
@@ -178,25 +211,21 @@ class Clients:
         state = self._by_slot.get(slot)
         if state is None:
             return
-        state.application = application
         state.recent.counted(now_ns, queries)
         state.slo_ns = slo_ns if slo_ns is not None and slo_ns > 0 else None
         if said_rate is not None:
             state.said_rate = said_rate
-        if delay_ns is not None:
-            state.delay_ns = _smoothed(state.delay_ns, min(max(delay_ns, 0), MAX_DELAY_NS))
+        state.way.reported(now_ns, bytes_per_s, delay_ns)
         if frame_ratio is not None and math.isfinite(frame_ratio) and frame_ratio > 0:
             within = min(max(frame_ratio, 1 / MAX_FRAME_RATIO), MAX_FRAME_RATIO)
             state.frame_ratio += SMOOTHING * (within - state.frame_ratio)
         if not state.is_counted and now_ns - state.joined_ns >= LEAST_AGE_NS:
             state.is_counted = True  # what was planned when it came rests on a guess of its rate
             self._change()
-        if bytes_per_s is not None:
-            state.recent.reported(now_ns, bytes_per_s)
-            if not self.is_changed and now_ns // STEP_NS != state.step:
-                state.step = now_ns // STEP_NS
-                if has_moved(state.planned_bytes_per_s, state.recent.bytes_per_s(now_ns)):
-                    self._change()
+        if bytes_per_s is not None and not self.is_changed and now_ns // STEP_NS != state.step:
+            state.step = now_ns // STEP_NS
+            if has_moved(state.planned_bytes_per_s, state.way.bytes_per_s(now_ns)):
+                self._change()
 
     def admits(self, now_ns: int, slot: int) -> bool:
         """Whether it keeps to the rate that it was planned with, with some headroom. One that is forgotten is not held
@@ -221,12 +250,12 @@ class Clients:
     def identity_of(self, slot: int) -> str:
         """Empty where it is forgotten."""
         state = self._by_slot.get(slot)
-        return "" if state is None else state.identity
+        return "" if state is None else state.key[0]
 
     def delay_ns_of(self, slot: int) -> int:
         """Of both ways, as smoothed; 0 where it is not known."""
         state = self._by_slot.get(slot)
-        return 0 if state is None or state.delay_ns is None else round(state.delay_ns)
+        return 0 if state is None or state.way.delay_ns is None else round(state.way.delay_ns)
 
     def began(self, slot: int, queries: int = 1) -> Known | None:
         """It has so many queries more; give what this returns to `ended`, for the slot may be another's by then."""
@@ -262,14 +291,14 @@ class Clients:
         self.is_changed = False
         for client in seen:
             state = self._by_slot.get(client.slot)
-            if state is not None and state.identity == client.identity:
+            if state is not None and state.key == client.key:
                 state.planned_rate = _granted(state, client.rate)
                 state.planned_bytes_per_s = client.network.bytes_per_s
                 state.ahead_ns = min(state.ahead_ns, state.seen_ns + WINDOW_NS)
         self.placed(seen, places)
         for client in seen:
             state = self._by_slot.get(client.slot)
-            if state is None or state.identity != client.identity:
+            if state is None or state.key != client.key:
                 continue
             if state.place.is_nowhere:
                 state.held_rate = HELD * min(client.rate, HEADROOM * state.placed_rate)
@@ -280,7 +309,7 @@ class Clients:
         """The same plan as before, looked at anew."""
         for client in seen:
             state = self._by_slot.get(client.slot)
-            if state is not None and state.identity == client.identity and client.slot in places:
+            if state is not None and state.key == client.key and client.slot in places:
                 state.place = places[client.slot]
 
     def told(self, slot: int, told: Told) -> None:
@@ -296,12 +325,12 @@ class Clients:
     def forget_before(self, then_ns: int) -> int:
         """Forget those that last asked before a moment; how many."""
         gone = []
-        for identity, state in self._by_identity.items():
+        for key, state in self._by_key.items():
             if state.seen_ns >= then_ns:
                 break
-            gone.append(identity)
-        for identity in gone:
-            self._forget(identity)
+            gone.append(key)
+        for key in gone:
+            self._forget(key)
         if gone:
             self._change()
         return len(gone)
@@ -313,17 +342,20 @@ class Clients:
 
     def latest(self, now_ns: int, most: int) -> tuple[Client, ...]:
         """Those that asked last, the latest first; at most so many."""
-        return tuple(_seen(state, now_ns) for state in islice(reversed(self._by_identity.values()), most))
+        return tuple(_seen(state, now_ns) for state in islice(reversed(self._by_key.values()), most))
 
     def _change(self) -> None:
         if not self.is_changed:
             self.is_changed = True
             self.on_change()
 
-    def _forget(self, identity: str) -> None:
-        slot = self._by_identity.pop(identity).slot
-        del self._by_slot[slot]
-        heapq.heappush(self._free, slot)
+    def _forget(self, key: tuple[str, str]) -> None:
+        state = self._by_key.pop(key)
+        del self._by_slot[state.slot]
+        heapq.heappush(self._free, state.slot)
+        state.way.clients -= 1
+        if not state.way.clients:
+            del self._ways[key[0]]
 
 
 def _nothing() -> None:
@@ -353,14 +385,14 @@ def _granted(state: Known, rate: float) -> float:
 
 
 def _seen(state: Known, now_ns: int) -> Client:
-    delay_ns = state.delay_ns
+    (identity, application), delay_ns = state.key, state.way.delay_ns
     return Client(
         state.slot,
-        state.identity,
+        identity,
         state.seen_ns,
-        Network(state.recent.bytes_per_s(now_ns), None if delay_ns is None else round(delay_ns)),
+        Network(state.way.bytes_per_s(now_ns), None if delay_ns is None else round(delay_ns)),
         state.place.told,
-        state.application,
+        application,
         max(state.recent.rate(now_ns), state.held_rate),
         state.slo_ns,
         state.frame_ratio,

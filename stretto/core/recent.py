@@ -16,7 +16,7 @@ SPAN_NS = STEPS * STEP_NS
 LEAST_AGE_NS = NS_PER_S // 4  # a younger client is taken to have been there so long
 
 SLOWEST, FASTEST = 1_000.0, 1.25e10  # bytes/s that a report may say: 8 kbit/s to 100 Gbit/s
-LEAST_FRAME_BYTES = 256  # a smaller frame tells nothing
+LEAST_BEYOND_BYTES = 128  # of a frame beyond the probe that it is compared with; fewer tell nothing
 LEAST_SENDING_NS = NS_PER_S // 2_000  # about as much as a scheduler is off
 
 
@@ -27,14 +27,16 @@ def plausible(bytes_per_s: float) -> float | None:
     return min(max(bytes_per_s, SLOWEST), FASTEST)
 
 
-def bandwidth_of(frame_bytes: int, took_ns: int, round_trip_ns: int) -> float | None:
-    """Bytes/s of a frame that was acknowledged `took_ns` after its first byte was sent, nothing else on the way; the
-    acknowledgement comes a round trip after the frame would, had it no bytes. One that was too quick to tell counts as
-    half a millisecond, which is careful, and lets a bandwidth that grew be noticed. None: too small to tell.
+def bandwidth_of(frame_bytes: int, took_ns: int, probe_bytes: int, round_trip_ns: int) -> float | None:
+    """Bytes/s of a frame that was acknowledged `took_ns` after its first byte was sent, nothing else on the way, next
+    to a probe that went there and back: what the frame took longer is the time of the bytes that it has more, for the
+    probe's own took time too. One that was too quick to tell counts as half a millisecond, which is careful, and lets
+    a bandwidth that grew be noticed. None: it has too few bytes more to tell.
     """
-    if frame_bytes < LEAST_FRAME_BYTES:
+    beyond_bytes = frame_bytes - probe_bytes
+    if beyond_bytes < LEAST_BEYOND_BYTES:
         return None
-    return plausible(frame_bytes * NS_PER_S / max(took_ns - round_trip_ns, LEAST_SENDING_NS))
+    return plausible(beyond_bytes * NS_PER_S / max(took_ns - round_trip_ns, LEAST_SENDING_NS))
 
 
 class Recent:
@@ -50,11 +52,15 @@ class Recent:
         self._slowness = [0.0] * (STEPS + 1)  # sums of s/byte: the harmonic mean is reports over this
         self._last: float | None = None  # harmonic mean of the last second in which there were reports
 
-    def counted(self, now_ns: int, queries: int = 1) -> None:
-        """So many queries came."""
+    def passed(self, now_ns: int) -> None:
+        """It is so late now."""
         step = now_ns // STEP_NS
         if step > self._step:
             self._move_to(step)
+
+    def counted(self, now_ns: int, queries: int = 1) -> None:
+        """So many queries came."""
+        self.passed(now_ns)
         if not self._first_queries:
             self._first_ns, self._first_queries = now_ns, queries
         self._queries[self._step % (STEPS + 1)] += queries
@@ -64,9 +70,7 @@ class Recent:
         within = plausible(bytes_per_s)
         if within is None:
             return
-        step = now_ns // STEP_NS
-        if step > self._step:
-            self._move_to(step)
+        self.passed(now_ns)
         place = self._step % (STEPS + 1)
         self._reports[place] += 1
         self._slowness[place] += 1.0 / within

@@ -192,7 +192,7 @@ class Service:
         """
         now_ns, generation, clients = self.engine.clock(), self.engine.generation, self.clients
         ratio = generation.frame_ratio(application, shape, sent_bytes)
-        clients.asked(now_ns, client, application, shape[0], frame_ratio=ratio, **said)
+        clients.asked(now_ns, client, shape[0], frame_ratio=ratio, **said)
         number, dispatcher = generation.numbers.get(application), generation.dispatcher
         if number is not None and is_beyond_share(
             now_ns, dispatcher.plan, number, clients, client, dispatcher.lane_length

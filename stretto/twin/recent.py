@@ -119,7 +119,7 @@ class Recent:
         self._runs: dict[tuple[str, str], dict[int, Ring]] = {}  # by application/variant and kind, then bucket
         self._handoffs, self._overruns = Ring(MOST_DELAYS), Ring(MOST_DELAYS)
         self._networks: dict[int, Ring] = {}
-        self._clients: dict[str, tuple[Client, deque[float]]] = {}  # by identity, with the last seconds' bandwidths
+        self._clients: dict[tuple[str, str], tuple[Client, deque[float]]] = {}  # with the last seconds' bandwidths
         self._looked = -1  # second of the last look at clients
 
     # -- what a driver tells ------------------------------------------------------------------------------------------
@@ -199,9 +199,9 @@ class Recent:
             bandwidth = client.network.bytes_per_s
             if bandwidth is None or not 0 < client.rate <= MAX_FPS:
                 continue
-            past = known.get(client.identity, (client, deque(maxlen=MOST_SECONDS)))[1]
+            past = known.get(client.key, (client, deque(maxlen=MOST_SECONDS)))[1]
             past.append(min(max(bandwidth, SLOWEST), FASTEST))
-            self._clients[client.identity] = (client, past)
+            self._clients[client.key] = (client, past)
 
     def serves(self, deployment: Deployment) -> None:
         """Another deployment is served: what it does not have is forgotten."""

@@ -8,11 +8,14 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
+import grpc
+import grpc.aio
 import numpy as np
 import pytest
 
 from stretto.client import AsyncFrameClient, BadRequest, ConnectionFailed, FrameClient, FrameOutcome, NotFound
 from stretto.client.errors import BadAnswer, Overloaded
+from stretto.client.frame_grpc import GrpcFrames
 from stretto.client.network import Link, Proxy
 from stretto.core.bandwidth import constant
 from stretto.core.client import Place, Told
@@ -21,6 +24,7 @@ from tests.api.serving import Running, repository_of
 
 SLO_MS = 5_000.0  # long enough for a machine that is busy with other things
 PATIENCE_S = 30.0
+TOKENS = "x" * 200, "y" * 800
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +66,7 @@ def test_frames_are_made_smaller_sent_and_answered(running: Running, url: str) -
     assert stats.sent_bytes == sum(result.sent_bytes for result in results) and stats.rtt_ms is not None
     for result in results:
         assert result.answer is not None and result.answer.output.shape == (1, 10) and result.latency_ms > 0
+        assert result.has_arrived
     known = client_of(running, "camera")
     assert known.application == "fashion_resolution" and known.slo_ns == SLO_MS * 1e6
     assert known.network.bytes_per_s == pytest.approx(stats.bandwidth, rel=0.8) and known.network.delay_ns > 0
@@ -82,6 +87,26 @@ def test_what_the_server_tells_is_sent(running: Running, url: str) -> None:
         running.call(lambda: running.service.clients.told(slot, Told("px16", (1, 16, 16))))
         client.send(image())
         assert client.send(image()).size in ((16, 16), (24, 24))  # the next look tells anew
+
+
+def test_one_camera_that_asks_two_applications_hears_the_size_of_each(running: Running, url: str) -> None:
+    """Once it heard that of the application that it had asked last, whichever it asked."""
+    identity = f"two over {url}"
+
+    def told() -> dict[str, str]:
+        of_it = [each for each in running.service.clients.all() if each.identity == identity]
+        return {each.application: each.told.variant for each in of_it if each.told.variant}
+
+    picture = image().astype(np.float32) / 255
+    other = FrameClient(url, "mnist", slo_ms=SLO_MS, client_id=identity)
+    with frames(url, client_id=identity) as client, other:
+        client.send(picture)
+        other.send(picture)
+        running.wait_until(lambda: len(told()) == 2, "both are told")
+        answers = [each.send(picture).answer for each in (client, other, client)]
+    assert told()["mnist"] == "linear" and told()["fashion_resolution"] == "px24"
+    mapped = [answer.parameters["mapped"] for answer in answers if answer is not None]
+    assert mapped == ["px24", "linear", "px24"]
 
 
 @pytest.mark.parametrize("encoding", ["jpeg", "png"])
@@ -126,7 +151,7 @@ def test_an_answer_that_never_comes_is_given_up(running: Running, url: str) -> N
             begun = time.monotonic()
             result = client.send(image())
             assert time.monotonic() - begun < 5
-            assert result.outcome in (FrameOutcome.FAILED, FrameOutcome.REFUSED)
+            assert result.outcome in (FrameOutcome.FAILED, FrameOutcome.REFUSED) and result.has_arrived
         running.wait_until(lambda: running.plane.open_requests == 0, "the server forgot it")
         assert client.stats.misses == 1 and client.stats.in_flight == 0
 
@@ -266,7 +291,6 @@ def test_messages_of_the_stream_are_those_of_protobuf() -> None:
 
 
 def test_acknowledgements_over_grpc_come_before_the_answer_and_only_if_asked_for(running: Running) -> None:
-    import grpc
 
     from stretto.api.grpc import open_inference_pb2 as protocol
 
@@ -341,19 +365,84 @@ def test_a_thousand_clients_come_and_go(running: Running) -> None:
         assert times and max(times) < 5.0
 
 
-@pytest.mark.parametrize("rate", [10_000.0, 40_000.0])
-def test_the_estimate_is_the_link_s_rate(running: Running, url: str, rate: float) -> None:
-    """The median of several looks: others may take the processor away for one."""
+@pytest.mark.parametrize("rate", [5_000.0, 10_000.0])
+def test_the_estimate_is_the_link_s_rate(url: str, rate: float) -> None:
+    assert 0.9 < estimate(url, Link(constant(rate)), size=(28, 28)) / rate < 1.1
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    repository: Path = repository_of(tmp_path_factory.mktemp("guarded"), "fashion_resolution")
+    with Running(repository, only=("px08", "px16"), grpc=True, tokens=TOKENS) as server:
+        yield server
+
+
+@pytest.mark.parametrize("token", TOKENS, ids=len)
+@pytest.mark.parametrize("scheme", ["http", "grpc"])
+def test_the_estimate_is_right_for_small_frames_over_a_delay_with_a_token(
+    guarded: Running, scheme: str, token: str
+) -> None:
+    """A probe had the token too, and so as many bytes as an 8 px frame: estimates were 1.5 and 2.5 times the rate."""
+    host, port = guarded.address(scheme)
+    link = Link(constant(4_000.0), None, 4_000_000, 4_000_000)
+    assert 0.9 < estimate(f"{scheme}://{host}:{port}", link, size=(8, 8), token=token) / 4_000 < 1.1
+
+
+def test_a_frame_that_is_given_up_on_its_way_has_not_arrived(url: str) -> None:
     scheme, _, address = url.partition("://")
     host, _, port = address.rpartition(":")
 
-    async def measured() -> float:
-        async with Proxy(host, int(port), Link(constant(rate))) as proxy:
+    async def scenario() -> None:
+        async with Proxy(host, int(port), Link(constant(4_000.0))) as proxy:
             there = f"{scheme}://127.0.0.1:{proxy.port}"
-            async with AsyncFrameClient(there, "fashion_resolution", slo_ms=SLO_MS, size=(28, 28)) as client:
-                for seed in range(10):
-                    await client.send(image(seed))
-                return (client.stats.bandwidth or 0.0) / rate
+            options = {"slo_ms": 150.0, "grace_ms": 1.0, "size": (28, 28)}
+            async with AsyncFrameClient(there, "fashion_resolution", **options) as client:
+                picture = image().astype(np.float32) / 255  # 3 kB, which take 0.8 s
+                result = await client.send(picture)
+        assert result.outcome is FrameOutcome.FAILED and result.sent_bytes and not result.has_arrived
 
-    ratios = [asyncio.run(measured()) for _ in range(3)]
-    assert 0.9 < float(np.median(ratios)) < 1.1, ratios
+    asyncio.run(scenario())
+
+
+def test_a_round_trip_is_one_though_a_gateway_asks_for_a_token_there() -> None:
+    async def refuse(request: bytes, context: Any) -> bytes:
+        assert all(key != "authorization" for key, _ in context.invocation_metadata())
+        await context.abort(grpc.StatusCode.UNAUTHENTICATED, "who are you?")
+        return b""
+
+    async def scenario() -> None:
+        server = grpc.aio.server()
+        live = {"ServerLive": grpc.unary_unary_rpc_method_handler(refuse)}
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("inference.GRPCInferenceService", live),))
+        port = server.add_insecure_port("127.0.0.1:0")
+        await server.start()
+        transport = GrpcFrames(f"grpc://127.0.0.1:{port}", "token", None)
+        assert 0 < await transport.round_trip_ns() < PATIENCE_S * 1e9
+        await server.stop(None)
+        with pytest.raises(ConnectionFailed):
+            await transport.round_trip_ns()
+        await transport.close()
+
+    asyncio.run(scenario())
+
+
+def estimate(url: str, link: Link, **options: Any) -> float:
+    """The upper quartile of estimates, one for each frame. Who takes the processor away for some milliseconds makes a
+    frame slower and never quicker; and links are so slow that a frame takes about a hundred.
+    """
+    scheme, _, address = url.partition("://")
+    host, _, port = address.rpartition(":")
+
+    async def measured() -> list[float]:
+        async with Proxy(host, int(port), link) as proxy:
+            there = f"{scheme}://127.0.0.1:{proxy.port}"
+            async with AsyncFrameClient(there, "fashion_resolution", slo_ms=SLO_MS, **options) as client:
+                estimates = []
+                for _ in range(5):  # looks at the round trip, of which the quickest counts
+                    client._pacer.went(await client._transport.round_trip_ns())
+                for seed in range(12):
+                    assert (await client.send(image(seed))).outcome is FrameOutcome.ON_TIME
+                    estimates.append(client._pacer._last_bytes_per_s or 0.0)
+                return estimates
+
+    return float(np.quantile(asyncio.run(measured()), 0.75))

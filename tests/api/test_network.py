@@ -290,10 +290,10 @@ def test_who_floods_a_shared_lane_is_refused_what_is_beyond_its_rate(mapped: tup
 def test_the_door_goes_by_what_was_measured() -> None:
     """Half a second's worth of the planned rate, with its headroom, whatever the client says of itself."""
     clients = Clients()
-    slot = clients.slot_of(0, "liar")
+    slot = clients.slot_of(0, "liar", "fashion")
     for frame in range(11):
-        clients.slot_of(frame * 100 * NS_PER_MS, "liar")
-        clients.asked(frame * 100 * NS_PER_MS, slot, "fashion", said_rate=1e9)
+        clients.slot_of(frame * 100 * NS_PER_MS, "liar", "fashion")
+        clients.asked(frame * 100 * NS_PER_MS, slot, said_rate=1e9)
     (seen,) = clients.all(NS_PER_S)
     assert seen.rate == pytest.approx(10, abs=1.5)
     clients.planned((seen,), {slot: Place(Told("v", (1,)), 0, True)})
@@ -308,8 +308,8 @@ def test_numbers_of_many_clients_are_heard_quickly() -> None:
     clients = Clients()
     begun = time.perf_counter()
     for number in range(2_000):
-        slot = clients.slot_of(number * NS_PER_MS, str(number % 100))
-        clients.asked(number * NS_PER_MS, slot, "fashion", bytes_per_s=1e6, delay_ns=5, frame_ratio=1.0)
+        slot = clients.slot_of(number * NS_PER_MS, str(number % 100), "fashion")
+        clients.asked(number * NS_PER_MS, slot, bytes_per_s=1e6, delay_ns=5, frame_ratio=1.0)
     assert (time.perf_counter() - begun) / 2_000 < 200e-6
     assert np.isfinite([client.rate for client in clients.all()]).all()
 

@@ -242,7 +242,7 @@ def test_no_worker(server: Running) -> None:
 def test_client_names_are_bounded(server: Running) -> None:
     def numbers() -> list[int]:
         plane = Plane(server.service, Limits(client_ids=3))
-        found = [plane._askers.slot_of(name) for name in ("a", "b", 7, "7", "a", "c", "d", "a")]
+        found = [plane._askers.slot_of(name, "mnist") for name in ("a", "b", 7, "7", "a", "c", "d", "a")]
         assert len(server.service.clients) == 3
         server.service.clients.limit(Limits().client_ids)
         return found

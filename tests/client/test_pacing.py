@@ -68,13 +68,23 @@ def test_the_first_frame_is_small_for_nothing_is_known_of_the_network() -> None:
 
 
 def test_a_first_frame_is_large_enough_to_be_measured() -> None:
-    made = Pacer(0, SLO_NS, SIZES, (100.0, 200.0, 300.0))
+    made = Pacer(0, SLO_NS, SIZES, (240.0, 260.0, 440.0), probe_bytes=140)
     assert size_at(made) == (28, 28)
-    made.acknowledged(NS_PER_S, 300, 300 * NS_PER_MS)  # 1 kB/s
+    made.acknowledged(NS_PER_S, 440, 300 * NS_PER_MS)  # 1 kB/s, by the 300 bytes beyond the probe
     assert size_at(made, SLO_NS) is None
-    made.acknowledged(NS_PER_S, 300, 100 * NS_PER_MS)
-    assert made.size_for(NS_PER_S, 90 * NS_PER_MS) == (8, 8)
-    assert made.size_for(3 * NS_PER_S, 90 * NS_PER_MS) == (28, 28)  # nothing was measured for a while
+    made.acknowledged(NS_PER_S, 440, 100 * NS_PER_MS)
+    assert made.size_for(NS_PER_S, 85 * NS_PER_MS) == (8, 8)
+    assert made.size_for(3 * NS_PER_S, 85 * NS_PER_MS) == (28, 28)  # nothing was measured for a while
+
+
+def test_a_frame_is_expected_to_take_what_it_took_though_the_probe_s_bytes_took_time_too() -> None:
+    """By a round trip of 20 ms and 1 kB of 10, a frame of 6 kB takes 70: not the probe's 10 ms once more."""
+    made = Pacer(0, SLO_NS, SIZES, (2_000.0, 6_000.0, 8_000.0), probe_bytes=1_000)
+    made.went(20 * NS_PER_MS)
+    made.acknowledged(NS_PER_S, 6_000, 70 * NS_PER_MS)
+    assert made.bytes_per_s(NS_PER_S) == pytest.approx(100e3)
+    assert size_at(made, 81 * NS_PER_MS) == (16, 16)  # a tenth of the SLO is the server's
+    assert size_at(made, 79 * NS_PER_MS) == (8, 8)
 
 
 def test_bytes_are_learned_from_what_was_sent() -> None:

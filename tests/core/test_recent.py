@@ -9,7 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stretto.core.profile import NS_PER_MS, NS_PER_S
-from stretto.core.recent import FASTEST, SLOWEST, STEP_NS, Recent, bandwidth_of, plausible
+from stretto.core.recent import (
+    FASTEST,
+    LEAST_BEYOND_BYTES,
+    LEAST_SENDING_NS,
+    SLOWEST,
+    STEP_NS,
+    Recent,
+    bandwidth_of,
+    plausible,
+)
 
 
 def test_an_even_stream_has_its_rate_from_the_first_quarter_second_on() -> None:
@@ -45,10 +54,25 @@ def test_a_bandwidth_beyond_any_network_is_held_to_bounds() -> None:
     assert plausible(1e-300) == SLOWEST and plausible(1e300) == FASTEST
 
 
-def test_a_frame_is_measured_without_its_round_trip_and_small_ones_are_not() -> None:
-    assert bandwidth_of(100_000, 60 * NS_PER_MS, 10 * NS_PER_MS) == pytest.approx(2e6)
-    assert bandwidth_of(100, 60 * NS_PER_MS, 10 * NS_PER_MS) is None
-    assert bandwidth_of(100_000, 9 * NS_PER_MS, 10 * NS_PER_MS) == pytest.approx(2e8)  # too quick: half a millisecond
+def test_a_frame_is_measured_by_what_it_has_and_takes_beyond_a_probe() -> None:
+    round_trip_ns = 10 * NS_PER_MS
+    assert bandwidth_of(100_100, 60 * NS_PER_MS, 100, round_trip_ns) == pytest.approx(2e6)
+    assert bandwidth_of(200, 60 * NS_PER_MS, 100, round_trip_ns) is None
+    assert bandwidth_of(300, 60 * NS_PER_MS, 900, round_trip_ns) is None  # the probe is the larger one
+    quick = bandwidth_of(100_100, 9 * NS_PER_MS, 100, round_trip_ns)
+    assert quick == pytest.approx(2e8)  # counts as half a millisecond
+
+
+@given(st.floats(5e3, 1e6), st.integers(0, 2_000), st.integers(LEAST_BEYOND_BYTES, 5_000), st.integers(0, NS_PER_S))
+def test_the_estimate_is_the_rate_whatever_the_probe_and_the_delay(
+    rate: float, probe_bytes: int, beyond_bytes: int, delay_ns: int
+) -> None:
+    def took_ns(size: int) -> int:
+        return delay_ns + round(size * NS_PER_S / rate)
+
+    frame_bytes = probe_bytes + beyond_bytes
+    estimate = bandwidth_of(frame_bytes, took_ns(frame_bytes), probe_bytes, took_ns(probe_bytes))
+    assert estimate == pytest.approx(min(rate, beyond_bytes * NS_PER_S / LEAST_SENDING_NS), rel=1e-3)
 
 
 @settings(max_examples=200, deadline=None)

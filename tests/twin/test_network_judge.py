@@ -258,6 +258,17 @@ def test_a_twin_remembers_each_second_of_a_client() -> None:
     assert recent.setting(5 * SECOND, ladder(), present={}).clients == ()
 
 
+def test_what_one_identity_asks_of_two_applications_is_remembered_apart() -> None:
+    recent, network = Recent(0), Network(1e6, 4_000_000)
+    both = [
+        Client(slot, "camera", 0, network, application=name, rate=20.0) for slot, name in enumerate(("see", "hear"))
+    ]
+    for second in (1, 2):
+        recent.clients(second * SECOND, both)
+    heard = recent.setting(3 * SECOND, ladder(), present={})
+    assert heard.clients == (ClientConditions("see", 20.0, (1e6, 1e6), None, 4_000_000),)  # the other is not served
+
+
 def test_drift_of_networks_is_noticed() -> None:
     usual = setting((STEADY,) * 4)
     assert are_alike(figures_of(usual), figures_of(usual))

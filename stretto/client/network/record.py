@@ -42,6 +42,7 @@ class FrameRecord:
     frames: list[MadeFrame] = field(default_factory=list)
     variants: dict[str, int] = field(default_factory=dict)
     refusals: Counter[str] = field(default_factory=Counter)
+    arrived: int = 0
     on_time: Counter[int] = field(default_factory=Counter)  # by client
     ended: Counter[int] = field(default_factory=Counter)
     correct: Counter[int] = field(default_factory=Counter)
@@ -57,6 +58,7 @@ class FrameRecord:
         frame.latency_ns, frame.outcome = latency_ns, OUTCOMES.index(ended.outcome)
         if ended.size is not None and ended.sent_bytes:
             frame.edge, frame.sent_bytes = ended.size[0], ended.sent_bytes
+            self.arrived += ended.has_arrived
         if ended.answer is not None:
             name = ended.answer.variant
             frame.variant = self.variants.setdefault(name, len(self.variants))
@@ -104,4 +106,5 @@ class FrameRecord:
             column("variant", np.int16),
             column("correct", np.int8),
             was_interrupted,
+            self.arrived,
         )

@@ -51,6 +51,7 @@ class FrameResult:
     variant: NDArray[np.int16]
     correct: NDArray[np.int8]
     was_interrupted: bool = False
+    arrived: int = 0  # frames that the server had, as it acknowledged them; others were given up on their way
 
     def __len__(self) -> int:
         return len(self.outcome)

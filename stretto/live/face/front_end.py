@@ -222,7 +222,7 @@ class FrontEnd:
     def _knows_client(self, request: RemoteRequest, extra: Mapping[str, Any]) -> bool:
         """False where it asks beyond its share."""
         service = self._service
-        client = service.clients.slot_of(service.engine.clock(), str(extra["client"]))
+        client = service.clients.slot_of(service.engine.clock(), str(extra["client"]), request.application)
         said = {what: extra.get(what) for what in ("bytes_per_s", "delay_ns", "slo_ns", "said_rate")}
         sent_bytes = int(extra.get("sent_bytes", 0))
         request.client = client

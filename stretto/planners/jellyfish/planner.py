@@ -72,7 +72,7 @@ class Jellyfish:
     _ladders: dict[int, tuple[object, Ladder]] = field(default_factory=dict, init=False, repr=False)
     _followers: dict[int, Followers] = field(default_factory=dict, init=False, repr=False)  # by worker
     _pools: Pools = field(default_factory=Pools, init=False, repr=False)
-    _rates: dict[str, float] = field(default_factory=dict, init=False, repr=False)  # by client
+    _rates: dict[tuple[str, str], float] = field(default_factory=dict, init=False, repr=False)  # by client
     _surplus: dict[str, float] = field(default_factory=dict, init=False, repr=False)  # of λ above those, by application
 
     def __post_init__(self) -> None:
@@ -113,11 +113,11 @@ class Jellyfish:
         clients = view.clients()
         before, self._rates = self._rates, {}
         for client in clients:
-            rate_before = before.get(client.identity)
-            self._rates[client.identity] = _steadied(rate_before, client.rate, WAVER)
+            rate_before = before.get(client.key)
+            self._rates[client.key] = _steadied(rate_before, client.rate, WAVER)
             if rate_before is None or abs(client.rate - rate_before) > WAVER:
                 self._surplus.pop(client.application, None)  # it was above another sum
-        known = tuple(replace(client, rate=self._rates[client.identity]) for client in clients)
+        known = tuple(replace(client, rate=self._rates[client.key]) for client in clients)
         return replace(view, clients=lambda: known, rates=self._with_steady_surplus(view, known))
 
     def _with_steady_surplus(self, view: View, known: tuple[Client, ...]) -> NDArray[np.float64] | None:

@@ -264,12 +264,11 @@ class NetworkRun:
         measured = []
         while client.to_say and client.to_say[0][0] <= self._sent[frame]:
             measured.append(client.to_say.popleft()[1])
-        slot = self._slot[number] = self.registry.slot_of(now_ns, client.identity)
+        slot = self._slot[number] = self.registry.slot_of(now_ns, client.identity, client.spec.application)
         expected = self.deployment.variants[self._size[frame]].frame_bytes
         self.registry.asked(
             now_ns,
             slot,
-            client.spec.application,
             bytes_per_s=len(measured) / sum(1.0 / each for each in measured) if measured else None,
             delay_ns=client.spec.delay_ns + client.spec.back_ns,
             slo_ns=client.slo_ns,

@@ -50,13 +50,12 @@ def test_every_frame_has_one_outcome(running: Running) -> None:
     assert seen[-1].clients[0].given == 1e6 and seen[-1].clients[0].edge > 0
 
 
-@pytest.mark.parametrize("rate", [20_000.0, 50_000.0, 100_000.0])
+@pytest.mark.parametrize("rate", [20_000.0, 50_000.0])
 def test_the_client_s_estimate_is_the_proxy_s_rate(running: Running, rate: float) -> None:
-    ratios: list[float] = []
-    while len(ratios) < 5 and not any(0.9 < ratio < 1.1 for ratio in ratios):  # others may take the processor away
-        result = run_frames(load(running, Link(constant(rate)), fps=6, edge=28, seconds=1.5))
-        ratios.append(result.summary()["bandwidth_measured_over_given"])
-    assert 0.9 < ratios[-1] < 1.1, ratios
+    """The median over three runs of a median over frames: others may take the processor away."""
+    runs = [run_frames(load(running, Link(constant(rate)), fps=6, edge=28, seconds=1.5)) for _ in range(3)]
+    ratios = [result.summary()["bandwidth_measured_over_given"] for result in runs]
+    assert 0.9 < float(np.median(ratios)) < 1.1, ratios
 
 
 def test_who_has_less_bandwidth_sends_smaller_frames(running: Running) -> None:

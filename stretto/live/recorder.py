@@ -213,6 +213,11 @@ class Journal:
             number = dispatcher.number
             self._recording.tell(lambda: [journal.UNDER, number, now_ns, to_plain(conditions)])
 
+    def refused(self, now_ns: int, dispatcher: Dispatcher) -> None:
+        """What was planned last cannot be followed: the plan before it stays in force."""
+        if self._recording is not None and isinstance(dispatcher, RecordedDispatcher):
+            self._recording.write([journal.REFUSED, dispatcher.number, now_ns])
+
 
 @contextmanager
 def recording(path: Path | None, options: RecordOptions = DEFAULT_OPTIONS) -> Iterator[Journal]:

@@ -58,6 +58,7 @@ class _Served:
     dispatcher: Dispatcher
     in_force: InForce | None
     decided: list[list[Any]] = field(default_factory=list)  # since the log's last line of decisions
+    before_planned: InForce | None = None  # was in force before the last planning, and is again where that was refused
 
 
 class ReplayedPolicies:
@@ -162,6 +163,8 @@ class _Replayer:
             dispatcher.inherit(now_ns, from_plain(rest[1]))
         elif kind == journal.PLANNED:
             self._plan(served, rest, number)
+        elif kind == journal.REFUSED:
+            served.in_force = served.before_planned or served.in_force
         elif kind == journal.UNDER:
             if self.session is not None and served.in_force is not None:
                 served.in_force = self.session.under(served.in_force, from_plain(rest[1]))
@@ -212,6 +215,7 @@ class _Replayer:
         self._arrive(policies)
         seen_lines = from_plain(lines)
         seen_clients = () if clients is None else from_plain(clients)
+        served.before_planned = served.in_force
         served.in_force = self.session.next(
             served.in_force,
             from_plain(telemetry),

@@ -94,8 +94,8 @@ class Known:
 
     __slots__ = (
         *("ahead_ns", "application", "delay_ns", "frame_ratio", "held_rate", "identity", "is_counted", "joined_ns"),
-        *("open", "place", "planned_bytes_per_s", "planned_rate", "recent", "said_rate", "seen_ns", "slo_ns"),
-        *("slot", "step"),
+        *("open", "place", "placed_rate", "planned_bytes_per_s", "planned_rate", "recent", "said_rate", "seen_ns"),
+        *("slo_ns", "slot", "step"),
     )
 
     def __init__(self, slot: int, identity: str, now_ns: int) -> None:
@@ -114,6 +114,7 @@ class Known:
         self.place = Place(Told())
         self.planned_rate: float | None = None  # None: no plan has seen it yet
         self.planned_bytes_per_s: float | None = None
+        self.placed_rate = FIRST_RATE  # that the last plan counted on which had a place for it
         self.held_rate = 0.0  # measured before it was mapped nowhere; what it tries meanwhile is less than it wants
         self.ahead_ns = now_ns  # when what it asked would be due at the rate that it was planned with
 
@@ -254,6 +255,9 @@ class Clients:
     def planned(self, seen: Sequence[Client], places: Mapping[int, Place]) -> None:
         """A plan was made from what was `seen`. Who came into a slot meanwhile has nothing to do with it. What a client
         was ahead of its old rate is forgiven, for the new plan knows its new one.
+
+        One that has no place keeps the rate that it was measured with, but no more than the door would have let in at
+        the rate that it had a place for: what is beyond was a burst, and would keep it out long after.
         """
         self.is_changed = False
         for client in seen:
@@ -265,8 +269,12 @@ class Clients:
         self.placed(seen, places)
         for client in seen:
             state = self._by_slot.get(client.slot)
-            if state is not None:
-                state.held_rate = client.rate * HELD if state.place.is_nowhere else 0.0
+            if state is None or state.identity != client.identity:
+                continue
+            if state.place.is_nowhere:
+                state.held_rate = HELD * min(client.rate, HEADROOM * state.placed_rate)
+            else:
+                state.held_rate, state.placed_rate = 0.0, _measured(state, client.rate)
 
     def placed(self, seen: Sequence[Client], places: Mapping[int, Place]) -> None:
         """The same plan as before, looked at anew."""
@@ -333,12 +341,14 @@ def has_moved(before: float | None, now: float | None) -> bool:
     return not before / CHANGED_BY <= now <= before * CHANGED_BY
 
 
+def _measured(state: Known, rate: float) -> float:
+    """The rate that a plan counts on; in its first second a client was hardly measured."""
+    return max(rate, FIRST_RATE) if state.seen_ns - state.joined_ns < NS_PER_S else rate
+
+
 def _granted(state: Known, rate: float) -> float:
-    """What a client may ask until the next plan, from the rate that this one counts on. In its first second it was
-    hardly measured.
-    """
-    if state.seen_ns - state.joined_ns < NS_PER_S:
-        rate = max(rate, FIRST_RATE)
+    """What a client may ask until the next plan, from the rate that this one counts on."""
+    rate = _measured(state, rate)
     return rate if state.planned_rate is None else max(rate, KEPT * state.planned_rate)
 
 

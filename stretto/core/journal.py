@@ -2,7 +2,8 @@
 JSON list a line.
 
     ["stretto events", 9, recording, part]                 the first line of each file of a recording
-    ["session", planner, options, data_aware]              who plans
+    ["session", planner, options, data_aware, stored]      who plans; stored is [path, sha256] of the file of policies
+                                                           that it was given, or null
     ["plan", number, plan]                                 what `plan` means in the lines that follow; a number may be
                                                            given to another plan later
     ["made", g, now_ns, correction, deployment, plan, [view_ns, rates, alive, conditions, policies]]

@@ -20,6 +20,7 @@ from stretto.core.view import View
 from stretto.live.crew import Factory
 from stretto.live.options import ServiceOptions
 from stretto.live.quarantine import Fault, label_of
+from stretto.live.recorder import Journal
 from stretto.live.requests import NoSuchApplication, NoSuchVariant, Request
 from stretto.live.service import Service
 from stretto.live.snapshots import snapshot
@@ -43,10 +44,15 @@ def built(tmp_path: Path) -> Built:
 
 @asynccontextmanager
 async def service_of(
-    root: Path | str, *, factory: Factory = ThreadExecutor, is_ready: bool = True, **options: Any
+    root: Path | str,
+    *,
+    factory: Factory = ThreadExecutor,
+    is_ready: bool = True,
+    journal: Journal | None = None,
+    **options: Any,
 ) -> AsyncIterator[Service]:
     chosen = ServiceOptions(str(root), **({"workers": 1, "reload_s": RELOAD_S, "kind": KIND} | options))
-    service = Service(chosen, read_repository(chosen.repository), factory, simulator=simulator_ports())
+    service = Service(chosen, read_repository(chosen.repository), factory, journal=journal, simulator=simulator_ports())
     await service.start()
     try:
         if is_ready:

@@ -15,13 +15,13 @@ from stretto.core.errors import StrettoError
 from stretto.core.outcome import Outcome
 from stretto.core.plain import from_plain, to_plain
 from stretto.core.verdict import Verdict
-from stretto.core.view import View
 from stretto.dispatch.decisions import decision_as_list
 from stretto.dispatch.dispatcher import Dispatcher
 from stretto.planners.parts.policy import Stored
 from stretto.planners.parts.store import digest_of, load_libraries
 from stretto.planners.parts.task import Task
 from stretto.planners.ports import MadePolicy, MakePolicy, policy_name
+from stretto.planning.readings import unmeasured_view
 from stretto.planning.served import served_session
 from stretto.planning.session import InForce, Session, on_larger_fleet
 from stretto.sim.event_log import event_lines
@@ -207,7 +207,7 @@ class _Replayer:
             return None
         now_ns, rates, alive, conditions, policies = seen
         self._arrive(policies)
-        view = View(deployment, now_ns, rates, alive=alive, delays=conditions.delays)
+        view = unmeasured_view(deployment, now_ns, conditions.delays, rates, alive)
         return self.session.first(deployment, now_ns, conditions, view=view)
 
     def _plan(self, served: _Served, rest: list[Any], number: int) -> None:

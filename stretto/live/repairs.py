@@ -100,6 +100,7 @@ class Repairs:
             if service.engine.generation.served.keys != self._admission.wanted():
                 self._has_failed = not await self._take_up()
             else:
+                self._has_failed = False
                 service.engine.succession.join_ready()
 
     async def try_again(self) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from stretto.core.errors import StrettoError
+from stretto.core.view import View
 from stretto.live import aside
 from stretto.live.options import ServiceOptions
 from stretto.live.policies import PolicyMaker
@@ -21,6 +22,7 @@ from stretto.live.recorder import Journal, recording
 from stretto.live.service import Service
 from stretto.planners.parts.store import save_libraries
 from stretto.planners.shared_queue.planner import SharedQueue
+from stretto.sim.ports import simulator_ports
 from stretto.sim.replay import replay
 from tests.live.real import until, within
 from tests.live.test_service import ask, built, service_of
@@ -179,19 +181,19 @@ def test_the_shared_queue_takes_up_what_is_made(built: Built) -> None:
 
 @pytest.fixture(scope="module")
 def with_policies(tmp_path_factory: pytest.TempPathFactory) -> tuple[Built, Path]:
-    """A repository, and a file of the policies that a server of it had made."""
+    """A repository, and a file of the policies with which a server of it begins."""
     folder = tmp_path_factory.mktemp("stored")
     built, path = build(folder / "models"), folder / "policies.npz"
     built.add("better")
 
+    planner = SharedQueue(queries=1000, slack_steps=20, trial=simulator_ports().trial)
+
     async def store() -> None:
-        async with service_of(built.root, planner="shared_queue", planner_options=QUICK) as service:
-            planner = service.session.planner
-            assert isinstance(planner, SharedQueue)
-            await asked_until(service, lambda: bool(planner.in_force()))
+        async with service_of(built.root, planner="priced") as service:
+            planner(View(service.engine.generation.deployment))
             save_libraries(path, [library for library in planner._policies._libraries.values() if library.policies])
 
-    within(120, store)
+    within(60, store)
     return built, path
 
 

@@ -1,8 +1,9 @@
 """The event log of a server: what its dispatchers were told, when, and what they decided; and how plans came about. One
 JSON list a line.
 
-    ["stretto events", 8, recording, part]                 the first line of each file of a recording
-    ["session", planner, options, data_aware]              who plans
+    ["stretto events", 9, recording, part]                 the first line of each file of a recording
+    ["session", planner, options, data_aware, stored]      who plans; stored is [path, sha256] of the file of policies
+                                                           that it was given, or null
     ["plan", number, plan]                                 what `plan` means in the lines that follow; a number may be
                                                            given to another plan later
     ["made", g, now_ns, correction, deployment, plan, [view_ns, rates, alive, conditions, policies]]
@@ -19,6 +20,8 @@ JSON list a line.
     ["planned", g, now_ns, telemetry, conditions, waiting, lines, clients, policies, plan]
         the planner was asked; waiting, lines and clients are null where it did not look, policies are
         [application, kind, workers, load, made] of those that came meanwhile
+    ["refused", g, now_ns]                                 what was planned last cannot be followed; what was in force
+                                                           before it stays
     ["under", g, now_ns, conditions]                       the plan in force under other conditions
 
 A decision is ["run", worker, variant, [ticket, …], start_ns, expected_ns], ["drop", ticket, reason],
@@ -36,11 +39,11 @@ from pathlib import Path
 from typing import Any
 
 TITLE = "stretto events"
-VERSION = 8
+VERSION = 9
 SESSION, PLAN = "session", "plan"
 MADE, SUBMIT, CANCEL, FINISHED = "made", "submit", "cancel", "finished"
 JOINED, LEFT, LEAVING, ADVANCE, ADOPT, DECIDED = "joined", "left", "leaving", "advance", "adopt", "decided"
-CLASSIFIED, PLANNED, UNDER = "classified", "planned", "under"
+CLASSIFIED, PLANNED, REFUSED, UNDER = "classified", "planned", "refused", "under"
 REROUTE, CHOOSE, ENLARGE, INHERIT, LOADED = "reroute", "choose", "enlarge", "inherit", "loaded"
 EVENTS = (
     *(
@@ -60,7 +63,7 @@ EVENTS = (
         ENLARGE,
         INHERIT,
     ),
-    *(DECIDED, PLANNED, UNDER, LOADED, CHOOSE),
+    *(DECIDED, PLANNED, REFUSED, UNDER, LOADED, CHOOSE),
 )
 
 

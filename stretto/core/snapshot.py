@@ -88,7 +88,7 @@ class SlotState:
     name: str
     kind: str
     is_present: bool
-    busy_ns: int
+    busy_ns: int  # over all of the server's life
     holds: tuple[str, ...]  # application/variant
 
 

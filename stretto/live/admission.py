@@ -59,10 +59,12 @@ class Admission:
             else:
                 self._try(key)
 
-    def keep(self, everything: Served) -> None:
-        """This is the repository that is served now: what it does not hold is forgotten."""
+    def keep(self, everything: Served, serving: Collection[str] = ()) -> None:
+        """This is the repository to be served from now on: what it does not hold is forgotten. But not models that are
+        `serving` until it is: they may still be served, and on, where there is no plan for the new ones.
+        """
         self._current = {spec.key for spec in everything.specs}
-        known = self._current | self._trials.keys()
+        known = self._current.union(self._trials, serving)
         self._specs = {key: specs for key, specs in self._specs.items() if key in known}
         self._offer.passed &= known
         self.quarantine.forget(known)

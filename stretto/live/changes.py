@@ -55,6 +55,7 @@ class Changes:
         self._reader = Reader(service.options.repository)
         self._reading = asyncio.Lock()  # threads that read at the same time would take Python's time from queries
         self._signature = signature(repository)
+        self._told = ""  # of the last change that could not be taken up
 
     async def load(self, *applications: str, at_once: int | None = None) -> None:
         """Read these applications anew and serve them. StrettoError where one cannot be; then all stays as it was.
@@ -197,7 +198,7 @@ class Changes:
             if not broken and all(self._offer.may_serve(spec.key) for spec in ready.specs):
                 break
             self._set_aside(broken)
-        self._admission.keep(everything)
+        self._admission.keep(everything, self._service.engine.generation.served.keys)
         if self._is_served(ready):
             self.read = repository
             return
@@ -214,37 +215,53 @@ class Changes:
         is_same = len(now.files) == len(ready.files) and all(map(is_, now.files, ready.files))
         return is_same and (now.specs, now.by_slot) == (ready.specs, ready.by_slot)
 
-    async def take_up(self, repository: Repository | None = None) -> None:
-        """Serve what this repository holds, or the one that is served already, as far as it may be by now."""
+    async def take_up(self, repository: Repository | None = None) -> bool:
+        """Serve what this repository holds, or the one that is served already, as far as it may be by now. False where
+        that failed, and may be tried again; the same error is told once.
+        """
         async with self._lock:
             try:
                 await self._change(repository or self.read)
+                self._told = ""
+                return True
             except (StrettoError, OSError) as error:  # a file may be gone between two looks
-                log.error("%s", error)
+                self._tell(error)
                 self._readiness.look_for_anything()
-            except Exception:  # a planner's own; the next change is to be seen all the same
-                log.exception("the change could not be taken up")
+            except Exception as error:  # a planner's own; the next change is to be seen all the same
+                self._tell(error, "the change could not be taken up")
             finally:
                 self._service.engine.succession.join_ready()
                 self._readiness.look()
+            return False
+
+    def _tell(self, error: Exception, what: str = "") -> None:
+        if self._told != repr(error):
+            log.error("%s", what or error, exc_info=error if what else None)
+        self._told = repr(error)
 
     async def watch(self) -> None:
-        """A change is taken up when the files have been the same for one look, so that half a copy is not read."""
-        settled = self._signature
+        """A change is taken up when the files have been the same for one look, so that half a copy is not read. One
+        that could not be, as where the planner failed, is tried again at the next look.
+        """
+        settled, is_taken_up = self._signature, True
         while True:
             await asyncio.sleep(self._service.options.reload_s)
             now = await asyncio.to_thread(signature, self.read)
-            if now == self._signature or now != settled:
+            is_new = now != self._signature
+            if now != settled or (is_taken_up and not is_new):
                 settled = now
                 continue
-            self._signature = now
+            self._signature, is_taken_up = now, True
             try:
                 repository = await self.read_anew()
             except (StrettoError, OSError) as error:
                 log.error("the repository changed and cannot be read; what was served before is served on: %s", error)
                 continue
-            log.info("the repository changed and is taken up")
+            if is_new:
+                log.info("the repository changed and is taken up")
             with contextlib.suppress(StrettoError, OSError):  # whoever takes it up meets the same, and says so
                 self._admission.enlist(await asyncio.to_thread(self._offer.everything, repository))
                 await self._admission.quiet(GRACE_S)
-            await self.take_up(repository)
+            is_taken_up = await self.take_up(repository)
+            if is_taken_up and not is_new:
+                log.info("the change that could not be taken up before is served now")

@@ -171,15 +171,20 @@ class Generation:
         return None if query is None else query.theta
 
     def follow(self, now_ns: int, in_force: InForce, conditions: Conditions) -> None:
-        """Follow a plan from now on, under these conditions. PlanError where it cannot be; then all stays as it was."""
-        wanted = self._session.under(in_force, conditions)
-        if wanted is not in_force:
-            self._journal.under(now_ns, self.dispatcher, conditions)
+        """Follow a plan from now on, under these conditions. PlanError where it cannot be; then all stays as it was,
+        also for who reads the journal.
+        """
         try:
+            wanted = self._session.under(in_force, conditions)
+            if wanted is not in_force:
+                self._journal.under(now_ns, self.dispatcher, conditions)
             if wanted.plan is not self.dispatcher.plan:
                 self.dispatcher.follow(now_ns, wanted.plan)
-        except PlanError:
-            self._journal.under(now_ns, self.dispatcher, self.in_force.conditions)
+        except Exception:
+            if in_force is self.in_force:
+                self._journal.under(now_ns, self.dispatcher, in_force.conditions)
+            else:
+                self._journal.refused(now_ns, self.dispatcher)
             raise
         self.in_force = wanted
 

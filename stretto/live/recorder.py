@@ -167,10 +167,12 @@ class Journal:
         """Of the recording; None where nothing is recorded."""
         return None if self._recording is None else self._recording.state
 
-    def began(self, planner: str, options: Mapping[str, GivenValue], data_aware: bool) -> None:
-        """Who plans."""
+    def began(
+        self, planner: str, options: Mapping[str, GivenValue], data_aware: bool, stored: tuple[str, str] | None = None
+    ) -> None:
+        """Who plans, and with which file of policies: its path and its digest."""
         if self._recording is not None:
-            self._recording.write([journal.SESSION, planner, dict(options), data_aware])
+            self._recording.write([journal.SESSION, planner, dict(options), data_aware, stored])
 
     def dispatcher(self, in_force: InForce, *, correction: float, now_ns: int) -> Dispatcher:
         policies = self.collected()
@@ -212,6 +214,11 @@ class Journal:
         if self._recording is not None and isinstance(dispatcher, RecordedDispatcher):
             number = dispatcher.number
             self._recording.tell(lambda: [journal.UNDER, number, now_ns, to_plain(conditions)])
+
+    def refused(self, now_ns: int, dispatcher: Dispatcher) -> None:
+        """What was planned last cannot be followed: the plan before it stays in force."""
+        if self._recording is not None and isinstance(dispatcher, RecordedDispatcher):
+            self._recording.write([journal.REFUSED, dispatcher.number, now_ns])
 
 
 @contextmanager

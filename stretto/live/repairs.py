@@ -19,12 +19,13 @@ TRY_AGAIN_S = 1.0  # how often models that are set aside are looked at
 
 
 class Repairs:
-    """The service's: on the loop's thread. `take_up` serves what may be served by now."""
+    """The service's: on the loop's thread. `take_up` serves what may be served by now; false where that failed."""
 
-    def __init__(self, service: Running, admission: Admission, take_up: Callable[[], Awaitable[None]]):
+    def __init__(self, service: Running, admission: Admission, take_up: Callable[[], Awaitable[bool]]):
         self._service, self._admission, self._take_up = service, admission, take_up
         self._task: asyncio.Task[None] | None = None
         self._is_due = False
+        self._has_failed = False  # to serve what may be, the last time
 
     async def enlist(self, repository: Repository) -> None:
         """What of it nobody knows yet is tried from now on."""
@@ -97,13 +98,16 @@ class Repairs:
         while self._is_due:
             self._is_due = False
             if service.engine.generation.served.keys != self._admission.wanted():
-                await self._take_up()
+                self._has_failed = not await self._take_up()
             else:
+                self._has_failed = False
                 service.engine.succession.join_ready()
 
     async def try_again(self) -> None:
-        """Models that are set aside are tried again when their pause is over."""
+        """Models that are set aside are tried again when their pause is over; and so is a change that failed."""
         while True:
             await asyncio.sleep(TRY_AGAIN_S)
             self._admission.try_due()
             self._beware()
+            if self._has_failed:
+                self.look()

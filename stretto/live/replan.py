@@ -42,7 +42,8 @@ class Replanner:
         self._looks_at_clients = False  # the planner did, when it was last asked
         self._clients_changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._is_failing = False
+        self._is_failing = False  # there was no plan the last time
+        self._cannot_tell = False  # clients what to send, the last time
         clients.on_change = self._prod
 
     def start(self) -> None:
@@ -74,7 +75,7 @@ class Replanner:
                 self._complete()
             if loop.time() >= told_s + TELL_S:
                 told_s = loop.time()
-                self._tell()
+                self._tell_all()
 
     async def _pause(self, pause_s: float, not_before_s: float) -> None:
         """Cut short when clients change; not before a moment, and so that those who change together count together."""
@@ -92,6 +93,17 @@ class Replanner:
         """Clients changed: a planner that looks at them is asked soon."""
         if self._looks_at_clients and self.period_s > 0:
             self._clients_changed.set()
+
+    def _tell_all(self) -> None:
+        """Clients that cannot be told now are told the next time; the planning goes on."""
+        try:
+            self._tell()
+            self._cannot_tell = False
+        except Exception as error:
+            self._engine.meters.plans_failed += 1
+            if not self._cannot_tell:
+                _log_failure("clients cannot be told what to send", error)
+            self._cannot_tell = True
 
     def _tell(self) -> None:
         """Networks change while a plan stays: what it means for each client is looked at anew, and what they leave to
@@ -112,18 +124,26 @@ class Replanner:
         """The plan in force under the delays measured now."""
         try:
             self._engine.adopt(self._engine.generation)
-        except StrettoError as error:
-            if not self._is_failing:
-                log.warning("the plan in force cannot be completed, and is planned anew: %s", error)
-            self._engine.meters.plans_failed += 1
-            self._is_failing = True
+        except Exception as error:
+            self._failed("the plan in force cannot be completed, and is planned anew", error)
+
+    def _failed(self, what: str, error: Exception) -> None:
+        """There is no plan; counted each time, and told the first time of several."""
+        self._engine.meters.plans_failed += 1
+        if not self._is_failing:
+            _log_failure(what, error)
+        self._is_failing = True
 
     async def replan(self, leaving: Collection[int] = ()) -> None:
         """Once; a failing planner is logged, and the plan in force stays until it is asked again. `leaving`: workers
         that are there, and are planned without.
         """
         async with self.turn:
-            await self._replan(leaving)
+            try:
+                await self._replan(leaving)
+                self._is_failing = False
+            except Exception as error:  # a planner's bug must not end the planning
+                self._failed("the planner made no plan, and the one in force stays", error)
 
     async def _replan(self, leaving: Collection[int]) -> None:
         engine, generation = self._engine, self._engine.generation
@@ -148,24 +168,23 @@ class Replanner:
             )
             return planned, places(planned.plan, planned.deployment, clients.seen or (), telemetry.latency_ratio)
 
-        try:
-            planned, placed = await asyncio.to_thread(planned_and_placed)
-            looks = queue.seen, queue.seen_lines, clients.seen
-            engine.journal.planned(generation.dispatcher, telemetry, planned, *looks)
-            engine.adopt(generation, planned)
-            self._looks_at_clients = clients.seen is not None
-            self._clients.planned(clients.seen or (), placed)
-            if engine.twin is not None and clients.seen:
-                engine.twin.clients(telemetry.now_ns, clients.seen)
-            engine.meters.planning.add(engine.clock() - begun_ns)
-            self._is_failing = False
-        except Exception as error:  # a planner's bug must not end the planning
-            engine.meters.plans_failed += 1
-            if not self._is_failing and isinstance(error, StrettoError):
-                log.warning("the planner made no plan, and the one in force stays: %s", error)
-            elif not self._is_failing:
-                log.exception("the planner failed, and the plan in force stays")
-            self._is_failing = True
+        planned, placed = await asyncio.to_thread(planned_and_placed)
+        looks = queue.seen, queue.seen_lines, clients.seen
+        engine.journal.planned(generation.dispatcher, telemetry, planned, *looks)
+        engine.adopt(generation, planned)
+        self._looks_at_clients = clients.seen is not None
+        self._clients.planned(clients.seen or (), placed)
+        if engine.twin is not None and clients.seen:
+            engine.twin.clients(telemetry.now_ns, clients.seen)
+        engine.meters.planning.add(engine.clock() - begun_ns)
+
+
+def _log_failure(what: str, error: Exception) -> None:
+    """A StrettoError is a sentence for the operator; any other is a bug, and its traceback is wanted."""
+    if isinstance(error, StrettoError):
+        log.warning("%s: %s", what, error)
+    else:
+        log.error(what, exc_info=error)
 
 
 class _SeenClients:

@@ -36,7 +36,7 @@ from stretto.live.state import State
 from stretto.live.takeover import Takeover
 from stretto.live.witness import Witness
 from stretto.planners.data_aware import DataAware
-from stretto.planners.parts.store import load_libraries
+from stretto.planners.parts.store import digest_of, load_libraries
 from stretto.planners.ports import Ports
 from stretto.planners.promise import PolicyPlanner
 from stretto.planning.door import is_beyond_share
@@ -80,6 +80,9 @@ class Service:
         probation = Probation(loop, options.load_s, options.worker_rss_bytes or 0)
         self.admission = Admission(self.offer, probation, Remembered(), time.monotonic_ns, lambda: self.repairs.look())
         self.maker = PolicyMaker(loop)
+        policies = options.policies
+        # For the journal: the path, and the digest of what is read here, for another file may be there later.
+        self._policy_file = None if policies is None else (str(policies.resolve()), digest_of(policies))
         self.judging = None if twin is None else Judging(loop, twin, self._measured, memory)
         self.session = served_session(
             options.planner,
@@ -88,7 +91,7 @@ class Service:
                 simulator or Ports(),
                 policies=self.maker,
                 judge=self.judging,
-                stored=() if options.policies is None else load_libraries(options.policies),
+                stored=() if policies is None else load_libraries(policies),
             ),
             data_aware=options.data_aware,
             period_s=options.replan_s,
@@ -123,7 +126,7 @@ class Service:
     async def start(self) -> None:
         """Returns when there is a plan; the service is ready when its first worker is."""
         options, journal, delays = self.options, self._journal, DelayMeter()
-        journal.began(options.planner, options.planner_options, options.data_aware)
+        journal.began(options.planner, options.planner_options, options.data_aware, self._policy_file)
         ready = await self.repairs.first_ready(self.changes.read)
         if options.autoscale is not None:
             options.autoscale.for_kinds(ready.deployment.kinds)  # refused before anything is started

@@ -19,6 +19,7 @@ def snapshot(service: Service) -> Snapshot:
     telemetry = generation.dispatcher.telemetry(engine.clock())
     plan, delays = generation.dispatcher.plan, generation.in_force.conditions.delays
     bare = snapshot_of(generation.deployment, telemetry, plan, delays)
+    busy_ns = engine.books.busy_ns(engine.generations())
     others = [each.dispatcher.telemetry(telemetry.now_ns) for each in engine.generations() if each is not generation]
     return replace(
         bare,
@@ -26,6 +27,7 @@ def snapshot(service: Service) -> Snapshot:
         running=bare.running + sum(other.running for other in others),
         applications=_applications(service, bare.applications),
         variants=_variants(engine.meters, bare.variants, service.offer.quarantine),
+        slots=tuple(replace(slot, busy_ns=busy_ns[slot.name]) for slot in bare.slots),
         clients=service.clients.latest(telemetry.now_ns, MAX_CLIENTS),
         client_count=len(service.clients),
         restarts=engine.crew.restarts,

@@ -59,7 +59,21 @@ def view_after_change(deployment: Deployment, before: Deployment, telemetry: Tel
     """
     rate_of = dict(zip((each.name for each in before.applications), telemetry.rates.tolist(), strict=True))
     rates = np.array([rate_of.get(application.name, 0.0) for application in deployment.applications])
-    return View(deployment, telemetry.now_ns, rates, alive=telemetry.worker_alive, delays=delays)
+    return unmeasured_view(deployment, telemetry.now_ns, delays, rates, telemetry.worker_alive)
+
+
+def unmeasured_view(
+    deployment: Deployment,
+    now_ns: int,
+    delays: Delays,
+    rates: NDArray[np.float64] | None = None,
+    alive: NDArray[np.bool_] | None = None,
+) -> View:
+    """Of a deployment that nothing was measured of: with load and presence, where they are known from another one. That
+    is all that a recording keeps of a first view.
+    """
+    there = np.ones(len(deployment.workers), np.bool_) if alive is None else alive
+    return View(deployment, now_ns, rates, alive=there, delays=delays)
 
 
 def measured_rates(telemetry: Telemetry, expected_rates: tuple[float, ...] | None) -> NDArray[np.float64]:

@@ -83,8 +83,9 @@ class Session:
         self.rhythm = rhythm or Rhythm()
         self.looks_at_evidence = looks_at_evidence  # of queries' classes: worth computing for it
         self.knows_networks = knows_networks  # its planner reckons with them itself
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # held while the planner is asked, which may take long
         self._known: dict[int, tuple[_Terms, Plan]] = {}  # by the planner's plan (its identity), the last used last
+        self._known_lock = threading.Lock()  # plans are completed in the planner's thread and on the event loop
         self._shortened: tuple[Deployment, tuple[int, ...], Deployment] | None = None  # the last, with its SLOs
 
     def first(
@@ -183,15 +184,17 @@ class Session:
         same plans again and again; what was added to one of them is remembered.
         """
         terms = _Terms(wanted.made, wanted.deployment, wanted.conditions, wanted.latency_ratio)
-        known = self._known.pop(id(wanted.made), None)
+        with self._known_lock:
+            known = self._known.pop(id(wanted.made), None)
         if known is None or not known[0].are(terms):
             plan = complete(
                 terms.made, terms.deployment, terms.conditions, terms.latency_ratio, has_doors=self.has_doors
             )
             known = terms, before if before is not None and plan == before else plan
-        self._known[id(wanted.made)] = known
-        if len(self._known) > MOST_COMPLETED:
-            del self._known[next(iter(self._known))]
+        with self._known_lock:
+            self._known[id(wanted.made)] = known
+            if len(self._known) > MOST_COMPLETED:
+                del self._known[next(iter(self._known))]
         return replace(wanted, plan=known[1])
 
 

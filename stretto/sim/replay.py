@@ -11,14 +11,17 @@ from typing import Any
 
 from stretto.core import journal
 from stretto.core.deployment import Deployment
+from stretto.core.errors import StrettoError
 from stretto.core.outcome import Outcome
 from stretto.core.plain import from_plain, to_plain
 from stretto.core.verdict import Verdict
-from stretto.core.view import View
 from stretto.dispatch.decisions import decision_as_list
 from stretto.dispatch.dispatcher import Dispatcher
+from stretto.planners.parts.policy import Stored
+from stretto.planners.parts.store import digest_of, load_libraries
 from stretto.planners.parts.task import Task
 from stretto.planners.ports import MadePolicy, MakePolicy, policy_name
+from stretto.planning.readings import unmeasured_view
 from stretto.planning.served import served_session
 from stretto.planning.session import InForce, Session, on_larger_fleet
 from stretto.sim.event_log import event_lines
@@ -58,6 +61,7 @@ class _Served:
     dispatcher: Dispatcher
     in_force: InForce | None
     decided: list[list[Any]] = field(default_factory=list)  # since the log's last line of decisions
+    before_planned: InForce | None = None  # was in force before the last planning, and is again where that was refused
 
 
 class ReplayedPolicies:
@@ -116,8 +120,9 @@ class _Replayer:
         self.policies, self.verdicts = ReplayedPolicies(), ReplayedVerdicts()
         self.plans: dict[int, Any] = {}  # as plain data, by the number that lines refer to them by
 
-    def begin(self, planner: str, options: dict[str, Any], data_aware: bool) -> None:
-        ports = replace(simulator_ports(), policies=self.policies, judge=self.verdicts)
+    def begin(self, planner: str, options: dict[str, Any], data_aware: bool, stored: tuple[str, str] | None) -> None:
+        libraries = () if stored is None else _libraries(*stored)
+        ports = replace(simulator_ports(), policies=self.policies, judge=self.verdicts, stored=libraries)
         self.session = served_session(planner, options, ports=ports, data_aware=data_aware)
 
     def apply(self, kind: str, which: int, rest: list[Any], number: int) -> None:
@@ -162,6 +167,8 @@ class _Replayer:
             dispatcher.inherit(now_ns, from_plain(rest[1]))
         elif kind == journal.PLANNED:
             self._plan(served, rest, number)
+        elif kind == journal.REFUSED:
+            served.in_force = served.before_planned or served.in_force
         elif kind == journal.UNDER:
             if self.session is not None and served.in_force is not None:
                 served.in_force = self.session.under(served.in_force, from_plain(rest[1]))
@@ -200,7 +207,7 @@ class _Replayer:
             return None
         now_ns, rates, alive, conditions, policies = seen
         self._arrive(policies)
-        view = View(deployment, now_ns, rates, alive=alive, delays=conditions.delays)
+        view = unmeasured_view(deployment, now_ns, conditions.delays, rates, alive)
         return self.session.first(deployment, now_ns, conditions, view=view)
 
     def _plan(self, served: _Served, rest: list[Any], number: int) -> None:
@@ -212,6 +219,7 @@ class _Replayer:
         self._arrive(policies)
         seen_lines = from_plain(lines)
         seen_clients = () if clients is None else from_plain(clients)
+        served.before_planned = served.in_force
         served.in_force = self.session.next(
             served.in_force,
             from_plain(telemetry),
@@ -263,6 +271,15 @@ def replay(path: Path, progress: Callable[[float], None] | None = None) -> Repla
             result.outcomes[name] = result.outcomes.get(name, 0) + int(outcomes[:, outcome].sum())
     result.dispatchers = len(replayer.served)
     return result
+
+
+def _libraries(path: str, digest: str) -> tuple[Stored, ...]:
+    """The policies that the server was given; without them another plan would come out."""
+    if not Path(path).is_file():
+        raise StrettoError(f"the server followed policies of {path}, which is not there; put the file back to replay")
+    if digest_of(path) != digest:
+        raise StrettoError(f"{path} is another file of policies than the server followed; put that one back to replay")
+    return load_libraries(path)
 
 
 def _whole(value: Any) -> int:

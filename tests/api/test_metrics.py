@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
 from stretto.api.metrics import Metrics
-from tests.api.serving import PINNED, Running, images, json_body, message
+from tests.api.serving import PINNED, GoodQueries, Running, images, json_body, message
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
@@ -49,6 +50,23 @@ def test_the_loop_goes_on_while_metrics_are_written(server: Running) -> None:
         return count
 
     assert server.run(turns()) > 1
+
+
+def test_no_counter_falls_when_what_is_served_changes(repository: Path) -> None:
+    """Workers' busy time began at zero with every generation, which a collector takes for a restart."""
+    busy = "stretto_worker_busy_seconds_total"
+    with Running(repository) as server, GoodQueries(server) as good:
+        first = before = read(server)
+        for what in ("unload", "load", "unload", "load"):
+            enough = good.answered + 5
+            server.wait_until(lambda enough=enough: good.answered > enough, "traffic")
+            before, generation = read(server), server.plane.service.engine.generation
+            assert server.ask("POST", f"/v2/repository/models/mnist/{what}", name="management").status == 200
+            assert server.plane.service.engine.generation is not generation
+            after = read(server)
+            counters = {key: value for key, value in before.items() if key[0].endswith(("_total", "_count", "_sum"))}
+            assert {key: value for key, value in counters.items() if after[key] < value} == {}
+        assert total(before, busy) > total(first, busy)
 
 
 def test_every_query_is_in_one_count(server: Running) -> None:

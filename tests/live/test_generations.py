@@ -4,6 +4,8 @@ that it does not hold.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -11,7 +13,7 @@ from stretto.core.outcome import Outcome
 from stretto.core.plan import Fixed, Late, Plan
 from stretto.dispatch.layout import first_residents
 from tests.live.conftest import Staging
-from tests.live.scripted import Stage, plan_for, serving, serving_apps, variant
+from tests.live.scripted import MS, Stage, plan_for, serving, serving_apps, variant
 
 FAST, GOOD = variant("fast", 0.6), variant("good", 0.8)
 
@@ -42,6 +44,35 @@ def test_waiting_queries_move_and_running_ones_end_where_they_began(stage: Stagi
         assert request.answers is not None
         np.testing.assert_array_equal(request.answers, request.inputs.sum(axis=1, keepdims=True))
     assert loaded(made) == [{"app/good@2"}, {"app/good@2"}]
+
+
+def test_busy_time_of_a_worker_goes_on_in_the_next_generation(stage: Staging) -> None:
+    """It began at zero again. By name: numbers are those of one generation."""
+    made = stage(serving(variant("v"), crew=2))
+    books, generations = made.engine.books, made.engine.generations
+
+    def busy_ms() -> dict[str, float]:
+        return {name[-1]: busy_ns / MS for name, busy_ns in books.busy_ns(generations()).items()}
+
+    made.request()
+    made.wait(5)
+    made.finish(0)
+    assert busy_ms() == {"0": 5, "1": 0}
+    made.request(slack_ms=900)
+    made.wait(7)
+    assert made.busy() == [1]
+    later = serving(variant("v"), crew=2, version="2")
+    names = later.deployment.workers
+    renumbered = replace(later, deployment=replace(later.deployment, workers=names[::-1]))
+    made.replace(renumbered, plan_for(renumbered))
+    assert busy_ms() == {"0": 5, "1": 0}  # what runs is counted when it ends
+    made.finish(1)
+    assert busy_ms() == {"0": 5, "1": 7} and len(generations()) == 1
+    made.request()
+    made.wait(2)
+    assert made.busy() == [0]  # which has the other name by now
+    made.finish(0)
+    assert busy_ms() == {"0": 5, "1": 9}
 
 
 def test_a_free_worker_joins_at_once(stage: Staging) -> None:

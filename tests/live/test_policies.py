@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -13,15 +14,19 @@ from typing import Any
 import pytest
 
 from stretto.core.errors import StrettoError
+from stretto.core.view import View
 from stretto.live import aside
 from stretto.live.options import ServiceOptions
 from stretto.live.policies import PolicyMaker
+from stretto.live.recorder import Journal, recording
 from stretto.live.service import Service
 from stretto.planners.parts.store import save_libraries
 from stretto.planners.shared_queue.planner import SharedQueue
+from stretto.sim.ports import simulator_ports
+from stretto.sim.replay import replay
 from tests.live.real import until, within
 from tests.live.test_service import ask, built, service_of
-from tests.repository.build import KIND, Built
+from tests.repository.build import KIND, Built, build
 
 __all__ = ["built"]
 QUICK = {"queries": 1000, "slack_steps": 20}
@@ -174,35 +179,70 @@ def test_the_shared_queue_takes_up_what_is_made(built: Built) -> None:
     within(120, work)
 
 
-def test_stored_policies_are_refused_where_they_do_not_match(built: Built, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def with_policies(tmp_path_factory: pytest.TempPathFactory) -> tuple[Built, Path]:
+    """A repository, and a file of the policies with which a server of it begins."""
+    folder = tmp_path_factory.mktemp("stored")
+    built, path = build(folder / "models"), folder / "policies.npz"
     built.add("better")
-    path = tmp_path / "policies.npz"
+
+    planner = SharedQueue(queries=1000, slack_steps=20, trial=simulator_ports().trial)
 
     async def store() -> None:
-        async with service_of(
-            built.root, planner="shared_queue", planner_options={"queries": 1000, "slack_steps": 20}
-        ) as service:
-            planner = service.session.planner
-            assert isinstance(planner, SharedQueue)
-            await asked_until(service, lambda: bool(planner.in_force()))
+        async with service_of(built.root, planner="priced") as service:
+            planner(View(service.engine.generation.deployment))
             save_libraries(path, [library for library in planner._policies._libraries.values() if library.policies])
 
+    within(60, store)
+    return built, path
+
+
+def test_stored_policies_are_refused_where_they_do_not_match(with_policies: tuple[Built, Path]) -> None:
+    built, policies = with_policies
+
     async def serve(**options: Any) -> None:
-        async with service_of(built.root, policies=path, **{"planner": "shared_queue", **options}) as service:
+        async with service_of(built.root, policies=policies, **{"planner": "shared_queue", **options}) as service:
             assert service.engine.generation.in_force.plan.planner == "shared_queue"
             planner = service.session.planner
             assert isinstance(planner, SharedQueue) and planner.in_force()  # from the first plan on
 
-    within(120, store)
     within(60, lambda: serve(planner_options=QUICK))
     with pytest.raises(StrettoError, match=r"policies\.npz: these policies are for slack steps 20, not 30"):
         within(60, lambda: serve(planner_options=QUICK | {"slack_steps": 30}))
     with pytest.raises(StrettoError, match="follows no policies"):
         within(60, lambda: serve(planner="priced"))
     with pytest.raises(StrettoError, match=r"nowhere\.npz: cannot be read"):
-        asyncio.run(_begin(ServiceOptions(str(built.root), kind=KIND, policies=tmp_path / "nowhere.npz")))
+        asyncio.run(_begin(ServiceOptions(str(built.root), kind=KIND, policies=policies.parent / "nowhere.npz")))
 
 
 async def _begin(options: ServiceOptions) -> None:
     async with service_of(options.repository, planner="shared_queue", policies=options.policies):
         pass
+
+
+def test_a_recording_is_replayed_with_the_policies_that_the_server_was_given(
+    with_policies: tuple[Built, Path], tmp_path: Path
+) -> None:
+    """The replayed planner waited for policies that nobody made: every plan was another one than live."""
+    built, stored = with_policies
+    policies, events = Path(shutil.copy(stored, tmp_path)), tmp_path / "events.jsonl"
+
+    async def work(journal: Journal) -> None:
+        asked_for = {"planner": "shared_queue", "planner_options": QUICK, "policies": policies}
+        async with service_of(built.root, journal=journal, **asked_for) as service:
+            planner = service.session.planner
+            assert isinstance(planner, SharedQueue) and planner.in_force()
+            for _ in range(10):
+                await ask(service)
+            await service.replanner.replan()
+
+    with recording(events) as journal:
+        within(60, lambda: work(journal))
+    result = replay(events)
+    assert result.is_identical and result.plans >= 2, result.differences
+    policies.write_bytes(stored.read_bytes() + b" ")
+    with pytest.raises(StrettoError, match=r"policies\.npz is another file of policies than the server followed"):
+        replay(events)
+    policies.unlink()
+    with pytest.raises(StrettoError, match=r"policies of .*policies\.npz, which is not there"):
+        replay(events)

@@ -70,7 +70,7 @@ def test_a_life_with_faults_plans_and_generations_is_replayed(tmp_path: Path, ha
         totals = made.engine.books.totals(made.engine.generations())["app"]
     # tests/sim/test_replay.py has these
     unused = {journal.SESSION, journal.PLANNED, journal.REROUTE, journal.ENLARGE, journal.LOADED, journal.LEAVING}
-    unused.add(journal.CHOOSE)
+    unused |= {journal.CHOOSE, journal.REFUSED}
     assert kinds_in(path) == set(journal.EVENTS) - unused
     result = replay(path)
     assert result.is_identical, result.differences

@@ -19,7 +19,8 @@ from stretto.core.plan import Plan
 from stretto.core.view import View
 from stretto.live.crew import Factory
 from stretto.live.options import ServiceOptions
-from stretto.live.quarantine import label_of
+from stretto.live.quarantine import Fault, label_of
+from stretto.live.recorder import Journal
 from stretto.live.requests import NoSuchApplication, NoSuchVariant, Request
 from stretto.live.service import Service
 from stretto.live.snapshots import snapshot
@@ -43,10 +44,15 @@ def built(tmp_path: Path) -> Built:
 
 @asynccontextmanager
 async def service_of(
-    root: Path | str, *, factory: Factory = ThreadExecutor, is_ready: bool = True, **options: Any
+    root: Path | str,
+    *,
+    factory: Factory = ThreadExecutor,
+    is_ready: bool = True,
+    journal: Journal | None = None,
+    **options: Any,
 ) -> AsyncIterator[Service]:
     chosen = ServiceOptions(str(root), **({"workers": 1, "reload_s": RELOAD_S, "kind": KIND} | options))
-    service = Service(chosen, read_repository(chosen.repository), factory, simulator=simulator_ports())
+    service = Service(chosen, read_repository(chosen.repository), factory, journal=journal, simulator=simulator_ports())
     await service.start()
     try:
         if is_ready:
@@ -393,6 +399,66 @@ def test_the_planner_is_told_the_load_when_the_repository_changes(built: Built) 
                 await ask(service)
             await service.changes.load("rows")
             assert views and views[-1].rates is not None and float(views[-1].rates[0]) > 10
+
+    within(60, work)
+
+
+def test_a_change_whose_plan_failed_is_tried_again(built: Built, caplog: pytest.LogCaptureFixture) -> None:
+    """It was lost: the next look saw no change."""
+
+    async def work() -> None:
+        async with service_of(built.root) as service:
+            planner: Callable[[View], Plan] = service.session.planner
+            failed = 0
+
+            def unsure(view: View) -> Plan:
+                nonlocal failed
+                if failed < 3 and len(view.deployment.variants) == 3:
+                    failed += 1
+                    raise ZeroDivisionError("not the first times")
+                return planner(view)
+
+            service.session.planner = unsure
+            generation = service.engine.generation
+            built.add("best", 0.95, latency_ms=1.0, seed=2)
+            for variant in ("fast", "good"):
+                built.add(variant, 0.6, seed=7)  # other models than are served
+            await until(lambda: failed == 2)
+            assert service.engine.generation is generation and service.is_ready()
+            assert (await ask(service)).outcome is Outcome.ON_TIME
+            await until(lambda: variants(service) == {"fast", "good", "best"})
+            assert failed == 3 and (await ask(service)).variants == ["best"]
+            assert sum("could not be taken up" in record.getMessage() for record in caplog.records) == 1
+            before = service.engine.generation
+            await asyncio.sleep(3 * RELOAD_S)
+            assert service.engine.generation is before  # it is taken up once
+
+    within(60, work)
+
+
+def test_a_model_that_passed_while_the_planner_failed_is_served(built: Built) -> None:
+    """Also where it took long on probation, so that the repository had been taken up without it."""
+
+    async def work() -> None:
+        async with service_of(built.root, reload_s=0) as service:
+            planner: Callable[[View], Plan] = service.session.planner
+            failed = 0
+
+            def unsure(view: View) -> Plan:
+                nonlocal failed
+                if not failed and len(view.deployment.variants) == 2:
+                    failed += 1
+                    raise ZeroDivisionError("not the first time")
+                return planner(view)
+
+            key = next(spec.key for spec in service.engine.generation.served.specs if "/good@" in spec.key)
+            service.admission.set_aside(key, Fault.LOAD_FAILED, "for this test")
+            service.repairs.look()
+            await until(lambda: variants(service) == {"fast"})
+            service.session.planner = unsure
+            service.admission.try_again([key])
+            await until(lambda: variants(service) == {"fast", "good"})
+            assert failed == 1
 
     within(60, work)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -87,6 +89,39 @@ def test_one_call_at_a_time_whoever_asks() -> None:
     for thread in threads:
         thread.join()
     assert most == 1
+
+
+def test_plans_are_completed_on_the_loop_while_the_planner_s_thread_completes_others() -> None:
+    """What is remembered was changed by both at once: KeyError and RuntimeError, some in 10,000 calls."""
+    session = Session(lambda view: replace(PLAN), has_doors=False)  # a new object each time: the oldest is forgotten
+    first = session.first(TWO)
+    errors: list[Exception] = []
+
+    def work(complete: Callable[[int], InForce]) -> None:
+        try:
+            for number in range(6_000):
+                complete(number)
+        except Exception as error:
+            errors.append(error)
+
+    def in_planner_s_thread(number: int) -> InForce:
+        return session.first(TWO)
+
+    def on_loop(number: int) -> InForce:
+        return session.under(replace(first, made=replace(PLAN)), Conditions(delays=Delays(control_ns=1 + number)))
+
+    works = (in_planner_s_thread, in_planner_s_thread, on_loop, on_loop)
+    threads = [threading.Thread(target=work, args=(each,)) for each in works]
+    usual_s = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(usual_s)
+    assert errors == [] and len(session._known) == MOST_COMPLETED
 
 
 def test_a_planner_that_fails_or_returns_something_else() -> None:

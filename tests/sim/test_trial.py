@@ -35,7 +35,7 @@ def random_cells(seed: int) -> Cells:
 
 def made_cells(workers: int, use: float) -> Cells:
     task = task_of(small_deployment(workers), 0)
-    options = Options(slack_steps=30, queries=2_000)
+    options = Options(slack_steps=30, max_late=0.0005, noise=0.0, margin=0.0, queries=2_000)
     policy = make_policy(task, options, use * task.capacity(), trial=simulated_trial)
     return policy.variant, policy.batch, int(policy.slack_ns[1])
 

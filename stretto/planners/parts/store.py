@@ -6,6 +6,7 @@ with the first thing that differs: following them would break their promises sil
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import zipfile
@@ -77,6 +78,15 @@ def load_libraries(path: Path) -> tuple[Stored, ...]:
         raise StrettoError(f"{name}: cannot be read ({error.strerror or 'not a file of policies'})") from None
     except Exception:  # zipfile, zlib, json and numpy raise a dozen kinds on files that are cut short or made up
         raise StrettoError(f"{name}: not a file of policies, or damaged") from None
+
+
+def digest_of(path: Path) -> str:
+    """What tells a file of policies from another."""
+    try:
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise StrettoError(f"{os.path.basename(path)}: cannot be read ({error.strerror})") from None
 
 
 def matching(stored: Sequence[Stored], task: Task, options: Recipe) -> Library:

@@ -18,15 +18,16 @@ class Options:
     `noise` is the coefficient of variation of service times, as a lognormal factor of the profile's latency. `margin`
     is a share of the slack that no batch may use, for what is not in the profile at all. `caution` is what the load is
     multiplied by; where it is 0 it is chosen by trial, to which `seed` and `queries` belong. `gathers` is for many
-    workers: one may wait for company while the others go on (`gathering.py`).
+    workers: one may wait for company while the others go on (`gathering.py`). What serves by default is the planner's
+    (`planner.py`): two sets of defaults would be one that nobody serves.
     """
 
-    slack_steps: int = 150
-    max_late: float = 0.0005
-    noise: float = 0.0
-    margin: float = 0.0
+    slack_steps: int
+    max_late: float
+    noise: float
+    margin: float
+    queries: int
     caution: float = 0.0
-    queries: int = 200_000
     seed: int = 1
     gathers: bool = False
     law: Law = field(default_factory=Poisson)

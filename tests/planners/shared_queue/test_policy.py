@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import MISSING, fields
 from statistics import fmean, stdev
 from typing import Any
 
@@ -18,6 +19,7 @@ from stretto.planners.parts.policy import Policy
 from stretto.planners.parts.task import Task, task_of
 from stretto.planners.ramsis.planner import Ramsis
 from stretto.planners.shared_queue.options import Options
+from stretto.planners.shared_queue.planner import SharedQueue
 from stretto.planners.shared_queue.policy import make_policy
 from stretto.sim.arrivals import Load
 from stretto.sim.processes import Gamma as GammaGaps
@@ -32,6 +34,12 @@ from tests.sim.handmade import always
 SEEDS = (101, 102, 103, 104)
 SIMULATED = 20_000  # queries per seed
 QUICK: dict[str, Any] = {"slack_steps": 40, "queries": 40_000}
+EXACT: dict[str, Any] = {"slack_steps": 150, "max_late": 0.0005, "noise": 0.0, "margin": 0.0, "queries": 200_000}
+
+
+def exact(**given: Any) -> Options:
+    """For workers that are as fast as their profiles."""
+    return Options(**(EXACT | given))
 
 
 def plan_of(deployment: Deployment, policy: Policy) -> Plan:
@@ -80,7 +88,7 @@ def test_what_is_promised_is_observed(use: float, workers: int) -> None:
     deployment = small_deployment(workers)
     task = task_of(deployment, 0)
     load = use * task.capacity()
-    policy = make_policy(task, Options(**QUICK), load, trial=simulated_trial)
+    policy = make_policy(task, exact(**QUICK), load, trial=simulated_trial)
     assert_holds(policy, runs(deployment, always(plan_of(deployment, policy)), load))
 
 
@@ -89,8 +97,8 @@ def test_with_noise(use: float) -> None:
     deployment = small_deployment(4)
     task = task_of(deployment, 0)
     load = use * task.capacity()
-    noisy = make_policy(task, Options(slack_steps=40, noise=0.15), load, trial=simulated_trial)  # late ones are rare
-    plain = make_policy(task, Options(**QUICK), load, trial=simulated_trial)
+    noisy = make_policy(task, exact(slack_steps=40, noise=0.15), load, trial=simulated_trial)  # late ones are rare
+    plain = make_policy(task, exact(**QUICK), load, trial=simulated_trial)
     service = Lognormal(0.15)
     found = runs(deployment, always(plan_of(deployment, noisy)), load, service=service)
     assert_holds(noisy, found)
@@ -103,13 +111,13 @@ def test_with_gamma_gaps(use: float) -> None:
     deployment = small_deployment(4)
     task = task_of(deployment, 0)
     load = use * task.capacity()
-    bursty = make_policy(task, Options(law=Gamma(0.25), **QUICK), load, trial=simulated_trial)
+    bursty = make_policy(task, exact(law=Gamma(0.25), **QUICK), load, trial=simulated_trial)
     process = GammaGaps(0.25)
     found = runs(deployment, always(plan_of(deployment, bursty)), load, process)
     assert_holds(bursty, found)
-    plain = make_policy(task, Options(**QUICK), load, trial=simulated_trial)
+    plain = make_policy(task, exact(**QUICK), load, trial=simulated_trial)
     careless = runs(deployment, always(plan_of(deployment, plain)), load, process)
-    if fmean(run.bad_rate for run in careless) < Options().max_late:
+    if fmean(run.bad_rate for run in careless) < EXACT["max_late"]:
         assert fmean(run.correct_on_time for run in found) > fmean(run.correct_on_time for run in careless)
     else:  # it keeps what is asked, and that has its price
         assert fmean(run.bad_rate for run in found) < 0.5 * fmean(run.bad_rate for run in careless)
@@ -120,7 +128,7 @@ def test_the_margin_is_chosen_to_keep_what_is_asked() -> None:
     task = task_of(deployment, 0)
     load = 0.6 * task.capacity()
     asked = (0.9, 0.003, 0.001)
-    made = [make_policy(task, Options(slack_steps=40, max_late=late), load, trial=simulated_trial) for late in asked]
+    made = [make_policy(task, exact(slack_steps=40, max_late=late), load, trial=simulated_trial) for late in asked]
     seen = [
         [run.bad_rate for run in runs(deployment, always(plan_of(deployment, policy)), load, seeds=range(101, 113))]
         for policy in made
@@ -136,7 +144,7 @@ def test_where_nothing_keeps_it_the_most_right_answers_are_given() -> None:
     deployment = small_deployment(2)
     task = task_of(deployment, 0)
     load = 1.2 * task.capacity()
-    policy = make_policy(task, Options(**QUICK), load, trial=simulated_trial)
+    policy = make_policy(task, exact(**QUICK), load, trial=simulated_trial)
     assert policy.expectation.late > 0.1  # it says so
     ours, theirs = runs(deployment, always(plan_of(deployment, policy)), load), runs(deployment, Ramsis(), load)
     assert fmean(run.correct_on_time for run in ours) > 2 * fmean(run.correct_on_time for run in theirs)
@@ -144,7 +152,7 @@ def test_where_nothing_keeps_it_the_most_right_answers_are_given() -> None:
 
 def test_little_load_is_answered_by_the_best_and_at_once() -> None:
     task = task_of(small_deployment(), 0)
-    policy = make_policy(task, Options(**QUICK), 0.02 * task.capacity(), trial=simulated_trial)
+    policy = make_policy(task, exact(**QUICK), 0.02 * task.capacity(), trial=simulated_trial)
     assert policy.variant[1, -1] == 2
     assert policy.expectation.accuracy == pytest.approx(0.9, abs=0.003)
     (run,) = runs(small_deployment(), always(plan_of(small_deployment(), policy)), 5.0, seeds=(1,))
@@ -158,8 +166,8 @@ def reordered(task: Task) -> Task:
 def test_pruned_variants_keep_their_place() -> None:
     task = task_of(small_deployment(), 0)
     load = 0.5 * task.capacity()
-    ours = make_policy(task, Options(**QUICK), load, trial=simulated_trial)
-    theirs = make_policy(reordered(task), Options(**QUICK), load, trial=simulated_trial)
+    ours = make_policy(task, exact(**QUICK), load, trial=simulated_trial)
+    theirs = make_policy(reordered(task), exact(**QUICK), load, trial=simulated_trial)
     named = np.where(theirs.variant < 0, -1, np.array([3, 2, 0, 1])[theirs.variant])
     assert (named == ours.variant).all() and (theirs.batch == ours.batch).all()
     assert 3 not in ours.variant
@@ -167,7 +175,7 @@ def test_pruned_variants_keep_their_place() -> None:
 
 def test_the_table_is_one_that_the_dispatcher_can_follow() -> None:
     task = task_of(small_deployment(), 0)
-    policy = make_policy(task, Options(**QUICK), 0.6 * task.capacity(), trial=simulated_trial)
+    policy = make_policy(task, exact(**QUICK), 0.6 * task.capacity(), trial=simulated_trial)
     assert policy.variant.shape == policy.batch.shape == (len(policy.variant), 41)
     assert (policy.slack_ns == 1_500_000 * np.arange(41)).all()
     assert (policy.batch >= 1).all()
@@ -184,7 +192,7 @@ def test_the_table_is_one_that_the_dispatcher_can_follow() -> None:
 
 def test_a_margin_of_slack_is_kept() -> None:
     task = task_of(small_deployment(), 0)
-    policy = make_policy(task, Options(margin=0.3, **QUICK), 0.4 * task.capacity(), trial=simulated_trial)
+    policy = make_policy(task, exact(margin=0.3, **QUICK), 0.4 * task.capacity(), trial=simulated_trial)
     given_up = (policy.variant == 0) & (policy.batch == task.max_batch)  # nothing to keep a margin for
     chosen = (policy.variant >= 0) & ~given_up
     latency = task.latency_ns[policy.variant, policy.batch]
@@ -213,13 +221,20 @@ def test_a_margin_of_slack_is_kept() -> None:
 )
 def test_options_that_make_no_sense_are_refused(wrong: dict[str, Any], sentence: str) -> None:
     with pytest.raises(StrettoError, match=sentence):
-        Options(**wrong)
+        exact(**wrong)
+
+
+def test_the_planner_s_defaults_are_the_only_ones() -> None:
+    """Policies that were made with the others' were of a kind that nobody served."""
+    required = {field.name for field in fields(Options) if field.default is field.default_factory is MISSING}
+    assert required == EXACT.keys()
+    assert SharedQueue().options == exact(slack_steps=50, max_late=0.001, noise=0.1, margin=0.1, queries=50_000)
 
 
 def test_with_a_caution_it_is_solved_for_so_much_more_load_and_not_tried() -> None:
     task = task_of(small_deployment(), 0)
     load = 0.4 * task.capacity()
-    usual, careful = (make_policy(task, Options(caution=caution, **QUICK), load, trial=None) for caution in (1.0, 1.3))
+    usual, careful = (make_policy(task, exact(caution=caution, **QUICK), load, trial=None) for caution in (1.0, 1.3))
     assert usual.load == careful.load == load
     assert careful.expectation.accuracy < usual.expectation.accuracy <= 0.9
     deployment = small_deployment()
@@ -227,28 +242,28 @@ def test_with_a_caution_it_is_solved_for_so_much_more_load_and_not_tried() -> No
     assert fmean(run.accuracy for run in seen[1]) < fmean(run.accuracy for run in seen[0])
     assert fmean(run.bad_rate for run in seen[1]) <= fmean(run.bad_rate for run in seen[0])
     with pytest.raises(StrettoError, match="chosen by trial"):
-        make_policy(task, Options(**QUICK), load, trial=None)
+        make_policy(task, exact(**QUICK), load, trial=None)
 
 
 def test_every_option_is_in_the_description() -> None:
     others = [
-        Options(slack_steps=100),
-        Options(max_late=0.01),
-        Options(noise=0.1),
-        Options(margin=0.1),
-        Options(caution=1.1),
-        Options(queries=1_000),
-        Options(seed=2),
-        Options(law=Gamma(0.5)),
+        exact(slack_steps=100),
+        exact(max_late=0.01),
+        exact(noise=0.1),
+        exact(margin=0.1),
+        exact(caution=1.1),
+        exact(queries=1_000),
+        exact(seed=2),
+        exact(law=Gamma(0.5)),
     ]
-    described = [tuple(options.described().items()) for options in (Options(), *others)]
+    described = [tuple(options.described().items()) for options in (exact(), *others)]
     assert len(set(described)) == len(described)
 
 
 @needs_measurements
 def test_four_workers_beat_ramsis_on_the_image_task() -> None:
     deployment = image_deployment(4)
-    policy = make_policy(task_of(deployment, 0), Options(), 2000 / 15, trial=simulated_trial)
+    policy = make_policy(task_of(deployment, 0), exact(), 2000 / 15, trial=simulated_trial)
     ours = runs(deployment, always(plan_of(deployment, policy)), 2000 / 15)
     theirs = runs(deployment, Ramsis(), 2000 / 15)
     assert fmean(run.accuracy for run in ours) > fmean(run.accuracy for run in theirs) + 0.005

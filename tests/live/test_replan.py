@@ -1,0 +1,136 @@
+"""Planning goes on, whatever goes wrong on the way to the plan in force; and what was refused is replayed so."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from stretto.core import journal
+from stretto.core.client import Client, Clients, Place
+from stretto.core.conditions import Conditions
+from stretto.core.errors import StrettoError
+from stretto.live.recorder import recording
+from stretto.live.replan import Replanner
+from stretto.planning.served import served_session
+from stretto.planning.session import InForce, Session
+from stretto.sim.replay import replay
+from tests.live.conftest import Staging
+from tests.live.real import code, of_models, until, within
+from tests.live.real import serving as really_serving
+from tests.live.scripted import plan_for, serving, variant
+
+FAST, GOOD = variant("fast", 0.6), variant("good", 0.8, 2, 10)
+
+
+class Unreliable(Session):
+    """Completes no plan while there is an `error`."""
+
+    error: Exception | None = None
+
+    def under(self, current: InForce, conditions: Conditions) -> InForce:
+        if self.error is not None:
+            raise self.error
+        return super().under(current, conditions)
+
+
+def told(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.name == "stretto.live"]
+
+
+@pytest.mark.parametrize("error", [KeyError(140), StrettoError("not now")])
+def test_a_plan_that_cannot_be_completed_does_not_end_the_planning(
+    error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An error that was no StrettoError ended it for good, uncounted and untold."""
+    served = of_models(fast=code("double"))
+
+    async def work() -> None:
+        async with really_serving(served) as engine:
+            engine.session = engine.generation._session = session = Unreliable(lambda view: plan_for(served))
+            replanner = Replanner(engine, 0.0, Clients())
+            session.error = error
+            replanner.start()
+            await until(lambda: engine.meters.plans_failed >= 3)
+            assert len(told(caplog)) == 1 and "cannot be completed" in told(caplog)[0]
+            assert sum(engine.meters.planning.counts) == 0
+            session.error = None
+            await until(lambda: sum(engine.meters.planning.counts) == 1)  # it is planned anew
+            replanner.stop()
+
+    within(60, work)
+
+
+class Deaf(Clients):
+    """Nobody of them can be told anything while `is_deaf`."""
+
+    is_deaf, heard = True, 0
+
+    def placed(self, seen: Sequence[Client], places: Mapping[int, Place]) -> None:
+        if self.is_deaf:
+            raise ZeroDivisionError("no network")
+        super().placed(seen, places)
+        self.heard += 1
+
+
+def test_clients_that_cannot_be_told_do_not_end_the_planning(caplog: pytest.LogCaptureFixture) -> None:
+    async def work() -> None:
+        async with really_serving(of_models(fast=code("double"))) as engine:
+            clients = Deaf()
+            clients.slot_of(engine.clock(), "camera", "fast")
+            replanner = Replanner(engine, 0.0, clients)
+            replanner.start()
+            await until(lambda: engine.meters.plans_failed >= 2)
+            assert len(told(caplog)) == 1 and "told" in told(caplog)[0]
+            clients.is_deaf = False
+            await until(lambda: clients.heard >= 1)
+            replanner.stop()
+
+    within(60, work)
+
+
+PLANNER = """
+from stretto.core.plan import Eager, Fixed, Lane, Late, by_application
+
+def plan(view):
+    # Between 1.1 and 1.3 s it takes a name that a lane for a demand may need as well.
+    name = "app by good" if 1_100_000_000 <= view.now_ns < 1_300_000_000 else "app"
+    return by_application((Lane(name, (0,), Fixed(0), release=Eager(), late=Late.DROP_WHEN_INFEASIBLE),))
+"""
+
+
+def test_a_plan_that_the_dispatcher_refuses_is_not_followed_in_a_replay(
+    stage: Staging, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The replay went on from the plan that was refused, and every one after it was another than live."""
+    (tmp_path / "refused_planner.py").write_text(PLANNER)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    path, name = tmp_path / "events.jsonl", "refused_planner:plan"
+    served = serving(FAST, GOOD)
+    with recording(path) as into:
+        into.began(name, {}, False)
+        made = stage(served, journal=into)
+        made.engine.session.planner = served_session(name).planner
+        replanner = Replanner(made.engine, 1.0, Clients())
+
+        def replan() -> None:
+            made.loop.run_until_complete(replanner.replan())
+
+        made.request(pinned="good")
+        replan()
+        made.wait(150)
+        before = made.engine.generation.in_force
+        replan()
+        assert made.engine.meters.plans_failed == 1 and made.engine.generation.in_force is before
+        made.request(pinned="fast")  # a demand more, for the plan that stayed
+        made.wait(150)
+        replan()
+        assert made.engine.meters.plans_failed == 1
+        made.request()
+        made.finish_all()
+    kinds = [json.loads(text)[0] for text in path.read_text().splitlines()]
+    assert kinds.count(journal.PLANNED) == 3 and kinds.count(journal.REFUSED) == 1
+    result = replay(path)
+    assert result.is_identical, result.differences

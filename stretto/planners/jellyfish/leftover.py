@@ -70,10 +70,9 @@ def place(accuracy: Any, kind_of: Any, rate: Any, largest: Any, throughput: Any,
 
 def with_leftovers(problem: Problem, mapping: Mapping) -> Mapping:
     """The mapping with everybody in it for whom a worker has room; the very same where that is nobody. Who asks least
-    comes first: so most find a place.
+    comes first: so most find a place. Looked at also where all are mapped, so that it is compiled with the first plan
+    and not when a crowd comes.
     """
-    if mapping.mapped == problem.clients:
-        return mapping
     left = np.flatnonzero(mapping.worker_of == UNMAPPED)
     left = left[np.argsort(problem.rate[left], kind="stable")]
     worker_of = mapping.worker_of.copy()

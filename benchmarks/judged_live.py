@@ -1,12 +1,15 @@
 """The default as served from a fresh start, on three bursty loads, beside each variant alone and beside `priced`.
 
 The loads are stated in shares of what the fastest and the most accurate variant carry through the server, so that they
-mean the same on every machine. Each run has a server of its own that has learned nothing; the first query counts.
+mean the same on every machine. Each run has a server of its own that has learned nothing; the first query counts. Last
+comes a steady load, under which the judge's process is watched: what it takes once there is nothing new to judge.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -14,10 +17,11 @@ from multiprocessing import get_context
 from statistics import mean
 
 from benchmarks.harness import Benchmark
+from benchmarks.serving import cpu_s, family
 from stretto.cli.demo import APPLICATION
 from stretto.cli.demo_load import HIGH, LOW, PERIOD_S, ROWS, SHARE, BurstyLoad, carried
 from stretto.cli.queries import sample_of
-from stretto.cli.started import started_server
+from stretto.cli.started import Started, started_server
 from stretto.client.load import LoadSpec, run_load
 from stretto.planners.registry import DEFAULT_PLANNER
 from stretto.repository.read import read_repository
@@ -26,6 +30,8 @@ SERVE = (f"zoo:{APPLICATION}", "--workers", "1", "--log-level", "error", "--fres
 LOADS = {"demo": (PERIOD_S, SHARE), "rare": (5.0, 0.06), "long": (10.0, 0.05)}  # period, and share of it in bursts
 SEEDS = (11, 12, 13)
 PRICED = "priced"
+STEADY, SETTLE_S, WATCHED_S = 0.5, 40.0, 60.0  # of what the most accurate variant carries
+LOOK_S = 0.1
 
 
 @dataclass(frozen=True)
@@ -82,14 +88,66 @@ def what_is_carried(variants: list[str]) -> tuple[float, float]:
         )
 
 
-def runs(loads: list[str], variants: list[str], planners: list[str], seconds: float) -> Iterator[Run]:
-    by_fastest, by_best = what_is_carried(variants)
+def runs(
+    loads: list[str], variants: list[str], planners: list[str], seconds: float, by_fastest: float, by_best: float
+) -> Iterator[Run]:
     for name in loads:
         period_s, share = LOADS[name]
         bursts = BurstyLoad(LOW * by_best, HIGH * by_fastest, period_s, share)
         for seed in SEEDS:
             yield from (Run(name, bursts, planner, "", seed, seconds) for planner in planners)
         yield from (Run(name, bursts, PRICED, variant, SEEDS[0], seconds) for variant in variants)
+
+
+class JudgeClock(threading.Thread):
+    """Processor time of a server's judge, whose process comes and goes: the one that all others go before."""
+
+    def __init__(self, server: Started):
+        super().__init__(daemon=True)
+        self._server, self._used_s, self._ended = server, dict[int, float](), threading.Event()
+
+    def run(self) -> None:
+        while not self._ended.wait(LOOK_S):
+            for pid in family(self._server.process.pid):
+                try:
+                    if os.sched_getscheduler(pid) == os.SCHED_IDLE:
+                        self._used_s[pid] = max(cpu_s(pid), self._used_s.get(pid, 0.0))
+                except ProcessLookupError:
+                    continue
+
+    def used_s(self) -> float:
+        return sum(self._used_s.values())
+
+    def end(self) -> None:
+        self._ended.set()
+        self.join()
+
+
+def steady_judging(by_best: float) -> dict[str, float]:
+    """Of the judge's processor time: until it has settled, and for each second after it."""
+    inputs, labels = sample_of(APPLICATION)
+    with started_server([*SERVE, "--planner", DEFAULT_PLANNER]) as server:
+        clock, used_s = JudgeClock(server), []
+        clock.start()
+        settled = threading.Timer(SETTLE_S, lambda: used_s.append(clock.used_s()))
+        settled.start()
+        spec = LoadSpec(
+            APPLICATION,
+            inputs,
+            labels,
+            url=server.url,
+            rate=STEADY * by_best / ROWS,
+            seconds=SETTLE_S + WATCHED_S,
+            rows=ROWS,
+            seed=SEEDS[0],
+        )
+        summary = run_load(spec).summary()
+        clock.end()
+    return {
+        "on_time": float(summary["on_time_share"]),
+        "judge_cpu_s_until_settled": used_s[0],
+        "judge_cpu_share": (clock.used_s() - used_s[0]) / WATCHED_S,
+    }
 
 
 def main() -> None:
@@ -102,7 +160,8 @@ def main() -> None:
     bench = Benchmark("judged_live", seed=SEEDS[0])
     variants = [variant.name for variant in read_repository(f"zoo:{APPLICATION}").application(APPLICATION).variants]
     correct: dict[tuple[str, str], list[float]] = {}
-    todo = list(runs(arguments.loads, variants, arguments.planners, arguments.seconds))
+    by_fastest, by_best = what_is_carried(variants)
+    todo = list(runs(arguments.loads, variants, arguments.planners, arguments.seconds, by_fastest, by_best))
     with ProcessPoolExecutor(arguments.jobs, get_context("spawn")) as pool:
         for run, figures in zip(todo, bench.steps(pool.map(measured, todo), len(todo), "serving"), strict=True):
             rates = {"low": run.bursts.low, "high": run.bursts.high}
@@ -122,6 +181,15 @@ def main() -> None:
         )
         ahead = ours - points[load, PRICED]
         bench.claim(f"{load}: points above {PRICED}", paper="-", target="≥ 0.5", ours=ahead, met=ahead >= 0.5)
+    watched = steady_judging(by_best)
+    bench.row(load="steady", served_by=DEFAULT_PLANNER, seed=SEEDS[0], **watched)
+    bench.claim(
+        f"steady, {STEADY:.0%} of what {variants[-1]} carries: the judge's share of a core from second {SETTLE_S:.0f} on",
+        paper="-",
+        target="≤ 0.01",
+        ours=watched["judge_cpu_share"],
+        met=watched["judge_cpu_share"] <= 0.01 and watched["judge_cpu_s_until_settled"] > 0,
+    )
     bench.finish()
 
 

@@ -184,7 +184,7 @@ def main() -> None:
     watched = steady_judging(by_best)
     bench.row(load="steady", served_by=DEFAULT_PLANNER, seed=SEEDS[0], **watched)
     bench.claim(
-        f"steady, {STEADY:.0%} of what {variants[-1]} carries: the judge's share of a core from second {SETTLE_S:.0f} on",
+        f"steady, {STEADY:.0%} of what {variants[-1]} carries: the judge's share of a core after {SETTLE_S:.0f} s",
         paper="-",
         target="≤ 0.01",
         ours=watched["judge_cpu_share"],

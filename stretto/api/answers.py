@@ -60,17 +60,17 @@ def posterior_text(posteriors: Mapping[int, Sequence[float]], rows: int) -> str:
     return json.dumps(rounded[0] if rows == 1 else rounded)
 
 
-def refusal(entered: Request, told: Mapping[str, str]) -> ApiError:
+def refusal(entered: Request, parameters: Mapping[str, str]) -> ApiError:
     """Why a request that was entered got no answer."""
     assert entered.outcome is not None
     if entered.refusal:  # where it was to be scheduled
         reason = REFUSALS[entered.refusal]
-        return ApiError(reason, entered.problem, RETRY_S if reason is Reason.UNAVAILABLE else None, told)
+        return ApiError(reason, entered.problem, RETRY_S if reason is Reason.UNAVAILABLE else None, parameters)
     reason = REASONS[entered.outcome]
     message = SENTENCES[entered.outcome]
     if entered.problem:
         message = f"{message}: {entered.problem}"
-    error = ApiError(reason, message, RETRY_S if reason is Reason.OVERLOADED else None, told)
+    error = ApiError(reason, message, RETRY_S if reason is Reason.OVERLOADED else None, parameters)
     error.is_counted = True
     return error
 

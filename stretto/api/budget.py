@@ -60,9 +60,9 @@ class Budget:
     def connected(self, more: int) -> None:
         """So many connections more are open, or less. What a crowd of them takes by itself is not there for bodies."""
         self._connections += more
-        own = min(max(0, self._connections - FREE_CONNECTIONS) * CONNECTION_BYTES, self.limit // 2)
-        self.used += own - self._of_connections
-        self._of_connections = own
+        crowd_bytes = min(max(0, self._connections - FREE_CONNECTIONS) * CONNECTION_BYTES, self.limit // 2)
+        self.used += crowd_bytes - self._of_connections
+        self._of_connections = crowd_bytes
 
     def take(self, size: int) -> bool:
         """For tensors of a request that is complete; `used` is to be lowered again when it ends. False: no room."""
@@ -111,24 +111,24 @@ class Budget:
 
     def _relieve(self, size: int, most: int, asking: Holder | None = None) -> None:
         """Give up bodies that are larger than this, the largest first, until there is room and some more."""
-        enough, own = most - self.limit // RELIEF_PART, size.bit_length()
-        for bits in range(MOST_BITS - 1, own, -1):
+        enough, size_bits = most - self.limit // RELIEF_PART, size.bit_length()
+        for bits in range(MOST_BITS - 1, size_bits, -1):
             holders = self._holders[bits]
             while holders and self.used > enough:
                 self._give_up(next(iter(holders)))
-        alike = self._holders[own]
+        alike = self._holders[size_bits]
         while alike and self.used > enough:
             oldest = next(iter(alike))
             if oldest is asking or oldest.weight < size or not oldest.is_stale:
                 break
             self._give_up(oldest)
-        if self.used <= enough or self._largest[own] <= size:
+        if self.used <= enough or self._largest[size_bits] <= size:
             return  # and nobody is looked for
         for holder in [holder for holder in alike if holder.weight > size]:
             if self.used <= enough:
                 return
             self._give_up(holder)
-        self._largest[own] = size
+        self._largest[size_bits] = size
 
     def _give_up(self, holder: Holder) -> None:
         self.given_up += 1

@@ -69,13 +69,13 @@ def model_metadata(files: ApplicationFiles, versions: list[str]) -> dict[str, An
 
 def _input(takes: InputTensor) -> dict[str, Any]:
     """What clients may choose among stands under its parameters; there is nothing where they have no choice."""
-    told: dict[str, Any] = {
+    description: dict[str, Any] = {
         "name": takes.name,
         "datatype": DATATYPE_OF[takes.dtype],
         "shape": [-1, *_extents(takes)],
     }
     parameters = image_parameters(takes)
-    return told | {"parameters": parameters} if parameters else told
+    return description | {"parameters": parameters} if parameters else description
 
 
 def _extents(takes: InputTensor) -> list[int]:
@@ -85,13 +85,13 @@ def _extents(takes: InputTensor) -> list[int]:
 
 def image_parameters(takes: InputTensor) -> dict[str, str | float]:
     """Sizes as HEIGHTxWIDTH, encodings by name, and what a byte is divided by."""
-    told: dict[str, str | float] = {}
+    parameters: dict[str, str | float] = {}
     if takes.sizes:
-        told["sizes"] = sizes_text(takes.sizes)
+        parameters["sizes"] = sizes_text(takes.sizes)
     if takes.divide_by is not None:
         encodings = takes.encodings if can_decode() else (RAW,)
-        told |= {"encodings": ",".join(encodings), "divide_by": takes.divide_by}
-    return told
+        parameters |= {"encodings": ",".join(encodings), "divide_by": takes.divide_by}
+    return parameters
 
 
 def _platform(variants: tuple[VariantFiles, ...]) -> str:
@@ -176,22 +176,22 @@ def _variant_statistics(state: VariantState, wait: Distribution | None) -> dict[
     }
 
 
-def summed_statistics(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+def summed_statistics(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
     """Of one variant, as two schedulers counted what each of them served."""
     total: dict[str, Any] = {}
-    for key, value in one.items():
+    for key, value in first.items():
         if isinstance(value, Mapping):
-            total[key] = summed_statistics(value, other[key])
+            total[key] = summed_statistics(value, second[key])
         elif isinstance(value, list):  # of batches, by size
             sizes = {each["batch_size"]: each for each in value}
-            for each in other[key]:
+            for each in second[key]:
                 size = each["batch_size"]
                 sizes[size] = summed_statistics(sizes[size], each) if size in sizes else each
             total[key] = [sizes[size] for size in sorted(sizes)]
         elif key == "last_inference":
-            total[key] = max(value, other[key])
+            total[key] = max(value, second[key])
         else:
-            total[key] = value if key in ("name", "version", "batch_size") else value + other[key]
+            total[key] = value if key in ("name", "version", "batch_size") else value + second[key]
     return total
 
 

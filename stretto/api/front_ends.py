@@ -125,8 +125,8 @@ class FrontEnds:
             reserved = bound_socket(listen.host, port, is_shared=True)
             self._reserved.append(reserved)
             self.addresses[name] = (listen.host, reserved.getsockname()[1])
-        found = {f"{name}_port": address[1] for name, address in self.addresses.items()}
-        self._listen = replace(listen, **found)  # type: ignore[arg-type]
+        bound_ports = {f"{name}_port": address[1] for name, address in self.addresses.items()}
+        self._listen = replace(listen, **bound_ports)  # type: ignore[arg-type]
         self._settings = self._stated()
         try:
             await asyncio.gather(*(self._begin(slot) for slot in self.slots))
@@ -282,13 +282,13 @@ class FrontEnds:
 
     def _for(self, slot: Slot, settings: Mapping[str, Any]) -> dict[str, Any]:
         """A number of spans that is left is shared out."""
-        found = {**settings, "number": self._number}
-        if "sampling" in found:
-            found["sampling"] = {
+        slot_settings = {**settings, "number": self._number}
+        if "sampling" in slot_settings:
+            slot_settings["sampling"] = {
                 name: each | {"left": _part(each["left"], slot.number, len(self.slots))}
-                for name, each in found["sampling"].items()
+                for name, each in slot_settings["sampling"].items()
             }
-        return found
+        return slot_settings
 
     def _look(self) -> None:
         stated = self._stated()

@@ -86,8 +86,8 @@ class Handovers:
 
     def descriptors(self, number: int) -> list[int]:
         """For one of them, as `Handover.of` takes them."""
-        own = self.own[number].fileno()
-        return [self.counts.memory.descriptor, own, *(door.fileno() for door in self.doors)]
+        own_descriptor = self.own[number].fileno()
+        return [self.counts.memory.descriptor, own_descriptor, *(door.fileno() for door in self.doors)]
 
     def ended(self, number: int) -> None:
         """Nobody gives to it from now on; whoever waits there is told by the end of his connection."""
@@ -104,8 +104,8 @@ class Handovers:
 class Handover:
     """Of one front end, on its event loop's thread."""
 
-    def __init__(self, number: int, counts: Counts, own: socket.socket, doors: Sequence[socket.socket]):
-        self._number, self._counts, self._own, self._doors = number, counts, own, doors
+    def __init__(self, number: int, counts: Counts, own_socket: socket.socket, doors: Sequence[socket.socket]):
+        self._number, self._counts, self._own, self._doors = number, counts, own_socket, doors
         self._row = counts.rows[number]
         self._adopt: Adopt = socket.socket.close
         self._connections = self._coming = 0
@@ -114,11 +114,13 @@ class Handover:
         self._beat: asyncio.TimerHandle | None = None
 
     @staticmethod
-    def of(number: int, memory: int, own: int, *doors: int) -> Handover:
+    def of(number: int, memory: int, own_descriptor: int, *doors: int) -> Handover:
         """By descriptors."""
         size = os.fstat(memory).st_size
         counts = Counts(FrontMemory(memory, size), len(doors))
-        return Handover(number, counts, socket.socket(fileno=own), [socket.socket(fileno=door) for door in doors])
+        return Handover(
+            number, counts, socket.socket(fileno=own_descriptor), [socket.socket(fileno=door) for door in doors]
+        )
 
     def start(self, adopt: Adopt) -> None:
         """Connections that others give are `adopt`'s from now on."""
@@ -185,9 +187,9 @@ class Handover:
         self._beat = self._loop.call_later(BEAT_S, self._beats)
 
 
-def received(own: socket.socket) -> list[int] | None:
+def received(own_socket: socket.socket) -> list[int] | None:
     """The descriptor of the next connection, or none where this process may have no more; None: nothing was given."""
     with contextlib.suppress(OSError):
-        content, descriptors, _, _ = socket.recv_fds(own, 1, 1, socket.MSG_CMSG_CLOEXEC)
+        content, descriptors, _, _ = socket.recv_fds(own_socket, 1, 1, socket.MSG_CMSG_CLOEXEC)
         return descriptors if content else None
     return None

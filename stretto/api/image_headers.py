@@ -56,7 +56,7 @@ def _png(data: bytes) -> Header:
 
 def picture_of(data: bytes) -> bytes:
     """A PNG file without what is no part of its picture: texts there may grow a thousandfold when they are read."""
-    kept = [PNG_START]
+    picture_parts = [PNG_START]
     place = len(PNG_START)
     for _ in range(MAX_PARTS):
         if place + PART_BYTES > len(data):
@@ -66,11 +66,11 @@ def picture_of(data: bytes) -> bytes:
         if end > len(data):
             raise BadImage("is cut short")
         if kind in PNG_PICTURE:
-            if kind == b"IHDR" and len(kept) > 1:
+            if kind == b"IHDR" and len(picture_parts) > 1:
                 raise BadImage("is damaged")
-            kept.append(data[place:end])
+            picture_parts.append(data[place:end])
         if kind == b"IEND":
-            return b"".join(kept)
+            return b"".join(picture_parts)
         place = end
     raise BadImage(f"has more than {MAX_PARTS} parts")
 

@@ -67,7 +67,7 @@ def checked_frames(files: ApplicationFiles, tensor: InputTensor) -> Frames:
     data = array.ravel().tolist()
     most = 2 * takes.elements + SPARE_BYTES
     sizes = takes.sizes or ((takes.shape[-2], takes.shape[-1]),)
-    found = (0, 0)
+    frame_size = (0, 0)
     for number, image in enumerate(data):
         if len(image) > most:
             raise too_large(f"image {number} of input {takes.name} may have {most} bytes, not {len(image)}")
@@ -81,10 +81,12 @@ def checked_frames(files: ApplicationFiles, tensor: InputTensor) -> Frames:
                 f"image {number} of input {takes.name} is {size_text(size)}; allowed are {sizes_text(sizes)} "
                 "(height x width)"
             )
-        if number and size != found:
-            raise bad_request(f"the images of one request have one size, not {size_text(found)} and {size_text(size)}")
-        found = size
-    return Frames(data, encoding, (*takes.shape[:-2], *found), takes.name)
+        if number and size != frame_size:
+            raise bad_request(
+                f"the images of one request have one size, not {size_text(frame_size)} and {size_text(size)}"
+            )
+        frame_size = size
+    return Frames(data, encoding, (*takes.shape[:-2], *frame_size), takes.name)
 
 
 def read_frames(takes: Takes, frames: Frames) -> Array:

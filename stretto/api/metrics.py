@@ -99,9 +99,9 @@ class _Family:
         self._fronts = fronts
         self._family = kind(f"stretto_{name}", text, labels=[*self._labels, *([FRONT_END] if fronts else [])])
 
-    def of(self, own: Mapping[str, float], of_front: Callable[[FrontCounts], Mapping[str, float]]) -> Any:
+    def of(self, own_values: Mapping[str, float], of_front: Callable[[FrontCounts], Mapping[str, float]]) -> Any:
         """Values by the one label, or "" where there is none."""
-        self._add(own, [""] if self._fronts else [])
+        self._add(own_values, [""] if self._fronts else [])
         for number, counts in self._fronts.items():
             self._add(of_front(counts), [number])
         return self._family
@@ -114,8 +114,8 @@ class _Family:
 class _Read(Collector):
     """What was read in one moment, as Prometheus' writer takes it."""
 
-    def __init__(self, own: list[Any], now: Snapshot | None, fronts: Mapping[str, FrontCounts]):
-        self._own, self._now, self._fronts = own, now, fronts
+    def __init__(self, own_families: list[Any], now: Snapshot | None, fronts: Mapping[str, FrontCounts]):
+        self._own, self._now, self._fronts = own_families, now, fronts
 
     def collect(self) -> Iterator[Any]:
         yield from self._own
@@ -132,8 +132,8 @@ class _Read(Collector):
             yield _gauge("stretto_applications_leaving", "Of which others have not taken over yet.", now.leaving)
 
 
-def _written(own: list[Any], now: Snapshot | None, fronts: Mapping[str, FrontCounts]) -> bytes:
-    return bytes(generate_latest(_Read(own, now, fronts)))
+def _written(own_families: list[Any], now: Snapshot | None, fronts: Mapping[str, FrontCounts]) -> bytes:
+    return bytes(generate_latest(_Read(own_families, now, fronts)))
 
 
 def _counts(now: Snapshot) -> Iterator[Any]:

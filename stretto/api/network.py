@@ -67,11 +67,11 @@ def left_ns(slo_ns: int, said: Reported, frame_bytes: int, coming_ns: int | None
     return max(1, slo_ns - (said.waited_ns or 0) - coming_ns - round_trip_ns)
 
 
-def told_parameters(told: Told) -> dict[str, str]:
+def told_parameters(instruction: Told) -> dict[str, str]:
     """What a client is told with every answer and refusal. `mapped` is empty where the plan maps it nowhere."""
-    if not told.input_size:
+    if not instruction.input_size:
         return {}
-    return {"input_size": ",".join(map(str, told.input_size)), "mapped": told.variant}
+    return {"input_size": ",".join(map(str, instruction.input_size)), "mapped": instruction.variant}
 
 
 def _nanoseconds(parameters: dict[str, Any], name: str, high_ms: float) -> int | None:

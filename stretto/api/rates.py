@@ -158,23 +158,25 @@ class WorkerTime:
     def least_ns(self, deployment: Deployment, application: int) -> float:
         """Of the fastest variant in its largest batch."""
         self._use(deployment)
-        found = self._least.get(application)
-        if found is None:
+        least_share_ns = self._least.get(application)
+        if least_share_ns is None:
             variants = deployment.applications[application].variants
-            found = self._least[application] = min(_share_ns(deployment, variant, None) for variant in variants)
-        return found
+            least_share_ns = self._least[application] = min(
+                _share_ns(deployment, variant, None) for variant in variants
+            )
+        return least_share_ns
 
     def mean_ns(self, deployment: Deployment, application: int, names: tuple[str, ...], batch: int) -> float:
         """Over the variants that answered, in a batch of this size. One that is not served any more costs nothing, nor
         does an answer without a variant.
         """
         self._use(deployment)
-        found = self._mean.get((application, names, batch))
-        if found is None:
+        mean_share_ns = self._mean.get((application, names, batch))
+        if mean_share_ns is None:
             variants = [each for each in deployment.applications[application].variants if each.name in names]
             total = sum(_share_ns(deployment, variant, batch) for variant in variants)
-            found = self._mean[application, names, batch] = total / max(1, len(names))
-        return found
+            mean_share_ns = self._mean[application, names, batch] = total / max(1, len(names))
+        return mean_share_ns
 
     def _use(self, deployment: Deployment) -> None:
         if deployment is not self._deployment:

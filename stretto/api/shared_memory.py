@@ -269,8 +269,8 @@ def span_in(parameters: Mapping[str, Any], tensor: str) -> Span | None:
 
 def parameters_of(span: Span) -> dict[str, Any]:
     """What an answer says of an output that lies in shared memory."""
-    told: dict[str, Any] = {"shared_memory_region": span.region, "shared_memory_byte_size": span.byte_size}
-    return told | ({"shared_memory_offset": span.offset} if span.offset else {})
+    parameters: dict[str, Any] = {"shared_memory_region": span.region, "shared_memory_byte_size": span.byte_size}
+    return parameters | ({"shared_memory_offset": span.offset} if span.offset else {})
 
 
 def placeholder(datatype: str, shape: tuple[int, ...]) -> Array:

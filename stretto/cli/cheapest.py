@@ -120,39 +120,39 @@ def cheapest(
             if progress is not None:
                 progress(0.9 * (1 - 0.85**tried))  # how many will be tried is not known
 
-        found = cheapest_fleet(promise, bound, requirement, costs, most=max_workers, progress=told)
-        runs = [found.best.promise.simulated(seconds, seed) for seed in SEEDS]
+        search = cheapest_fleet(promise, bound, requirement, costs, most=max_workers, progress=told)
+        runs = [search.best.promise.simulated(seconds, seed) for seed in SEEDS]
     seen = fmean(run.accuracy for run in runs), fmean(run.bad_rate for run in runs)
     if as_json:
-        print_json(_as_dict(chosen, requirement, found, seen, seconds))
+        print_json(_as_dict(chosen, requirement, search, seen, seconds))
     else:
-        _print(chosen, requirement, found, seen, seconds)
+        _print(chosen, requirement, search, seen, seconds)
 
 
 def _as_dict(
-    chosen: Subject, requirement: Requirement, found: Cheapest[JudgedPlan], seen: tuple[float, float], seconds: float
+    chosen: Subject, requirement: Requirement, search: Cheapest[JudgedPlan], seen: tuple[float, float], seconds: float
 ) -> dict[str, Any]:
-    best = found.best
+    best = search.best
     return {
         "application": chosen.application.name,
         "slo_ms": chosen.application.slo_ns / 1e6,
         "load": requirement.load,
         "min_accuracy": requirement.min_accuracy,
         "max_violation": requirement.max_violation,
-        "fleet": found.fleet(),
+        "fleet": search.fleet(),
         "cost_per_hour": best.cost,
-        "cost_per_hour_at_least": found.least_cost,
+        "cost_per_hour_at_least": search.least_cost,
         "expected": {"accuracy": best.promise.accuracy, "violation": best.promise.violation},
         "simulated": {"accuracy": seen[0], "violation": seen[1], "seconds": seconds, "seeds": list(SEEDS)},
         "tried": [
             {
-                "fleet": found.fleet(trial),
+                "fleet": search.fleet(trial),
                 "cost_per_hour": trial.cost,
                 "accuracy": trial.promise.accuracy,
                 "violation": trial.promise.violation,
                 "is_enough": trial.is_enough,
             }
-            for trial in found.tried
+            for trial in search.tried
         ],
         "judged": best.promise.as_dict(),
         "warnings": list(chosen.warnings),
@@ -160,33 +160,33 @@ def _as_dict(
 
 
 def _print(
-    chosen: Subject, requirement: Requirement, found: Cheapest[JudgedPlan], seen: tuple[float, float], seconds: float
+    chosen: Subject, requirement: Requirement, search: Cheapest[JudgedPlan], seen: tuple[float, float], seconds: float
 ) -> None:
     from stretto.report.tables import figures_table
 
     for warning in chosen.warnings:
         typer.echo(f"warning: {warning}", err=True)
-    near = sorted(found.tried, key=lambda trial: abs(trial.cost - found.best.cost))[:MAX_ROWS]
+    near = sorted(search.tried, key=lambda trial: abs(trial.cost - search.best.cost))[:MAX_ROWS]
     rows = {
-        " + ".join(f"{count} {kind}" for kind, count in found.fleet(trial).items() if count): [
+        " + ".join(f"{count} {kind}" for kind, count in search.fleet(trial).items() if count): [
             f"{trial.cost:,.4g}",
             f"{trial.promise.accuracy:.4f}",
             about.at_most(trial.promise.violation),
-            "cheapest" if trial is found.best else "enough" if trial.is_enough else "not enough",
+            "cheapest" if trial is search.best else "enough" if trial.is_enough else "not enough",
         ]
-        for trial in found.tried
+        for trial in search.tried
         if trial in near
     }
     slo_ms = chosen.application.slo_ns / 1e6
     title = f"{chosen.application.name}: {requirement.load:,.6g} queries/s, SLO {slo_ms:g} ms, judged"
     print_tables(figures_table(title, "fleet", ["cost an hour", "accuracy", "not on time", ""], rows))
     asked = f"accuracy ≥ {requirement.min_accuracy:g} and at most {requirement.max_violation:.3%} not on time"
-    fleet = " and ".join(f"{count} of {kind}" for kind, count in found.fleet().items() if count)
-    typer.echo(f"{fleet}, {found.best.cost:,.4g} an hour, for {asked}")
-    promise = found.best.promise
+    fleet = " and ".join(f"{count} of {kind}" for kind, count in search.fleet().items() if count)
+    typer.echo(f"{fleet}, {search.best.cost:,.4g} an hour, for {asked}")
+    promise = search.best.promise
     typer.echo(f"  served by  {promise.verdict.candidate}")
     typer.echo(f"  expected   accuracy {promise.accuracy:.4f}, not on time {about.at_most(promise.violation)}")
     typer.echo(f"  simulated  accuracy {seen[0]:.4f}, not on time {seen[1]:.3%} ({len(SEEDS)} seeds of {seconds:g} s)")
-    typer.echo(f"  no fleet of these kinds costs less than {found.least_cost:,.4g} an hour, by the fluid bound")
+    typer.echo(f"  no fleet of these kinds costs less than {search.least_cost:,.4g} an hour, by the fluid bound")
     if seen[0] < requirement.min_accuracy or seen[1] > requirement.max_violation:
         typer.echo("warning: the simulation falls short of what is asked for; add a worker", err=True)

@@ -37,15 +37,15 @@ def check(repository: RepositoryReference, kind: Kind = None, as_json: Json = Fa
     """
     from stretto.repository.read import inspect_repository
 
-    found, problems = inspect_repository(repository)
-    used = found.kind_in_use(kind)
-    for doubt in found.doubts(used):
+    contents, problems = inspect_repository(repository)
+    used = contents.kind_in_use(kind)
+    for doubt in contents.doubts(used):
         problems.add(doubt)
-    rows = {application.name: _rows(application, used) for application in found.applications}
+    rows = {application.name: _rows(application, used) for application in contents.applications}
     if as_json:
-        print_json(_as_json(found, used, rows, problems))
+        print_json(_as_json(contents, used, rows, problems))
     else:
-        _print(found, used, rows, problems)
+        _print(contents, used, rows, problems)
     if problems.errors:
         raise typer.Exit(2)
 
@@ -80,9 +80,11 @@ def _row(application: ApplicationFiles, variant: VariantFiles, kind: str) -> dic
     }
 
 
-def _as_json(found: Repository, kind: str, rows: dict[str, list[dict[str, Any]]], problems: Problems) -> dict[str, Any]:
+def _as_json(
+    repository: Repository, kind: str, rows: dict[str, list[dict[str, Any]]], problems: Problems
+) -> dict[str, Any]:
     return {
-        "repository": found.reference,
+        "repository": repository.reference,
         "kind": kind,
         "applications": [
             {
@@ -95,7 +97,7 @@ def _as_json(found: Repository, kind: str, rows: dict[str, list[dict[str, Any]]]
                 "classes": application.classes,
                 "variants": rows[application.name],
             }
-            for application in found.applications
+            for application in repository.applications
         ],
         "problems": [
             {
@@ -111,13 +113,13 @@ def _as_json(found: Repository, kind: str, rows: dict[str, list[dict[str, Any]]]
     }
 
 
-def _print(found: Repository, kind: str, rows: dict[str, list[dict[str, Any]]], problems: Problems) -> None:
+def _print(repository: Repository, kind: str, rows: dict[str, list[dict[str, Any]]], problems: Problems) -> None:
     from stretto.report.tables import figures_table
     from stretto.repository.images import sizes_text
     from stretto.repository.tensors import shape_text
 
     columns = ("accuracy", *(f"l({batch}) p95 ms" for batch in BATCHES), "memory MB", "profile")
-    for application in found.applications:
+    for application in repository.applications:
         title = f"{application.name}: SLO {application.slo_ms:g} ms, input {shape_text(application.input.shape)}"
         if application.classes:
             title += f", {application.classes} classes"

@@ -75,27 +75,38 @@ def evidence(
     from stretto.repository.read import ZOO, read_repository
 
     check_plot(plot)
-    found = read_repository(repository)
-    if data is not None and len(found.applications) > 1:
+    contents = read_repository(repository)
+    if data is not None and len(contents.applications) > 1:
         raise StrettoError("--data holds queries of one application; name that application's folder, or zoo:APP")
     if keep and repository.partition(":")[0] == ZOO:
         raise StrettoError("the zoo is a part of Stretto itself; --keep is for a repository of your own")
-    reports = [_report(application, data, score) for application in found.applications]
+    reports = [_report(application, data, score) for application in contents.applications]
     if keep:
-        for application, report in zip(found.applications, reports, strict=True):
+        for application, report in zip(contents.applications, reports, strict=True):
             _keep(application, report.picked_k)
     if plot is not None:
         from stretto.report import plots
         from stretto.report.evidence import error_figure
 
-        plots.save(error_figure({one.application: _bars(one) for one in reports}, f"error of estimated {score}"), plot)
+        plots.save(
+            error_figure(
+                {app_report.application: _bars(app_report) for app_report in reports}, f"error of estimated {score}"
+            ),
+            plot,
+        )
     if as_json:
-        print_json({"repository": found.reference, "score": score, "applications": [_plain(one) for one in reports]})
+        print_json(
+            {
+                "repository": contents.reference,
+                "score": score,
+                "applications": [_plain(app_report) for app_report in reports],
+            }
+        )
         return
     for report in reports:
         _print(report, score)
     if keep:
-        typer.echo(f"kept k: {', '.join(f'{one.application} {one.picked_k}' for one in reports)}")
+        typer.echo(f"kept k: {', '.join(f'{app_report.application} {app_report.picked_k}' for app_report in reports)}")
     if plot is not None:
         typer.echo(f"plot: {plot}")
 
@@ -121,7 +132,7 @@ def _report(application: ApplicationFiles, data: Path | None, score: str) -> Rep
         raise StrettoError(f"{len(sample)} labelled queries tell nothing; give some more with --data FILE.npz")
     stored = application.stored_evidence
     is_stored = stored is not None and application.evidence_settings.model == "neighbours"
-    ks = tuple(one.k for one in stored.tried) if stored is not None and is_stored else KS
+    ks = tuple(trial.k for trial in stored.tried) if stored is not None and is_stored else KS
     ks = tuple(sorted({*ks, opened.k}))
     validation, rest = halves(sample)
     picked = measure_errors(opened.witness, validation, ks, opened.alpha, scores, overall).best_k
@@ -176,7 +187,7 @@ def _plain(report: Report) -> dict[str, Any]:
         "query_ms": report.query_ms,
         "variants": report.variants,
         "profiled_error": report.profiled_error,
-        "by_k": {str(k): asdict(one) for k, one in report.errors.by_k.items()},
+        "by_k": {str(k): asdict(at_k) for k, at_k in report.errors.by_k.items()},
     }
 
 
@@ -184,9 +195,9 @@ def _print(report: Report, score: str) -> None:
     from stretto.report.tables import figures_table, share
 
     rows = {"profiled": [f"{report.profiled_error:.4f}", "–"]}
-    for k, one in report.errors.by_k.items():
+    for k, at_k in report.errors.by_k.items():
         marks = [word for word, other in (("in force", report.k), ("picked", report.picked_k)) if other == k]
-        rows[f"k = {k}" + (f" ({', '.join(marks)})" if marks else "")] = [f"{one.error:.4f}", share(one.accuracy)]
+        rows[f"k = {k}" + (f" ({', '.join(marks)})" if marks else "")] = [f"{at_k.error:.4f}", share(at_k.accuracy)]
     title = f"{report.application}: error of estimated {score} over {len(report.variants)} variants"
     print_tables(figures_table(title, "estimate", ["error", "its own answers right"], rows))
     typer.echo(

@@ -66,19 +66,20 @@ def goodput(
     bounds = bounds_of(described)
     if bounds.fluid <= 0:
         raise StrettoError("an application has no variant that answers a single query within its SLO; raise the SLO")
-    found = {}
+    results = {}
     with progress_bar("searching") as progress:
-        for number, (name, one) in enumerate(scenarios.items()):
+        for number, (name, planner_scenario) in enumerate(scenarios.items()):
             part = part_of(progress, number, len(scenarios))
-            found[name] = search(one, FIRST_GUESS * bounds.fluid, seeds, part)
+            results[name] = search(planner_scenario, FIRST_GUESS * bounds.fluid, seeds, part)
     limit = bounds.staggered or bounds.fluid
     if plot is not None:
         from stretto.report import plots
 
-        plots.save(plots.goodput_figure(found, described.name, limit), plot)
+        plots.save(plots.goodput_figure(results, described.name, limit), plot)
     if as_json:
         planners = {
-            name: {"goodput": one.rate, "failed": one.failed, "probes": len(one.probes)} for name, one in found.items()
+            name: {"goodput": result.rate, "failed": result.failed, "probes": len(result.probes)}
+            for name, result in results.items()
         }
         bound = {"fluid": bounds.fluid, "staggered": bounds.staggered, "uncoordinated": bounds.uncoordinated}
         settings = {"seconds": described.seconds, "seed": described.seed, "seeds": seeds}
@@ -88,8 +89,8 @@ def goodput(
 
     kind = "fluid" if bounds.staggered is None else "staggered"
     rows = {
-        name: [whole(one.rate), whole(one.failed), share(one.rate / limit), str(len(one.probes))]
-        for name, one in found.items()
+        name: [whole(result.rate), whole(result.failed), share(result.rate / limit), str(len(result.probes))]
+        for name, result in results.items()
     }
     columns = ["goodput /s", "first failure /s", f"of the {kind} bound", "runs"]
     title = f"{described.name}: {seeds} seeds of {described.seconds:g} s"

@@ -84,7 +84,13 @@ def infer(
             )
             answers.append((answer, (time.perf_counter_ns() - begin_ns) / 1e6))
     if as_json:
-        print_json({"application": application, "truth": truth, "answers": [_as_json(*one) for one in answers]})
+        print_json(
+            {
+                "application": application,
+                "truth": truth,
+                "answers": [_as_json(*timed_answer) for timed_answer in answers],
+            }
+        )
     elif count == 1:
         _print_one(application, *answers[0], truth)
     else:
@@ -128,20 +134,26 @@ def _best(answer: Answer) -> list[list[dict[str, Any]]] | None:
     output = next(iter(answer.outputs.values()))
     if output.dtype != object:
         return None
-    found = []
+    classes = []
     for row in output.reshape(len(output), -1).tolist():
         parts = [(*text.decode(errors="replace").split(":", 2), "", "")[:3] for text in row]
-        found.append([{"score": score, "index": index, "label": label or index} for score, index, label in parts])
-    return found
+        classes.append([{"score": score, "index": index, "label": label or index} for score, index, label in parts])
+    return classes
 
 
 def _as_json(answer: Answer, total_ms: float) -> dict[str, Any]:
     best = _best(answer)
-    told: dict[str, Any] = {"total_ms": total_ms, **answer.parameters}
+    details: dict[str, Any] = {"total_ms": total_ms, **answer.parameters}
     if best is not None:
-        classes = [[{**one, "score": float(one["score"]), "index": int(one["index"])} for one in row] for row in best]
-        return {**told, "classes": classes}
-    return {**told, "outputs": answer.outputs}
+        classes = [
+            [
+                {**scored_class, "score": float(scored_class["score"]), "index": int(scored_class["index"])}
+                for scored_class in row
+            ]
+            for row in best
+        ]
+        return {**details, "classes": classes}
+    return {**details, "outputs": answer.outputs}
 
 
 def _print_one(application: str, answer: Answer, total_ms: float, truth: str | None) -> None:
@@ -154,11 +166,11 @@ def _print_one(application: str, answer: Answer, total_ms: float, truth: str | N
         for name, array in answer.outputs.items():
             typer.echo(f"{name} {array.shape}:\n{np.array2string(array, precision=4, threshold=200)}")
     elif len(best) == 1:
-        rows = {shown(one["label"]): [_score(one["score"])] for one in best[0]}
+        rows = {shown(scored_class["label"]): [_score(scored_class["score"])] for scored_class in best[0]}
         print_tables(figures_table(application, "class", ["score"], rows))
     else:
         rows = {
-            str(number): [f"{shown(one['label'])} {_score(one['score'])}" for one in row]
+            str(number): [f"{shown(scored_class['label'])} {_score(scored_class['score'])}" for scored_class in row]
             for number, row in enumerate(best[:MAX_SHOWN])
         }
         print_tables(figures_table(application, "query", [f"{place + 1}." for place in range(len(best[0]))], rows))
@@ -188,8 +200,8 @@ def _print_many(application: str, answers: list[tuple[Answer, float]]) -> None:
         best = _best(answer)
         first = shown(best[0][0]["label"]) if best and best[0] else "–"
         times = [milliseconds(value) for value in (total_ms, answer.queue_ms, answer.run_ms)]
-        told = [first, shown(answer.variant), answer.outcome.replace("_", " "), *times, str(answer.batch_size)]
-        rows[str(number + 1)] = told
+        cells = [first, shown(answer.variant), answer.outcome.replace("_", " "), *times, str(answer.batch_size)]
+        rows[str(number + 1)] = cells
     print_tables(figures_table(application, "answer", columns, rows))
     if len(answers) > MAX_SHOWN:
         typer.echo(f"… and {len(answers) - MAX_SHOWN} more; --json shows all")

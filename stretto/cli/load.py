@@ -247,9 +247,9 @@ def _progress(title: str) -> Iterator[ReportProgress | None]:
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    told = TextColumn("{task.fields[told]}")
+    counts_column = TextColumn("{task.fields[told]}")
     # Drawing takes milliseconds, in which no request leaves: seldom, and never from a thread of its own.
-    with Progress(*columns, told, console=Console(stderr=True), transient=True, auto_refresh=False) as bar:
+    with Progress(*columns, counts_column, console=Console(stderr=True), transient=True, auto_refresh=False) as bar:
         task = bar.add_task(title, total=1.0, told="")
 
         drawn_s = -REDRAW_S
@@ -303,14 +303,16 @@ def _print(summary: dict[str, Any]) -> None:
 
 def warnings(summary: dict[str, Any]) -> list[str]:
     """What makes the figures say less than they seem to."""
-    found = []
+    messages = []
     if summary["was_interrupted"]:
-        found.append("interrupted: these are the requests that had ended by then")
+        messages.append("interrupted: these are the requests that had ended by then")
     if summary["lag_ms"]["p99"] > LAG_WARNING_MS:
         lag = f"requests left late (p99 {summary['lag_ms']['p99']:.1f} ms)"
         waited = summary["waited_for_connection"]
         if waited > 0.01 * summary["requests"]:
-            found.append(f"{lag}: {waited:,} had to wait for a connection; raise --connections, if the server bears it")
+            messages.append(
+                f"{lag}: {waited:,} had to wait for a connection; raise --connections, if the server bears it"
+            )
         else:
-            found.append(f"{lag}: the generator was the bottleneck, not the server; lower the rate or free a core")
-    return found
+            messages.append(f"{lag}: the generator was the bottleneck, not the server; lower the rate or free a core")
+    return messages

@@ -72,7 +72,7 @@ def partition(
         raise StrettoError("--max-moves counts from the partition in force; name that with --previous")
     deployment, load = _subject(what, workers, rates)
     before = _previous(previous)
-    found = partitioned(
+    split = partitioned(
         deployment,
         load,
         sub_clusters,
@@ -87,13 +87,13 @@ def partition(
         from stretto.core.partition import partition_text
 
         try:
-            out.write_text(partition_text(found.partition), "utf-8")
+            out.write_text(partition_text(split.partition), "utf-8")
         except OSError as error:
             raise StrettoError(f"--out {out} cannot be written ({error.strerror})") from None
     if as_json:
-        print_json(_as_json(found, deployment, before))
+        print_json(_as_json(split, deployment, before))
     else:
-        _print(found, deployment, before, out)
+        _print(split, deployment, before, out)
 
 
 def check_limits(max_rate: float | None, max_cluster_rate: float | None, worker_memory_mb: float | None) -> None:
@@ -126,15 +126,15 @@ def _subject(what: str, workers: int, rates: Path | None) -> tuple[Deployment, l
         return deployment, expected
     from stretto.config.partition import read_rates
 
-    told = read_rates(rates)
+    given_rates = read_rates(rates)
     names = [application.name for application in deployment.applications]
-    for name in told:
+    for name in given_rates:
         if name not in names:
             raise StrettoError(f"{rates} has a rate for {name[:40]!r}, which {what} does not hold")
-    missing = [name for name in names if name not in told]
+    missing = [name for name in names if name not in given_rates]
     if missing:
         raise StrettoError(f"{rates} has no rate for {missing[0]}; each application needs one")
-    return deployment, [told[name] for name in names]
+    return deployment, [given_rates[name] for name in names]
 
 
 def _previous(file: Path | None) -> Partition | None:
@@ -143,62 +143,62 @@ def _previous(file: Path | None) -> Partition | None:
     return None if file is None else read_partition(file)
 
 
-def _rows(found: Partitioned, deployment: Deployment) -> list[dict[str, Any]]:
-    partition = found.partition
+def _rows(split: Partitioned, deployment: Deployment) -> list[dict[str, Any]]:
+    partition = split.partition
     per_cluster = partition.sub_clusters // partition.clusters
     return [
         {
             "sub_cluster": number,
             "cluster": number // per_cluster,
             "applications": list(partition.applications_of(number)),
-            "rate": float(found.rates[number]),
-            "static_bytes": float(found.static_bytes[number]),
-            "dynamic_bytes": float(found.dynamic_bytes[number]),
-            "workers": [deployment.workers[worker].name for worker in found.workers[number]] if found.workers else [],
+            "rate": float(split.rates[number]),
+            "static_bytes": float(split.static_bytes[number]),
+            "dynamic_bytes": float(split.dynamic_bytes[number]),
+            "workers": [deployment.workers[worker].name for worker in split.workers[number]] if split.workers else [],
         }
         for number in range(partition.sub_clusters)
     ]
 
 
-def _as_json(found: Partitioned, deployment: Deployment, before: Partition | None) -> dict[str, Any]:
-    moved = {} if before is None else found.partition.moved_from(before)
+def _as_json(split: Partitioned, deployment: Deployment, before: Partition | None) -> dict[str, Any]:
+    moved = {} if before is None else split.partition.moved_from(before)
     return {
-        "clusters": found.partition.clusters,
-        "sub_clusters": _rows(found, deployment),
-        "applications": dict(found.partition.homes),
-        "load_imbalance": found.balance.rate_imbalance,
-        "memory_imbalance": found.balance.bytes_imbalance,
+        "clusters": split.partition.clusters,
+        "sub_clusters": _rows(split, deployment),
+        "applications": dict(split.partition.homes),
+        "load_imbalance": split.balance.rate_imbalance,
+        "memory_imbalance": split.balance.bytes_imbalance,
         "moved": {name: {"from": old, "to": new} for name, (old, new) in moved.items()},
     }
 
 
-def _print(found: Partitioned, deployment: Deployment, before: Partition | None, out: Path | None) -> None:
+def _print(split: Partitioned, deployment: Deployment, before: Partition | None, out: Path | None) -> None:
     from stretto.planners.partition.blame import as_bytes
     from stretto.report.tables import figures_table, share, whole
 
     table: dict[str, list[str]] = {}
-    for row in _rows(found, deployment):
+    for row in _rows(split, deployment):
         names = row["applications"]
         some = ", ".join(names[:SHOWN]) + (f", +{len(names) - SHOWN}" if len(names) > SHOWN else "")
         title = str(row["sub_cluster"])
-        if found.partition.clusters > 1:
+        if split.partition.clusters > 1:
             title = f"{row['cluster']}/{title}"
         table[title] = [
             str(len(names)),
             whole(row["rate"]),
             as_bytes(row["static_bytes"]),
             as_bytes(row["dynamic_bytes"]),
-            str(len(row["workers"])) if found.workers else "–",
+            str(len(row["workers"])) if split.workers else "–",
             some,
         ]
     columns = ("models", "queries/s", "memory", "to run", "workers", "applications")
-    print_tables(figures_table(f"{len(found.partition.homes)} applications", "sub-cluster", columns, table))
+    print_tables(figures_table(f"{len(split.partition.homes)} applications", "sub-cluster", columns, table))
     typer.echo(
-        f"imbalance (max − min) / mean: load {share(found.balance.rate_imbalance)},"
-        f" memory {share(found.balance.bytes_imbalance)}"
+        f"imbalance (max − min) / mean: load {share(split.balance.rate_imbalance)},"
+        f" memory {share(split.balance.bytes_imbalance)}"
     )
     if before is not None:
-        moved = found.partition.moved_from(before)
+        moved = split.partition.moved_from(before)
         typer.echo(f"moved: {', '.join(f'{name} {old}→{new}' for name, (old, new) in moved.items()) or 'none'}")
     if out is not None:
         typer.echo(f"wrote {out}")

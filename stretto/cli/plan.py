@@ -288,7 +288,7 @@ def _store(
 
         library = make_library(task, planner.options, planner.make, *bounds, run=pool.map, progress=told)
     save_libraries(out, [library])
-    found = library.policies
+    policies = library.policies
     if as_json:
         print_json(
             {
@@ -298,7 +298,7 @@ def _store(
                 "file": str(out),
                 "policies": [
                     {"load": p.load, "accuracy": p.expectation.accuracy, "violation": p.expectation.violation}
-                    for p in found
+                    for p in policies
                 ],
             }
         )
@@ -307,8 +307,8 @@ def _store(
 
     rows = {
         whole(policy.load): [f"{policy.expectation.accuracy:.4f}", about.at_most(policy.expectation.violation)]
-        for policy in found
+        for policy in policies
     }
-    title = f"{chosen.application.name}: {choice.name}, {workers} workers, {len(found)} policies"
+    title = f"{chosen.application.name}: {choice.name}, {workers} workers, {len(policies)} policies"
     print_tables(figures_table(title, "queries/s", choice.columns, rows))
     typer.echo(f"wrote {out}")

@@ -96,10 +96,10 @@ def profile(
         repository, request, names=tuple(variant or ()), backend=backend, out=out, in_place=in_place, dry_run=dry_run
     )
     with progress_bar("profiling") as progress:
-        found = [_one(session, number, progress) for number in range(len(session.variants))]
-    built = {one.name: session.build_evidence(one)[0].stored for one in session.with_evidence}
+        profiled_variants = [_one(session, number, progress) for number in range(len(session.variants))]
+    built = {application.name: session.build_evidence(application)[0].stored for application in session.with_evidence}
     if not dry_run:
-        _remember(session, found)
+        _remember(session, profiled_variants)
     judged = {} if dry_run or no_judge else _judged(session)
     if plot is not None:
         from stretto.report import plots
@@ -107,15 +107,15 @@ def profile(
 
         smallest = request.batches[0]
         points: dict[str, dict[str, tuple[float, float]]] = {}
-        for one in found:
-            points.setdefault(one.application, {})[one.name] = (one.accuracy, one.p95_ms(smallest))
+        for profiled in profiled_variants:
+            points.setdefault(profiled.application, {})[profiled.name] = (profiled.accuracy, profiled.p95_ms(smallest))
         ladders = {name: session.ladder(name) for name in points}
         plots.save(pareto_figure(points, f"accuracy and latency on {session.kind}", smallest, ladders), plot)
     if as_json:
-        told = {name: _start_plans(plans) for name, plans in judged.items()}
-        print_json(session.as_json(found, built) | {"start_plans": told})
+        start_plans = {name: _start_plans(plans) for name, plans in judged.items()}
+        print_json(session.as_json(profiled_variants, built) | {"start_plans": start_plans})
         return
-    _print(found, session.kind, dry_run)
+    _print(profiled_variants, session.kind, dry_run)
     for name, plans in judged.items():
         typer.echo(f"start plans for {name}: {_start_plans(plans)}")
     for name, stored in built.items():
@@ -124,7 +124,7 @@ def profile(
         typer.echo(f"plot: {plot}")
 
 
-def _remember(session: Session, found: list[ProfiledVariant]) -> None:
+def _remember(session: Session, profiled_variants: list[ProfiledVariant]) -> None:
     """What was loaded and run here thousands of times need not be tried once more when it is served."""
     from stretto.live.fleet import WorkerSpec, deployed_workers
     from stretto.live.generation import served
@@ -133,7 +133,7 @@ def _remember(session: Session, found: list[ProfiledVariant]) -> None:
 
     request, remembered = session.request, Remembered()
     fleet = (WorkerSpec(request.device, 1, request.threads, session.kind),)
-    measured = {one.label for one in found}
+    measured = {profiled.label for profiled in profiled_variants}
     for folder in dict.fromkeys(chosen.application.folder for chosen in session.variants):
         with suppress(StrettoError):  # what cannot be served has nothing to be remembered
             repository = read_repository(folder)
@@ -170,46 +170,48 @@ def _one(session: Any, number: int, progress: Progress | None) -> ProfiledVarian
     return measured
 
 
-def _print(found: list[ProfiledVariant], kind: str, dry_run: bool) -> None:
+def _print(profiled_variants: list[ProfiledVariant], kind: str, dry_run: bool) -> None:
     from stretto.profiling.pareto import pareto_front
     from stretto.report.tables import figures_table, share
 
     by_application: dict[str, list[ProfiledVariant]] = {}
-    for one in found:
-        by_application.setdefault(one.application, []).append(one)
-    for application, ones in by_application.items():
-        ones.sort(key=lambda one: one.p95_ms(1))
-        sizes = sorted({size for one in ones for size in (min(one.stored.batches), max(one.stored.batches))})
+    for profiled in profiled_variants:
+        by_application.setdefault(profiled.application, []).append(profiled)
+    for application, variants in by_application.items():
+        variants.sort(key=lambda variant: variant.p95_ms(1))
+        sizes = sorted(
+            {size for variant in variants for size in (min(variant.stored.batches), max(variant.stored.batches))}
+        )
         ends = sizes[:1] if len(sizes) == 1 else [sizes[0], sizes[-1]]
         columns = ["accuracy", *(f"l({size}) ms" for size in ends), "α ms", "β ms", "MB", "load"]
         rows = {
-            one.name + ("*" if one.stored.noisy else ""): [
-                share(one.accuracy) + ("" if one.accuracy_source == "measured" else "†"),
-                *(_quantiles(one, size) for size in ends),
-                _figures(one.stored.alpha_ms),
-                _figures(one.stored.beta_ms),
-                _figures((one.stored.memory_bytes + one.stored.dynamic_memory_bytes) / 1e6),
-                _figures(one.stored.load_ms),
+            variant.name + ("*" if variant.stored.noisy else ""): [
+                share(variant.accuracy) + ("" if variant.accuracy_source == "measured" else "†"),
+                *(_quantiles(variant, size) for size in ends),
+                _figures(variant.stored.alpha_ms),
+                _figures(variant.stored.beta_ms),
+                _figures((variant.stored.memory_bytes + variant.stored.dynamic_memory_bytes) / 1e6),
+                _figures(variant.stored.load_ms),
             ]
-            for one in ones
+            for variant in variants
         }
         title = f"{application} on {kind}: l(b) as p50/p95/p99"
         print_tables(figures_table(title, "variant", columns, rows))
-        for source in sorted({one.accuracy_source for one in ones} - {"measured"}):
+        for source in sorted({variant.accuracy_source for variant in variants} - {"measured"}):
             typer.echo(f"† accuracy not measured here: {source}")
-        if len(ones) > 1:
-            points = {one.name: (one.accuracy, one.p95_ms(ends[0])) for one in ones}
+        if len(variants) > 1:
+            points = {variant.name: (variant.accuracy, variant.p95_ms(ends[0])) for variant in variants}
             front = pareto_front(points)
             beaten = [name for name in points if name not in front]
             rest = f"; beaten: {', '.join(beaten)}" if beaten else "; no variant is beaten"
             typer.echo(f"Pareto front: {', '.join(front)}{rest}")
-    noisy = [one for one in found if one.stored.noisy]
+    noisy = [variant for variant in profiled_variants if variant.stored.noisy]
     if noisy:
-        names = ", ".join(one.label for one in noisy)
+        names = ", ".join(variant.label for variant in noisy)
         note = noisy[0].stored.note or "the estimate is not sure"
-        told = note if len(noisy) == 1 else f"{note} ({noisy[0].label}; the others alike)"
-        typer.echo(f"warning: * too noisy to trust: {names}: {told}; profile again when it is quiet", err=True)
-    written = sum(one.written is not None for one in found)
+        explanation = note if len(noisy) == 1 else f"{note} ({noisy[0].label}; the others alike)"
+        typer.echo(f"warning: * too noisy to trust: {names}: {explanation}; profile again when it is quiet", err=True)
+    written = sum(variant.written is not None for variant in profiled_variants)
     typer.echo("nothing written (--dry-run)" if dry_run else f"wrote {written} profile{'s' if written != 1 else ''}")
 
 
@@ -224,8 +226,8 @@ def _print_evidence(name: str, stored: StoredEvidence, dry_run: bool) -> None:
     )
 
 
-def _quantiles(one: ProfiledVariant, size: int) -> str:
-    point = one.stored.batches.get(size)
+def _quantiles(variant: ProfiledVariant, size: int) -> str:
+    point = variant.stored.batches.get(size)
     return "–" if point is None else "/".join(_figures(value) for value in (point.p50, point.p95, point.p99))
 
 

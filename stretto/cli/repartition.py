@@ -148,7 +148,7 @@ def computed(
     if are_clusters:
         whole, max_rate, max_cluster_rate = before.top, min(max_rate, max_cluster_rate / parts), math.inf
     rooms = [float(state["worker_bytes"]) for state in states if state.get("worker_bytes") is not None]
-    found = partitioned(
+    partition = partitioned(
         deployment,
         rates,
         whole.sub_clusters,
@@ -162,8 +162,8 @@ def computed(
         parts=parts,
     ).partition
     if not are_clusters:
-        return found
-    return before if found == whole else before.with_top(found)
+        return partition
+    return before if partition == whole else before.with_top(partition)
 
 
 def states_of(schedulers: Sequence[Client]) -> list[dict[str, Any]]:
@@ -179,8 +179,10 @@ def in_force(states: Sequence[dict[str, Any]]) -> Partition:
     try:
         latest = max(states, key=lambda state: int(state["version"]))
         homes = {str(name): int(home) for name, home in latest["applications"].items()}
-        found = Partition(homes, int(latest["sub_clusters"]), int(latest["clusters"]), int(latest["version"]))
-        level, count = ("cluster", found.clusters) if "cluster" in latest else ("sub_cluster", found.sub_clusters)
+        partition = Partition(homes, int(latest["sub_clusters"]), int(latest["clusters"]), int(latest["version"]))
+        level, count = (
+            ("cluster", partition.clusters) if "cluster" in latest else ("sub_cluster", partition.sub_clusters)
+        )
         numbers = Counter(int(state.get(level, OTHER)) for state in states if int(state["parts"]) > 0)
     except (KeyError, TypeError, ValueError, AttributeError):
         raise StrettoError("a scheduler's answer has another form than this version's; update both") from None
@@ -192,7 +194,7 @@ def in_force(states: Sequence[dict[str, Any]]) -> Partition:
                 f"of {count} {level.replace('_', '-')}s number {number} was named {numbers[number]} times; name the "
                 "management address of each once (--scheduler)"
             )
-    return found
+    return partition
 
 
 def asked_between(before: Sequence[dict[str, Any]], after: Sequence[dict[str, Any]]) -> Counter[str]:
@@ -238,8 +240,8 @@ def wait(schedulers: Sequence[Client], wanted: Partition, wait_s: float) -> None
         if time.monotonic() > end:
             break
         time.sleep(LOOK_S)
-    told = [text for state in states for text in _unsettled(state)]
-    raise StrettoError(f"after {wait_s:g} s the change goes on: {'; '.join(told) or 'a scheduler is not ready'}")
+    unsettled = [text for state in states for text in _unsettled(state)]
+    raise StrettoError(f"after {wait_s:g} s the change goes on: {'; '.join(unsettled) or 'a scheduler is not ready'}")
 
 
 def _unsettled(state: dict[str, Any]) -> list[str]:
@@ -257,5 +259,5 @@ def _tell(wanted: Partition, before: Partition, as_json: bool) -> None:
     if as_json:
         print_json({"version": wanted.version, "moved": {name: {"from": a, "to": b} for name, (a, b) in moved.items()}})
     else:
-        told = ", ".join(f"{name} {'' if old is None else old}→{new}" for name, (old, new) in moved.items())
-        typer.echo(f"version {wanted.version}, moved: {told or 'none'}")
+        moves = ", ".join(f"{name} {'' if old is None else old}→{new}" for name, (old, new) in moved.items())
+        typer.echo(f"version {wanted.version}, moved: {moves or 'none'}")

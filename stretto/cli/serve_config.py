@@ -156,27 +156,27 @@ def _autoscale(table: Fields | None, values: dict[str, Any]) -> dict[str, Any]:
     for key, read in AUTOSCALE_KEYS.items():
         if table.has(key):
             values[f"autoscale_{key}"] = read(table, key)
-    found: dict[str, Any] = {
+    options: dict[str, Any] = {
         each.name: (table.integer(each.name, 1, 1000) if each.type == "int" else table.number(each.name, 0, 86_400))
         for each in fields(AutoscaleOptions)
         if each.name not in ("kinds", "period_s") and table.has(each.name)
     }
     with table.at():
-        AutoscaleOptions(**found)
+        AutoscaleOptions(**options)
     table.done(["workers", *AUTOSCALE_KEYS, "token_file"])
-    return found
+    return options
 
 
 def _limits(table: Fields | None) -> dict[str, Any]:
     if table is None:
         return {}
-    found: dict[str, Any] = {}
+    limits: dict[str, Any] = {}
     for each in fields(Limits):
         if table.has(each.name):
             is_whole = isinstance(each.default, int)
-            found[each.name] = table.integer(each.name, 1, MOST) if is_whole else table.number(each.name, 0.001, MOST)
+            limits[each.name] = table.integer(each.name, 1, MOST) if is_whole else table.number(each.name, 0.001, MOST)
     table.done([each.name for each in fields(Limits)])
-    return found
+    return limits
 
 
 def _planner(table: Fields | None, values: dict[str, Any]) -> dict[str, GivenValue]:
@@ -187,19 +187,19 @@ def _planner(table: Fields | None, values: dict[str, Any]) -> dict[str, GivenVal
         table.choice("name", NAMES)
     if table.has("replan_ms"):
         values["replan_ms"] = table.number("replan_ms", 2, 3_600_000)
-    found: dict[str, GivenValue] = {}
+    given_options: dict[str, GivenValue] = {}
     with table.at("name"):
         options = planner_entry(values["planner"]).options
     for option in options:
         if not table.has(option.name):
             continue
         if option.kind == "flag":
-            found[option.name] = table.flag(option.name, False)
+            given_options[option.name] = table.flag(option.name, False)
         elif option.kind == "file":
-            found[option.name] = str(_path(table, option.name))
+            given_options[option.name] = str(_path(table, option.name))
         elif option.kind == "integer":
-            found[option.name] = table.integer(option.name, int(option.low), int(option.high))
+            given_options[option.name] = table.integer(option.name, int(option.low), int(option.high))
         else:
-            found[option.name] = table.number(option.name, option.low, option.high)
+            given_options[option.name] = table.number(option.name, option.low, option.high)
     table.done(["name", "replan_ms", *(option.name for option in options)])
-    return found
+    return given_options

@@ -98,8 +98,8 @@ def serve_on_ray(
                 log.warning("%s did not take up what was reloaded; it does at its next start", ", ".join(missed))
             return said
 
-        own = serve_front_end(options, endpoint, placed.key, console, stated, shares_ports=bool(front_ends))
-        is_clean = in_own_loop(own)
+        own_front_end = serve_front_end(options, endpoint, placed.key, console, stated, shares_ports=bool(front_ends))
+        is_clean = in_own_loop(own_front_end)
         placed.is_over = True
         patience_s = options.drain_grace_s + options.drain_s + END_S
         is_clean = placed.end([role.name for role in front_ends], patience_s) and is_clean
@@ -258,8 +258,8 @@ def _autoscale_text(values: Mapping[str, Any], options: ServeOptions, webhook: s
     scaling = options.service.autoscale
     if scaling is None:
         return ""
-    own = {name: value for name, value in asdict(scaling.options).items() if name != "kinds"}
-    entries = {"workers": values["autoscale"], **own, "actuator": scaling.actuator}
+    option_values = {name: value for name, value in asdict(scaling.options).items() if name != "kinds"}
+    entries = {"workers": values["autoscale"], **option_values, "actuator": scaling.actuator}
     entries["by"] = JUDGE if scaling.follows_judge else SIGNALS
     if scaling.actuator == LOCAL:
         entries |= {"actuator": WEBHOOK, "webhook": webhook}

@@ -53,8 +53,10 @@ def simulate(
     wants_queries = out is not None or (plot is not None and len(scenarios) == 1)
     results = {}
     with progress_bar("simulating") as progress:
-        for number, (name, one) in enumerate(scenarios.items()):
-            results[name] = run_scenario(one, record=wants_queries, progress=part_of(progress, number, len(scenarios)))
+        for number, (name, planner_scenario) in enumerate(scenarios.items()):
+            results[name] = run_scenario(
+                planner_scenario, record=wants_queries, progress=part_of(progress, number, len(scenarios))
+            )
     first = next(iter(scenarios.values()))
     summaries = {name: result.summary for name, result in results.items()}
     if out is not None:

@@ -85,9 +85,9 @@ def _read(server: Started) -> None:
     assert server.process.stderr is not None
     for line in server.process.stderr:
         server.lines.append(line.rstrip("\n"))
-        found = ADDRESS.match(line.rstrip("\n"))
-        if found:
-            server.addresses[found[1]] = found[2]
+        address_match = ADDRESS.match(line.rstrip("\n"))
+        if address_match:
+            server.addresses[address_match[1]] = address_match[2]
 
 
 def _wait_until_ready(server: Started) -> None:

@@ -161,8 +161,8 @@ def _measured(file: Path, slo_ms: float | None, kind: str | None) -> Subject:
         raise StrettoError(f"{file.name} states no SLO; give one, as --slo-ms 150")
     used = DEFAULT_KIND if kind is None else kind
     variants = read_measurements(file, used)
-    kept = (letter if letter.isascii() and (letter.isalnum() or letter in "_.") else "-" for letter in file.stem)
-    name = "".join(kept).strip("-_.")
+    letters = (letter if letter.isascii() and (letter.isalnum() or letter in "_.") else "-" for letter in file.stem)
+    name = "".join(letters).strip("-_.")
     return Subject(Application(name or "application", max(1, round(slo_ms * NS_PER_MS)), variants), used)
 
 

@@ -92,10 +92,10 @@ def train(
     from stretto.training.teacher import Rule, taught, teacher
     from stretto.training.world import System
 
-    told = read_scenario(scenario)
-    if len(told.deployment.applications) != 1:
+    described = read_scenario(scenario)
+    if len(described.deployment.applications) != 1:
         raise StrettoError("a policy is trained for one application; this scenario has several")
-    if batching and not can_batch(told.deployment, instances_of(told.deployment)):
+    if batching and not can_batch(described.deployment, instances_of(described.deployment)):
         raise StrettoError(
             "--batching: no instance takes more than one query at once here (max_batch = 1), so there is no batch size"
             " to choose; give the variants a larger max_batch, with its latencies, or leave --batching out"
@@ -105,13 +105,13 @@ def train(
     options = Options(
         Recipe(iterations=iterations, violations=violations),
         systems_at_once=systems,
-        seed=told.seed if seed is None else seed,
+        seed=described.seed if seed is None else seed,
         device=device,
         most_violations=most_violations,
     )
     encoding = "shared" if random_settings else "joint"
     description = Description(encoding, slot_ms / 1000, sees_phase=full, batching=batching)
-    whole = System(told.deployment, switching_of(told.source), told.service)
+    whole = System(described.deployment, switching_of(described.source), described.service)
     if random_settings:
         policies = [_trained(random_systems(random_settings, options.seed), description, options, out, resume)]
     else:
@@ -131,7 +131,7 @@ def train(
         from stretto.report.learning import learning_figure
         from stretto.report.plots import save
 
-        save(learning_figure({told.name: out}), plot)
+        save(learning_figure({described.name: out}), plot)
         typer.echo(f"plot: {plot}")
 
 

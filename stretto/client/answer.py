@@ -93,15 +93,19 @@ def answer_of_parts(outputs: dict[str, Array], parameters: dict[str, Any], id: s
 def _outputs(listed: list[Any], raw: memoryview) -> dict[str, Array]:
     outputs: dict[str, Array] = {}
     place = 0
-    for one in listed:
-        if not isinstance(one, dict) or not isinstance(one.get("name"), str) or one.get("datatype") not in NUMPY_OF:
+    for output in listed:
+        if (
+            not isinstance(output, dict)
+            or not isinstance(output.get("name"), str)
+            or output.get("datatype") not in NUMPY_OF
+        ):
             raise BadAnswer("an output of the answer is not understood")
-        name, datatype = one["name"], one["datatype"]
-        shape = checked_shape(one.get("shape"), name)
-        parameters = one.get("parameters")
+        name, datatype = output["name"], output["datatype"]
+        shape = checked_shape(output.get("shape"), name)
+        parameters = output.get("parameters")
         size = parameters.get("binary_data_size") if isinstance(parameters, dict) else None
         if size is None:
-            outputs[name] = array_of_data(datatype, shape, one.get("data"), name)
+            outputs[name] = array_of_data(datatype, shape, output.get("data"), name)
             continue
         if type(size) is not int or not 0 <= size <= len(raw) - place:
             raise BadAnswer(f"output {name} is cut short")

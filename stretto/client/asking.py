@@ -67,8 +67,8 @@ def infer_request(
         content["id"] = wish.id
     if wish.outputs is not None or wish.classification:
         names = [tensor.name for tensor in metadata.outputs] if wish.outputs is None else wish.outputs
-        own = {"classification": int(wish.classification)} if wish.classification else {}
-        content["outputs"] = [{"name": name, "parameters": {"binary_data": True, **own}} for name in names]
+        classification = {"classification": int(wish.classification)} if wish.classification else {}
+        content["outputs"] = [{"name": name, "parameters": {"binary_data": True, **classification}} for name in names]
     text = json_bytes(content)
     return endpoint.post(model_path(application, wish.version, "infer"), (text, *raws), len(text))
 

@@ -75,9 +75,9 @@ class GrpcFrames:
 
     def message(self, application: str, tensor: FrameTensor, parameters: dict[str, Any]) -> StreamMessage:
         number = str(next(self._numbers))
-        own = {"encoding": tensor.encoding} if tensor.encoding else {}
+        tensor_parameters = {"encoding": tensor.encoding} if tensor.encoding else {}
         given = {"ack": True, **parameters}
-        described = tensor.name, tensor.datatype, tensor.shape, own
+        described = tensor.name, tensor.datatype, tensor.shape, tensor_parameters
         return StreamMessage(number, wire.infer_request(application, number, given, described, tensor.raw))
 
     async def send(self, message: StreamMessage, timeout_ns: int, transfer: Transfer) -> Answer:
@@ -241,15 +241,15 @@ def _tensor(data: bytes | memoryview) -> tuple[str, str, tuple[int, ...]]:
 
 def _image_parameters(data: bytes) -> dict[str, Any]:
     """ModelConfigResponse: config 1, whose parameters are 14, a map to messages with a text of number 1."""
-    found: dict[str, Any] = {}
+    parameters: dict[str, Any] = {}
     for config in _messages(data, 1):
         for entry in _messages(config, 14):
             key = next((wire.text(value) for number, value in wire.fields(entry) if number == 1), "")
             for content in _messages(entry, 2):
-                found[key] = next((wire.text(value) for number, value in wire.fields(content) if number == 1), "")
+                parameters[key] = next((wire.text(value) for number, value in wire.fields(content) if number == 1), "")
     with contextlib.suppress(KeyError, ValueError):
-        found["divide_by"] = float(found["divide_by"])
-    return found
+        parameters["divide_by"] = float(parameters["divide_by"])
+    return parameters
 
 
 def _messages(data: bytes | memoryview, wanted: int) -> list[bytes | memoryview]:

@@ -73,13 +73,18 @@ class HttpFrames:
         return frame_input(metadata, listed if isinstance(listed, dict) else {})
 
     def message(self, application: str, tensor: FrameTensor, parameters: dict[str, Any]) -> Request:
-        own: dict[str, Any] = {"binary_data_size": len(tensor.raw)}
+        tensor_parameters: dict[str, Any] = {"binary_data_size": len(tensor.raw)}
         if tensor.encoding:
-            own["encoding"] = tensor.encoding
+            tensor_parameters["encoding"] = tensor.encoding
         text = json_bytes(
             {
                 "inputs": [
-                    {"name": tensor.name, "datatype": tensor.datatype, "shape": tensor.shape, "parameters": own}
+                    {
+                        "name": tensor.name,
+                        "datatype": tensor.datatype,
+                        "shape": tensor.shape,
+                        "parameters": tensor_parameters,
+                    }
                 ],
                 "parameters": {"binary_data_output": True, **parameters},
             }

@@ -57,13 +57,13 @@ def infer_request(
     raw: bytes | memoryview,
 ) -> bytes:
     """A ModelInferRequest with one input (name, datatype, shape, parameters) and its raw content."""
-    name, datatype, shape, own = tensor
+    name, datatype, shape, tensor_parameters = tensor
     entry = b"".join(
         (
             text_field(1, name),
             text_field(2, datatype),
             text_field(3, b"".join(map(varint, shape))),
-            *(text_field(4, parameter(key, value)) for key, value in own.items()),
+            *(text_field(4, parameter(key, value)) for key, value in tensor_parameters.items()),
         )
     )
     parts = (
@@ -116,11 +116,11 @@ def numbers(value: Value) -> list[int]:
     """Of a repeated int64, packed or a single one."""
     if isinstance(value, int):
         return [_signed(value)]
-    found, place, view = [], 0, memoryview(value)
+    integers, place, view = [], 0, memoryview(value)
     while place < len(view):
         number, place = _varint(view, place)
-        found.append(_signed(number))
-    return found
+        integers.append(_signed(number))
+    return integers
 
 
 def parameter_of(entry: Value) -> tuple[str, Any]:

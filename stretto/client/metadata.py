@@ -93,11 +93,11 @@ def _ladder(text: str) -> tuple[str, ...]:
 def _tensors(listed: Any) -> tuple[TensorMetadata, ...]:
     if not isinstance(listed, list) or len(listed) > MAX_TENSORS:
         raise BadAnswer("the server's description of the tensors is not understood")
-    return tuple(_tensor(one) for one in listed)
+    return tuple(_tensor(description) for description in listed)
 
 
-def _tensor(one: Any) -> TensorMetadata:
-    match one:
+def _tensor(description: Any) -> TensorMetadata:
+    match description:
         case {"name": str(name), "datatype": str(datatype), "shape": list(shape)}:
             if all(type(size) is int for size in shape):
                 return TensorMetadata(name, datatype, tuple(shape))

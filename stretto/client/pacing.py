@@ -78,25 +78,25 @@ class Pacer:
         known = self._known_bytes.get(size, float(frame_bytes))
         self._known_bytes[size] = known + SMOOTHING * (frame_bytes - known)
 
-    def answered(self, now_ns: int, serving_ns: float, told: dict[str, Any]) -> None:
+    def answered(self, now_ns: int, serving_ns: float, parameters: dict[str, Any]) -> None:
         """An answer came, so long after the server had the frame."""
         off_ns = min(serving_ns, self.slo_ns) - self._serving_ns
         self._serving_ns += SMOOTHING * off_ns
         self._spread_ns += SMOOTHING * (abs(off_ns) - self._spread_ns)
         self._is_held = False
-        self._hear(now_ns, told)
+        self._hear(now_ns, parameters)
 
-    def refused(self, now_ns: int, is_overload: bool, told: dict[str, Any]) -> None:
+    def refused(self, now_ns: int, is_overload: bool, parameters: dict[str, Any]) -> None:
         """The server did not answer; `is_overload`: it has too much work, and asks to wait."""
         if is_overload:
             self._hold(now_ns)
-        self._hear(now_ns, told)
+        self._hear(now_ns, parameters)
 
-    def _hear(self, now_ns: int, told: dict[str, Any]) -> None:
-        size = size_of(told.get("input_size"))
+    def _hear(self, now_ns: int, parameters: dict[str, Any]) -> None:
+        size = size_of(parameters.get("input_size"))
         if size is not None:
             self._told = size
-        if told.get("mapped") == "":
+        if parameters.get("mapped") == "":
             self._hold(now_ns)
 
     def _hold(self, now_ns: int) -> None:

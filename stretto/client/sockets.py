@@ -87,10 +87,10 @@ class SocketPool:
     def send(self, request: Request, timeout_ns: int) -> Response:
         """One request, one response; `timeout_ns` is for all of it, connecting included."""
         until_s = time.monotonic() + timeout_ns / 1e9
-        kept = self._take()
-        if kept is not None:
+        idle_connection = self._take()
+        if idle_connection is not None:
             try:
-                return self._exchange(kept, request, until_s)
+                return self._exchange(idle_connection, request, until_s)
             except Stale:
                 pass
         return self._exchange(Socket(self.endpoint, until_s, self._max_answer_bytes), request, until_s)
@@ -116,8 +116,8 @@ class SocketPool:
             old = []
             if connection is not None and now_s - connection.idle_since_s > KEPT_IDLE_S:
                 old, self._idle, connection = [connection, *self._idle], [], None  # the others are older still
-        for one in old:
-            one.close()
+        for outdated in old:
+            outdated.close()
         return connection
 
     def _keep(self, connection: Socket) -> None:

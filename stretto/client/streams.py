@@ -130,11 +130,11 @@ class StreamPool:
         try:
             async with asyncio.timeout(timeout_ns / 1e9), self._free:
                 self._check_open()
-                kept = self._take()
-                if kept is not None:
+                idle_connection = self._take()
+                if idle_connection is not None:
                     is_connected = True
                     try:
-                        return await self._exchange(kept, request, transfer)
+                        return await self._exchange(idle_connection, request, transfer)
                     except Stale:
                         is_connected = False
                         self._check_open()  # it may have been this client that closed it

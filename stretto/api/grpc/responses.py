@@ -30,12 +30,12 @@ def infer_response(response: InferResponse) -> bytes:
     fill(message.parameters, response.parameters)
     parts: list[bytes | memoryview] = [b""]
     for output in response.outputs:
-        told = message.outputs.add(name=output.name, datatype=output.datatype, shape=output.array.shape)
+        output_message = message.outputs.add(name=output.name, datatype=output.datatype, shape=output.array.shape)
         content: bytes | memoryview = b""  # also where nothing is sent: it holds the place of this output
         if output.shared is None:
             content = raw_content(output)
         else:
-            fill(told.parameters, parameters_of(output.shared))
+            fill(output_message.parameters, parameters_of(output.shared))
         parts += (wire.delimited(RAW_OUTPUTS, len(content)), content)
     parts[0] = message.SerializeToString()
     return b"".join(parts)

@@ -30,8 +30,8 @@ class Status:
     @property
     def metadata(self) -> tuple[tuple[str, str], ...]:
         retry = () if self.retry_after_s is None else (("retry-after", str(self.retry_after_s)),)
-        told = ((f"stretto-{name.replace('_', '-')}", value) for name, value in self.told.items())
-        return (("stretto-reason", self.reason), *retry, *told)
+        told_pairs = ((f"stretto-{name.replace('_', '-')}", value) for name, value in self.told.items())
+        return (("stretto-reason", self.reason), *retry, *told_pairs)
 
     @property
     def parameters(self) -> dict[str, Any]:

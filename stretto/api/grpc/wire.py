@@ -50,7 +50,7 @@ def split(body: bytes, limits: Limits) -> Split:
     """The parts of a request, once its counts are known to be within the limits."""
     counts = dict.fromkeys(REPEATED, 0)
     single, kept_from = 0, 0
-    kept: list[bytes] = []
+    message_parts: list[bytes] = []
     raw: list[Span] = []
     typed = TypedContents()
     for number, kind, tag, start, end in fields(body, 0, len(body)):
@@ -70,13 +70,13 @@ def split(body: bytes, limits: Limits) -> Split:
         elif number == OUTPUTS:
             check_output(body, start, end, limits)
         elif number == RAW_INPUTS:
-            kept.append(body[kept_from:tag])
+            message_parts.append(body[kept_from:tag])
             kept_from = end
             raw.append((start, end))
     if not raw:
         return Split(body)
-    kept.append(body[kept_from:])
-    return Split(b"".join(kept), raw)
+    message_parts.append(body[kept_from:])
+    return Split(b"".join(message_parts), raw)
 
 
 def check_input(body: bytes, start: int, end: int, limits: Limits, typed: TypedContents) -> None:
@@ -121,16 +121,16 @@ def check_output(body: bytes, start: int, end: int, limits: Limits) -> None:
 
 def request_id(body: bytes, limits: Limits) -> str:
     """The id of a request that could not be understood as a whole, as far as it can be found; else nothing."""
-    found = ""
+    identifier = ""
     try:
         for place, (number, kind, _, start, end) in enumerate(fields(body, 0, len(body))):
             if place > 4 * limits.tensors:
                 break
             if number == ID and kind == LENGTH_DELIMITED and end - start <= limits.id_length:
-                found = body[start:end].decode()
+                identifier = body[start:end].decode()
     except (ApiError, UnicodeDecodeError):
         pass
-    return found
+    return identifier
 
 
 def fields(body: bytes, start: int, end: int) -> Iterator[tuple[int, int, int, int, int]]:

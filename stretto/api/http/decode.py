@@ -163,10 +163,10 @@ class Decoder:
         """As with parameters, several requests may share them."""
         if not head.binary:
             return head.outputs
-        found = self._binary.get(only_output)
-        if found is None:
-            found = self._binary[only_output] = [WantedOutput(only_output, 0, True)]
-        return found
+        outputs = self._binary.get(only_output)
+        if outputs is None:
+            outputs = self._binary[only_output] = [WantedOutput(only_output, 0, True)]
+        return outputs
 
     def _remember(self, key: Key, head: Head) -> None:
         """What stands around the numbers of a request: a client repeats that, too. Only where no other reading of it is

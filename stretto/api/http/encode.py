@@ -82,8 +82,8 @@ def encode_by_terms(terms: Terms, entered: Request) -> tuple[bytes, bytes]:
 def _ready(terms: Terms, entered: Request, answers: Array) -> bytes:
     """Its JSON with places for numbers, and for the values where they are not to follow it."""
     gives, variant = terms.files.output, entered.variants[0]
-    told = {"variant": variant, "expected_accuracy": round(entered.accuracy_sum / entered.rows, 6)}
-    first = orjson.dumps({"model_name": terms.files.name, "model_version": variant, "parameters": told})
+    parameters = {"variant": variant, "expected_accuracy": round(entered.accuracy_sum / entered.rows, 6)}
+    first = orjson.dumps({"model_name": terms.files.name, "model_version": variant, "parameters": parameters})
     output: dict[str, Any] = {"name": gives.name, "datatype": DATATYPE_OF[gives.dtype], "shape": answers.shape}
     if terms.wanted.binary:
         output["parameters"] = {"binary_data_size": answers.nbytes}

@@ -145,9 +145,9 @@ class Direct:
             connection.acknowledge()
         try:
             spent_ns = max(connection.waited_ns(), self.held_ns)
-            found = connection.api.by_terms(asked, body)
-            if found is not None:
-                self.terms, array = found
+            terms_and_array = connection.api.by_terms(asked, body)
+            if terms_and_array is not None:
+                self.terms, array = terms_and_array
                 entered = connection.plane.begin_by(self.terms, array, spent_ns, self._ended)
                 self.entered = None if self.is_answered else entered
                 return

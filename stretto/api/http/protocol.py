@@ -360,18 +360,18 @@ class Connection(Intake):
             return
         self.parser = None
         self.unsound = error
-        own = self.last if self.is_reading and self.has_head else None
+        exchange = self.last if self.is_reading and self.has_head else None
         self.is_reading = False
-        if own is None:
+        if exchange is None:
             self.send_unsound()
-        elif own.is_answered:
+        elif exchange.is_answered:
             self.transport.close()  # it was answered before its body was read
-        elif own is self.running:
-            own.leave()  # whatever waits for its body
+        elif exchange is self.running:
+            exchange.leave()  # whatever waits for its body
             self.refuse(self.unsound)
         else:
             self.pipeline.pop()
-            own.is_answered = True
+            exchange.is_answered = True
             self.send_unsound()
 
     def send_unsound(self) -> None:

@@ -90,8 +90,8 @@ class Record:
             scores = np.frombuffer(response.body, dtype, size // dtype.itemsize, json_length)
         if len(truth) == 1:
             return int(int(scores.argmax()) == truth[0])
-        found = scores.reshape(len(truth), -1).argmax(axis=1).tolist()
-        return sum(map(int.__eq__, found, truth))
+        predictions = scores.reshape(len(truth), -1).argmax(axis=1).tolist()
+        return sum(map(int.__eq__, predictions, truth))
 
     def _variant(self, name: str) -> int:
         number = self.variants.get(name)

@@ -46,7 +46,7 @@ class LoadOutcome(IntEnum):
 
 PENDING = 255  # of a request that has not ended
 OUTCOME_OF = {
-    one.name.lower(): one for one in LoadOutcome if LoadOutcome.EXPIRED <= one <= LoadOutcome.FORBIDDEN
+    outcome.name.lower(): outcome for outcome in LoadOutcome if LoadOutcome.EXPIRED <= outcome <= LoadOutcome.FORBIDDEN
 }  # by the reason on the wire
 
 
@@ -128,8 +128,8 @@ class LoadResult:
             "deadline_ms": None if self.deadline_ns is None else self.deadline_ns / NS_PER_MS,
             "requests": total,
             "queries": total * rows,
-            "outcomes": {one.name.lower(): int(counts[one]) for one in LoadOutcome},
-            "connection_errors": int(sum(counts[one] for one in LoadOutcome if one.is_connection_error)),
+            "outcomes": {outcome.name.lower(): int(counts[outcome]) for outcome in LoadOutcome},
+            "connection_errors": int(sum(counts[outcome] for outcome in LoadOutcome if outcome.is_connection_error)),
             "on_time_share": on_time / total if total else None,
             "correct_on_time_share": (
                 int(self.correct_on_time.sum()) / (total * rows) if self.is_labelled and total else None

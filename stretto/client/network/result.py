@@ -144,11 +144,11 @@ class FrameResult:
         return rank_correlation(edges[edges > 0], bandwidths[edges > 0])
 
 
-def rank_correlation(one: NDArray[np.float64], other: NDArray[np.float64]) -> float | None:
+def rank_correlation(first: NDArray[np.float64], second: NDArray[np.float64]) -> float | None:
     """Spearman's, ties sharing their mean rank; None where one of them never changes."""
-    if len(one) < 2 or np.ptp(one) == 0 or np.ptp(other) == 0:
+    if len(first) < 2 or np.ptp(first) == 0 or np.ptp(second) == 0:
         return None
-    return float(np.corrcoef(_ranks(one), _ranks(other))[0, 1])
+    return float(np.corrcoef(_ranks(first), _ranks(second))[0, 1])
 
 
 def _ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -19,8 +19,8 @@ def run_batch(model: Model, inputs: Batch) -> dict[str, Array]:
         size = len(next(iter(inputs.values())))
         if size == 1:
             raise BatchFailure(failure.reason, 0) from None
-        found = None if model.fixed_batch is not None else _culprit(model, inputs, 0, size)
-        raise found or failure from None
+        query_failure = None if model.fixed_batch is not None else _culprit(model, inputs, 0, size)
+        raise query_failure or failure from None
 
 
 def _culprit(model: Model, inputs: Batch, first: int, end: int) -> BatchFailure | None:

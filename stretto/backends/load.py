@@ -34,11 +34,11 @@ def load_model(source: ModelSource) -> Model:
     return model
 
 
-def _check_declared(label: str, what: str, declared: tuple[TensorSpec, ...], found: tuple[TensorSpec, ...]) -> None:
+def _check_declared(label: str, what: str, declared: tuple[TensorSpec, ...], actual: tuple[TensorSpec, ...]) -> None:
     """The model is what its application says it is."""
     if not declared:
         return
-    by_name = {spec.name: spec for spec in found}
+    by_name = {spec.name: spec for spec in actual}
     for spec in declared:
         real = by_name.get(spec.name)
         if real is None:

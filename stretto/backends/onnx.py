@@ -180,10 +180,10 @@ def gpu_providers(source: ModelSource, onnxruntime: Any) -> list[Any]:
             "as an exported program of PyTorch"
         )
     device = int(source.device.partition(":")[2] or 0)
-    found: list[Any] = [("CUDAExecutionProvider", {"device_id": device}), "CPUExecutionProvider"]
+    providers: list[Any] = [("CUDAExecutionProvider", {"device_id": device}), "CPUExecutionProvider"]
     if importlib.util.find_spec("tensorrt") is not None:
-        found.insert(0, ("TensorrtExecutionProvider", {"device_id": device}))
-    return found
+        providers.insert(0, ("TensorrtExecutionProvider", {"device_id": device}))
+    return providers
 
 
 def load_problem(label: str, message: str) -> str:

@@ -63,10 +63,10 @@ class OnnxLayer:
         if self._divide_by is not None and self._floats is not None and inputs.dtype == np.uint8:
             inputs = (inputs / np.float32(self._divide_by)).astype(self._floats)
         try:
-            (found,) = self._session.run([self._layer], {self._input: inputs}, self._run_options)
+            (output,) = self._session.run([self._layer], {self._input: inputs}, self._run_options)
         except Exception as error:
             raise BackendError(f"{self._label} failed at {self._layer[:80]}: {run_problem(str(error))}") from None
-        features = np.asarray(found)
+        features = np.asarray(output)
         if features.dtype.kind not in "biuf" or not features.ndim or len(features) != len(inputs):
             raise BackendError(f"tensor {self._layer[:80]} of {self._label} is not one row of numbers for each query")
         return np.ascontiguousarray(features.reshape(len(features), -1), dtype=np.float32)

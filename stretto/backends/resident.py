@@ -26,13 +26,13 @@ def resident_bytes_of(process: int) -> int:
 
 def total_bytes() -> int:
     """Memory that this machine has, or that its container may use; 0 where the system does not tell."""
-    found = []
+    sizes = []
     with contextlib.suppress(OSError, ValueError):
-        found.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+        sizes.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     for limit in LIMITS:
         with contextlib.suppress(OSError, ValueError):
-            found.append(int(limit.read_text()))
-    return min((each for each in found if each > 0), default=0)
+            sizes.append(int(limit.read_text()))
+    return min((size for size in sizes if size > 0), default=0)
 
 
 def peak_bytes() -> int:

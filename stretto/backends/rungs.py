@@ -13,12 +13,12 @@ WASTE = 1 / 3  # of a padded batch, at most
 
 def rungs(largest: int) -> tuple[int, ...]:
     """Up to `largest`, which is one of them."""
-    found = [1]
-    while found[-1] < largest:
-        last = found[-1]
+    ladder = [1]
+    while ladder[-1] < largest:
+        last = ladder[-1]
         is_power = last & (last - 1) == 0
-        found.append(last + max(1, last // 2 if is_power else last // 3))
-    return (*(rung for rung in found if rung < largest), largest)
+        ladder.append(last + max(1, last // 2 if is_power else last // 3))
+    return (*(rung for rung in ladder if rung < largest), largest)
 
 
 def rung_of(batch: int, ladder: tuple[int, ...]) -> int:

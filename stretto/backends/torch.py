@@ -262,8 +262,8 @@ class TorchModel:
     def _learnt_outputs(self) -> tuple[TensorSpec, ...]:
         """From one batch of zeros: a module does not say what it gives."""
         batch = self.fixed_batch or 1
-        found = self.run({spec.name: spec.zeros(batch) for spec in self.inputs})
-        return tuple(TensorSpec(name, str(array.dtype), array.shape[1:]) for name, array in found.items())
+        outputs = self.run({spec.name: spec.zeros(batch) for spec in self.inputs})
+        return tuple(TensorSpec(name, str(array.dtype), array.shape[1:]) for name, array in outputs.items())
 
     @property
     def memory_bytes(self) -> int:

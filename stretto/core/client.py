@@ -312,11 +312,11 @@ class Clients:
             if state is not None and state.key == client.key and client.slot in places:
                 state.place = places[client.slot]
 
-    def told(self, slot: int, told: Told) -> None:
+    def told(self, slot: int, instruction: Told) -> None:
         """A client was told what to send, by no plan's route."""
         state = self._by_slot.get(slot)
         if state is not None:
-            state.place = Place(told)
+            state.place = Place(instruction)
 
     def forget_gone(self, now_ns: int) -> int:
         """Forget those that asked nothing for so long as `limit` says; how many."""

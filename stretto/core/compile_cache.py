@@ -45,14 +45,14 @@ def source_stamp(file: Path, package: Path = PACKAGE) -> str:
 
 
 def _with_imported(file: Path, package: Path) -> set[Path]:
-    found: set[Path] = set()
+    paths: set[Path] = set()
     waiting = [file]
     while waiting:
         path = waiting.pop()
-        if path not in found:
-            found.add(path)
+        if path not in paths:
+            paths.add(path)
             waiting.extend(_imported(path, package))
-    return found
+    return paths
 
 
 @cache

@@ -79,10 +79,10 @@ class Deployment:
     def profile(self, variant: int, kind: str | None = None) -> LatencyProfile:
         """The profile of a variant on a kind (the first kind in use where none is named)."""
         wanted = self.kinds[0] if kind is None else kind
-        found = self.variants[variant].profile_on(wanted)
-        if found is None:
+        profile = self.variants[variant].profile_on(wanted)
+        if profile is None:
             raise StrettoError(f"variant {self.variant_label(variant)} has no profile for worker kind {wanted}")
-        return found
+        return profile
 
 
 def with_latencies(deployment: Deployment, ratios: Sequence[Sequence[float]]) -> Deployment:

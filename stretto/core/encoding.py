@@ -34,12 +34,12 @@ def encoded(rows: NDArray[Any], encoding: str, quality: int = JPEG_QUALITY, whit
     planes = pixels(rows, white)
     image = _pillow()
     options: dict[str, Any] = {"quality": quality} if encoding == "jpeg" else {}
-    found: list[bytes] = []
+    contents: list[bytes] = []
     for plane in planes:
         file = io.BytesIO()
         image.fromarray(plane).save(file, FORMATS[encoding], **options)
-        found.append(file.getvalue())
-    return found
+        contents.append(file.getvalue())
+    return contents
 
 
 def pixels(rows: NDArray[Any], white: float = 1.0) -> list[NDArray[np.uint8]]:

@@ -60,13 +60,13 @@ class Partition:
         """Applications in the clusters of `top`, with its version. Who stays in a cluster stays in its sub-cluster, and
         who comes goes to that with the fewest.
         """
-        own = self.sub_clusters // self.clusters
+        per_cluster = self.sub_clusters // self.clusters
         homes = {name: self.homes[name] for name in top.homes if name in self.homes}
-        homes = {name: home for name, home in homes.items() if home // own == top.homes[name]}
+        homes = {name: home for name, home in homes.items() if home // per_cluster == top.homes[name]}
         sizes = [list(homes.values()).count(number) for number in range(self.sub_clusters)]
         for name in (name for name in top.homes if name not in homes):
-            first = top.homes[name] * own
-            homes[name] = min(range(first, first + own), key=lambda number: sizes[number])
+            first = top.homes[name] * per_cluster
+            homes[name] = min(range(first, first + per_cluster), key=lambda number: sizes[number])
             sizes[homes[name]] += 1
         return Partition({name: homes[name] for name in top.homes}, self.sub_clusters, self.clusters, top.version)
 

@@ -163,15 +163,15 @@ class Dispatcher:
         batches are formed when it is in. `was_lost`: it comes from another dispatcher, where it was lost with its
         worker; where it cannot be tried again in time, it failed.
         """
-        numbers, deadlines, ranks, ticket, told = self._alone_values
+        numbers, deadlines, ranks, ticket, details = self._alone_values
         numbers[0], deadlines[0], ranks[0] = application, deadline_ns, priority
-        told[0], told[1], told[2], told[3], told[4] = tag, client, query_class, demand, was_lost
+        details[0], details[1], details[2], details[3], details[4] = tag, client, query_class, demand, was_lost
         if self._free_slots[0] == 0:
             self.grow()
         if self._decision_count[0]:
             self._collect()
-        one, due_ns, rank, tickets = self._alone
-        if events.submit_many(self._state, now_ns, one, due_ns, rank, self._told_alone, more, tickets, 0) < 0:
+        applications, due_ns, rank, tickets = self._alone
+        if events.submit_many(self._state, now_ns, applications, due_ns, rank, self._told_alone, more, tickets, 0) < 0:
             raise StrettoError(f"application number {application} is outside 0 … {self._applications - 1}")
         return ticket[0]
 

@@ -75,14 +75,14 @@ def build_evidence(
         raise StrettoError(f"evidence is about classes, and the answers of {application.name} have none")
     import_faiss()
     whole = data.origin()
-    kept = data.sample
+    sample = data.sample
     if held_out is None:
-        kept, back = split(data.sample, HELD_OUT_SHARE, seed)
+        sample, back = split(data.sample, HELD_OUT_SHARE, seed)
         held_out = Named(f"a part of {data.name}"[:200], back)
     measured_on = held_out if measured_on is None else measured_on
-    vectors, scale = _vectors(application, kept, settings, seed)
-    ks = _ks(settings.k, len(kept))
-    index = settings.index or likely_index(len(kept))
+    vectors, scale = _vectors(application, sample, settings, seed)
+    ks = _ks(settings.k, len(sample))
+    index = settings.index or likely_index(len(sample))
     witness = neighbours(application, vectors, index, scale, max(ks), settings.variant, settings.layer)
     alpha = np.asarray(settings.alpha(application.classes))
     tried, k = _tried(application, witness, ks, alpha, held_out.sample, measured_on.sample)

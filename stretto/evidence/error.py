@@ -36,8 +36,8 @@ class Errors:
     @property
     def best_k(self) -> int:
         """The smallest k whose error is hardly above the least: more neighbours cost time and blur the answers."""
-        least = min(one.error for one in self.by_k.values())
-        return min(k for k, one in self.by_k.items() if one.error <= HARDLY_ABOVE * least)
+        least = min(at_k.error for at_k in self.by_k.values())
+        return min(k for k, at_k in self.by_k.items() if at_k.error <= HARDLY_ABOVE * least)
 
 
 def measure_errors(

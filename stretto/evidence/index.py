@@ -87,5 +87,5 @@ class Index:
         if rows.shape[1:] != (self.dimensions,):
             raise StrettoError(f"the index has {self.dimensions} dimensions, but the query has {rows.shape[1:]}")
         self._faiss.omp_set_num_threads(1)  # it holds for the calling thread
-        _, found = self._index.search(np.ascontiguousarray(rows, dtype=np.float32), k)
-        return np.asarray(found, np.int64)
+        _, row_numbers = self._index.search(np.ascontiguousarray(rows, dtype=np.float32), k)
+        return np.asarray(row_numbers, np.int64)

@@ -61,7 +61,7 @@ def open_evidence(application: ApplicationFiles) -> Evidence:
     k = settings.k or stored.k
     measured = stored.at(k)
     if measured is None:
-        known = ", ".join(str(one.k) for one in stored.tried)
+        known = ", ".join(str(trial.k) for trial in stored.tried)
         raise StrettoError(
             f"k is {k}, but its evidence was measured with {known}; take one of those, or build it again"
         )

@@ -41,8 +41,8 @@ class Neighbours:
     labels: Integers
 
     def votes(self, inputs: Array, k: int) -> Integers:
-        found = self.index.nearest(self.features(inputs), min(k, self.index.count))
-        return np.where(found < 0, NO_VOTE, self.labels[found])
+        row_numbers = self.index.nearest(self.features(inputs), min(k, self.index.count))
+        return np.where(row_numbers < 0, NO_VOTE, self.labels[row_numbers])
 
 
 @dataclass(frozen=True, eq=False)

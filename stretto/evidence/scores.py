@@ -41,12 +41,14 @@ def score_matrix(
     rows: list[NDArray[np.float64]] = []
     overall: list[float] = []
     for variant in application.variants:
-        found = class_scores(variant, score) if variant.enabled else None
-        if found is None or variant.metrics is None:
+        scores = class_scores(variant, score) if variant.enabled else None
+        if scores is None or variant.metrics is None:
             continue
         names.append(variant.name)
-        rows.append(found)
-        tested = np.asarray(variant.metrics.confusion).sum(axis=1) if variant.metrics.confusion else np.ones(len(found))
-        overall.append(variant.accuracy if score == "accuracy" else float(np.average(found, weights=tested)))
+        rows.append(scores)
+        tested = (
+            np.asarray(variant.metrics.confusion).sum(axis=1) if variant.metrics.confusion else np.ones(len(scores))
+        )
+        overall.append(variant.accuracy if score == "accuracy" else float(np.average(scores, weights=tested)))
     matrix = np.array(rows) if rows else np.zeros((0, application.classes))
     return tuple(names), matrix, np.array(overall)

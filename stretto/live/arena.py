@@ -87,11 +87,11 @@ class Arena:
         """Queries of several shapes: rows of one shape that follow each other are one array, and each row has room for
         the largest shape.
         """
-        start, found = slot * self.slot_size, []
+        start, arrays = slot * self.slot_size, []
         for rows, shape in runs:
-            found.append(self._array(start, spec.input_dtype, (rows, *spec.input_shapes[shape])))
+            arrays.append(self._array(start, spec.input_dtype, (rows, *spec.input_shapes[shape])))
             start += rows * spec.input_bytes
-        return found
+        return arrays
 
     def batch(self, slot: int, spec: ModelSpec, rows: int, runs: Sequence[Run]) -> list[Array]:
         """Room for a batch: by runs where shapes differ, else one array."""

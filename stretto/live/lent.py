@@ -32,8 +32,8 @@ def lend(memory: FrontMemory) -> FrontMemory:
 
 def lent() -> list[tuple[int, FrontMemory]]:
     """All that there is, with their numbers."""
-    found = [(number, reference()) for number, (_, _, reference) in list(_lent.items())]
-    return [(number, memory) for number, memory in found if memory is not None]
+    memories = [(number, reference()) for number, (_, _, reference) in list(_lent.items())]
+    return [(number, memory) for number, memory in memories if memory is not None]
 
 
 def place_of(array: Array) -> tuple[int, FrontMemory, int] | None:

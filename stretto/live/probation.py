@@ -194,8 +194,8 @@ class Bench:
         if self._spec is not None and took_s > self._probation.load_s:
             self._doom = Verdict(Fault.LOAD_HUNG, f"it did not load and run within {self._probation.load_s:.0f} s")
         elif self._spec is not None and 0 < most_bytes < held_bytes:
-            told = f"{held_bytes / MIB:.0f} MiB, more than the {most_bytes / MIB:.0f} that it may take"
-            self._doom = Verdict(Fault.MEMORY, f"when it was tried, its process held {told}")
+            excess = f"{held_bytes / MIB:.0f} MiB, more than the {most_bytes / MIB:.0f} that it may take"
+            self._doom = Verdict(Fault.MEMORY, f"when it was tried, its process held {excess}")
         elif not self._is_up and took_s > START_S:
             self._doom = Verdict(Fault.LOAD_FAILED, "no process for trying it started in time")
         if self._doom is not None:

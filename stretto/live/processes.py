@@ -180,10 +180,10 @@ class ProcessExecutor:
         """Of a request whose body was read into memory that the process sees: the process copies, and not the event
         loop, which has bodies to read.
         """
-        found = place_of(rows)
-        if found is None or rows.shape[1:] not in spec.shapes or rows.dtype != spec.input_dtype:
+        location = place_of(rows)
+        if location is None or rows.shape[1:] not in spec.shapes or rows.dtype != spec.input_dtype:
             return None
-        number, memory, place = found
+        number, memory, place = location
         if place % rows.itemsize:
             return None
         if number not in self._fronts:

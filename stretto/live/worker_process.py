@@ -253,11 +253,11 @@ class WorkerProcess:
             self._end(frame, key, started_ns, failed(frame.c, NOT_LOADED))
             return
         if is_lying:
-            found = self._tried(frame.c, lambda: self._lying(frame, spec))
-            if isinstance(found, Report):
-                self._end(frame, key, started_ns, found)
+            rows_or_report = self._tried(frame.c, lambda: self._lying(frame, spec))
+            if isinstance(rows_or_report, Report):
+                self._end(frame, key, started_ns, rows_or_report)
                 return
-            parts = found
+            parts = rows_or_report
         else:
             parts = arena.batch(frame.b, spec, frame.c, runs_in(frame.text))
         if not self._shelf.overlaps(key):

@@ -162,10 +162,12 @@ def with_more(candidate: Candidate, name: str, further: int) -> tuple[Candidate,
     """The same planner with more of an option, the least of it first: the values above its own that are tried, and so
     many steps further on.
     """
-    own = dict(candidate.options)
+    own_options = dict(candidate.options)
     for option in planner_entry(candidate.planner).options:
-        if option.name == name and name in own and len(option.tries) > 1:
+        if option.name == name and name in own_options and len(option.tries) > 1:
             *_, before, last = sorted(option.tries)
             values = [*sorted(option.tries), *(last + (last - before) * step for step in range(1, further + 1))]
-            return tuple(candidate.with_option(name, value) for value in values if own[name] < value <= option.high)
+            return tuple(
+                candidate.with_option(name, value) for value in values if own_options[name] < value <= option.high
+            )
     return ()

@@ -141,12 +141,12 @@ class SubClusters:
         moves = usual_moves(len(names)) if self.max_moves is None else self.max_moves
         change = Change(problem, tuple(current.tolist()), 2.0 * moves + float(homeless.sum()))
         if homeless.all():
-            found = partition(problem)
+            places = partition(problem)
         elif homeless.any() or not keeps_limits(problem, current):
-            found = self._changed(change)
+            places = self._changed(change)
         else:
-            found = rebalanced(change, lambda: partition(problem, change))
-        homes = [parts[place] for place in found]
+            places = rebalanced(change, lambda: partition(problem, change))
+        homes = [parts[place] for place in places]
         self._crews = crews_of(homes, expected_work(view.deployment, chosen, rates), self.count, there, self._crews)
         self._homes = dict(zip(names, homes, strict=True))
         self._hurried |= homeless

@@ -145,13 +145,13 @@ def evaluate(
     assert classes is not None
     if given is not None and classes != given:
         raise BackendError(f"the model gives {classes} numbers per query for {given} classes; export it again")
-    found = tallied(data, np.concatenate(answers), classes)
+    evaluation = tallied(data, np.concatenate(answers), classes)
     if not quadratic:
-        return found
+        return evaluation
     by_class = np.bincount(data.labels, np.concatenate(quadratic), minlength=classes)
     seen = np.bincount(data.labels, minlength=classes)
     means = tuple(float(value / count) if count else None for value, count in zip(by_class, seen, strict=True))
-    return replace(found, quadratic=means)
+    return replace(evaluation, quadratic=means)
 
 
 def _chosen(outputs: Mapping[str, Array], output: str | None) -> Array:

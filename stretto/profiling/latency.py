@@ -188,8 +188,8 @@ def _round(run: Callable[[int], object], sizes: Sequence[_Size], clock: Clock, e
 def _load(before: Reading, after: Reading, cores: int) -> tuple[float, float]:
     """Cores that other programs used, and cores that nobody used."""
     wall = max(1, after.wall_ns - before.wall_ns)
-    busy, own = after.busy_ns - before.busy_ns, after.cpu_ns - before.cpu_ns
-    return max(0.0, (busy - own) / wall), max(0.0, cores - max(busy, own) / wall)
+    busy, own_cpu = after.busy_ns - before.busy_ns, after.cpu_ns - before.cpu_ns
+    return max(0.0, (busy - own_cpu) / wall), max(0.0, cores - max(busy, own_cpu) / wall)
 
 
 def _block(run: Callable[[int], object], size: _Size, clock: Clock) -> _Block:
@@ -240,16 +240,16 @@ def _result(sizes: Sequence[_Size], clock: Clock, seconds: float) -> LatencyResu
     batches: dict[int, BatchLatency] = {}
     for size in sizes:
         quiet = [block.runs_ns for block in size.blocks if _is_quiet(block, usual)]
-        found = summarised(quiet) if len(quiet) >= ENOUGH_BLOCKS else None
-        if found is None:
-            found = summarised(_calmest(size, usual), is_noisy=True)
-        elif found.relative_error > TRUSTED_ERROR:
-            found = replace(found, is_noisy=True)
-        batches[size.batch] = found
-    alpha, beta = fitted_line({batch: found.p95 for batch, found in batches.items()})
+        summary = summarised(quiet) if len(quiet) >= ENOUGH_BLOCKS else None
+        if summary is None:
+            summary = summarised(_calmest(size, usual), is_noisy=True)
+        elif summary.relative_error > TRUSTED_ERROR:
+            summary = replace(summary, is_noisy=True)
+        batches[size.batch] = summary
+    alpha, beta = fitted_line({batch: latency.p95 for batch, latency in batches.items()})
     blocks = [block for size in sizes for block in size.blocks]
     quiet_share = sum(_is_quiet(block, usual) for block in blocks) / len(blocks)
-    is_noisy = any(found.is_noisy for found in batches.values())
+    is_noisy = any(latency.is_noisy for latency in batches.values())
     note = _note(blocks, clock.cores, quiet_share, batches) if is_noisy else ""
     return LatencyResult(batches, alpha, beta, is_noisy, note, seconds, quiet_share)
 
@@ -267,7 +267,7 @@ def _note(blocks: Sequence[_Block], cores: int, quiet_share: float, batches: dic
     """Why the figures are not to be trusted, in words."""
     foreign = float(np.mean([block.foreign_cores for block in blocks]))
     waiting = float(np.mean([block.waiting_share for block in blocks]))
-    unsure = [str(batch) for batch, found in batches.items() if found.is_noisy]
+    unsure = [str(batch) for batch, latency in batches.items() if latency.is_noisy]
     if quiet_share > 0.5:
         return f"p95 of batch {', '.join(unsure)} varied too much to be sure of; give it more time"
     return (

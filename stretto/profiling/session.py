@@ -139,31 +139,31 @@ class Session:
         return files.ladder if self.is_dry else read_repository(files.folder).applications[0].ladder
 
     def as_json(
-        self, found: list[ProfiledVariant], evidence: Mapping[str, StoredEvidence] | None = None
+        self, variants: list[ProfiledVariant], evidence: Mapping[str, StoredEvidence] | None = None
     ) -> dict[str, Any]:
         """All of it, as plain data."""
         applications: dict[str, Any] = {}
-        for one in found:
+        for profiled in variants:
             entry: dict[str, Any] = {
-                "accuracy": one.accuracy,
-                "accuracy_source": one.accuracy_source,
-                "profile": as_json(one.stored),
-                "written": one.written is not None,
+                "accuracy": profiled.accuracy,
+                "accuracy_source": profiled.accuracy_source,
+                "profile": as_json(profiled.stored),
+                "written": profiled.written is not None,
             }
-            if one.evaluation is not None:
-                entry |= {"samples": one.evaluation.samples, "recall": list(one.evaluation.recall)}
-                entry["confusion"] = one.evaluation.confusion.tolist()
-            applications.setdefault(one.application, {"variants": {}})["variants"][one.name] = entry
+            if profiled.evaluation is not None:
+                entry |= {"samples": profiled.evaluation.samples, "recall": list(profiled.evaluation.recall)}
+                entry["confusion"] = profiled.evaluation.confusion.tolist()
+            applications.setdefault(profiled.application, {"variants": {}})["variants"][profiled.name] = entry
         for name, content in applications.items():
             points = {
-                one.name: (one.accuracy, one.p95_ms(self.request.batches[0]))
-                for one in found
-                if one.application == name
+                variant.name: (variant.accuracy, variant.p95_ms(self.request.batches[0]))
+                for variant in variants
+                if variant.application == name
             }
             content["pareto_front"] = pareto_front(points)
             if evidence and name in evidence:
                 content["evidence"] = evidence_as_json(evidence[name])
-        noisy = [one.label for one in found if one.stored.noisy]
+        noisy = [variant.label for variant in variants if variant.stored.noisy]
         return {
             "repository": self.repository.reference,
             "kind": self.kind,
@@ -311,7 +311,7 @@ def _evaluated(
     try:
         is_probable = application.output.kind is OutputKind.PROBABILITIES
         batch = min(BATCH, _largest_batch(application, variant))
-        found = evaluate(
+        evaluation = evaluate(
             model,
             data,
             application.classes or None,
@@ -321,10 +321,12 @@ def _evaluated(
             gives_probabilities=is_probable,
         )
         if not application.input.sizes:
-            return found
+            return evaluation
         sent = labelled_for(application, None, file)
         left = _part(progress, 1 / (1 + len(application.input.sizes)), 1.0)
-        return replace(found, by_size=accuracy_at_sizes(model, application, variant, sent, batch=batch, progress=left))
+        return replace(
+            evaluation, by_size=accuracy_at_sizes(model, application, variant, sent, batch=batch, progress=left)
+        )
     finally:
         model.unload()
 

@@ -36,15 +36,15 @@ def accuracy_at_sizes(
             f"sizes they must be {shape_text(takes.shape)}, as clients send them"
         )
     adapter = Adapter(takes.shapes, variant.input_shape)
-    found: dict[Size, float] = {}
+    accuracies: dict[Size, float] = {}
     for number, size in enumerate(takes.sizes):
         if progress is not None:
             progress(number / len(takes.sizes))
         rows = adapter(as_sent(data.inputs, takes, size))
         sent = replace(data, inputs=rows)
         evaluation = evaluate(model, sent, application.classes or None, output=application.output.name, batch=batch)
-        found[size] = evaluation.accuracy
-    return found
+        accuracies[size] = evaluation.accuracy
+    return accuracies
 
 
 def as_sent(inputs: Array, takes: InputTensor, size: Size) -> Array:
@@ -55,5 +55,5 @@ def as_sent(inputs: Array, takes: InputTensor, size: Size) -> Array:
     return (np.rint(rows * takes.divide_by) / takes.divide_by).astype(rows.dtype)
 
 
-def as_json(found: Mapping[Size, float]) -> dict[str, float]:
-    return {size_text(size): round(accuracy, 6) for size, accuracy in found.items()}
+def as_json(accuracies: Mapping[Size, float]) -> dict[str, float]:
+    return {size_text(size): round(accuracy, 6) for size, accuracy in accuracies.items()}

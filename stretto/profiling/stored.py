@@ -32,9 +32,14 @@ def stored_profile(
         model_sha256,
         {
             batch: MeasuredBatch(
-                found.mean, found.p50, found.p95, found.p99, runs=found.runs, relative_error=found.relative_error
+                batch_latency.mean,
+                batch_latency.p50,
+                batch_latency.p95,
+                batch_latency.p99,
+                runs=batch_latency.runs,
+                relative_error=batch_latency.relative_error,
             )
-            for batch, found in latency.batches.items()
+            for batch, batch_latency in latency.batches.items()
         },
         latency.alpha_ms,
         latency.beta_ms,

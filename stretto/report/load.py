@@ -73,12 +73,12 @@ def draw_variants(axes: Any, line: Timeline, names: tuple[str, ...]) -> None:
 
 def variant_layers(shares: NDArray[np.float64], names: tuple[str, ...]) -> dict[str, NDArray[np.float64]]:
     """The share of each variant that answered, in the order of `names`, which is from fast to accurate."""
-    found = {name: np.nan_to_num(share) for name, share in zip(names, shares, strict=True)}
-    several = [share for name, share in found.items() if "," in name]  # the rows of one request, answered by more
-    layers = {name: share for name, share in found.items() if "," not in name and share.any()}
-    kept = sorted(layers, key=lambda name: -layers[name].sum())[: MAX_VARIANTS - 1]
-    rest = [share for name, share in layers.items() if name not in kept]
-    layers = {name: share for name, share in layers.items() if name in kept}
+    by_name = {name: np.nan_to_num(share) for name, share in zip(names, shares, strict=True)}
+    several = [share for name, share in by_name.items() if "," in name]  # the rows of one request, answered by more
+    layers = {name: share for name, share in by_name.items() if "," not in name and share.any()}
+    most_used = sorted(layers, key=lambda name: -layers[name].sum())[: MAX_VARIANTS - 1]
+    rest = [share for name, share in layers.items() if name not in most_used]
+    layers = {name: share for name, share in layers.items() if name in most_used}
     for name, parts in ((OTHERS, rest), (SEVERAL, several)):
         if parts:
             layers[name] = np.sum(parts, axis=0)

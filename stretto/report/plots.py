@@ -154,37 +154,39 @@ def comparison_figure(summaries: Mapping[str, Summary], title: str, words: Mappi
     return figure
 
 
-def goodput_figure(found: Mapping[str, GoodputResult], title: str, limit: float) -> Any:
+def goodput_figure(searches: Mapping[str, GoodputResult], title: str, limit: float) -> Any:
     """A goodput search: the bad rate of the worst application at each rate tried, and the rates found."""
     with _figure(12, 4.2, 2, title, width_ratios=(1.4, 1)) as (figure, (bad, best)):
-        draw_bad_rates(bad, found)
-        draw_bars(best, {name: one.rate for name, one in found.items()}, "goodput, queries/s", "{:,.0f}", labels=True)
+        draw_bad_rates(bad, searches)
+        draw_bars(
+            best, {name: search.rate for name, search in searches.items()}, "goodput, queries/s", "{:,.0f}", labels=True
+        )
         best.axvline(limit, color=INK, linewidth=0.8, linestyle="--")
-        best.set_xlim(right=1.15 * max(limit, *(one.rate for one in found.values())))
+        best.set_xlim(right=1.15 * max(limit, *(search.rate for search in searches.values())))
         best.annotate(
             "bound", (limit, 1), xycoords=("data", "axes fraction"), xytext=(4, 0), textcoords="offset points"
         )
     return figure
 
 
-def draw_bad_rates(axes: Any, found: Mapping[str, GoodputResult]) -> None:
+def draw_bad_rates(axes: Any, searches: Mapping[str, GoodputResult]) -> None:
     """A dot for every run of a search, the line of 1% that it looked for, and the rate that it found.
 
     The dots are not joined: a search tries rates where it needs them, with as many seeds as settle them, and what lies
     between two of them it does not know.
     """
-    for place, (name, one) in enumerate(found.items()):
+    for place, (name, search) in enumerate(searches.items()):
         colour = colour_of(name, place)
-        rates, shares = [probe.rate for probe in one.probes], [100 * probe.bad_rate for probe in one.probes]
+        rates, shares = [probe.rate for probe in search.probes], [100 * probe.bad_rate for probe in search.probes]
         axes.scatter(rates, shares, color=colour, s=16, alpha=0.6, linewidths=0, label=name)
-        if one.rate > 0:
-            axes.axvline(one.rate, color=colour, linewidth=1.2, alpha=0.8)
+        if search.rate > 0:
+            axes.axvline(search.rate, color=colour, linewidth=1.2, alpha=0.8)
     axes.axhline(1.0, color=INK, linewidth=0.8, linestyle="--")
     axes.set_yscale("symlog", linthresh=0.1)
     axes.set_ylim(bottom=0)
     axes.set_yticks([0, 0.1, 1, 10, 100], ["0", "0.1", "1", "10", "100"])
     axes.set(title="bad rate of the worst application", xlabel="queries/s offered", ylabel="%")
-    legend_below(axes, min(4, len(found)))
+    legend_below(axes, min(4, len(searches)))
 
 
 def bound_figure(bounds: Mapping[str, float], title: str) -> Any:

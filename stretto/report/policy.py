@@ -150,10 +150,10 @@ def policy_figure(picture: Picture, title: str, note: str) -> Any:
             shown = axes[1].imshow(taken, cmap="viridis", **looks)
             axes[1].set(title="queries taken", xlabel="slack of the head, ms")
             figure.colorbar(shown, ax=axes[1], label="batch")
-        for one in axes:
-            one.grid(visible=False)
-            one.set_xlim(0, picture.slo_ns / 1e6)  # the last column is for a head that has all of it, and no time yet
-            _queue_ticks(one, rows - 1, has_longer=rows == len(variant) or _last_change(variant, cut) < rows - 1)
+        for panel in axes:
+            panel.grid(visible=False)
+            panel.set_xlim(0, picture.slo_ns / 1e6)  # the last column is for a head that has all of it, and no time yet
+            _queue_ticks(panel, rows - 1, has_longer=rows == len(variant) or _last_change(variant, cut) < rows - 1)
         count = len(axes[0].get_legend_handles_labels()[1])
         figure.legend(loc="outside lower left", ncols=min(count, 5 if has_cuts else 4))
         axes[-1].annotate(

@@ -106,13 +106,15 @@ def _percentiles(sample: NDArray[Any], unit: float) -> dict[str, float]:
 def _arrival_cells(stretch: ArrivalStretch) -> list[str]:
     slack = stretch.slack_ns()
     low, middle, high = (value / NS_PER_MS for value in slack) if slack else (math.nan,) * 3
-    told = NONE if not slack else milliseconds(middle) if low == high else f"{milliseconds(low)}…{milliseconds(high)}"
+    slack_text = (
+        NONE if not slack else milliseconds(middle) if low == high else f"{milliseconds(low)}…{milliseconds(high)}"
+    )
     return [
         f"{stretch.rate:,.1f}",
         whole(len(stretch.requests)),
         f"{stretch.span_ns / NS_PER_S:,.1f}" if stretch.span_ns else NONE,
         f"{stretch.mean_rows():.2f}" if len(stretch.requests) else NONE,
-        told,
+        slack_text,
     ]
 
 
@@ -134,8 +136,8 @@ def _surroundings(setting: Setting) -> dict[str, str]:
         shares = stretch.class_shares
         if shares:
             largest = sorted(enumerate(shares), key=lambda pair: -pair[1])[:MOST_SHOWN_CLASSES]
-            told = ", ".join(f"{number}: {share(value)}" for number, value in largest if value)
-            rows[f"classes of {name}"] = told + (", …" if len(shares) > MOST_SHOWN_CLASSES else "")
+            shown_shares = ", ".join(f"{number}: {share(value)}" for number, value in largest if value)
+            rows[f"classes of {name}"] = shown_shares + (", …" if len(shares) > MOST_SHOWN_CLASSES else "")
     if setting.networks:
         rates = [rate for samples in setting.networks.values() for rate in samples]
         rows[f"networks of {len(setting.networks)} clients, Mbit/s"] = f"{min(rates):.3g} … {max(rates):.3g}"

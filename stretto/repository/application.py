@@ -339,5 +339,5 @@ def _variants(folder: Place, declared: Declared, max_model_bytes: int, problems:
             place.fail(f"holds no variant; add {VARIANTS_FOLDER}/NAME/model.onnx")
         if len(folders) > MAX_VARIANTS:
             place.fail(f"holds {len(folders)} variants; at most {MAX_VARIANTS} are taken")
-    found = [read_variant(entry, declared, max_model_bytes, problems) for entry in folders[:MAX_VARIANTS]]
-    return tuple(variant for variant in found if variant is not None)
+    variants = [read_variant(entry, declared, max_model_bytes, problems) for entry in folders[:MAX_VARIANTS]]
+    return tuple(variant for variant in variants if variant is not None)

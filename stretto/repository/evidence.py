@@ -89,15 +89,18 @@ def check_variant(
 ) -> None:
     """The variant that evidence asks is one of the application's, and takes queries as clients send them."""
     name = str(settings.variant)
-    found = next((variant for variant in variants if variant.name == name), None)
-    if found is None:
+    asked_variant = next((variant for variant in variants if variant.name == name), None)
+    if asked_variant is None:
         fields.fail(f"variant is {shown(name)}; {suggestion(name, [variant.name for variant in variants])}", "variant")
-    if shape is not None and found.input_shape != shape:
+    if shape is not None and asked_variant.input_shape != shape:
         fields.fail(
-            f"variant {found.name} takes another input size than clients send; name one that takes it", "variant"
+            f"variant {asked_variant.name} takes another input size than clients send; name one that takes it",
+            "variant",
         )
-    if settings.features == "layer" and found.backend != "onnx":
-        fields.fail(f"variant {found.name} is no ONNX model, and only those have named layers; name one", "variant")
+    if settings.features == "layer" and asked_variant.backend != "onnx":
+        fields.fail(
+            f"variant {asked_variant.name} is no ONNX model, and only those have named layers; name one", "variant"
+        )
 
 
 def _neighbours(fields: Fields, model: str) -> tuple[str, str | None, int | None, str | None]:

@@ -47,7 +47,7 @@ def _sizes(fields: Fields, shape: Shape) -> tuple[Size, ...]:
     values = fields.table["sizes"]
     if not isinstance(values, list) or not 1 <= len(values) <= MAX_SIZES:
         fields.fail(f"sizes is {shown(values)}; give a list of 1 to {MAX_SIZES}, as [8, 16, [16, 24]]", "sizes")
-    found: list[Size] = []
+    sizes: list[Size] = []
     for position, value in enumerate(values):
         pair = value if isinstance(value, list) else [value, value]
         for edge in pair:
@@ -57,14 +57,14 @@ def _sizes(fields: Fields, shape: Shape) -> tuple[Size, ...]:
                 )
         if len(pair) != 2:
             fields.fail("sizes holds a list that is not [height, width]", "sizes", position)
-        if (pair[0], pair[1]) in found:
+        if (pair[0], pair[1]) in sizes:
             fields.fail(f"sizes holds {size_text((pair[0], pair[1]))} twice", "sizes", position)
         if math.prod((*shape[:-2], *pair)) > MAX_ELEMENTS:
             fields.fail(f"sizes holds {size_text((pair[0], pair[1]))}, which makes too many numbers", "sizes", position)
-        found.append((pair[0], pair[1]))
-    if shape[-2:] not in found:
+        sizes.append((pair[0], pair[1]))
+    if shape[-2:] not in sizes:
         fields.fail(f"sizes does not hold {size_text((shape[-2], shape[-1]))}, the size of shape; add it", "sizes")
-    return tuple(found)
+    return tuple(sizes)
 
 
 def _encodings(fields: Fields, shape: Shape, dtype: str) -> tuple[str, ...]:

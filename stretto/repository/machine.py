@@ -124,8 +124,8 @@ def _gpus() -> tuple[tuple[str, str], ...]:
         texts = [file.read_text(encoding="utf-8", errors="replace") for file in files]
     except OSError:
         return ()
-    found = [(_line("Model", text), _line("GPU UUID", text)) for text in texts]
-    return tuple((name, identity or "") for name, identity in found if name is not None)
+    gpus = [(_line("Model", text), _line("GPU UUID", text)) for text in texts]
+    return tuple((name, identity or "") for name, identity in gpus if name is not None)
 
 
 def _line(title: str, text: str) -> str | None:

@@ -44,10 +44,10 @@ def read_measurements(file: Path, kind: str = "default") -> tuple[Variant, ...]:
         }
         if not points[name][batch]:
             raise StrettoError(f"{where}: there is no latency; fill in {', '.join(f'{q}_ms' for q in LATENCIES)}")
-    largest = max(max(found) for found in points.values())
+    largest = max(max(by_batch) for by_batch in points.values())
     return tuple(
-        Variant(name, accuracy[name], (LatencyProfile.measured(found, largest, kind),))
-        for name, found in points.items()
+        Variant(name, accuracy[name], (LatencyProfile.measured(by_batch, largest, kind),))
+        for name, by_batch in points.items()
     )
 
 

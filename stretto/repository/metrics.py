@@ -68,14 +68,14 @@ def read_metrics(place: Place, classes: int, problems: Problems) -> Metrics:
 def _accuracy_by_size(top: Fields) -> dict[Size, float]:
     """{"8x8": 0.9, …}: by the size sent, height x width."""
     part = top.part("accuracy_by_size")
-    found: dict[Size, float] = {}
+    accuracies: dict[Size, float] = {}
     for key in () if part is None else part.table:
         assert part is not None
         match = SIZE.fullmatch(key)
         if match is None:
             part.fail(f"accuracy_by_size has {shown(key)}, which is no size; write HEIGHTxWIDTH, as 24x32", key)
-        found[int(match[1]), int(match[2])] = part.number(key, 0, 1)
-    return found
+        accuracies[int(match[1]), int(match[2])] = part.number(key, 0, 1)
+    return accuracies
 
 
 def _confusion(top: Fields) -> tuple[tuple[int, ...], ...]:

@@ -90,17 +90,17 @@ def _named(place: Place, what: str, tensors: tuple[OnnxTensor, ...], name: str) 
     place.fail(f"has no {what} {name}; it has {has}. Correct name in [{what}] of app.toml, or export it again")
 
 
-def _check_tensor(place: Place, what: str, found: OnnxTensor, dtype: str, shape: tuple[int, ...]) -> None:
+def _check_tensor(place: Place, what: str, tensor: OnnxTensor, dtype: str, shape: tuple[int, ...]) -> None:
     """Everything but the batch; a size that the model leaves free is any."""
-    if found.dtype is not None and found.dtype != dtype:
-        place.fail(f"has {what} {found.name} of {found.dtype}, but {dtype} is declared; correct [{what}] of app.toml")
-    if found.shape is None:
+    if tensor.dtype is not None and tensor.dtype != dtype:
+        place.fail(f"has {what} {tensor.name} of {tensor.dtype}, but {dtype} is declared; correct [{what}] of app.toml")
+    if tensor.shape is None:
         return
-    real = found.shape[1:]
+    real = tensor.shape[1:]
     if len(real) == len(shape) and all(size in (None, want) for size, want in zip(real, shape, strict=True)):
         return
     known = tuple(size for size in real if size is not None)
     remedy = f"correct [{what}] of app.toml"
     if what == "input" and len(known) == len(real):
         remedy += f", or, for this variant alone, write input_shape = {shape_list(known)} in variant.toml"
-    place.fail(f"has {what} {found.name} of {shape_text(real)}, but {shape_text(shape)} is declared; {remedy}")
+    place.fail(f"has {what} {tensor.name} of {shape_text(real)}, but {shape_text(shape)} is declared; {remedy}")

@@ -69,16 +69,16 @@ def read_onnx_header(path: Path) -> OnnxHeader:
         size = file.seek(0, 2)
         file.seek(0)
         walk = Walk(file)
-        found = _Found()
+        contents = _Found()
         for number, wire, end in walk.fields(size):
             if (number, wire) == (MODEL_GRAPH, BYTES):
-                found.graphs += 1
-                _graph(walk, end, found)
-    if found.graphs != 1 or not found.outputs:
+                contents.graphs += 1
+                _graph(walk, end, contents)
+    if contents.graphs != 1 or not contents.outputs:
         raise StrettoError("is no ONNX model; export it again")
     # Before version 4 of the format, weights stood among the inputs too.
-    inputs = tuple(tensor for tensor in found.inputs if tensor.name not in found.weights)
-    return OnnxHeader(inputs, tuple(found.outputs), tuple(sorted(found.external)))
+    inputs = tuple(tensor for tensor in contents.inputs if tensor.name not in contents.weights)
+    return OnnxHeader(inputs, tuple(contents.outputs), tuple(sorted(contents.external)))
 
 
 @dataclass
@@ -147,26 +147,26 @@ def _broken() -> StrettoError:
     return StrettoError("is no ONNX model, or is cut short; export or copy it again")
 
 
-def _graph(walk: Walk, end: int, found: _Found) -> None:
+def _graph(walk: Walk, end: int, contents: _Found) -> None:
     for number, wire, stop in walk.fields(end):
         if wire != BYTES:
             continue
         if number == GRAPH_INITIALIZER:
-            _weight(walk, stop, found)
+            _weight(walk, stop, contents)
         elif number == GRAPH_INPUT:
-            found.inputs.append(_tensor(walk, stop))
+            contents.inputs.append(_tensor(walk, stop))
         elif number == GRAPH_OUTPUT:
-            found.outputs.append(_tensor(walk, stop))
+            contents.outputs.append(_tensor(walk, stop))
 
 
-def _weight(walk: Walk, end: int, found: _Found) -> None:
+def _weight(walk: Walk, end: int, contents: _Found) -> None:
     for number, wire, stop in walk.fields(end):
         if (number, wire) == (TENSOR_NAME, BYTES):
-            found.weights.add(walk.text(stop))
+            contents.weights.add(walk.text(stop))
         elif (number, wire) == (TENSOR_EXTERNAL, BYTES):
             texts = {key: walk.text(stop) for key, kind, stop in walk.fields(stop) if kind == BYTES}
             if texts.get(ENTRY_KEY) == "location":
-                found.external.add(texts.get(ENTRY_VALUE, ""))
+                contents.external.add(texts.get(ENTRY_VALUE, ""))
 
 
 def _tensor(walk: Walk, end: int) -> OnnxTensor:

@@ -29,12 +29,12 @@ def inspect_repository(reference: str | Path, *, max_model_bytes: int = MAX_MODE
     """As much as could be read, and everything that is wrong with it. StrettoError where there is nothing to read."""
     problems = Problems()
     places = application_places(reference, problems)
-    found: list[ApplicationFiles] = []
+    applications: list[ApplicationFiles] = []
     for place in places:
         application = read_application(place, max_model_bytes, problems)
         if application is not None:
-            found.append(application)
-    return Repository(str(reference), tuple(found)), problems
+            applications.append(application)
+    return Repository(str(reference), tuple(applications)), problems
 
 
 def zoo_folder() -> Path:
@@ -61,13 +61,13 @@ def _zoo(reference: str, problems: Problems) -> list[Place]:
     _, colon, name = reference.partition(":")
     # Who asks for one application is not told about the folders beside it.
     places = _inside(root, Problems() if colon else problems)
-    found = [Place(boundary, place.path, f"{ZOO}:{place.path.name}") for place in places]
+    zoo_places = [Place(boundary, place.path, f"{ZOO}:{place.path.name}") for place in places]
     if not colon:
-        return found
-    names = [place.path.name for place in found]
+        return zoo_places
+    names = [place.path.name for place in zoo_places]
     if name not in names:
         raise StrettoError(f"the zoo has no application {name[:40]!r}; {suggestion(name, names[:20])}")
-    return [found[names.index(name)]]
+    return [zoo_places[names.index(name)]]
 
 
 def _root(path: Path, label: str) -> Place:

@@ -40,11 +40,11 @@ class Reader:
             if stamp is not None and before is not None and before[0] == stamp:
                 application: ApplicationFiles | None = before[1]
             else:
-                own = Problems()
-                application = read_application(place, MAX_MODEL_BYTES, own)
-                for problem in own.found:
+                own_problems = Problems()
+                application = read_application(place, MAX_MODEL_BYTES, own_problems)
+                for problem in own_problems.found:
                     problems.add(problem)
-                stamp = None if own.errors else stamp
+                stamp = None if own_problems.errors else stamp
             if application is not None:
                 applications.append(application)
                 if stamp is not None:
@@ -67,13 +67,13 @@ def stamp_of(folder: Path) -> Stamp | None:
         while folders:
             with os.scandir(folders.pop()) as entries:
                 for entry in entries:
-                    found = entry.stat(follow_symlinks=False)
+                    status = entry.stat(follow_symlinks=False)
                     if entry.is_symlink() or len(seen) >= MAX_ENTRIES:
                         return None
                     if entry.is_dir():
                         folders.append(entry.path)
-                    seen.append((entry.path, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns))
-                    newest_ns = max(newest_ns, found.st_mtime_ns, found.st_ctime_ns)
+                    seen.append((entry.path, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns))
+                    newest_ns = max(newest_ns, status.st_mtime_ns, status.st_ctime_ns)
     except OSError:  # it goes while it is looked at
         return None
     return None if newest_ns > time.time_ns() - SETTLED_NS else tuple(sorted(seen))

@@ -18,8 +18,8 @@ def signature(repository: Repository) -> int:
             names.sort()
             for name in sorted(files):
                 try:
-                    found = os.stat(os.path.join(path, name))
+                    status = os.stat(os.path.join(path, name))
                 except OSError:
                     continue
-                seen.append((os.path.join(path, name), found.st_mtime_ns, found.st_size))
+                seen.append((os.path.join(path, name), status.st_mtime_ns, status.st_size))
     return hash(tuple(seen))

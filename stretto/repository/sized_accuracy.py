@@ -24,8 +24,8 @@ def accuracy_by_size(files: ApplicationFiles, variant: VariantFiles) -> dict[Siz
 
 
 def _by_rule(files: ApplicationFiles, variant: VariantFiles, size: Size) -> float:
-    own = variant.input_shape[-2:]
-    if all(sent >= taken for sent, taken in zip(size, own, strict=True)):
+    own_size = variant.input_shape[-2:]
+    if all(sent >= taken for sent, taken in zip(size, own_size, strict=True)):
         return variant.accuracy
     others = [other for other in files.variants if other.has_accuracy]
     pixels = math.prod(size)

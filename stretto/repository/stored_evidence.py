@@ -84,7 +84,7 @@ class StoredEvidence:
 
     def at(self, k: int) -> Tried | None:
         """What was measured with that k."""
-        return next((one for one in self.tried if one.k == k), None)
+        return next((trial for trial in self.tried if trial.k == k), None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,18 +161,18 @@ def _tried(top: Fields, classes: int) -> tuple[Tried, ...]:
     parts = top.parts("tried")
     if not 1 <= len(parts) <= MAX_TRIED:
         top.fail(f"tried has {len(parts)} entries; there are from 1 to {MAX_TRIED}", "tried")
-    found: list[Tried] = []
+    trials: list[Tried] = []
     for part in parts:
         recall = part.numbers("recall", 0, 1)
         if len(recall) != classes:
             part.fail(f"recall has {len(recall)} numbers for {classes} classes", "recall")
-        found.append(
+        trials.append(
             Tried(part.integer("k", 1, MAX_K), part.number("accuracy", 0, 1), recall, part.number("error", 0, 1))
         )
         part.done()
-    if len({one.k for one in found}) != len(found):
+    if len({trial.k for trial in trials}) != len(trials):
         top.fail("tried has one k twice", "tried")
-    return tuple(found)
+    return tuple(trials)
 
 
 def _origin(top: Fields, key: str) -> Origin:
@@ -232,17 +232,19 @@ def load_vectors(folder: Place, stored: StoredEvidence) -> Vectors:
     _check_arrays(place, stored)
     try:
         with np.load(path, allow_pickle=False) as arrays:
-            found = {name: arrays[name] for name in arrays.files}
+            loaded_arrays = {name: arrays[name] for name in arrays.files}
     except Exception:  # as in array_headers
         place.fail(NOT_SOUND)
-    labels = found["labels"]
+    labels = loaded_arrays["labels"]
     if int(labels.min()) < 0 or int(labels.max()) >= stored.classes:
         place.fail(f"has labels from {labels.min()} to {labels.max()} for {stored.classes} classes{REMEDY}")
-    floats = {name: found[name].astype(np.float32) for name in ("low", "mean", "components") if name in found}
+    floats = {
+        name: loaded_arrays[name].astype(np.float32) for name in ("low", "mean", "components") if name in loaded_arrays
+    }
     if not all(np.isfinite(array).all() for array in floats.values()):
         place.fail(f"holds numbers that are not finite{REMEDY}")
     projection = (floats["mean"], floats["components"]) if stored.projected else (None, None)
-    return Vectors(found["vectors"], labels, floats["low"], *projection)
+    return Vectors(loaded_arrays["vectors"], labels, floats["low"], *projection)
 
 
 def packed(vectors: Vectors) -> bytes:
@@ -290,9 +292,9 @@ def as_json(stored: StoredEvidence) -> Mapping[str, Any]:
         "index": stored.index,
         "k": stored.k,
         "tried": [
-            {"k": one.k, "accuracy": _rounded(one.accuracy), "error": _rounded(one.error)}
-            | {"recall": [_rounded(value) for value in one.recall]}
-            for one in stored.tried
+            {"k": trial.k, "accuracy": _rounded(trial.accuracy), "error": _rounded(trial.error)}
+            | {"recall": [_rounded(value) for value in trial.recall]}
+            for trial in stored.tried
         ],
         "vectors": stored.vectors,
         "dimensions": stored.dimensions,

@@ -96,10 +96,10 @@ class VariantFiles:
         """Of the model's file; of the code where it has no file. A profile of another one is stale, also of the same
         file in another precision or layout.
         """
-        found = code_sha256(self.folder, str(self.code)) if self.file is None else file_sha256(self.file)
+        digest = code_sha256(self.folder, str(self.code)) if self.file is None else file_sha256(self.file)
         if (self.precision, self.channels_last) == ("float32", None):
-            return found
-        return hashlib.sha256(f"{found} {self.precision} {self.channels_last}".encode()).hexdigest()
+            return digest
+        return hashlib.sha256(f"{digest} {self.precision} {self.channels_last}".encode()).hexdigest()
 
     def profile_state(self, kind: str, kinds_here: tuple[str, ...]) -> ProfileState:
         """What can be said of the profile for `kind` on a machine that offers the workers `kinds_here`."""
@@ -238,8 +238,8 @@ def _profiles(folder: Place, problems: Problems) -> tuple[StoredProfile, ...]:
         with problems.gathered():
             folder.fail(f"holds more than {MAX_PROFILES} profiles")
         return ()
-    found = [problems.attempt(None, _profile, place) for place in places]
-    return tuple(profile for profile in found if profile is not None)
+    profiles = [problems.attempt(None, _profile, place) for place in places]
+    return tuple(profile for profile in profiles if profile is not None)
 
 
 def _profile(place: Place) -> StoredProfile:

@@ -319,10 +319,10 @@ class _Marker:
     ) -> _Marker:
         """Streams in `own_deadline` keep the deadline of their origin."""
         numbers = application_numbers(deployment)
-        one = np.ones(1)
+        whole_share = np.ones(1)
         # Distribution 0 leaves things as they are; application a has distribution a + 1.
-        classes: list[tuple[Sequence[int], NDArray[np.float64]]] = [((-1,), one)] * (len(numbers) + 1)
-        deadlines: list[tuple[Sequence[int], NDArray[np.float64]]] = [((0,), one)] * (len(numbers) + 1)
+        classes: list[tuple[Sequence[int], NDArray[np.float64]]] = [((-1,), whole_share)] * (len(numbers) + 1)
+        deadlines: list[tuple[Sequence[int], NDArray[np.float64]]] = [((0,), whole_share)] * (len(numbers) + 1)
         for name, parts in mix.items():
             if name not in numbers:
                 raise StrettoError(f"the mix names application {name[:40]!r}, which the deployment does not have")

@@ -293,10 +293,10 @@ def _application_rows(deployment: Deployment, columns: Sequence[_Column]) -> NDA
 
 
 def _solution(solved: object) -> NDArray[np.float64]:
-    found = getattr(solved, "x", None)
-    if found is None:
+    solution = getattr(solved, "x", None)
+    if solution is None:
         raise StrettoError(f"the bound could not be computed: {getattr(solved, 'message', 'no solution')}")
-    return np.asarray(found, dtype=np.float64)
+    return np.asarray(solution, dtype=np.float64)
 
 
 def _mix(

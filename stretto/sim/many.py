@@ -92,12 +92,12 @@ class ManySimulations:
         self._states = np.concatenate([dispatcher.memory.state for dispatcher, _, _ in self._made])
         self._states = np.repeat(self._states, self._copies)
         self._simulations = np.repeat(np.concatenate([state for _, state, _ in self._made]), self._copies)
-        first, _, own = self._made[0]
+        first, _, first_arrays = self._made[0]
         parts = [
             (self._states, name, [dispatcher.memory[name] for dispatcher, _, _ in self._made])
             for name in first.memory.arrays
         ]
-        parts += [(self._simulations, name, [arrays[name] for _, _, arrays in self._made]) for name in own]
+        parts += [(self._simulations, name, [arrays[name] for _, _, arrays in self._made]) for name in first_arrays]
         parts = sorted((part for part in parts if part[1] not in SHARED), key=lambda part: part[2][0].nbytes)
         self._still = self._laid([part for part in parts if part[1] in STILL], 1)
         own_parts = [part for part in parts if part[1] not in STILL]
@@ -107,7 +107,9 @@ class ManySimulations:
         lines = [np.arange(0, size, ALIGNED) + begin for begin, size in zip(begins, fetched, strict=True)]
         self._fetched = np.concatenate(lines)  # where they are in the memory of a simulation
         for name in SHARED:
-            shared = self._arrivals if name == "arrivals" else first.memory[name] if name in DTYPES else own[name]
+            shared = (
+                self._arrivals if name == "arrivals" else first.memory[name] if name in DTYPES else first_arrays[name]
+            )
             records = self._states if name in DTYPES else self._simulations
             records[f"{name}_at"] = shared.ctypes.data
         random = np.random.default_rng([seed, 0x3A27])

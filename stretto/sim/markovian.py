@@ -128,9 +128,9 @@ def _stationary(moves: NDArray[np.float64]) -> NDArray[np.float64]:
     weights = np.ones(len(recurrent))
     for state in range(1, len(recurrent)):
         weights[state] = weights[:state] @ rates[:state, state]
-    found = np.zeros(states)
-    found[recurrent] = weights / weights.sum()
-    return found
+    distribution = np.zeros(states)
+    distribution[recurrent] = weights / weights.sum()
+    return distribution
 
 
 @compiled

@@ -171,8 +171,8 @@ def _write_npz(path: Path, chunks: Iterator[NDArray[np.void]], names: list[str])
     return len(rows)
 
 
-def _check_columns(name: str, found: Iterable[str]) -> None:
-    columns = list(found)
+def _check_columns(name: str, column_names: Iterable[str]) -> None:
+    columns = list(column_names)
     for column in columns:
         if column not in COLUMNS:
             raise StrettoError(f"{name}: unknown column {column[:40]!r}; a query log has {', '.join(COLUMNS)}")
@@ -249,21 +249,21 @@ def _read_npz(path: Path) -> _Read:
             if any(entry.file_size > MAX_ARRAY_BYTES for entry in archive.infolist()):
                 raise StrettoError(f"{name}: an array is larger than {MAX_ARRAY_BYTES >> 20} MiB")
         with np.load(path, allow_pickle=False) as archive:
-            found: dict[str, NDArray[Any]] = {column: archive[column] for column in archive.files}
+            arrays: dict[str, NDArray[Any]] = {column: archive[column] for column in archive.files}
     except OSError as error:
         raise StrettoError(f"{name}: the file cannot be read ({error.strerror or 'damaged'})") from None
     except StrettoError:
         raise
     except (zipfile.BadZipFile, zlib.error, ValueError, EOFError, KeyError, SyntaxError, NotImplementedError):
         raise StrettoError(f"{name}: the file is not an .npz file of plain arrays") from None
-    listed = found.pop("applications", None)
-    _check_columns(name, found)
-    rows = len(found["application"]) if found["application"].ndim == 1 else 0
+    listed = arrays.pop("applications", None)
+    _check_columns(name, arrays)
+    rows = len(arrays["application"]) if arrays["application"].ndim == 1 else 0
     if not 1 <= rows <= MAX_ROWS:
         raise StrettoError(f"{name}: a query log holds between 1 and {MAX_ROWS} queries")
-    applications, places = _npz_applications(name, found.pop("application"), listed)
+    applications, places = _npz_applications(name, arrays.pop("application"), listed)
     columns = {"application": places}
-    for column, values in found.items():
+    for column, values in arrays.items():
         if values.shape != (rows,) or values.dtype.kind not in "iuf":
             raise StrettoError(f"{name}: {column} must be {rows} numbers, one for each application")
         columns[column.replace("_ms", "_ns")] = _whole_numbers(name, column, values)

@@ -106,9 +106,9 @@ class Measured:
                 parts.append(of_variant / moved)
                 for bucket in range(BUCKETS):
                     law = (start, len(of_variant))
-                    own = None if residuals is None else residuals.by_bucket.get(bucket)
-                    if own is not None and len(own) >= FEWEST:
-                        parts.append(blended(own, of_variant) / moved)
+                    of_bucket = None if residuals is None else residuals.by_bucket.get(bucket)
+                    if of_bucket is not None and len(of_bucket) >= FEWEST:
+                        parts.append(blended(of_bucket, of_variant) / moved)
                         law = (filled, len(parts[-1]))
                         filled += law[1]
                     laws[variant * len(deployment.kinds) + place, bucket] = law
@@ -123,20 +123,20 @@ def pools_by_kind(residuals: Mapping[tuple[str, str], Residuals]) -> dict[str, F
     return {kind: pool(samples) for kind, samples in by_kind.items()}
 
 
-def blended(own: Floats, lender: Floats) -> Floats:
+def blended(borrower: Floats, lender: Floats) -> Floats:
     """A sample with what it borrows from a larger one: all of it where it has few runs, less and less with more.
 
     What is borrowed is moved to where the own runs are: some dozen of them tell that, but how far runs spread, and how
     often one takes twice as long, only hundreds do.
     """
-    runs = len(own)
+    runs = len(borrower)
     if runs < FEWEST:
         return lender
     if runs >= MANY_TIMES * MANY:
-        return own
-    moved = lender * math.exp(float(np.log(own).mean() - np.log(lender).mean()) * runs / (runs + FEWEST))
+        return borrower
+    moved = lender * math.exp(float(np.log(borrower).mean() - np.log(lender).mean()) * runs / (runs + FEWEST))
     taken = round(BLENDED * runs / (runs + MANY))
-    both = np.sort(np.concatenate([_evenly(own, taken), _evenly(moved, BLENDED - taken)]))
+    both = np.sort(np.concatenate([_evenly(borrower, taken), _evenly(moved, BLENDED - taken)]))
     both.setflags(write=False)
     return both
 

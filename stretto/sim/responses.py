@@ -61,7 +61,7 @@ def measured_responses(
         runs = (simulate(alone, planner, Load(Poisson(), load), seconds=length, seed=s, service=service) for s in seeds)
         return median(run.summary.latency_ms["p99"] for run in runs) * 1e6
 
-    def told(done: int, total: int) -> None:
+    def report_share(done: int, total: int) -> None:
         assert progress is not None
         progress(done / total)
 
@@ -71,7 +71,7 @@ def measured_responses(
         measure,
         rates=rates,
         workers=workers,
-        progress=None if progress is None else told,
+        progress=None if progress is None else report_share,
     )
 
 

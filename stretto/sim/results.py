@@ -69,11 +69,11 @@ class Summary(Figures):
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, for JSON; accuracy is None where it was not given."""
-        told = asdict(self)
-        for part in (told, *told["applications"]):
+        summary = asdict(self)
+        for part in (summary, *summary["applications"]):
             if not part["has_accuracy"]:
                 part["accuracy"] = part["correct_on_time"] = None
-        return told
+        return summary
 
     @property
     def worst_bad_rate(self) -> float:

@@ -245,10 +245,10 @@ class Simulation:
         self.run_to(self.now_ns)
 
     def _put(self, name: str, array: NDArray[Any]) -> None:
-        own = np.ascontiguousarray(array)
-        self._arrays[name] = own
-        self._state[f"{name}_at"] = own.ctypes.data
-        self._state[f"{name}_count"] = own.size
+        contiguous = np.ascontiguousarray(array)
+        self._arrays[name] = contiguous
+        self._state[f"{name}_at"] = contiguous.ctypes.data
+        self._state[f"{name}_count"] = contiguous.size
 
     def _rebuild_heap(self) -> None:
         order = np.argsort(self._arrays["finish"], kind="stable").astype(np.int64)  # a sorted array is a heap

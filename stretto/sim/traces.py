@@ -94,13 +94,13 @@ class RateTrace:
 
 def _numbers(what: str, values: ArrayLike) -> NDArray[np.float64]:
     try:
-        found = np.array(values, dtype=np.float64)
+        numbers = np.array(values, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
         raise StrettoError(f"the {what} of a rate trace must be numbers") from None
-    if found.ndim != 1:
+    if numbers.ndim != 1:
         raise StrettoError(f"the {what} of a rate trace must be one list of numbers")
-    found.setflags(write=False)
-    return found
+    numbers.setflags(write=False)
+    return numbers
 
 
 def csv_lines(path: Path) -> Iterator[tuple[int, list[str]]]:

@@ -81,10 +81,10 @@ class Training:
     def resume(self) -> None:
         """From the folder's checkpoint."""
         arrays, metadata = read_arrays(self.folder / CHECKPOINT)
-        told = json.loads(metadata.get("training", "{}"))
-        if told.get("description") != _plain(self.learner.description) or "merit" not in told:
+        checkpoint = json.loads(metadata.get("training", "{}"))
+        if checkpoint.get("description") != _plain(self.learner.description) or "merit" not in checkpoint:
             raise StrettoError(f"{self.folder / CHECKPOINT} is of another training; give another folder")
-        if told.get("taught", 0) != self.options.recipe.taught:
+        if checkpoint.get("taught", 0) != self.options.recipe.taught:
             raise StrettoError(
                 f"{self.folder / CHECKPOINT}: give the rule that was taught again, and none where none was"
             )
@@ -92,17 +92,23 @@ class Training:
         for name, module in learner.modules.items():
             state = {key: torch.from_numpy(arrays[f"{name}.{key}"].copy()) for key in module.state_dict()}
             module.load_state_dict(state)
-        learner.iteration, self.seconds, self.curve = told["iteration"], told["seconds"], told["curve"]
-        learner.weights = replace(learner.weights, **told["weights"])
+        learner.iteration, self.seconds, self.curve = (
+            checkpoint["iteration"],
+            checkpoint["seconds"],
+            checkpoint["curve"],
+        )
+        learner.weights = replace(learner.weights, **checkpoint["weights"])
         parameters = learner.adam.param_groups[0]["params"]
         for number, parameter in enumerate(parameters):
-            kept = {key: torch.from_numpy(arrays[f"adam.{number}.{key}"].copy()) for key in ("exp_avg", "exp_avg_sq")}
-            moments = {key: value.to(learner.device) for key, value in kept.items()}
-            learner.adam.state[parameter] = {"step": torch.tensor(float(told["steps"])), **moments}
-        best = [arrays[f"best.{number}"] for number in range(told["best_layers"])]
+            saved_moments = {
+                key: torch.from_numpy(arrays[f"adam.{number}.{key}"].copy()) for key in ("exp_avg", "exp_avg_sq")
+            }
+            moments = {key: value.to(learner.device) for key, value in saved_moments.items()}
+            learner.adam.state[parameter] = {"step": torch.tensor(float(checkpoint["steps"])), **moments}
+        best = [arrays[f"best.{number}"] for number in range(checkpoint["best_layers"])]
         if best:
             pairs = tuple(zip(best[::2], best[1::2], strict=True))
-            is_within, value = told["merit"]
+            is_within, value = checkpoint["merit"]
             self._best = ((is_within, value), Policy(learner.description, pairs))
 
     def run(self, progress: Callable[[Progress], None] | None = None) -> Policy:
@@ -158,7 +164,7 @@ class Training:
             arrays |= {f"adam.{number}.{key}": state[key].cpu().numpy() for key in ("exp_avg", "exp_avg_sq")}
         best = [] if self._best is None else [array for pair in self._best[1].layers for array in pair]
         arrays |= {f"best.{number}": array for number, array in enumerate(best)}
-        told = {
+        checkpoint = {
             "description": _plain(learner.description),
             "iteration": learner.iteration,
             "taught": learner.recipe.taught,
@@ -169,7 +175,7 @@ class Training:
             "merit": (False, 0.0) if self._best is None else self._best[0],
             "curve": self.curve,
         }
-        write_arrays(self.folder / CHECKPOINT, arrays, {"training": json.dumps(told)})
+        write_arrays(self.folder / CHECKPOINT, arrays, {"training": json.dumps(checkpoint)})
 
 
 class TimedWorld(World):

@@ -33,8 +33,8 @@ class Adapter(VecEnv):  # type: ignore[misc]
     def step_wait(self) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.bool_], list[dict[str, Any]]]:
         seen, gained, ended, cut, infos = self._environment.step(self._actions)
         if "final_obs" in infos:
-            told = [{"terminal_observation": last, "TimeLimit.truncated": True} for last in infos["final_obs"]]
-            return seen, (gained * self._scale).astype(np.float32), ended | cut, told
+            final_infos = [{"terminal_observation": last, "TimeLimit.truncated": True} for last in infos["final_obs"]]
+            return seen, (gained * self._scale).astype(np.float32), ended | cut, final_infos
         return seen, (gained * self._scale).astype(np.float32), ended, self._infos
 
     def close(self) -> None:

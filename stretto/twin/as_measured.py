@@ -34,9 +34,9 @@ def as_measured(deployment: Deployment, setting: Setting, tail: float = 1.0) -> 
     for where, profile in _places(deployment).items():
         factors[where] = 1.0
         if where[1] in of_kind:
-            own = setting.residuals.get(where)
-            sample = of_kind[where[1]] if own is None else blended(own.pooled, of_kind[where[1]])
-            measured = {} if own is None else own.by_bucket
+            residuals = setting.residuals.get(where)
+            sample = of_kind[where[1]] if residuals is None else blended(residuals.pooled, of_kind[where[1]])
+            measured = {} if residuals is None else residuals.by_bucket
             reached = _at(sample, deployment.quantile) ** tail * float(sample.mean()) ** (1 - tail)
             factors[where] = reached * _row_over(profile, row, deployment.quantile, measured)
     if all(1 / LEAST_MOVE <= factor <= LEAST_MOVE for factor in factors.values()):

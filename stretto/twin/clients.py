@@ -128,12 +128,12 @@ def smaller(
     part = min(math.floor(total / most_rate), max(1, fewest // 2))
     if part <= 1:
         return deployment, tuple(clients)
-    kept = []
+    workers = []
     for kind in deployment.kinds:
         crew = [worker for worker in deployment.workers if worker.kind == kind]
-        kept += crew[: math.ceil(len(crew) / part)]
-    there = Deployment(deployment.applications, tuple(kept), deployment.quantile)
-    share = len(kept) / len(deployment.workers)
+        workers += crew[: math.ceil(len(crew) / part)]
+    there = Deployment(deployment.applications, tuple(workers), deployment.quantile)
+    share = len(workers) / len(deployment.workers)
     by_rate = sorted(clients, key=lambda client: (client.application, client.rate))
     places = np.unique((np.arange(max(1, round(share * len(by_rate)))) / share).astype(int))
     return there, tuple(by_rate[place] for place in places.tolist() if place < len(by_rate))

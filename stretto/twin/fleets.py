@@ -63,11 +63,11 @@ def cheapest_judged(deployment: Deployment, rates: Rates, needs: FleetNeeds, jud
             f"as many workers as there may be would have {largest.violation:.2%} not on time and an accuracy of "
             f"{largest.accuracy:.4f} at {requirement.load:.4g} queries/s; allow more workers"
         )
-    found = cheapest_fleet(promise, bound, requirement, needs.costs, most=sum(most.values()))
+    cheapest = cheapest_fleet(promise, bound, requirement, needs.costs, most=sum(most.values()))
     wanted = {
-        kind: min(max(count, needs.bounds[kind][0]), needs.bounds[kind][1]) for kind, count in found.fleet().items()
+        kind: min(max(count, needs.bounds[kind][0]), needs.bounds[kind][1]) for kind, count in cheapest.fleet().items()
     }
-    verdict = found.best.promise.verdict
+    verdict = cheapest.best.promise.verdict
     return JudgedFleet(
         wanted,
         sum(needs.costs[kind] * count for kind, count in wanted.items()),
@@ -75,7 +75,7 @@ def cheapest_judged(deployment: Deployment, rates: Rates, needs: FleetNeeds, jud
         verdict.promise.late,
         verdict.promise.accuracy,
         str(verdict.candidate),
-        all(wanted[kind] >= count for kind, count in found.fleet().items()),
+        all(wanted[kind] >= count for kind, count in cheapest.fleet().items()),
     )
 
 

@@ -116,8 +116,8 @@ class Followed:
             first_of = {each.planner: each for each in reversed(best)}
             leading = list(dict.fromkeys(each.planner for each in best))[:PLANNERS]
             alike = [each for each in best if each.planner in leading and each.tail == first_of[each.planner].tail]
-            kept = {for_a_moving_load(each)[1:] or each: each for each in reversed(alike)}.values()
-            return list(dict.fromkeys(form for each in kept for form in for_a_moving_load(each)))
+            distinct = {for_a_moving_load(each)[1:] or each: each for each in reversed(alike)}.values()
+            return list(dict.fromkeys(form for each in distinct for form in for_a_moving_load(each)))
         entered: dict[str, list[tuple[Candidate, ...]]] = {}
         for forms in dict.fromkeys(for_a_moving_load(candidate) for candidate in best):
             entered.setdefault(forms[0].planner, []).append(forms)

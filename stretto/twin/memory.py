@@ -99,7 +99,9 @@ class VerdictMemory:
             rungs = rungs_of(verdict.rates)
             self._unproved.pop(rungs, None)
             if self._learned is not None:
-                left = tuple(one for one in self._learned.judgements if rungs_of(one.verdict.rates) != rungs)
+                left = tuple(
+                    judgement for judgement in self._learned.judgements if rungs_of(judgement.verdict.rates) != rungs
+                )
                 self._is_saved = self._is_saved and len(left) == len(self._learned.judgements)
                 self._learned = replace(self._learned, judgements=left)
 

@@ -204,7 +204,10 @@ def judge_networks(
         if _correct(scores[hasty]) <= max((_correct(scores[each]) for each in sure), default=0.0):
             break
         for each in with_more(hasty, "queueing", FURTHER):
-            if any(one.planner == each.planner and _carefulness(one) <= _carefulness(each) for one in sure):
+            if any(
+                candidate.planner == each.planner and _carefulness(candidate) <= _carefulness(each)
+                for candidate in sure
+            ):
                 break
             trials = case.last_scores(each, seed + 3, MOST_LATE)
             if len(trials) == LAST_SEEDS and case.is_in_time(each, _missed(trials), first_check, careful):
@@ -221,7 +224,7 @@ def judge_networks(
     as_good = max(values[candidate] for candidate in able) - AS_GOOD
     winner = max((each for each in able if values[each] >= as_good), key=_carefulness)
     runner_up = max((each for each in best if each != winner), key=lambda each: values[each], default=winner)
-    ahead = [one[0] - other[0] for one, other in zip(scores[winner], scores[runner_up], strict=True)]
+    ahead = [score[0] - other[0] for score, other in zip(scores[winner], scores[runner_up], strict=True)]
     correct, late = ([score[place] for score in scores[winner]] for place in (1, 2))
     root = math.sqrt(LAST_SEEDS)
     tell(1.0)

@@ -40,6 +40,6 @@ class Surges:
             periods, within = np.divmod(chunk["time_ns"].astype(np.float64), period_ns)
             moved["time_ns"] = (periods * period_ns + np.interp(within, bend, becomes)).astype(np.int64)
             moved["deadline_ns"] += moved["time_ns"] - chunk["time_ns"]
-            kept = moved[moved["time_ns"] < end_ns]
-            if len(kept):
-                yield kept
+            queries = moved[moved["time_ns"] < end_ns]
+            if len(queries):
+                yield queries

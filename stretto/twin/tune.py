@@ -135,12 +135,12 @@ def start_library(deployment: Deployment, delays: Delays, judge: Judge, progress
 
 def halving(count: int) -> Iterator[int]:
     """0 … count − 1, each next one far from those before: the middle, the quarters, and so on."""
-    told: set[int] = set()
+    yielded: set[int] = set()
     parts = 2
-    while len(told) < count:
+    while len(yielded) < count:
         for part in range(1, parts):
             place = part * count // parts
-            if place not in told:
-                told.add(place)
+            if place not in yielded:
+                yielded.add(place)
                 yield place
         parts *= 2

@@ -102,10 +102,10 @@ class Agent:
         """Keys of models that are ready."""
         return sorted(self._held)
 
-    def linked(self, link: Link, told: Mapping[str, Any]) -> None:
+    def linked(self, link: Link, welcome: Mapping[str, Any]) -> None:
         """There is a scheduler; its files are below the folder that it names."""
         self._link = link
-        folder = told.get("repository")
+        folder = welcome.get("repository")
         self._their_root = None if not isinstance(folder, str) else Path(folder)
         self._told_bytes = 0
         if self._is_leaving:

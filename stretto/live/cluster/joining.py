@@ -26,8 +26,10 @@ class Joining:
         """From here on a scheduler is looked for. `peer` hears what it says, and is the engine or stands before it."""
         self.store.came = engine.came
 
-        def opened(line: Line, told: dict[str, Any]) -> Peer:
-            known, booked = (each if isinstance(each, int) else -1 for each in (told.get("known"), told.get("booked")))
+        def opened(line: Line, welcome: dict[str, Any]) -> Peer:
+            known, booked = (
+                each if isinstance(each, int) else -1 for each in (welcome.get("known"), welcome.get("booked"))
+            )
             engine.linked(line, self.name, known, booked)
             return peer
 

@@ -186,12 +186,12 @@ class Hub:
         if link is not None:
             self.end(link)
 
-    def _open(self, identity: bytes, told: Told) -> None:
+    def _open(self, identity: bytes, opening: Told) -> None:
         if identity in self._links or len(self._links) >= MOST_LINKS:
             raise StrettoError(NONSENSE)
         self._links[identity] = link = HubLink(self, identity)
         try:
-            link.peer = self._welcome(link, told)
+            link.peer = self._welcome(link, opening)
         except StrettoError as error:
             self._links.pop(identity, None)
             self._tell(identity, Sign.REFUSED, str(error).encode())

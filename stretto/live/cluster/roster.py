@@ -38,11 +38,11 @@ class Hello:
     holds: frozenset[str]  # keys of models that it has already
 
     @staticmethod
-    def read(told: Mapping[str, Any]) -> Hello:
+    def read(opening: Mapping[str, Any]) -> Hello:
         try:
-            texts = [str(told[what])[:200] for what in ("name", "device", "kind", "endpoint")]
-            holds = frozenset(map(str, list(told["holds"])[:MAX_KEYS]))
-            return Hello(texts[0], texts[1], int(told["threads"]), texts[2], texts[3], holds)
+            texts = [str(opening[what])[:200] for what in ("name", "device", "kind", "endpoint")]
+            holds = frozenset(map(str, list(opening["holds"])[:MAX_KEYS]))
+            return Hello(texts[0], texts[1], int(opening["threads"]), texts[2], texts[3], holds)
         except (KeyError, TypeError, ValueError):
             raise StrettoError("a worker spoke nonsense") from None
 
@@ -154,13 +154,13 @@ class Roster:
             self._is_due = True
             self.desk.loop.call_soon(self.tell_fronts)
 
-    def tell_fronts(self, told: Sequence[FrontEnd] | None = None) -> None:
+    def tell_fronts(self, fronts: Sequence[FrontEnd] | None = None) -> None:
         """Where tensors can be sent; everybody, or these."""
-        if told is None:
+        if fronts is None:
             self._is_due = False
         if self.desk is not None:
             content = text({str(number): worker.hello.endpoint for number, worker in self.workers.items()})
-            for front in self.desk.fronts.values() if told is None else told:
+            for front in self.desk.fronts.values() if fronts is None else fronts:
                 front.link.send(Kind.WORKERS, content)
 
     def front_gone(self, front: FrontEnd) -> None:

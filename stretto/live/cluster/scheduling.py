@@ -51,16 +51,16 @@ class Scheduling:
         self.desk.stop()
         self._hub.close()
 
-    def _welcome(self, link: HubLink, told: Told) -> Peer:
-        role = told.get("role")
+    def _welcome(self, link: HubLink, opening: Told) -> Peer:
+        role = opening.get("role")
         if role == "worker":
-            hello = Hello.read(told)
+            hello = Hello.read(opening)
             host, _ = host_and_port(hello.endpoint)
             if not self._is_secured and not is_loopback(host):
                 raise StrettoError("a worker of another machine needs the cluster's key (--key-file)")
             link.welcome({"repository": self._folder()})
             return self._roster.came(link, hello)
-        token = told.get("token")
+        token = opening.get("token")
         if role != "front end" or not isinstance(token, int) or not 0 < token < 2**64:
             raise StrettoError(NONSENSE)
         for front in [each for each in self.desk.fronts.values() if each.token == token]:
@@ -70,7 +70,7 @@ class Scheduling:
         front = self.desk.connect(link)
         front.last, front.booked = known, booked  # this welcome may never arrive
         front.said += filter(None, (self._said.pop(token, None),))
-        front.token, front.name = token, str(told.get("name", ""))[:80]
+        front.token, front.name = token, str(opening.get("name", ""))[:80]
         self._roster.tell_fronts([front])
         return front
 

@@ -86,17 +86,17 @@ class RemoteStore:
         return -1
 
     def answers(self, number: int, request: Request, files: ApplicationFiles) -> Array | None:
-        kept = self._kept[number]
-        return None if kept.left else kept.answers
+        tensors = self._kept[number]
+        return None if tensors.left else tensors.answers
 
     def left_behind(self, number: int, request: Request, files: ApplicationFiles) -> Array | None:
-        kept = self._kept.get(number)
-        if kept is None or kept.left:
+        tensors = self._kept.get(number)
+        if tensors is None or tensors.left:
             return None
-        request.variants, request.batch = list(dict.fromkeys(kept.variants)), kept.batch
+        request.variants, request.batch = list(dict.fromkeys(tensors.variants)), tensors.batch
         accuracies = [each.accuracy for each in files.variants if [each.name] == request.variants]
         request.accuracy_sum = request.rows * accuracies[0] if accuracies else 0.0
-        return kept.answers
+        return tensors.answers
 
     def drop(self, number: int) -> None:
         self._kept.pop(number, None)
@@ -148,16 +148,16 @@ class RemoteStore:
         frames: list[Any] = []
         counts: list[int] = []
         for number, _, _, row, rows, size, variant in records:
-            kept = self._kept.get(number)
+            tensors = self._kept.get(number)
             runs.append((number, row, rows))
-            if kept is None or row + rows > len(kept.inputs):
+            if tensors is None or row + rows > len(tensors.inputs):
                 counts.append(0)
                 continue
             counts.append(rows)
-            kept.batch = max(kept.batch, size)
+            tensors.batch = max(tensors.batch, size)
             if variant < len(directory.variants):
-                kept.variants.append(directory.variants[variant][1])
-            frames.append(kept.inputs[row : row + rows].reshape(-1).view(np.uint8).data)
+                tensors.variants.append(directory.variants[variant][1])
+            frames.append(tensors.inputs[row : row + rows].reshape(-1).view(np.uint8).data)
         is_small = sum(map(len, frames)) < COPIED_BYTES
         if is_small:
             frames = [b"".join(frames)]
@@ -191,15 +191,15 @@ class RemoteStore:
         data, first = frames[1], 0
         given, answers = None, np.empty(0)
         for number, row, count in sent.runs:
-            kept = self._kept.get(number)
+            tensors = self._kept.get(number)
             places = range(first, first + count)
             first += count
-            if kept is None or not bad.isdisjoint(places):
+            if tensors is None or not bad.isdisjoint(places):
                 continue  # the whole request ends with a row that has no answer
-            gives = kept.files.output
+            gives = tensors.files.output
             if gives is not given:  # once for a batch, as a rule
                 if len(data) != rows * gives.row_bytes:
                     raise StrettoError(NONSENSE)
                 given, answers = gives, np.frombuffer(data, np.uint8).view(gives.dtype).reshape(rows, *gives.shape)
-            if kept.put(row, answers[places.start : places.stop]):
+            if tensors.put(row, answers[places.start : places.stop]):
                 self.came(number)

@@ -46,21 +46,21 @@ class Brought:
         """Each run as an array of its shape; None where it did not come. StrettoError where the bytes do not fit."""
         if len(shapes) != len(self.rows):
             raise StrettoError(NONSENSE)
-        kind, found, place, frame = np.dtype(dtype), list[Array | None](), 0, 0
+        kind, arrays, place, frame = np.dtype(dtype), list[Array | None](), 0, 0
         is_joined = len(self.frames) == 1
         if is_joined and len(self.frames[0]) and len(set(shapes)) == 1:
             return self._together(kind, shapes[0])
         for rows, shape in zip(self.rows, shapes, strict=True):
             if not rows:
-                found.append(None)
+                arrays.append(None)
                 continue
             size = rows * math.prod(shape) * kind.itemsize
             data = self.frames[frame][place : place + size] if frame < len(self.frames) else b""
             if len(data) != size or (not is_joined and size != len(self.frames[frame])):
                 raise StrettoError(NONSENSE)
-            found.append(np.frombuffer(data, np.uint8).view(kind).reshape(rows, *shape))
+            arrays.append(np.frombuffer(data, np.uint8).view(kind).reshape(rows, *shape))
             place, frame = (place + size, frame) if is_joined else (0, frame + 1)
-        return found
+        return arrays
 
     def _together(self, kind: np.dtype[Any], shape: tuple[int, ...]) -> list[Array | None]:
         """All of one shape, one behind the other: parts of one array."""

@@ -183,11 +183,11 @@ class Wire:
         if not self._is_due and not self._is_closed:
             self._read_soon()
 
-    def watch(self, events: int, told: Callable[[int], None]) -> None:
-        """`told` hears what happens to its connections, of these events."""
+    def watch(self, events: int, on_event: Callable[[int], None]) -> None:
+        """`on_event` hears what happens to its connections, of these events."""
 
         def heard(frames: list[Any]) -> None:
-            told(struct.unpack_from("=H", frames[0])[0])
+            on_event(struct.unpack_from("=H", frames[0])[0])
 
         self._monitor = Wire(self._wires, self.socket.get_monitor_socket(events), heard)
 

@@ -112,8 +112,8 @@ async def _work(scheduler: str, key: bytes | None, spec: WorkerSpec, name: str, 
             "holds": agent.holds,
         }
 
-    def opened(line: Line, told: dict[str, Any]) -> Peer:
-        agent.linked(line, told)
+    def opened(line: Line, welcome: dict[str, Any]) -> Peer:
+        agent.linked(line, welcome)
         return agent
 
     line = Line(wires, scheduler, opening, opened)

@@ -78,11 +78,11 @@ class Said:
 
     def outcomes(self) -> dict[int, int]:
         """By request."""
-        found: dict[int, int] = {}
+        outcomes: dict[int, int] = {}
         for _, message in self._messages:
             records = unpacked(ENDED, message)[1]
-            found.update(zip(records["number"].tolist(), records["outcome"].tolist(), strict=True))
-        return found
+            outcomes.update(zip(records["number"].tolist(), records["outcome"].tolist(), strict=True))
+        return outcomes
 
 
 def corrections(content: Mapping[str, Any], said: Sequence[Said]) -> Iterator[tuple[str, Outcome, Outcome, int]]:
@@ -97,9 +97,9 @@ def corrections(content: Mapping[str, Any], said: Sequence[Said]) -> Iterator[tu
         outcomes |= each.outcomes()
     try:
         for name, requests in content.items():
-            for number, told, rows in requests:
-                counted = outcomes.get(number, told)
-                if counted != told and (rows == 1 or counted == Outcome.ON_TIME):
-                    yield str(name), Outcome(counted), Outcome(told), min(max(0, int(rows)), MAX_ROWS)
+            for number, heard, rows in requests:
+                counted = outcomes.get(number, heard)
+                if counted != heard and (rows == 1 or counted == Outcome.ON_TIME):
+                    yield str(name), Outcome(counted), Outcome(heard), min(max(0, int(rows)), MAX_ROWS)
     except (ValueError, TypeError, AttributeError):
         raise StrettoError(NONSENSE) from None

@@ -330,8 +330,10 @@ class FrontEngine:
         if "posterior" in extra:
             request.short_circuited = {int(row): tuple(map(float, theta)) for row, theta in extra["posterior"].items()}
         if "told" in extra:
-            told = extra["told"]
-            self._clients.told(request.client, Told(str(told["variant"]), tuple(map(int, told["input_size"]))))
+            instruction = extra["told"]
+            self._clients.told(
+                request.client, Told(str(instruction["variant"]), tuple(map(int, instruction["input_size"])))
+            )
 
     def _end(self, number: int, request: Request, outcome: Outcome, now_ns: int, is_counted: bool = True) -> None:
         if self._open.pop(number, None) is None:

@@ -108,9 +108,9 @@ class FrontEnd:
         if report > self.booked:
             self.booked = report
             service.engine.books.add_closed(_closed_counts(content.get("unknown", {}), service.offer.known))
-            for name, counted, told, count in corrections(content.get("counted", {}), self.said):
+            for name, counted, heard, count in corrections(content.get("counted", {}), self.said):
                 if name in service.offer.known:
-                    service.engine.books.correct(name, counted, told, count)
+                    service.engine.books.correct(name, counted, heard, count)
         self.link.send(Kind.BOOKED, packed(NUMBER, [report]))
 
     def lost(self) -> None:

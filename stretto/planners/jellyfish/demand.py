@@ -70,8 +70,8 @@ def ladder_of(view: View, application: int, workers: tuple[int, ...], quantile: 
         if (profile := deployment.variants[number].profile_on(kind)) is not None
     )
     latency, mean = (_latencies(view, numbers, likes, deepest, each) for each in (quantile, Quantile.MEAN))
-    kept = _undominated(deployment, numbers, latency)
-    order = sorted(kept, key=lambda place: (deployment.variants[numbers[place]].accuracy, place))
+    undominated = _undominated(deployment, numbers, latency)
+    order = sorted(undominated, key=lambda place: (deployment.variants[numbers[place]].accuracy, place))
     chosen = latency[:, order]
     for like in range(len(likes)):
         _make_rising(chosen[like])
@@ -99,22 +99,24 @@ def _latencies(
 
 def _undominated(deployment: Deployment, numbers: Sequence[int], latency: NDArray[np.int64]) -> list[int]:
     able = [place for place in range(len(numbers)) if (latency[:, place, 1] < NEVER_NS).any()]
-    kept: list[int] = []
+    undominated: list[int] = []
     for place in able:
-        one = deployment.variants[numbers[place]]
+        variant = deployment.variants[numbers[place]]
         for other in able:
-            two = deployment.variants[numbers[other]]
+            rival = deployment.variants[numbers[other]]
             is_as_good = (
-                two.accuracy >= one.accuracy
-                and two.frame_bytes <= one.frame_bytes
+                rival.accuracy >= variant.accuracy
+                and rival.frame_bytes <= variant.frame_bytes
                 and (latency[:, other] <= latency[:, place]).all()
             )
-            is_the_same = is_as_good and (latency[:, other] == latency[:, place]).all() and two.accuracy == one.accuracy
+            is_the_same = (
+                is_as_good and (latency[:, other] == latency[:, place]).all() and rival.accuracy == variant.accuracy
+            )
             if other != place and is_as_good and (not is_the_same or other < place):
                 break
         else:
-            kept.append(place)
-    return kept
+            undominated.append(place)
+    return undominated
 
 
 def _make_rising(latency: NDArray[np.int64]) -> None:

@@ -62,7 +62,7 @@ def optimum(problem: Problem, *, time_limit_s: float = 600.0, at_least: Mapping 
 
 def _columns(problem: Problem, counts: NDArray[np.int64]) -> list[Column]:
     """All that may be of use: a batch that brings no more through than a smaller one is left out."""
-    found = []
+    columns = []
     for kind, count in enumerate(counts.tolist()):
         for model in range(problem.models):
             largest = int(problem.largest[kind, model].max(initial=0)) if count else 0
@@ -71,9 +71,9 @@ def _columns(problem: Problem, counts: NDArray[np.int64]) -> list[Column]:
                 allowed = problem.largest[kind, model] >= batch
                 capacity = _reachable(problem.steps[allowed], int(problem.capacity[kind, model, batch]))
                 if capacity > before:
-                    found.append(Column(kind, model, batch, capacity, count))
+                    columns.append(Column(kind, model, batch, capacity, count))
                     before = capacity
-    return found
+    return columns
 
 
 def _reachable(steps: NDArray[np.int64], capacity: int) -> int:
@@ -168,8 +168,8 @@ class _Program:
         )
         if solved.status != 0 or solved.x is None:
             raise StrettoError(f"the exact program was not solved within {self.time_limit_s:g} s; allow more time")
-        found: NDArray[np.float64] = solved.x
-        return found
+        solution: NDArray[np.float64] = solved.x
+        return solution
 
 
 def _packed(problem: Problem, column: Column, workers: int, clients: list[int]) -> list[list[int]] | None:

@@ -227,20 +227,20 @@ class Jellyfish:
         problem = demand.problem
         start = np.where(before == NOT_KNOWN, 0, before)
         find = annealed if self.annealing else searched
-        found = find(problem, start, seed=self.seed)
+        mapping = find(problem, start, seed=self.seed)
         if not self.annealing:
-            found = with_leftovers(problem, found)
+            mapping = with_leftovers(problem, mapping)
         if self.filling:
-            found = spread(problem, found)
-        found = rearranged(found, paired(problem.kind_of, before, found.models))
+            mapping = spread(problem, mapping)
+        mapping = rearranged(mapping, paired(problem.kind_of, before, mapping.models))
         if self.filling:
-            found = idle_as_before(found, before)
-        kept = mapping_before(problem, start, places)
-        if self.annealing or kept is None:
-            return found
-        kept = with_leftovers(problem, kept)
-        is_as_good = found.value <= kept.value * (1 + WORTH_A_CHANGE) and most_shared(kept) <= most_shared(found)
-        return kept if kept.mapped > found.mapped or (kept.mapped == found.mapped and is_as_good) else found
+            mapping = idle_as_before(mapping, before)
+        prior = mapping_before(problem, start, places)
+        if self.annealing or prior is None:
+            return mapping
+        prior = with_leftovers(problem, prior)
+        is_as_good = mapping.value <= prior.value * (1 + WORTH_A_CHANGE) and most_shared(prior) <= most_shared(mapping)
+        return prior if prior.mapped > mapping.mapped or (prior.mapped == mapping.mapped and is_as_good) else mapping
 
     def _residency(self, view: View, parts: Sequence[_Part | PooledPart]) -> tuple[_Residency, _Residency]:
         """What each worker must hold, and its neighbours; nothing of either where every worker holds all there is."""
@@ -353,7 +353,7 @@ class _Part:
             else:
                 at_hand = {number for variant, number in numbers.items() if holds[worker, variant]}
             if models[place] not in at_hand:
-                models[place] = max((one for one in at_hand if one < models[place]), default=models[place])
+                models[place] = max((number for number in at_hand if number < models[place]), default=models[place])
         if (models == self.mapping.models).all():
             return self
         problem, worker_of, batches = self.demand.problem, self.mapping.worker_of, self.mapping.batches.copy()

@@ -58,22 +58,26 @@ def best_pool(
     asked = max(float(problem.rate.sum()), HARDLY)
     everyone = np.arange(problem.clients)
     # By the size that clients are told: what each sends, the largest that its network carries.
-    sent = [told - np.argmax(demand.carried[:, told::-1], axis=1) for told in range(problem.models)]
+    sent = [told_size - np.argmax(demand.carried[:, told_size::-1], axis=1) for told_size in range(problem.models)]
     left_ns = np.array([problem.budget_ns[everyone, sizes].min() for sizes in sent])
-    value = [float(problem.rate @ accuracy[told, sizes]) for told, sizes in enumerate(sent)]
+    value = [float(problem.rate @ accuracy[told_size, sizes]) for told_size, sizes in enumerate(sent)]
     needed_ns = (1.0 + problem.queueing / problem.workers) * problem.latency_ns[problem.kind_of[0], :, 1:]
     if problem.overhead_ns is not None:
         needed_ns = needed_ns + problem.overhead_ns[1:]
     in_time = needed_ns[:, None, :] <= left_ns[None, :, None]
-    brought = share * np.where(in_time, throughput[:, None, 1:], 0.0).max(axis=2)  # [model, told]
+    brought = share * np.where(in_time, throughput[:, None, 1:], 0.0).max(axis=2)  # [model, told size]
     pools = []
     for model in range(problem.models):
         larger = range(model, min(model + ABOVE + 1, problem.models))
-        possible = [told for told in larger if asked <= brought[model, told] and value[told] >= value[model]]
+        possible = [
+            told_size for told_size in larger if asked <= brought[model, told_size] and value[told_size] >= value[model]
+        ]
         if model in possible:
-            told = possible[-1]
-            part = _part_above(asked, *brought[model : model + 2, told]) if told > model else 0.0
-            pools.append(Pool(model, told, value[model] + part * max(0.0, value[min(model + 1, told)] - value[model])))
+            largest = possible[-1]
+            part = _part_above(asked, *brought[model : model + 2, largest]) if largest > model else 0.0
+            pools.append(
+                Pool(model, largest, value[model] + part * max(0.0, value[min(model + 1, largest)] - value[model]))
+            )
     return max(pools, key=lambda pool: (round(pool.value / asked, 9), pool.model), default=None)
 
 

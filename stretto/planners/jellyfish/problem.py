@@ -136,7 +136,7 @@ def most_value(problem: Problem) -> float:
 
 def faults(problem: Problem, mapping: Mapping) -> list[str]:
     """Which of the constraints (5) and (6) a mapping breaks, in words; none if all is well."""
-    found = []
+    breaches = []
     for worker in range(problem.workers):
         clients = np.flatnonzero(mapping.worker_of == worker)
         if not len(clients):
@@ -144,14 +144,14 @@ def faults(problem: Problem, mapping: Mapping) -> list[str]:
         model, batch = int(mapping.models[worker]), int(mapping.batches[worker])
         latency_ns = problem.latency_ns[problem.kind_of[worker], model]
         if not 1 <= batch < len(latency_ns):
-            found.append(f"worker {worker} has clients but batch {batch}")
+            breaches.append(f"worker {worker} has clients but batch {batch}")
             continue
         overhead_ns = 0 if problem.overhead_ns is None else int(problem.overhead_ns[batch])
         for client in clients.tolist():
             if (1.0 + problem.queueing) * latency_ns[batch] + overhead_ns > problem.budget_ns[client, model]:
-                found.append(f"(5): client {client} on worker {worker} has too little time for batch {batch}")
+                breaches.append(f"(5): client {client} on worker {worker} has too little time for batch {batch}")
         sizes = np.arange(1, batch + 1)
         throughput = float((sizes * NS_PER_S / latency_ns[1 : batch + 1]).max())
         if problem.rate[clients].sum() > throughput * (1 + 1e-9):
-            found.append(f"(6): worker {worker} cannot bring through what its clients send")
-    return found
+            breaches.append(f"(6): worker {worker} cannot bring through what its clients send")
+    return breaches

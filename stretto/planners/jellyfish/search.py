@@ -74,18 +74,18 @@ def best_pair(
     effort. Each pair of models is mapped by rate, with either choice among equals, and by count where some are left.
     """
     accuracy, kind_of, rate = problem[0], problem[1], problem[2]
-    one, two = pair[0], pair[1]
+    first_worker, second_worker = pair[0], pair[1]
     other_worker_of, other_batches, other_models, is_free = room
     pooled, mapped, _, value = pool_of(problem, pair, models, worker_of, pool)
-    crew = pair if one != two else pair[:1]  # a worker may be all there is
-    best_one, best_two, best_way = models[one], models[two], -1
-    is_alike = kind_of[one] == kind_of[two]
+    crew = pair if first_worker != second_worker else pair[:1]  # a worker may be all there is
+    best_first, best_second, best_way = models[first_worker], models[second_worker], -1
+    is_alike = kind_of[first_worker] == kind_of[second_worker]
     effort = 0
     for first in range(len(accuracy) - 1, -1, -1):
         for second in range((first if is_alike else len(accuracy) - 1), -1, -1):
             if mapped == pooled and most_of_pair(problem, pair, first, second, pool) <= value + LIKE / 2:
                 continue
-            other_models[one], other_models[two] = first, second
+            other_models[first_worker], other_models[second_worker] = first, second
             for way in range(3):
                 if way == 2 and mapped == pooled:
                     continue
@@ -104,9 +104,9 @@ def best_pair(
                 effort += pooled
                 if is_better(new_mapped, new_value, mapped, value):
                     mapped, value = new_mapped, new_value
-                    best_one, best_two, best_way = first, second, way
+                    best_first, best_second, best_way = first, second, way
     if best_way >= 0:
-        models[one], models[two] = best_one, best_two
+        models[first_worker], models[second_worker] = best_first, best_second
         is_free[:] = pool
         worth = rate if best_way < 2 else by_count
         map_clients(problem, crew, models, worth, best_way > 0, is_free, worker_of, batches, work)
@@ -126,20 +126,22 @@ def improve(problem: Any, models: Any, worker_of: Any, batches: Any, most_effort
         quiet = 0  # pairs in a row without a gain
         polish(problem, models, worker_of, batches)
         while quiet < pairs and effort < most_effort:
-            for one in range(workers):
-                for two in range(one + 1 if workers > 1 else one, workers):
+            for first_worker in range(workers):
+                for second_worker in range(first_worker + 1 if workers > 1 else first_worker, workers):
                     if quiet >= pairs or effort >= most_effort:
                         break
-                    pair[0], pair[1] = one, two
+                    pair[0], pair[1] = first_worker, second_worker
                     if is_exact:
                         pooled, mapped, total, value = pool_of(problem, pair, models, worker_of, pool)
-                        found, spent = False, 1
-                        if mapped == pooled and one != two:
-                            found, spent = split_pair(problem, pair, models, worker_of, pool, total, value, work)
+                        has_gained, spent = False, 1
+                        if mapped == pooled and first_worker != second_worker:
+                            has_gained, spent = split_pair(problem, pair, models, worker_of, pool, total, value, work)
                     else:
-                        found, spent = best_pair(problem, by_count, pair, models, worker_of, batches, pool, room, work)
+                        has_gained, spent = best_pair(
+                            problem, by_count, pair, models, worker_of, batches, pool, room, work
+                        )
                     effort += spent
-                    quiet = 0 if found else quiet + 1
+                    quiet = 0 if has_gained else quiet + 1
             if polish(problem, models, worker_of, batches):
                 quiet = 0
     return effort

@@ -92,7 +92,7 @@ def split_pair(
     allows = np.zeros((2, len(rate)), np.int64)
     batches, capacities = np.zeros(2, np.int64), np.zeros(2, np.int64)
     dense = (rate[members] / steps[members]).max() if len(members) else 0.0  # the most rate that a step stands for
-    effort, found = 1, False
+    effort, has_gained = 1, False
     best_models = np.zeros(2, np.int64)
     best_workers = pair.copy()
     is_alike = kind_of[pair[0]] == kind_of[pair[1]]
@@ -121,12 +121,12 @@ def split_pair(
                         served = split(steps, rate, members, allows, batches, capacities, sums, takes, is_first)
                         worth = accuracy[better] * served + accuracy[worse] * (total - served)
                         if served >= 0.0 and worth > value + LIKE:
-                            value, found = worth, True
+                            value, has_gained = worth, True
                             best_models[0], best_models[1] = better, worse
                             best_workers[0], best_workers[1] = first, second
                             best_first[:] = is_first
-    if found:
+    if has_gained:
         models[best_workers[0]], models[best_workers[1]] = best_models[0], best_models[1]
         for number in range(len(members)):
             worker_of[members[number]] = best_workers[0] if best_first[number] else best_workers[1]
-    return found, effort
+    return has_gained, effort

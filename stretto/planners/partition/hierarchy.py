@@ -30,10 +30,10 @@ def hierarchical(
     fault = fault_of(problem)
     if fault:
         raise StrettoError(fault)
-    own = problem.subclusters // clusters
-    tops = _top(problem, clusters, own, change, max_cluster_rate)
+    per_cluster = problem.subclusters // clusters
+    tops = _top(problem, clusters, per_cluster, change, max_cluster_rate)
     homes = np.full(len(problem.rates), NOWHERE)
-    left = math.inf if change is None else change.max_cost - _forced(change, tops, own)
+    left = math.inf if change is None else change.max_cost - _forced(change, tops, per_cluster)
     for cluster in range(clusters):
         members = np.flatnonzero(tops == cluster)
         if not len(members):
@@ -43,59 +43,61 @@ def hierarchical(
             rates=problem.rates[members],
             static_bytes=problem.static_bytes[members],
             dynamic_bytes=problem.dynamic_bytes[members],
-            subclusters=own,
+            subclusters=per_cluster,
             names=tuple(problem.name(model) for model in members.tolist()),
         )
-        inner = None if change is None else _inner(change, part, members, cluster, own, left / (clusters - cluster))
+        inner = (
+            None if change is None else _inner(change, part, members, cluster, per_cluster, left / (clusters - cluster))
+        )
         try:
-            found = partition(part, inner)
+            inner_homes = partition(part, inner)
         except StrettoError as error:
             raise StrettoError(f"cluster {cluster}: {error}" if clusters > 1 else str(error)) from None
         if change is not None and inner is not None:
-            left -= max(0.0, inner.cost(found) - _arrivals(inner))
-        homes[members] = cluster * own + np.array(found)
+            left -= max(0.0, inner.cost(inner_homes) - _arrivals(inner))
+        homes[members] = cluster * per_cluster + np.array(inner_homes)
     return homes.tolist()
 
 
 def _top(
-    problem: PartitionProblem, clusters: int, own: int, change: Change | None, max_cluster_rate: float
+    problem: PartitionProblem, clusters: int, per_cluster: int, change: Change | None, max_cluster_rate: float
 ) -> NDArray[np.int64]:
     """The cluster of each model. Where that is possible, every sub-cluster of a cluster has room for the dynamic memory
     of the cluster's hungriest model, and half of the change that is allowed is left for the balance within clusters.
     """
-    whole = replace(problem.of_parts(own), subclusters=clusters, part="cluster")
+    whole = replace(problem.of_parts(per_cluster), subclusters=clusters, part="cluster")
     whole = replace(whole, max_rate=min(whole.max_rate, max_cluster_rate))
     optimistic = replace(whole, dynamic_bytes=np.zeros(len(problem.rates)))  # within clusters it is looked at again
     for asked, share in ((whole, TOP_SHARE), (whole, 1.0)):
         with contextlib.suppress(StrettoError):
-            return np.array(partition(asked, None if change is None else _above(asked, change, own, share)))
-    return np.array(partition(optimistic, None if change is None else _above(optimistic, change, own, 1.0)))
+            return np.array(partition(asked, None if change is None else _above(asked, change, per_cluster, share)))
+    return np.array(partition(optimistic, None if change is None else _above(optimistic, change, per_cluster, 1.0)))
 
 
-def _above(whole: PartitionProblem, change: Change, own: int, share: float) -> Change:
+def _above(whole: PartitionProblem, change: Change, per_cluster: int, share: float) -> Change:
     """The same change among clusters: a model is loaded in the dearest place of its cluster, as far as is known."""
-    current = tuple(home // own if home != NOWHERE else NOWHERE for home in change.current)
-    costs = None if change.costs is None else change.c.reshape(len(current), whole.subclusters, own).max(axis=2)
+    current = tuple(home // per_cluster if home != NOWHERE else NOWHERE for home in change.current)
+    costs = None if change.costs is None else change.c.reshape(len(current), whole.subclusters, per_cluster).max(axis=2)
     return Change(whole, current, share * change.max_cost, costs)
 
 
-def _forced(change: Change, tops: NDArray[np.int64], own: int) -> float:
+def _forced(change: Change, tops: NDArray[np.int64], per_cluster: int) -> float:
     """What the top level spends at most: models that change their cluster are unloaded in one and loaded in another."""
     current = np.array(change.current)
-    moved = (current == NOWHERE) | (current // own != tops)
+    moved = (current == NOWHERE) | (current // per_cluster != tops)
     loads = change.c.max(axis=1)
     unloads = np.where(current == NOWHERE, 0.0, change.c[np.arange(len(current)), current])
     return float((loads + unloads)[moved].sum())
 
 
 def _inner(
-    change: Change, part: PartitionProblem, members: NDArray[np.int64], cluster: int, own: int, left: float
+    change: Change, part: PartitionProblem, members: NDArray[np.int64], cluster: int, per_cluster: int, left: float
 ) -> Change:
     """Within one cluster: what comes in was paid for above, and besides `left` may be spent."""
-    first = cluster * own
+    first = cluster * per_cluster
     current = np.array(change.current)[members]
-    inside = np.where((current != NOWHERE) & (current // own == cluster), current - first, NOWHERE)
-    costs = None if change.costs is None else change.c[members, first : first + own]
+    inside = np.where((current != NOWHERE) & (current // per_cluster == cluster), current - first, NOWHERE)
+    costs = None if change.costs is None else change.c[members, first : first + per_cluster]
     inner = Change(part, tuple(inside.tolist()), costs=costs)
     return replace(inner, max_cost=max(0.0, left) + _arrivals(inner))
 

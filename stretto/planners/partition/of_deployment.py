@@ -78,10 +78,10 @@ def partitioned(
         work = expected_work(deployment, chosen, problem.rates)
         crews = workers_of_groups(homes, work, sub_clusters, range(len(deployment.workers)))
     by_name = dict(zip(problem.names, homes, strict=True))
-    found = Partition(by_name, sub_clusters, clusters, 1 if previous is None else previous.version + 1)
+    partition = Partition(by_name, sub_clusters, clusters, 1 if previous is None else previous.version + 1)
     if previous is not None and previous.homes == by_name:
-        found = previous
-    return Partitioned(found, balance_of(problem, homes), *loads_of(problem, homes), crews)
+        partition = previous
+    return Partitioned(partition, balance_of(problem, homes), *loads_of(problem, homes), crews)
 
 
 def _may_stay(change: Change, clusters: int, max_cluster_rate: float) -> bool:

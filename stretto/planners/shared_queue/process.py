@@ -127,14 +127,14 @@ def arrivals_of(law: Law, means: NDArray[np.float64]) -> tuple[NDArray[np.int64]
             summed = np.bincount(grid, chance * (1.0 - part), len(counts) + stride + 1)
             summed += np.bincount(grid + stride, chance * part, len(counts) + stride + 1)
             chance = summed.astype(np.float64, copy=False)
-        kept = np.flatnonzero(chance > UNLIKELY)
-        rows.append((kept, chance[kept] / chance[kept].sum()))
-    longest = max(len(kept) for kept, _ in rows)
+        likely = np.flatnonzero(chance > UNLIKELY)
+        rows.append((likely, chance[likely] / chance[likely].sum()))
+    longest = max(len(row_counts) for row_counts, _ in rows)
     joining = np.full((len(rows), longest), -1, np.int64)
     chances = np.zeros((len(rows), longest))
-    for row, (kept, shares) in enumerate(rows):
-        joining[row, : len(kept)] = kept
-        chances[row, : len(kept)] = shares
+    for row, (likely, shares) in enumerate(rows):
+        joining[row, : len(likely)] = likely
+        chances[row, : len(likely)] = shares
     return joining, chances
 
 

@@ -63,11 +63,11 @@ class NetworkSummary(FrameFigures):
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, for JSON; accuracy is None where it was not given."""
-        told = asdict(self)
-        for part in (told, *told["clients"]):
+        summary = asdict(self)
+        for part in (summary, *summary["clients"]):
             if not part["has_accuracy"]:
                 part["accuracy"] = part["correct_on_time"] = None
-        return told
+        return summary
 
 
 @dataclass(frozen=True)

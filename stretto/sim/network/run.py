@@ -173,11 +173,11 @@ class NetworkRun:
                 if self._events and self._events[0][0] < at_ns:
                     continue  # an answer was on its way back before
             if event_ns == at_ns:
-                at_ns, kind, frame, told = heapq.heappop(self._events)
+                at_ns, kind, frame, told_place = heapq.heappop(self._events)
                 if kind == ARRIVED:
                     self._arrive(at_ns, frame)
                 else:
-                    self._hear(at_ns, self.clients[self._client_of[frame]], told)
+                    self._hear(at_ns, self.clients[self._client_of[frame]], told_place)
             elif made_ns == at_ns:
                 self._make(at_ns, number)
                 number += 1
@@ -244,14 +244,14 @@ class NetworkRun:
             client.first_ns = at_ns if client.first_ns is None else client.first_ns
             client.recent.reported(at_ns, client.last)
 
-    def _hear(self, now_ns: int, client: _State, told: int | None) -> None:
+    def _hear(self, now_ns: int, client: _State, told_place: int | None) -> None:
         """An answer says what to send. What it rests on is the bandwidth of the last second, as the server knows it."""
         before = client.told
         self._acknowledge(now_ns, client)
-        if told is None or client.first_ns is None or now_ns < client.first_ns + SETTLED_NS:
+        if told_place is None or client.first_ns is None or now_ns < client.first_ns + SETTLED_NS:
             client.told = None
-        elif before is None or before.place != told or now_ns - before.time_ns >= CONFIRMED_NS:
-            client.told = Promised(told, now_ns, client.recent.bytes_per_s(now_ns))
+        elif before is None or before.place != told_place or now_ns - before.time_ns >= CONFIRMED_NS:
+            client.told = Promised(told_place, now_ns, client.recent.bytes_per_s(now_ns))
 
     def _spread(self, spread: float) -> float:
         sigma2 = float(np.log1p(spread * spread))

@@ -77,7 +77,7 @@ class Choice:
     around_ns: int  # delay to the server and back
     frame_ratio: float
 
-    def place(self, told: Promised | None, bytes_per_s: float | None, waiting_ns: int) -> int:
+    def place(self, promise: Promised | None, bytes_per_s: float | None, waiting_ns: int) -> int:
         """The size of the next frame. A client that has measured nothing yet begins with the smallest, but a fixed one
         does not. `waiting_ns`: what earlier frames still need on the link.
         """
@@ -87,13 +87,13 @@ class Choice:
             return 0
         most, slowness = self.most, self.frame_ratio / bytes_per_s
         if self.sending.adaptation is Adaptation.TOLD:
-            if told is None:
+            if promise is None:
                 return 0
-            most = min(most, told.place)
+            most = min(most, promise.place)
             within = carried_bytes(bytes_per_s, self.fps)
-            if told.bytes_per_s is not None:
-                told_bytes = self.sizes.frame_bytes[told.place] * self.frame_ratio
-                within = min(within, bytes_in_time(bytes_per_s, told_bytes, told.bytes_per_s, waiting_ns))
+            if promise.bytes_per_s is not None:
+                told_bytes = self.sizes.frame_bytes[promise.place] * self.frame_ratio
+                within = min(within, bytes_in_time(bytes_per_s, told_bytes, promise.bytes_per_s, waiting_ns))
             return self.sizes.largest_within(most, within / self.frame_ratio)
         within_s = 1.0 / self.fps
         if self.sending.adaptation is Adaptation.SLO:

@@ -66,8 +66,10 @@ class SetAside:
         return self.planner(replace(view, clients=lambda: tuple(self._seen(view, each) for each in view.clients())))
 
     def _seen(self, view: View, client: Client) -> Client:
-        own = next((each.slo_ns for each in view.deployment.applications if each.name == client.application), 0)
-        slo_ns = round(self.share * (client.slo_ns or own))
+        application_slo_ns = next(
+            (each.slo_ns for each in view.deployment.applications if each.name == client.application), 0
+        )
+        slo_ns = round(self.share * (client.slo_ns or application_slo_ns))
         return replace(client, network=Network(AT_ONCE, 0), slo_ns=max(1, slo_ns))
 
 

@@ -15,9 +15,10 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing import get_context
 from statistics import fmean
 from typing import Any
@@ -180,22 +181,22 @@ def served(ground: Ground, deployment: Deployment, session: Session) -> Seen:
             service=ground.service,
             correction=CORRECTION,
             replan_s=session.rhythm.period_for(deployment) or None,
-            expected_rates=(0.0,),
+            expected_rates=(0.0,) * len(deployment.applications),
         ).summary
         for seed in ground.seeds
     ]
     return Seen(fmean(run.correct_on_time for run in runs), 1 - fmean(run.on_time_rate for run in runs))
 
 
-def row_of(ground: Ground) -> dict[str, Any]:
-    """What the judge chose there, what came of it, and what the others gave."""
+def row_of(ground: Ground, planners: Sequence[str] = OTHERS) -> dict[str, Any]:
+    """What the judge chose there, what came of it, and what the other planners gave."""
     deployment = ground.deployment()
     setting = measured_setting(deployment, ground.source, ground.service, seconds=MEASURED_S, seed=CHOSEN_ON)
     judge = SpotJudge(lambda _: setting)
     planner = Judged(judge=judge)
     ours = served(ground, deployment, Session(planner, rhythm=served_session("judged").rhythm))
     others, costs = {}, {}
-    for name in OTHERS:
+    for name in planners:
         began = time.process_time()
         others[name] = served(ground, deployment, served_session(name, ports=simulator_ports()))
         costs[name] = time.process_time() - began
@@ -203,7 +204,8 @@ def row_of(ground: Ground) -> dict[str, Any]:
     chosen = planner.in_force()
     assert chosen is not None
     # The promise is for the load that was measured, in steps; the bound tells what the step to the true load costs.
-    bound, there = (fluid_accuracy(deployment, [load]).correct_share for load in (ground.load, sum(chosen.rates)))
+    rates = ground.source.expected_rates(deployment, ground.seconds)
+    bound, there = (fluid_accuracy(deployment, loads).correct_share for loads in (rates, chosen.rates))
     promised = chosen.promise.correct + bound - there
     return {
         "ground": ground.name,
@@ -280,25 +282,32 @@ def claims(bench: Benchmark, rows: list[dict[str, Any]]) -> None:
     )
 
 
+def rows_of(
+    bench: Benchmark, grounds: Sequence[Ground], jobs: int, planners: Sequence[str] = OTHERS
+) -> list[dict[str, Any]]:
+    """Of all grounds, in their order, by so many processes."""
+    warm_up()  # compiles, so that the other processes find the code
+    rows: list[dict[str, Any]] = []
+    longest_first = sorted(grounds, key=lambda ground: -ground.seconds * ground.load)
+    with ProcessPoolExecutor(jobs, get_context("spawn"), warm_up) as pool:
+        futures = [pool.submit(partial(row_of, planners=planners), ground) for ground in longest_first]
+        for future in bench.steps(as_completed(futures), len(futures), "grounds"):
+            rows.append(future.result())
+            print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
+    order = [(ground.name, ground.workers, ground.slo_ms, ground.load) for ground in grounds]
+    rows.sort(key=lambda row: order.index((row["ground"], row["workers"], row["slo_ms"], row["load"])))
+    for row in rows:
+        bench.row(**row)
+    return rows
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="processes; all cores")
     parser.add_argument("--only", default="", help="grounds of this name alone; nothing is written")
     options = parser.parse_args()
     bench = Benchmark("judged", seed=TESTED_ON[0])
-    chosen = [ground for ground in grounds() if options.only in ground.name]
-    warm_up()  # compiles, so that the other processes find the code
-    rows: list[dict[str, Any]] = []
-    longest_first = sorted(chosen, key=lambda ground: -ground.seconds * ground.load)
-    with ProcessPoolExecutor(options.jobs, get_context("spawn"), warm_up) as pool:
-        futures = [pool.submit(row_of, ground) for ground in longest_first]
-        for future in bench.steps(as_completed(futures), len(futures), "grounds"):
-            rows.append(future.result())
-            print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
-    order = [(ground.name, ground.workers, ground.slo_ms, ground.load) for ground in chosen]
-    rows.sort(key=lambda row: order.index((row["ground"], row["workers"], row["slo_ms"], row["load"])))
-    for row in rows:
-        bench.row(**row)
+    rows = rows_of(bench, [ground for ground in grounds() if options.only in ground.name], options.jobs)
     if options.only:
         return
     claims(bench, rows)

@@ -1,6 +1,6 @@
 """The compiled loops over states, kinds and actions, in one file, as compiled code is cached by the file it stands in.
 
-`kept` is what the kinds choose in one state: [kind] → action, or WAITS. A head that is given up is GIVES_UP for all.
+`chosen` is what the kinds choose in one state: [kind] → action, or WAITS. A head that is given up is GIVES_UP for all.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ from stretto.core.deployment import Deployment
 from stretto.core.profile import LatencyProfile
 from stretto.core.worker import workers
 from stretto.live.engine import CORRECTION
-from stretto.planners.judged import Judged
+from stretto.planners.judged.planner import Judged
 from stretto.planning.served import served_session
 from stretto.planning.session import Session
 from stretto.sim.arrivals import CHUNK, Load, Source

@@ -25,7 +25,7 @@ from proteus_ground import ARRIVALS, Recorded, ground, require
 from stretto.core.deployment import Deployment
 from stretto.core.verdict import Candidate, Verdict
 from stretto.core.view import Planner
-from stretto.planners.judged import Judged
+from stretto.planners.judged.planner import Judged
 from stretto.planners.registry import planner_entry
 from stretto.sim.bounds import fluid_over_time
 from stretto.sim.results import Summary
@@ -56,6 +56,9 @@ class JudgedBefore:
 
     def collect(self, deployment: Deployment) -> Sequence[Verdict]:
         return ()
+
+    def follows(self, rates: tuple[float, ...]) -> None:
+        pass
 
     def broken(self, verdict: Verdict, late: float) -> None:
         self.broken_promises += 1

@@ -8,7 +8,7 @@ from stretto.core.deployment import Deployment
 from stretto.core.plan import Delays
 from stretto.core.verdict import Candidate
 from stretto.planners.candidates import make
-from stretto.planners.judged import START
+from stretto.planners.judged.planner import START
 from stretto.planning.session import Session
 from stretto.sim.arrivals import Source
 from stretto.sim.service import Service

@@ -15,7 +15,7 @@ from stretto.core.plan import Delays, Plan
 from stretto.core.profile import NS_PER_MS, LatencyProfile
 from stretto.core.view import Planner, View
 from stretto.planners.clockwork import Clockwork
-from stretto.planners.judged import Judged
+from stretto.planners.judged.planner import Judged
 from stretto.planners.nexus import Nexus
 from stretto.planners.symphony import Symphony
 from stretto.sim.arrivals import Load

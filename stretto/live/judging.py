@@ -1,7 +1,7 @@
 """The judge beside the serving: verdicts are made in a process of low priority, under the conditions that are measured.
 
-What was measured is kept by the twin, which the engine tells of requests and batches as they come. A load that was
-judged is judged anew when the conditions have drifted from those that it was judged under.
+What was measured is kept by the twin, which the engine tells of requests and batches as they come. While a verdict is
+in force, its load is judged anew when the conditions have drifted from those that it was judged under.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ WAIT_S = 1.0  # until there is more to go by
 CHECK_S = 10.0  # between two looks whether the conditions have drifted
 SAVE_S = 10.0  # from a verdict to its being kept for the next start, with all that come meanwhile
 MOST_CASES = 32  # that wait; the oldest gives way
+MOST_KNOWN = 256  # loads whose conditions are remembered
 
 Rates = tuple[float, ...]
 
@@ -69,8 +70,16 @@ class Twin(Protocol):
         ...
 
 
+class Conditions(Protocol):
+    """The few figures that tell cases apart."""
+
+    def changed_to(self, now: Any) -> str:
+        """Why what was judged under these does not hold any more; nothing where it does."""
+        ...
+
+
 class Case(Protocol):
-    """Measured conditions. `judged` goes to another process."""
+    """All that was measured. `judged` goes to another process."""
 
     def judged(self, rates: Rates) -> Verdict: ...
 
@@ -79,9 +88,7 @@ class Case(Protocol):
         """Whether so much was seen that a verdict would hold for a while."""
         ...
 
-    def is_like(self, other: Any) -> bool:
-        """Whether what was judged under the other conditions still holds."""
-        ...
+    def conditions(self) -> Conditions: ...
 
 
 class Memory(Protocol):
@@ -103,8 +110,8 @@ class Memory(Protocol):
 
 
 class Judging:
-    """A planner's JudgePort. `known`, `ask`, `collect` and `broken` may be called from any thread; the rest runs on the
-    loop.
+    """A planner's JudgePort. `known`, `ask`, `collect`, `follows` and `broken` may be called from any thread; the rest
+    runs on the loop.
 
     `measured` gives the deployment that is served, its telemetry and the delays as they are now.
     """
@@ -125,8 +132,10 @@ class Judging:
         self._lock = threading.Lock()
         self._done: list[tuple[Deployment, Verdict]] = []
         self._collected: list[Verdict] = []  # for the journal
-        self._cases: dict[Rates, tuple[Deployment, Case]] = {}  # that verdicts are for
-        self._last: Rates | None = None  # that were asked for
+        self._conditions: dict[Rates, tuple[Deployment, Conditions]] = {}  # that verdicts are for
+        self._open: set[Rates] = set()  # that are being judged, or wait for it
+        self._followed: Rates = ()  # of the verdict in force
+        self._wait: asyncio.TimerHandle | None = None
         self._check: asyncio.TimerHandle | None = None
         self._is_failing = self._is_closed = False
         self._fleet: Future[Verdict] | None = None  # the one that is being judged
@@ -151,12 +160,15 @@ class Judging:
             self._collected += verdicts
         return verdicts
 
+    def follows(self, rates: Rates) -> None:
+        self._followed = rates
+
     def broken(self, verdict: Verdict, late: float) -> None:
         log.warning(
             "%s promised %.2f%% without an answer on time at %s queries/s, and had %.2f%%: it is judged anew",
             verdict.candidate,
             100 * verdict.promise.late,
-            ", ".join(f"{rate:.4g}" for rate in verdict.rates),
+            _told(verdict.rates),
             100 * late,
         )
         if self._memory is not None:
@@ -170,8 +182,8 @@ class Judging:
 
     def forget(self) -> None:
         """Another deployment is served."""
-        self._cases.clear()
-        self._last = None
+        self._conditions.clear()
+        self._followed = ()
         self._aside.forget()
         self.twin.serves(self._measured()[0])
 
@@ -212,36 +224,36 @@ class Judging:
         self._is_closed = True
         if self._fleet is not None:
             self._fleet.cancel()
-        if self._check is not None:
-            self._check.cancel()
-        if self._save is not None:
-            self._save.cancel()
+        for timer in (self._check, self._save, self._wait):
+            if timer is not None:
+                timer.cancel()
         if self._memory is not None:
             self._memory.save()
         self._aside.close()
 
     def _judge(self, deployment: Deployment, rates: Rates) -> None:
+        """One load waits until there is enough to go by, the last; planners ask again for the others."""
         served, telemetry, delays = self._measured()
-        if served is not deployment:
+        if served is not deployment or rates in self._open or self._is_closed:
             return
-        self._last = rates
+        if self._wait is not None:
+            self._wait.cancel()
+            self._wait = None
         case = self.twin.case(deployment, telemetry, delays)
         if not case.is_enough:
-            self._loop.call_later(WAIT_S, self._again, deployment, rates)
+            self._wait = self._loop.call_later(WAIT_S, self._judge, deployment, rates)
             return
         standing = None if self._memory is None else self._memory.standing(deployment, rates, case)
         if standing is not None:
             self._deliver(deployment, rates, case, standing)
         else:
+            self._open.add(rates)
             self._aside.order(partial(case.judged, rates), partial(self._judged, deployment, rates, case))
         if self._check is None:
             self._check = self._loop.call_later(CHECK_S, self._look)
 
-    def _again(self, deployment: Deployment, rates: Rates) -> None:
-        if not self._is_closed and rates == self._last:
-            self._judge(deployment, rates)
-
     def _judged(self, deployment: Deployment, rates: Rates, case: Case, verdict: Any) -> None:
+        self._open.discard(rates)
         if isinstance(verdict, Exception):
             if not self._is_failing:
                 log.warning("candidates could not be judged (%s); the plan in force stays", verdict)
@@ -249,14 +261,17 @@ class Judging:
         elif verdict is not None:
             self._is_failing = False
             self.made += 1
-            log.info("judged for %s queries/s: %s", ", ".join(f"{rate:.4g}" for rate in rates), verdict.candidate)
+            log.info("judged for %s queries/s: %s", _told(rates), verdict.candidate)
             self._deliver(deployment, rates, case, verdict)
             if self._memory is not None:
                 self._memory.keep(deployment, verdict, case)
                 self._save = self._save or self._loop.call_later(SAVE_S, self._save_now)
 
     def _deliver(self, deployment: Deployment, rates: Rates, case: Case, verdict: Verdict) -> None:
-        self._cases[rates] = (deployment, case)
+        self._conditions.pop(rates, None)
+        self._conditions[rates] = (deployment, case.conditions())
+        if len(self._conditions) > MOST_KNOWN:
+            del self._conditions[next(iter(self._conditions))]
         with self._lock:
             self._done.append((deployment, verdict))
 
@@ -268,9 +283,14 @@ class Judging:
     def _look(self) -> None:
         """Whether the load in force should be judged anew."""
         self._check = self._loop.call_later(CHECK_S, self._look)
-        known = None if self._last is None else self._cases.get(self._last)
-        deployment, telemetry, delays = self._measured()
-        if known is None or known[0] is not deployment or self._last is None or self._aside.waiting:
+        rates = self._followed
+        known, (deployment, telemetry, delays) = self._conditions.get(rates), self._measured()
+        if known is None or known[0] is not deployment or self._aside.waiting:
             return
-        if not known[1].is_like(self.twin.case(deployment, telemetry, delays)):
-            self._judge(deployment, self._last)
+        if change := known[1].changed_to(self.twin.case(deployment, telemetry, delays).conditions()):
+            log.info("judged anew for %s queries/s: %s", _told(rates), change)
+            self._judge(deployment, rates)
+
+
+def _told(rates: Rates) -> str:
+    return ", ".join(f"{rate:.4g}" for rate in rates)

@@ -115,6 +115,10 @@ class JudgePort(Protocol):
         """What was judged of this deployment since the last call."""
         ...
 
+    def follows(self, rates: tuple[float, ...]) -> None:
+        """What was judged for these rates is in force now; none of it, where there are no rates."""
+        ...
+
     def broken(self, verdict: Verdict, late: float) -> None:
         """A promise was not kept: so many queries had no answer on time."""
         ...

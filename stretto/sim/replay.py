@@ -101,6 +101,9 @@ class ReplayedVerdicts:
     def ask(self, deployment: Deployment, rates: tuple[float, ...]) -> None:
         pass
 
+    def follows(self, rates: tuple[float, ...]) -> None:
+        pass
+
     def broken(self, verdict: Verdict, late: float) -> None:
         pass
 

@@ -19,7 +19,7 @@ from stretto.core.errors import StrettoError
 from stretto.core.fleet import Fleet
 from stretto.core.verdict import Verdict
 from stretto.core.worker import UNLIMITED_MEMORY
-from stretto.planners.judged import LEAST_RATE, RUNG, RUNG_OF_SEVERAL
+from stretto.planners.judged.ledger import LEAST_RATE, RUNG, RUNG_OF_SEVERAL
 
 MOST_VERDICTS = 256
 ANEW = "judge anew with stretto tune"
@@ -134,7 +134,7 @@ class Judgement:
 
 @dataclass(frozen=True)
 class Library:
-    """`conditions` says in a few words what was judged under. Rates of verdicts go in the scope's order."""
+    """`conditions` says in a few words what was judged under. Rates and ratios of verdicts go in the scope's order."""
 
     scope: Scope
     judgements: tuple[Judgement, ...] = ()
@@ -154,11 +154,30 @@ class Library:
                 replace(
                     judgement.verdict,
                     rates=tuple(0.0 if place is None else judgement.verdict.rates[place] * ratio for place in order),
+                    ratios=self._ratios_for(deployment, judgement.verdict.ratios),
                 ),
                 judgement.figures if ratio == 1 and None not in order else {},
             )
             for judgement in self.judgements
         )
+
+    def _ratios_for(
+        self, deployment: Deployment, ratios: tuple[tuple[float, ...], ...]
+    ) -> tuple[tuple[float, ...], ...]:
+        """In the deployment's order of variants and kinds; none where they are not of all its variants."""
+        labels = [f"{mark.name}/{variant.name}" for mark in self.scope.applications for variant in mark.variants]
+        kinds = list(self.scope.workers)
+        if len(ratios) != len(labels) or any(len(row) != len(kinds) for row in ratios):
+            return ratios  # of nothing that is known here; nobody plans with them
+        by_name = {
+            (label, kind): value
+            for label, row in zip(labels, ratios, strict=True)
+            for kind, value in zip(kinds, row, strict=True)
+        }
+        wanted = [deployment.variant_label(number) for number in range(len(deployment.variants))]
+        if any(label not in labels for label in wanted):
+            return ()
+        return tuple(tuple(by_name[label, kind] for kind in deployment.kinds) for label in wanted)
 
     def with_judgement(self, judgement: Judgement) -> Library:
         """In place of an earlier one for about the same load. The oldest gives way where there are too many."""

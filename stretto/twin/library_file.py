@@ -128,6 +128,7 @@ def _judgement_as_plain(judgement: Judgement, names: list[str]) -> Table:
         "stressed": _rounded(verdict.stressed),
         "figures": {name: _rounded(value) for name, value in judgement.figures.items()},
         "levels": [_rounded(level) for level in verdict.levels],
+        "lump": _rounded(verdict.lump),
         "ratios": [[_rounded(ratio) for ratio in row] for row in verdict.ratios],
     }
 
@@ -181,6 +182,7 @@ def _judgement(stated: Table, scope: Scope) -> Judgement:
         _whole(stated["tried"], 0, 10**6),
         stressed=_number(stated.get("stressed", 0.0), -10, 10),  # judged without, in earlier files
         levels=_levels(_list(stated.get("levels", [1.0, 1.0]), 2)),
+        lump=_number(stated.get("lump", 1.0), 1, LARGEST),
         ratios=tuple(
             tuple(_number(ratio, 1e-3, 1e3) for ratio in _list(row, MOST_NAMES))
             for row in _list(stated.get("ratios", []), MOST_NAMES)

@@ -10,10 +10,11 @@ import numpy as np
 
 from stretto.core.advice import FleetNeeds, JudgedFleet
 from stretto.core.deployment import Deployment
+from stretto.core.fleet import Fleet
 from stretto.core.plan import Delays
 from stretto.core.telemetry import Telemetry
 from stretto.core.verdict import Candidate, Verdict
-from stretto.planners.judged import known_after_s
+from stretto.planners.judged.planner import known_after_s
 from stretto.twin.as_measured import as_measured
 from stretto.twin.clients import are_networked
 from stretto.twin.fleets import cheapest_judged
@@ -91,11 +92,23 @@ class Case:
         is_long = any(each.span_ns >= ENOUGH_NS or len(each.requests) >= ENOUGH_REQUESTS for each in stretches)
         return runs >= ENOUGH_RUNS and is_long
 
-    def is_like(self, other: Case) -> bool:
-        """Whether all that a verdict rests on is about the same."""
-        if len(self.deployment.workers) != len(other.deployment.workers):
-            return False
-        return are_alike(figures_of(self.setting), figures_of(other.setting))
+    def conditions(self) -> Conditions:
+        return Conditions(Fleet(self.deployment.workers).counts(), figures_of(self.setting))
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What a verdict rests on, in a few figures; a whole case is megabytes."""
+
+    workers: Mapping[str, int]  # by kind
+    figures: Mapping[str, float]
+
+    def changed_to(self, now: Conditions) -> str:
+        """What is not about the same any more, in a few words; nothing where all is."""
+        if self.workers != now.workers:
+            return "other workers are there"
+        drifted = (name for name in self.figures if not are_alike({name: self.figures[name]}, now.figures))
+        return ", ".join(f"{name} was {self.figures[name]:.3g} and is {now.figures[name]:.3g}" for name in drifted)
 
 
 def judge_setting(
@@ -153,7 +166,21 @@ def judge_setting(
         if moves and len(called) == 1 and name in as_it_came.arrivals
         else (1.0, 1.0)
     )
-    return replace(verdict, levels=levels, ratios=ratios[verdict.candidate.tail] if setting.residuals else ())
+    return replace(
+        verdict,
+        levels=levels,
+        lump=lump_of(as_it_came),
+        ratios=ratios[verdict.candidate.tail] if setting.residuals else (),
+    )
+
+
+def lump_of(setting: Setting) -> float:
+    """So many times a count of queries wavers as much (its variance) as one of queries that come alone."""
+    rows = [stretch.requests["rows"] for stretch in setting.arrivals.values() if len(stretch.requests)]
+    if not rows:
+        return 1.0
+    together = np.concatenate(rows).astype(np.float64)
+    return float((together**2).mean() / together.mean())
 
 
 def doubt_of_load(rates: Sequence[float]) -> float:

@@ -134,8 +134,8 @@ class VerdictMemory:
             return empty
         try:
             library = load_library(self._folder / name)
-            library.judgements_for(deployment)  # refused where its name lies
-            return library
+            judgements = library.judgements_for(deployment)  # in its order; refused where the file's name lies
+            return replace(library, scope=scope, judgements=judgements)
         except StrettoError as error:
             log.warning("what earlier runs learned is left aside, and judged anew: %s", error)
             return empty

@@ -57,6 +57,9 @@ class SpotJudge:
         new, self._new = self._new, []
         return new
 
+    def follows(self, rates: tuple[float, ...]) -> None:
+        pass
+
     def broken(self, verdict: Verdict, late: float) -> None:
         self.broken_promises += 1
 

@@ -12,7 +12,7 @@ from stretto.core.errors import StrettoError
 from stretto.core.plan import Delays
 from stretto.core.verdict import Verdict
 from stretto.planners.candidates import candidates_without_tables
-from stretto.planners.judged import RUNG, RUNG_OF_SEVERAL
+from stretto.planners.judged.ledger import RUNG, RUNG_OF_SEVERAL
 from stretto.planners.parts.choose import choose_variants
 from stretto.sim.bounds import fluid_goodput
 from stretto.twin.library import Judgement, Library, Scope

@@ -22,25 +22,39 @@ from tests.live.real import until, within
 from tests.planners.parts.tasks import small_deployment
 from tests.twin.libraries import verdict
 
+BEYOND_IT = (13.0,)
+
+
+@dataclass(frozen=True)
+class ScriptedConditions:
+    weather: str
+
+    def changed_to(self, now: Any) -> str:
+        return "" if self == now else f"the weather is {now.weather}"
+
 
 @dataclass
 class ScriptedCase:
     is_enough: bool = True
+    weather: str = "fair"
 
     def judged(self, rates: tuple[float, ...]) -> Verdict:
+        if rates == BEYOND_IT:
+            raise StrettoError("it cannot be judged")
         return verdict(*rates)
 
-    def is_like(self, other: Any) -> bool:
-        return True
+    def conditions(self) -> ScriptedConditions:
+        return ScriptedConditions(self.weather)
 
 
 class ScriptedTwin:
     def __init__(self) -> None:
         self.cases = 0
+        self.weather = "fair"
 
     def case(self, deployment: Deployment, telemetry: Telemetry, delays: Delays) -> ScriptedCase:
         self.cases += 1
-        return ScriptedCase(is_enough=self.cases > 1)
+        return ScriptedCase(self.cases > 1, self.weather)
 
     def serves(self, deployment: Deployment) -> None: ...
 
@@ -128,6 +142,48 @@ def test_what_is_judged_is_kept_with_little_delay_and_at_the_end(monkeypatch: py
         assert memory.kept == [verdict(11.0)] and judging.made == 1
         judging.close()
         assert memory.saved == [1, 1], "at the end once more, whatever is new"
+
+    within(60, work)
+
+
+def test_what_is_asked_again_is_judged_once_and_after_a_failure_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "WAIT_S", 0.01)
+
+    async def work() -> None:
+        deployment, memory = small_deployment(2), ScriptedMemory()
+        judging = begun(memory, deployment)
+        for rates in ((11.0,), (11.0,), BEYOND_IT, (11.0,)):
+            judging.ask(deployment, rates)
+            await asyncio.sleep(0.02)
+        await until(lambda: not judging.waiting)
+        assert memory.kept == [verdict(11.0)], "the other one failed"
+        judging.ask(deployment, BEYOND_IT)
+        await until(lambda: judging.waiting == 1)
+        judging.close()
+
+    within(60, work)
+
+
+def test_the_load_in_force_is_judged_anew_when_the_conditions_drift(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It used to be the one that was asked for last, which may be long past."""
+    monkeypatch.setattr(module, "WAIT_S", 0.01)
+    monkeypatch.setattr(module, "CHECK_S", 0.05)
+
+    async def work() -> None:
+        deployment, memory = small_deployment(2), ScriptedMemory()
+        judging = begun(memory, deployment)
+        for rate in (11.0, 12.0):
+            judging.ask(deployment, (rate,))
+            await until(lambda rate=rate: verdict(rate) in memory.kept)  # type: ignore[misc]
+        judging.follows((11.0,))
+        judging.twin.weather = "foul"  # type: ignore[attr-defined]
+        await until(lambda: len(memory.kept) == 3)
+        await asyncio.sleep(0.2)
+        assert memory.kept == [verdict(11.0), verdict(12.0), verdict(11.0)]
+        judging.follows((12.0,))
+        await until(lambda: len(memory.kept) == 4)
+        assert memory.kept[3] == verdict(12.0), "it was judged in other weather"
+        judging.close()
 
     within(60, work)
 

@@ -14,7 +14,7 @@ from stretto.core.view import View
 from stretto.core.worker import workers
 from stretto.planners import candidates as candidates_module
 from stretto.planners.candidates import candidates_for, for_a_moving_load, make, neighbours, rough
-from stretto.planners.judged import START
+from stretto.planners.judged.planner import START
 from stretto.planners.registry import ENTRIES, planner_entry
 from stretto.planners.shared_queue.planner import SharedQueue
 from tests.planners.parts.tasks import small_deployment

@@ -16,7 +16,7 @@ from stretto.core.profile import NS_PER_MS, LatencyProfile
 from stretto.core.view import View
 from stretto.core.worker import workers
 from stretto.dispatch.dispatcher import Dispatcher
-from stretto.planners.judged import Judged
+from stretto.planners.judged.planner import Judged
 from stretto.planning.left import LEAST_SHARE, STEP, left_ns
 from stretto.planning.served import served_session
 from stretto.planning.session import Session

@@ -13,7 +13,7 @@ from stretto.core.deployment import Deployment
 from stretto.core.profile import NS_PER_S, LatencyProfile
 from stretto.core.verdict import Candidate
 from stretto.core.worker import workers
-from stretto.planners.judged import START
+from stretto.planners.judged.planner import START
 from stretto.twin import followed
 from stretto.twin.followed import Followed
 from stretto.twin.live import judge_setting

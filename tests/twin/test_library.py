@@ -12,7 +12,7 @@ from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.profile import LatencyProfile, Quantile
 from stretto.core.worker import workers
-from stretto.planners.judged import RUNG
+from stretto.planners.judged.ledger import RUNG
 from stretto.twin.library import MOST_VERDICTS, Judgement, Library, Scope, rungs_of
 from tests.planners.parts.tasks import small_deployment
 from tests.twin.libraries import library, verdict
@@ -54,6 +54,22 @@ def test_rates_follow_the_order_of_the_applications() -> None:
     made = Library(Scope.of(deployment), (Judgement(verdict(100.0, 20.0), FIGURES),))
     turned = replace(deployment, applications=deployment.applications[::-1])
     assert made.judgements_for(turned)[0] == Judgement(verdict(20.0, 100.0), FIGURES)
+
+
+def test_latencies_go_with_variants_and_kinds_and_not_with_their_places() -> None:
+    """A server whose workers are named in another order has the same file of verdicts."""
+    deployment = two_kinds()
+    kinds, count = deployment.kinds, len(deployment.variants)
+    ratios = tuple(tuple(10.0 * number + place for place in range(len(kinds))) for number in range(count))
+    made = Library(Scope.of(deployment), (Judgement(replace(verdict(100.0, 20.0), ratios=ratios), FIGURES),))
+    turned = replace(deployment, applications=deployment.applications[::-1], workers=deployment.workers[::-1])
+    assert turned.kinds == kinds[::-1] != kinds
+    (judgement,) = made.judgements_for(turned)
+    for number in range(count):
+        label = deployment.variant_label(number)
+        there = next(place for place in range(count) if turned.variant_label(place) == label)
+        assert judgement.verdict.ratios[there] == ratios[number][::-1], label
+    assert made.judgements_for(deployment) == made.judgements
 
 
 @pytest.mark.parametrize(

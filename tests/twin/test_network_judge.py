@@ -18,7 +18,7 @@ from stretto.core.plan import Plan
 from stretto.core.verdict import Candidate
 from stretto.core.view import View
 from stretto.planners.candidates import candidates_with_clients, with_more
-from stretto.planners.judged import Judged
+from stretto.planners.judged.planner import Judged
 from stretto.planning.session import Session
 from stretto.sim.network.run import simulate_network
 from stretto.twin import network_judge

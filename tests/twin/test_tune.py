@@ -11,7 +11,7 @@ from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.plan import Delays
 from stretto.core.verdict import Candidate, Verdict
-from stretto.planners.judged import RUNG, RUNG_OF_SEVERAL
+from stretto.planners.judged.ledger import RUNG, RUNG_OF_SEVERAL
 from stretto.sim.bounds import fluid_goodput
 from stretto.twin import tune
 from stretto.twin.live import figures_of

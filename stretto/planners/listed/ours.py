@@ -19,7 +19,7 @@ ENTRIES = (
     following(
         "judged",
         "at every load the candidate that did best in simulation under the conditions that were measured",
-        "judged:Judged",
+        "judged.planner:Judged",
         ports=("judge", "policies"),
     ),
     following(

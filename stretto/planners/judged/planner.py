@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -28,33 +27,25 @@ from stretto.core.profile import LEAST_RATIO, MOST_RATIO, NS_PER_S
 from stretto.core.verdict import Candidate, Verdict
 from stretto.core.view import Planner, View
 from stretto.planners.candidates import make
+from stretto.planners.judged.desk import Desk
+from stretto.planners.judged.ledger import CHANCE, LEAST_RATE, Ledger, Rates, Rungs
 from stretto.planners.parts.rates import RATE_WINDOW_NS, rates_of
-from stretto.planners.parts.task import Task
-from stretto.planners.ports import JudgePort, MadePolicy, MakePolicy, PolicyPort, Ports, Prepares
+from stretto.planners.ports import JudgePort, PolicyPort, Ports, Prepares
 from stretto.planners.registry import planner_entry
 
 START = Candidate("priced")  # it needs no table, so it serves from the first query on
 START_WITH_CLIENTS = Candidate("jellyfish")  # where their networks are known: others tell them sizes that come too late
-RUNG = 1.12  # loads of one application that are judged apart
-RUNG_OF_SEVERAL = 1.4  # of each of several applications
-RUNG_WITH_CLIENTS = 1.5  # where clients' networks are known: what is judged is a planner that follows rates itself
-LEAST_RATE = 1.0
-FAR = 2.0  # times the load that it was judged at, or less than that part of it: a verdict says nothing there
-COUNTS = 0.1  # of the load, from where on an application matters for that; of clients, that they have changed
-STAY = 0.6  # of a rung: so far from its middle a load must be before another rung counts
+MANY = 0.1  # of the clients, that they are not what they were
 SLOW_S = 2.0  # a change of the load counts for the rung when it has lasted; the candidate follows it at once
 CAME_NS = 3 * RATE_WINDOW_NS // 2  # from when clients came or went on, until their queries are counted in full
 STEADY_S, LONG_S = 4.0, 20.0  # over which the load is averaged while it differs by no more than chance
 WELL_COUNTED = 1_600  # queries: a load of fewer in four seconds is averaged for longer
-CHANCE = 3.0  # standard deviations of a count
 SURE = 2.0  # of the count of a steady load, from which on it is another load than the judged one
 ENOUGH = 2_000  # queries that a promise is held against
 BROKEN_LATE = 0.02  # more than promised
 MOST_PLANNERS = 24
 LOOK_NS = 100_000_000  # between two plans
 EARLY_NS = 10_000_000  # so much before its time a candidate may plan
-
-Rungs = tuple[int, ...]
 
 
 @dataclass(eq=False)
@@ -64,15 +55,13 @@ class Judged:
     judge: JudgePort | None = None
     policies: PolicyPort | None = None
     start: Candidate = START
-    _desk: _Desk = field(init=False, repr=False)
+    _desk: Desk = field(init=False, repr=False)
     _deployment: Deployment | None = field(default=None, init=False, repr=False)
-    _verdicts: dict[Rungs, Verdict] = field(default_factory=dict, init=False, repr=False)
-    _asked: set[Rungs] = field(default_factory=set, init=False, repr=False)
-    _settled: set[Rungs] = field(default_factory=set, init=False, repr=False)  # judged at a load that was steady
-    _asked_for: dict[tuple[float, ...], Rungs] = field(default_factory=dict, init=False, repr=False)  # by rates
+    _ledger: Ledger = field(default_factory=lambda: Ledger(1), init=False, repr=False)
+    _lump: float = field(default=1.0, init=False, repr=False)  # queries that come together, as the judge saw them
+    _followed: Rates = field(default=(), init=False, repr=False)  # of the verdict that the judge knows to be in force
     _planners: dict[Candidate, Planner] = field(default_factory=dict, init=False, repr=False)
     _served: Candidate | None = field(default=None, init=False, repr=False)
-    _rungs: Rungs = field(default=(), init=False, repr=False)
     _rates: NDArray[np.float64] | None = field(default=None, init=False, repr=False)  # a slow mean
     _steady: NDArray[np.float64] | None = field(default=None, init=False, repr=False)  # what the candidate is told
     _steady_s: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0), init=False, repr=False)  # how long
@@ -80,7 +69,6 @@ class Judged:
     _began_ns: int = field(default=0, init=False, repr=False)  # when there was last no load
     _seen: tuple[Rungs, int, int] = field(default=((), 0, 0), init=False, repr=False)  # rung, queries, late ones
     _moved: dict[Any, Deployment] = field(default_factory=dict, init=False, repr=False)  # by ratios of latencies
-    _broken: dict[Rungs, int] = field(default_factory=dict, init=False, repr=False)  # how often
     _has_networks: bool = field(default=False, init=False, repr=False)  # of clients, that were measured
     _clients: int = field(default=0, init=False, repr=False)  # with networks, that were there
     _came_ns: int = field(default=0, init=False, repr=False)  # when that changed
@@ -88,7 +76,7 @@ class Judged:
     _planned: _Planned | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self._desk = _Desk(self.policies)
+        self._desk = Desk(self.policies)
 
     @property
     def knows_networks(self) -> bool:
@@ -98,31 +86,31 @@ class Judged:
     def __call__(self, view: View) -> Plan:
         if view.deployment is not self._deployment:
             self._deployment = view.deployment
-            for memory in (self._verdicts, self._asked, self._settled, self._asked_for, self._planners):
-                memory.clear()
-            self._broken.clear()
+            self._ledger, self._followed, self._lump = Ledger(len(view.deployment.applications)), (), 1.0
+            self._planners.clear()
             self._moved.clear()
-            self._rungs, self._rates, self._steady, self._has_networks = (), None, None, False
+            self._rates, self._steady, self._has_networks = None, None, False
             self._seen = ((), 0, 0)
-            self._take(() if self.judge is None else self.judge.known(view.deployment))
+            self._ledger.take(() if self.judge is None else self.judge.known(view.deployment))
         self._collect(view.deployment)
         if not self._has_networks and any(client.network.bytes_per_s for client in view.clients()):
-            self._has_networks = True  # what was judged without them is no answer any more
-            for rungs in (self._asked, self._settled, self._asked_for, self._broken):
-                rungs.clear()
-            self._rungs, self._seen = (), ((), 0, 0)
+            self._has_networks = True
+            self._ledger.begin_with_clients()
+            self._seen = ((), 0, 0)
         is_moving, is_first = self._are_moving(view), self._rates is None or view.now_ns < self._looked_ns
         self._is_moving = is_moving
         counted, view = view, self._steadied(view, is_moving)
         rates = self._slow_rates(view, is_moving)
-        self._rungs = self._rungs_for(rates)
+        counted_s = [math.inf] * len(rates) if view.rates is None else self._steady_s.tolist()
+        self._ledger.move(rates, counted_s, self._lump)
         is_known = is_moving and self.in_force() is not None  # a load that is on its way up is not one to judge
         is_counted = view.rates is None or view.now_ns - self._began_ns >= RATE_WINDOW_NS  # stated, or for a window
-        if self._rungs not in self._asked and rates.sum() > 0 and not is_known and is_counted:
-            self._ask(view.deployment, rates)
+        if self._ledger.is_to_ask(view.now_ns) and rates.sum() > 0 and not is_known and is_counted:
+            self._ask(view, rates)
         self._settle(view)
         self._hold_to_promise(view)
         verdict = self.in_force()
+        self._tell_of(verdict)
         if verdict is None:
             return self._begun(self._unknown(view) if is_first and rates.sum() <= 0 else view)
         if ("leaps", True) in verdict.candidate.options:
@@ -149,33 +137,41 @@ class Judged:
         slos = tuple(min(application.slo_ns, 2 * LOOK_NS) for application in view.deployment.applications)
         return replace(view, deployment=with_slos(view.deployment, slos))
 
-    def _ask(self, deployment: Deployment, rates: NDArray[np.float64]) -> None:
-        self._asked.add(self._rungs)
+    def _ask(self, view: View, rates: NDArray[np.float64]) -> None:
         if self.judge is not None:
-            asked = tuple(np.maximum(rates, LEAST_RATE).tolist())
-            self._asked_for[asked] = self._rungs
-            self.judge.ask(deployment, asked)
-            self._collect(deployment)  # it may have been judged on the spot
+            self.judge.ask(view.deployment, self._ledger.ask(rates, view.now_ns))
+            self._collect(view.deployment)  # it may have been judged on the spot
+
+    def _tell_of(self, verdict: Verdict | None) -> None:
+        """Whoever judged it looks whether the conditions stay those that it was judged under."""
+        rates: Rates = ()
+        if verdict is not None and self._ledger.is_answer(verdict):
+            rates, self._lump = verdict.rates, verdict.lump
+        if rates != self._followed and self.judge is not None:
+            self._followed = rates
+            self.judge.follows(rates)
 
     def _settle(self, view: View) -> None:
         """The first count of a load is that of half a second, and a plan for a load that is a few percent off is
         another plan. So once the load has been steady for so long that it is known well, it is judged again, once.
         """
-        verdict = self._verdicts.get(self._rungs)
-        is_steady = self._steady is not None and bool((self._steady_s >= known_after_s(self._steady)).all())
-        if verdict is None or not is_steady or self._rungs in self._settled or self._has_networks:
+        verdict, rungs = self._ledger.here(), self._ledger.rungs
+        is_steady = self._steady is not None and bool(
+            (self._steady_s >= known_after_s(self._steady / self._lump)).all()
+        )
+        if verdict is None or not is_steady or rungs in self._ledger.settled or self._has_networks:
             return
-        if verdict.rates in self._asked_for and verdict.levels[0] == verdict.levels[1]:
-            self._settled.add(self._rungs)
+        if self._ledger.is_answer(verdict) and verdict.levels[0] == verdict.levels[1]:
+            self._ledger.settled.add(rungs)
             if self._steady is not None and not self._is_at(verdict):
-                self._ask(view.deployment, self._steady)
+                self._ask(view, self._steady)
 
     def _is_at(self, verdict: Verdict) -> bool:
         """Whether the load differs from the one that was judged by no more than a count of some seconds does."""
         if self._steady is None or len(self._steady) != len(verdict.rates) or not (self._steady_s > 0).all():
             return False
         rates = np.array(verdict.rates)
-        chance = SURE * np.sqrt(np.maximum(rates, LEAST_RATE) / np.maximum(self._steady_s, STEADY_S))
+        chance = SURE * np.sqrt(np.maximum(rates, LEAST_RATE) * self._lump / np.maximum(self._steady_s, STEADY_S))
         return bool((np.abs(self._steady - rates) <= chance).all())
 
     def _plan(self, view: View, wanted: Candidate) -> Plan:
@@ -213,44 +209,16 @@ class Judged:
         return tuple(tuple(min(max(ratio, LEAST_RATIO), MOST_RATIO) for ratio in row) for row in verdict.ratios)
 
     def in_force(self) -> Verdict | None:
-        """The verdict that is followed: that of the rung, else of the nearest one that is not far off."""
-        nearest = min(self._verdicts, key=self._distance, default=None)
-        return None if nearest is None or self._is_far(nearest) else self._verdicts[nearest]
-
-    def _is_far(self, rungs: Rungs) -> bool:
-        """At an application that counts, now or then: one that is hardly called changes little for the others."""
-        now, then = ([self._rung**rung for rung in each] for each in (self._rungs, rungs))
-        return any(
-            max(rate / judged_rate, judged_rate / rate) > FAR
-            for rate, judged_rate in zip(now, then, strict=True)
-            if rate >= COUNTS * sum(now) or judged_rate >= COUNTS * sum(then)
-        )
-
-    def _distance(self, rungs: Rungs) -> float:
-        return max((abs(judged_rung - rung) for judged_rung, rung in zip(rungs, self._rungs, strict=True)), default=0.0)
+        """The verdict that is followed."""
+        return self._ledger.in_force()
 
     def _collect(self, deployment: Deployment) -> None:
-        self._take(() if self.judge is None else self.judge.collect(deployment))
-
-    def _take(self, verdicts: Sequence[Verdict]) -> None:
-        for verdict in verdicts:
-            near = tuple(round(self._height(rate)) for rate in verdict.rates)
-            self._verdicts[self._asked_for.get(verdict.rates, near)] = verdict
-
-    @property
-    def _rung(self) -> float:
-        if self._has_networks:
-            return RUNG_WITH_CLIENTS
-        several = self._deployment is not None and len(self._deployment.applications) > 1
-        return RUNG_OF_SEVERAL if several else RUNG
-
-    def _height(self, rate: float) -> float:
-        return math.log(max(rate, LEAST_RATE)) / math.log(self._rung)
+        self._ledger.take(() if self.judge is None else self.judge.collect(deployment))
 
     def _are_moving(self, view: View) -> bool:
         """Whether clients came or went just now: the load changes then, and not by chance."""
         clients = len(view.clients()) if self._has_networks else 0
-        if abs(clients - self._clients) > COUNTS * self._clients or view.now_ns < self._came_ns:
+        if abs(clients - self._clients) > MANY * self._clients or view.now_ns < self._came_ns:
             self._clients, self._came_ns = clients, view.now_ns
         return self._has_networks and view.now_ns - self._came_ns <= CAME_NS
 
@@ -283,30 +251,15 @@ class Judged:
         if before is None or len(before) != len(counted) or passed_s < 0:
             self._steady, self._steady_s = counted.copy(), np.zeros(len(counted))
             return view
-        chance = CHANCE * np.sqrt(np.maximum(before, LEAST_RATE) / (RATE_WINDOW_NS / 1e9))
+        chance = CHANCE * np.sqrt(np.maximum(before, LEAST_RATE) * self._lump / (RATE_WINDOW_NS / 1e9))
         is_beginning = view.now_ns - self._began_ns <= RATE_WINDOW_NS  # its first whole count is taken as it is
         changed = (np.abs(counted - before) > chance) | is_moving | is_beginning
-        self._steady_s = np.where(changed, 0.0, np.minimum(self._steady_s + passed_s, known_after_s(before)))
+        self._steady_s = np.where(
+            changed, 0.0, np.minimum(self._steady_s + passed_s, known_after_s(before / self._lump))
+        )
         weight = np.where(changed, 1.0, passed_s / np.maximum(self._steady_s, passed_s + 1e-9))
         self._steady = before + weight * (counted - before)
         return replace(view, rates=self._steady.copy())
-
-    def _rungs_for(self, rates: NDArray[np.float64]) -> Rungs:
-        """The nearest rungs; the ones before as long as the load is near enough to them. Those of a load that moves,
-        and was judged as a whole, at all of its levels.
-        """
-        for rungs, verdict in self._verdicts.items():
-            lowest, highest = verdict.levels
-            if lowest < highest and verdict.rates in self._asked_for:
-                judged = np.array(verdict.rates)
-                is_called = judged > LEAST_RATE
-                times = rates[is_called] / judged[is_called]
-                if (lowest <= times).all() and (times <= highest).all() and (rates[~is_called] <= LEAST_RATE).all():
-                    return rungs
-        heights = [self._height(rate) for rate in rates.tolist()]
-        if self._rungs and all(abs(height - step) <= STAY for height, step in zip(heights, self._rungs, strict=True)):
-            return self._rungs
-        return tuple(round(height) for height in heights)
 
     def _planner(self, candidate: Candidate) -> Planner:
         if candidate not in self._planners:
@@ -320,31 +273,31 @@ class Judged:
         """Counts what became of the queries at this rung; where many more are late than promised, it is judged anew."""
         ended = view.ended.sum(axis=0)
         queries = int(ended.sum() - ended[Outcome.DROPPED_CANCELLED])
-        rungs, before, late_before = self._seen
-        if rungs != self._rungs:
+        (rungs, before, late_before), here, broken = self._seen, self._ledger.rungs, self._ledger.broken
+        if rungs != here:
             before = late_before = 0
         seen, late = before + queries, late_before + queries - int(ended[Outcome.ON_TIME])
-        self._seen = (self._rungs, seen, late)
-        verdict = self._verdicts.get(self._rungs)
+        self._seen = (here, seen, late)
+        verdict = self._ledger.here()
         # Each time a promise was broken here the next one is given twice as long: the judge may know no better.
-        if verdict is None or self.judge is None or seen < ENOUGH << min(self._broken.get(self._rungs, 0), 10):
+        if verdict is None or self.judge is None or seen < ENOUGH << min(broken.get(here, 0), 10):
             return
-        self._seen = (self._rungs, 0, 0)
+        self._seen = (here, 0, 0)
         together = _largest_batch(view.deployment)  # queries of a batch are late together, so that few say little
         chance = CHANCE * math.sqrt(max(verdict.promise.late, 1e-3) * together / seen)
         allowed = verdict.promise.late + BROKEN_LATE + chance
         if late / seen > allowed:
             self.judge.broken(verdict, late / seen)
-            self._broken[self._rungs] = self._broken.get(self._rungs, 0) + 1
+            broken[here] = broken.get(here, 0) + 1
             promise = replace(verdict.promise, late=late / seen)  # no more is expected of the runner-up
-            self._verdicts[self._rungs] = replace(
+            self._ledger.verdicts[here] = replace(
                 verdict,
                 candidate=verdict.runner_up,
                 runner_up=verdict.candidate,
                 promise=promise,
                 ratios=verdict.ratios if verdict.runner_up.tail == verdict.candidate.tail else (),
             )
-            self._asked.discard(self._rungs)
+            self._ledger.ask_anew()
 
 
 def _largest_batch(deployment: Deployment) -> int:
@@ -384,7 +337,7 @@ class _Planned:
             return False
         pairs = zip(self.clients, clients, strict=True)
         moved = sum(has_moved(before.network.bytes_per_s, now.network.bytes_per_s) for before, now in pairs)
-        return moved <= COUNTS * len(clients)
+        return moved <= MANY * len(clients)
 
 
 def _has_sizes(deployment: Deployment) -> bool:
@@ -397,37 +350,3 @@ def _has_sizes(deployment: Deployment) -> bool:
 
 def _is_prepared(planner: Planner) -> bool:
     return not isinstance(planner, Prepares) or planner.is_prepared
-
-
-class _Desk:
-    """One port for several planners: each is given the policies that it asked for, known by their options."""
-
-    def __init__(self, port: PolicyPort | None) -> None:
-        self._port = port
-        self._made: dict[Any, list[MadePolicy]] = {}
-
-    def port(self) -> PolicyPort:
-        return _Counter(self)
-
-    def ask(self, task: Task, options: Any, load: float, make: MakePolicy) -> None:
-        assert self._port is not None
-        self._made.setdefault(options, [])
-        self._port.ask(task, options, load, make)
-
-    def take(self, options: Any) -> list[MadePolicy]:
-        for made in () if self._port is None else self._port.collect():
-            self._made.setdefault(made.options, []).append(made)
-        return self._made.pop(options, [])
-
-
-class _Counter:
-    def __init__(self, desk: _Desk) -> None:
-        self._desk = desk
-        self._options: set[Any] = set()
-
-    def ask(self, task: Task, options: Any, load: float, make: MakePolicy) -> None:
-        self._options.add(options)
-        self._desk.ask(task, options, load, make)
-
-    def collect(self) -> list[MadePolicy]:
-        return [made for options in self._options for made in self._desk.take(options)]

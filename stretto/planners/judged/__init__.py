@@ -1,0 +1,1 @@
+"""Judged plans (ours): at every load what the judge found best there, or near it, under the conditions measured."""

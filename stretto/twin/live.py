@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -22,6 +23,7 @@ from stretto.twin.judge import judge
 from stretto.twin.measure import setting_from_telemetry
 from stretto.twin.network_judge import judge_networks
 from stretto.twin.recent import Recent, profiled_latencies_ns
+from stretto.twin.resample import overlapping
 from stretto.twin.setting import Setting
 from stretto.twin.stretch import LEVEL_NS, MOST_REQUESTS, ArrivalStretch, levelled, levelled_together
 
@@ -33,6 +35,7 @@ TAILS = (1.0, 0.5, 0.0)  # of measured run times, which plans may reckon with
 SPREAD = 1.1  # between the first and the last of them, from which on it matters
 ENOUGH_NS = 4 * 10**9
 ENOUGH_REQUESTS = MOST_REQUESTS // 2  # of one application: no more than twice as many are remembered, however fast
+MOST_CPU_S = 180.0  # for one verdict, beside the serving
 CALLED = 0.02  # of all queries: an application with less is as good as not called
 
 
@@ -81,7 +84,7 @@ class Case:
     setting: Setting
 
     def judged(self, rates: tuple[float, ...]) -> Verdict:
-        return judge_setting(self.deployment, self.setting, rates)
+        return judge_setting(self.deployment, self.setting, rates, budget_s=MOST_CPU_S)
 
     @property
     def is_enough(self) -> bool:
@@ -93,9 +96,8 @@ class Case:
 
     def is_like(self, other: Case) -> bool:
         """Whether all that a verdict rests on is about the same."""
-        if len(self.deployment.workers) != len(other.deployment.workers):
-            return False
-        return are_alike(figures_of(self.setting), figures_of(other.setting))
+        theirs, ours = (Counter(worker.kind for worker in each.deployment.workers) for each in (other, self))
+        return ours == theirs and are_alike(figures_of(self.setting), figures_of(other.setting))
 
 
 def judge_setting(
@@ -105,8 +107,12 @@ def judge_setting(
     *,
     candidates: Sequence[Candidate] | None = None,
     progress: Callable[[float], None] | None = None,
+    budget_s: float = math.inf,
 ) -> Verdict:
-    """At these rates; arrivals have the setting's shape, where anything came. Without `candidates` all are tried."""
+    """At these rates; arrivals have the setting's shape, where anything came. Without `candidates` all are tried.
+    `budget_s` bounds the processor time.
+    """
+    setting = replace(setting, arrivals=overlapping(setting.arrivals))
     measured = sum(setting.source().expected_rates(deployment, 1.0))
     if measured <= 0:
         names = (application.name for application in deployment.applications)
@@ -146,6 +152,7 @@ def judge_setting(
         moving=moving,
         doubt=math.hypot(doubt_of_load(rates), doubt_of_runs(setting)),
         progress=progress,
+        budget_s=budget_s,
     )
     name = deployment.applications[called[0]].name if called else ""
     levels = (

@@ -94,10 +94,13 @@ def tuned(
     run: Map = map,
     progress: Progress | None = None,
     is_measured: bool = True,
+    budget_s: float = math.inf,
 ) -> Library:
-    """`run` maps a function over loads, here or in other processes; what comes out does not depend on it."""
+    """`run` maps a function over loads, here or in other processes; what comes out does not depend on it. `budget_s`
+    bounds the processor time of each load; where it is spent, what comes out depends on how fast this machine is.
+    """
     verdicts = []
-    for verdict in run(partial(judge_setting, deployment, setting), loads):
+    for verdict in run(partial(judge_setting, deployment, setting, budget_s=budget_s), loads):
         verdicts.append(verdict)
         if progress is not None:
             progress(len(verdicts) / len(loads))

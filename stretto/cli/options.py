@@ -30,6 +30,13 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else
 Plot = Annotated[Path | None, typer.Option(metavar="FILE", help="Write a plot (.png, .svg or .pdf).")]
 
 
+def memory_bytes(megabytes: float | None) -> int:
+    """What a worker may hold, by --worker-memory-mb."""
+    from stretto.core.worker import UNLIMITED_MEMORY
+
+    return UNLIMITED_MEMORY if megabytes is None else round(megabytes * 1e6)
+
+
 def need_zeromq() -> None:
     """Where an option asks for several machines."""
     try:

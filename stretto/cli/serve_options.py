@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from stretto.cli.options import memory_bytes
 from stretto.core.errors import StrettoError
 
 if TYPE_CHECKING:
@@ -49,12 +50,10 @@ def serve_options(values: dict[str, Any], said: ServeConfig) -> ServeOptions:
     from stretto.api.serve_options import ServeOptions
     from stretto.api.server import Listen
     from stretto.cli.inputs import tokens_in
-    from stretto.core.worker import UNLIMITED_MEMORY
     from stretto.live.options import ServiceOptions
     from stretto.live.recording import RecordOptions
     from stretto.planners.registry import DEFAULT_PLANNER
 
-    memory_mb = values["worker_memory_mb"]
     service = ServiceOptions(
         values["repository"],
         planner_options=said.planner_options,
@@ -65,7 +64,7 @@ def serve_options(values: dict[str, Any], said: ServeConfig) -> ServeOptions:
         plans=values["plans"],
         is_fresh=values["fresh"],
         data_aware=values["data_aware"],
-        worker_memory_bytes=UNLIMITED_MEMORY if memory_mb is None else round(memory_mb * 1e6),
+        worker_memory_bytes=memory_bytes(values["worker_memory_mb"]),
         planner=values["planner"] or DEFAULT_PLANNER,
         **{name: values[name] for name in ("workers", "executor", "threads", "device", "kind")},
         worker_rss_bytes=None if values["worker_rss_mb"] is None else round(values["worker_rss_mb"] * 1e6),

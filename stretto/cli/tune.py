@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stretto.cli.options import Json, Plot
+from stretto.cli.options import Json, Plot, memory_bytes
 from stretto.cli.output import check_plot, check_writable, print_json, print_tables, progress_bar
 from stretto.cli.plan import read_range
 from stretto.cli.setting import read_setting
@@ -36,6 +37,12 @@ Kind = Annotated[str | None, typer.Option(metavar="KIND", help="Machine kind who
 Loads = Annotated[
     str | None, typer.Option(metavar="LOW:HIGH", help="Queries/s of all applications; else all that matter.")
 ]
+MemoryMb = Annotated[
+    float | None, typer.Option("--worker-memory-mb", metavar="MB", min=1, help="Of each worker, as stretto serve.")
+]
+BudgetS = Annotated[
+    float | None, typer.Option("--budget-s", metavar="S", min=0, help="Processor time for each load; else any.")
+]
 Jobs = Annotated[int, typer.Option(metavar="N", min=0, max=256, help="Loads judged at once; 0: one for each core.")]
 
 
@@ -46,7 +53,9 @@ def tune(
     workers: Workers = 0,
     worker: Worker = None,
     kind: Kind = None,
+    memory_mb: MemoryMb = None,
     loads: Loads = None,
+    budget_s: BudgetS = None,
     jobs: Jobs = 0,
     as_json: Json = False,
     plot: Plot = None,
@@ -71,12 +80,14 @@ def tune(
     if worker and (workers or kind is not None):
         raise StrettoError("--worker lists the workers with their kinds; leave --workers and --kind out")
     bounds = (None, None) if loads is None else read_range(loads)
-    options = ServiceOptions(repository, workers, tuple(worker or ()), kind=kind)
+    options = ServiceOptions(
+        repository, workers, tuple(worker or ()), kind=kind, worker_memory_bytes=memory_bytes(memory_mb)
+    )
     measured = None if setting is None else read_setting(setting)
     deployment, warnings = _deployment(read_repository(repository), options, measured)
     for warning in warnings:
         typer.echo(f"warning: {warning}", err=True)
-    library = _judged(deployment, measured, "" if setting is None else setting.name, bounds, jobs)
+    library = _judged(deployment, measured, "" if setting is None else setting.name, bounds, budget_s, jobs)
     verdicts = [judgement.verdict for judgement in library.judgements]
     from stretto.report.verdicts import verdict_as_dict, verdicts_figure, verdicts_table
 
@@ -115,14 +126,13 @@ def _deployment(
 ) -> tuple[Deployment, tuple[str, ...]]:
     """As a server with these options would have it; on the workers that the setting knows where none are named."""
     from stretto.core.fleet import numbered
-    from stretto.core.worker import UNLIMITED_MEMORY
     from stretto.core.worker import Worker as Slot
     from stretto.live.fleet import deployed_workers
 
     named = options.workers or options.worker or options.kind is not None
     fleet: tuple[Slot, ...] = ()
     for kind, count in () if setting is None or named else setting.present.items():
-        fleet += numbered(fleet, repository.kind_in_use(kind), count, UNLIMITED_MEMORY)
+        fleet += numbered(fleet, repository.kind_in_use(kind), count, options.worker_memory_bytes)
     return repository.deployment(fleet or deployed_workers(options.fleet(), repository), options.quantile)
 
 
@@ -131,6 +141,7 @@ def _judged(
     setting: Setting | None,
     name: str,
     bounds: tuple[float | None, float | None],
+    budget_s: float | None,
     jobs: int,
 ) -> Library:
     import multiprocessing
@@ -147,7 +158,14 @@ def _judged(
     count = min(jobs or os.cpu_count() or 1, len(rates))
     with progress_bar(f"judging {len(rates)} loads") as progress:
         judge_all = partial(
-            tuned, deployment, conditions, rates, words, progress=progress, is_measured=setting is not None
+            tuned,
+            deployment,
+            conditions,
+            rates,
+            words,
+            progress=progress,
+            is_measured=setting is not None,
+            budget_s=math.inf if budget_s is None else budget_s,
         )
         if count == 1:
             return judge_all()

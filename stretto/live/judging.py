@@ -31,6 +31,7 @@ log = logging.getLogger("stretto.live")
 
 WAIT_S = 1.0  # until there is more to go by
 CHECK_S = 10.0  # between two looks whether the conditions have drifted
+MOST_DOUBLED = 6  # a load that was judged anew for that is looked at half as often, each time
 SAVE_S = 10.0  # from a verdict to its being kept for the next start, with all that come meanwhile
 MOST_CASES = 32  # that wait; the oldest gives way
 MOST_KNOWN = 256  # loads whose conditions are remembered
@@ -135,6 +136,8 @@ class Judging:
         self._conditions: dict[Rates, tuple[Deployment, Conditions]] = {}  # that verdicts are for
         self._open: set[Rates] = set()  # that are being judged, or wait for it
         self._followed: Rates = ()  # of the verdict in force
+        self._drifts: dict[Rates, int] = {}  # how often a load was judged anew
+        self._looks = 0  # at the load in force since its last verdict
         self._wait: asyncio.TimerHandle | None = None
         self._check: asyncio.TimerHandle | None = None
         self._is_failing = self._is_closed = False
@@ -183,6 +186,7 @@ class Judging:
     def forget(self) -> None:
         """Another deployment is served."""
         self._conditions.clear()
+        self._drifts.clear()
         self._followed = ()
         self._aside.forget()
         self.twin.serves(self._measured()[0])
@@ -270,8 +274,11 @@ class Judging:
     def _deliver(self, deployment: Deployment, rates: Rates, case: Case, verdict: Verdict) -> None:
         self._conditions.pop(rates, None)
         self._conditions[rates] = (deployment, case.conditions())
+        self._looks = 0
         if len(self._conditions) > MOST_KNOWN:
-            del self._conditions[next(iter(self._conditions))]
+            oldest = next(iter(self._conditions))
+            del self._conditions[oldest]
+            self._drifts.pop(oldest, None)
         with self._lock:
             self._done.append((deployment, verdict))
 
@@ -281,14 +288,21 @@ class Judging:
             self._loop.run_in_executor(None, self._memory.save)
 
     def _look(self) -> None:
-        """Whether the load in force should be judged anew."""
+        """Whether the load in force should be judged anew. Conditions that go to and fro must not keep the judge busy:
+        it is one of them.
+        """
         self._check = self._loop.call_later(CHECK_S, self._look)
         rates = self._followed
         known, (deployment, telemetry, delays) = self._conditions.get(rates), self._measured()
         if known is None or known[0] is not deployment or self._aside.waiting:
             return
+        self._looks += 1
+        drifts = self._drifts.get(rates, 0)
+        if self._looks < 1 << min(drifts, MOST_DOUBLED):
+            return
         if change := known[1].changed_to(self.twin.case(deployment, telemetry, delays).conditions()):
             log.info("judged anew for %s queries/s: %s", _told(rates), change)
+            self._drifts[rates] = drifts + 1
             self._judge(deployment, rates)
 
 

@@ -24,6 +24,7 @@ from stretto.planning.session import Session
 from stretto.sim.ports import simulator_ports
 from stretto.sim.service import Service
 from stretto.sim.simulator import MAX_SECONDS, simulate
+from stretto.twin.budget import Budget
 from stretto.twin.conditional import Drawn, Score, Worlds
 
 SECONDS = 8.0  # of one trial
@@ -79,15 +80,20 @@ class Followed:
             return Score()
         return Score.of(run.summary)
 
-    def ranked(self, candidates: Sequence[Candidate], seed: int, part: float) -> list[Candidate]:
+    def ranked(self, candidates: Sequence[Candidate], seed: int, part: float, budget: Budget) -> list[Candidate]:
         """By a part of a trial, the best first; where there are many, by what makes their plans quicker. Each is tried
         once, with no table made before.
         """
-        for each in candidates:
-            key = (each, seed, part)
+
+        def value(candidate: Candidate) -> float:
+            key = (candidate, seed, part)
             if key not in self._values:
-                self._values[key] = self.score(rough(each) if self.is_shared else each, seed, part=part).value
-        return sorted(dict.fromkeys(candidates), key=lambda candidate: -self._values[candidate, seed, part])
+                tried = rough(candidate) if self.is_shared else candidate
+                self._values[key] = self.score(tried, seed, part=part).value
+            return self._values[key]
+
+        values = budget.values(candidates, value)
+        return sorted(values, key=lambda candidate: -values[candidate])
 
     def _session(self, candidate: Candidate) -> Session:
         if candidate not in self._sessions:

@@ -6,6 +6,9 @@ round, the one that stands stress best is taken: less and more load, surges, a w
 is not taken at all. What is promised comes from trials of the winner alone, on seeds that no round has used: of several
 the one that luck favours wins, and what it had there it will not have again. They are spread over the loads that the
 measured one may really be: near saturation 1% of it is a point.
+
+A budget of processor time ends it sooner, with the best that was found: no more candidates are tried then, and those
+that are compared had the same trials.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from stretto.planning.session import Session
 from stretto.sim.arrivals import Source
 from stretto.sim.bounds import fluid_accuracy
 from stretto.sim.simulator import MAX_SECONDS, Fault, FaultKind, simulate
+from stretto.twin.budget import Budget
 from stretto.twin.conditional import Conditional, Drawn, Score, Worlds
 from stretto.twin.followed import Followed
 from stretto.twin.surges import Surges
@@ -45,13 +49,14 @@ AS_GOOD = 0.0005  # of accuracy: candidates this near to the best are told apart
 BROKEN = 0.1  # of accuracy below the best under the same stress
 HIGHER = 1.03  # a plan serves until the load has risen by so much, and must not break there
 HIGHER_WEIGHT = 0.25
+NOBODY = "no candidate can plan for these applications at this load"
 
 
 class _Court:
     """One case: a deployment at one load."""
 
-    def __init__(self, worlds: Worlds, factor: float, rates: tuple[float, ...], *, is_steady: bool):
-        self.is_steady = is_steady
+    def __init__(self, worlds: Worlds, factor: float, rates: tuple[float, ...], budget: Budget, *, is_steady: bool):
+        self.budget, self.is_steady = budget, is_steady
         self.worlds, self.factor, self.rates = worlds, factor, rates
         self.deployment, self.setting = worlds[1.0]
         self.longest_s = max(application.slo_ns for application in self.deployment.applications) / 1e9
@@ -145,14 +150,17 @@ class _Court:
         """The best first; who cannot plan is left out. Who is of the worse half at the load is not tried above it,
         and of a load that moves nobody is: the last round has all of its levels.
         """
-        values = {candidate: self.score(candidate, queries, seed).value for candidate in dict.fromkeys(candidates)}
+        values = self.budget.values(candidates, lambda candidate: self.score(candidate, queries, seed).value)
         able = sorted((each for each in values if values[each] > -math.inf), key=lambda candidate: -values[candidate])
         if not self.is_steady:
             return able
         better = able[: max(2 * LAST, (len(able) + 1) // 2)]
-        for candidate in better:
-            above = self.score(candidate, max(queries // 2, 1), seed, HIGHER).value
-            values[candidate] = (1 - HIGHER_WEIGHT) * values[candidate] + HIGHER_WEIGHT * above
+        above = self.budget.values(
+            better, lambda candidate: self.score(candidate, max(queries // 2, 1), seed, HIGHER).value
+        )
+        if len(above) == len(better):  # else some had no time for it
+            for candidate in better:
+                values[candidate] = (1 - HIGHER_WEIGHT) * values[candidate] + HIGHER_WEIGHT * above[candidate]
         return [*sorted(better, key=lambda candidate: -values[candidate]), *able[len(better) :]]
 
 
@@ -168,14 +176,16 @@ def judge(
     doubt: float = 0.0,
     seed: int = 1,
     progress: Callable[[float], None] | None = None,
+    budget_s: float = math.inf,
 ) -> Verdict:
     """The best candidate for these rates, which are `factor` times the setting's. `elsewhere`: the same with profiles
     at other tails of the measured run times; candidates are tried there, too. `moving`: the closed loop, where the
     load moves; the last round is run there, and all but the first where workers are shared. `doubt`: the standard
-    error, as a share, with which load and run times are known; what is promised reckons with it.
+    error, as a share, with which load and run times are known; what is promised reckons with it. `budget_s`: of
+    processor time.
     """
-    began = time.process_time()
-    case = _Court({1.0: (deployment, setting), **(elsewhere or {})}, factor, rates, is_steady=moving is None)
+    budget = Budget(budget_s)
+    case = _Court({1.0: (deployment, setting), **(elsewhere or {})}, factor, rates, budget, is_steady=moving is None)
     tell = progress or (lambda share: None)
     entered = candidates_for(deployment) if candidates is None else tuple(candidates)
     entered = tuple(replace(each, tail=tail) for tail in (1.0, 0.0) if tail in case.worlds for each in entered)
@@ -190,30 +200,32 @@ def judge(
         tell(0.7)
     case.whole()
     # Of a load that moves, a dear plan for one level is of no use at the next.
-    if candidates is None and (not best or (case.is_steady and case.may_gain(best[0]))):
+    if candidates is None and (not best or (case.is_steady and not budget.is_spent and case.may_gain(best[0]))):
         dear = [replace(each, tail=best[0].tail if best else 1.0) for each in candidates_for(deployment, dear=True)]
         best = case.ranked([*best, *dear], SECOND_QUERIES, seed + 2)[:LAST]
     if not best:
-        raise StrettoError("no candidate can plan for these applications at this load")
+        raise StrettoError(NOBODY)
     tell(0.8)
     if moving is None:
-        scores = {
-            candidate: [case.score(candidate, LAST_QUERIES, seed + 3 + number) for number in range(LAST_SEEDS)]
-            for candidate in best
-        }
+        best, seeds = budget.first(best, len(best)), budget.seeds(seed + 3, LAST_SEEDS)
+        scores = {candidate: [case.score(candidate, LAST_QUERIES, number) for number in seeds] for candidate in best}
         stressed = {candidate: case.stressed(candidate, seed + 3 + LAST_SEEDS) for candidate in best}
     else:
         scores, stressed = _followed(case, moving, best, seed + 3)
     values = {candidate: fmean(score.value for score in scores[candidate]) for candidate in scores}
-    winner = steadiest(values, stressed)
+    values = {each: value for each, value in values.items() if min(value, stressed[each]) > -math.inf}
+    if not values:  # all of them failed
+        raise StrettoError(NOBODY)
+    winner = steadiest(values, {each: stressed[each] for each in values})
     fresh = seed + 4 + LAST_SEEDS
     if moving is None:
+        seeds = budget.seeds(fresh, PROMISE_SEEDS)
         promised = [
-            case.score(winner, LAST_QUERIES, fresh + number, factor)
-            for number, factor in enumerate(loads_in_doubt(doubt, PROMISE_SEEDS))
+            case.score(winner, LAST_QUERIES, number, factor)
+            for number, factor in zip(seeds, loads_in_doubt(doubt, len(seeds)), strict=True)
         ]
     else:
-        promised = [moving.score(winner, fresh + number) for number in range(FOLLOWED_SEEDS)]
+        promised = [moving.score(winner, number) for number in budget.seeds(fresh, FOLLOWED_SEEDS)]
     others = [candidate for candidate in values if candidate != winner]
     runner_up = max(others, key=lambda candidate: values[candidate], default=winner)
     ahead = [a.value - b.value for a, b in zip(scores[winner], scores[runner_up], strict=True)]
@@ -229,7 +241,7 @@ def judge(
         fmean(ahead),
         stdev(ahead) / root,
         case.tried + len(case._plans),
-        time.process_time() - began,
+        budget.used_s,
         case.plan_cpu_s + (0.0 if moving is None else moving.plan_cpu_s),
         stressed[winner],
     )
@@ -239,11 +251,11 @@ def _followed(
     court: _Court, case: Followed, best: Sequence[Candidate], seed: int
 ) -> tuple[dict[Candidate, list[Score]], dict[Candidate, float]]:
     """Scores of the best few in the closed loop, and what they stand there at a higher load."""
-    last = case.ranked(case.entrants(best), seed, FOLLOWED_FIRST)
+    budget = court.budget
+    last = case.ranked(case.entrants(best), seed, FOLLOWED_FIRST, budget)
     if case.is_shared:
-        last = case.ranked([*last[:FOLLOWED], *court.near(last[:2])], seed, FOLLOWED_FIRST)
-    last = last[:FOLLOWED]
-    seeds = range(seed + 1, seed + 1 + FOLLOWED_SEEDS)
+        last = case.ranked([*last[:FOLLOWED], *court.near(last[:2])], seed, FOLLOWED_FIRST, budget)
+    last, seeds = budget.first(last, FOLLOWED), budget.seeds(seed + 1, FOLLOWED_SEEDS)
     scores = {each: [case.score(each, number) for number in seeds] for each in last}
     return scores, {each: case.score(each, seed, max(STRESS_LOADS), part=FOLLOWED_FIRST).value for each in last}
 

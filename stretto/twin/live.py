@@ -23,17 +23,19 @@ from stretto.twin.judge import judge
 from stretto.twin.measure import setting_from_telemetry
 from stretto.twin.network_judge import judge_networks
 from stretto.twin.recent import Recent, profiled_latencies_ns
+from stretto.twin.resample import overlapping
 from stretto.twin.setting import Setting
 from stretto.twin.stretch import LEVEL_NS, MOST_REQUESTS, ArrivalStretch, levelled, levelled_together
 
 LONGEST_NS = 120 * 10**9  # that a stretch of arrivals goes back
 DRIFT = 1.3  # a figure that differs by this factor makes conditions unlike
-LEAST_DELAY_NS = 200_000  # what is below it need not be told apart
+LEAST_DELAY = 0.05  # of the shortest SLO: what is below it need not be told apart
 ENOUGH_RUNS = 100
 TAILS = (1.0, 0.5, 0.0)  # of measured run times, which plans may reckon with
 SPREAD = 1.1  # between the first and the last of them, from which on it matters
 ENOUGH_NS = 4 * 10**9
 ENOUGH_REQUESTS = MOST_REQUESTS // 2  # of one application: no more than twice as many are remembered, however fast
+MOST_CPU_S = 180.0  # for one verdict, beside the serving
 CALLED = 0.02  # of all queries: an application with less is as good as not called
 
 
@@ -82,7 +84,7 @@ class Case:
     setting: Setting
 
     def judged(self, rates: tuple[float, ...]) -> Verdict:
-        return judge_setting(self.deployment, self.setting, rates)
+        return judge_setting(self.deployment, self.setting, rates, budget_s=MOST_CPU_S)
 
     @property
     def is_enough(self) -> bool:
@@ -93,7 +95,7 @@ class Case:
         return runs >= ENOUGH_RUNS and is_long
 
     def conditions(self) -> Conditions:
-        return Conditions(Fleet(self.deployment.workers).counts(), figures_of(self.setting))
+        return Conditions(Fleet(self.deployment.workers).counts(), figures_of(self.setting, self.deployment))
 
 
 @dataclass(frozen=True)
@@ -118,8 +120,12 @@ def judge_setting(
     *,
     candidates: Sequence[Candidate] | None = None,
     progress: Callable[[float], None] | None = None,
+    budget_s: float = math.inf,
 ) -> Verdict:
-    """At these rates; arrivals have the setting's shape, where anything came. Without `candidates` all are tried."""
+    """At these rates; arrivals have the setting's shape, where anything came. Without `candidates` all are tried.
+    `budget_s` bounds the processor time.
+    """
+    setting = replace(setting, arrivals=overlapping(setting.arrivals))
     measured = sum(setting.source().expected_rates(deployment, 1.0))
     if measured <= 0:
         names = (application.name for application in deployment.applications)
@@ -159,6 +165,7 @@ def judge_setting(
         moving=moving,
         doubt=math.hypot(doubt_of_load(rates), doubt_of_runs(setting)),
         progress=progress,
+        budget_s=budget_s,
     )
     name = deployment.applications[called[0]].name if called else ""
     levels = (
@@ -211,12 +218,13 @@ def are_alike(figures: Mapping[str, float], others: Mapping[str, float]) -> bool
     )
 
 
-def figures_of(setting: Setting) -> dict[str, float]:
+def figures_of(setting: Setting, deployment: Deployment) -> dict[str, float]:
     """What is compared of two settings, each above zero."""
-    return dict(_figures(setting))
+    slo_ns = min(application.slo_ns for application in deployment.applications)
+    return dict(_figures(setting, LEAST_DELAY * slo_ns))
 
 
-def _figures(setting: Setting) -> Iterator[tuple[str, float]]:
+def _figures(setting: Setting, least_delay_ns: float) -> Iterator[tuple[str, float]]:
     for name, stretch in setting.arrivals.items():
         if len(stretch.requests):
             yield f"rows of {name}", stretch.mean_rows()
@@ -234,4 +242,4 @@ def _figures(setting: Setting) -> Iterator[tuple[str, float]]:
         yield f"bandwidth to clients of {application}", float(np.median([np.mean(each.bytes_per_s) for each in askers]))
         yield f"least bandwidth of {application}", float(min(min(each.bytes_per_s) for each in askers))
     for field in ("control_ns", "data_ns", "timer_ns"):
-        yield field, max(getattr(setting.delays, field), LEAST_DELAY_NS)
+        yield field, max(getattr(setting.delays, field), least_delay_ns)

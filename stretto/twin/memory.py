@@ -79,7 +79,7 @@ class VerdictMemory:
             is_whole = len(case.deployment.workers) == len(deployment.workers)
             if judgement is None or not judgement.figures or not is_whole:
                 return None
-            if not are_alike(judgement.figures, figures_of(case.setting)):
+            if not are_alike(judgement.figures, figures_of(case.setting, deployment)):
                 return None
             del self._unproved[rungs_of(rates)]
             return replace(judgement.verdict, rates=rates)
@@ -90,7 +90,7 @@ class VerdictMemory:
             self._unproved.pop(rungs_of(verdict.rates), None)
             is_whole = len(case.deployment.workers) == len(deployment.workers)
             if deployment is self._deployment and self._learned is not None and is_whole:
-                self._learned = self._learned.with_judgement(Judgement(verdict, figures_of(case.setting)))
+                self._learned = self._learned.with_judgement(Judgement(verdict, figures_of(case.setting, deployment)))
                 self._is_saved = False
 
     def forget(self, verdict: Verdict) -> None:

@@ -262,7 +262,7 @@ class Recent:
         heard = self._applications.get(application)
         if heard is None:
             return ArrivalStretch(0.0)
-        rows = heard.requests.rows().astype(np.int64)
+        rows = heard.requests.rows().astype(np.int64, copy=False)
         start_ns = self._began_ns
         if heard.requests.has_forgotten:
             start_ns, rows = int(rows[0, 0]), rows[1:]

@@ -34,6 +34,7 @@ FEWEST_TESTED = 16  # blocks in which a correlation is looked for
 BLOCK_OF_BURSTS = 4  # a block is so many times as long as what it must not tear apart
 SHORTEST_BLOCK_NS = BLOCK_OF_BURSTS * NS_PER_S  # the longest window whose dispersion is kept, so many times
 SLAB = 65_536  # queries made at once, about
+OVERLAP = 0.1  # of a stretch, which is left of it when it is cut to those of others
 
 _TAKEN = np.dtype([("application", "i4"), *((name, REQUEST[name]) for name in REQUEST.names or ())], align=True)
 
@@ -85,6 +86,24 @@ class Resampled:
                 times = SeedSequence([seed, 0x7E1B, numbers[name]])
                 streams.append(_Drawn(numbers[name], stretch, process_of(stretch, self.load_factor), times))
         return [*(_Blocks(group, self.load_factor, seeds.spawn(1)[0]) for group in groups.values()), *streams]
+
+
+def overlapping(stretches: Mapping[str, ArrivalStretch]) -> dict[str, ArrivalStretch]:
+    """From the latest start of any of them on, as all end at the same moment: so many requests of each application are
+    remembered, and those of a busy one go back less far. A stretch of which too few requests would be left to be
+    resampled stays as it was. So does one of which little would be left, and longer ones are cut to it.
+    """
+    cut, span_ns = dict(stretches), 0
+    recorded = {name: each for name, each in cut.items() if len(each.requests) >= FEWEST_REQUESTS}
+    for name, each in sorted(recorded.items(), key=lambda item: item[1].span_ns):
+        if span_ns < OVERLAP * each.span_ns:
+            span_ns = each.span_ns
+        start_ns = each.span_ns - span_ns
+        requests = each.requests[each.requests["offset_ns"] >= start_ns].copy()
+        if start_ns and len(requests) >= FEWEST_REQUESTS:
+            requests["offset_ns"] -= start_ns
+            cut[name] = ArrivalStretch.of(requests, span_ns, each.class_shares)
+    return cut
 
 
 def process_of(stretch: ArrivalStretch, load_factor: float) -> Process:

@@ -166,16 +166,18 @@ def counts_in_windows(
 
 
 def dispersion(offsets_ns: NDArray[np.int64], rows: NDArray[np.int32], span_ns: int, window_ns: int) -> float:
-    """Variance over mean of the queries in windows: 1 for Poisson, above for bursts; NaN where windows are few."""
+    """Variance over mean of the queries in windows: 1 for Poisson, above for bursts; NaN where windows are few. Offsets
+    are sorted.
+    """
     windows = span_ns // window_ns
     if windows < FEWEST_WINDOWS or not len(offsets_ns):
         return math.nan
     # Sums over the windows that hold something, so that a long stretch with few requests costs little.
-    place = offsets_ns // window_ns
-    inside = place < windows
-    _, which = np.unique(place[inside], return_inverse=True)
-    counts = np.bincount(which, rows[inside]) if inside.any() else np.zeros(1)
-    mean = counts.sum() / windows
-    if mean == 0:
+    inside = int(np.searchsorted(offsets_ns, windows * window_ns))
+    if not inside:
         return math.nan
+    place = offsets_ns[:inside] // window_ns
+    first = np.flatnonzero(np.diff(place, prepend=-1))
+    counts = np.add.reduceat(rows[:inside], first, dtype=np.float64)
+    mean = counts.sum() / windows
     return float((np.square(counts).sum() / windows - mean * mean) / mean)

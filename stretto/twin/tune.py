@@ -94,10 +94,13 @@ def tuned(
     run: Map = map,
     progress: Progress | None = None,
     is_measured: bool = True,
+    budget_s: float = math.inf,
 ) -> Library:
-    """`run` maps a function over loads, here or in other processes; what comes out does not depend on it."""
+    """`run` maps a function over loads, here or in other processes; what comes out does not depend on it. `budget_s`
+    bounds the processor time of each load; where it is spent, what comes out depends on how fast this machine is.
+    """
     verdicts = []
-    for verdict in run(partial(judge_setting, deployment, setting), loads):
+    for verdict in run(partial(judge_setting, deployment, setting, budget_s=budget_s), loads):
         verdicts.append(verdict)
         if progress is not None:
             progress(len(verdicts) / len(loads))
@@ -107,7 +110,7 @@ def tuned(
 def library_of_verdicts(
     deployment: Deployment, measured: Setting | None, verdicts: Sequence[Verdict], conditions: str
 ) -> Library:
-    figures = {} if measured is None else figures_of(measured)
+    figures = {} if measured is None else figures_of(measured, deployment)
     ordered = sorted(verdicts, key=lambda verdict: sum(verdict.rates))
     timeless = (replace(verdict, cpu_s=0.0, plan_cpu_s=0.0) for verdict in ordered)
     return Library(Scope.of(deployment), tuple(Judgement(verdict, figures) for verdict in timeless), conditions)

@@ -16,6 +16,8 @@ from stretto.cli.started import Started, started_server
 from stretto.client import Client
 from stretto.core.compile_cache import user_folder
 from stretto.core.profile import Quantile
+from stretto.live.fleet import deployed_workers
+from stretto.live.options import ServiceOptions
 from stretto.repository.read import read_repository
 from stretto.twin.library_file import load_library
 from stretto.twin.live import figures_of
@@ -84,6 +86,23 @@ def test_two_at_once_find_the_same(built: Built, tmp_path: Path) -> None:
         assert "as profiled, Poisson arrivals" in result.stdout
     assert files[0].read_bytes() == files[1].read_bytes()
     assert len(load_library(files[0]).judgements) == 2
+
+
+def test_plans_for_workers_of_little_memory_are_taken_where_a_server_has_such(
+    built: Built, measured: Path, tmp_path: Path
+) -> None:
+    """Regression: workers of a setting had all memory, and a server with less refused what was judged for it."""
+    out = tmp_path / "plans.json"
+    result = run(
+        *("tune", built.root, "--setting", measured, "--loads", "300:330", "--jobs", 1, "--out", out),
+        *("--worker-memory-mb", 1000, "--budget-s", 0),
+    )
+    assert result.exit_code == 0, result.output
+    options = ServiceOptions(str(built.root), workers=2, worker_memory_bytes=10**9)
+    repository = read_repository(built.root)
+    deployment, _ = repository.deployment(deployed_workers(options.fleet(), repository), Quantile.MEAN)
+    (judgement,) = load_library(out).judgements_for(deployment)
+    assert judgement.verdict.tried < 5, "there was no time for more"
 
 
 def test_mistakes_are_sentences(built: Built, measured: Path, tmp_path: Path) -> None:

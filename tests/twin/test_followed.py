@@ -73,6 +73,16 @@ def test_an_application_that_is_not_called_changes_nothing(setting: Setting, mon
     assert lowest * rate < 1.3 * LOW and highest * rate > 0.7 * HIGH
 
 
+def test_a_budget_that_is_spent_leaves_one_that_follows_the_load(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(followed, "SECONDS", 2.0)
+    rate = setting.arrivals["a"].rate
+    verdict = judge_setting(deployment(), setting, (rate,), candidates=[START, Candidate("symphony")], budget_s=0.0)
+    assert verdict.candidate == verdict.runner_up == START and verdict.tried <= 3
+    assert 0.3 < verdict.promise.correct <= 1
+
+
 def test_a_steady_load_is_judged_at_its_one_level(setting: Setting) -> None:
     steady = replace(setting, arrivals={"a": ArrivalStretch(200.0)})
     assert judge_setting(deployment(), steady, (200.0,)).levels == (1.0, 1.0)

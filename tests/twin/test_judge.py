@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import fmean, stdev
 
 import numpy as np
@@ -24,6 +26,7 @@ from stretto.planning.session import Session
 from stretto.sim.arrivals import Source
 from stretto.sim.results import Summary
 from stretto.sim.simulator import simulate
+from stretto.twin import budget
 from stretto.twin.conditional import LATE_PRICE, MOST_LATE
 from stretto.twin.judge import (
     AS_GOOD,
@@ -190,6 +193,44 @@ def test_with_nobody_who_can_plan_it_says_so() -> None:
     for candidates in ((UNABLE,), ()):
         with pytest.raises(StrettoError, match="no candidate can plan for these applications at this load"):
             judge(deployment, setting, setting.rates, candidates=candidates)
+
+
+FAILS_WHOLE = Candidate("shared_queue", (("prior", "none"),))  # type: ignore[arg-type]  # a rough plan has no prior
+
+
+def test_finalists_that_fail_leave_the_one_that_does_not() -> None:
+    """Regression: the error of being infinitely far ahead of them could not be computed."""
+    deployment, setting = small_deployment(2), Steady((100.0,))
+    verdict = judge(deployment, setting, setting.rates, candidates=(FAILS_WHOLE, FEW[3]))
+    assert verdict.candidate == verdict.runner_up == FEW[3]
+    assert (verdict.ahead, verdict.ahead_error) == (0.0, 0.0) and math.isfinite(verdict.stressed)
+    with pytest.raises(StrettoError, match="no candidate can plan for these applications at this load"):
+        judge(deployment, setting, setting.rates, candidates=[FAILS_WHOLE])
+
+
+@pytest.mark.parametrize("looks", [0, 3, 8, 14, 20])
+def test_a_budget_ends_it_with_the_best_so_far(looks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is spent when it was looked at so often."""
+    clock = itertools.count(time.process_time(), 1000.0)
+    monkeypatch.setattr(budget, "process_time", lambda: next(clock))
+    setting = Noted((150.0,))
+    verdict = judge(small_deployment(2), setting, setting.rates, candidates=(UNABLE, *FEW), budget_s=1000.0 * looks)
+    assert verdict.candidate != UNABLE and 0.5 < verdict.promise.correct <= 1 and 0 <= verdict.promise.late < 0.5
+    assert all(map(math.isfinite, (verdict.ahead, verdict.ahead_error, verdict.promise.correct_error)))
+    if not looks:
+        assert verdict.candidate == verdict.runner_up, "the first that can plan"
+    for source in setting.sources.values():
+        runs = [(seed, seconds) for seed, seconds, _ in source.given]
+        assert len(runs) - len(set(runs)) <= 1, "all that are compared had the same arrivals"
+
+
+def test_a_budget_that_is_not_spent_changes_nothing() -> None:
+    setting = Steady((150.0,))
+    bounded, free = (
+        judge(small_deployment(2), setting, setting.rates, candidates=FEW, budget_s=budget_s)
+        for budget_s in (1e6, math.inf)
+    )
+    assert replace(bounded, cpu_s=0.0, plan_cpu_s=0.0) == replace(free, cpu_s=0.0, plan_cpu_s=0.0)
 
 
 def test_progress_is_told() -> None:

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from stretto.core.profile import NS_PER_S
+from stretto.core.verdict import Candidate
+from stretto.core.worker import workers
 from stretto.sim.residuals import Residuals
-from stretto.twin.live import Case, doubt_of_load, doubt_of_runs
+from stretto.twin.live import Case, doubt_of_load, doubt_of_runs, judge_setting
 from stretto.twin.setting import Setting
 from stretto.twin.stretch import MOST_REQUESTS, REQUEST, ArrivalStretch
 from tests.planners.parts.tasks import small_deployment
+from tests.twin.made import poisson, requests_at
+from tests.twin.settings import two_kinds
 
 
 @pytest.mark.parametrize(("rate", "span_s", "is_enough"), [(100, 4, True), (100, 1, False), (8_000, 2.5, True)])
@@ -26,6 +33,38 @@ def test_some_seconds_are_enough_and_so_is_all_that_is_remembered_of_a_fast_load
     arrivals = {deployment.applications[0].name: ArrivalStretch.of(requests, span_ns)}
     assert Case(deployment, Setting(arrivals, runs)).is_enough == is_enough
     assert not Case(deployment, Setting(arrivals)).is_enough, "nothing ran yet"
+
+
+def test_another_kind_of_worker_is_another_case() -> None:
+    """Regression: only their number was compared."""
+    one = two_kinds()
+    setting = Setting({})
+    cases = [
+        Case(replace(one, workers=workers(fast, "fast") + workers(slow, "slow")), setting)
+        for fast, slow in ((2, 2), (1, 3), (2, 1))
+    ]
+    changes = [cases[0].conditions().changed_to(case.conditions()) for case in cases]
+    assert changes == ["", "other workers are there", "other workers are there"]
+    turned = Case(replace(one, workers=one.workers[::-1]), setting)
+    assert not cases[0].conditions().changed_to(turned.conditions())
+
+
+def test_applications_are_judged_over_the_time_that_all_of_them_were_heard() -> None:
+    """Regression: where one was remembered for longer than the other, their peaks did not stay together."""
+    there, times_ns = two_kinds(), poisson(400, 20, 1)
+    start_ns = 8 * NS_PER_S
+    later_ns = times_ns[times_ns >= start_ns] - start_ns
+    whole, second = (
+        ArrivalStretch.of(requests_at(times), span_ns)
+        for times, span_ns in ((times_ns, 20 * NS_PER_S), (later_ns, 12 * NS_PER_S))
+    )
+    found, wanted = (
+        judge_setting(
+            there, Setting({"first": first, "second": second}), (400.0, 400.0), candidates=[Candidate("priced")]
+        )
+        for first in (whole, second)
+    )
+    assert found.promise == wanted.promise
 
 
 def test_how_well_load_and_run_times_are_known() -> None:

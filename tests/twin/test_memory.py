@@ -36,7 +36,7 @@ def case(deployment: Deployment, control_ns: int = 300_000) -> Case:
 
 
 def measured(control_ns: int = 300_000) -> Mapping[str, float]:
-    return figures_of(setting(control_ns))
+    return figures_of(setting(control_ns), small_deployment(3))
 
 
 def test_nothing_is_known_of_a_fresh_deployment(tmp_path: Path) -> None:
@@ -86,8 +86,8 @@ def test_it_stands_only_under_conditions_like_those_it_was_judged_under() -> Non
     deployment = small_deployment(3)
     memory = VerdictMemory(library(100.0, 300.0, figures=measured()))
     memory.known(deployment)
-    assert memory.standing(deployment, (101.0,), case(deployment, 900_000)) is None, (
-        "the handoff takes three times as long"
+    assert memory.standing(deployment, (101.0,), case(deployment, 9_000_000)) is None, (
+        "the handoff takes three times what need not be told apart"
     )
     assert memory.standing(deployment, (101.0,), case(small_deployment(2))) is None, "a worker is lost"
     assert memory.standing(deployment, (180.0,), case(deployment)) is None, "nobody judged that load"
@@ -98,7 +98,7 @@ def test_it_stands_only_under_conditions_like_those_it_was_judged_under() -> Non
 
 def test_a_figure_that_a_short_stretch_does_not_tell_is_left_out() -> None:
     brief = Case(small_deployment(3), Setting({"app": stretch("poisson", seconds=1.5)}))
-    figures = figures_of(brief.setting)
+    figures = figures_of(brief.setting, brief.deployment)
     assert "short dispersion of app" in figures and "long dispersion of app" not in figures
     assert not brief.conditions().changed_to(brief.conditions()), "it was unlike itself, and judged again at every look"
 

@@ -10,7 +10,8 @@ from stretto.core.errors import StrettoError
 from stretto.core.profile import NS_PER_MS, NS_PER_S
 from stretto.planners.symphony import Symphony
 from stretto.sim.simulator import simulate
-from stretto.twin.resample import Resampled, block_length_ns
+from stretto.twin.recent import Recent
+from stretto.twin.resample import Resampled, block_length_ns, overlapping
 from stretto.twin.stretch import WINDOWS_NS, ArrivalStretch, dispersion
 from tests.twin.made import SLO_NS, bursty, deployment, poisson, requests_at, stretch, whole_setting
 
@@ -74,6 +75,50 @@ def test_peaks_of_applications_recorded_together_stay_together() -> None:
         for number in (0, 1)
     ]
     assert counts[0].tolist() == counts[1].tolist()
+
+
+def test_stretches_of_busy_applications_are_cut_to_the_time_that_all_of_them_have() -> None:
+    """Regression: a ring of requests that is full begins at the oldest of its application, so that no two of them had
+    the same span, and peaks that came together were resampled apart.
+    """
+    recent = Recent(0, requests=2_000, longest_ns=120 * NS_PER_S)
+    times_ns = bursty(100, 60, 4)
+    for now_ns in times_ns.tolist():
+        for name, rows in (("a", 1), ("b", 3), ("b", 1)):
+            recent.arrived(now_ns, name, rows, NS_PER_MS)
+    for second in range(60):
+        recent.arrived(second * NS_PER_S, "c", 1, NS_PER_MS)
+        recent.classified("c", second % 2)
+    on = deployment("a", "b", "c", "d")
+    came = recent.setting(60 * NS_PER_S, on, present={}).arrivals
+    assert came["b"].span_ns < came["a"].span_ns < came["c"].span_ns == 60 * NS_PER_S
+    cut = overlapping(came)
+    assert list(cut) == list(came) and cut["b"] is came["b"]
+    assert cut["a"].span_ns == cut["b"].span_ns
+    assert cut["c"] is came["c"] and cut["d"] is came["d"], "few requests tell more of a rate over a long time"
+    start_ns = 60 * NS_PER_S - cut["b"].span_ns
+    later_ns = times_ns[times_ns >= start_ns]
+    assert (cut["a"].requests["offset_ns"] == later_ns - start_ns).all()
+    afresh = ArrivalStretch.of(requests_at(later_ns - start_ns), cut["b"].span_ns)
+    assert (cut["a"].rate, cut["a"].dispersion) == (afresh.rate, afresh.dispersion)
+    queries = drawn(Resampled(cut), 100.0, on=("a", "b", "c", "d"))
+    counts = [
+        np.bincount(queries["time_ns"][queries["application"] == number] // (50 * NS_PER_MS), minlength=2000)
+        for number in (0, 1)
+    ]
+    assert np.corrcoef(counts)[0, 1] > 0.95
+
+
+def test_a_stretch_that_would_lose_most_of_itself_is_not_cut() -> None:
+    """Those that go back about as far are cut to each other."""
+    spans_s = {"fast": 2.0, "slow": 100.0, "slower": 120.0}
+    came = {
+        name: ArrivalStretch.of(requests_at(poisson(200, span_s, 1)), round(span_s * NS_PER_S), (0.5,))
+        for name, span_s in spans_s.items()
+    }
+    cut = overlapping(came)
+    assert {name: each.span_ns // NS_PER_S for name, each in cut.items()} == {"fast": 2, "slow": 100, "slower": 100}
+    assert cut["fast"] is came["fast"] and cut["slow"] is came["slow"] and cut["slower"].class_shares == (0.5,)
 
 
 def test_where_nothing_was_recorded_the_rate_and_burstiness_are_drawn() -> None:

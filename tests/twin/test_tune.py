@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
@@ -43,6 +44,7 @@ def judged(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[float, ...]]]
         setting: Setting,
         rates: tuple[float, ...],
         candidates: Sequence[Candidate] | None = None,
+        budget_s: float = math.inf,
     ) -> Verdict:
         asked.append(rates)
         return verdict(*rates)

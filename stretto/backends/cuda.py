@@ -10,7 +10,7 @@ of memory, and all models of a device share its streams: one batch computes at a
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -24,8 +24,6 @@ from stretto.backends.rungs import rung_of, rungs
 SLOTS = 2  # one batch computes while the next one's inputs go up
 WARM_RUNS = 1  # before a capture: what is made at a first run must not be captured
 WITHOUT = "STRETTO_GPU_WITHOUT"  # to compare: ladder, graphs or overlap, separated by commas
-
-Progress = Callable[[float], None]
 
 
 def is_off(feature: str) -> bool:
@@ -59,6 +57,23 @@ class _Slot:
     answers: Any = None  # in the nesting that the module gives them
     rows: dict[int, list[tuple[Any, Any]]] = field(default_factory=dict)  # by batch: of its answers, to and from
     given: dict[int, Any] = field(default_factory=dict)  # by batch: `answers` as arrays
+
+    def copy_up(self, name: str, parts: Sequence[Array], into: Any) -> None:
+        """The rows of all parts, in order: from where they lie where the GPU can read that, as it can these arrays, or
+        else from here.
+        """
+        import torch
+
+        held, first = self.inputs[name], 0
+        for part in parts:
+            end = first + len(part)
+            if is_pinned(part) or np.may_share_memory(part, held):
+                host = torch.from_numpy(part)
+            else:
+                host = self.host[name][first:end]
+                np.copyto(held[first:end], part)
+            into[first:end].copy_(host, non_blocking=True)
+            first = end
 
 
 @dataclass(frozen=True)
@@ -110,7 +125,7 @@ class GpuRunner:
         """That it is prepared for."""
         return self._ladder[-1] if self._ladder else 0
 
-    def prepare(self, largest: int, progress: Progress | None = None) -> None:
+    def prepare(self, largest: int) -> None:
         """Memory for batches up to `largest`, and a graph for each rung; the largest first, so that others fit in its
         memory. Other threads may run and prepare other models meanwhile.
         """
@@ -122,7 +137,7 @@ class GpuRunner:
         self._inputs = {spec.name: self._on_device(spec, largest) for spec in self._specs}
         slots = [self._slot(largest) for _ in range(SLOTS)]
         pool, stream = None, torch.cuda.Stream(self._device)
-        for number, rung in enumerate(reversed(ladder)):
+        for rung in reversed(ladder):
             with torch.cuda.stream(stream):
                 for _ in range(WARM_RUNS):
                     answer = self._called(rung)
@@ -142,8 +157,6 @@ class GpuRunner:
                     pool = pool or graph.pool()
                     self._graphs[rung] = (graph, answer)
                     graph.replay()  # the first one also uploads it
-            if progress is not None:
-                progress((number + 1) / len(ladder))
         stream.synchronize()
         self._ladder, self._slots = ladder, slots
         for place in range(SLOTS):  # the first launches on the streams that serve take longer than any other
@@ -177,12 +190,12 @@ class GpuRunner:
         if not is_idle:
             with torch.cuda.stream(streams.up):
                 for name, parts in inputs.items():
-                    self._copy_up(slot, name, parts, slot.staged[name])
+                    slot.copy_up(name, parts, slot.staged[name])
                 slot.arrived.record(streams.up)
         with torch.cuda.stream(streams.compute):
             if is_idle:
                 for name, parts in inputs.items():
-                    self._copy_up(slot, name, parts, self._inputs[name])
+                    slot.copy_up(name, parts, self._inputs[name])
             else:
                 streams.compute.wait_event(slot.arrived)
                 for name, tensor in self._inputs.items():
@@ -206,20 +219,6 @@ class GpuRunner:
         if self._capture:
             slot.rows[batch] = rows
         return rows
-
-    def _copy_up(self, slot: _Slot, name: str, parts: Sequence[Array], into: Any) -> None:
-        """The rows of all parts, in order: from where they lie where the GPU can read that, else from the slot."""
-        first = 0
-        for part in parts:
-            end = first + len(part)
-            if is_pinned(part):
-                host = self._torch.from_numpy(part)
-            else:
-                host = slot.host[name][first:end]
-                if not np.may_share_memory(part, slot.inputs[name]):
-                    np.copyto(slot.inputs[name][first:end], part)
-            into[first:end].copy_(host, non_blocking=True)
-            first = end
 
     def _called(self, rung: int) -> Any:
         return self._module(*(tensor[:rung] for tensor in self._inputs.values()))

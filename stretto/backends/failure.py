@@ -9,7 +9,8 @@ def run_batch(model: Model, inputs: Batch) -> dict[str, Array]:
     """Like `model.run`; a failure carries the position of the query at fault where one alone can be found.
 
     The search takes at most two further runs for each halving, so 10 for a batch of 32. Where several queries are at
-    fault the first one found is named; where each half passes (memory, a fault that passed by itself), none is.
+    fault the first one found is named; where each half passes (memory, a fault that passed by itself), none is. What
+    lies in the model's own buffers is lost by a search.
     """
     try:
         return model.run(inputs)
@@ -19,8 +20,10 @@ def run_batch(model: Model, inputs: Batch) -> dict[str, Array]:
         size = len(next(iter(inputs.values())))
         if size == 1:
             raise BatchFailure(failure.reason, 0) from None
-        query_failure = None if model.fixed_batch is not None else _culprit(model, inputs, 0, size)
-        raise query_failure or failure from None
+        if model.fixed_batch is not None:
+            raise
+        rows = {name: array.copy() for name, array in inputs.items()}  # a run of some may overwrite others in a buffer
+        raise _culprit(model, rows, 0, size) or failure from None
 
 
 def _culprit(model: Model, inputs: Batch, first: int, end: int) -> BatchFailure | None:

@@ -100,7 +100,9 @@ class Model(Protocol):
         """Do ahead what the first run of each of these batch sizes would have to do."""
 
     def buffers(self, batch: int) -> dict[str, Array]:
-        """Reused arrays for a batch of this size. Queries gathered here reach the model without another copy."""
+        """Reused arrays for a batch of this size. Queries gathered here reach the model without another copy; a run of
+        any other arrays may overwrite them.
+        """
 
     def run(self, inputs: Batch) -> dict[str, Array]:
         """Run one batch; BackendError where it does not fit, BatchFailure where the model fails on it."""

@@ -6,17 +6,23 @@ no binding. Runs release Python's lock. Threads of the pool sleep when idle unle
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from stretto.backends.device_failure import device_failure
 from stretto.backends.model import Array, BackendError, Batch, BatchFailure, TensorSpec, batch_size, check_outputs
 from stretto.backends.resident import resident_bytes
 from stretto.backends.source import ModelSource
+from stretto.core.errors import StrettoError
+from stretto.repository.onnx_header import read_onnx_header
+from stretto.repository.profiles import file_sha256
 
 DTYPES = {
     "tensor(float)": "float32",
@@ -63,13 +69,13 @@ class OnnxModel:
         options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
         options.log_severity_level = SILENT
         options.add_session_config_entry("session.intra_op.allow_spinning", "1" if spin else "0")
-        self._label = source.label
+        self._label, self._on_gpu = source.label, source.device != "cpu"
         before = resident_bytes()
         try:
             self._session: Any = onnxruntime.InferenceSession(str(source.file), options, providers=providers)
         except Exception as error:  # the runtime's errors have no common parent
             raise BackendError(load_problem(source.label, str(error))) from None
-        if source.device != "cpu" and self._session.get_providers()[0] == "CPUExecutionProvider":
+        if self._on_gpu and self._session.get_providers()[0] == "CPUExecutionProvider":
             raise BackendError(f"{source.label}: ONNX Runtime cannot use {source.device} here; it says why in its log")
         self._weights_bytes = max(resident_bytes() - before, source.file.stat().st_size)
         self.inputs, input_batches = self._specs(self._session.get_inputs(), "input")
@@ -116,7 +122,8 @@ class OnnxModel:
         try:
             self._session.run_with_iobinding(state.binding)  # run options would cost 0.1 ms a run
         except Exception as error:
-            raise BatchFailure(self._run_reason(batch, str(error))) from None
+            failure = device_failure(self._label, str(error)) if self._on_gpu else None
+            raise failure or BatchFailure(self._run_reason(batch, str(error))) from None
         if state.outputs:
             return dict(state.outputs)
         values = state.binding.copy_outputs_to_cpu()
@@ -180,10 +187,31 @@ def gpu_providers(source: ModelSource, onnxruntime: Any) -> list[Any]:
             "as an exported program of PyTorch"
         )
     device = int(source.device.partition(":")[2] or 0)
-    providers: list[Any] = [("CUDAExecutionProvider", {"device_id": device}), "CPUExecutionProvider"]
+    # By itself CUDA would try every algorithm of every convolution, for seconds at the first run of each batch size.
+    cuda = {"device_id": device, "cudnn_conv_algo_search": "HEURISTIC"}
+    providers: list[Any] = [("CUDAExecutionProvider", cuda), "CPUExecutionProvider"]
     if importlib.util.find_spec("tensorrt") is not None:
-        providers.insert(0, ("TensorrtExecutionProvider", {"device_id": device}))
+        assert source.file is not None
+        providers.insert(0, ("TensorrtExecutionProvider", {"device_id": device} | engine_cache(source.file, device)))
     return providers
+
+
+def engine_cache(file: Path, device: int) -> dict[str, Any]:
+    """Options of TensorRT: engines, which take long to build, are kept in the user's cache, if that can be written.
+
+    ONNX Runtime knows its engines by the names in a graph, whatever the weights: each model, by content, has a folder
+    of its own. So has each GPU: two processes would write the same file.
+    """
+    from stretto.core.compile_cache import user_folder  # imports Numba
+
+    try:
+        files = [file, *(file.parent / name for name in read_onnx_header(file).external)]
+        digest = hashlib.sha256(" ".join(map(file_sha256, files)).encode()).hexdigest()
+        folder = user_folder().parent / "engines" / f"{digest[:24]}-{device}"
+        folder.mkdir(parents=True, exist_ok=True)
+    except (OSError, StrettoError):
+        return {}
+    return {"trt_engine_cache_enable": True, "trt_engine_cache_path": str(folder)}
 
 
 def load_problem(label: str, message: str) -> str:

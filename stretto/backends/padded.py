@@ -14,7 +14,9 @@ def padded(model: Model, device: str) -> Model:
 
 
 class Padded:
-    """A model that runs every batch as the next larger rung. Rows behind the batch hold whatever was there."""
+    """A model that runs every batch as the next larger rung. Rows behind the batch are zeros: a query that was
+    there before might fail again.
+    """
 
     fixed_batch = None
 
@@ -40,6 +42,7 @@ class Padded:
         for name, array in inputs.items():
             if array.base is not held[name].base or array.ctypes.data != held[name].ctypes.data:
                 held[name][:batch] = array
+            held[name][batch:] = 0
         return {name: array[:batch] for name, array in self._model.run(held).items()}
 
     def unload(self) -> None:

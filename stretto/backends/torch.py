@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from stretto.backends.callable import RAISED, named_object, reason_of
+from stretto.backends.device_failure import device_failure
 from stretto.backends.model import (
     Array,
     BackendError,
@@ -28,9 +29,8 @@ from stretto.backends.model import (
     batch_size,
     check_outputs,
 )
+from stretto.backends.program import READING, module_on, read_program, take_apart
 from stretto.backends.source import PRECISIONS, ModelSource
-
-SIGNS_OF_CUDA = ("CUDA error", "CUDA driver", "cuDNN error")
 
 
 def import_torch() -> Any:
@@ -99,8 +99,6 @@ def load_torch(source: ModelSource, capture: bool = True) -> TorchModel:
 
 def _exported(source: ModelSource) -> tuple[Any, tuple[TensorSpec, ...], int | None]:
     """The program of a file as a module, what it takes, and the batch where it is fixed."""
-    from stretto.backends.program import READING, module_on, read_program
-
     assert source.file is not None
     with READING:
         program = read_program(source.file)
@@ -339,6 +337,8 @@ class TorchModel:
         return {name: _array(value) for name, value in zip(names, values, strict=True)}
 
     def unload(self) -> None:
+        if self._module is not None:
+            take_apart(self._module)
         self._module, self._runner, self._room = None, None, {}
         if self._on_gpu:
             self._torch.cuda.empty_cache()
@@ -370,15 +370,13 @@ class device_errors:
     def __enter__(self) -> None: ...
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
-        if error is None:
+        # What PyTorch raises for CUDA's own errors, and where memory is used up, is a RuntimeError.
+        failure = device_failure(self._label, str(error)) if isinstance(error, RuntimeError) else None
+        if failure is None:
             return
-        torch = import_torch()
-        if isinstance(error, torch.OutOfMemoryError):
-            torch.cuda.empty_cache()
-            raise BatchFailure(f"there is not enough memory left on the GPU for {self._label}") from None
-        # What PyTorch raises for CUDA's own errors is a RuntimeError.
-        if isinstance(error, RuntimeError) and any(sign in str(error) for sign in SIGNS_OF_CUDA):
-            raise DeviceLost(f"the GPU failed while {self._label} ran: {reason_of(error)}") from None
+        if isinstance(failure, BatchFailure):
+            import_torch().cuda.empty_cache()
+        raise failure from None
 
 
 def _shareable(array: Array) -> Array:

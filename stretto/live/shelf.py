@@ -185,7 +185,9 @@ class Shelf:
             outputs = run_batch(held.model, gathered)
             return Report(np.array(outputs[held.spec.output][:count]))
         except BatchFailure as failure:
-            return self._without(held, into[:count].copy(), failure)
+            again = np.empty_like(into[:count])  # what was gathered is lost by the search for the query at fault
+            gather(parts, held.adapter, again)
+            return self._without(held, again, failure)
         except BackendError as error:
             return failed(count, str(error))
 

@@ -52,11 +52,11 @@ def weights_of(size: int = 4, classes: int = 3) -> np.ndarray:
     return np.random.default_rng(0).standard_normal((size, classes)).astype(np.float32)
 
 
-def lookup(path: Path, rows: int = 5) -> Path:
-    """Looks up a row by number, and fails on numbers that it has no row for."""
+def lookup(path: Path, rows: int = 5, node: str = "") -> Path:
+    """Looks up a row by number, and fails on numbers that it has no row for, in words that name the node."""
     return save(
         path,
-        [helper.make_node("Gather", ["table", "number"], ["row"])],
+        [helper.make_node("Gather", ["table", "number"], ["row"], name=node)],
         {"number": ("int64", ["batch"])},
         {"row": ("float32", ["batch", 2])},
         {"table": np.arange(2 * rows, dtype=np.float32).reshape(rows, 2)},

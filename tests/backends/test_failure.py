@@ -11,6 +11,7 @@ from stretto.backends.callable import CallableModel
 from stretto.backends.failure import run_batch
 from stretto.backends.load import load_model
 from stretto.backends.model import BackendError, BatchFailure, TensorSpec
+from stretto.backends.padded import Padded
 from stretto.backends.source import ModelSource
 from tests.backends.onnx_models import lookup
 
@@ -81,3 +82,16 @@ def test_a_real_model_blames_the_query_too(tmp_path: Path) -> None:
     with pytest.raises(BatchFailure, match=r"idx=77 .*query 5 of the batch"):
         run_batch(model, {"number": np.array([0, 1, 2, 3, 4, 77, 0, 1])})
     assert len(run_batch(model, {"number": np.arange(5)})["row"]) == 5
+
+
+@pytest.mark.parametrize("culprit", range(7))
+def test_a_padded_model_blames_it_where_the_batch_lies_in_its_own_buffers(tmp_path: Path, culprit: int) -> None:
+    """Rows of a half that ran were copied over those that were still to be looked at."""
+    model = Padded(load_model(ModelSource(file=lookup(tmp_path / "lookup.onnx", rows=50))))
+    model.prepare((8,))
+    batch = model.buffers(7)
+    batch["number"][:] = np.arange(7)
+    batch["number"][culprit] = 99
+    with pytest.raises(BatchFailure, match="idx=99") as caught:
+        run_batch(model, batch)
+    assert caught.value.position == culprit

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import importlib.util
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 from onnx import helper
 
 from stretto.backends.load import load_model
-from stretto.backends.model import BackendError, BatchFailure, TensorSpec
-from stretto.backends.onnx import OnnxModel, load_problem, run_problem
+from stretto.backends.model import BackendError, BatchFailure, DeviceLost, TensorSpec
+from stretto.backends.onnx import OnnxModel, gpu_providers, load_problem, run_problem
 from stretto.backends.source import ModelSource
 from tests.backends.onnx_models import convolutions, halved, linear, lookup, save, weights_of
 
@@ -161,6 +164,16 @@ def test_a_failing_batch_says_why_without_paths(tmp_path: Path) -> None:
     assert model.run({"number": np.array([1])})["row"].tolist() == [[2.0, 3.0]]
 
 
+def test_a_lost_device_is_no_failure_of_a_batch(tmp_path: Path) -> None:
+    """What CUDA says stands in the runtime's message here, as the name of a node."""
+    model = loaded(lookup(tmp_path / "lookup.onnx", node="CUDA failure 700: an illegal memory access ; GPU=0"))
+    with pytest.raises(BatchFailure, match="idx=9"):
+        model.run({"number": np.array([9])})
+    model._on_gpu = True
+    with pytest.raises(DeviceLost, match=r"lookup\.onnx ran: CUDA failure 700: an illegal memory access$"):
+        model.run({"number": np.array([9])})
+
+
 def test_answers_of_the_wrong_size_are_refused(tmp_path: Path) -> None:
     model = loaded(halved(tmp_path / "halved.onnx"))
     with pytest.raises(BatchFailure, match=r"output y of halved\.onnx has shape \(6, 2\) for a batch of 3"):
@@ -213,6 +226,43 @@ def test_what_cannot_be_run_here(tmp_path: Path) -> None:
         loaded(file, device="cuda")
     with pytest.raises(BackendError, match="needs a model file"):
         load_model(ModelSource())
+
+
+def options_on(device: str, file: Path) -> dict[str, dict[str, Any]]:
+    """By provider, of a runtime that has CUDA."""
+    runtime = SimpleNamespace(get_available_providers=lambda: ["CUDAExecutionProvider"])
+    *providers, last = gpu_providers(ModelSource(file=file, device=device), runtime)
+    assert last == "CPUExecutionProvider"
+    return dict(providers)
+
+
+def test_convolutions_are_not_searched_for(tmp_path: Path) -> None:
+    options = options_on("cuda:1", linear(tmp_path / "model.onnx"))
+    assert options["CUDAExecutionProvider"] == {"device_id": 1, "cudnn_conv_algo_search": "HEURISTIC"}
+
+
+def test_engines_are_kept_by_the_content_of_their_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """ONNX Runtime would take the engine of another model whose file, graph and tensors have the same names."""
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name == "tensorrt" or find_spec(name))
+    monkeypatch.setenv("STRETTO_CACHE_DIR", str(tmp_path / "cache"))
+
+    def folder(file: Path, device: str = "cuda") -> str:
+        tensorrt = options_on(device, file)["TensorrtExecutionProvider"]
+        assert tensorrt["trt_engine_cache_enable"] is True and Path(tensorrt["trt_engine_cache_path"]).is_dir()
+        return str(tensorrt["trt_engine_cache_path"])
+
+    file = linear(tmp_path / "a" / "model.onnx", external="weights")
+    first = folder(file)
+    assert Path(first).parent == tmp_path / "cache" / "engines"
+    assert folder(linear(tmp_path / "b" / "model.onnx", external="weights")) == first, "wherever it lies"
+    assert folder(file, "cuda:1") != first, "two GPUs are two processes, which would write at once"
+    weights = tmp_path / "a" / "weights"
+    weights.write_bytes(bytes(weights.stat().st_size))
+    assert folder(file) != first, "only its weights changed"
+    (tmp_path / "cache2").write_text("no folder")
+    monkeypatch.setenv("STRETTO_CACHE_DIR", str(tmp_path / "cache2"))
+    assert options_on("cuda", file)["TensorrtExecutionProvider"] == {"device_id": 0}
 
 
 def test_messages_of_the_runtime_become_sentences() -> None:

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from stretto.backends.from_bytes import FromBytes
 from stretto.backends.load import load_model
-from stretto.backends.model import Array, BackendError, Batch, TensorSpec
+from stretto.backends.model import Array, BackendError, Batch, BatchFailure, TensorSpec
 from stretto.backends.padded import Padded, padded
 from stretto.backends.rungs import WASTE, rung_of, rungs
 from stretto.backends.source import ModelSource
 from stretto.core.profile import LatencyProfile, Quantile
-from tests.backends.onnx_models import linear
+from tests.backends.onnx_models import linear, lookup
 
 
 def test_the_ladder() -> None:
@@ -71,6 +71,14 @@ def test_batches_run_padded_and_answers_are_their_own() -> None:
     assert model.run(held)["sum"].tolist() == [6.0] * 7 and inside.ran[-1] == 8
     with pytest.raises(BackendError, match="must have shape"):
         model.run({"x": np.zeros((2, 4), np.float32)})
+
+
+def test_a_bad_query_does_not_stay_behind_the_next_batch(tmp_path: Path) -> None:
+    model = Padded(load_model(ModelSource(file=lookup(tmp_path / "lookup.onnx", rows=50))))
+    model.prepare((8,))
+    with pytest.raises(BatchFailure, match="idx=99"):
+        model.run({"number": np.array([0, 1, 2, 3, 4, 99])})
+    assert model.run({"number": np.arange(5)})["row"][:, 0].tolist() == [0, 2, 4, 6, 8]
 
 
 def test_only_models_on_a_gpu_are_padded() -> None:

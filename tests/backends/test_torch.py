@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import json
 import subprocess
 import sys
+import weakref
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +18,7 @@ import pytest
 
 from stretto.backends.failure import run_batch
 from stretto.backends.load import load_model
-from stretto.backends.model import BackendError, BatchFailure, TensorSpec
+from stretto.backends.model import BackendError, BatchFailure, DeviceLost, TensorSpec
 from stretto.backends.source import ModelSource
 
 pytestmark = pytest.mark.extras
@@ -113,6 +115,63 @@ def test_an_exported_program_answers_as_the_network(net: Any, tmp_path: Path) ->
     model.unload()
     with pytest.raises(BackendError, match=r"net\.pt2 was unloaded"):
         model.run(buffers)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_an_unloaded_program_gives_its_weights_back_without_the_collector(
+    net: Any, tmp_path: Path, precision: str
+) -> None:
+    model: Any = load_model(ModelSource("torch", exported(net, tmp_path / "net.pt2"), precision=precision))
+    weights = [weakref.ref(tensor) for tensor in model._module.parameters()]
+    gc.disable()
+    try:
+        model.unload()
+        assert weights and all(weight() is None for weight in weights)
+    finally:
+        gc.enable()
+    model.unload()  # nothing is left to take apart
+
+
+def test_the_module_of_the_users_code_is_left_as_it_is(net: Any, nets: Any, tmp_path: Path) -> None:
+    nets.build = lambda: net  # the same one, as where it is kept in a cache
+    source = ModelSource("torch", weights(net, tmp_path / "net.safetensors"), "torch_nets:build", inputs=TAKES)
+    load_model(source).unload()
+    again = load_model(source)
+    np.testing.assert_allclose(again.run({"image": images(2)})["output"], expected(net, images(2)), atol=1e-6)
+
+
+def test_rows_of_a_slot_go_up_from_where_they_lie_in_it() -> None:
+    """The first rows went up in place of any others."""
+    import torch
+
+    from stretto.backends.cuda import _Slot
+
+    host = torch.arange(8.0)
+    slot = _Slot({"x": host}, {"x": host.numpy()}, None, None)
+    there = torch.zeros(8)
+    slot.copy_up("x", [slot.inputs["x"][5:8]], there)
+    assert there.tolist() == [5, 6, 7, 0, 0, 0, 0, 0] and host.tolist() == list(range(8))
+    slot.copy_up("x", [np.full(2, 9, np.float32), np.full(3, 4, np.float32)], there)  # others go through the slot
+    assert there.tolist() == [9, 9, 4, 4, 4, 0, 0, 0] and host.tolist() == [9, 9, 4, 4, 4, 5, 6, 7]
+
+
+class Failing:
+    def __init__(self, error: str):
+        self._error = error
+
+    def is_done(self) -> bool:
+        raise RuntimeError(self._error)
+
+
+def test_a_lost_gpu_and_a_full_one_are_told_apart() -> None:
+    from stretto.backends.torch import Launched
+
+    with pytest.raises(DeviceLost, match=r"while net ran: CUDA error: device-side assert triggered$"):
+        Launched(Failing("CUDA error: device-side assert triggered\nCompile with"), dict, "net").is_done()
+    with pytest.raises(BatchFailure, match="not enough memory left on the GPU for net"):
+        Launched(Failing("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has"), dict, "net").is_done()
+    with pytest.raises(RuntimeError, match="shapes do not match"):
+        Launched(Failing("shapes do not match"), dict, "net").is_done()
 
 
 def test_names_come_from_the_declaration(net: Any, tmp_path: Path) -> None:

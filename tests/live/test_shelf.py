@@ -1,18 +1,27 @@
-"""A model that is told to go while it is being loaded beside the work: it is gone when its load has ended."""
+"""A shelf: a model that is told to go while it is being loaded beside the work is gone when its load has ended, and a
+query that a model fails on takes no other's answer.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import socket
 import threading
+from pathlib import Path
 
+import numpy as np
 import pytest
 
+from stretto.backends.onnx import OnnxModel
+from stretto.backends.padded import Padded
+from stretto.backends.source import ModelSource
+from stretto.live import shelf as shelves
 from stretto.live.executor import Job
 from stretto.live.frames import Frame, Kind, spec_as_text
-from stretto.live.shelf import Report, Shelf
+from stretto.live.shelf import ModelSpec, Report, Shelf
 from stretto.live.threads import ThreadExecutor
 from stretto.live.worker_process import WorkerProcess
+from tests.backends.onnx_models import lookup
 from tests.live.real import code, of_models
 
 SPEC = of_models(heavy=code("HeavyToLoad")).specs[0]
@@ -83,3 +92,23 @@ def test_of_a_thread(comes_again: bool) -> None:
         await executor.stop()
 
     asyncio.run(asyncio.wait_for(work(), 20))
+
+
+@pytest.mark.parametrize("culprits", [(5,), (0,), (2, 6)])
+def test_of_a_padded_model_whose_queries_fail(
+    culprits: tuple[int, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a GPU. Innocent queries were blamed, and got the answers of others."""
+    monkeypatch.setattr(shelves, "load_model", lambda source: Padded(OnnxModel(source)))
+    source = ModelSource("onnx", lookup(tmp_path / "lookup.onnx", rows=50))
+    shelf = Shelf()
+    assert shelf.load(ModelSpec("net", source, "number", "int64", (), "row", "float32", (2,), 8))
+    numbers = np.arange(1, 9)
+    numbers[list(culprits)] = 99
+    report = shelf.run("net", [numbers[:3], numbers[3:]])
+    assert tuple(sorted(report.failures)) == culprits and report.answers is not None
+    rest = np.delete(np.arange(8), culprits)
+    np.testing.assert_array_equal(report.answers[rest, 0], 2 * numbers[rest])
+    report = shelf.run("net", [np.arange(5)])
+    assert not report.failures and report.answers is not None
+    assert report.answers[:, 0].tolist() == [0, 2, 4, 6, 8]

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from stretto.live.executor import Job
+from stretto.live.executor import Job, Loss
 from stretto.live.frames import Frame, Kind, spec_as_text
 from stretto.live.shelf import Report, Shelf
 from stretto.live.threads import ThreadExecutor
@@ -57,7 +57,7 @@ class Ear:
 
     def worker_leaving(self, worker: int) -> None: ...
 
-    def worker_lost(self, worker: int, reason: str, from_outside: bool = False) -> None: ...
+    def worker_lost(self, worker: int, reason: str, loss: Loss = Loss.OWN) -> None: ...
 
     def job_ended(self, job: Job, report: Report) -> None: ...
 

@@ -34,8 +34,16 @@ class BatchFailure(BackendError):
         self.position = position
 
 
+class NoDevice(BackendError):
+    """The device that a model is to be on is not there."""
+
+
 class DeviceLost(Exception):
     """The device under this process is of no more use to it: the process has to end, and another to take its place."""
+
+
+class DeviceSpoilt(DeviceLost):
+    """The same, and it was a model that did it."""
 
 
 @dataclass(frozen=True)

@@ -17,13 +17,14 @@ from typing import Any
 import numpy as np
 
 from stretto.backends.callable import RAISED, named_object, reason_of
-from stretto.backends.device_failure import device_failure
+from stretto.backends.device_failure import device_errors
 from stretto.backends.model import (
     Array,
     BackendError,
     Batch,
     BatchFailure,
     DeviceLost,
+    NoDevice,
     Parts,
     TensorSpec,
     batch_size,
@@ -64,6 +65,11 @@ def import_ahead() -> None:
 def load_torch(source: ModelSource, capture: bool = True) -> TorchModel:
     """From a .pt2 file, or from a .safetensors file and the code that builds its module."""
     import_torch()
+    with device_errors(source.label, is_load=True):
+        return _loaded(source, capture)
+
+
+def _loaded(source: ModelSource, capture: bool) -> TorchModel:
     if source.file is None:
         raise BackendError("the torch backend needs a model file, as model.pt2, or model.safetensors plus code")
     suffix = source.file.suffix.lower()
@@ -115,10 +121,10 @@ def check_device(device: str) -> None:
     if device == "cpu":
         return
     if not torch.cuda.is_available():
-        raise BackendError("there is no CUDA device that PyTorch can use here; run on the CPU with device cpu")
+        raise NoDevice("there is no CUDA device that PyTorch can use here; run on the CPU with device cpu")
     number = device.partition(":")[2] or "0"
     if not number.isdecimal() or int(number) >= torch.cuda.device_count():
-        raise BackendError(f"there is no device {device}; CUDA devices here go up to {torch.cuda.device_count() - 1}")
+        raise NoDevice(f"there is no device {device}; CUDA devices here go up to {torch.cuda.device_count() - 1}")
 
 
 def _built(source: ModelSource) -> Any:
@@ -359,24 +365,6 @@ class Launched:
     def answers(self) -> dict[str, Array]:
         with device_errors(self.label):
             return self.named(self.flight.answers())
-
-
-class device_errors:
-    """Names what a GPU does to a whole process: its memory is used up, or it is gone for this process."""
-
-    def __init__(self, label: str):
-        self._label = label
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
-        # What PyTorch raises for CUDA's own errors, and where memory is used up, is a RuntimeError.
-        failure = device_failure(self._label, str(error)) if isinstance(error, RuntimeError) else None
-        if failure is None:
-            return
-        if isinstance(failure, BatchFailure):
-            import_torch().cuda.empty_cache()
-        raise failure from None
 
 
 def _shareable(array: Array) -> Array:

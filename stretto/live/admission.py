@@ -136,23 +136,36 @@ class Admission:
         self._trials[key] = asyncio.get_running_loop().create_task(self._trial(key, self._specs[key]))
 
     async def _trial(self, key: str, specs: tuple[ModelSpec, ...]) -> None:
-        verdict = Verdict()
+        """A new model must pass on every device of the fleet. One that once did need pass on one of them: it is not its
+        fault if another cannot load it any more.
+        """
+        was_sound = key in self._offer.passed
+        verdicts: list[Verdict] = []
         for spec in specs:
-            verdict = await self._probation.verdict(spec)
-            if verdict.fault is not None:
+            verdicts.append(await self._probation.verdict(spec))
+            if verdicts[-1].fault is not None and not was_sound:
                 break
         self._trials.pop(key, None)
-        if verdict.fault is not None:
-            self.set_aside(key, verdict.fault, verdict.reason)
+        faults = [(verdict.fault, verdict.reason) for verdict in verdicts if verdict.fault is not None]
+        is_sound_somewhere = any(verdict.fault is None and verdict.was_tried for verdict in verdicts)
+        if faults and not (was_sound and is_sound_somewhere):
+            self.set_aside(key, *faults[0])
         else:
-            if verdict.was_tried:
-                for spec in specs:
-                    self._remembered.add(spec)
-                log.info("%s passed its probation (%.0f MiB)", label_of(key), verdict.memory_bytes / MIB)
+            for spec, verdict in zip(specs, verdicts, strict=True):
+                self._tell_trial(spec, verdict)
             self.quarantine.release(self._clock(), key)
             self._offer.passed.add(key)
         self._heard.set()
         self._on_change()
+
+    def _tell_trial(self, spec: ModelSpec, verdict: Verdict) -> None:
+        """Of a model that is served."""
+        model, device = label_of(spec.key), spec.source.device
+        if verdict.fault is not None:
+            log.error("%s is served without the workers on %s, who cannot load it: %s", model, device, verdict.reason)
+        elif verdict.was_tried:
+            self._remembered.add(spec)
+            log.info("%s passed its probation on %s (%.0f MiB)", model, device, verdict.memory_bytes / MIB)
 
     def _told(self, key: str, entry: Entry) -> None:
         log.error("%s is left out: %s", label_of(key), entry.told(self._clock()))

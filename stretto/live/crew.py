@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from stretto.live.executor import Executor, Job, Listener
+from stretto.live.executor import Executor, Job, Listener, Loss
 from stretto.live.lookout import Blames, Clock, Lookout
 from stretto.live.members import FIRST_PAUSE_S, Ear, Member, Successor
 from stretto.live.quarantine import Fault, label_of
@@ -24,7 +24,6 @@ HEALTHY_S = 5.0  # a worker that lived so long starts again after the first paus
 LOAD_S = 60.0  # a model that takes longer to load hangs
 RETRY_S = 10.0  # after a successor that could not start
 RETIRE_S = 5.0
-MIB = 1 << 20
 
 Factory = Callable[[int, asyncio.AbstractEventLoop, Listener], Executor]
 
@@ -207,8 +206,8 @@ class Crew:
         """Called now and then: a worker that hangs is ended, and one that holds too much memory replaced."""
         self.lookout.watch()
 
-    def end(self, worker: int, fault: Fault, reason: str) -> None:
-        """At once, for what the model that it is at did."""
+    def end(self, worker: int, fault: Fault | None, reason: str) -> None:
+        """At once, for what the model that it is at did; None: no model is to blame."""
         log.error("worker %d is ended: %s", worker, reason)
         self.members[worker].ended_for = fault, reason
         self.members[worker].executor.kill()
@@ -326,6 +325,8 @@ class Crew:
     def worker_ready(self, worker: int, broken: dict[str, str]) -> None:
         member = self.members[worker]
         member.held -= broken.keys()
+        if self.lookout.ends_at_fault(worker, broken):
+            return
         models = self._owner.first_models(worker)
         lacking = [spec for spec in models if spec.key not in member.held and spec.key not in broken]
         if lacking:  # what is served has changed since it was told to start
@@ -366,14 +367,14 @@ class Crew:
             member.is_leaving = True
             self._owner.leaving(worker)
 
-    def worker_lost(self, worker: int, reason: str, from_outside: bool = False) -> None:
+    def worker_lost(self, worker: int, reason: str, loss: Loss = Loss.OWN) -> None:
         member = self.members[worker]
         jobs, member.jobs, member.given = member.jobs, [], 0
         was_ready = member.is_ready
         self._mark(member, is_ready=False)
         if self._is_stopping:
             return
-        self._blame(member, jobs, reason, from_outside)
+        self.lookout.blame(member, jobs, reason, loss)
         if member.is_retired:
             member.executor = self._executor(worker)
             member.begin({}, self._clock())
@@ -400,25 +401,6 @@ class Crew:
         member.ended_for = None
         self._pauses[worker] = self._loop.call_later(pause_s, self._start, worker)
         self._owner.left(worker, reason, jobs)
-
-    def _blame(self, member: Member, jobs: Sequence[Job], reason: str, from_outside: bool) -> None:
-        """Whoever was at work when it was lost. A process that somebody else killed is nobody's fault, unless it held
-        so much memory that it will have been the system.
-        """
-        loading = member.executor.loading()
-        in_turn = [each.key for each in loading if not each.is_beside]
-        suspects = in_turn[:1] or [*(each.key for each in loading), *(job.key for job in jobs[:1])]
-        fault = Fault.LOAD_CRASHED if loading else Fault.CRASHED
-        if member.ended_for is not None:
-            fault, reason = member.ended_for
-            suspects = suspects if member.culprit is None else [member.culprit]
-        elif from_outside:
-            if not self.lookout.is_large(member):
-                return
-            fault, reason = Fault.MEMORY, f"it held {member.memory_bytes / MIB:.0f} MiB when its process was killed"
-        for key in dict.fromkeys(suspects):
-            is_certain = bool(loading) and len(suspects) == 1
-            self._owner.blamed(key, fault, reason, is_certain)
 
     def _mark(self, member: Member, is_ready: bool | None = None, is_retired: bool | None = None) -> None:
         """And count those that can serve."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any, Protocol
 
 from stretto.live.face.columns import Rows, Run
@@ -63,6 +64,14 @@ class Loading:
     is_beside: bool  # its batches go on meanwhile
 
 
+class Loss(StrEnum):
+    """Why a worker is lost."""
+
+    OWN = "own"  # something that happened in it
+    KILLED = "killed"  # somebody else ended its process
+    DEVICE = "device"  # its device failed or is gone, which is no model's fault
+
+
 class Listener(Protocol):
     """The engine, as an executor sees it."""
 
@@ -77,8 +86,8 @@ class Listener(Protocol):
     def worker_leaving(self, worker: int) -> None:
         """It was told to end, by others: it finishes what it has, and wants nothing more."""
 
-    def worker_lost(self, worker: int, reason: str, from_outside: bool = False) -> None:
-        """What it ran is lost with it; it can be started again. `from_outside`: somebody else ended its process."""
+    def worker_lost(self, worker: int, reason: str, loss: Loss = Loss.OWN) -> None:
+        """What it ran is lost with it; it can be started again."""
 
 
 class Executor(Protocol):

@@ -25,14 +25,19 @@ class Holding:
 
     async def hold(self, models: Mapping[int, Sequence[ModelSpec]], at_once: int | None = None) -> dict[str, str]:
         """These, by worker, on so many of them at a time (None: all); those that cannot be held, with the reason."""
-        broken: dict[str, str] = {}
+        failed: list[tuple[int, dict[str, str]]] = []
         workers = list(models)
         step = at_once or max(1, len(workers))
         for first in range(0, len(workers), step):
-            broken |= await self._hold({worker: models[worker] for worker in workers[first : first + step]})
+            failed += await self._hold({worker: models[worker] for worker in workers[first : first + step]})
+        broken: dict[str, str] = {}
+        for worker, theirs in failed:  # now that it is known who holds them
+            if not self._crew.lookout.ends_at_fault(worker, theirs):
+                broken |= theirs
         return broken
 
-    async def _hold(self, models: Mapping[int, Sequence[ModelSpec]]) -> dict[str, str]:
+    async def _hold(self, models: Mapping[int, Sequence[ModelSpec]]) -> list[tuple[int, dict[str, str]]]:
+        """Of each worker what it cannot hold."""
         loop = asyncio.get_running_loop()
         waiting: list[tuple[int, Answer]] = []
         for worker, specs in models.items():
@@ -41,17 +46,17 @@ class Holding:
                 waiting.append((worker, answer))
                 self._crew.prepare(worker, specs, _setter(answer))
         self._waiting += waiting
-        broken: dict[str, str] = {}
+        failed: list[tuple[int, dict[str, str]]] = []
         end = loop.time() + MARGIN_S + self._load_s * max(map(len, models.values()), default=0)
         try:
             for worker, answer in waiting:
                 try:
-                    broken |= await asyncio.wait_for(answer, max(0.0, end - loop.time()))
+                    failed.append((worker, await asyncio.wait_for(answer, max(0.0, end - loop.time()))))
                 except TimeoutError:
                     log.warning("worker %d has not loaded all that is new; it loads what it lacks when it can", worker)
         finally:
             self._waiting = [pair for pair in self._waiting if pair not in waiting]
-        return broken
+        return failed
 
     def left(self, worker: int) -> None:
         """It never tells; it loads anew when it starts."""

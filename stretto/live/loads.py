@@ -69,4 +69,5 @@ class Loads:
 
     def _tell(self, worker: int, key: str, problem: str) -> None:
         log.error("worker %d cannot hold %s: %s", worker, label_of(key), problem)
-        self._engine.on_broken({key: problem})
+        if not self._engine.crew.lookout.ends_at_fault(worker, {key: problem}):
+            self._engine.on_broken({key: problem})

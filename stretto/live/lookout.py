@@ -8,11 +8,12 @@ answered little are on trial: they run on one worker, which plans are told of, a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
 from stretto.core.conditions import Conditions
+from stretto.live.executor import Job, Loss
 from stretto.live.members import Member
 from stretto.live.quarantine import Fault, label_of
 
@@ -48,7 +49,7 @@ class Watched(Protocol):
 
     def is_paused(self, worker: int) -> bool: ...
 
-    def end(self, worker: int, fault: Fault, reason: str) -> None: ...
+    def end(self, worker: int, fault: Fault | None, reason: str) -> None: ...
 
     def replace(self, worker: int, why: str) -> None: ...
 
@@ -140,6 +141,18 @@ class Lookout:
         """It held so much memory that the system will have ended it for that."""
         return self._memory_bytes > 0 and member.memory_bytes > self._memory_bytes / 2
 
+    def is_served_elsewhere(self, member: Member, key: str) -> bool:
+        """Another worker serves with this model: whoever cannot load it is itself at fault."""
+        return any(other.serves_with(key) for other in self._crew.members if other is not member)
+
+    def ends_at_fault(self, worker: int, broken: Mapping[str, str]) -> bool:
+        """One that could not load these, where another worker serves with one of them. It is started again."""
+        for key, problem in broken.items():
+            if self.is_served_elsewhere(self._crew.members[worker], key):
+                self._crew.end(worker, None, f"it cannot load {label_of(key)}, which others serve with: {problem}")
+                return True
+        return False
+
     def overdue(self) -> list[Member]:
         """Those that will hang."""
         now_ns = self._clock()
@@ -154,6 +167,28 @@ class Lookout:
             return False
         job = member.jobs[0]
         return now_ns - member.began_ns > max(patience_ns, LATENESS * (job.expected_ns - job.decided_ns))
+
+    def blame(self, member: Member, jobs: Sequence[Job], reason: str, loss: Loss) -> None:
+        """Whoever was at work when it was lost. A process that somebody else killed is nobody's fault, unless it held
+        so much memory that it will have been the system; a device that failed is not either, nor a load that only this
+        worker fails at.
+        """
+        loading = member.executor.loading()
+        in_turn = [each.key for each in loading if not each.is_beside]
+        suspects = in_turn[:1] or [*(each.key for each in loading), *(job.key for job in jobs[:1])]
+        fault: Fault | None = Fault.LOAD_CRASHED if loading else Fault.CRASHED
+        if member.ended_for is not None:
+            fault, reason = member.ended_for
+            suspects = suspects if member.culprit is None else [member.culprit]
+        elif loss is Loss.DEVICE or (loss is Loss.KILLED and not self.is_large(member)):
+            return
+        elif loss is Loss.KILLED:
+            fault, reason = Fault.MEMORY, f"it held {member.memory_bytes / MIB:.0f} MiB when its process was killed"
+        is_certain = bool(loading) and len(suspects) == 1
+        for key in dict.fromkeys(suspects):
+            is_load = any(each.key == key for each in loading)
+            if fault is not None and not (is_load and self.is_served_elsewhere(member, key)):
+                self._owner.blamed(key, fault, reason, is_certain)
 
     # -- called now and then -----------------------------------------------------------------------------------------
 
@@ -198,7 +233,8 @@ class Lookout:
             if member.is_ready and first.is_beside:  # its batches go on; what hangs there goes when it is replaced
                 member.held -= member.coming  # nothing of what came with it is told of any more
                 member.coming.clear()
-                self._owner.blamed(first.key, Fault.LOAD_HUNG, reason, True)
+                if not self.is_served_elsewhere(member, first.key):
+                    self._owner.blamed(first.key, Fault.LOAD_HUNG, reason, True)
                 self._crew.replace(worker, f"{label_of(first.key)} hangs in it")
             else:
                 self._crew.end(worker, Fault.LOAD_HUNG, reason)

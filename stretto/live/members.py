@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from stretto.live.executor import Executor, Job, Listener, Loading
+from stretto.live.executor import Executor, Job, Listener, Loading, Loss
 from stretto.live.quarantine import Fault
 from stretto.live.shelf import ModelSpec, Report
 
@@ -49,9 +49,9 @@ class Ear:
         elif self.executor is not None:
             self._crew.successor_lost(worker, self.executor, "it is leaving")
 
-    def worker_lost(self, worker: int, reason: str, from_outside: bool = False) -> None:
+    def worker_lost(self, worker: int, reason: str, loss: Loss = Loss.OWN) -> None:
         if self._is_in_charge:
-            self._crew.worker_lost(worker, reason, from_outside)
+            self._crew.worker_lost(worker, reason, loss)
         elif self.executor is not None:
             self._crew.successor_lost(worker, self.executor, reason)
 
@@ -98,7 +98,7 @@ class Member:
     loading: tuple[Loading, int] | None = None  # what it was seen to load last, and since when
     memory_bytes: int = 0  # when last looked at
     resting_bytes: int = 0  # soon after it was ready
-    ended_for: tuple[Fault, str] | None = None  # why the crew itself ended it
+    ended_for: tuple[Fault | None, str] | None = None  # why the crew itself ended it; None: for no model's fault
     culprit: str | None = None  # and the model that filled its memory, where that is why
 
     def begin(self, specs: dict[str, ModelSpec], now_ns: int) -> None:
@@ -107,6 +107,11 @@ class Member:
         self.started_ns, self.ready_ns = now_ns, 0
         self.loading, self.ended_for, self.culprit = None, None, None
         self.memory_bytes = self.resting_bytes = 0
+
+    def serves_with(self, key: str) -> bool:
+        """It can serve, and this model is there and not only on its way."""
+        coming = self.coming.union(self.ordered, (each.key for each in self.executor.loading()))
+        return self.is_ready and not self.is_retired and key in self.held and key not in coming
 
     def look_at_memory(self) -> None:
         self.memory_bytes = self.executor.memory_bytes()

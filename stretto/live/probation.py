@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from stretto.backends.resident import total_bytes
-from stretto.live.executor import Job
+from stretto.live.executor import Job, Loss
 from stretto.live.processes import ProcessExecutor
 from stretto.live.quarantine import Fault, label_of
 from stretto.live.shelf import ModelSpec, Report
@@ -38,7 +38,7 @@ class Verdict:
 
     fault: Fault | None = None
     reason: str = ""
-    was_tried: bool = True  # else nobody here can
+    was_tried: bool = True  # else nobody here can, for want of its device
     memory_bytes: int = 0  # that the process grew by
 
 
@@ -58,8 +58,8 @@ class Probation:
         self._is_closed = False
 
     async def verdict(self, spec: ModelSpec) -> Verdict:
-        """Of one model; takes its turn. One for a GPU passes where this process may use none: whoever has one finds
-        out.
+        """Of one model; takes its turn. One for a GPU passes where this process may use none, or it fails: whoever has
+        one finds out.
         """
         if spec.source.device != "cpu" and not accelerator_count():
             return Verdict(was_tried=False)
@@ -154,10 +154,12 @@ class Bench:
 
     def worker_leaving(self, worker: int) -> None: ...  # nobody else knows of it
 
-    def worker_lost(self, worker: int, reason: str, from_outside: bool = False) -> None:
+    def worker_lost(self, worker: int, reason: str, loss: Loss = Loss.OWN) -> None:
         if self._look is not None:
             self._look.cancel()
         verdict = self._doom or Verdict(Fault.LOAD_CRASHED, f"when it was tried, {reason}")
+        if loss is Loss.DEVICE:
+            verdict = Verdict(was_tried=False)
         if self._spec is None and not self._is_up:
             self._take(self._probation.next())  # no model was at it, but without a process none can be tried
             verdict = Verdict(Fault.LOAD_FAILED, f"it could not be tried: {reason}")

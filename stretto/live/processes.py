@@ -19,7 +19,7 @@ from stretto.backends.resident import resident_bytes_of
 from stretto.core.errors import StrettoError
 from stretto.live.arena import SLOTS, Arena, fill, runs_of, slot_bytes
 from stretto.live.awake import Awake
-from stretto.live.executor import Job, Listener, Loading
+from stretto.live.executor import Job, Listener, Loading, Loss
 from stretto.live.face.columns import Rows
 from stretto.live.face.memory import FrontMemory
 from stretto.live.frames import (
@@ -36,6 +36,7 @@ from stretto.live.lent import lent, place_of
 from stretto.live.orders import Orders
 from stretto.live.rows import Lying, as_arrays
 from stretto.live.shelf import NOT_LOADED, ModelSpec, Report, failed
+from stretto.live.worker_process import DEVICE_LOST
 
 log = logging.getLogger("stretto.live")
 
@@ -354,8 +355,12 @@ class ProcessExecutor:
             return
         reason = f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
         self._end(reason)
-        from_outside = code == -signal.SIGKILL and not self._is_killed
-        self._listener.worker_lost(self._worker, f"its process ended with {reason}", from_outside)
+        loss = Loss.OWN
+        if code == DEVICE_LOST:
+            loss, reason = Loss.DEVICE, f"{reason}: its device failed or is not there"
+        elif code == -signal.SIGKILL and not self._is_killed:
+            loss = Loss.KILLED
+        self._listener.worker_lost(self._worker, f"its process ended with {reason}", loss)
 
     def _hang_up(self) -> None:
         if self._channel is not None:

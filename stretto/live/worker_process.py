@@ -27,7 +27,7 @@ import numpy as np
 
 from stretto.backends.callable import reason_of
 from stretto.backends.cuda import is_off
-from stretto.backends.model import Array, DeviceLost
+from stretto.backends.model import Array, DeviceLost, DeviceSpoilt, NoDevice
 from stretto.backends.pinned import is_pinned, pin, unpin
 from stretto.backends.torch import import_ahead
 from stretto.core.errors import StrettoError
@@ -48,7 +48,8 @@ PROBATION = "probation"  # the second argument
 PROBATION_NICENESS = 10
 AHEAD = "ahead"  # the second argument of another
 AWAKE_NS = 1_000_000  # after a batch ended on a GPU
-DEVICE_LOST = 75  # the exit status of a worker whose GPU failed under it
+DEVICE_LOST = 75  # the exit status of a worker whose GPU failed under it, or is not there
+DEVICE_SPOILT = 76  # of one whose GPU is of no more use to it because of what a model did there
 LARGE_BYTES = 1 << 15  # of one part of a batch: the GPU is told to copy it in the time in which it would be gathered
 OVERLAPS = not is_off("overlap")
 SWITCH_S = 0.0001  # how long a thread may keep Python's lock while another wants it
@@ -212,7 +213,7 @@ class WorkerProcess:
             if self._shelf.overlaps(spec.key):
                 self._read_directly()
             self._growth.rest()
-        except DeviceLost as error:
+        except (DeviceLost, NoDevice) as error:
             end_without_device(error)
         except StrettoError as error:
             problem = str(error)
@@ -329,10 +330,10 @@ def _are_large(parts: list[Array]) -> bool:
     return len(parts) == 1 or sum(part.nbytes for part in parts) >= LARGE_BYTES * len(parts)
 
 
-def end_without_device(error: DeviceLost) -> NoReturn:
+def end_without_device(error: DeviceLost | NoDevice) -> NoReturn:
     """What this process had on the device is gone, and nothing brings it back but another process."""
     log.error("%s; this worker ends", error)
-    os._exit(DEVICE_LOST)
+    os._exit(DEVICE_SPOILT if isinstance(error, DeviceSpoilt) else DEVICE_LOST)
 
 
 def _step_back() -> None:

@@ -142,7 +142,7 @@ class Told:
 
     def worker_leaving(self, worker: int) -> None: ...
 
-    def worker_lost(self, worker: int, reason: str, from_outside: bool = False) -> None:
+    def worker_lost(self, worker: int, reason: str, loss: str = "") -> None:
         self.lost.append(reason)
 
 
@@ -217,7 +217,7 @@ def test_a_gpu_that_fails_ends_the_worker_and_not_the_server(tmp_path: Path) -> 
         assert not told.ended[0][1].failures
         executor.run(Job(0, 0, "picky", 1, (), None, 0, 0, rows=[np.array([3_000_000])]))
         await until(lambda: told.lost)
-        assert "exit code 75" in told.lost[0]
+        assert "exit code 76" in told.lost[0], "the model's doing, and not the device's"
         await executor.stop()
 
     asyncio.run(scenario())

@@ -18,7 +18,7 @@ import pytest
 
 from stretto.backends.failure import run_batch
 from stretto.backends.load import load_model
-from stretto.backends.model import BackendError, BatchFailure, DeviceLost, TensorSpec
+from stretto.backends.model import BackendError, BatchFailure, DeviceLost, NoDevice, TensorSpec
 from stretto.backends.source import ModelSource
 
 pytestmark = pytest.mark.extras
@@ -244,7 +244,7 @@ def test_pickles_and_gpus_that_are_not_there(net: Any, tmp_path: Path) -> None:
     with pytest.raises(BackendError, match=r"net\.pt is neither a \.pt2 nor a \.safetensors file; pickled models"):
         load_model(ModelSource("torch", pickled))
     if not torch.cuda.is_available():
-        with pytest.raises(BackendError, match="there is no CUDA device"):
+        with pytest.raises(NoDevice, match="there is no CUDA device"):
             load_model(ModelSource("torch", exported(net, tmp_path / "net.pt2"), device="cuda"))
 
 

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
 import time
+from pathlib import Path
 
 import numpy as np
 
 from stretto.backends.model import Array
+from stretto.live.worker_process import DEVICE_LOST
 
 CHUNK = 16 << 20  # bytes
 _leaked: list[Array] = []
@@ -73,12 +76,55 @@ class CrashAtLoadOnceServed:
     """Sound on probation, and a crash in every worker."""
 
     def __init__(self) -> None:
-        import sys
-
         if "probation" not in sys.argv:
             ctypes.string_at(0)
 
     __call__ = staticmethod(_answer)
+
+
+class RaiseAtLoadOnceServed:
+    """Sound on probation, and an error in every worker."""
+
+    def __init__(self) -> None:
+        if "probation" not in sys.argv:
+            raise RuntimeError("weights: none")
+
+    __call__ = staticmethod(_answer)
+
+
+def _is_taken(mark: str) -> bool:
+    """The mark was there; it is one process's only."""
+    try:
+        (Path(os.environ["STRETTO_TEST_MARKS"]) / mark).unlink()
+    except FileNotFoundError:
+        return False
+    return True
+
+
+class FailOnMark:
+    """At its load, in the one worker that finds a mark: it raises, or its process ends as one whose device is gone."""
+
+    def __init__(self) -> None:
+        if "probation" not in sys.argv:
+            if _is_taken("raise"):
+                raise RuntimeError("there is no device")
+            if _is_taken("device"):
+                os._exit(DEVICE_LOST)
+
+    __call__ = staticmethod(_answer)
+
+
+class LoseDeviceAtLoad:
+    def __init__(self) -> None:
+        os._exit(DEVICE_LOST)
+
+    __call__ = staticmethod(_answer)
+
+
+def lose_device_at_run(rows: Array) -> Array:
+    if (rows > 0).any():
+        os._exit(DEVICE_LOST)
+    return _answer(rows)
 
 
 def crash_at_run(rows: Array) -> Array:

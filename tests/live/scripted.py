@@ -22,7 +22,7 @@ from stretto.core.profile import LatencyProfile
 from stretto.core.worker import workers
 from stretto.live.delays import DelayMeter
 from stretto.live.engine import Engine
-from stretto.live.executor import Job, Listener, Loading
+from stretto.live.executor import Job, Listener, Loading, Loss
 from stretto.live.generation import Served
 from stretto.live.requests import Request
 from stretto.live.shelf import ModelSpec, Report
@@ -127,10 +127,10 @@ class ScriptedExecutor:
         key = self.alone.pop(0)
         self.listener.load_ended(self.worker, key, problem, True)
 
-    def lose(self, reason: str = "signal 9", from_outside: bool = False) -> None:
+    def lose(self, reason: str = "signal 9", loss: Loss = Loss.OWN) -> None:
         self.is_gone = True
         self.jobs.clear()
-        self.listener.worker_lost(self.worker, reason, from_outside)
+        self.listener.worker_lost(self.worker, reason, loss)
 
 
 class Stage:

@@ -195,13 +195,14 @@ def test_one_bad_variant_of_an_application_is_left_out(tmp_path: Path) -> None:
     within(LIMIT_S, work)
 
 
-def test_one_that_passes_and_crashes_in_every_worker_all_the_same(tmp_path: Path) -> None:
+@pytest.mark.parametrize("model", ["CrashAtLoadOnceServed", "RaiseAtLoadOnceServed"])
+def test_one_that_passes_and_fails_in_every_worker_all_the_same(tmp_path: Path, model: str) -> None:
     root = tmp_path / "models"
     add(root, "good", "good")
 
     async def work() -> None:
         async with service_of(root) as service:
-            add(root, "sly", "CrashAtLoadOnceServed")
+            add(root, "sly", model)
             with pytest.raises(StrettoError, match="sly"):
                 await service.changes.load("sly")
                 await until(lambda: "sly" in set_aside(service))

@@ -9,7 +9,7 @@ import pytest
 from stretto.core.outcome import Outcome
 from stretto.core.plan import Late
 from stretto.live import crew
-from stretto.live.executor import Loading
+from stretto.live.executor import Loading, Loss
 from stretto.live.generation import Served
 from stretto.live.lookout import AT_RISK, NEW, PROVEN, SET_ASIDE
 from stretto.live.losses import NO_WORKER_ANSWERS, NO_WORKER_LEFT, POISON
@@ -352,10 +352,57 @@ def test_a_process_that_somebody_else_killed_is_no_model_s_fault(stage: Staging)
     blamed: list[str] = []
     made.engine.on_blamed = lambda key, *rest: blamed.append(key)
     request = made.request(slack_ms=900)
-    made.call(made.workers[made.busy()[0]].lose, "signal 9", from_outside=True)
+    made.call(made.workers[made.busy()[0]].lose, "signal 9", Loss.KILLED)
     assert blamed == []
     made.finish_all()
     assert request.outcome is Outcome.ON_TIME
+
+
+def test_a_device_that_fails_is_no_model_s_fault_however_large_its_worker_was(stage: Staging) -> None:
+    made = stage(serving(crew=2), memory_bytes=1000 * MIB)
+    blamed: list[str] = []
+    made.engine.on_blamed = lambda key, *rest: blamed.append(key)
+    request = made.request(slack_ms=900)
+    (worker,) = made.busy()
+    made.workers[worker].memory = 900 * MIB
+    made.wait(300)
+    made.call(made.workers[worker].lose, "exit code 75", Loss.DEVICE)
+    assert blamed == []
+    made.finish_all()
+    assert request.outcome is Outcome.ON_TIME
+
+
+@pytest.mark.parametrize("key", ["app/a@1", "app/b@1"])
+def test_a_load_that_one_worker_crashes_at_is_not_blamed_where_another_serves_with_the_model(
+    stage: Staging, key: str
+) -> None:
+    """It used to be taken from all workers at once. One that nobody has loaded is, still."""
+    made = stage(serving(variant("a"), crew=2))
+    blamed: list[tuple[str, Fault, bool]] = []
+    made.engine.on_blamed = lambda key, fault, reason, is_certain: blamed.append((key, fault, is_certain))
+    made.workers[0].at_load = [Loading(1, key, False)]
+    made.lose(0)
+    assert blamed == ([] if key == "app/a@1" else [(key, Fault.LOAD_CRASHED, True)])
+
+
+def test_a_load_that_one_worker_fails_at_ends_that_worker_alone(stage: Staging) -> None:
+    """It is started again, after a pause that grows, until it can load all."""
+    made = stage(serving(variant("a"), crew=2))
+    told: list[dict[str, str]] = []
+    made.engine.on_broken = lambda broken: bool(told.append(broken))
+    made.starts = False
+    made.lose(0)
+    for pause_s in (0.2, 0.4, 0.8):
+        made.wait(1e3 * pause_s + 2)
+        made.call(made.workers[0].ready, {"app/a@1": "no such device"})
+        assert made.engine.crew.ready_count == 1 and not made.workers[0].started
+        request = made.request(slack_ms=900)
+        assert made.busy() == [1]
+        made.finish(1)
+        assert request.outcome is Outcome.ON_TIME
+    made.wait(2000)
+    made.call(made.workers[0].ready)
+    assert made.engine.crew.ready_count == 2 and told == []
 
 
 def test_a_load_that_hangs_at_start_is_blamed_and_the_worker_ended(stage: Staging) -> None:
@@ -486,7 +533,7 @@ def test_a_model_that_answered_little_leaves_the_last_worker_to_one_that_answere
     answers("good", PROVEN)
     answers("new", PROVEN, pinned="v")
     answers("new", 2, pinned="w")  # as one that takes its worker down with the third query
-    made.call(made.workers[0].lose, "signal 9", from_outside=True)
+    made.call(made.workers[0].lose, "signal 9", Loss.KILLED)
     refused = made.request(application="new", slack_ms=900, pinned="w")
     made.wait(1)
     assert (refused.outcome, refused.problem) == (Outcome.FAILED, NEW)
@@ -497,7 +544,7 @@ def test_a_model_that_answered_little_leaves_the_last_worker_to_one_that_answere
     made.finish_all()
     answers("new", PROVEN, pinned="w")
     assert (good.outcome, taken.outcome) == (Outcome.ON_TIME, Outcome.ON_TIME)
-    made.call(made.workers[0].lose, "signal 9", from_outside=True)
+    made.call(made.workers[0].lose, "signal 9", Loss.KILLED)
     taken = made.request(application="new", slack_ms=900, pinned="w")  # it is proven by now
     made.finish_all()
     assert taken.outcome is Outcome.ON_TIME
@@ -542,7 +589,7 @@ def test_an_application_on_trial_waits_for_its_worker_to_come_back(stage: Stagin
     made.request(application="new", slack_ms=900)
     (worker,) = made.busy()
     made.finish(worker)
-    made.call(made.workers[worker].lose, "signal 9", from_outside=True)
+    made.call(made.workers[worker].lose, "signal 9", Loss.KILLED)
     new = made.request(application="new", slack_ms=900)
     good = made.request(application="good", slack_ms=900)
     assert jobs_of(made) == {1 - worker: "good"}

@@ -16,7 +16,7 @@ from stretto.backends.onnx import OnnxModel
 from stretto.backends.padded import Padded
 from stretto.backends.source import ModelSource
 from stretto.live import shelf as shelves
-from stretto.live.executor import Job
+from stretto.live.executor import Job, Loss
 from stretto.live.frames import Frame, Kind, spec_as_text
 from stretto.live.shelf import ModelSpec, Report, Shelf
 from stretto.live.threads import ThreadExecutor
@@ -66,7 +66,7 @@ class Ear:
 
     def worker_leaving(self, worker: int) -> None: ...
 
-    def worker_lost(self, worker: int, reason: str, from_outside: bool = False) -> None: ...
+    def worker_lost(self, worker: int, reason: str, loss: Loss = Loss.OWN) -> None: ...
 
     def job_ended(self, job: Job, report: Report) -> None: ...
 

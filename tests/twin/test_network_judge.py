@@ -271,9 +271,11 @@ def test_what_one_identity_asks_of_two_applications_is_remembered_apart() -> Non
 
 def test_drift_of_networks_is_noticed() -> None:
     usual = setting((STEADY,) * 4)
-    assert are_alike(figures_of(usual), figures_of(usual))
-    assert not are_alike(figures_of(usual), figures_of(setting((STEADY,) * 6)))
-    assert not are_alike(figures_of(usual), figures_of(setting((replace(STEADY, bytes_per_s=(2e6,)),) * 4)))
+    assert are_alike(figures_of(usual, ladder()), figures_of(usual, ladder()))
+    assert not are_alike(figures_of(usual, ladder()), figures_of(setting((STEADY,) * 6), ladder()))
+    assert not are_alike(
+        figures_of(usual, ladder()), figures_of(setting((replace(STEADY, bytes_per_s=(2e6,)),) * 4), ladder())
+    )
 
 
 def test_a_saved_setting_has_its_clients(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from stretto.core.errors import StrettoError
 from stretto.live.arena import SLOTS
 from stretto.live.cluster.messages import ENDED, LOAD, NUMBER, Batch, Order, head
 from stretto.live.cluster.tensors import Brought, TensorDoor
-from stretto.live.executor import Job
+from stretto.live.executor import Job, Loss
 from stretto.live.face.link import Link
 from stretto.live.face.messages import NONSENSE, plain, text
 from stretto.live.frames import failures_as_text, spec_from_text
@@ -325,11 +325,11 @@ class Agent:
 
     def worker_leaving(self, worker: int) -> None: ...  # whoever tells it is this one
 
-    def worker_lost(self, worker: int, reason: str, from_outside: bool = False) -> None:
+    def worker_lost(self, worker: int, reason: str, loss: Loss = Loss.OWN) -> None:
         if worker == self._number:
-            self._end(reason, from_outside)
+            self._end(reason, loss)
 
-    def _end(self, reason: str, from_outside: bool = False) -> None:
+    def _end(self, reason: str, loss: Loss = Loss.OWN) -> None:
         """The process is gone, or goes now, with all that it holds. The next is started when a scheduler says so."""
         executor, self._executor = self._executor, None
         self._number += 1
@@ -338,7 +338,7 @@ class Agent:
         self._forget_orders()
         self._specs, self._held, self._running = {}, set(), 0
         self._is_up = False
-        self._say(Order.LOST, text({"reason": reason, "from_outside": from_outside}))
+        self._say(Order.LOST, text({"reason": reason, "loss": loss}))
 
     # -- what it tells -----------------------------------------------------------------------------------------------
 

@@ -37,7 +37,7 @@ class Order(IntEnum):
     LOADED = 12  # the number of the order; the problem, or nothing
     ENDED = 13  # the number of the batch, how long it ran; failures as in a frame from a process
     GREW = 14  # bytes, and the key of the model that ran meanwhile
-    LOST = 15  # JSON: what it held and ran is lost, the reason, and whether somebody else ended it
+    LOST = 15  # JSON: what it held and ran is lost, the reason, and its Loss
     HOLDS = 16  # bytes of memory
     LEAVING = 17  # it is to end: it finishes what it has, and wants nothing more
 

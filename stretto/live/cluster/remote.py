@@ -17,7 +17,7 @@ import numpy as np
 from stretto.core.errors import StrettoError
 from stretto.live.cluster.messages import ENDED, LOAD, NUMBER, Batch, Order, head, numbered
 from stretto.live.cluster.roster import RemoteWorker, Roster
-from stretto.live.executor import Job, Listener, Loading
+from stretto.live.executor import Job, Listener, Loading, Loss
 from stretto.live.face.messages import NO_VARIANT, NONSENSE, plain, text
 from stretto.live.frames import failures_in, spec_as_text
 from stretto.live.orders import Orders
@@ -164,7 +164,8 @@ class RemoteExecutor:
             self._is_up = True
         elif kind == Order.LOST:
             content = plain(payload)
-            self._lost(str(content.get("reason", ""))[:200], bool(content.get("from_outside", False)))
+            loss = content.get("loss")
+            self._lost(str(content.get("reason", ""))[:200], Loss(loss) if loss in set(Loss) else Loss.OWN)
             self._roster.assign()
         else:
             raise StrettoError(NONSENSE)
@@ -186,12 +187,12 @@ class RemoteExecutor:
 
     def gone(self, reason: str) -> None:
         """Its link is lost. Nobody's model is to blame for that."""
-        self._lost(reason, True)
+        self._lost(reason, Loss.KILLED)
 
-    def _lost(self, reason: str, from_outside: bool) -> None:
+    def _lost(self, reason: str, loss: Loss) -> None:
         if not self._is_over:
             self._let_go()
-            self._listener.worker_lost(self.place, reason, from_outside)
+            self._listener.worker_lost(self.place, reason, loss)
 
 
 def _absolute(path: Path | None) -> Path | None:

@@ -101,7 +101,7 @@ def test_a_library_says_what_it_was_judged_under(judged: list[tuple[float, ...]]
     made = tuned(deployment, setting, [(300.0,), (100.0,)], "measured (monday.npz)", progress=told.append)
     assert judged == [(300.0,), (100.0,)] and told == [0.5, 1.0]
     assert [judgement.verdict.rates for judgement in made.judgements] == [(100.0,), (300.0,)]
-    assert all(judgement.figures == figures_of(setting) for judgement in made.judgements)
+    assert all(judgement.figures == figures_of(setting, deployment) for judgement in made.judgements)
     assert made.conditions == "measured (monday.npz)"
     unmeasured = tuned(deployment, setting, [(300.0,)], "as profiled", is_measured=False)
     assert not unmeasured.judgements[0].figures

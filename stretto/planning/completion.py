@@ -203,8 +203,8 @@ def _door(lane: Lane, applications: list[int], deployment: Deployment, ratios: N
             ratio = float(ratios[variant, deployment.kinds.index(kind)])
             sizes = np.arange(1, min(profile.max_batch, lane.release.max_batch) + 1)
             latency_ns = profile.table_ns[deployment.quantile, sizes] * ratio
-            if counts_running:  # one batch runs while the next one waits
-                is_quick = (latency_ns <= may_take_ns / 2) | (sizes == 1)
+            if counts_running:  # a batch waits until one of the workers, which start one after the other, is free
+                is_quick = ((1 + 1 / len(lane.workers)) * latency_ns <= may_take_ns) | (sizes == 1)
                 held = (sizes * may_take_ns / latency_ns)[is_quick]
             else:
                 # Every row of a request is a query: what can be answered in one batch must fit through.

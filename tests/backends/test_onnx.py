@@ -170,7 +170,7 @@ def test_a_lost_device_is_no_failure_of_a_batch(tmp_path: Path) -> None:
     with pytest.raises(BatchFailure, match="idx=9"):
         model.run({"number": np.array([9])})
     model._on_gpu = True
-    with pytest.raises(DeviceLost, match=r"lookup\.onnx ran: CUDA failure 700: an illegal memory access$"):
+    with pytest.raises(DeviceLost, match=r"under lookup\.onnx: CUDA failure 700: an illegal memory access$"):
         model.run({"number": np.array([9])})
 
 

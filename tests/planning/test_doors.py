@@ -40,3 +40,15 @@ def test_one_variant_refuses_hardly_more_than_it_must(load: float, most_refused:
     outcomes, submitted = result.summary.outcomes, result.summary.submitted
     assert submitted - outcomes["on_time"] - outcomes["late"] <= most_refused * submitted
     assert outcomes["late"] <= 0.002 * submitted
+
+
+def test_batches_of_more_than_half_the_slo_fit_where_several_workers_take_turns() -> None:
+    """Regression: a batch was taken to wait for a whole one before it, so that the door was for batches of one, and 98%
+    of what eight workers can answer were refused.
+    """
+    slow = Variant("v", 0.9, (LatencyProfile.linear(0.05, 10.5, 256),))
+    eight = Deployment((Application("a", 21 * NS_PER_MS, (slow,)),), workers(8))
+    summary = simulate(
+        eight, Session(planner_entry("symphony").make({})), Load(Poisson(), 40_000.0), seconds=2.0, warmup_s=0.5
+    ).summary
+    assert summary.on_time_rate >= 0.999

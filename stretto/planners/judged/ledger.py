@@ -177,6 +177,7 @@ class Ledger:
                 memory.pop(oldest, None)
             for rungs in (self._answered, self.settled):
                 rungs.discard(oldest)
-        for asks in (self._asks, self._asked_for):
-            while len(asks) > 2 * MOST_RUNGS:
-                del asks[next(iter(asks))]
+        while len(self._asks) > 2 * MOST_RUNGS:
+            del self._asks[next(iter(self._asks))]
+        while len(self._asked_for) > 2 * MOST_RUNGS:
+            del self._asked_for[next(iter(self._asked_for))]

@@ -71,7 +71,7 @@ def test_plans_are_judged_under_a_setting_and_written(built: Built, measured: Pa
     deployment, _ = read_repository(built.root).deployment(2, Quantile.MEAN)
     (judgement,) = library.judgements_for(deployment)
     assert 300 <= judgement.verdict.rates[0] <= 330 and judgement.verdict.promise.correct > 0.6
-    assert judgement.figures.keys() == figures_of(Setting({"rows": stretch("bursty", 300.0)})).keys()
+    assert judgement.figures.keys() == figures_of(Setting({"rows": stretch("bursty", 300.0)}), deployment).keys()
     again = run(*what, "--json", "--out", tmp_path / "again.json")
     assert (tmp_path / "again.json").read_bytes() == out.read_bytes(), "the same conditions, the same file"
     (told,) = json.loads(again.stdout)["judged"]

@@ -166,7 +166,7 @@ class Failing:
 def test_a_lost_gpu_and_a_full_one_are_told_apart() -> None:
     from stretto.backends.torch import Launched
 
-    with pytest.raises(DeviceLost, match=r"while net ran: CUDA error: device-side assert triggered$"):
+    with pytest.raises(DeviceLost, match=r"under net: CUDA error: device-side assert triggered$"):
         Launched(Failing("CUDA error: device-side assert triggered\nCompile with"), dict, "net").is_done()
     with pytest.raises(BatchFailure, match="not enough memory left on the GPU for net"):
         Launched(Failing("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has"), dict, "net").is_done()

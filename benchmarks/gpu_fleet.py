@@ -2,7 +2,7 @@
 
 Three networks are trained for a few seconds on the zoo's sample of Fashion-MNIST, exported, profiled on both kinds of
 worker and served by the default planner. Needs PyTorch with a CUDA device; elsewhere it says so and ends. The first
-seconds of load capture the batch sizes that come up (a row of its own), the ones after them are claimed.
+seconds of load are a row of their own, the ones after them are claimed.
 """
 
 from __future__ import annotations

@@ -99,6 +99,9 @@ def serve(
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Neither read nor keep what runs learn of plans (planner judged).")
     ] = False,
+    no_judging: Annotated[
+        bool, typer.Option("--no-judging", help="Follow plans that are known, and judge none here (planner judged).")
+    ] = False,
     variant: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Only this one (or APP/NAME); may be given several times.")
     ] = None,

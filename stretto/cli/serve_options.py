@@ -63,6 +63,7 @@ def serve_options(values: dict[str, Any], said: ServeConfig) -> ServeOptions:
         policies=values["policies"],
         plans=values["plans"],
         is_fresh=values["fresh"],
+        judges=not values["no_judging"],
         data_aware=values["data_aware"],
         worker_memory_bytes=memory_bytes(values["worker_memory_mb"]),
         planner=values["planner"] or DEFAULT_PLANNER,

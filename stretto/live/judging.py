@@ -114,7 +114,8 @@ class Judging:
     """A planner's JudgePort. `known`, `ask`, `collect`, `follows` and `broken` may be called from any thread; the rest
     runs on the loop.
 
-    `measured` gives the deployment that is served, its telemetry and the delays as they are now.
+    `measured` gives the deployment that is served, its telemetry and the delays as they are now. Where it does not
+    judge, what is known from before is all there is.
     """
 
     def __init__(
@@ -123,8 +124,11 @@ class Judging:
         twin: Twin,
         measured: Callable[[], tuple[Deployment, Telemetry, Delays]],
         memory: Memory | None = None,
+        *,
+        judges: bool = True,
     ):
         self.twin = twin
+        self._judges = judges
         self._memory = memory
         self._save: asyncio.TimerHandle | None = None
         self.made = 0
@@ -154,7 +158,8 @@ class Judging:
         return verdicts
 
     def ask(self, deployment: Deployment, rates: Rates) -> None:
-        self._loop.call_soon_threadsafe(self._judge, deployment, rates)
+        if self._judges:
+            self._loop.call_soon_threadsafe(self._judge, deployment, rates)
 
     def collect(self, deployment: Deployment) -> Sequence[Verdict]:
         with self._lock:

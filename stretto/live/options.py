@@ -41,6 +41,7 @@ class ServiceOptions:
     policies: Path | None = None  # a file of stretto plan --out, for a planner that follows policies
     plans: Path | None = None  # a file of stretto tune, for a planner that follows verdicts
     is_fresh: bool = False  # what earlier runs learned is neither read nor added to
+    judges: bool = True  # else plans that are known are followed, and none is judged here
     only: tuple[str, ...] = ()  # variants to serve, as NAME or APPLICATION/NAME; none: all
     share: Share | None = None  # of a partition over several schedulers; else all of the repository
     replan_s: float | None = None  # how often the planner is asked; None: as often as it is made for
@@ -66,6 +67,10 @@ class ServiceOptions:
             raise StrettoError(f"planner {self.planner} follows no judged plans; leave the file out, or take judged")
         if self.autoscale is not None and self.autoscale.follows_judge and not self.is_judged:
             raise StrettoError(f"planner {self.planner} has no judge to follow; take judged, or scale by the signals")
+        if self.autoscale is not None and self.autoscale.follows_judge and not self.judges:
+            raise StrettoError(
+                "a fleet that follows the judge needs one; leave --no-judging out, or scale by the signals"
+            )
         self.fleet()  # refused here where it cannot be
 
     @property

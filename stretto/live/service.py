@@ -83,7 +83,7 @@ class Service:
         policies = options.policies
         # For the journal: the path, and the digest of what is read here, for another file may be there later.
         self._policy_file = None if policies is None else (str(policies.resolve()), digest_of(policies))
-        self.judging = None if twin is None else Judging(loop, twin, self._measured, memory)
+        self.judging = None if twin is None else Judging(loop, twin, self._measured, memory, judges=options.judges)
         self.session = served_session(
             options.planner,
             options.planner_options,

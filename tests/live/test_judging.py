@@ -146,6 +146,21 @@ def test_what_is_judged_is_kept_with_little_delay_and_at_the_end(monkeypatch: py
     within(60, work)
 
 
+def test_where_nothing_is_judged_what_is_known_serves() -> None:
+    async def work() -> None:
+        deployment, twin = small_deployment(2), ScriptedTwin()
+        telemetry: Any = None
+        loop, memory = asyncio.get_running_loop(), ScriptedMemory((verdict(10.0),))
+        judging = Judging(loop, twin, lambda: (deployment, telemetry, Delays()), memory, judges=False)  # type: ignore[arg-type, return-value]
+        assert judging.known(deployment) == (verdict(10.0),)
+        judging.ask(deployment, (11.0,))
+        await asyncio.sleep(0.02)
+        assert twin.cases == 0 and not judging.waiting
+        judging.close()
+
+    within(20, work)
+
+
 def test_what_is_asked_again_is_judged_once_and_after_a_failure_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "WAIT_S", 0.01)
 

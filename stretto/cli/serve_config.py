@@ -87,6 +87,7 @@ KEYS: dict[str, dict[str, Reader]] = {
         "policies": _path,
         "plans": _path,
         "fresh": _flag,
+        "no_judging": _flag,
         "data_aware": _flag,
         "ready_all": _flag,
         "tell_failures": _flag,

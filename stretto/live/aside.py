@@ -31,13 +31,20 @@ Order = tuple[Work, Done]
 
 
 class Aside:
-    """All of it is called on the loop. At most `most` orders wait; the oldest gives way."""
+    """All of it is called on the loop. At most `most` orders wait; the oldest gives way. `has_spare_core`: whether the
+    serving leaves one for it at this moment.
+    """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, most: int = 1_000):
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        most: int = 1_000,
+        has_spare_core: Callable[[], bool] = lambda: True,
+    ):
         self._loop, self._most = loop, most
         self._orders: list[Order] = []  # the last one is next
         self._pool: ProcessPoolExecutor | None = None
-        self._pace = Pace(loop)
+        self._pace = Pace(loop, has_spare_core)
         self._is_running = self._is_closed = False
         self._idle: asyncio.TimerHandle | None = None
 

@@ -126,6 +126,7 @@ class Judging:
         memory: Memory | None = None,
         *,
         judges: bool = True,
+        has_spare_core: Callable[[], bool] = lambda: True,
     ):
         self.twin = twin
         self._judges = judges
@@ -133,7 +134,7 @@ class Judging:
         self._save: asyncio.TimerHandle | None = None
         self.made = 0
         self._loop, self._measured = loop, measured
-        self._aside = Aside(loop, MOST_CASES)
+        self._aside = Aside(loop, MOST_CASES, has_spare_core)
         self._lock = threading.Lock()
         self._done: list[tuple[Deployment, Verdict]] = []
         self._collected: list[Verdict] = []  # for the journal

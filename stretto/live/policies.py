@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -19,10 +19,10 @@ log = logging.getLogger("stretto.live")
 class PolicyMaker:
     """A planner's PolicyPort. `ask` and `collect` may be called from any thread; everything else runs on the loop."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop):
+    def __init__(self, loop: asyncio.AbstractEventLoop, has_spare_core: Callable[[], bool] = lambda: True):
         self.made = 0
         self._loop = loop
-        self._aside = Aside(loop)
+        self._aside = Aside(loop, has_spare_core=has_spare_core)
         self._lock = threading.Lock()
         self._done: list[MadePolicy] = []  # not yet collected
         self._collected: list[MadePolicy] = []  # for the journal

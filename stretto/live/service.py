@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import time
 from collections.abc import Coroutine
 from dataclasses import replace
@@ -79,11 +80,16 @@ class Service:
         self.readiness = Readiness(self)
         probation = Probation(loop, options.load_s, options.worker_rss_bytes or 0)
         self.admission = Admission(self.offer, probation, Remembered(), time.monotonic_ns, lambda: self.repairs.look())
-        self.maker = PolicyMaker(loop)
+        self._cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        self._worker_cores = max((spec.threads for spec in options.fleet()), default=1)
+        self.maker = PolicyMaker(loop, self._has_spare_core)
         policies = options.policies
         # For the journal: the path, and the digest of what is read here, for another file may be there later.
         self._policy_file = None if policies is None else (str(policies.resolve()), digest_of(policies))
-        self.judging = None if twin is None else Judging(loop, twin, self._measured, memory, judges=options.judges)
+        self.judging = None
+        if twin is not None:
+            judges, has_spare_core = options.judges, self._has_spare_core
+            self.judging = Judging(loop, twin, self._measured, memory, judges=judges, has_spare_core=has_spare_core)
         self.session = served_session(
             options.planner,
             options.planner_options,
@@ -231,6 +237,12 @@ class Service:
         """As of now, for the judge."""
         engine, generation = self.engine, self.engine.generation
         return generation.deployment, generation.dispatcher.telemetry(engine.clock()), engine.delays.delays
+
+    def _has_spare_core(self) -> bool:
+        """Beside those that the event loop and busy workers take."""
+        if self.state is State.STARTING:
+            return True
+        return self._cores - 1 - self._worker_cores * self.engine.crew.busy_here() >= 1
 
     def _collected(self) -> list[Any]:
         """What the planner was given from outside since the last call, for the journal."""

@@ -22,7 +22,7 @@ log = logging.getLogger("stretto.live")
 class ThreadExecutor:
     """Its commands are callables in a queue; None ends it. Started once: a lost worker gets a new executor."""
 
-    is_awaited = False
+    is_awaited, is_here = False, True
 
     def __init__(self, worker: int, loop: asyncio.AbstractEventLoop, listener: Listener):
         self._worker = worker

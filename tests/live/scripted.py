@@ -47,7 +47,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 class ScriptedExecutor:
     """One worker: it answers when the test lets it. The answer to a row is its sum times 1 + the variant's number."""
 
-    is_awaited = False
+    is_awaited, is_here = False, True
 
     def __init__(self, worker: int, loop: asyncio.AbstractEventLoop, listener: Listener, stage: Stage):
         self.worker, self.loop, self.listener, self.stage = worker, loop, listener, stage

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 import sys
 import time
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from stretto.live.pace import LATE_S, LEAST_SHARE, Pace, shared
+from stretto.live.pace import LATE_S, LEAST_SHARE, OWED_SHARE, Pace, shared
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads the state of a process from /proc")
 
@@ -85,3 +86,35 @@ def test_a_process_that_is_stopped_can_still_be_ended(work: subprocess.Popen[byt
         assert work.wait(10) != 0
 
     asyncio.run(held_up())
+
+
+def cpu_s(process: int) -> float:
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def test_work_is_stopped_while_all_cores_are_needed_but_for_what_it_is_owed(work: subprocess.Popen[bytes]) -> None:
+    async def busy() -> None:
+        spare = False
+        pace = Pace(asyncio.get_running_loop(), lambda: spare)
+        pace.begin(work.pid)
+        assert await seen_stopped(work.pid)
+        began_s, began = cpu_s(work.pid), time.monotonic()
+        stopped = 0
+        while time.monotonic() - began < 2.0:
+            await asyncio.sleep(0.005)
+            stopped += is_stopped(work.pid)
+        used = (cpu_s(work.pid) - began_s) / (time.monotonic() - began)
+        assert 0 < used < 4 * OWED_SHARE
+        assert stopped > 0
+        spare = True
+        end = time.monotonic() + 10  # its share grows from the least one
+        while pace.share < 0.5 and time.monotonic() < end:
+            await asyncio.sleep(0.01)
+        began_s = cpu_s(work.pid)
+        while cpu_s(work.pid) - began_s < 0.2 and time.monotonic() < end:
+            await asyncio.sleep(0.01)
+        assert cpu_s(work.pid) - began_s >= 0.2
+        pace.end()
+
+    asyncio.run(busy())

@@ -31,6 +31,8 @@ KILLED = "it did not answer in time"
 class RemoteExecutor:
     """Started once: a lost worker gets a new executor. With its roster bound, the factory of a service."""
 
+    is_here = False
+
     def __init__(self, worker: int, loop: asyncio.AbstractEventLoop, listener: Listener, roster: Roster):
         self.place = worker
         self.wanted: frozenset[str] = frozenset()

@@ -5,140 +5,29 @@ A claim's text and a row's `part` begin with the part's name, so that a part whi
 
 from __future__ import annotations
 
-import contextlib
 import os
-import shutil
 import signal
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Callable, Iterable, Sequence
 from statistics import fmean
-from typing import Any
 
 import numpy as np
 import orjson
 
-from benchmarks.gpu_load import Clients, Drive, Measured
-from benchmarks.gpu_models import (
-    Photos,
-    accuracies,
-    best_throughput,
-    ensure_profiled,
-    profiles,
-    torchvision_networks,
-    write_photos,
-)
-from benchmarks.harness import Benchmark
+from benchmarks.gpu_ladder import curve, ladder
+from benchmarks.gpu_load import Measured
+from benchmarks.gpu_models import best_throughput, profiles
+from benchmarks.gpu_stage import WITHOUT, WITHOUT_VARIABLE, Stage, environment
 from benchmarks.replay import worker_processes
 from benchmarks.serve_faults import balance, metrics
 from benchmarks.serving import on_other_cores, one_by_one
-from stretto.cli.started import Started, started_server
+from stretto.cli.started import Started
 
-NETWORKS = ("resnet18", "resnet50", "resnet152", "convnext_tiny")
-ALONE = "resnet50"
 HOLDS = 0.99  # of requests on time, for a load to count as carried
-WITHOUT = ("ladder", "overlap", "graphs")
-WITHOUT_VARIABLE = "STRETTO_GPU_WITHOUT"
 RESTART_S = 60.0  # the longest that a killed worker may take to be back
 KILL_AFTER_S, KILL_LOAD_S = 1.0, 2.5
 MEMORY_MB = 100.0  # of GPU memory, what counts as returned: the driver rounds
-
-
-@dataclass(frozen=True)
-class Setup:
-    """What is served how; the defaults are the issue's, a test has smaller ones."""
-
-    work: Path
-    ladder: Path | None = None  # the folder of fashion_gpu, as training.gpu makes it
-    serve: tuple[str, ...] = ("--device", "cuda")
-    profile: tuple[str, ...] = ("--device", "cuda", "--budget-s", "4", "--no-judge")
-    photos: Photos = field(default_factory=lambda: Photos("photos", torchvision_networks(NETWORKS)))
-    floats: Photos = field(default_factory=lambda: Photos("photos_float32", torchvision_networks([ALONE]), "float32"))
-    alone: str = ALONE
-    killed: str = NETWORKS[0]  # quick to load again
-    rates: tuple[float, ...] = (200, 2000, 4000, 500, 3000, 1000)  # by twos on a fresh server
-    float_rates: tuple[float, ...] = (1750, 2000, 2400)
-    shares: tuple[float, ...] = (0.8, 0.86, 0.9, 0.94, 0.98)  # of the graphs' own throughput
-    compare_rates: tuple[float, ...] = (1000, 4000)
-    kill_rate: float = 1000
-    kills: int = 10
-    rows: int = 8
-    seconds: float = 6.0
-    ladder_seconds: float = 7.5  # three bursts
-    gpu_memory_mb: Callable[[], float] | None = None
-
-    def repository(self, photos: Photos) -> Path:
-        return self.work / photos.dtype
-
-    def file(self, photos: Photos) -> Path:
-        return self.repository(photos) / f"{photos.name}.npz"
-
-
-@dataclass
-class Stage:
-    """One run of the benchmark: where results go, the clients, and what is served."""
-
-    bench: Benchmark
-    clients: Clients
-    setup: Setup
-    part: str = ""
-
-    def row(self, **values: Any) -> None:
-        self.bench.row(part=self.part, **values)
-        told = " · ".join(f"{key} {value}" for key, value in self.bench.rows[-1].items() if value != "")
-        print(told, flush=True)
-
-    def claim(self, what: str, target: str, ours: float, met: bool) -> None:
-        self.bench.claim(f"{self.part}: {what}", paper="—", target=target, ours=ours, met=met)
-        print(f"{'met' if met else 'NOT MET'}: {self.part}: {what}: {ours:.5g} (target {target})", flush=True)
-
-    def ready(self, photos: Photos) -> Path:
-        """The application's folder, exported and profiled."""
-        repository = self.setup.repository(photos)
-        write_photos(photos, repository, self.setup.work / "programs")
-        return self.profiled(repository / photos.name)
-
-    def profiled(self, folder: Path) -> Path:
-        took_s = ensure_profiled(folder, self.setup.profile)
-        if took_s:
-            for name, stored in profiles(folder).items():
-                rate, size = best_throughput(stored)
-                points = {size: point.p50 for size, point in stored.batches.items()}
-                first, last = min(points), max(points)
-                self.bench.row(
-                    part="profile",
-                    application=folder.name,
-                    variant=name,
-                    best_images_s=rate,
-                    at_batch=size,
-                    load_ms=stored.load_ms,
-                    **{f"l({first}) p50 ms": points[first], f"l({last}) p50 ms": points[last]},
-                )
-            print(f"stretto profile {folder.name}: {took_s:.1f} s", flush=True)
-            self.bench.row(part="profile", application=folder.name, seconds=took_s)
-        return folder
-
-    @contextlib.contextmanager
-    def served(self, folder: Path, *arguments: str, prefix: Sequence[str] = ()) -> Iterator[Started]:
-        """A fresh server with its defaults."""
-        began = time.monotonic()
-        command = [str(folder), *self.setup.serve, "--log-level", "warning", *arguments]
-        with started_server(command, prefix=prefix) as server:
-            self.start_s = time.monotonic() - began
-            try:
-                yield server
-            finally:
-                for line in [line for line in server.lines if "WARN" in line or "ERROR" in line][:5]:
-                    self.row(said=line[:300])
-
-    def load(self, server: Started, photos: Photos, rate: float, **more: Any) -> Measured:
-        seconds = more.pop("seconds", self.setup.seconds)
-        drive = Drive(server.url, photos.name, self.setup.file(photos), seconds, rate, seed=self.bench.seed, **more)
-        return self.clients.run(drive)
 
 
 def rates(stage: Stage) -> None:
@@ -246,52 +135,6 @@ def binary_body(array: np.ndarray) -> tuple[bytes, list[str]]:
     return head + raw, [f"Inference-Header-Content-Length: {len(head)}", "Content-Type: application/octet-stream"]
 
 
-def ladder(stage: Stage) -> None:
-    """Bursts as in the demo, for Stretto's own choice and for each variant alone: right answers on time. Images are
-    sent as they are, 28 by 28 bytes, and enlarged on the GPU: with bodies of 400 kB bursts would measure the socket.
-    """
-    from stretto.cli.demo_load import HIGH, LOW, ROWS, bursty_load
-
-    folder = stage.setup.ladder
-    if folder is None:
-        print("ladder: left out, as no --ladder REPO/fashion_gpu was given (see training/README.md)", flush=True)
-        return
-    stage.profiled(folder)
-    accuracy, name = accuracies(folder), folder.name
-    speed = {variant: best_throughput(stored)[0] for variant, stored in profiles(folder).items()}
-    fastest, best = max(speed, key=lambda one: speed[one]), max(accuracy, key=lambda one: (accuracy[one], speed[one]))
-    seconds, file = stage.setup.ladder_seconds, folder / "sample.npz"
-    shares: dict[str, float] = {}
-    with stage.served(folder) as server:
-        ends = [
-            stage.clients.carried(Drive(server.url, name, file, 1.0, version=variant)) for variant in (fastest, best)
-        ]
-        bursts = bursty_load(*ends)
-        stage.row(seen=f"{fastest} carries {ends[0]:.0f} images/s, {best} {ends[1]:.0f}: {bursts}", rows=ROWS)
-        for version in ("", *sorted(accuracy, key=lambda one: accuracy[one])):
-            drive = Drive(
-                *(server.url, name, file, seconds),
-                kind=bursts.kind,
-                rows=ROWS,
-                version=version,
-                seed=stage.bench.seed,
-            )
-            stage.clients.run(Drive(**{**drive.__dict__, "seconds": 0.5}))  # warm, as in the demo
-            seen = stage.clients.run(drive)
-            shares[version] = seen.correct_on_time
-            known = {} if not version else {"test_accuracy": accuracy[version], "own_images_s": speed[version]}
-            stage.row(served_by=version or "Stretto", correct_on_time=seen.correct_on_time, **known, **seen.row())
-    ours = shares.pop("")
-    single = max(shares, key=lambda one: shares[one])
-    gain = 100 * (ours - shares[single])
-    offered = (
-        f"{bursts} for {bursts.share:.0%} of every {bursts.period_s:g} s, {ROWS} images a request "
-        f"({HIGH:.0%} of what {fastest} carries over {LOW:.0%} of what {best} does)"
-    )
-    what = f"{name}, {offered}: correct and on time over the best single variant ({single}, {shares[single]:.1%})"
-    stage.claim(f"{what}, points", "≥ 3", gain, gain >= 3)
-
-
 def kill(stage: Stage) -> None:
     """kill -9 of the worker process under load, again and again."""
     setup, photos = stage.setup, stage.setup.photos
@@ -379,27 +222,6 @@ def compare(stage: Stage) -> None:
     stage.claim(what, "≥ 1", times, times >= 1)
 
 
-@contextlib.contextmanager
-def environment(name: str, value: str) -> Iterator[None]:
-    """For processes that are started meanwhile; nothing where the value is empty."""
-    if value:
-        os.environ[name] = value
-    try:
-        yield
-    finally:
-        os.environ.pop(name, None)
-
-
-def used_gpu_memory_mb() -> float:
-    """On the first GPU, by whomever."""
-    if shutil.which("nvidia-smi"):
-        command = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits", "--id=0"]
-    else:
-        code = "import torch; free, total = torch.cuda.mem_get_info(0); print((total - free) / 2**20)"
-        command = [sys.executable, "-c", code]
-    return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()[0])
-
-
 PARTS: dict[str, Callable[[Stage], None]] = {
     "load": load,
     "rates": rates,
@@ -407,6 +229,7 @@ PARTS: dict[str, Callable[[Stage], None]] = {
     "float32": float32,
     "latency": latency,
     "ladder": ladder,
+    "curve": curve,
     "kill": kill,
     "compare": compare,
 }

@@ -23,7 +23,8 @@ from typing import Any
 
 from benchmarks.gpu_load import PROCESSES, Clients
 from benchmarks.gpu_models import forget_profiles
-from benchmarks.gpu_parts import PARTS, Setup, Stage, used_gpu_memory_mb
+from benchmarks.gpu_parts import PARTS
+from benchmarks.gpu_stage import Setup, Stage, used_gpu_memory_mb
 from benchmarks.harness import RESULTS, Benchmark
 
 NAME = "gpu_serve"

@@ -19,6 +19,7 @@ import numpy as np
 
 from stretto.backends.model import Array, Batch, Parts, TensorSpec, in_one_part
 from stretto.backends.pinned import is_pinned
+from stretto.backends.progress import prepared
 from stretto.backends.rungs import rung_of, rungs
 
 SLOTS = 2  # one batch computes while the next one's inputs go up
@@ -137,7 +138,8 @@ class GpuRunner:
         self._inputs = {spec.name: self._on_device(spec, largest) for spec in self._specs}
         slots = [self._slot(largest) for _ in range(SLOTS)]
         pool, stream = None, torch.cuda.Stream(self._device)
-        for rung in reversed(ladder):
+        for number, rung in enumerate(reversed(ladder)):
+            prepared(number, len(ladder))
             with torch.cuda.stream(stream):
                 for _ in range(WARM_RUNS):
                     answer = self._called(rung)

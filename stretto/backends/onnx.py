@@ -18,6 +18,7 @@ import numpy as np
 
 from stretto.backends.device_failure import device_failure
 from stretto.backends.model import Array, BackendError, Batch, BatchFailure, TensorSpec, batch_size, check_outputs
+from stretto.backends.progress import prepared
 from stretto.backends.resident import resident_bytes
 from stretto.backends.source import ModelSource
 from stretto.core.errors import StrettoError
@@ -107,7 +108,9 @@ class OnnxModel:
 
     def prepare(self, batches: Iterable[int]) -> None:
         """Binds each size and runs it once, so that the runtime has planned its memory."""
-        for batch in sorted(set(batches), reverse=True):
+        sizes = sorted(set(batches), reverse=True)
+        for number, batch in enumerate(sizes):
+            prepared(number, len(sizes))
             self.run(self.buffers(batch))
 
     def buffers(self, batch: int) -> dict[str, Array]:

@@ -82,7 +82,11 @@ class Crew:
     def share_loaded(self) -> float:
         """Of the models that workers hold or are about to; 1 where there are none."""
         wanted = sum(len(member.specs) for member in self.members)
-        lacking = sum(len(each.executor.loading()) or len(each.specs) for each in self.members if not each.is_ready)
+        lacking = sum(
+            sum(1 - load.share for load in each.executor.loading()) or len(each.specs)
+            for each in self.members
+            if not each.is_ready
+        )
         return 1 - lacking / wanted if wanted else 1.0
 
     def add(self, count: int) -> None:
@@ -176,6 +180,10 @@ class Crew:
 
     def is_busy(self, worker: int) -> bool:
         return bool(self.members[worker].jobs)
+
+    def busy_here(self) -> int:
+        """Workers that run something on this machine."""
+        return sum(1 for member in self.members if member.jobs and member.executor.is_here)
 
     @property
     def restarts(self) -> int:

@@ -7,7 +7,7 @@ that it is lost. Everything it tells comes on the event loop's thread.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
 
@@ -62,6 +62,7 @@ class Loading:
     number: int  # tells one order from the next
     key: str
     is_beside: bool  # its batches go on meanwhile
+    share: float = field(default=0.0, compare=False)  # of it that is done, as far as is known
 
 
 class Loss(StrEnum):
@@ -92,6 +93,8 @@ class Listener(Protocol):
 
 class Executor(Protocol):
     """One worker."""
+
+    is_here: bool  # it takes a core of this machine while it runs
 
     @property
     def is_awaited(self) -> bool:

@@ -44,6 +44,7 @@ class Kind(IntEnum):
     LOADED = 11  # a: the number of the order; text: the problem, or nothing
     ENDED = 12  # a: the number of the job, b: started_ns, c: ended_ns; text: failures, or nothing
     READY = 13
+    LOADING = 15  # a: the number of the order, b: thousandths of it that are done
     GREW = 14  # text: the key; a: bytes that the process has grown by while this model ran, since it started
 
 

@@ -5,6 +5,7 @@ told: an order that stands behind a job has not begun.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 
 from stretto.live.executor import Listener, Loading
 from stretto.live.shelf import ModelSpec
@@ -58,6 +59,12 @@ class Orders:
         """The worker said so; one that nobody waits for is not heard."""
         if number in self._pending:
             self._pending.pop(number)[1](problem)
+
+    def went_on(self, number: int, share: float) -> None:
+        """The worker said how far it is."""
+        if number in self._pending:
+            loading, ended = self._pending[number]
+            self._pending[number] = replace(loading, share=share), ended
 
     def loading(self, jobs: Collection[int]) -> Sequence[Loading]:
         """Those that have begun, while these jobs have not ended."""

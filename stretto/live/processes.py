@@ -84,7 +84,7 @@ class StartedProcess:
 class ProcessExecutor:
     """Started once: a lost worker gets a new executor."""
 
-    is_awaited = False
+    is_awaited, is_here = False, True
 
     def __init__(
         self,
@@ -339,6 +339,8 @@ class ProcessExecutor:
             self._listener.job_ended(job, Report(answers, failures, frame.b, frame.c))
         elif frame.kind == Kind.LOADED:
             self._orders.ended(frame.a, frame.text.decode("utf-8", "replace"))
+        elif frame.kind == Kind.LOADING:
+            self._orders.went_on(frame.a, frame.b / 1000)
         elif frame.kind == Kind.GREW:
             self._growth[frame.text.decode("utf-8", "replace")] = frame.a
         elif frame.kind == Kind.READY:

@@ -29,6 +29,7 @@ from stretto.backends.callable import reason_of
 from stretto.backends.cuda import is_off
 from stretto.backends.model import Array, DeviceLost, DeviceSpoilt, NoDevice
 from stretto.backends.pinned import is_pinned, pin, unpin
+from stretto.backends.progress import telling
 from stretto.backends.torch import import_ahead
 from stretto.core.errors import StrettoError
 from stretto.live.arena import Arena
@@ -208,8 +209,9 @@ class WorkerProcess:
     def _load(self, frame: Frame, spec: ModelSpec, unloads: int) -> None:
         problem = ""
         try:
-            if self._shelf.load(spec, unloads):
-                self._specs[spec.key] = spec
+            with telling(lambda share: self._say(Frame(Kind.LOADING, frame.a, round(1000 * share)))):
+                if self._shelf.load(spec, unloads):
+                    self._specs[spec.key] = spec
             if self._shelf.overlaps(spec.key):
                 self._read_directly()
             self._growth.rest()

@@ -2,7 +2,7 @@
 
 On the CPU this is measured in a fresh process, because memory that an earlier model freed would be reused unseen. There
 the model is loaded twice and the second load counts, so that what the runtime itself needs once is left out. On a GPU
-the allocator of PyTorch knows exactly.
+PyTorch knows what it has taken, and of ONNX Runtime the driver does, as long as nobody else begins or ends there.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ import gc
 import json
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from stretto.backends.load import load_model
-from stretto.backends.model import Model, TensorSpec
+from stretto.backends.model import BackendError, Model, TensorSpec
 from stretto.backends.resident import give_back, peak_bytes, reset_peak, resident_bytes
 from stretto.backends.source import ModelSource
 from stretto.core.errors import StrettoError
@@ -86,17 +87,43 @@ def in_this_process(source: ModelSource, batch: int) -> MemoryUse:
 
 
 def on_gpu(source: ModelSource, batch: int) -> MemoryUse:
-    """By PyTorch's allocator; the ladder of graphs up to the largest batch is there as long as the model is."""
+    """All that it takes of the GPU: the ladder of graphs up to the largest batch is there as long as the model is."""
+    taken_bytes = torch_bytes if source.backend == "torch" else used_bytes
+    before = taken_bytes(source.device)
+    model = load_model(source)
+    model.prepare((model.fixed_batch or batch,))
+    loaded = taken_bytes(source.device) - before
+    model.unload()
+    return MemoryUse(max(0, loaded), 0)
+
+
+def torch_bytes(device: str) -> int:
+    """What PyTorch has taken of the GPU for this process, with the pools of graphs, in which nothing is allocated
+    between two batches.
+    """
     import torch
 
     gc.collect()  # what an earlier model held
-    before = torch.cuda.memory_allocated(source.device)
-    model = load_model(source)
-    model.prepare((model.fixed_batch or batch,))
-    torch.cuda.synchronize(source.device)
-    loaded = torch.cuda.memory_allocated(source.device) - before
-    model.unload()
-    return MemoryUse(int(max(0, loaded)), 0)
+    torch.cuda.synchronize(device)
+    torch.cuda.empty_cache()
+    return int(torch.cuda.memory_reserved(device))
+
+
+def used_bytes(device: str) -> int:
+    """What is used of the GPU, by whomever: ONNX Runtime does not say what it has taken."""
+    gc.collect()
+    number = device.partition(":")[2] or "0"
+    with suppress(ImportError):
+        import torch
+
+        free, total = torch.cuda.mem_get_info(f"cuda:{number}")
+        return int(total - free)
+    command = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits", f"--id={number}"]
+    try:
+        told = subprocess.run(command, capture_output=True, text=True, check=True, timeout=TIMEOUT_S).stdout
+        return int(told.split()[0]) << 20
+    except (OSError, subprocess.SubprocessError, ValueError, IndexError) as error:
+        raise BackendError(f"nvidia-smi does not say what is used of {device} ({error})") from None
 
 
 def _run_zeros(model: Model, batch: int) -> None:

@@ -12,8 +12,9 @@ import pytest
 
 from benchmarks.gpu_load import Clients, Drive, Measured, merged
 from benchmarks.gpu_models import Network, Photos, best_throughput, write_photos
-from benchmarks.gpu_parts import PARTS, Setup, Stage, binary_body, environment, held_goodput
+from benchmarks.gpu_parts import PARTS, binary_body, held_goodput
 from benchmarks.gpu_serve import run_parts, with_other_parts
+from benchmarks.gpu_stage import Setup, Stage, environment
 from benchmarks.harness import Benchmark
 from stretto.client.load import LoadOutcome, LoadSpec
 from stretto.client.load.result import LoadResult

@@ -1,0 +1,105 @@
+"""The parts of gpu_serve with real accuracies: the ladder of training.gpu under bursts, and under steady loads."""
+
+from __future__ import annotations
+
+from benchmarks.gpu_load import Drive
+from benchmarks.gpu_models import accuracies, best_throughput, profiles
+from benchmarks.gpu_stage import WITHOUT, WITHOUT_VARIABLE, Stage, environment
+from stretto.cli.started import Started
+
+
+def ladder(stage: Stage) -> None:
+    """Bursts as in the demo, for Stretto's own choice and for each variant alone: right answers on time. Images are
+    sent as they are, 28 by 28 bytes, and enlarged on the GPU: with bodies of 400 kB bursts would measure the socket.
+    """
+    from stretto.cli.demo_load import HIGH, LOW, ROWS, bursty_load
+
+    folder = stage.setup.ladder
+    if folder is None:
+        print("ladder: left out, as no --ladder REPO/fashion_gpu was given (see training/README.md)", flush=True)
+        return
+    stage.profiled(folder)
+    accuracy, name = accuracies(folder), folder.name
+    speed = {variant: best_throughput(stored)[0] for variant, stored in profiles(folder).items()}
+    fastest, best = max(speed, key=lambda one: speed[one]), max(accuracy, key=lambda one: (accuracy[one], speed[one]))
+    seconds, file = stage.setup.ladder_seconds, folder / "sample.npz"
+    shares: dict[str, float] = {}
+    with stage.served(folder) as server:
+        ends = [
+            stage.clients.carried(Drive(server.url, name, file, 1.0, version=variant)) for variant in (fastest, best)
+        ]
+        bursts = bursty_load(*ends)
+        stage.row(seen=f"{fastest} carries {ends[0]:.0f} images/s, {best} {ends[1]:.0f}: {bursts}", rows=ROWS)
+        for version in ("", *sorted(accuracy, key=lambda one: accuracy[one])):
+            drive = Drive(
+                *(server.url, name, file, seconds),
+                kind=bursts.kind,
+                rows=ROWS,
+                version=version,
+                seed=stage.bench.seed,
+            )
+            stage.clients.run(Drive(**{**drive.__dict__, "seconds": 0.5}))  # warm, as in the demo
+            seen = stage.clients.run(drive)
+            shares[version] = seen.correct_on_time
+            known = {} if not version else {"test_accuracy": accuracy[version], "own_images_s": speed[version]}
+            stage.row(served_by=version or "Stretto", correct_on_time=seen.correct_on_time, **known, **seen.row())
+    ours = shares.pop("")
+    single = max(shares, key=lambda one: shares[one])
+    gain = 100 * (ours - shares[single])
+    offered = (
+        f"{bursts} for {bursts.share:.0%} of every {bursts.period_s:g} s, {ROWS} images a request "
+        f"({HIGH:.0%} of what {fastest} carries over {LOW:.0%} of what {best} does)"
+    )
+    what = f"{name}, {offered}: correct and on time over the best single variant ({single}, {shares[single]:.1%})"
+    stage.claim(f"{what}, points", "≥ 3", gain, gain >= 3)
+
+
+def curve(stage: Stage) -> None:
+    """Steady loads, from little to nearly all that the fastest variant carries: for Stretto's own choice, for each
+    variant alone, and for the same engine without one thing at a time. The limit is the throughput of the fastest
+    one's graphs.
+    """
+    from stretto.cli.demo_load import ROWS
+
+    setup, folder = stage.setup, stage.setup.ladder
+    if folder is None:
+        print("curve: left out, as no --ladder REPO/fashion_gpu was given (see training/README.md)", flush=True)
+        return
+    stage.profiled(folder)
+    name, file = folder.name, folder / "sample.npz"
+    speed = {variant: best_throughput(stored)[0] for variant, stored in profiles(folder).items()}
+    fastest = max(speed, key=lambda one: speed[one])
+    correct: dict[tuple[str, float], float] = {}
+
+    def climb(server: Started, loads: dict[float, float], without: str = "", version: str = "") -> None:
+        for share, rate in loads.items():
+            drive = Drive(server.url, name, file, setup.curve_seconds, rate, rows=ROWS, version=version)
+            seen = stage.clients.run(drive)
+            served_by = version or (f"Stretto without {without}" if without else "Stretto")
+            correct[served_by, share] = seen.correct_on_time
+            stage.row(
+                served_by=served_by,
+                load=share,
+                offered_images_s=rate * ROWS,
+                goodput_images_s=seen.goodput,
+                of_limit=seen.goodput / speed[fastest],
+                correct_on_time=seen.correct_on_time,
+                **seen.row(),
+            )
+
+    with stage.served(folder) as server:
+        carried = stage.clients.carried(Drive(server.url, name, file, 1.0, version=fastest))
+        loads = {share: share * carried / ROWS for share in setup.curve_shares}
+        stage.row(seen=f"{fastest} carries {carried:.0f} images/s; its graphs give {speed[fastest]:.0f}")
+        for version in ("", *sorted(speed, key=lambda one: -speed[one])):
+            climb(server, loads, version=version)
+    for without in WITHOUT:
+        with environment(WITHOUT_VARIABLE, without), stage.served(folder) as server:
+            climb(server, loads, without)
+    ahead = {
+        share: 100 * (correct["Stretto", share] - max(correct[variant, share] for variant in speed)) for share in loads
+    }
+    told = ", ".join(f"{points:+.1f} at {share:.0%}" for share, points in ahead.items())
+    least = min(ahead.values())
+    what = f"{name}, steady loads in shares of what {fastest} carries: correct and on time over the best single variant"
+    stage.claim(f"{what} there ({told}), points, the least", "≥ -0.5", least, least >= -0.5)

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from stretto.core.application import Application, Variant
 from stretto.core.deployment import Deployment
 from stretto.core.outcome import Outcome
-from stretto.core.plan import Delays, Plan
+from stretto.core.plan import Delays, Missing, Plan
 from stretto.core.profile import NS_PER_MS, NS_PER_S, LatencyProfile, Quantile
 from stretto.core.published import published_model
 from stretto.core.view import View
@@ -124,7 +124,7 @@ class Part:
         count = len(view.deployment.variants) if view.now_ns >= BACK_S * NS_PER_S else len(self.applications)
         return replace(
             made,
-            lanes=tuple(replace(lane, may_load=False) for lane in made.lanes),
+            lanes=tuple(replace(lane, missing=Missing.WAIT) for lane in made.lanes),
             placement=(tuple(range(count)),) * self.workers,
             prefetch=((),) * self.workers,
         )

@@ -48,7 +48,7 @@ TYPES: dict[str, Any] = {
 ENUMS: dict[str, type[IntEnum]] = {
     kind.__name__: kind
     for kind in (
-        *(application.Penalty, profile.Quantile, plan.RouteRule, plan.Order, plan.Late),
+        *(application.Penalty, profile.Quantile, plan.RouteRule, plan.Order, plan.Late, plan.Missing),
         *(plan.WorkerChoice, plan.LaneChoice),
     )
 }

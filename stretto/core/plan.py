@@ -82,6 +82,14 @@ class WorkerChoice(IntEnum):
     PREFERENCE = 2  # the order in which the lane lists its workers
 
 
+class Missing(IntEnum):
+    """What becomes of a batch whose variant no worker of the lane holds that could take it."""
+
+    LOAD = 0  # it is loaded, where time allows
+    WAIT = 1  # it waits for a worker that holds it
+    STAND_IN = 2  # until a worker holds it, the variant of the application that the worker ran last answers
+
+
 class LaneChoice(IntEnum):
     """Which of its startable lanes a worker takes next."""
 
@@ -336,10 +344,7 @@ class Lane:
     worker_choice: WorkerChoice = WorkerChoice.EARLIEST_FREE
     capacity: int = 65_536  # queries that may wait, or (Fixed) wait or run; more are refused (0: all)
     delays: Delays = Delays()
-    may_load: bool = True  # load a variant that no idle worker holds, where time allows
-    stand_in: bool = (
-        False  # until a worker holds the chosen variant, the one of the application that it ran last answers
-    )
+    missing: Missing = Missing.LOAD
 
 
 @dataclass(frozen=True)

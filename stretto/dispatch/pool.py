@@ -8,7 +8,7 @@ import numpy as np
 from numba.cpython.unsafe.numbers import trailing_zeros
 
 from stretto.core.compiled import compiled
-from stretto.core.plan import WorkerChoice
+from stretto.core.plan import Missing, WorkerChoice
 from stretto.dispatch.ledger import decide
 from stretto.dispatch.queue import NONE
 from stretto.dispatch.records import (
@@ -66,7 +66,7 @@ def could_hold(s: Any, lane: Any, worker: int, variant: int) -> bool:
     """Whether the variant is in the worker's memory, or may be brought there; one on its way is waited for."""
     if holds(s, worker, variant):
         return True
-    return lane.may_load != 0 and not arrives(s, worker, variant) and has_room(s, worker, variant)
+    return lane.missing != Missing.WAIT and not arrives(s, worker, variant) and has_room(s, worker, variant)
 
 
 @compiled

@@ -131,8 +131,7 @@ LANE = np.dtype(
         ("release", "i8"),
         ("late", "i8"),
         ("worker_choice", "i8"),
-        ("may_load", "i8"),
-        ("stand_in", "i8"),
+        ("missing", "i8"),
         ("when_gathered", "i8"),
         ("capacity", "i8"),
         ("counts_running", "i8"),  # towards its capacity

@@ -9,7 +9,7 @@ import math
 from typing import Any
 
 from stretto.core.compiled import compiled
-from stretto.core.plan import GIVE_UP, Late, Order, ReleaseRule, SelectRule
+from stretto.core.plan import GIVE_UP, Late, Missing, Order, ReleaseRule, SelectRule
 from stretto.dispatch.queue import NONE, ORDER, first_in, next_in
 from stretto.dispatch.rates import lane_meter
 from stretto.dispatch.records import (
@@ -268,7 +268,7 @@ def stand_in(s: Any, lane: Any, worker: int, variant: int) -> int:
     application that the worker ran last, of those that it holds.
     """
     first = worker * s.variants
-    if not lane.stand_in or worker < 0 or resident(s)[first + variant].loaded:
+    if lane.missing != Missing.STAND_IN or worker < 0 or resident(s)[first + variant].loaded:
         return variant
     kind = workers(s)[worker].kind
     application = rows(s)[variant * s.kinds + kind].application

@@ -14,7 +14,7 @@ import numpy as np
 
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
-from stretto.core.plan import Eager, Fixed, Lane, LaneChoice, Late, Order, Plan, Route, RouteRule
+from stretto.core.plan import Eager, Fixed, Lane, LaneChoice, Late, Missing, Order, Plan, Route, RouteRule
 from stretto.core.profile import NS_PER_S
 from stretto.core.view import View
 from stretto.planners.packing import Session, pack_workers
@@ -90,7 +90,7 @@ def _lane(deployment: Deployment, worker: int, application: int, variant: int, b
         order=Order.FIRST_COME,
         release=Eager(batch, floor_rates=(0.0,) * batch),
         late=Late.DROP_WHEN_DISPATCHED,
-        may_load=False,
+        missing=Missing.WAIT,
     )
 
 

@@ -21,7 +21,7 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
-from stretto.core.plan import Eager, Lane, Late, Order, Plan, Route, RouteRule, Table
+from stretto.core.plan import Eager, Lane, Late, Missing, Order, Plan, Route, RouteRule, Table
 from stretto.core.profile import NS_PER_S, LatencyProfile, Quantile
 from stretto.core.view import View
 from stretto.core.worker import Worker
@@ -278,7 +278,7 @@ def _lane(deployment: Deployment, worker: int, holding: Holding, table: Table) -
         order=Order.FIRST_COME,
         release=Eager(holding.batch),
         late=Late.DROP_WHEN_DISPATCHED,
-        may_load=False,
+        missing=Missing.WAIT,
     )
 
 

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from stretto.core.deployment import Deployment
-from stretto.core.plan import Deferred, Eager, Fixed, Lane, Late, Order, Plan, WorkerChoice, by_application
+from stretto.core.plan import Deferred, Eager, Fixed, Lane, Late, Missing, Order, Plan, WorkerChoice, by_application
 from stretto.core.view import View
 from stretto.planners.parts.choose import choose_variants, serving_workers
 from stretto.planners.parts.floors import floor_rates
@@ -77,7 +77,8 @@ class Symphony:
         if layout not in self._made:
             lanes = (
                 replace(
-                    self._lane(view.deployment, number, variant, crew, float(layout.shares[number])), may_load=False
+                    self._lane(view.deployment, number, variant, crew, float(layout.shares[number])),
+                    missing=Missing.WAIT,
                 )
                 for number, (variant, crew) in enumerate(zip(chosen, layout.workers, strict=True))
             )

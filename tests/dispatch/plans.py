@@ -24,6 +24,7 @@ from stretto.core.plan import (
     Lane,
     LaneChoice,
     Late,
+    Missing,
     MostAccurate,
     Order,
     Plan,
@@ -189,8 +190,7 @@ def lanes(draw: st.DrawFn, name: str, select: Select, crew: tuple[int, ...]) -> 
         )
         if delayed
         else Delays(),
-        may_load=draw(st.integers(0, 3)) > 0,
-        stand_in=draw(st.integers(0, 2)) == 0,
+        missing=draw(st.sampled_from([Missing.LOAD, Missing.LOAD, Missing.STAND_IN, Missing.WAIT])),
     )
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from stretto.core.check import selected_variants
 from stretto.core.outcome import Outcome
-from stretto.core.plan import GIVE_UP, Eager, Fixed, Lane, Late, Table, Tables, Worklist
+from stretto.core.plan import GIVE_UP, Eager, Fixed, Lane, Late, Missing, Table, Tables, Worklist
 from stretto.dispatch.decisions import Drop, Run
 from stretto.dispatch.records import Status
 from tests.dispatch.books import Stage, order_key
@@ -130,7 +130,7 @@ def _fault(driver: Driver, run: Run, lane: Lane) -> str | None:
 def _stands_in(driver: Driver, run: Run, lane: Lane) -> bool:
     """The worker lacks one that the lane would choose, and what it runs in its place was in memory."""
     lacks = set(selected_variants(lane)) - driver.crew[run.worker].loaded
-    return lane.stand_in and bool(lacks) and run.variant in driver.crew[run.worker].loaded
+    return lane.missing == Missing.STAND_IN and bool(lacks) and run.variant in driver.crew[run.worker].loaded
 
 
 def _somebody_looks_ahead(driver: Driver, worker: int) -> bool:

@@ -10,7 +10,7 @@ import pytest
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.outcome import Outcome
-from stretto.core.plan import Eager, Fixed, Late, Plan
+from stretto.core.plan import Eager, Fixed, Late, Missing, Plan
 from stretto.core.worker import Worker
 from stretto.dispatch.decisions import Load, Run, Unload
 from tests.dispatch.driver import Driver
@@ -26,7 +26,7 @@ def cramped(memory: int = 12, resident: tuple[str, ...] = ("app/a", "app/b", "ap
 
 def holding(chosen: int, *others: int, **rules: Any) -> Plan:
     """One lane that runs `chosen`, with the others prefetched."""
-    rules = {"stand_in": True, "release": Eager(1)} | rules
+    rules = {"missing": Missing.STAND_IN, "release": Eager(1)} | rules
     return planned(lane(select=Fixed(chosen), **rules), placement=((chosen,),), prefetch=(others,))
 
 
@@ -79,7 +79,7 @@ def test_a_lane_that_takes_no_stand_in_waits_for_what_is_on_its_way() -> None:
     made = Driver(cramped(), holding(0, 1, 2))
     made.query(10_000)
     made.at(12).finish(0)
-    made.adopt(holding(4, 3, 2, stand_in=False))
+    made.adopt(holding(4, 3, 2, missing=Missing.LOAD))
     made.taken()
     made.query(10_000)
     assert made.taken() == [], "it is not loaded once more in the way of the work"
@@ -170,7 +170,7 @@ def test_a_load_under_way_outlives_its_plan() -> None:
 def test_a_placement_that_takes_the_worker_does_not_load_what_is_on_its_way() -> None:
     made = Driver(cramped(), holding(0, 1, 3))
     made.taken()
-    made.adopt(planned(lane(select=Fixed(3), may_load=False), placement=((3,),)))
+    made.adopt(planned(lane(select=Fixed(3), missing=Missing.WAIT), placement=((3,),)))
     assert made.taken() == []
     made.query(10_000)
     made.at(100).load_ended(0)

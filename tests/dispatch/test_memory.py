@@ -7,7 +7,7 @@ from typing import Any
 from stretto.core.application import Variant
 from stretto.core.deployment import Deployment
 from stretto.core.outcome import Outcome
-from stretto.core.plan import Eager, Fixed, Late, Plan, Route, RouteRule, Work, Worklist
+from stretto.core.plan import Eager, Fixed, Late, Missing, Plan, Route, RouteRule, Work, Worklist
 from stretto.core.worker import Worker
 from stretto.dispatch.decisions import Load, Run, Unload
 from tests.dispatch.driver import Driver
@@ -92,7 +92,9 @@ def test_an_idle_worker_that_holds_the_variant_is_better_than_one_that_must_load
 
 def test_where_loading_is_not_allowed_the_lane_waits_for_a_worker_that_holds_it() -> None:
     crew = (Worker("empty", resident=()), Worker("full"))
-    made = driver(lane(crew=(0, 1), release=Eager(1), may_load=False), on=deployed(variant(load_ns=100), crew=crew))
+    made = driver(
+        lane(crew=(0, 1), release=Eager(1), missing=Missing.WAIT), on=deployed(variant(load_ns=100), crew=crew)
+    )
     made.query(500)
     made.query(500)
     assert made.batches() == [(1, 0, [0])]
@@ -184,10 +186,10 @@ def test_a_load_alone_can_be_told_from_one_that_a_batch_waits_for() -> None:
 
 
 def test_a_work_loads_its_variant_only_where_the_lane_may_load() -> None:
-    for may_load, expected in ((True, [Load, Run]), (False, [])):
+    for missing, expected in ((Missing.LOAD, [Load, Run]), (Missing.WAIT, [])):
         made = cramped(resident=(), memory=12, workers=1)
         made.leave(0)
         ticket = made.query(5000, client=1)
-        made.adopt(planned(lane(select=Worklist((Work(0, 1, (ticket,)),)), may_load=may_load)))
+        made.adopt(planned(lane(select=Worklist((Work(0, 1, (ticket,)),)), missing=missing)))
         made.join(0)
         assert [type(decision) for decision in made.taken()] == expected

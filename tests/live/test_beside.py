@@ -13,7 +13,7 @@ import pytest
 from stretto.backends.model import Array
 from stretto.core.deployment import Deployment
 from stretto.core.outcome import Outcome
-from stretto.core.plan import Eager, Fixed, Plan
+from stretto.core.plan import Eager, Fixed, Missing, Plan
 from stretto.core.worker import Worker
 from stretto.live import crew
 from stretto.live.crew import Factory
@@ -56,7 +56,7 @@ def short_of_memory(*names: str, room: int = 2) -> Served:
 
 
 def holding(served: Served, chosen: int, *near: int) -> Plan:
-    lanes = plan_for(served, select=Fixed(chosen), release=Eager(1), stand_in=True)
+    lanes = plan_for(served, select=Fixed(chosen), release=Eager(1), missing=Missing.STAND_IN)
     return replace(lanes, placement=((chosen,),), prefetch=(near,))
 
 
@@ -181,7 +181,7 @@ def test_loads_beside_the_work_are_written_down_and_replayed(tmp_path: Path) -> 
                 made.lose(made.busy()[0])
             elif dice < 0.9:
                 chosen, near = random.permutation(4)[:2].tolist()
-                lanes = plan_for(served, select=Fixed(chosen), stand_in=True)
+                lanes = plan_for(served, select=Fixed(chosen), missing=Missing.STAND_IN)
                 made.adopt(replace(lanes, placement=((chosen,),) * 2, prefetch=((near,),) * 2))
             else:
                 made.wait(float(random.choice([1, 40])))

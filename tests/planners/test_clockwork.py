@@ -9,7 +9,7 @@ from stretto.core.application import Application, Variant
 from stretto.core.check import check_plan
 from stretto.core.deployment import Deployment
 from stretto.core.errors import PlanError
-from stretto.core.plan import Accumulate, Eager, Fixed, LaneChoice, Late, Order, RouteRule, Strategies, Tables
+from stretto.core.plan import Accumulate, Eager, Fixed, LaneChoice, Late, Missing, Order, RouteRule, Strategies, Tables
 from stretto.core.profile import NS_PER_MS, LatencyProfile
 from stretto.core.published import published_table
 from stretto.core.view import View
@@ -49,7 +49,7 @@ def test_one_lane_per_application(planner: Clockwork, made: Deployment) -> None:
     assert plan.lane_choice is LaneChoice.EARLIEST_START
     for lane in plan.lanes:
         assert (lane.order, lane.late) == (Order.EARLIEST_DEADLINE, Late.DROP_WHEN_INFEASIBLE)
-        assert (lane.delays.ahead_ns, lane.may_load) == (5 * NS_PER_MS, True)
+        assert (lane.delays.ahead_ns, lane.missing) == (5 * NS_PER_MS, Missing.LOAD)
 
 
 def test_the_most_accurate_variant_unless_one_is_named() -> None:

@@ -16,7 +16,7 @@ from stretto.core.check import check_plan
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.outcome import Outcome
-from stretto.core.plan import Delays, Late, Order, Plan, RouteRule, Table
+from stretto.core.plan import Delays, Late, Missing, Order, Plan, RouteRule, Table
 from stretto.core.profile import NS_PER_MS, NS_PER_S, LatencyProfile, Quantile
 from stretto.core.view import View
 from stretto.core.worker import Worker, workers
@@ -228,7 +228,7 @@ def test_a_plan_is_a_lane_for_each_worker_dealt_by_shares(counts: tuple[int, int
     for lane in plan.lanes:
         (worker,) = lane.workers
         assert isinstance(lane.select, Table) and lane.select.variants == plan.placement[worker]
-        assert (lane.order, lane.late, lane.may_load) == (Order.FIRST_COME, Late.DROP_WHEN_DISPATCHED, False)
+        assert (lane.order, lane.late, lane.missing) == (Order.FIRST_COME, Late.DROP_WHEN_DISPATCHED, Missing.WAIT)
     assert {worker for lane in plan.lanes for worker in lane.workers} == set(range(len(deployment.workers)))
     for route in plan.routes:
         assert route.rule is RouteRule.WEIGHTED and sum(route.weights) == pytest.approx(1)

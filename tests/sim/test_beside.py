@@ -8,7 +8,7 @@ import numpy as np
 
 from stretto.core.application import Application, Variant
 from stretto.core.deployment import Deployment
-from stretto.core.plan import Eager, Fixed, Lane, Late, Order, Plan, by_application
+from stretto.core.plan import Eager, Fixed, Lane, Late, Missing, Order, Plan, by_application
 from stretto.core.profile import NS_PER_MS, NS_PER_S, LatencyProfile
 from stretto.core.view import View
 from stretto.core.worker import Worker
@@ -55,7 +55,7 @@ class Turning:
             order=Order.FIRST_COME,
             release=Eager(4),
             late=Late.DROP_WHEN_DISPATCHED,
-            stand_in=self.beside,
+            missing=Missing.STAND_IN if self.beside else Missing.LOAD,
         )
         prefetch = (self.near.get(chosen, ()),) if self.beside else None
         return by_application((lane,), placement=((chosen,),), prefetch=prefetch)

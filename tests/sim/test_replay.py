@@ -17,7 +17,19 @@ from stretto.core.conditions import Conditions, Demand
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.outcome import Outcome
-from stretto.core.plan import Delays, Eager, Fixed, Late, Plan, Route, RouteRule, Table, Worklist, by_application
+from stretto.core.plan import (
+    Delays,
+    Eager,
+    Fixed,
+    Late,
+    Missing,
+    Plan,
+    Route,
+    RouteRule,
+    Table,
+    Worklist,
+    by_application,
+)
 from stretto.core.profile import NS_PER_MS
 from stretto.core.worker import Worker, workers
 from stretto.dispatch.decisions import Run
@@ -114,9 +126,11 @@ def swap(make: Journal) -> None:
     """A worker with room for two variants gets a third beside its work."""
     models = tuple(variant(name, memory=1, load_ns=30) for name in "abc")
     on = deployed(*models, crew=(Worker("w", memory_bytes=2),))
-    held = by_application((lane(stand_in=True),), placement=((0,),), prefetch=((1,),))
+    held = by_application((lane(missing=Missing.STAND_IN),), placement=((0,),), prefetch=((1,),))
     dispatcher = made(make, on, held, correction=0.1, now_ns=300)
-    dispatcher.adopt(301, by_application((lane(select=Fixed(2), stand_in=True),), placement=((2,),), prefetch=((0,),)))
+    dispatcher.adopt(
+        301, by_application((lane(select=Fixed(2), missing=Missing.STAND_IN),), placement=((2,),), prefetch=((0,),))
+    )
     dispatcher.submit(302, 0, 900)
     dispatcher.decisions()
     dispatcher.finished(314, 0)

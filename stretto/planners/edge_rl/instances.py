@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
-from stretto.core.plan import Accumulate, Eager, Fixed, Lane, Late, Order, Plan, Release, Route, RouteRule
+from stretto.core.plan import Accumulate, Eager, Fixed, Lane, Late, Missing, Order, Plan, Release, Route, RouteRule
 from stretto.core.profile import NS_PER_MS
 
 BUFFER = 15  # queries that an instance holds, the running one among them
@@ -81,7 +81,7 @@ def instance_lane(deployment: Deployment, application: int, instance: Instance, 
         release=release or Eager(1),
         late=Late.KEEP,
         capacity=BUFFER,
-        may_load=False,
+        missing=Missing.WAIT,
     )
 
 

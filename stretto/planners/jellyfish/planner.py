@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from stretto.core.client import Client
 from stretto.core.deployment import Deployment
-from stretto.core.plan import Eager, Fixed, Lane, Late, Order, Plan, Route, RouteRule
+from stretto.core.plan import Eager, Fixed, Lane, Late, Missing, Order, Plan, Route, RouteRule
 from stretto.core.view import View
 from stretto.core.worker import UNLIMITED_MEMORY
 from stretto.planners.jellyfish.before import idle_as_before, lane_name, mapping_before, models_before, places_before
@@ -281,7 +281,7 @@ class _Part:
                 order=Order.FIRST_COME,
                 release=self._release(place, filling),
                 late=Late.DROP_WHEN_DISPATCHED,
-                stand_in=True,
+                missing=Missing.STAND_IN,
             )
             for place, worker in enumerate(self.ladder.workers)
         ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stretto.core.plan import Fixed, Lane, Late, Order
+from stretto.core.plan import Fixed, Lane, Late, Missing, Order
 from stretto.planners.jellyfish.demand import Demand
 
 
@@ -17,7 +17,7 @@ def refusing_lane(application: str, worker: int, variant: int) -> Lane:
         order=Order.FIRST_COME,
         late=Late.DROP_WHEN_INFEASIBLE,  # for those that waited when their client lost its place
         capacity=0,
-        may_load=False,
+        missing=Missing.WAIT,
     )
 
 

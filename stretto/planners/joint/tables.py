@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from stretto.core.deployment import Deployment
-from stretto.core.plan import GIVE_UP, Eager, Lane, Late, Order, Table, Tables, WorkerChoice
+from stretto.core.plan import GIVE_UP, Eager, Lane, Late, Missing, Order, Table, Tables, WorkerChoice
 from stretto.planners.joint.filling import filled
 from stretto.planners.joint.process import process_of
 from stretto.planners.joint.solve import solve_line, tables_of
@@ -109,7 +109,11 @@ class TableMaker:
 
 
 def lane_of(
-    deployment: Deployment, number: int, workers: tuple[int, ...], tables: tuple[Table, ...], *, may_load: bool = True
+    deployment: Deployment,
+    number: int,
+    workers: tuple[int, ...],
+    tables: tuple[Table, ...],
+    missing: Missing = Missing.LOAD,
 ) -> Lane:
     """One queue for the application; its workers in the order in which they are preferred."""
     return Lane(
@@ -120,7 +124,7 @@ def lane_of(
         Eager(),
         Late.DROP_WHEN_INFEASIBLE,
         WorkerChoice.PREFERENCE,
-        may_load=may_load,
+        missing=missing,
     )
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.core.deployment import Deployment
-from stretto.core.plan import Lane, Plan, by_application
+from stretto.core.plan import Lane, Missing, Plan, by_application
 from stretto.core.profile import NS_PER_S
 from stretto.core.view import View
 from stretto.planners.joint.tables import RUNG, TableMaker, lane_of, rank, step_of_load
@@ -105,7 +105,7 @@ class Placed:
             (0,) * len(order),
         )
         workers = tuple(worker for place in order for worker in crews[place])
-        return lane_of(deployment, number, workers, tables, may_load=False)
+        return lane_of(deployment, number, workers, tables, missing=Missing.WAIT)
 
 
 def placed_now(view: View) -> NDArray[np.int64]:

@@ -10,6 +10,7 @@ from scipy.optimize import linprog
 from stretto.core.application import Application, Variant
 from stretto.core.check import check_plan
 from stretto.core.deployment import Deployment
+from stretto.core.plan import Missing
 from stretto.core.profile import LatencyProfile, Quantile
 from stretto.core.view import View
 from stretto.core.worker import Worker
@@ -117,7 +118,7 @@ def test_one_variant_of_an_application_on_a_kind() -> None:
     check_plan(plan, deployment)
     assert plan.placement is not None
     for lane in plan.lanes:
-        assert lane.workers and not lane.may_load
+        assert lane.workers and lane.missing == Missing.WAIT
         for kind in deployment.kinds:
             held = {plan.placement[w] for w in lane.workers if deployment.workers[w].kind == kind}
             assert len(held) <= 1

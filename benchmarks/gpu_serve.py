@@ -58,12 +58,13 @@ def run_parts(
 ) -> list[str]:
     """Those that ended, told after each; one that fails is told and costs the others nothing."""
     ran: list[str] = []
+    warmed: set[str] = set()
     with Clients(processes) as clients:
         for name in chosen:
             began = time.monotonic()
             kept = len(bench.rows), len(bench.claims)
             try:
-                PARTS[name](Stage(bench, clients, setup, name))
+                PARTS[name](Stage(bench, clients, setup, name, warmed))
             except (Exception, SystemExit):
                 traceback.print_exc()
                 del bench.claims[kept[1] :]

@@ -15,9 +15,11 @@ import pytest
 
 from stretto.backends.load import load_model
 from stretto.backends.model import BackendError, Overlapping, TensorSpec
+from stretto.backends.progress import telling
 from stretto.backends.rungs import rungs
 from stretto.backends.source import ModelSource
 from stretto.live.shelf import ModelSpec
+from stretto.profiling.memory import measure_memory
 
 torch = pytest.importorskip("torch")
 pytestmark = [
@@ -221,3 +223,23 @@ def test_a_gpu_that_fails_ends_the_worker_and_not_the_server(tmp_path: Path) -> 
         await executor.stop()
 
     asyncio.run(scenario())
+
+
+def test_how_far_the_ladder_is_captured_is_told(file: Path) -> None:
+    model = load_model(source(file))
+    told: list[float] = []
+    with telling(told.append):
+        model.prepare((16,))
+    steps = len(rungs(16))
+    assert told == [number / steps for number in range(steps)]
+    model.unload()
+
+
+def test_memory_counts_what_graphs_keep_between_batches(file: Path) -> None:
+    """Activations of the first layer alone are 4 MiB for 64 images, in the graphs' pool: nothing is allocated there
+    when no batch runs.
+    """
+    uses = [measure_memory(source(file), 64).loaded_bytes for _ in range(3)]
+    assert uses[-1] > 4 << 20
+    assert uses[-1] == uses[-2], "what a model had is given back"
+    assert measure_memory(source(file), 8).loaded_bytes < uses[-1]

@@ -154,6 +154,10 @@ def setup(tmp_path: Path) -> Setup:
         kills=1,
         seconds=1.0,
         ladder_seconds=1.0,
+        curve_shares=(0.05, 0.1),
+        curve_seconds=0.5,
+        warm_rate=20,
+        warm_seconds=0.5,
     )
 
 
@@ -162,13 +166,16 @@ def test_the_parts_run_on_the_processor(setup: Setup) -> None:
     """Those with the most machinery; the others start a server and load it as these do."""
     pytest.importorskip("torch")
     bench = Benchmark("gpu_serve")
-    chosen = ["ladder", "kill"]
+    chosen = ["ladder", "curve", "kill"]
     assert run_parts(bench, setup, chosen, 2, lambda _: None) == chosen
     claims = {claim["what"]: claim for claim in bench.claims}
     assert {what.partition(":")[0] for what in claims} == set(chosen)
     for what in ("queries without an outcome, by the server's counts", "workers started again"):
         assert claims[f"kill: {what}"]["met"], claims
     assert next(claim for what, claim in claims.items() if what.startswith("kill: answers"))["met"], claims
+    curve = [row["served_by"] for row in bench.rows if row["part"] == "curve" and "served_by" in row]
+    without = [f"Stretto without {feature}" for feature in ("ladder", "overlap", "graphs")]
+    assert sorted(curve) == sorted(2 * ["Stretto", "small", "large", *without])
     rows = [row for row in bench.rows if row["part"] == "ladder" and "served_by" in row]
     assert [row["served_by"] for row in rows] == ["Stretto", "small", "large"]
     assert {row["variants"] for row in rows[1:]} == {"small 1", "large 1"}

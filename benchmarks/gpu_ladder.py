@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 from benchmarks.gpu_load import Drive
 from benchmarks.gpu_models import accuracies, best_throughput, profiles
 from benchmarks.gpu_stage import WITHOUT, WITHOUT_VARIABLE, Stage, environment
@@ -69,14 +72,12 @@ def curve(stage: Stage) -> None:
     name, file = folder.name, folder / "sample.npz"
     speed = {variant: best_throughput(stored)[0] for variant, stored in profiles(folder).items()}
     fastest = max(speed, key=lambda one: speed[one])
-    correct: dict[tuple[str, float], float] = {}
 
     def climb(server: Started, loads: dict[float, float], without: str = "", version: str = "") -> None:
         for share, rate in loads.items():
             drive = Drive(server.url, name, file, setup.curve_seconds, rate, rows=ROWS, version=version)
             seen = stage.clients.run(drive)
             served_by = version or (f"Stretto without {without}" if without else "Stretto")
-            correct[served_by, share] = seen.correct_on_time
             stage.row(
                 served_by=served_by,
                 load=share,
@@ -96,10 +97,18 @@ def curve(stage: Stage) -> None:
     for without in WITHOUT:
         with environment(WITHOUT_VARIABLE, without), stage.served(folder) as server:
             climb(server, loads, without)
-    ahead = {
-        share: 100 * (correct["Stretto", share] - max(correct[variant, share] for variant in speed)) for share in loads
-    }
-    told = ", ".join(f"{points:+.1f} at {share:.0%}" for share, points in ahead.items())
-    least = min(ahead.values())
-    what = f"{name}, steady loads in shares of what {fastest} carries: correct and on time over the best single variant"
-    stage.claim(f"{what} there ({told}), points, the least", "≥ -0.5", least, least >= -0.5)
+    most = most_right(stage.bench.rows)
+    single = max(speed, key=lambda variant: most[variant])
+    times = most["Stretto"] / most[single]
+    what = f"{name}, steady loads: the most images/s right and on time, {most['Stretto']:.0f}, over those of {single}"
+    stage.claim(f"{what} alone, the best of the variants, {most[single]:.0f}", "≥ 1", times, times >= 1)
+
+
+def most_right(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Images a second answered right and on time, the most at any load, by who served them."""
+    most: dict[str, float] = {}
+    for row in rows:
+        if row["part"] == "curve" and "load" in row:
+            rate = row["offered_images_s"] * row["correct_on_time"]
+            most[row["served_by"]] = max(rate, most.get(row["served_by"], 0.0))
+    return most

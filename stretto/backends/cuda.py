@@ -10,7 +10,8 @@ of memory, and all models of a device share its streams: one batch computes at a
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -24,6 +25,7 @@ from stretto.backends.rungs import rung_of, rungs
 
 SLOTS = 2  # one batch computes while the next one's inputs go up
 WARM_RUNS = 1  # before a capture: what is made at a first run must not be captured
+_capture_streams: dict[str, list[Any]] = {}  # by device, those that nobody prepares a model on
 WITHOUT = "STRETTO_GPU_WITHOUT"  # to compare: ladder, graphs or overlap, separated by commas
 
 
@@ -44,6 +46,24 @@ def streams_of(device: Any) -> Streams:
     import torch
 
     return Streams(torch.cuda.Stream(device), torch.cuda.Stream(device))
+
+
+@contextmanager
+def capture_stream(device: Any) -> Iterator[Any]:
+    """To prepare a model on, beside others that are prepared at the same time. It is used again, for cuBLAS keeps
+    memory for each stream that it was ever called on: 32 MiB on an H200.
+    """
+    import torch
+
+    streams = _capture_streams.setdefault(str(device), [])
+    try:
+        stream = streams.pop()
+    except IndexError:
+        stream = torch.cuda.Stream(device)
+    try:
+        yield stream
+    finally:
+        streams.append(stream)
 
 
 @dataclass
@@ -132,12 +152,21 @@ class GpuRunner:
         """
         if largest <= self.largest:
             return
-        torch = self._torch
         ladder = (largest,) if self._has_one_rung else rungs(largest)
         self._graphs, self._slots, self._ladder = {}, [], ()
         self._inputs = {spec.name: self._on_device(spec, largest) for spec in self._specs}
         slots = [self._slot(largest) for _ in range(SLOTS)]
-        pool, stream = None, torch.cuda.Stream(self._device)
+        with capture_stream(self._device) as stream:
+            self._climb(ladder, slots, stream)
+        self._ladder, self._slots = ladder, slots
+        for place in range(SLOTS):  # the first launches on the streams that serve take longer than any other
+            for rung in ladder:
+                for is_idle in (True, False):
+                    self._launch(place, rung, in_one_part(self.buffers(rung, place)), is_idle).answers()
+
+    def _climb(self, ladder: tuple[int, ...], slots: list[_Slot], stream: Any) -> None:
+        """A graph for each rung, or one run where none is captured."""
+        torch, pool = self._torch, None
         for number, rung in enumerate(reversed(ladder)):
             prepared(number, len(ladder))
             with torch.cuda.stream(stream):
@@ -160,11 +189,6 @@ class GpuRunner:
                     self._graphs[rung] = (graph, answer)
                     graph.replay()  # the first one also uploads it
         stream.synchronize()
-        self._ladder, self._slots = ladder, slots
-        for place in range(SLOTS):  # the first launches on the streams that serve take longer than any other
-            for rung in ladder:
-                for is_idle in (True, False):
-                    self._launch(place, rung, in_one_part(self.buffers(rung, place)), is_idle).answers()
 
     def buffers(self, batch: int, slot: int = 0) -> dict[str, Array]:
         """Pinned memory that the GPU reads directly; ordinary memory for a batch that nothing was prepared for."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -25,9 +25,11 @@ from stretto.twin.network_judge import judge_networks
 from stretto.twin.recent import Recent, profiled_latencies_ns
 from stretto.twin.resample import overlapping
 from stretto.twin.setting import Setting
-from stretto.twin.stretch import LEVEL_NS, MOST_REQUESTS, ArrivalStretch, levelled, levelled_together
+from stretto.twin.stretch import LEVEL_NS, MOST_REQUESTS, WINDOWS_NS, ArrivalStretch, levelled, levelled_together
 
 LONGEST_NS = 120 * 10**9  # that a stretch of arrivals goes back
+WINDOWS = ("short", "middle", "long")  # in which arrivals are counted
+CHANCE = 3.0  # standard errors by which a figure may differ without having drifted
 DRIFT = 1.3  # a figure that differs by this factor makes conditions unlike
 LEAST_DELAY = 0.05  # of the shortest SLO: what is below it need not be told apart
 ENOUGH_RUNS = 100
@@ -95,7 +97,8 @@ class Case:
         return runs >= ENOUGH_RUNS and is_long
 
     def conditions(self) -> Conditions:
-        return Conditions(Fleet(self.deployment.workers).counts(), figures_of(self.setting, self.deployment))
+        figures = figures_of(self.setting, self.deployment)
+        return Conditions(Fleet(self.deployment.workers).counts(), figures, doubts_of(self.setting))
 
 
 @dataclass(frozen=True)
@@ -104,12 +107,14 @@ class Conditions:
 
     workers: Mapping[str, int]  # by kind
     figures: Mapping[str, float]
+    doubts: Mapping[str, float] = field(default_factory=dict)  # of figures, the standard error as a share
 
     def changed_to(self, now: Conditions) -> str:
         """What is not about the same any more, in a few words; nothing where all is."""
         if self.workers != now.workers:
             return "other workers are there"
-        drifted = (name for name in self.figures if not are_alike({name: self.figures[name]}, now.figures))
+        doubts = {name: math.hypot(doubt, now.doubts.get(name, 0.0)) for name, doubt in self.doubts.items()}
+        drifted = (name for name in self.figures if not are_alike({name: self.figures[name]}, now.figures, doubts))
         return ", ".join(f"{name} was {self.figures[name]:.3g} and is {now.figures[name]:.3g}" for name in drifted)
 
 
@@ -211,11 +216,26 @@ def _levels(stretch: ArrivalStretch, rate: float) -> tuple[float, float]:
     return min(1.0, float(levels.min())), max(1.0, float(levels.max()))
 
 
-def are_alike(figures: Mapping[str, float], others: Mapping[str, float]) -> bool:
-    """Whether no figure that both have has drifted."""
+def are_alike(
+    figures: Mapping[str, float], others: Mapping[str, float], doubts: Mapping[str, float] | None = None
+) -> bool:
+    """Whether no figure that both have has drifted, by more than chance: `doubts` are standard errors of how two of
+    them differ, as shares.
+    """
+    chance = {} if doubts is None else {name: CHANCE * doubt for name, doubt in doubts.items()}
     return all(
-        name not in others or abs(math.log(value / others[name])) < math.log(DRIFT) for name, value in figures.items()
+        name not in others or abs(math.log(value / others[name])) < math.log(DRIFT) + chance.get(name, 0.0)
+        for name, value in figures.items()
     )
+
+
+def doubts_of(setting: Setting) -> dict[str, float]:
+    """Of those figures that are known badly after some seconds: a variance of few counts."""
+    return {
+        f"{window} dispersion of {name}": math.sqrt(2 / max(stretch.span_ns / window_ns, 1.0))
+        for name, stretch in setting.arrivals.items()
+        for window, window_ns in zip(WINDOWS, WINDOWS_NS, strict=True)
+    }
 
 
 def figures_of(setting: Setting, deployment: Deployment) -> dict[str, float]:
@@ -228,7 +248,7 @@ def _figures(setting: Setting, least_delay_ns: float) -> Iterator[tuple[str, flo
     for name, stretch in setting.arrivals.items():
         if len(stretch.requests):
             yield f"rows of {name}", stretch.mean_rows()
-            for window, value in zip(("short", "middle", "long"), stretch.dispersion, strict=False):
+            for window, value in zip(WINDOWS, stretch.dispersion, strict=True):
                 if math.isfinite(value):  # a short stretch does not tell of long windows
                     yield f"{window} dispersion of {name}", max(value, 1.0)
     for (label, kind), residuals in setting.residuals.items():
@@ -241,5 +261,5 @@ def _figures(setting: Setting, least_delay_ns: float) -> Iterator[tuple[str, flo
         yield f"clients of {application}", float(len(askers))
         yield f"bandwidth to clients of {application}", float(np.median([np.mean(each.bytes_per_s) for each in askers]))
         yield f"least bandwidth of {application}", float(min(min(each.bytes_per_s) for each in askers))
-    for field in ("control_ns", "data_ns", "timer_ns"):
-        yield field, max(getattr(setting.delays, field), least_delay_ns)
+    for delay in ("control_ns", "data_ns", "timer_ns"):
+        yield delay, max(getattr(setting.delays, delay), least_delay_ns)

@@ -10,6 +10,7 @@ it stands; else the load is judged anew.
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -23,7 +24,7 @@ from stretto.core.verdict import Verdict
 from stretto.planners.candidates import candidates_digest
 from stretto.twin.library import Judgement, Library, Scope, rungs_of
 from stretto.twin.library_file import load_library, save_library
-from stretto.twin.live import Case, are_alike, figures_of
+from stretto.twin.live import Case, are_alike, doubts_of, figures_of
 
 log = logging.getLogger("stretto.twin")
 
@@ -79,7 +80,9 @@ class VerdictMemory:
             is_whole = len(case.deployment.workers) == len(deployment.workers)
             if judgement is None or not judgement.figures or not is_whole:
                 return None
-            if not are_alike(judgement.figures, figures_of(case.setting, deployment)):
+            # Those of a file were measured for as long, as far as is known.
+            doubts = {name: math.sqrt(2) * doubt for name, doubt in doubts_of(case.setting).items()}
+            if not are_alike(judgement.figures, figures_of(case.setting, deployment), doubts):
                 return None
             del self._unproved[rungs_of(rates)]
             return replace(judgement.verdict, rates=rates)

@@ -77,3 +77,23 @@ def test_how_well_load_and_run_times_are_known() -> None:
     runs = {("app/a", "default"): Residuals({0: ratios[:100], 2: ratios[100:]})}
     assert doubt_of_runs(Setting({}, runs)) == pytest.approx(0.3 / 30, rel=0.1)
     assert doubt_of_runs(Setting({})) == 0.0
+
+
+def test_what_is_known_badly_has_not_drifted_by_chance() -> None:
+    """Requests of eight rows, steady: after six seconds their dispersion is known to a fifth, and was judged anew."""
+    there = small_deployment(2)
+    name = there.applications[0].name
+
+    def case(times_ns: np.ndarray, seconds: int) -> Case:
+        requests = requests_at(times_ns)
+        requests["rows"] = 8
+        return Case(there, Setting({name: ArrivalStretch.of(requests, seconds * NS_PER_S)}))
+
+    brief = [case(poisson(50, 6, seed), 6).conditions() for seed in range(40)]
+    long = case(poisson(50, 100, 99), 100).conditions()
+    assert not any(each.changed_to(long) for each in brief)
+    without = [replace(each, doubts={}).changed_to(replace(long, doubts={})) for each in brief]
+    assert sum(map(bool, without)) > 5, "chance alone is more than a drift"
+    second_ns = poisson(50, 100, 7)
+    bursts = case(second_ns // NS_PER_S * NS_PER_S + second_ns % NS_PER_S // 5, 100).conditions()
+    assert all(each.changed_to(bursts) for each in brief)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterable, Sequence
 from statistics import fmean
 
@@ -18,14 +17,11 @@ import orjson
 from benchmarks.gpu_ladder import curve, ladder
 from benchmarks.gpu_load import Measured
 from benchmarks.gpu_models import best_throughput, profiles
-from benchmarks.gpu_stage import WITHOUT, WITHOUT_VARIABLE, Stage, environment
+from benchmarks.gpu_stage import HOLDS, WITHOUT, WITHOUT_VARIABLE, Stage, environment, wait_for_workers
 from benchmarks.replay import worker_processes
 from benchmarks.serve_faults import balance, metrics
 from benchmarks.serving import on_other_cores, one_by_one
-from stretto.cli.started import Started
 
-HOLDS = 0.99  # of requests on time, for a load to count as carried
-RESTART_S = 60.0  # the longest that a killed worker may take to be back
 KILL_AFTER_S, KILL_LOAD_S = 1.0, 2.5
 MEMORY_MB = 100.0  # of GPU memory, what counts as returned: the driver rounds
 
@@ -92,7 +88,7 @@ def float32(stage: Stage) -> None:
 
 def load(stage: Stage) -> None:
     """From the start of the process until it serves all networks with all their batch sizes."""
-    folder = stage.ready(stage.setup.photos)
+    folder = stage.ready(stage.setup.photos, warms=False)
     with stage.served(folder):
         pass
     own = {f"{name} alone, ms": stored.load_ms for name, stored in profiles(folder).items()}
@@ -191,17 +187,6 @@ def kill(stage: Stage) -> None:
 def kill_a_worker(pid: int) -> None:
     for worker in worker_processes(pid)[:1]:
         os.kill(worker, signal.SIGKILL)
-
-
-def wait_for_workers(server: Started, workers: int) -> float:
-    """Seconds until as many workers are ready again, and nothing is open."""
-    began = time.monotonic()
-    while time.monotonic() < began + RESTART_S:
-        found = metrics(server)
-        if found["stretto_workers_ready"] >= workers and found["stretto_requests_open"] == 0:
-            break
-        time.sleep(0.1)
-    return time.monotonic() - began
 
 
 def compare(stage: Stage) -> None:

@@ -23,10 +23,13 @@ from benchmarks.gpu_models import (
     write_photos,
 )
 from benchmarks.harness import Benchmark
+from benchmarks.serve_faults import metrics
 from stretto.cli.started import Started, started_server
 
 NETWORKS = ("resnet18", "resnet50", "resnet152", "convnext_tiny")
 ALONE = "resnet50"
+HOLDS = 0.99  # of requests on time, for a load to count as carried
+RESTART_S = 60.0  # the longest that a killed worker may take to be back
 WITHOUT = ("ladder", "overlap", "graphs")
 WITHOUT_VARIABLE = "STRETTO_GPU_WITHOUT"
 
@@ -53,7 +56,7 @@ class Setup:
     seconds: float = 6.0
     ladder_seconds: float = 7.5  # three bursts
     curve_shares: tuple[float, ...] = (0.1, 0.3, 0.5, 0.7, 0.9)  # of what the fastest variant carries
-    curve_seconds: float = 1.5
+    curve_seconds: float = 2.5
     warm_rate: float = 1500
     warm_seconds: float = 2.0
     gpu_memory_mb: Callable[[], float] | None = None
@@ -84,12 +87,12 @@ class Stage:
         self.bench.claim(f"{self.part}: {what}", paper="—", target=target, ours=ours, met=met)
         print(f"{'met' if met else 'NOT MET'}: {self.part}: {what}: {ours:.5g} (target {target})", flush=True)
 
-    def ready(self, photos: Photos) -> Path:
+    def ready(self, photos: Photos, warms: bool = True) -> Path:
         """The application's folder, exported and profiled; and clients that have sent such bodies before."""
         repository = self.setup.repository(photos)
         write_photos(photos, repository, self.setup.work / "programs")
         folder = self.profiled(repository / photos.name)
-        if photos.name not in self.warmed:
+        if warms and photos.name not in self.warmed:
             self._warm(folder, photos)
         return folder
 
@@ -140,6 +143,17 @@ class Stage:
         seconds = more.pop("seconds", self.setup.seconds)
         drive = Drive(server.url, photos.name, self.setup.file(photos), seconds, rate, seed=self.bench.seed, **more)
         return self.clients.run(drive)
+
+
+def wait_for_workers(server: Started, workers: int) -> float:
+    """Seconds until as many workers are ready again, and nothing is open."""
+    began = time.monotonic()
+    while time.monotonic() < began + RESTART_S:
+        found = metrics(server)
+        if found["stretto_workers_ready"] >= workers and found["stretto_requests_open"] == 0:
+            break
+        time.sleep(0.1)
+    return time.monotonic() - began
 
 
 @contextlib.contextmanager

@@ -147,6 +147,8 @@ class _Life:
             if service is None:
                 return False
             self._service = stop.service = service
+            if options.front_ends > 1:
+                service.loops += options.front_ends
             await asyncio.to_thread(give_back)  # what the start needed and requests do not, before any comes
             if self._fronts is not None and self._opening is not None:
                 await stop.unless_asked(self._opening)

@@ -145,3 +145,6 @@ def _step_back() -> None:
         with contextlib.suppress(OSError):
             os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))  # niceness counts among one session's only
         ctypes.CDLL(None).prctl(DEATH_SIGNAL, signal.SIGKILL)
+        parent = multiprocessing.parent_process()
+        if parent is not None and os.getppid() != parent.pid:  # it was gone before that
+            os._exit(1)

@@ -181,9 +181,13 @@ class Crew:
     def is_busy(self, worker: int) -> bool:
         return bool(self.members[worker].jobs)
 
-    def busy_here(self) -> int:
-        """Workers that run something on this machine."""
-        return sum(1 for member in self.members if member.jobs and member.executor.is_here)
+    def busy_here(self) -> list[int]:
+        """Workers that run or load something on this machine."""
+        return [
+            worker
+            for worker, member in enumerate(self.members)
+            if member.executor.is_here and (member.jobs or member.executor.loading())
+        ]
 
     @property
     def restarts(self) -> int:

@@ -73,15 +73,17 @@ class Pace:
         if now - self._slot_start >= SLOT_S:
             self._share = shared(self._share, self._latest)
             self._slot_start, self._latest = now, 0.0
-        is_owed, is_in_turn = self._is_owed(now), now - self._slot_start < self._share * SLOT_S
-        self._set_stopped(not is_owed and not (is_in_turn and self._has_spare_core()))
-        self._look_again()
+        try:
+            is_owed, is_in_turn = self._is_owed(now), now - self._slot_start < self._share * SLOT_S
+            self._set_stopped(not is_owed and not (is_in_turn and self._has_spare_core()))
+        finally:
+            self._look_again()
 
     def _is_owed(self, now: float) -> bool:
         """Whether it has had less than it is owed at least, by so much that it is worth a while."""
         passed_s, self._looked = now - self._looked, now
         self._owed_s += OWED_SHARE * passed_s - (0.0 if self._is_stopped else passed_s)
-        self._owed_s = min(max(self._owed_s, 0.0), OWED_S)
+        self._owed_s = min(max(self._owed_s, -OWED_S), OWED_S)
         self._is_paid = self._owed_s >= OWED_S or (self._is_paid and self._owed_s > 0)
         return self._is_paid
 

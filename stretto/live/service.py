@@ -21,6 +21,7 @@ from stretto.live.changes import Changes
 from stretto.live.crew import Factory
 from stretto.live.delays import DelayMeter
 from stretto.live.engine import Engine
+from stretto.live.fleet import slot_specs
 from stretto.live.judging import Judging, Memory, Twin
 from stretto.live.moves import Moves
 from stretto.live.offer import Offer
@@ -81,7 +82,7 @@ class Service:
         probation = Probation(loop, options.load_s, options.worker_rss_bytes or 0)
         self.admission = Admission(self.offer, probation, Remembered(), time.monotonic_ns, lambda: self.repairs.look())
         self._cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        self._worker_cores = max((spec.threads for spec in options.fleet()), default=1)
+        self.loops = 1  # event loops of this server on this machine
         self.maker = PolicyMaker(loop, self._has_spare_core)
         policies = options.policies
         # For the journal: the path, and the digest of what is read here, for another file may be there later.
@@ -239,10 +240,12 @@ class Service:
         return generation.deployment, generation.dispatcher.telemetry(engine.clock()), engine.delays.delays
 
     def _has_spare_core(self) -> bool:
-        """Beside those that the event loop and busy workers take."""
+        """Beside those that event loops and busy workers take. Where there is but one core, while no worker is busy."""
         if self.state is State.STARTING:
             return True
-        return self._cores - 1 - self._worker_cores * self.engine.crew.busy_here() >= 1
+        specs = slot_specs(self.offer.fleet)
+        taken = sum(specs[worker].threads if worker < len(specs) else 1 for worker in self.engine.crew.busy_here())
+        return max(self._cores - self.loops, 1) - taken >= 1
 
     def _collected(self) -> list[Any]:
         """What the planner was given from outside since the last call, for the journal."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 import subprocess
 import sys
 from contextlib import suppress
@@ -116,8 +117,12 @@ def used_bytes(device: str) -> int:
     with suppress(ImportError):
         import torch
 
-        free, total = torch.cuda.mem_get_info(f"cuda:{number}")
-        return int(total - free)
+        if torch.cuda.is_available():
+            free, total = torch.cuda.mem_get_info(f"cuda:{number}")
+            return int(total - free)
+    seen = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+    if int(number) < len(seen):
+        number = seen[int(number)]  # nvidia-smi counts all that there are
     command = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits", f"--id={number}"]
     try:
         told = subprocess.run(command, capture_output=True, text=True, check=True, timeout=TIMEOUT_S).stdout

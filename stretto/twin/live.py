@@ -30,6 +30,7 @@ from stretto.twin.stretch import LEVEL_NS, MOST_REQUESTS, WINDOWS_NS, ArrivalStr
 LONGEST_NS = 120 * 10**9  # that a stretch of arrivals goes back
 WINDOWS = ("short", "middle", "long")  # in which arrivals are counted
 CHANCE = 3.0  # standard errors by which a figure may differ without having drifted
+CERTAIN = 3.0  # a factor that is a drift, however badly the figure is known
 DRIFT = 1.3  # a figure that differs by this factor makes conditions unlike
 LEAST_DELAY = 0.05  # of the shortest SLO: what is below it need not be told apart
 ENOUGH_RUNS = 100
@@ -219,13 +220,16 @@ def _levels(stretch: ArrivalStretch, rate: float) -> tuple[float, float]:
 def are_alike(
     figures: Mapping[str, float], others: Mapping[str, float], doubts: Mapping[str, float] | None = None
 ) -> bool:
-    """Whether no figure that both have has drifted, by more than chance: `doubts` are standard errors of how two of
-    them differ, as shares.
+    """Whether no figure that both have has drifted, and by more than chance: `doubts` are standard errors of how two
+    of them differ, as shares.
     """
-    chance = {} if doubts is None else {name: CHANCE * doubt for name, doubt in doubts.items()}
+    doubts = doubts or {}
+
+    def allowed(name: str) -> float:
+        return min(max(math.log(DRIFT), CHANCE * doubts.get(name, 0.0)), math.log(CERTAIN))
+
     return all(
-        name not in others or abs(math.log(value / others[name])) < math.log(DRIFT) + chance.get(name, 0.0)
-        for name, value in figures.items()
+        name not in others or abs(math.log(value / others[name])) < allowed(name) for name, value in figures.items()
     )
 
 

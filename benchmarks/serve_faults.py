@@ -33,6 +33,7 @@ from stretto.client.load import LoadResult, LoadSpec, run_load
 from stretto.repository.read import zoo_folder
 
 KILLS = 20
+LEFT_S = 90.0  # the longest that descriptors are waited for
 BETWEEN_S = 5.0  # at most, on average: each kill waits until all workers are back
 
 
@@ -57,8 +58,10 @@ def descriptors(pid: int) -> int:
 
 
 def descriptors_left(pid: int, before: int) -> int:
-    """Descriptors more than before, ten seconds later at most: the client's connections end after its last answer."""
-    end = time.monotonic() + 10
+    """Descriptors more than before, once connections and what is done beside the serving have ended: the judge's
+    process goes when it has had nothing to do for half a minute.
+    """
+    end = time.monotonic() + LEFT_S
     while (more := descriptors(pid) - before) > 0 and time.monotonic() < end:
         time.sleep(0.1)
     return more

@@ -56,11 +56,7 @@ class WholeLibrary(JITCodeLibrary):  # type: ignore[misc]
         Every part returns a status, which its callers check. Only once all parts are simplified is it plain that most
         cannot fail; then their statuses and what nobody reads are taken out, and the rest is simplified once more.
         """
-        for library in self._linking_libraries:
-            if isinstance(library, PartLibrary):
-                for function in library._final_module.functions:
-                    if not function.is_declaration:
-                        self._final_module.get_function(function.name).linkage = "internal"
+        self._keep_parts_inside()
         super()._optimize_final_module()
         passes, builder = create_new_module_pass_manager(), self._codegen._pass_builder()
         passes.add_ipsccp_pass()
@@ -68,6 +64,21 @@ class WholeLibrary(JITCodeLibrary):  # type: ignore[misc]
         passes.add_argument_promotion_pass()
         passes.run(self._final_module, builder)
         super()._optimize_final_module()
+
+    def _keep_parts_inside(self) -> None:
+        for library in self._linking_libraries:
+            if isinstance(library, PartLibrary):
+                for function in library._final_module.functions:
+                    if not function.is_declaration:
+                        self._final_module.get_function(function.name).linkage = "internal"
+
+
+class SeldomLibrary(WholeLibrary):
+    """Of a function that is called some times a second: simplified once."""
+
+    def _optimize_final_module(self) -> None:
+        self._keep_parts_inside()
+        JITCodeLibrary._optimize_final_module(self)
 
 
 class PartCompiler(Compiler):  # type: ignore[misc]
@@ -84,12 +95,20 @@ class PartCompiler(Compiler):  # type: ignore[misc]
 class WholeCompiler(Compiler):  # type: ignore[misc]
     """Numba's own, but for what is linked."""
 
+    library_class: type[WholeLibrary] = WholeLibrary
+
     def __init__(
         self, typingctx: Any, targetctx: Any, library: Any, args: Any, return_type: Any, flags: Any, locals: Any
     ) -> None:
-        library = WholeLibrary(targetctx.codegen(), "whole")
+        library = self.library_class(targetctx.codegen(), "whole")
         library.enable_object_caching()
         super().__init__(typingctx, targetctx, library, args, return_type, flags, locals)
+
+
+class SeldomCompiler(WholeCompiler):
+    """The same, in less time."""
+
+    library_class = SeldomLibrary
 
 
 class Part(CPUDispatcher):  # type: ignore[misc]
@@ -122,8 +141,10 @@ class CompiledFunction(CPUDispatcher):  # type: ignore[misc]
 
     _cache: Any
 
-    def __init__(self, function: Callable[..., Any], **options: Any) -> None:
-        super().__init__(function, {}, WHOLE_OPTIONS | options, WholeCompiler)
+    def __init__(
+        self, function: Callable[..., Any], compiler: type[WholeCompiler] = WholeCompiler, **options: Any
+    ) -> None:
+        super().__init__(function, {}, WHOLE_OPTIONS | options, compiler)
         self.part = Part(function)
 
     def compile(self, sig: Any) -> Any:
@@ -147,6 +168,11 @@ class CompiledFunction(CPUDispatcher):  # type: ignore[misc]
 def compiled(function: Function) -> Function:
     """Compile on first use: for Python with a cache on disk, for other compiled functions as a part of them."""
     return cast(Function, CompiledFunction(function))
+
+
+def compiled_seldom(function: Function) -> Function:
+    """As `compiled`, where Python calls it for a plan or a look and not for a query: less is spent on its speed."""
+    return cast(Function, CompiledFunction(function, SeldomCompiler))
 
 
 def compiled_sum(function: Function) -> Function:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Any
 
-from stretto.core.compiled import compiled
+from stretto.core.compiled import compiled, compiled_seldom
 from stretto.core.outcome import Outcome
 from stretto.core.plan import Late, RouteRule, SelectRule
 from stretto.dispatch.batches import end_front_batch, finish_batch, left_running
@@ -412,7 +412,7 @@ def report(state: Any, event: int, now_ns: int, subject: int, value: int, took_n
     return True
 
 
-@compiled
+@compiled_seldom
 def move_in(state: Any, now_ns: int, slots: Any, staying: Any, by_lane: Any, answered: Any) -> None:
     """A new plan is in place, its lanes empty: the queries in `slots` (oldest first) move in. ADOPTED follows.
 
@@ -438,7 +438,7 @@ def move_in(state: Any, now_ns: int, slots: Any, staying: Any, by_lane: Any, ans
         lanes(s)[lane_index].filled_ns = NONE  # they came before
 
 
-@compiled
+@compiled_seldom
 def read_rates(state: Any, now_ns: int, rates: Any) -> None:
     """Every application's and every lane's λ as of now, in queries per nanosecond, into `rates`."""
     s = state[0]

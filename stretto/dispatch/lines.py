@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from stretto.core.compiled import compiled
+from stretto.core.compiled import compiled, compiled_seldom
 from stretto.dispatch.queue import NONE, ORDER, first_in, next_in
 from stretto.dispatch.records import IN_FLIGHT, Status, batches, int64s, lanes, queries, workers
 
@@ -27,7 +27,7 @@ def add_oldest(s: Any, slot: int, lane_index: int, length: Any, arrival_ns: Any)
     length[lane_index] += 1
 
 
-@compiled
+@compiled_seldom
 def read_lines(state: Any, length: Any, running: Any, started_ns: Any, arrival_ns: Any) -> None:
     """Into arrays by lane, as `core.view.Lines` has them."""
     s = state[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import shutil
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -423,12 +424,13 @@ def test_a_change_whose_plan_failed_is_tried_again(built: Built, caplog: pytest.
             built.add("best", 0.95, latency_ms=1.0, seed=2)
             for variant in ("fast", "good"):
                 built.add(variant, 0.6, seed=7)  # other models than are served
-            await until(lambda: failed == 2)
+            await until(lambda: failed >= 2)
             assert service.engine.generation is generation and service.is_ready()
             assert (await ask(service)).outcome is Outcome.ON_TIME
             await until(lambda: variants(service) == {"fast", "good", "best"})
             assert failed == 3 and (await ask(service)).variants == ["best"]
-            assert sum("could not be taken up" in record.getMessage() for record in caplog.records) == 1
+            errors = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
+            assert errors.count("the change could not be taken up") == 1
             before = service.engine.generation
             await asyncio.sleep(3 * RELOAD_S)
             assert service.engine.generation is before  # it is taken up once

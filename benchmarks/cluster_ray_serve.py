@@ -21,7 +21,7 @@ from pathlib import Path
 from benchmarks.harness import RESULTS, Benchmark
 from benchmarks.mlp import mlp_body, mlp_repository, write_mlp
 from benchmarks.ray_nodes import on_ray
-from benchmarks.serve_peers import install, peer_server, python_of
+from benchmarks.serve_peers import install, is_installed, peer_server
 from benchmarks.serving import closed_loop, cpu_s, family, infer_body
 from stretto.repository.read import read_repository
 
@@ -152,9 +152,9 @@ def main() -> None:
     parser.add_argument("--install", action="store_true", help="make the virtual environment of Ray Serve")
     parser.add_argument("--only", choices=MODELS, help="this model alone; results of the other stay as they are")
     arguments = parser.parse_args()
-    if arguments.install and not python_of("ray").exists():
+    if arguments.install and not is_installed("ray"):
         install("ray")
-    if not python_of("ray").exists():
+    if not is_installed("ray"):
         raise SystemExit("Ray Serve is not there; make bench NAME=cluster_ray_serve ARGS=--install")
     bench = Benchmark("cluster_ray_serve")
     file = RESULTS / f"{bench.name}.json"

@@ -47,10 +47,16 @@ def python_of(peer: str) -> Path:
     return HOME / peer / "bin" / "python"
 
 
+def is_installed(peer: str) -> bool:
+    """Whole: an installation that was cut short is made anew."""
+    return (HOME / peer / "installed").exists()
+
+
 def install(peer: str) -> None:
     subprocess.run([sys.executable, "-m", "venv", str(HOME / peer)], check=True)
     command = [str(python_of(peer)), "-m", "pip", "install", "--quiet", *PEERS[peer], "onnxruntime", "numpy"]
     subprocess.run(command, check=True)
+    (HOME / peer / "installed").touch()
 
 
 def free_port() -> int:
@@ -170,9 +176,9 @@ def main() -> None:
 def beside_frameworks(bench: Benchmark, installs: bool) -> None:
     present = []
     for peer in PEERS:
-        if installs and not python_of(peer).exists():
+        if installs and not is_installed(peer):
             install(peer)
-        if python_of(peer).exists():
+        if is_installed(peer):
             present.append(peer)
         else:
             print(f"{peer} is not there; make bench NAME=serve_peers ARGS=--install", file=sys.stderr)

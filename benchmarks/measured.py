@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
+from numpy.typing import NDArray
 
 from stretto.core.deployment import Deployment
 from stretto.core.plan import Delays
@@ -13,6 +16,7 @@ from stretto.planning.session import Session
 from stretto.sim.arrivals import Source
 from stretto.sim.service import Service
 from stretto.sim.simulator import simulate
+from stretto.twin.classes import SURE, Labelled
 from stretto.twin.recent import Recent, profiled_latencies_ns
 from stretto.twin.setting import Setting
 
@@ -25,8 +29,12 @@ def measured_setting(
     seconds: float,
     seed: int,
     start: Candidate = START,
+    theta: NDArray[np.float64] | None = None,
+    evidence: Mapping[str, Labelled] | None = None,
 ) -> Setting:
-    """Arrivals and run times of a stretch that the start candidate serves."""
+    """Arrivals and run times of a stretch that the start candidate serves. `theta` is what evidence says of each query,
+    and `evidence` what it says of labelled samples.
+    """
     run = simulate(
         deployment,
         Session(make(start)),
@@ -47,6 +55,10 @@ def measured_setting(
     )
     for (arrival_ns, application), count in zip(when.tolist(), rows.tolist(), strict=True):
         recent.arrived(arrival_ns, names[application], count, deployment.applications[application].slo_ns)
+    recent.knows(evidence or {})
+    for number, likely in enumerate(() if theta is None else theta):
+        if np.nanmax(likely, initial=0.0) > SURE:
+            recent.classified(names[queries["application"][number]], int(np.nanargmax(likely)))
     served = queries[queries["start_ns"] >= 0]
     batches = np.stack([served[name] for name in ("start_ns", "end_ns", "worker", "variant")], axis=1)
     for (start_ns, end_ns, worker, variant), size in zip(*np.unique(batches, axis=0, return_counts=True), strict=True):

@@ -178,7 +178,10 @@ class Engine:
         for query in (query for request in requests for query in request.queries):
             generation = query.generation
             if generation is not None and query.theta is not None:
-                generation.dispatcher.classified(now_ns, query.ticket, class_of(query.theta))
+                query_class = class_of(query.theta)
+                generation.dispatcher.classified(now_ns, query.ticket, query_class)
+                if self.twin is not None:
+                    self.twin.classified(query.request.application, query_class)
                 touched[id(generation)] = generation
         for generation in touched.values():
             self.act(generation)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from functools import partial
 from typing import Any, Protocol
@@ -47,6 +47,14 @@ class Twin(Protocol):
     def arrived_many(
         self, now_ns: int, application: str, slacks_ns: NDArray[np.int64], priorities: NDArray[np.int64]
     ) -> None: ...
+
+    def classified(self, application: str, query_class: int) -> None:
+        """What evidence takes a query for; -1: nothing."""
+        ...
+
+    def knows(self, said: Mapping[str, tuple[NDArray[np.float64], NDArray[np.int64]]]) -> None:
+        """By application: what evidence says of labelled samples, [sample, class], and their classes."""
+        ...
 
     def ran(self, deployment: Deployment, variant: int, kind: str, batch: int, took_ns: int) -> None: ...
 

@@ -36,7 +36,6 @@ from stretto.live.replan import Replanner
 from stretto.live.scaling import Actuator, FloorMaker, Scaler, named_actuator
 from stretto.live.state import State
 from stretto.live.takeover import Takeover
-from stretto.live.witness import Witness
 from stretto.planners.data_aware import DataAware
 from stretto.planners.parts.store import digest_of, load_libraries
 from stretto.planners.ports import Ports
@@ -157,8 +156,6 @@ class Service:
         self.engine.on_broken = self.repairs.found_broken
         self.engine.on_blamed = self.repairs.blamed
         self.engine.twin = None if self.judging is None else self.judging.twin
-        if self.session.looks_at_evidence:
-            self.engine.witness = Witness(self.engine.loop, self.engine.classified)
         period_s = self.session.rhythm.period_for(ready.deployment)
         self.replanner = Replanner(self.engine, period_s, self.clients)
         self.engine.on_fleet = self._fleet_changed

@@ -5,19 +5,26 @@ over.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
 
 from stretto.core.conditions import Conditions
+from stretto.core.errors import StrettoError
 from stretto.live.beginning import beginning_as_planned
 from stretto.live.generation import Served
 from stretto.live.judging import Judging
 from stretto.live.policies import PolicyMaker
 from stretto.live.running import Running
-from stretto.live.witness import Evidence
+from stretto.live.witness import Evidence, Witness
 from stretto.planning.readings import view_after_change
 from stretto.planning.session import InForce, Session
 from stretto.repository.application import ApplicationFiles
+
+MOST_SAMPLES = 512  # labelled ones, that evidence is asked about
 
 
 class Takeover:
@@ -28,9 +35,17 @@ class Takeover:
 
     async def load_evidence(self, ready: Served) -> None:
         """Of what will be served. An application that has none is told of, and served without."""
-        witness = self._service.engine.witness
-        if witness is not None:
-            witness.use(await asyncio.to_thread(_loaded_evidence, ready.files))
+        engine = self._service.engine
+        if not self._session.uses_evidence(ready.deployment):
+            if engine.witness is not None:
+                engine.witness.use({})
+            return
+        if engine.witness is None:
+            engine.witness = Witness(engine.loop, engine.classified)
+        evidence = await asyncio.to_thread(_loaded_evidence, ready.files)
+        engine.witness.use(evidence)
+        if self._judging is not None:
+            self._judging.twin.knows(await asyncio.to_thread(_said_of_samples, ready.files, evidence))
 
     async def move_over(self, ready: Served) -> None:
         """Its models are held already."""
@@ -59,3 +74,17 @@ def _loaded_evidence(files: Sequence[ApplicationFiles]) -> dict[str, Evidence]:
 
     loaded = {each.name: load_evidence(each) for each in files if math.prod(each.output.shape) == each.classes > 0}
     return {name: evidence for name, evidence in loaded.items() if evidence is not None}
+
+
+def _said_of_samples(
+    files: Sequence[ApplicationFiles], evidence: Mapping[str, Evidence]
+) -> dict[str, tuple[NDArray[np.float64], NDArray[np.int64]]]:
+    """What evidence says of an application's labelled samples, and their classes."""
+    said = {}
+    for each in files:
+        if each.name in evidence and each.sample_file is not None:
+            with contextlib.suppress(StrettoError, OSError):  # a sample that cannot be read is told of elsewhere
+                sample = each.sample()
+                inputs, labels = sample.inputs[:MOST_SAMPLES], sample.labels[:MOST_SAMPLES]
+                said[each.name] = (evidence[each.name].posterior(inputs), labels.astype(np.int64))
+    return said

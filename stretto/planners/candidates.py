@@ -55,6 +55,7 @@ def candidates_for(deployment: Deployment, *, dear: bool = False, by_client: boo
         tried |= {"with one kind of worker" if len(deployment.kinds) == 1 else "with several kinds of worker"}
         tried |= {"where clients are known"} if by_client else set()
         tried |= {"where memory is short"} if _memory_is_short(deployment) else set()
+        tried |= {"where variants are swapped"} if has_swaps(deployment) else set()
     # Where there is nothing to choose, what serves before the first verdict is one of those that are tried.
     candidates = [] if has_choice or dear else [Candidate("priced")]
     for entry in ENTRIES:
@@ -115,6 +116,15 @@ def _memory_is_short(deployment: Deployment) -> bool:
         sum(variant.memory_bytes for variant in deployment.variants if variant.profile_on(worker.kind))
         > worker.memory_bytes
         for worker in deployment.workers
+    )
+
+
+def has_swaps(deployment: Deployment) -> bool:
+    """Whether some worker cannot hold all that it can run, and queries of every application may wait for a variant."""
+    return _memory_is_short(deployment) and all(
+        any(variant.load_ns + profile.latency_ns(1) <= application.slo_ns for profile in variant.profiles)
+        for application in deployment.applications
+        for variant in (min(application.variants, key=lambda each: each.load_ns),)
     )
 
 

@@ -58,6 +58,7 @@ class Entry:
         "if unequal",
         "with several kinds of worker",
         "where memory is short",
+        "where variants are swapped",
         "with one variant each",
         "where it may gain",
         "where clients are known",

@@ -164,6 +164,13 @@ class KnowsNetworks(Protocol):
 
 
 @runtime_checkable
+class MayUseEvidence(Protocol):
+    """A planner that follows others, which may look at evidence, or schedule by windows."""
+
+    def may_use_evidence(self, deployment: Deployment) -> bool: ...
+
+
+@runtime_checkable
 class LooksAtEvidence(Protocol):
     """A planner to whom evidence of a query's class may make a difference."""
 

@@ -29,6 +29,8 @@ from stretto.planners.sub_clusters import EPOCH_S, LOOK_S, Layout, SubClusters
 class Symphony:
     """`deferred=False` is the work-conserving twin.
 
+    `room`: with `batch_aware`, times the workers that an application is taken to have. Its share follows the measured
+    load, which is off by some percent, and a floor is a whole number: one more, or less, may be worth points.
     `sub_clusters` above 1 splits applications and workers as in section 4.7, and follows the load each `epoch_s`; the
     other options are those of `SubClusters`.
     """
@@ -36,6 +38,7 @@ class Symphony:
     deferred: bool = True
     when_gathered: bool = False
     batch_aware: bool = False
+    room: float = 1.0
     sub_clusters: int = 1
     epoch_s: float = EPOCH_S
     max_rate: float = math.inf
@@ -92,7 +95,8 @@ class Symphony:
         floors: tuple[float, ...] = ()
         if self.batch_aware:
             profile = deployment.profile(variant, deployment.workers[crew[0]].kind)
-            floors = floor_rates(profile, deployment.applications[number].slo_ns, share, deployment.quantile)
+            slo_ns = deployment.applications[number].slo_ns
+            floors = floor_rates(profile, slo_ns, self.room * share, deployment.quantile)
         return Lane(
             name=deployment.applications[number].name,
             workers=crew,

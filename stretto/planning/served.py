@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from stretto.core.errors import StrettoError
 from stretto.core.verdict import GivenValue
 from stretto.planners.data_aware import DataAware
-from stretto.planners.ports import HasRhythm, KnowsNetworks, LooksAtEvidence, Ports
+from stretto.planners.ports import HasRhythm, KnowsNetworks, LooksAtEvidence, MayUseEvidence, Ports
 from stretto.planners.registry import DEFAULT_PLANNER, planner_entry
 from stretto.planning.session import Rhythm, Session
 
@@ -38,7 +38,7 @@ def served_session(
     looks = isinstance(planner, LooksAtEvidence) and planner.looks_at_evidence
     knows_networks = isinstance(planner, KnowsNetworks) and planner.knows_networks
     by_options_s = planner.replan_s if isinstance(planner, HasRhythm) else None
-    rhythm = Rhythm(by_options_s or entry.replan_s or 0.0, entry.by_windows)
+    rhythm = Rhythm(by_options_s or entry.replan_s or 0.0, entry.by_windows, isinstance(planner, MayUseEvidence))
     if data_aware and not looks:
         planner, looks = DataAware(planner), True
     if period_s is not None:

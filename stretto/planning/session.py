@@ -20,6 +20,8 @@ from stretto.core.errors import StrettoError
 from stretto.core.plan import Plan
 from stretto.core.telemetry import Telemetry
 from stretto.core.view import Lines, Planner, View, WaitingQuery
+from stretto.planners.candidates import has_swaps
+from stretto.planners.ports import MayUseEvidence
 from stretto.planning.completion import complete, stepped
 from stretto.planning.readings import view_of
 
@@ -53,14 +55,17 @@ MOST_COMPLETED = 64  # plans that are remembered with what was added to them
 
 @dataclass(frozen=True)
 class Rhythm:
-    """When a planner wants to be asked. `by_windows`: queries wait for its next plan, so SLOs bound the period."""
+    """When a planner wants to be asked. `by_windows`: queries wait for its next plan, so SLOs bound the period;
+    `if_swapped`: they may, where workers swap variants.
+    """
 
     period_s: float = 0.0  # 0: once
     by_windows: bool = False
+    if_swapped: bool = False
 
     def period_for(self, deployment: Deployment) -> float:
         """Who waits for the next window waits for a part of the shortest SLO at most."""
-        if not self.by_windows:
+        if not self.by_windows and not (self.if_swapped and has_swaps(deployment)):
             return self.period_s
         shortest_s = min(application.slo_ns for application in deployment.applications) / 1e9
         return min(self.period_s, max(WINDOW_SHARE * shortest_s, LEAST_PERIOD_S))
@@ -82,11 +87,18 @@ class Session:
         self.has_doors = has_doors
         self.rhythm = rhythm or Rhythm()
         self.looks_at_evidence = looks_at_evidence  # of queries' classes: worth computing for it
+        self.sees_inputs = True  # False: queries are elsewhere, and there is no evidence of them
         self.knows_networks = knows_networks  # its planner reckons with them itself
         self._lock = threading.Lock()  # held while the planner is asked, which may take long
         self._known: dict[int, tuple[_Terms, Plan]] = {}  # by the planner's plan (its identity), the last used last
         self._known_lock = threading.Lock()  # plans are completed in the planner's thread and on the event loop
         self._shortened: tuple[Deployment, tuple[int, ...], Deployment] | None = None  # the last, with its SLOs
+
+    def uses_evidence(self, deployment: Deployment) -> bool:
+        """Whether it is worth computing."""
+        planner = self.planner
+        may_use = isinstance(planner, MayUseEvidence) and planner.may_use_evidence(deployment)
+        return self.looks_at_evidence or (self.sees_inputs and may_use)
 
     def first(
         self,

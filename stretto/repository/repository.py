@@ -22,7 +22,7 @@ from stretto.repository.problems import Problem
 from stretto.repository.profiles import StoredProfile
 from stretto.repository.sized_accuracy import accuracy_by_size
 from stretto.repository.tensors import InputTensor
-from stretto.repository.variant import VariantFiles
+from stretto.repository.variant import BYTES_PER_MB, VariantFiles
 
 
 @dataclass(frozen=True)
@@ -141,17 +141,22 @@ class Repository:
         """On these workers, or on so many equal ones of one kind; and the sentences to tell the user about the profiles
         that all rests on.
 
-        A variant without a profile for any kind in use, or without an accuracy, is left out; an application that has
-        none left is an error.
+        A variant without a profile for any kind in use, without an accuracy, or too large for every worker, is left
+        out; an application that has none left is an error.
         """
         if isinstance(fleet, int):
             if not 1 <= fleet <= MAX_WORKERS:
                 raise StrettoError(f"there must be between 1 and {MAX_WORKERS} workers, not {fleet}")
             fleet = workers(fleet, self.kind_in_use(kind))
         kinds = tuple(dict.fromkeys(worker.kind for worker in fleet))
-        applications = tuple(self._application(files, kinds) for files in self.applications)
-        deployment = Deployment(applications, tuple(fleet), quantile)
-        return deployment, tuple(dict.fromkeys(str(doubt) for each in kinds for doubt in self.doubts(each)))
+        applications, too_large = [], []
+        for files in self.applications:
+            application, without = _fitting(files, self._application(files, kinds), fleet)
+            applications.append(application)
+            too_large += without
+        deployment = Deployment(tuple(applications), tuple(fleet), quantile)
+        doubts = [doubt for each in kinds for doubt in self.doubts(each)]
+        return deployment, tuple(dict.fromkeys(str(doubt) for doubt in (*doubts, *too_large)))
 
     def _application(self, files: ApplicationFiles, kinds: tuple[str, ...]) -> Application:
         enabled = [variant for variant in files.variants if variant.enabled]
@@ -180,6 +185,32 @@ class Repository:
         return Application(
             files.name, slo_ns, variants, files.penalty, files.classes, files.evidence_accuracy, files.ladder
         )
+
+
+def _fitting(
+    files: ApplicationFiles, application: Application, fleet: Sequence[Worker]
+) -> tuple[Application, list[Problem]]:
+    """With those variants that some worker has memory for, and what to tell of the others."""
+    room: dict[str, int] = {}
+    for worker in fleet:
+        room[worker.kind] = max(room.get(worker.kind, 0), worker.memory_bytes)
+    fitting, problems = [], []
+    for variant in application.variants:
+        needs = variant.memory_bytes + variant.dynamic_memory_bytes
+        most = max(room[profile.kind] for profile in variant.profiles)
+        if needs <= most:
+            fitting.append(variant)
+            continue
+        text = (
+            f"needs {needs / BYTES_PER_MB:.3g} MB with a batch, and no worker has more than {most / BYTES_PER_MB:.3g}"
+        )
+        problems.append(Problem(f"it {text}, so it is left out", files.variant(variant.name).label, is_error=False))
+    if not fitting:
+        least = min(each.memory_bytes + each.dynamic_memory_bytes for each in application.variants)
+        raise StrettoError(
+            f"{files.label}: no worker has memory for any variant; the smallest needs {least / BYTES_PER_MB:.3g} MB"
+        )
+    return replace(application, variants=tuple(fitting)), problems
 
 
 def core_variant(files: ApplicationFiles, variant: VariantFiles, profiles: Sequence[StoredProfile]) -> Variant:

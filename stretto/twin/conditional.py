@@ -5,16 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stretto.core.deployment import Deployment
 from stretto.core.plan import Delays
+from stretto.core.profile import NS_PER_S
+from stretto.core.view import Planner
+from stretto.planning.session import Session
 from stretto.sim.arrivals import Source
 from stretto.sim.results import Summary
 from stretto.sim.service import Service
+from stretto.sim.simulator import simulate
+from stretto.twin.classes import Classes, Classified
 
 LATE_PRICE = 0.2  # of accuracy, for each share of queries that is not answered on time beyond what may be
 MOST_LATE = 0.005
@@ -43,11 +48,16 @@ class Drawn:
 
     arrays: tuple[NDArray[np.void], ...]
     rates: tuple[float, ...]
+    classified: Classified | None = None  # their classes, where there is evidence of them
 
     @staticmethod
-    def of(source: Source, deployment: Deployment, seconds: float, seed: int) -> Drawn:
+    def of(source: Source, deployment: Deployment, seconds: float, seed: int, classes: Classes | None = None) -> Drawn:
         rates = source.expected_rates(deployment, seconds)
-        return Drawn(tuple(source.chunks(deployment, seconds, seed)), rates)
+        arrays = tuple(source.chunks(deployment, seconds, seed))
+        if classes is None:
+            return Drawn(arrays, rates)
+        applications = np.concatenate([np.zeros(0, np.int32), *(chunk["application"] for chunk in arrays)])
+        return Drawn(arrays, rates, classes.draw(applications, seed))
 
     def chunks(self, deployment: Deployment, seconds: float, seed: int) -> Iterator[NDArray[np.void]]:
         return iter(self.arrays)
@@ -65,10 +75,23 @@ class Score:
     late: float = 1.0
 
     @staticmethod
-    def of(summary: Summary) -> Score:
-        late = 1.0 - summary.on_time_rate
-        value = summary.correct_on_time - LATE_PRICE * max(0.0, late - MOST_LATE)
-        return Score(value - BRINK_PRICE * _brink(summary), summary.correct_on_time, late)
+    def of(summary: Summary, correct: float | None = None) -> Score:
+        """`correct`: the share answered right and on time, where more is known of it than the summary says."""
+        late, right = 1.0 - summary.on_time_rate, summary.correct_on_time if correct is None else correct
+        value = right - LATE_PRICE * max(0.0, late - MOST_LATE)
+        return Score(value - BRINK_PRICE * _brink(summary), right, late)
+
+
+def tried(deployment: Deployment, planner: Planner | Session, drawn: Drawn, *, warmup_s: float, **run: Any) -> Score:
+    """One trial on these arrivals. Where their classes are known, planners see what evidence says of them, and answers
+    count by the true ones.
+    """
+    classified = drawn.classified
+    if classified is None:
+        return Score.of(simulate(deployment, planner, drawn, warmup_s=warmup_s, **run).summary)
+    ended = simulate(deployment, planner, drawn, warmup_s=warmup_s, record=True, evidence=classified.theta, **run)
+    assert ended.queries is not None
+    return Score.of(ended.summary, classified.correct(ended.queries, int(warmup_s * NS_PER_S)))
 
 
 def _brink(summary: Summary) -> float:

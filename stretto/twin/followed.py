@@ -23,12 +23,13 @@ from stretto.planning.served import served_session
 from stretto.planning.session import Session
 from stretto.sim.ports import simulator_ports
 from stretto.sim.service import Service
-from stretto.sim.simulator import MAX_SECONDS, simulate
+from stretto.sim.simulator import MAX_SECONDS
 from stretto.twin.budget import Budget
-from stretto.twin.conditional import Drawn, Score, Worlds
+from stretto.twin.classes import Classes
+from stretto.twin.conditional import Drawn, Score, Worlds, tried
 
 SECONDS = 8.0  # of one trial
-MOST_QUERIES = 50_000
+LEAST_QUERIES, MOST_QUERIES = 800, 50_000
 MOST_OF_PLANNER = 2  # of its candidates that were best at one level
 PLANNERS = 2  # whose candidates are all tried, where workers are shared
 WARM_UP = 0.1  # of the seconds, in which a planner comes to know the load
@@ -43,6 +44,7 @@ class Followed:
     worlds: Worlds
     load: float = 1.0
     is_shared: bool = False
+    classes: Classes | None = None  # of queries, where there is evidence of them
     plan_cpu_s: float = 0.0  # that planners took
     _arrivals: dict[tuple[float, float, float, int], Drawn] = field(default_factory=dict, repr=False)
     _values: dict[tuple[Candidate, int, float], float] = field(default_factory=dict, repr=False)
@@ -54,17 +56,17 @@ class Followed:
         deployment, setting = self.worlds[candidate.tail]
         source = setting.source(self.load * factor)
         rate = max(sum(source.expected_rates(deployment, 1.0)), 1e-9)
-        seconds = part * min(SECONDS, MOST_QUERIES / rate, 0.9 * MAX_SECONDS)
+        seconds = part * min(max(SECONDS, LEAST_QUERIES / rate), MOST_QUERIES / rate, 0.9 * MAX_SECONDS)
         loading_s = min(_loading_s(deployment), SECONDS)
         warmup_s, seconds = loading_s + WARM_UP * seconds, loading_s + seconds
         key = (candidate.tail, seconds, factor, seed)
         if key not in self._arrivals:
-            self._arrivals[key] = Drawn.of(source, deployment, seconds, seed)
+            self._arrivals[key] = Drawn.of(source, deployment, seconds, seed, self.classes)
         if candidate.tail not in self._services:
             self._services[candidate.tail] = setting.service()
         session = self._session(candidate)
         try:
-            run = simulate(
+            return tried(
                 deployment,
                 session,
                 self._arrivals[key],
@@ -78,7 +80,6 @@ class Followed:
             )
         except Exception:  # a StrettoError, or a bug of a planner: whatever it is, others can
             return Score()
-        return Score.of(run.summary)
 
     def ranked(self, candidates: Sequence[Candidate], seed: int, part: float, budget: Budget) -> list[Candidate]:
         """By a part of a trial, the best first; where there are many, by what makes their plans quicker. Each is tried

@@ -19,18 +19,23 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from statistics import NormalDist, fmean, stdev
 
+import numpy as np
+
 from stretto.core.conditions import Conditions
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.plan import Plan
+from stretto.core.profile import NS_PER_S
 from stretto.core.verdict import Candidate, Promise, Verdict
 from stretto.planners.candidates import candidates_for, make, neighbours, rough
-from stretto.planning.session import Session
-from stretto.sim.arrivals import Source
+from stretto.planners.judged.planner import LOOK_NS
+from stretto.planners.registry import planner_entry
+from stretto.planning.session import Rhythm, Session
 from stretto.sim.bounds import fluid_accuracy
-from stretto.sim.simulator import MAX_SECONDS, Fault, FaultKind, simulate
+from stretto.sim.simulator import MAX_SECONDS, Fault, FaultKind
 from stretto.twin.budget import Budget
-from stretto.twin.conditional import Conditional, Drawn, Score, Worlds
+from stretto.twin.classes import Classes
+from stretto.twin.conditional import Conditional, Drawn, Score, Worlds, tried
 from stretto.twin.followed import Followed
 from stretto.twin.surges import Surges
 
@@ -40,6 +45,8 @@ FIRST_QUERIES, SECOND_QUERIES, LAST_QUERIES, STRESS_QUERIES = 4_000, 10_000, 16_
 SECOND, LAST = 12, 4  # candidates in those rounds
 SATISFIED = 0.003  # of accuracy, below the bound
 LAST_SEEDS = 4
+MOST_MORE, MORE_SEEDS = 3, 100  # so often as many seeds again, from numbers so far on
+APART, MATTERS = 2.0, 0.002  # standard errors between two that are told apart, and one of accuracy that is too large
 PROMISE_SEEDS = 5
 FOLLOWED, FOLLOWED_SEEDS = 3, 3  # candidates in the last round for a load that moves, where a trial is longer
 FOLLOWED_FIRST = 0.4  # of such a trial, for all that enter
@@ -49,17 +56,30 @@ AS_GOOD = 0.0005  # of accuracy: candidates this near to the best are told apart
 BROKEN = 0.1  # of accuracy below the best under the same stress
 HIGHER = 1.03  # a plan serves until the load has risen by so much, and must not break there
 HIGHER_WEIGHT = 0.25
+MOST_IN_WINDOW = 256  # queries: more are not scheduled window by window, which would take too long
+MOST_WINDOWS = 1_000  # of a trial, where some candidate schedules by them
 NOBODY = "no candidate can plan for these applications at this load"
 
 
 class _Court:
     """One case: a deployment at one load."""
 
-    def __init__(self, worlds: Worlds, factor: float, rates: tuple[float, ...], budget: Budget, *, is_steady: bool):
-        self.budget, self.is_steady = budget, is_steady
+    def __init__(
+        self,
+        worlds: Worlds,
+        factor: float,
+        rates: tuple[float, ...],
+        budget: Budget,
+        *,
+        is_steady: bool,
+        classes: Classes | None,
+    ):
+        self.budget, self.is_steady, self._classes = budget, is_steady, classes
         self.worlds, self.factor, self.rates = worlds, factor, rates
         self.deployment, self.setting = worlds[1.0]
         self.longest_s = max(application.slo_ns for application in self.deployment.applications) / 1e9
+        self.window_s = Rhythm(LOOK_NS / NS_PER_S, by_windows=True).period_for(self.deployment)
+        self.has_windows = False  # some candidate schedules by them
         self._plans: dict[Candidate, Plan | None] = {}
         self._services = {tail: conditions.service() for tail, (_, conditions) in worlds.items()}
         self._arrivals: dict[tuple[float, float, int, bool], Drawn] = {}  # the same for all candidates of a round
@@ -101,28 +121,31 @@ class _Court:
         if plan is None:
             return Score()
         rate = max(sum(self.rates), 1e-9)
-        seconds = min(max(queries / rate, LEAST_SLOS * self.longest_s), 0.9 * MAX_SECONDS)
+        most_s = MOST_WINDOWS * self.window_s if self.has_windows else 0.9 * MAX_SECONDS
+        seconds = min(max(queries / rate, LEAST_SLOS * self.longest_s), most_s)
         warmup_s = min(WARM_SLOS * self.longest_s, 0.2 * seconds)
-        summary = simulate(
+        by_windows = planner_entry(candidate.planner).by_windows
+        return tried(
             self.worlds[candidate.tail][0],
-            lambda view: plan,
-            self._source(seconds, factor, seed, surges),
+            Session(make(candidate)) if by_windows else lambda view: plan,
+            self._drawn(seconds, factor, seed, surges),
             seconds=seconds,
             warmup_s=warmup_s,
             seed=seed,
             service=self._services[candidate.tail],
+            delays=self.setting.delays if by_windows else None,  # a plan that was made has them
+            replan_s=self.window_s if by_windows else None,
             expected_rates=self.rates,
             faults=[Fault(warmup_s, len(self.deployment.workers) - 1, FaultKind.LEFT)] if worker_lost else (),
-        ).summary
-        return Score.of(summary)
+        )
 
-    def _source(self, seconds: float, factor: float, seed: int, surges: bool) -> Source:
+    def _drawn(self, seconds: float, factor: float, seed: int, surges: bool) -> Drawn:
         key = (seconds, factor, seed, surges)
         if key not in self._arrivals:
             source = self.setting.source(self.factor * factor)
             if surges:
                 source = Surges(source, SURGE, SURGE_SHARE, SURGE_SLOS * self.longest_s)
-            self._arrivals[key] = Drawn.of(source, self.deployment, seconds, seed)
+            self._arrivals[key] = Drawn.of(source, self.deployment, seconds, seed, self._classes)
         return self._arrivals[key]
 
     def stressed(self, candidate: Candidate, seed: int) -> float:
@@ -133,6 +156,14 @@ class _Court:
             values.append(self.score(candidate, STRESS_QUERIES, seed, worker_lost=True).value)
         return fmean(values)
 
+    def to_refine(self, best: Sequence[Candidate]) -> list[Candidate]:
+        """The two best; where applications have one variant each, and planners few options, the best of another planner
+        too.
+        """
+        has_choice = any(len(application.variants) > 1 for application in self.deployment.applications)
+        others = [] if has_choice else [each for each in best if each.planner != best[0].planner]
+        return list(dict.fromkeys([*best[:2], *others[:1]]))
+
     def near(self, candidates: Sequence[Candidate]) -> list[Candidate]:
         """With other options, or for another tail of run times."""
         near: list[Candidate] = []
@@ -140,6 +171,18 @@ class _Court:
             near += neighbours(candidate)
             near += [replace(candidate, tail=tail) for tail in self.worlds if tail != candidate.tail]
         return near
+
+    def told_apart(self, candidates: Sequence[Candidate], seed: int) -> dict[Candidate, list[Score]]:
+        """Scores on the same seeds; on more of them as long as it may be chance who is best, and it matters."""
+        scores: dict[Candidate, list[Score]] = {candidate: [] for candidate in candidates}
+        firsts = (seed, *(seed + MORE_SEEDS * extra for extra in range(1, MOST_MORE + 1)))
+        for first in firsts:
+            seeds = self.budget.seeds(first, LAST_SEEDS)
+            for candidate in candidates:
+                scores[candidate] += [self.score(candidate, LAST_QUERIES, number) for number in seeds]
+            if self.budget.is_spent or not is_undecided(list(scores.values())):
+                break
+        return scores
 
     def may_gain(self, candidate: Candidate) -> bool:
         """Whether the best that is known leaves anything to be had below the fluid bound."""
@@ -173,6 +216,7 @@ def judge(
     candidates: Sequence[Candidate] | None = None,
     elsewhere: Worlds | None = None,
     moving: Followed | None = None,
+    classes: Classes | None = None,
     doubt: float = 0.0,
     seed: int = 1,
     progress: Callable[[float], None] | None = None,
@@ -180,14 +224,18 @@ def judge(
 ) -> Verdict:
     """The best candidate for these rates, which are `factor` times the setting's. `elsewhere`: the same with profiles
     at other tails of the measured run times; candidates are tried there, too. `moving`: the closed loop, where the
-    load moves; the last round is run there, and all but the first where workers are shared. `doubt`: the standard
-    error, as a share, with which load and run times are known; what is promised reckons with it. `budget_s`: of
-    processor time.
+    load moves; the last round is run there, and all but the first where workers are shared. `classes`: of queries,
+    where there is evidence of them. `doubt`: the standard error, as a share, with which load and run times are known;
+    what is promised reckons with it. `budget_s`: of processor time.
     """
     budget = Budget(budget_s)
-    case = _Court({1.0: (deployment, setting), **(elsewhere or {})}, factor, rates, budget, is_steady=moving is None)
+    worlds = {1.0: (deployment, setting), **(elsewhere or {})}
+    case = _Court(worlds, factor, rates, budget, is_steady=moving is None, classes=classes)
     tell = progress or (lambda share: None)
     entered = candidates_for(deployment) if candidates is None else tuple(candidates)
+    if sum(rates) * case.window_s > MOST_IN_WINDOW:
+        entered = tuple(each for each in entered if not planner_entry(each.planner).by_windows)
+    case.has_windows = any(planner_entry(each.planner).by_windows for each in entered)
     entered = tuple(replace(each, tail=tail) for tail in (1.0, 0.0) if tail in case.worlds for each in entered)
     part = 1.0 if len(case.worlds) == 1 else 2 / 3  # of twice as many candidates
     queries, more = int(FIRST_QUERIES * part), int(SECOND_QUERIES * part)
@@ -196,7 +244,7 @@ def judge(
         tell(0.4)
         best = _best(case.ranked(_best(best, SECOND), more, seed + 1), LAST)
         tell(0.6)
-        best = _best(case.ranked([*best, *case.near(best[:2])], more, seed + 2), LAST)
+        best = _best(case.ranked([*best, *case.near(case.to_refine(best))], more, seed + 2), LAST)
         tell(0.7)
     case.whole()
     # Of a load that moves, a dear plan for one level is of no use at the next.
@@ -207,8 +255,8 @@ def judge(
         raise StrettoError(NOBODY)
     tell(0.8)
     if moving is None:
-        best, seeds = budget.first(best, len(best)), budget.seeds(seed + 3, LAST_SEEDS)
-        scores = {candidate: [case.score(candidate, LAST_QUERIES, number) for number in seeds] for candidate in best}
+        best = budget.first(best, len(best))
+        scores = case.told_apart(best, seed + 3)
         stressed = {candidate: case.stressed(candidate, seed + 3 + LAST_SEEDS) for candidate in best}
     else:
         scores, stressed = _followed(case, moving, best, seed + 3)
@@ -261,10 +309,16 @@ def _followed(
 
 
 def _best(ranked: Sequence[Candidate], count: int) -> list[Candidate]:
-    """The first ones, and the best of each planner that was tried in a rougher form than it would serve in."""
+    """The first ones, and the best of each planner that was tried in a rougher form than it would serve in. Where all
+    of the first are forms of one planner, the last of them gives way to another planner: forms differ by little, and a
+    short trial that all of them were lucky in would else decide against everybody else.
+    """
     first_of = {candidate.planner: candidate for candidate in reversed(ranked)}
-    rough_ones = [each for each in first_of.values() if rough(each) != each and each not in ranked[:count]]
-    return [*ranked[:count], *rough_ones]
+    others = [each for each in ranked[count:] if each.planner != ranked[0].planner]
+    best = list(ranked[:count])
+    if others and all(each.planner == ranked[0].planner for each in best):
+        best[-1] = others[0]
+    return [*best, *(each for each in first_of.values() if rough(each) != each and each not in best)]
 
 
 def loads_in_doubt(doubt: float, count: int) -> list[float]:
@@ -273,6 +327,17 @@ def loads_in_doubt(doubt: float, count: int) -> list[float]:
     """
     chances = [(number + 0.625) / (count + 0.25) for number in range(count)]
     return [max(1.0 + doubt * NormalDist().inv_cdf(chance), 0.1) for chance in chances]
+
+
+def is_undecided(scores: Sequence[Sequence[Score]]) -> bool:
+    """Whether another than the best on these trials may be better by as much as matters."""
+    values = np.array([[score.value for score in each] for each in scores])
+    values = values[np.isfinite(values).all(axis=1)]
+    if len(values) < 2:
+        return False
+    behind = values[values.mean(axis=1).argmax()] - values
+    error = behind.std(axis=1, ddof=1) / math.sqrt(values.shape[1])
+    return bool(((error > MATTERS) & (behind.mean(axis=1) < APART * error)).any())
 
 
 def steadiest(values: Mapping[Candidate, float], stressed: Mapping[Candidate, float]) -> Candidate:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stretto.core.advice import FleetNeeds, JudgedFleet
 from stretto.core.deployment import Deployment
@@ -16,6 +17,7 @@ from stretto.core.telemetry import Telemetry
 from stretto.core.verdict import Candidate, Verdict
 from stretto.planners.judged.planner import known_after_s
 from stretto.twin.as_measured import as_measured
+from stretto.twin.classes import Classes, Labelled
 from stretto.twin.clients import are_networked
 from stretto.twin.fleets import cheapest_judged
 from stretto.twin.followed import Followed
@@ -48,10 +50,14 @@ class LiveTwin:
     def __init__(self, now_ns: int) -> None:
         self._recent = Recent(now_ns, longest_ns=LONGEST_NS)
         self.arrived, self.arrived_many = self._recent.arrived, self._recent.arrived_many
+        self.classified = self._recent.classified
         self.handed_over = self._recent.handed_over
         self.ended = self._recent.ended
         self.serves = self._recent.serves
         self.clients = self._recent.clients
+
+    def knows(self, said: Mapping[str, tuple[NDArray[np.float64], NDArray[np.int64]]]) -> None:
+        self._recent.knows({name: Labelled(*samples) for name, samples in said.items() if len(samples[1])})
 
     def ran(self, deployment: Deployment, variant: int, kind: str, batch: int, took_ns: int) -> None:
         profiled_ns = profiled_latencies_ns(deployment, variant, kind, batch)
@@ -156,11 +162,14 @@ def judge_setting(
         worlds = {1.0: worlds[1.0]}
     (world, conditions), others = worlds[1.0], {tail: worlds[tail] for tail in worlds if tail != 1.0}
     factor = sum(rates) / measured
+    classes = Classes.of(
+        deployment, setting.evidence, {name: each.class_shares for name, each in setting.arrivals.items()}
+    )
     moving = None
     if moves and len(called) == 1:  # the level is one of those that the load moves between: it is tried as a whole
-        moving = Followed({tail: as_measured(deployment, as_it_came, tail)[:2] for tail in worlds})
+        moving = Followed({tail: as_measured(deployment, as_it_came, tail)[:2] for tail in worlds}, classes=classes)
     elif moves:
-        moving = Followed(worlds, factor, is_shared=True)
+        moving = Followed(worlds, factor, is_shared=True, classes=classes)
     verdict = judge(
         world,
         conditions,
@@ -169,6 +178,7 @@ def judge_setting(
         candidates=candidates,
         elsewhere=others,
         moving=moving,
+        classes=classes,
         doubt=math.hypot(doubt_of_load(rates), doubt_of_runs(setting)),
         progress=progress,
         budget_s=budget_s,

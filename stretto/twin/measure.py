@@ -91,6 +91,7 @@ def setting_from_telemetry(
         heard.row,
         heard.clients,
         ladders=heard.ladders,
+        evidence=heard.evidence,
     )
 
 

@@ -22,6 +22,7 @@ from stretto.core.profile import NS_PER_S, Quantile
 from stretto.sim.arrivals import MAX_DEADLINE_NS
 from stretto.sim.network.clients import MAX_FPS
 from stretto.sim.residuals import RATIOS, Residuals, bucket_of_batch
+from stretto.twin.classes import Labelled
 from stretto.twin.clients import FASTEST, MOST_SECONDS, SLOWEST, ClientConditions
 from stretto.twin.clients import MOST_CLIENTS as MOST_CONDITIONS
 from stretto.twin.setting import Setting, ladders_of
@@ -120,6 +121,7 @@ class Recent:
         self._handoffs, self._overruns = Ring(MOST_DELAYS), Ring(MOST_DELAYS)
         self._networks: dict[int, Ring] = {}
         self._clients: dict[tuple[str, str], tuple[Client, deque[float]]] = {}  # with the last seconds' bandwidths
+        self._evidence: dict[str, Labelled] = {}  # by application
         self._looked = -1  # second of the last look at clients
 
     # -- what a driver tells ------------------------------------------------------------------------------------------
@@ -153,6 +155,10 @@ class Recent:
         heard = self._applications.get(application)
         if heard is not None and 0 <= query_class < MOST_CLASSES:
             heard.classes.add(query_class)
+
+    def knows(self, evidence: Mapping[str, Labelled]) -> None:
+        """What evidence says of labelled samples, by application; from now on."""
+        self._evidence = dict(evidence)
 
     def ran(
         self, variant: str, kind: str, batch: int, took_ns: int, profiled_ns: int, mean_ns: int | None = None
@@ -250,6 +256,9 @@ class Recent:
                 if client.application in {application.name for application in deployment.applications}
             ),
             ladders=ladders_of(deployment),
+            evidence={
+                each.name: self._evidence[each.name] for each in deployment.applications if each.name in self._evidence
+            },
         )
 
     def has_arrivals(self, application: str) -> bool:

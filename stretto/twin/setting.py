@@ -15,6 +15,7 @@ from stretto.core.profile import Quantile
 from stretto.sim.arrivals import Source
 from stretto.sim.residuals import FEWEST, Measured, Residuals
 from stretto.sim.service import Empirical, Service
+from stretto.twin.classes import Labelled
 from stretto.twin.clients import MOST_CLIENTS, ClientConditions
 from stretto.twin.resample import Resampled
 from stretto.twin.stretch import ArrivalStretch
@@ -48,6 +49,7 @@ class Setting:
     clients: tuple[ClientConditions, ...] = ()  # with networks that are known
     moved: Mapping[tuple[str, str], float] = field(default_factory=dict)  # profiles, since: by how much (as_measured)
     ladders: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # all variants, by application
+    evidence: Mapping[str, Labelled] = field(default_factory=dict)  # by application: what it says of known classes
 
     def __post_init__(self) -> None:
         if any(count < 0 for count in self.present.values()):

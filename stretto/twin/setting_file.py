@@ -23,6 +23,7 @@ from stretto.core.npz import check_arrays
 from stretto.core.plan import Delays
 from stretto.core.profile import Quantile
 from stretto.sim.residuals import Residuals
+from stretto.twin.classes import Labelled
 from stretto.twin.clients import MOST_CLIENTS as MOST_CONDITIONS
 from stretto.twin.clients import ClientConditions
 from stretto.twin.recent import MOST_CLIENTS, MOST_DELAYS, MOST_NAMES
@@ -77,7 +78,10 @@ def save_setting(path: Path, setting: Setting) -> None:
         "networks": {str(client): list(rates) for client, rates in setting.networks.items()},
         "clients": [_stated_client(client) for client in setting.clients],
         "ladders": {name: list(ladder) for name, ladder in setting.ladders.items()},
+        "evidence": list(setting.evidence),
     }
+    for number, labelled in enumerate(setting.evidence.values()):
+        arrays[f"evidence.{number}.theta"], arrays[f"evidence.{number}.labels"] = labelled.theta, labelled.labels
     arrays["ratios"] = np.concatenate([np.zeros(0), *(sample for _, _, sample in samples)])
     arrays["handoff_ns"], arrays["overrun_ns"] = setting.handoff_ns, setting.overrun_ns
     arrays["head"] = np.frombuffer(json.dumps(head, allow_nan=False).encode(), dtype=np.uint8)
@@ -139,6 +143,7 @@ def _setting(head: Any, arrays: Any) -> Setting:
         row=None if head.get("row") is None else Quantile[head["row"]],
         clients=_clients(head.get("clients", [])),  # settings of before clients were kept have none
         ladders=_ladders(head.get("ladders", {})),
+        evidence=_evidence(head.get("evidence", []), arrays),
     )
 
 
@@ -159,6 +164,19 @@ def _clients(stated: Any) -> tuple[ClientConditions, ...]:
             ClientConditions(application, _positive(rate), known, due_ns, _whole(delay_ns), _positive(frame_ratio))
         )
     return tuple(clients)
+
+
+def _evidence(names: Any, arrays: Any) -> dict[str, Labelled]:
+    if len(names) > MOST_NAMES:
+        raise ValueError("more applications than a setting can hold")
+    evidence = {}
+    for number, name in enumerate(names):
+        check_name("application", name)
+        theta, labels = arrays[f"evidence.{number}.theta"], _numbers(arrays[f"evidence.{number}.labels"], "i")
+        if theta.dtype.kind != "f":
+            raise ValueError("not probabilities")
+        evidence[name] = Labelled(theta, labels)
+    return evidence
 
 
 def _ladders(stated: Any) -> dict[str, tuple[str, ...]]:

@@ -13,7 +13,7 @@ from stretto.core.verdict import Candidate
 from stretto.core.view import View
 from stretto.core.worker import workers
 from stretto.planners import candidates as candidates_module
-from stretto.planners.candidates import candidates_for, for_a_moving_load, make, neighbours, rough
+from stretto.planners.candidates import candidates_for, for_a_moving_load, has_swaps, make, neighbours, rough
 from stretto.planners.judged.planner import START
 from stretto.planners.registry import ENTRIES, planner_entry
 from stretto.planners.shared_queue.planner import SharedQueue
@@ -140,3 +140,18 @@ def test_what_pays_only_where_a_load_stays_is_left_out_where_it_moves_and_what_p
         assert dict(plain.options) == options and dict(leaping.options) == {**options, "leaps": True}
     other = Candidate("slackfit")
     assert for_a_moving_load(other) == (other,)
+
+
+@pytest.mark.parametrize(
+    ("memory", "load_ms", "swaps"),
+    [(100, 20, True), (400, 20, False), (100, 150, False)],  # all fit; a load takes longer than any query may
+)
+def test_schedules_by_windows_are_tried_where_queries_may_wait_for_a_variant(
+    memory: int, load_ms: int, swaps: bool
+) -> None:
+    made = application("a", 2)
+    variants = tuple(replace(each, memory_bytes=100, load_ns=load_ms * NS_PER_MS) for each in made.variants)
+    pair = tuple(replace(made, name=name, variants=variants) for name in ("a", "b"))
+    deployment = Deployment(pair, workers(1, memory_bytes=memory))
+    assert has_swaps(deployment) is swaps
+    assert bool(of_planner(candidates_for(deployment), "sneakpeek")) is swaps

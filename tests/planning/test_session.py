@@ -159,6 +159,7 @@ def test_windows_are_bounded_by_the_shortest_slo() -> None:
     assert Rhythm(0.5).period_for(TWO) == 0.5
     assert Rhythm(0.1, by_windows=True).period_for(TWO) == 0.002  # an SLO of 100 ns
     assert Rhythm().period_for(TWO) == 0.0
+    assert Rhythm(0.1, if_swapped=True).period_for(TWO) == 0.1, "its workers hold everything"
 
 
 def test_a_plan_that_comes_back_is_followed_as_the_same_object_unless_anything_else_changed() -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from stretto.core.application import Penalty
 from stretto.core.errors import StrettoError
+from stretto.core.worker import workers
 from stretto.repository import read
 from stretto.repository.read import inspect_repository, read_repository
 from stretto.repository.tensors import OutputKind
@@ -223,3 +224,16 @@ def test_the_repository_imports_core_and_config_only() -> None:
                 if parts[0] == "stretto":
                     assert parts[1] in ("core", "config", "repository"), f"{file.name} imports {name}"
                     assert file.parent == folder or parts[1] != "repository"
+
+
+def test_a_variant_that_no_worker_has_memory_for_is_left_out() -> None:
+    repository = read_repository("zoo:fashion")
+    whole, told = repository.deployment(1)
+    assert not any("no worker has more" in each for each in told)
+    kind = whole.kinds[0]
+    fleet = (*workers(1, kind, memory_bytes=4_000_000), *workers(1, kind, memory_bytes=22_000_000))
+    deployment, told = repository.deployment(tuple(replace(each, name=f"w{n}") for n, each in enumerate(fleet)))
+    left = {variant.name for variant in whole.variants} - {variant.name for variant in deployment.variants}
+    assert left == {"resnet_l"} and sum("needs 22.3 MB with a batch" in each for each in told) == 1
+    with pytest.raises(StrettoError, match="no worker has memory for any variant; the smallest needs 0"):
+        repository.deployment(workers(1, kind, memory_bytes=1000))

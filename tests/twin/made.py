@@ -11,6 +11,7 @@ from stretto.core.plan import Delays
 from stretto.core.profile import NS_PER_MS, NS_PER_S, LatencyProfile, Quantile
 from stretto.core.worker import workers
 from stretto.sim.residuals import Residuals
+from stretto.twin.classes import Labelled
 from stretto.twin.setting import Setting
 from stretto.twin.stretch import REQUEST, ArrivalStretch
 
@@ -71,4 +72,5 @@ def whole_setting() -> Setting:
         networks={3: (12.5, 11.0), 9: (100.0,)},
         row=Quantile.MEAN,
         ladders={"a": ("quick", "v", "slow"), "b": ("v",)},
+        evidence={"a": Labelled(random.dirichlet(np.ones(3), 40), random.integers(0, 3, 40))},
     )

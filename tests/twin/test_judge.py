@@ -27,14 +27,17 @@ from stretto.sim.arrivals import Source
 from stretto.sim.results import Summary
 from stretto.sim.simulator import simulate
 from stretto.twin import budget
-from stretto.twin.conditional import LATE_PRICE, MOST_LATE
+from stretto.twin.conditional import LATE_PRICE, MOST_LATE, Score
 from stretto.twin.judge import (
     AS_GOOD,
     BROKEN,
     HIGHER,
     LAST_SEEDS,
+    MATTERS,
     PROMISE_SEEDS,
     STRESS_LOADS,
+    _best,
+    is_undecided,
     judge,
     loads_in_doubt,
     steadiest,
@@ -261,3 +264,24 @@ def test_what_is_promised_reckons_with_how_well_the_load_is_known() -> None:
     assert loads_in_doubt(0.0, 3) == [1.0, 1.0, 1.0]
     loads = loads_in_doubt(0.02, PROMISE_SEEDS)
     assert fmean(loads) == pytest.approx(1.0) and stdev(loads) == pytest.approx(0.02, rel=0.15)
+
+
+def scores(*values: float) -> list[Score]:
+    return [Score(value) for value in values]
+
+
+def test_it_is_undecided_as_long_as_another_may_be_better_by_as_much_as_matters() -> None:
+    level = scores(0.90, 0.88, 0.92, 0.90)
+    assert is_undecided([level, scores(0.88, 0.92, 0.88, 0.90)]), "another on some seeds, by points"
+    assert not is_undecided([level, scores(0.80, 0.78, 0.83, 0.81)]), "behind on all of them"
+    by_little = scores(*(score.value - MATTERS / 10 * sign for score, sign in zip(level, (1, -1, 1, -1), strict=True)))
+    assert not is_undecided([level, by_little]), "who is better does not matter"
+    assert not is_undecided([level]) and not is_undecided([level, scores(-math.inf, 0.9, 0.9, 0.9)])
+
+
+def test_forms_of_one_planner_do_not_keep_all_others_out() -> None:
+    forms = [Candidate("short_queue", (("crowded", 1.5 + number / 10),)) for number in range(6)]
+    other = Candidate("symphony_batch_aware")
+    assert _best([*forms, other, Candidate("symphony")], 4) == [*forms[:3], other]
+    assert _best([forms[0], other, *forms[1:]], 3) == [forms[0], other, forms[1]]
+    assert _best(forms, 4) == forms[:4] and _best([], 4) == []

@@ -57,6 +57,16 @@ def test_a_setting_of_before_ladders_were_kept_goes_by_name(saved: Path) -> None
     assert old.ladders == {} and old.ladder("a") == ("v",)
 
 
+def test_a_setting_of_before_evidence_was_kept_has_none(saved: Path) -> None:
+    assert load_setting(with_head(saved, lambda head: head.pop("evidence"))).evidence == {}
+
+
+def test_evidence_that_is_none_is_refused(saved: Path) -> None:
+    for made_up in (["a", "b"], ["a/../b"], [3], {"a": 1, "b": 2}):
+        with pytest.raises(StrettoError, match="setting"):
+            load_setting(with_head(saved, lambda head, made_up=made_up: head.update(evidence=made_up)))
+
+
 def test_a_file_that_is_cut_short_or_changed_is_refused(saved: Path, tmp_path: Path) -> None:
     whole = saved.read_bytes()
     damaged = tmp_path / "damaged.npz"

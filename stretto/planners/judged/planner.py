@@ -26,7 +26,7 @@ from stretto.core.plan import Plan
 from stretto.core.profile import LEAST_RATIO, MOST_RATIO, NS_PER_S
 from stretto.core.verdict import Candidate, Verdict
 from stretto.core.view import Planner, View
-from stretto.planners.candidates import make
+from stretto.planners.candidates import has_swaps, make
 from stretto.planners.judged.desk import Desk
 from stretto.planners.judged.ledger import CHANCE, LEAST_RATE, Ledger, Rates, Rungs
 from stretto.planners.parts.rates import RATE_WINDOW_NS, rates_of
@@ -82,6 +82,11 @@ class Judged:
     def knows_networks(self) -> bool:
         """Candidates are judged with the deadlines that queries came with."""
         return True
+
+    def may_use_evidence(self, deployment: Deployment) -> bool:
+        """Where workers swap variants, an answer from evidence may be worth more than a swap."""
+        has_evidence = any(application.evidence_accuracy is not None for application in deployment.applications)
+        return has_evidence and has_swaps(deployment)
 
     def __call__(self, view: View) -> Plan:
         if view.deployment is not self._deployment:

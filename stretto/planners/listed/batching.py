@@ -13,6 +13,7 @@ _SUB_CLUSTERS = (
     Option("max_moves", "integer", "a tenth", "with sub_clusters: applications that may move in an epoch", 0, 65536),
     Option("at_once", "integer", "1", "with sub_clusters: workers that load other models at a time", 1, 65536),
 )
+_ROOM = Option("room", "number", "1", "times the workers that floors are for", 0.5, 2, later=(0.94, 0.97, 1.03, 1.06))
 _AHEAD = Option("ahead_ms", "number", "5", "how long before a worker is free its next batch is sent", 0, 1000)
 
 ENTRIES = (
@@ -28,7 +29,7 @@ ENTRIES = (
         "symphony_batch_aware",
         "symphony with batch-aware pruning, beyond the paper",
         "symphony:Symphony",
-        (_WHEN_GATHERED, *_SUB_CLUSTERS),
+        (_WHEN_GATHERED, _ROOM, *_SUB_CLUSTERS),
         {"deferred": True, "batch_aware": True},
         tried="always",
     ),
@@ -38,6 +39,7 @@ ENTRIES = (
         "symphony:Symphony",
         (_BATCH_AWARE, *_SUB_CLUSTERS),
         {"deferred": False},
+        tried="with one variant each",
     ),
     Entry(
         "short_queue",

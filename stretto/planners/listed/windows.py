@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from stretto.planners.entry import Entry, Option
 
@@ -17,10 +18,10 @@ _GROUP_OPTIONS = (
 )
 
 
-def _window(name: str, what: str, factory: str, *options: Option) -> Entry:
+def _window(name: str, what: str, factory: str, *options: Option, **rest: Any) -> Entry:
     """A planner that schedules what waits, window by window."""
     where = f"sneakpeek.planner:{factory}"
-    return Entry(name, what, where, options, replan_s=0.1, chooses_variants=True, by_windows=True)
+    return Entry(name, what, where, options, replan_s=0.1, chooses_variants=True, by_windows=True, **rest)
 
 
 ENTRIES = (
@@ -32,6 +33,7 @@ ENTRIES = (
         replace(_SHORT_CIRCUIT, default="true"),
         Option("split_classes", "flag", "true", "groups by application and estimated class, not application alone"),
         *_GROUP_OPTIONS,
+        tried="where variants are swapped",
     ),
     _window(
         "grouped",
@@ -39,6 +41,7 @@ ENTRIES = (
         "grouped",
         *_WINDOW_OPTIONS,
         *_GROUP_OPTIONS,
+        tried="where variants are swapped",
     ),
     _window(
         "lo_priority",

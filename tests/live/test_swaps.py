@@ -1,0 +1,67 @@
+"""Workers that hold few variants at a time: the default has evidence computed, and its judge hears of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stretto.core.plan import Delays
+from stretto.live.options import ServiceOptions
+from stretto.live.service import Service
+from stretto.live.threads import ThreadExecutor
+from stretto.repository.read import read_repository
+from stretto.sim.ports import simulator_ports
+from stretto.twin.live import LiveTwin
+from tests.live.real import asked, sample, until, within
+
+pytest.importorskip("faiss", reason="evidence needs Faiss: pip install 'stretto[evidence]'")
+
+TIGHT = 8_000_000  # bytes, which hold some of the zoo's variants
+
+
+@asynccontextmanager
+async def zoo_service(**options: Any) -> AsyncIterator[Service]:
+    chosen = ServiceOptions("zoo", **({"workers": 1, "reload_s": 0.0} | options))
+    twin = LiveTwin(time.monotonic_ns())
+    service = Service(chosen, read_repository("zoo"), ThreadExecutor, simulator=simulator_ports(), twin=twin)
+    await service.start()
+    try:
+        await until(service.is_ready)
+        yield service
+    finally:
+        await service.stop()
+
+
+def test_the_judge_hears_what_evidence_says_of_samples_and_what_queries_are_taken_for() -> None:
+    async def work() -> None:
+        async with zoo_service(worker_memory_bytes=TIGHT, judges=False) as service:
+            witness, deployment = service.engine.witness, service.engine.generation.deployment
+            assert witness is not None and service.session.uses_evidence(deployment)
+            assert service.replanner.period_s < 0.05, "a window is a part of the shortest SLO"
+            for inputs in sample("mnist", 20):
+                await asked(service.engine, inputs[None], "mnist")
+            await until(lambda: witness.seen > 0)
+            telemetry = service.engine.generation.dispatcher.telemetry(service.engine.clock())
+            assert service.judging is not None
+            case: Any = service.judging.twin.case(deployment, telemetry, Delays())
+            said = case.setting.evidence["mnist"]
+            assert set(case.setting.evidence) >= {"mnist", "activity", "fashion"} and len(said.labels) >= 100
+            assert np.mean(said.theta.argmax(axis=1) == said.labels) > 0.9, "θ goes with its label"
+            service.engine.twin.classified("mnist", 3)
+            case = service.judging.twin.case(deployment, telemetry, Delays())
+            assert case.setting.arrivals["mnist"].class_shares[3] > 0
+
+    within(120, work)
+
+
+def test_where_everything_fits_no_evidence_is_computed() -> None:
+    async def work() -> None:
+        async with zoo_service(judges=False) as service:
+            assert service.engine.witness is None and service.replanner.period_s == pytest.approx(0.1)
+
+    within(120, work)

@@ -1,0 +1,151 @@
+"""Classes of queries in trials: how frequent they are, what evidence says of them, and what answers are worth."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from stretto.core.application import Application, Variant
+from stretto.core.deployment import Deployment
+from stretto.core.errors import StrettoError
+from stretto.core.outcome import Outcome
+from stretto.core.profile import NS_PER_MS, LatencyProfile
+from stretto.core.verdict import Candidate
+from stretto.core.worker import workers
+from stretto.sim.loop import RECORD
+from stretto.twin.classes import MOST_SAMPLES, SURE, Classes, Labelled
+from stretto.twin.live import judge_setting
+from stretto.twin.setting import Setting
+from stretto.twin.stretch import ArrivalStretch
+from tests.twin.made import poisson, requests_at
+
+SKEWED = np.array([0.7, 0.1, 0.15, 0.05])
+
+
+def evidence(seed: int, shares: NDArray[np.float64], count: int = MOST_SAMPLES, right: float = 0.8) -> Labelled:
+    """θ of queries whose class is taken for another one in ten times, and a fifth of the time for none."""
+    random = np.random.default_rng(seed)
+    labels = random.choice(len(shares), count, p=shares)
+    taken_for = np.where(random.random(count) < right, labels, (labels + 1) % len(shares))
+    theta = np.full((count, len(shares)), 0.1)
+    theta[np.arange(count), taken_for] = np.where(random.random(count) < 0.8, 0.7, 0.3)
+    return Labelled(theta / theta.sum(axis=1, keepdims=True), labels)
+
+
+def told(shares: NDArray[np.float64]) -> tuple[float, ...]:
+    """Of 20,000 queries whose classes are so frequent."""
+    theta = np.concatenate([evidence(seed, shares, 1000).theta for seed in range(2, 22)])
+    sure = theta.max(axis=1) > SURE
+    return tuple((np.bincount(theta[sure].argmax(axis=1), minlength=4) / len(theta)).tolist())
+
+
+def test_shares_follow_from_what_queries_are_taken_for() -> None:
+    known, heard = evidence(1, np.full(4, 0.25)), told(SKEWED)
+    as_told = np.array(heard) / sum(heard)
+    assert abs(as_told - SKEWED).max() > 0.08, "what is told is not what is there"
+    assert abs(known.shares(heard) - SKEWED).max() < 0.03
+
+
+def test_where_nothing_was_told_classes_are_as_among_the_samples() -> None:
+    known = evidence(1, SKEWED)
+    expected = np.bincount(known.labels, minlength=4) / MOST_SAMPLES
+    for nothing in ((), (0.0, 0.0, 0.0, 0.0)):
+        assert known.shares(nothing) == pytest.approx(expected)
+
+
+def test_a_class_that_no_sample_has_is_not_there_whatever_is_told() -> None:
+    theta = np.array([[0.9, 0.05, 0.05], [0.1, 0.8, 0.1]])
+    known = Labelled(theta, np.array([0, 1]))
+    shares = known.shares((0.2, 0.2, 0.6, 0.9))  # the last is none of its classes
+    assert shares[2] == 0 and shares.sum() == pytest.approx(1.0) and shares[0] == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(
+    ("theta", "labels"),
+    [
+        (np.zeros((0, 2)), np.zeros(0)),
+        (np.full((2, 2), 0.5), np.array([0])),
+        (np.full((1, 2), 0.5), np.array([2])),
+        (np.full((1, 2), 0.5), np.array([-1])),
+        (np.full((1, 2), np.nan), np.array([0])),
+        (np.full((1, 2), 1.5), np.array([0])),
+        (np.full(2, 0.5), np.array([0, 1])),
+        (np.full((MOST_SAMPLES + 1, 2), 0.5), np.zeros(MOST_SAMPLES + 1)),
+    ],
+)
+def test_what_is_no_evidence_of_samples_is_refused(theta: NDArray[np.float64], labels: NDArray[np.int64]) -> None:
+    with pytest.raises(StrettoError):
+        Labelled(theta, labels)
+
+
+def deployment(load_ms: float = 60.0, memory: int = 100) -> Deployment:
+    """One worker that holds one variant, and two applications with evidence."""
+    profile = LatencyProfile.linear(1.0, 4.0, 8)
+    applications = [
+        Application(
+            name,
+            150 * NS_PER_MS,
+            (Variant("v", 0.9, (profile,), 100, 0, round(load_ms * NS_PER_MS), (0.95, 0.9, 0.85, 0.9)),),
+            classes=4,
+            evidence_accuracy=0.8,
+        )
+        for name in ("a", "b")
+    ]
+    return Deployment(tuple(applications), workers(1, memory_bytes=memory))
+
+
+def test_a_draw_has_the_shares_and_shows_what_evidence_said_of_that_class() -> None:
+    known = evidence(1, np.full(4, 0.25))
+    classes = Classes.of(deployment(), {"a": known}, {"a": told(SKEWED)})
+    assert classes is not None
+    applications = np.tile(np.array([0, 1], np.int32), 10_000)
+    drawn, again = classes.draw(applications, 5), classes.draw(applications, 5)
+    assert np.array_equal(drawn.truth, again.truth)
+    assert (drawn.truth[1::2] == -1).all() and np.isnan(drawn.theta[1::2]).all()
+    assert abs(np.bincount(drawn.truth[::2], minlength=4) / 10_000 - SKEWED).max() < 0.03
+    for label in range(4):
+        of_samples = {tuple(row) for row in known.theta[known.labels == label]}
+        assert {tuple(row) for row in drawn.theta[drawn.truth == label]} <= of_samples
+
+
+def test_without_evidence_of_its_classes_there_are_none() -> None:
+    known = evidence(1, np.full(3, 1 / 3), 100)  # of other classes than the applications have
+    assert Classes.of(deployment(), {"a": known}, {}) is None and Classes.of(deployment(), {}, {}) is None
+
+
+def test_answers_count_by_the_true_class() -> None:
+    known = Labelled(np.array([[0.9, 0.1, 0.0, 0.0], [0.2, 0.8, 0.0, 0.0]]), np.array([0, 0]))
+    classes = Classes.of(deployment(), {"a": known}, {})
+    assert classes is not None
+    queries = np.zeros(400, dtype=RECORD)
+    drawn = classes.draw(queries["application"], 1)
+    queries["outcome"], queries["variant"] = Outcome.ON_TIME, 0
+    queries["arrival_ns"] = np.arange(400)
+    assert drawn.correct(queries, 0) == pytest.approx(0.95), "all are of class 0"
+    queries["variant"] = -1
+    right = (drawn.theta[:, 0] > 0.5).mean()
+    assert 0.3 < right < 0.7 and drawn.correct(queries, 0) == pytest.approx(right), "evidence, as it is right or wrong"
+    queries["outcome"][200:] = Outcome.LATE
+    assert drawn.correct(queries, 200) == 0
+    assert drawn.correct(queries, 100) == pytest.approx((drawn.theta[100:200, 0] > 0.5).sum() / 300)
+    queries["application"], queries["outcome"] = 1, Outcome.ON_TIME
+    elsewhere = classes.draw(queries["application"], 1)
+    assert elsewhere.correct(queries, 0) == pytest.approx(0.8), "as profiled, where no class is known"
+
+
+@pytest.mark.parametrize(("load_ms", "chosen"), [(60.0, "sneakpeek"), (0.5, "priced")])
+def test_evidence_answers_where_a_swap_is_dear(load_ms: float, chosen: str) -> None:
+    """Two applications in turn on a worker that holds one of them: a swap takes most of the deadline, or nothing."""
+    there, span_s = deployment(load_ms), 60
+    arrivals = {
+        name: ArrivalStretch.of(
+            requests_at(poisson(8.0, span_s, seed), slack_ns=150 * NS_PER_MS), span_s * 10**9, (0.2, 0.2, 0.2, 0.2)
+        )
+        for seed, name in enumerate(("a", "b"))
+    }
+    known = evidence(1, np.full(4, 0.25), right=0.85)
+    setting = Setting(arrivals, evidence={"a": known, "b": known})
+    tried = (Candidate("sneakpeek"), Candidate("priced"), Candidate("priced", (("caution", 1.2), ("margin", 0.2))))
+    verdict = judge_setting(there, setting, (8.0, 8.0), candidates=tried)
+    assert verdict.candidate.planner == chosen and verdict.promise.correct > 0.75

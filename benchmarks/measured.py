@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.core.deployment import Deployment
+from stretto.core.evidence import SURE
 from stretto.core.plan import Delays
 from stretto.core.verdict import Candidate
 from stretto.planners.candidates import make
@@ -16,7 +17,7 @@ from stretto.planning.session import Session
 from stretto.sim.arrivals import Source
 from stretto.sim.service import Service
 from stretto.sim.simulator import simulate
-from stretto.twin.classes import SURE, Labelled
+from stretto.twin.classes import Labelled
 from stretto.twin.recent import Recent, profiled_latencies_ns
 from stretto.twin.setting import Setting
 
@@ -57,8 +58,8 @@ def measured_setting(
         recent.arrived(arrival_ns, names[application], count, deployment.applications[application].slo_ns)
     recent.knows(evidence or {})
     for number, likely in enumerate(() if theta is None else theta):
-        if np.nanmax(likely, initial=0.0) > SURE:
-            recent.classified(names[queries["application"][number]], int(np.nanargmax(likely)))
+        taken_for = int(np.nanargmax(likely)) if np.nanmax(likely, initial=0.0) > SURE else -1
+        recent.classified(names[queries["application"][number]], taken_for)
     served = queries[queries["start_ns"] >= 0]
     batches = np.stack([served[name] for name in ("start_ns", "end_ns", "worker", "variant")], axis=1)
     for (start_ns, end_ns, worker, variant), size in zip(*np.unique(batches, axis=0, return_counts=True), strict=True):

@@ -98,9 +98,7 @@ class ClusterFronts:
                 f"planner {service.options.planner} looks at what queries hold, and the scheduler of a cluster never "
                 "sees that: choose another (--planner), or leave out --data-aware"
             )
-        service.session.sees_inputs = False
-        if service.engine.witness is not None:  # it was made before anybody could know
-            service.engine.witness.use({})
+        service.sees_no_inputs()
         self._service = service
         host, port = self.addresses["cluster"]
         self._wires = Wires(keys_from(self._key))

@@ -15,6 +15,8 @@ from numpy.typing import ArrayLike, NDArray
 from stretto.core.errors import StrettoError
 
 JEFFREYS_ALPHA = 0.5
+SURE = 0.5  # a class is believed where its share of the posterior is above this (section 5.3.2)
+MOST_SAMPLES, MOST_CLASSES = 512, 256  # of an application whose evidence takes part in judging
 MAX_ALPHA = 1e9
 
 Floats = NDArray[np.float64]

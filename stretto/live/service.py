@@ -173,6 +173,11 @@ class Service:
         if self.options.reload_s > 0:
             self.spawn(self.changes.watch())
 
+    def sees_no_inputs(self) -> None:
+        """Queries are elsewhere, and no evidence of them is looked at: to be said before the first comes."""
+        self.session.sees_inputs = False
+        self._takeover.forget_evidence()
+
     def _fleet_changed(self) -> None:
         self.readiness.look()
         self.replanner.hurry()

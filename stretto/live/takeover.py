@@ -5,7 +5,7 @@ over.
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import logging
 import math
 from collections.abc import Mapping, Sequence
 
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from stretto.core.conditions import Conditions
 from stretto.core.errors import StrettoError
+from stretto.core.evidence import MOST_SAMPLES
 from stretto.live.beginning import beginning_as_planned
 from stretto.live.generation import Served
 from stretto.live.judging import Judging
@@ -24,7 +25,7 @@ from stretto.planning.readings import view_after_change
 from stretto.planning.session import InForce, Session
 from stretto.repository.application import ApplicationFiles
 
-MOST_SAMPLES = 512  # labelled ones, that evidence is asked about
+log = logging.getLogger("stretto.live")
 
 
 class Takeover:
@@ -37,8 +38,7 @@ class Takeover:
         """Of what will be served. An application that has none is told of, and served without."""
         engine = self._service.engine
         if not self._session.uses_evidence(ready.deployment):
-            if engine.witness is not None:
-                engine.witness.use({})
+            self.forget_evidence()
             return
         if engine.witness is None:
             engine.witness = Witness(engine.loop, engine.classified)
@@ -46,6 +46,14 @@ class Takeover:
         engine.witness.use(evidence)
         if self._judging is not None:
             self._judging.twin.knows(await asyncio.to_thread(_said_of_samples, ready.files, evidence))
+
+    def forget_evidence(self) -> None:
+        """From now on there is none."""
+        engine = self._service.engine
+        if engine.witness is not None:
+            engine.witness.use({})
+            if self._judging is not None:
+                self._judging.twin.knows({})
 
     async def move_over(self, ready: Served) -> None:
         """Its models are held already."""
@@ -83,8 +91,10 @@ def _said_of_samples(
     said = {}
     for each in files:
         if each.name in evidence and each.sample_file is not None:
-            with contextlib.suppress(StrettoError, OSError):  # a sample that cannot be read is told of elsewhere
+            try:
                 sample = each.sample()
-                inputs, labels = sample.inputs[:MOST_SAMPLES], sample.labels[:MOST_SAMPLES]
-                said[each.name] = (evidence[each.name].posterior(inputs), labels.astype(np.int64))
+                some = np.random.default_rng(1).permutation(len(sample.labels))[:MOST_SAMPLES]  # it may be in order
+                said[each.name] = (evidence[each.name].posterior(sample.inputs[some]), sample.labels[some])
+            except (StrettoError, OSError, RuntimeError, MemoryError) as error:
+                log.warning("evidence of %s is not judged by its samples (%s)", each.name, type(error).__name__)
     return said

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.backends.model import Array
+from stretto.core.evidence import SURE
 from stretto.core.resize import resized
 from stretto.live.face.remote import RemoteQuery
 from stretto.live.requests import Request
@@ -28,7 +29,6 @@ log = logging.getLogger("stretto.live")
 
 MAX_WAITING_ROWS = 4_096
 MAX_BATCH_ROWS = 64
-SURE = 0.5  # a class is told where its posterior is above (SneakPeek 5.3.2)
 
 Told = Callable[[Sequence[Request | RemoteQuery]], None]
 
@@ -62,6 +62,8 @@ class Witness:
         """By application, from now on."""
         self._evidence = dict(evidence)
         self._failing.clear()
+        self._waiting = deque(request for request in self._waiting if request.application in self._evidence)
+        self._rows = sum(request.rows for request in self._waiting)
 
     def ask(self, request: Request | RemoteQuery) -> None:
         """On the loop, when a request came."""

@@ -111,12 +111,13 @@ def _throughput(deployment: Deployment, variants: dict[str, str]) -> float:
 
 
 def _memory_is_short(deployment: Deployment) -> bool:
-    """Whether some worker cannot hold all that it can run."""
-    return any(
-        sum(variant.memory_bytes for variant in deployment.variants if variant.profile_on(worker.kind))
-        > worker.memory_bytes
-        for worker in deployment.workers
-    )
+    """Whether some worker cannot hold all that it can run, and what the largest needs to run."""
+    for worker in {(each.kind, each.memory_bytes): each for each in deployment.workers}.values():
+        runs = [variant for variant in deployment.variants if variant.profile_on(worker.kind)]
+        most = max((variant.dynamic_memory_bytes for variant in runs), default=0)
+        if sum(variant.memory_bytes for variant in runs) + most > worker.memory_bytes:
+            return True
+    return False
 
 
 def has_swaps(deployment: Deployment) -> bool:

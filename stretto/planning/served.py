@@ -26,7 +26,7 @@ def served_session(
     period_s: float | None = None,
 ) -> Session:
     """`data_aware` gives a planner that does not look at evidence itself accuracies by class; `period_s` another rhythm
-    than the planner is made for.
+    than the planner is made for, within what windows allow that it may follow.
     """
     entry = planner_entry(name)
     given = ports or Ports()
@@ -44,5 +44,5 @@ def served_session(
     if period_s is not None:
         if not LEAST_PERIOD_S <= period_s <= LONGEST_PERIOD_S:
             raise StrettoError(f"the planner is asked each {LEAST_PERIOD_S * 1e3:g} ms to a week, not {period_s} s")
-        rhythm = Rhythm(period_s)
+        rhythm = Rhythm(period_s, if_swapped=rhythm.if_swapped)
     return Session(planner, rhythm=rhythm, looks_at_evidence=looks, knows_networks=knows_networks)

@@ -49,7 +49,7 @@ def on_larger_fleet(in_force: InForce, deployment: Deployment, plan: Plan) -> In
 
 
 WINDOW_SHARE = 1 / 3  # of the shortest SLO
-LEAST_PERIOD_S = 0.002
+LEAST_PERIOD_S, LEAST_IF_SWAPPED_S = 0.002, 0.02
 MOST_COMPLETED = 64  # plans that are remembered with what was added to them
 
 
@@ -64,11 +64,14 @@ class Rhythm:
     if_swapped: bool = False
 
     def period_for(self, deployment: Deployment) -> float:
-        """Who waits for the next window waits for a part of the shortest SLO at most."""
+        """Who waits for the next window waits for a part of the shortest SLO at most; where that may never come, the
+        planner is not asked more often than some fifty times a second.
+        """
         if not self.by_windows and not (self.if_swapped and has_swaps(deployment)):
             return self.period_s
         shortest_s = min(application.slo_ns for application in deployment.applications) / 1e9
-        return min(self.period_s, max(WINDOW_SHARE * shortest_s, LEAST_PERIOD_S))
+        least_s = LEAST_PERIOD_S if self.by_windows else LEAST_IF_SWAPPED_S
+        return min(self.period_s, max(WINDOW_SHARE * shortest_s, least_s))
 
 
 class Session:

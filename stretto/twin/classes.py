@@ -16,13 +16,12 @@ from numpy.typing import NDArray
 
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
+from stretto.core.evidence import MOST_CLASSES, MOST_SAMPLES, SURE
 from stretto.core.outcome import Outcome
-from stretto.twin.stretch import MOST_CLASSES
 
-MOST_SAMPLES = 1024  # of an application
-SURE = 0.5  # a class is told where its posterior is above, as a server does (live/witness.py)
 ROUNDS = 100
-SELDOM = 1e-3  # no sample was told to be this class, and some query was
+SELDOM = 0.05  # of a sample, that each class is taken for each other one: some query may be
+BELIEF = 0.02  # of all queries, that count as if they were like the samples
 
 Floats = NDArray[np.float64]
 
@@ -48,26 +47,27 @@ class Labelled:
 
     def shares(self, told: Sequence[float]) -> Floats:
         """How frequent each class is where so many queries (shares, by class) were told to be of each; classes as
-        frequent as among the samples where none was. By expectation and maximisation: samples of a class are told to be
-        of others too, and of some nothing is told.
+        frequent as among the samples where none was. By expectation and maximisation: samples of a class are taken for
+        others too, and for none, which is what the rest of the queries was taken for.
         """
         classes = self.theta.shape[1]
         count = np.bincount(self.labels, minlength=classes)
-        heard = np.zeros(classes)
-        heard[: len(told)] = told[:classes]
+        usual = count / count.sum()
+        heard = np.zeros(classes + 1)  # the last: none
+        heard[: min(len(told), classes)] = told[:classes]
         if heard.sum() <= 0:
-            return count / count.sum()
-        sure = self.theta.max(axis=1) > SURE
-        told_as = np.zeros((classes, classes))  # [told, true]
-        np.add.at(told_as, (self.theta[sure].argmax(axis=1), self.labels[sure]), 1.0)
-        is_told = told_as.sum(axis=0)
-        chance = np.where(count > 0, (told_as + SELDOM) / (is_told + classes * SELDOM), 0.0)
-        shares = (count > 0) / (count > 0).sum()
+            return usual
+        heard[classes] = max(0.0, 1.0 - sum(told))
+        heard /= heard.sum()
+        taken_for = np.where(self.theta.max(axis=1) > SURE, self.theta.argmax(axis=1), classes)
+        taken = np.full((classes + 1, classes), SELDOM)  # [taken for, true]
+        np.add.at(taken, (taken_for, self.labels), 1.0)
+        chance = np.where(count > 0, taken / taken.sum(axis=0), 0.0)
+        shares = usual
         for _ in range(ROUNDS):
-            shares = shares * (chance.T @ (heard / (chance @ shares)))
-            shares /= shares.sum()
-        shares /= np.maximum(is_told / np.maximum(count, 1), SELDOM)  # those that are seldom told are there as well
-        return np.asarray(shares / shares.sum())
+            likely = shares * (chance.T @ (heard / (chance @ shares)))
+            shares = (1 - BELIEF) * likely / likely.sum() + BELIEF * usual
+        return np.asarray(shares)
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,46 +91,56 @@ class Classes:
 
     def draw(self, applications: NDArray[np.int32], seed: int) -> Classified:
         """For queries of these applications."""
-        widest = max(labelled.theta.shape[1] for labelled, _ in self.known.values())
-        theta, truth = np.full((len(applications), widest), np.nan), np.full(len(applications), -1, np.int64)
+        drawn = np.full(len(applications), -1, np.int64)
+        truth = drawn.copy()
         random = np.random.default_rng(SeedSequence([seed, 0xC1A5]))
         for number, (labelled, shares) in self.known.items():
             mine = np.flatnonzero(applications == number)
             count = np.bincount(labelled.labels, minlength=len(shares))
             weights = shares[labelled.labels] / count[labelled.labels]
             samples = random.choice(len(weights), len(mine), p=weights / weights.sum())
-            theta[mine, : len(shares)] = labelled.theta[samples]
-            truth[mine] = labelled.labels[samples]
-        return Classified(self.deployment, theta, truth)
+            drawn[mine], truth[mine] = samples, labelled.labels[samples]
+        return Classified(self, applications, drawn, truth)
 
 
 @dataclass(frozen=True, eq=False)
 class Classified:
-    """Queries in the order of their arrival: what a planner is shown, and the true class, -1 where it is not known."""
+    """Queries in the order of their arrival, by sample of their application and true class; -1: nothing is known."""
 
-    deployment: Deployment
-    theta: Floats  # NaN: nothing is known, or its application has fewer classes
+    classes: Classes
+    applications: NDArray[np.int32]
+    samples: NDArray[np.int64]
     truth: NDArray[np.int64]
+
+    def theta(self) -> Floats:
+        """What a planner is shown; NaN where nothing is known, or an application has fewer classes."""
+        known = self.classes.known
+        theta = np.full((len(self.truth), max(each.theta.shape[1] for each, _ in known.values())), np.nan)
+        for number, (labelled, shares) in known.items():
+            mine = np.flatnonzero(self.applications == number)
+            theta[mine, : len(shares)] = labelled.theta[self.samples[mine]]
+        return theta
 
     def correct(self, queries: NDArray[np.void], from_ns: int) -> float:
         """The share of the queries that came from then on, as a simulation recorded them, answered right on time."""
         counted = queries["arrival_ns"] >= from_ns
         answered = np.flatnonzero(counted & (queries["outcome"] == Outcome.ON_TIME))
         variant, truth = queries["variant"][answered], self.truth[answered]
-        by_evidence = np.array([each.evidence_accuracy or 0.0 for each in self.deployment.applications])
-        right = np.where(
-            variant >= 0,
-            self._right()[variant, truth],
-            by_evidence[queries["application"][answered]],
-        )
-        told = (variant < 0) & (truth >= 0)
-        right[told] = np.nanargmax(self.theta[answered[told]], axis=1) == truth[told]
+        applications = self.classes.deployment.applications
+        by_evidence = np.array([each.evidence_accuracy or 0.0 for each in applications])
+        right = np.where(variant >= 0, self._right()[variant, truth], by_evidence[queries["application"][answered]])
+        for number, (labelled, _) in self.classes.known.items():
+            told = np.flatnonzero((variant < 0) & (queries["application"][answered] == number))
+            likeliest = labelled.theta.argmax(axis=1)[self.samples[answered[told]]]
+            right[told] = likeliest == truth[told]
         return float(right.sum() / max(counted.sum(), 1))
 
     def _right(self) -> Floats:
         """[variant, class] the chance of a right answer; in the last column that of a query of unknown class."""
-        variants = self.deployment.variants
-        chance = np.repeat([[variant.accuracy] for variant in variants], self.theta.shape[1] + 1, axis=1)
+        variants = self.classes.deployment.variants
+        widest = max(len(shares) for _, shares in self.classes.known.values())
+        chance = np.repeat([[variant.accuracy] for variant in variants], widest + 1, axis=1)
         for row, variant in zip(chance, variants, strict=True):
-            row[: len(variant.recall)] = variant.recall[: len(row) - 1]
+            known = variant.recall[:widest]
+            row[: len(known)] = known
         return chance

@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.core.deployment import Deployment
-from stretto.core.plan import Delays
+from stretto.core.errors import StrettoError
+from stretto.core.plan import Delays, Plan
 from stretto.core.profile import NS_PER_S
-from stretto.core.view import Planner
+from stretto.core.view import Planner, View
 from stretto.planning.session import Session
 from stretto.sim.arrivals import Source
 from stretto.sim.results import Summary
@@ -23,6 +24,7 @@ from stretto.twin.classes import Classes, Classified
 
 LATE_PRICE = 0.2  # of accuracy, for each share of queries that is not answered on time beyond what may be
 MOST_LATE = 0.005
+MOST_WAITING = 512  # queries, of which a schedule is made
 BRINK_PRICE = 0.001  # of accuracy, where p95 of the answers comes at the deadline; in proportion where it comes before
 
 
@@ -82,14 +84,28 @@ class Score:
         return Score(value - BRINK_PRICE * _brink(summary), right, late)
 
 
-def tried(deployment: Deployment, planner: Planner | Session, drawn: Drawn, *, warmup_s: float, **run: Any) -> Score:
-    """One trial on these arrivals. Where their classes are known, planners see what evidence says of them, and answers
-    count by the true ones.
+def bounded(planner: Planner) -> Planner:
+    """A schedule by windows, that gives up where more wait than it could be served with: it takes too long to make."""
+
+    def planned(view: View) -> Plan:
+        if len(view.waiting()) > MOST_WAITING:
+            raise StrettoError("more queries wait than a window holds")
+        return planner(view)
+
+    return planned
+
+
+def tried(
+    deployment: Deployment, planner: Planner | Session, drawn: Drawn, *, warmup_s: float, by_windows: bool, **run: Any
+) -> Score:
+    """One trial on these arrivals. Where their classes are known, answers count by the true ones, and a schedule by
+    windows sees what evidence says of them.
     """
     classified = drawn.classified
     if classified is None:
         return Score.of(simulate(deployment, planner, drawn, warmup_s=warmup_s, **run).summary)
-    ended = simulate(deployment, planner, drawn, warmup_s=warmup_s, record=True, evidence=classified.theta, **run)
+    theta = classified.theta() if by_windows else None
+    ended = simulate(deployment, planner, drawn, warmup_s=warmup_s, record=True, evidence=theta, **run)
     assert ended.queries is not None
     return Score.of(ended.summary, classified.correct(ended.queries, int(warmup_s * NS_PER_S)))
 

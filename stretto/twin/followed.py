@@ -19,16 +19,17 @@ from stretto.core.plan import Plan
 from stretto.core.verdict import Candidate
 from stretto.core.view import Planner, View
 from stretto.planners.candidates import candidates_without_tables, for_a_moving_load, rough
+from stretto.planners.registry import planner_entry
 from stretto.planning.served import served_session
 from stretto.planning.session import Session
 from stretto.sim.ports import simulator_ports
 from stretto.sim.service import Service
-from stretto.sim.simulator import MAX_SECONDS
 from stretto.twin.budget import Budget
 from stretto.twin.classes import Classes
-from stretto.twin.conditional import Drawn, Score, Worlds, tried
+from stretto.twin.conditional import Drawn, Score, Worlds, bounded, tried
 
-SECONDS = 8.0  # of one trial
+SECONDS, LONGEST_S = 8.0, 200.0  # of one trial; and where queries are few
+MOST_WINDOWS = 4_000  # of one, where some candidate schedules by them
 LEAST_QUERIES, MOST_QUERIES = 800, 50_000
 MOST_OF_PLANNER = 2  # of its candidates that were best at one level
 PLANNERS = 2  # whose candidates are all tried, where workers are shared
@@ -45,6 +46,8 @@ class Followed:
     load: float = 1.0
     is_shared: bool = False
     classes: Classes | None = None  # of queries, where there is evidence of them
+    window_s: float = 0.1  # of schedules by windows
+    has_windows: bool = False  # there may be some
     plan_cpu_s: float = 0.0  # that planners took
     _arrivals: dict[tuple[float, float, float, int], Drawn] = field(default_factory=dict, repr=False)
     _values: dict[tuple[Candidate, int, float], float] = field(default_factory=dict, repr=False)
@@ -56,7 +59,8 @@ class Followed:
         deployment, setting = self.worlds[candidate.tail]
         source = setting.source(self.load * factor)
         rate = max(sum(source.expected_rates(deployment, 1.0)), 1e-9)
-        seconds = part * min(max(SECONDS, LEAST_QUERIES / rate), MOST_QUERIES / rate, 0.9 * MAX_SECONDS)
+        longest_s = min(LONGEST_S, MOST_WINDOWS * self.window_s) if self.has_windows else LONGEST_S
+        seconds = part * min(max(SECONDS, min(LEAST_QUERIES / rate, longest_s)), MOST_QUERIES / rate)
         loading_s = min(_loading_s(deployment), SECONDS)
         warmup_s, seconds = loading_s + WARM_UP * seconds, loading_s + seconds
         key = (candidate.tail, seconds, factor, seed)
@@ -64,7 +68,7 @@ class Followed:
             self._arrivals[key] = Drawn.of(source, deployment, seconds, seed, self.classes)
         if candidate.tail not in self._services:
             self._services[candidate.tail] = setting.service()
-        session = self._session(candidate)
+        session, by_windows = self._session(candidate), planner_entry(candidate.planner).by_windows
         try:
             return tried(
                 deployment,
@@ -75,7 +79,8 @@ class Followed:
                 seed=seed,
                 service=self._services[candidate.tail],
                 delays=setting.delays,
-                replan_s=session.rhythm.period_for(deployment) or None,
+                replan_s=self.window_s if by_windows else session.rhythm.period_s or None,
+                by_windows=by_windows,
                 expected_rates=self._arrivals[key].rates,
             )
         except Exception:  # a StrettoError, or a bug of a planner: whatever it is, others can
@@ -89,8 +94,8 @@ class Followed:
         def value(candidate: Candidate) -> float:
             key = (candidate, seed, part)
             if key not in self._values:
-                tried = rough(candidate) if self.is_shared else candidate
-                self._values[key] = self.score(tried, seed, part=part).value
+                form = rough(candidate) if self.is_shared else candidate
+                self._values[key] = self.score(form, seed, part=part).value
             return self._values[key]
 
         values = budget.values(candidates, value)
@@ -100,7 +105,8 @@ class Followed:
         if candidate not in self._sessions:
             options, variants = dict(candidate.options), dict(candidate.variants)
             session = served_session(candidate.planner, options, variants=variants, ports=simulator_ports())
-            session.planner = self._timed(session.planner)
+            by_windows = planner_entry(candidate.planner).by_windows
+            session.planner = self._timed(bounded(session.planner) if by_windows else session.planner)
             self._sessions[candidate] = session
         return self._sessions[candidate]
 
@@ -129,7 +135,9 @@ class Followed:
         for forms in dict.fromkeys(for_a_moving_load(candidate) for candidate in best):
             entered.setdefault(forms[0].planner, []).append(forms)
         first = [form for ranked in entered.values() for forms in ranked[:MOST_OF_PLANNER] for form in forms]
-        return list(dict.fromkeys([*first, *candidates_without_tables(self.worlds[1.0][0])]))
+        followers = candidates_without_tables(self.worlds[1.0][0])
+        able = [each for each in followers if self.has_windows or not planner_entry(each.planner).by_windows]
+        return list(dict.fromkeys([*first, *able]))
 
 
 def _loading_s(deployment: Deployment) -> float:

@@ -17,6 +17,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from statistics import NormalDist, fmean, stdev
 
 import numpy as np
@@ -35,7 +36,7 @@ from stretto.sim.bounds import fluid_accuracy
 from stretto.sim.simulator import MAX_SECONDS, Fault, FaultKind
 from stretto.twin.budget import Budget
 from stretto.twin.classes import Classes
-from stretto.twin.conditional import Conditional, Drawn, Score, Worlds, tried
+from stretto.twin.conditional import Conditional, Drawn, Score, Worlds, bounded, tried
 from stretto.twin.followed import Followed
 from stretto.twin.surges import Surges
 
@@ -58,6 +59,7 @@ HIGHER = 1.03  # a plan serves until the load has risen by so much, and must not
 HIGHER_WEIGHT = 0.25
 MOST_IN_WINDOW = 256  # queries: more are not scheduled window by window, which would take too long
 MOST_WINDOWS = 1_000  # of a trial, where some candidate schedules by them
+FEWEST_QUERIES = 200  # in so many windows: fewer tell nobody apart
 NOBODY = "no candidate can plan for these applications at this load"
 
 
@@ -78,7 +80,7 @@ class _Court:
         self.worlds, self.factor, self.rates = worlds, factor, rates
         self.deployment, self.setting = worlds[1.0]
         self.longest_s = max(application.slo_ns for application in self.deployment.applications) / 1e9
-        self.window_s = Rhythm(LOOK_NS / NS_PER_S, by_windows=True).period_for(self.deployment)
+        self.window_s = Rhythm(LOOK_NS / NS_PER_S, if_swapped=True).period_for(self.deployment)
         self.has_windows = False  # some candidate schedules by them
         self._plans: dict[Candidate, Plan | None] = {}
         self._services = {tail: conditions.service() for tail, (_, conditions) in worlds.items()}
@@ -101,6 +103,12 @@ class _Court:
             self.plan_cpu_s += time.process_time() - began
         return self._plans[candidate]
 
+    def may_be_by_windows(self) -> bool:
+        """Whether schedules by windows can be tried: there are not too many queries for them, nor too many windows."""
+        in_window = sum(self.rates) * self.window_s
+        is_short = LEAST_SLOS * self.longest_s <= 2 * MOST_WINDOWS * self.window_s
+        return is_short and FEWEST_QUERIES / MOST_WINDOWS <= in_window <= MOST_IN_WINDOW
+
     def whole(self) -> None:
         """From now on plans are as they would be served."""
         self.tried += len(self._plans)
@@ -121,23 +129,27 @@ class _Court:
         if plan is None:
             return Score()
         rate = max(sum(self.rates), 1e-9)
-        most_s = MOST_WINDOWS * self.window_s if self.has_windows else 0.9 * MAX_SECONDS
-        seconds = min(max(queries / rate, LEAST_SLOS * self.longest_s), most_s)
+        most_s = MOST_WINDOWS * self.window_s if self.has_windows else math.inf
+        seconds = min(max(min(queries / rate, most_s), LEAST_SLOS * self.longest_s), 0.9 * MAX_SECONDS)
         warmup_s = min(WARM_SLOS * self.longest_s, 0.2 * seconds)
-        by_windows = planner_entry(candidate.planner).by_windows
-        return tried(
+        run = partial(
+            tried,
             self.worlds[candidate.tail][0],
-            Session(make(candidate)) if by_windows else lambda view: plan,
-            self._drawn(seconds, factor, seed, surges),
+            drawn=self._drawn(seconds, factor, seed, surges),
             seconds=seconds,
             warmup_s=warmup_s,
             seed=seed,
             service=self._services[candidate.tail],
-            delays=self.setting.delays if by_windows else None,  # a plan that was made has them
-            replan_s=self.window_s if by_windows else None,
             expected_rates=self.rates,
             faults=[Fault(warmup_s, len(self.deployment.workers) - 1, FaultKind.LEFT)] if worker_lost else (),
         )
+        if not planner_entry(candidate.planner).by_windows:
+            return run(planner=lambda view: plan, by_windows=False)
+        try:  # it is asked again and again, and may fail any time
+            session = Session(bounded(make(candidate)))
+            return run(planner=session, by_windows=True, delays=self.setting.delays, replan_s=self.window_s)
+        except Exception:
+            return Score()
 
     def _drawn(self, seconds: float, factor: float, seed: int, surges: bool) -> Drawn:
         key = (seconds, factor, seed, surges)
@@ -233,9 +245,11 @@ def judge(
     case = _Court(worlds, factor, rates, budget, is_steady=moving is None, classes=classes)
     tell = progress or (lambda share: None)
     entered = candidates_for(deployment) if candidates is None else tuple(candidates)
-    if sum(rates) * case.window_s > MOST_IN_WINDOW:
+    if not case.may_be_by_windows():
         entered = tuple(each for each in entered if not planner_entry(each.planner).by_windows)
     case.has_windows = any(planner_entry(each.planner).by_windows for each in entered)
+    if moving is not None:
+        moving.window_s, moving.has_windows = case.window_s, case.has_windows
     entered = tuple(replace(each, tail=tail) for tail in (1.0, 0.0) if tail in case.worlds for each in entered)
     part = 1.0 if len(case.worlds) == 1 else 2 / 3  # of twice as many candidates
     queries, more = int(FIRST_QUERIES * part), int(SECOND_QUERIES * part)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,10 +12,12 @@ from numpy.typing import NDArray
 
 from stretto.core.advice import FleetNeeds, JudgedFleet
 from stretto.core.deployment import Deployment
+from stretto.core.errors import StrettoError
 from stretto.core.fleet import Fleet
 from stretto.core.plan import Delays
 from stretto.core.telemetry import Telemetry
 from stretto.core.verdict import Candidate, Verdict
+from stretto.planners.candidates import has_swaps
 from stretto.planners.judged.planner import known_after_s
 from stretto.twin.as_measured import as_measured
 from stretto.twin.classes import Classes, Labelled
@@ -41,6 +44,7 @@ SPREAD = 1.1  # between the first and the last of them, from which on it matters
 ENOUGH_NS = 4 * 10**9
 ENOUGH_REQUESTS = MOST_REQUESTS // 2  # of one application: no more than twice as many are remembered, however fast
 MOST_CPU_S = 180.0  # for one verdict, beside the serving
+LEAST_SHARE = 0.1  # of an application's queries: classes that have less need not be told apart
 CALLED = 0.02  # of all queries: an application with less is as good as not called
 
 
@@ -57,7 +61,11 @@ class LiveTwin:
         self.clients = self._recent.clients
 
     def knows(self, said: Mapping[str, tuple[NDArray[np.float64], NDArray[np.int64]]]) -> None:
-        self._recent.knows({name: Labelled(*samples) for name, samples in said.items() if len(samples[1])})
+        known = {}
+        for name, samples in said.items():
+            with contextlib.suppress(StrettoError):  # of more classes than are judged by, or of no sample
+                known[name] = Labelled(*samples)
+        self._recent.knows(known)
 
     def ran(self, deployment: Deployment, variant: int, kind: str, batch: int, took_ns: int) -> None:
         profiled_ns = profiled_latencies_ns(deployment, variant, kind, batch)
@@ -244,22 +252,36 @@ def are_alike(
 
 
 def doubts_of(setting: Setting) -> dict[str, float]:
-    """Of those figures that are known badly after some seconds: a variance of few counts."""
-    return {
+    """Of those figures that are known badly after some seconds: a variance of few counts, a share of few queries."""
+    doubts = {
         f"{window} dispersion of {name}": math.sqrt(2 / max(stretch.span_ns / window_ns, 1.0))
         for name, stretch in setting.arrivals.items()
         for window, window_ns in zip(WINDOWS, WINDOWS_NS, strict=True)
     }
+    for name, stretch in setting.arrivals.items():
+        for figure, share in _shares(name, stretch):
+            doubts[figure] = math.sqrt((1 - share) / (share * max(stretch.queries * sum(stretch.class_shares), 1.0)))
+    return doubts
+
+
+def _shares(application: str, stretch: ArrivalStretch) -> Iterator[tuple[str, float]]:
+    for number, share in enumerate(stretch.class_shares):
+        yield f"class {number} of {application}", min(max(share, LEAST_SHARE), 1.0)
 
 
 def figures_of(setting: Setting, deployment: Deployment) -> dict[str, float]:
     """What is compared of two settings, each above zero."""
     slo_ns = min(application.slo_ns for application in deployment.applications)
-    return dict(_figures(setting, LEAST_DELAY * slo_ns))
+    figures = dict(_figures(setting, LEAST_DELAY * slo_ns))
+    for application in deployment.applications if has_swaps(deployment) else ():
+        figures[f"evidence of {application.name}"] = 2.0 if application.name in setting.evidence else 1.0
+    return figures
 
 
 def _figures(setting: Setting, least_delay_ns: float) -> Iterator[tuple[str, float]]:
     for name, stretch in setting.arrivals.items():
+        if name in setting.evidence:
+            yield from _shares(name, stretch)
         if len(stretch.requests):
             yield f"rows of {name}", stretch.mean_rows()
             for window, value in zip(WINDOWS, stretch.dispersion, strict=True):

@@ -151,14 +151,18 @@ class Recent:
         return heard
 
     def classified(self, application: str, query_class: int) -> None:
-        """The class of one query of an application became known."""
+        """The class of one query of an application became known, or that it cannot be (-1)."""
         heard = self._applications.get(application)
-        if heard is not None and 0 <= query_class < MOST_CLASSES:
+        if heard is not None and -1 <= query_class < MOST_CLASSES:
             heard.classes.add(query_class)
 
     def knows(self, evidence: Mapping[str, Labelled]) -> None:
-        """What evidence says of labelled samples, by application; from now on."""
+        """What evidence says of labelled samples, by application; from now on. What was told by other evidence is
+        forgotten.
+        """
         self._evidence = dict(evidence)
+        for heard in self._applications.values():
+            heard.classes = Ring(self._most_requests)
 
     def ran(
         self, variant: str, kind: str, batch: int, took_ns: int, profiled_ns: int, mean_ns: int | None = None
@@ -289,9 +293,12 @@ class Recent:
     def _shares(heard: _Application) -> tuple[float, ...]:
         if not heard.classes.count:
             return ()
-        counts = np.bincount(heard.classes.rows()[:, 0].astype(np.int64))
-        known = min(1.0, heard.classes.count / max(heard.queries, 1))
-        return tuple((known * counts / counts.sum()).tolist())
+        classes = heard.classes.rows()[:, 0].astype(np.int64)
+        told = classes[classes >= 0]
+        # Who also tells of queries that it is not sure of tells of all; else the rest are those that nobody told of.
+        is_of_all = len(told) < len(classes)
+        part = 1.0 if is_of_all else min(1.0, heard.classes.count / max(heard.queries, 1))
+        return tuple((np.bincount(told) * (part / len(classes))).tolist())
 
 
 def _followed(runs: Mapping[tuple[str, str], Mapping[int, NDArray[np.float64]]]) -> Quantile | None:

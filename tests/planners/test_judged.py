@@ -14,10 +14,11 @@ from stretto.core.check import check_plan
 from stretto.core.client import Client, Network
 from stretto.core.deployment import Deployment
 from stretto.core.outcome import Outcome
-from stretto.core.plan import Plan, Table
+from stretto.core.plan import Plan, Table, Worklist
 from stretto.core.profile import NS_PER_S
 from stretto.core.verdict import Candidate, Verdict
-from stretto.core.view import View
+from stretto.core.view import View, WaitingQuery
+from stretto.core.worker import workers
 from stretto.planners.judged.ledger import RUNG, RUNG_OF_SEVERAL
 from stretto.planners.judged.planner import ENOUGH, MOST_PLANNERS, START, Judged
 from stretto.sim.arrivals import Load
@@ -440,3 +441,46 @@ def test_before_the_first_look_at_a_load_nothing_runs_for_long() -> None:
         ]
         longest.append(max(runs))
     assert longest[0] <= 100_000_000 < min(longest[1:])
+
+
+def swapping() -> Deployment:
+    """Two applications on a worker that holds one of them."""
+    (application,) = small_deployment(1).applications
+    variants = tuple(replace(each, memory_bytes=100, load_ns=20 * NS_PER_S // 1000) for each in application.variants)
+    pair = tuple(replace(application, name=name, variants=variants) for name in ("a", "b"))
+    return Deployment(pair, workers(1, memory_bytes=100))
+
+
+def test_a_schedule_by_windows_is_made_for_what_waits_each_time() -> None:
+    """It was kept for 90 ms where clients are known, and so were the queries of 90 ms."""
+    deployment = swapping()
+    planner = Judged(start=Candidate("sneakpeek"))
+    name = deployment.applications[0].name
+    clients = (Client(0, "camera", 0, Network(), application=name, rate=15.0),)
+    for ticket in range(4):
+        now_ns = NS_PER_S + ticket * 20_000_000
+        waiting = (WaitingQuery(ticket, 0, now_ns, now_ns + deployment.applications[0].slo_ns, 0, -1, 0),)
+        view = View(deployment, now_ns, clients=lambda: clients, waiting=lambda waiting=waiting: waiting)  # type: ignore[misc]
+        worklist = planner(view).lanes[0].select
+        assert isinstance(worklist, Worklist) and [work.tickets for work in worklist.works] == [(ticket,)]
+
+
+def test_a_known_schedule_by_windows_serves_only_where_variants_are_swapped() -> None:
+    windows = Candidate("sneakpeek")
+    for deployment, is_taken in ((swapping(), True), (two_kinds(), False)):
+        rates = (20.0,) * len(deployment.applications)
+        known = replace(verdict(*rates), candidate=windows)
+        planner = Judged(judge=OnTheSpot(is_busy=True, before=(known,)))
+        at_load(planner, deployment, *rates)
+        assert (planner.in_force() is not None) is is_taken
+        assert not planner.may_use_evidence(deployment), "there is none"
+
+
+def test_it_may_use_evidence_where_variants_are_swapped() -> None:
+    deployment = swapping()
+    with_evidence = replace(
+        deployment, applications=tuple(replace(each, evidence_accuracy=0.8) for each in deployment.applications)
+    )
+    assert Judged().may_use_evidence(with_evidence)
+    roomy = replace(with_evidence, workers=workers(1))
+    assert not Judged().may_use_evidence(roomy)

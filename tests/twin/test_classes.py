@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -9,12 +11,13 @@ from numpy.typing import NDArray
 from stretto.core.application import Application, Variant
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
+from stretto.core.evidence import MOST_CLASSES, MOST_SAMPLES, SURE
 from stretto.core.outcome import Outcome
 from stretto.core.profile import NS_PER_MS, LatencyProfile
 from stretto.core.verdict import Candidate
 from stretto.core.worker import workers
 from stretto.sim.loop import RECORD
-from stretto.twin.classes import MOST_SAMPLES, SURE, Classes, Labelled
+from stretto.twin.classes import Classes, Labelled
 from stretto.twin.live import judge_setting
 from stretto.twin.setting import Setting
 from stretto.twin.stretch import ArrivalStretch
@@ -35,7 +38,7 @@ def evidence(seed: int, shares: NDArray[np.float64], count: int = MOST_SAMPLES, 
 
 def told(shares: NDArray[np.float64]) -> tuple[float, ...]:
     """Of 20,000 queries whose classes are so frequent."""
-    theta = np.concatenate([evidence(seed, shares, 1000).theta for seed in range(2, 22)])
+    theta = np.concatenate([evidence(seed, shares, 500).theta for seed in range(2, 42)])
     sure = theta.max(axis=1) > SURE
     return tuple((np.bincount(theta[sure].argmax(axis=1), minlength=4) / len(theta)).tolist())
 
@@ -44,7 +47,25 @@ def test_shares_follow_from_what_queries_are_taken_for() -> None:
     known, heard = evidence(1, np.full(4, 0.25)), told(SKEWED)
     as_told = np.array(heard) / sum(heard)
     assert abs(as_told - SKEWED).max() > 0.08, "what is told is not what is there"
-    assert abs(known.shares(heard) - SKEWED).max() < 0.03
+    assert abs(known.shares(heard) - SKEWED).max() < 0.06
+
+
+@pytest.mark.parametrize("seldom", [0.0, 0.08])
+def test_a_class_that_evidence_is_seldom_sure_of_is_no_more_frequent_for_that(seldom: float) -> None:
+    """It was found to be nine tenths of all queries, because hardly any sample of it is told."""
+    random = np.random.default_rng(3)
+
+    def said(labels: NDArray[np.int64]) -> NDArray[np.float64]:
+        sure = random.random(len(labels)) < np.where(labels == 7, seldom, 0.9)
+        theta = np.full((len(labels), 8), 0.05)
+        theta[np.arange(len(labels)), labels] += np.where(sure, 0.6, 0.1)
+        return theta / theta.sum(axis=1, keepdims=True)
+
+    labels = random.integers(0, 8, MOST_SAMPLES)
+    theta = said(random.integers(0, 8, 2_000))
+    sure = theta.max(axis=1) > SURE
+    heard = tuple((np.bincount(theta[sure].argmax(axis=1), minlength=8) / len(theta)).tolist())
+    assert Labelled(said(labels), labels).shares(heard)[7] == pytest.approx(0.125, abs=0.05)
 
 
 def test_where_nothing_was_told_classes_are_as_among_the_samples() -> None:
@@ -58,7 +79,7 @@ def test_a_class_that_no_sample_has_is_not_there_whatever_is_told() -> None:
     theta = np.array([[0.9, 0.05, 0.05], [0.1, 0.8, 0.1]])
     known = Labelled(theta, np.array([0, 1]))
     shares = known.shares((0.2, 0.2, 0.6, 0.9))  # the last is none of its classes
-    assert shares[2] == 0 and shares.sum() == pytest.approx(1.0) and shares[0] == pytest.approx(0.5)
+    assert shares[2] == 0 and shares.sum() == pytest.approx(1.0) and shares[0] == pytest.approx(0.5, abs=0.01)
 
 
 @pytest.mark.parametrize(
@@ -72,6 +93,7 @@ def test_a_class_that_no_sample_has_is_not_there_whatever_is_told() -> None:
         (np.full((1, 2), 1.5), np.array([0])),
         (np.full(2, 0.5), np.array([0, 1])),
         (np.full((MOST_SAMPLES + 1, 2), 0.5), np.zeros(MOST_SAMPLES + 1)),
+        (np.full((1, MOST_CLASSES + 1), 0.5), np.zeros(1)),
     ],
 )
 def test_what_is_no_evidence_of_samples_is_refused(theta: NDArray[np.float64], labels: NDArray[np.int64]) -> None:
@@ -102,11 +124,24 @@ def test_a_draw_has_the_shares_and_shows_what_evidence_said_of_that_class() -> N
     applications = np.tile(np.array([0, 1], np.int32), 10_000)
     drawn, again = classes.draw(applications, 5), classes.draw(applications, 5)
     assert np.array_equal(drawn.truth, again.truth)
-    assert (drawn.truth[1::2] == -1).all() and np.isnan(drawn.theta[1::2]).all()
-    assert abs(np.bincount(drawn.truth[::2], minlength=4) / 10_000 - SKEWED).max() < 0.03
+    theta = drawn.theta()
+    assert (drawn.truth[1::2] == -1).all() and np.isnan(theta[1::2]).all()
+    assert abs(np.bincount(drawn.truth[::2], minlength=4) / 10_000 - SKEWED).max() < 0.06
     for label in range(4):
         of_samples = {tuple(row) for row in known.theta[known.labels == label]}
-        assert {tuple(row) for row in drawn.theta[drawn.truth == label]} <= of_samples
+        assert {tuple(row) for row in theta[drawn.truth == label]} <= of_samples
+
+
+def test_an_application_without_samples_may_have_more_classes() -> None:
+    """It ended the judge."""
+    one, other = deployment().applications
+    wide = replace(other, classes=6, variants=(replace(other.variants[0], recall=(0.5,) * 6),))
+    there = Deployment((one, wide), workers(1))
+    classes = Classes.of(there, {"a": evidence(1, np.full(4, 0.25))}, {})
+    assert classes is not None
+    queries = np.zeros(10, dtype=RECORD)
+    queries["application"], queries["variant"], queries["outcome"] = 1, 1, Outcome.ON_TIME
+    assert classes.draw(queries["application"], 1).correct(queries, 0) == pytest.approx(0.9), "of unknown class"
 
 
 def test_without_evidence_of_its_classes_there_are_none() -> None:
@@ -120,15 +155,16 @@ def test_answers_count_by_the_true_class() -> None:
     assert classes is not None
     queries = np.zeros(400, dtype=RECORD)
     drawn = classes.draw(queries["application"], 1)
+    theta = drawn.theta()
     queries["outcome"], queries["variant"] = Outcome.ON_TIME, 0
     queries["arrival_ns"] = np.arange(400)
     assert drawn.correct(queries, 0) == pytest.approx(0.95), "all are of class 0"
     queries["variant"] = -1
-    right = (drawn.theta[:, 0] > 0.5).mean()
+    right = (theta[:, 0] > 0.5).mean()
     assert 0.3 < right < 0.7 and drawn.correct(queries, 0) == pytest.approx(right), "evidence, as it is right or wrong"
     queries["outcome"][200:] = Outcome.LATE
     assert drawn.correct(queries, 200) == 0
-    assert drawn.correct(queries, 100) == pytest.approx((drawn.theta[100:200, 0] > 0.5).sum() / 300)
+    assert drawn.correct(queries, 100) == pytest.approx((theta[100:200, 0] > 0.5).sum() / 300)
     queries["application"], queries["outcome"] = 1, Outcome.ON_TIME
     elsewhere = classes.draw(queries["application"], 1)
     assert elsewhere.correct(queries, 0) == pytest.approx(0.8), "as profiled, where no class is known"

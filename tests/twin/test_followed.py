@@ -10,18 +10,24 @@ import pytest
 
 from stretto.core.application import Application, Variant
 from stretto.core.deployment import Deployment
+from stretto.core.errors import StrettoError
+from stretto.core.plan import Plan
 from stretto.core.profile import NS_PER_S, LatencyProfile
 from stretto.core.verdict import Candidate
+from stretto.core.view import View, WaitingQuery
 from stretto.core.worker import workers
 from stretto.planners.judged.planner import START
 from stretto.twin import followed
+from stretto.twin.conditional import MOST_WAITING, bounded
 from stretto.twin.followed import Followed
 from stretto.twin.live import judge_setting
 from stretto.twin.setting import Setting
 from stretto.twin.stretch import ArrivalStretch
+from tests.planners.test_judged import swapping
 from tests.twin.made import requests_at
 
 LOW, HIGH = 150.0, 1500.0
+PLAN = Plan((), ())
 SPAN_S = 60
 
 
@@ -162,3 +168,21 @@ def test_what_is_loaded_at_first_is_no_part_of_a_trial() -> None:
     )
     steady = Setting(arrivals={"a": ArrivalStretch(100.0)})
     assert Followed({1.0: (loading, steady)}).score(Candidate("placed"), 5, part=0.2).late < 0.05
+
+
+def test_schedules_by_windows_are_followed_only_where_they_may_be() -> None:
+    """Regression: they came back in among those that need no tables, at loads that they were taken out for."""
+    there = swapping()
+    for has_windows in (True, False):
+        case = Followed({1.0: (there, moving(1))}, has_windows=has_windows)
+        planners = {each.planner for each in case.entrants(())}
+        assert ("sneakpeek" in planners) is has_windows and "priced" in planners
+
+
+def test_a_schedule_of_more_than_can_wait_is_given_up() -> None:
+    waits = WaitingQuery(0, 0, 0, 1, -1, -1, 0)
+    planner = bounded(lambda view: PLAN)
+    few, many = ((waits,) * count for count in (MOST_WAITING, MOST_WAITING + 1))
+    assert planner(View(deployment(), waiting=lambda: few)) is PLAN
+    with pytest.raises(StrettoError, match="more queries wait"):
+        planner(View(deployment(), waiting=lambda: many))

@@ -11,7 +11,8 @@ from stretto.core.profile import NS_PER_S
 from stretto.core.verdict import Candidate
 from stretto.core.worker import workers
 from stretto.sim.residuals import Residuals
-from stretto.twin.live import Case, doubt_of_load, doubt_of_runs, judge_setting
+from stretto.twin.classes import Labelled
+from stretto.twin.live import Case, Conditions, doubt_of_load, doubt_of_runs, judge_setting
 from stretto.twin.setting import Setting
 from stretto.twin.stretch import MOST_REQUESTS, REQUEST, ArrivalStretch
 from tests.planners.parts.tasks import small_deployment
@@ -97,3 +98,19 @@ def test_what_is_known_badly_has_not_drifted_by_chance() -> None:
     second_ns = poisson(50, 100, 7)
     bursts = case(second_ns // NS_PER_S * NS_PER_S + second_ns % NS_PER_S // 5, 100).conditions()
     assert all(each.changed_to(bursts) for each in brief)
+
+
+def test_other_classes_are_another_case_where_evidence_is_looked_at() -> None:
+    there = small_deployment(2)
+    name = there.applications[0].name
+    requests = requests_at(poisson(100, 20, 1))
+    known = Labelled(np.full((4, 2), 0.5), np.array([0, 1, 0, 1]))
+
+    def conditions(shares: tuple[float, ...], evidence: dict[str, Labelled]) -> Conditions:
+        arrivals = {name: ArrivalStretch.of(requests, 20 * NS_PER_S, shares)}
+        return Case(there, Setting(arrivals, evidence=evidence)).conditions()
+
+    before = conditions((0.6, 0.3), {name: known})
+    assert "class 0" in before.changed_to(conditions((0.2, 0.7), {name: known}))
+    assert not before.changed_to(conditions((0.58, 0.33), {name: known})), "by chance"
+    assert not conditions((0.6, 0.3), {}).changed_to(conditions((0.2, 0.7), {})), "nobody looks"

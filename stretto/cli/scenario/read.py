@@ -59,8 +59,9 @@ class Scenario:
 
     def __post_init__(self) -> None:
         entry = planner_entry(self.planner.name)
-        usual = Rhythm(entry.replan_s or 0.0, entry.by_windows).period_for(self.deployment)
-        replan_s = self.planner.replan_s or usual or None
+        stated_s, by_windows = self.planner.replan_s, entry.by_windows and self.planner.replan_s is None
+        rhythm = Rhythm(stated_s or entry.replan_s or 0.0, by_windows, if_swapped="judge" in entry.ports)
+        replan_s = rhythm.period_for(self.deployment) or None
         if replan_s is not None and self.seconds / replan_s > MAX_REPLANS:
             raise StrettoError(f"planning each {replan_s:g} s is more than {MAX_REPLANS} times in {self.seconds:g} s")
 

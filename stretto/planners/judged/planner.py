@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -96,7 +97,7 @@ class Judged:
             self._moved.clear()
             self._rates, self._steady, self._has_networks = None, None, False
             self._seen = ((), 0, 0)
-            self._ledger.take(() if self.judge is None else self.judge.known(view.deployment))
+            self._take(() if self.judge is None else self.judge.known(view.deployment))
         self._collect(view.deployment)
         if not self._has_networks and any(client.network.bytes_per_s for client in view.clients()):
             self._has_networks = True
@@ -182,8 +183,9 @@ class Judged:
     def _plan(self, view: View, wanted: Candidate) -> Plan:
         """By the candidate that is wanted; by the one before until the wanted one has what it needs."""
         planner, before = self._planner(wanted), self._served
-        last = self._planned
-        period_ns = round((planner_entry(wanted.planner).replan_s or 0.0) * NS_PER_S)
+        entry = planner_entry(wanted.planner)
+        last = None if entry.by_windows else self._planned  # which knows nothing of what came since
+        period_ns = round((entry.replan_s or 0.0) * NS_PER_S)
         clients = view.clients()
         if last is not None and not self._is_moving and last.still_holds(view, wanted, clients, period_ns):
             return last.plan
@@ -218,7 +220,15 @@ class Judged:
         return self._ledger.in_force()
 
     def _collect(self, deployment: Deployment) -> None:
-        self._ledger.take(() if self.judge is None else self.judge.collect(deployment))
+        self._take(() if self.judge is None else self.judge.collect(deployment))
+
+    def _take(self, verdicts: Sequence[Verdict]) -> None:
+        """Without schedules by windows where nobody waits for a variant: a file may say anything, and plans are then
+        made too seldom for them.
+        """
+        deployment = self._deployment
+        swaps = deployment is not None and has_swaps(deployment)
+        self._ledger.take([each for each in verdicts if swaps or not planner_entry(each.candidate.planner).by_windows])
 
     def _are_moving(self, view: View) -> bool:
         """Whether clients came or went just now: the load changes then, and not by chance."""

@@ -8,11 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.core.evidence import expected_accuracy
+from stretto.core.evidence import SURE, expected_accuracy
 from stretto.core.view import View, WaitingQuery
 from stretto.planners.sneakpeek.catalogue import Catalogue
-
-CERTAIN = 0.5  # a class is believed where its share of the posterior is above this (section 5.3.2)
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +67,7 @@ def window_of(
             theta = np.array([queries[place].theta for place in places])
             accuracy[places, : len(recall)] = expected_accuracy(theta, recall)
             likely = theta.argmax(axis=1)
-            query_class[places] = np.where(theta.max(axis=1) > CERTAIN, likely, -1)
+            query_class[places] = np.where(theta.max(axis=1) > SURE, likely, -1)
     alive = np.arange(len(catalogue.site))
     free_ns = np.full(len(alive), now_ns)
     held = catalogue.resident

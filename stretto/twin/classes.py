@@ -8,7 +8,7 @@ query what evidence said of some sample of its class. An answer then counts by i
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.random import SeedSequence
@@ -76,18 +76,30 @@ class Classes:
 
     deployment: Deployment
     known: Mapping[int, tuple[Labelled, Floats]]  # with the share of each class
+    told: Mapping[int, Sequence[float]] = field(default_factory=dict)
 
     @staticmethod
     def of(
         deployment: Deployment, evidence: Mapping[str, Labelled], told: Mapping[str, Sequence[float]]
     ) -> Classes | None:
         """None where no application has evidence of its classes."""
-        known = {}
+        known, heard = {}, {}
         for number, application in enumerate(deployment.applications):
             labelled = evidence.get(application.name)
             if labelled is not None and labelled.theta.shape[1] == application.classes:
-                known[number] = (labelled, labelled.shares(told.get(application.name, ())))
-        return Classes(deployment, known) if known else None
+                heard[number] = told.get(application.name, ())
+                known[number] = (labelled, labelled.shares(heard[number]))
+        return Classes(deployment, known, heard) if known else None
+
+    def resampled(self, seed: int) -> Classes:
+        """As they may be as well: some hundred samples tell how often evidence is right to a point or two."""
+        random = np.random.default_rng(SeedSequence([seed, 0xB007]))
+        known = {}
+        for number, (labelled, _) in self.known.items():
+            some = random.integers(0, len(labelled.labels), len(labelled.labels))
+            again = Labelled(labelled.theta[some], labelled.labels[some])
+            known[number] = (again, again.shares(self.told.get(number, ())))
+        return replace(self, known=known)
 
     def draw(self, applications: NDArray[np.int32], seed: int) -> Classified:
         """For queries of these applications."""

@@ -53,13 +53,21 @@ class Drawn:
     classified: Classified | None = None  # their classes, where there is evidence of them
 
     @staticmethod
-    def of(source: Source, deployment: Deployment, seconds: float, seed: int, classes: Classes | None = None) -> Drawn:
+    def of(
+        source: Source,
+        deployment: Deployment,
+        seconds: float,
+        seed: int,
+        classes: Classes | None = None,
+        in_doubt: bool = False,
+    ) -> Drawn:
+        """`in_doubt`: classes as they may be as well."""
         rates = source.expected_rates(deployment, seconds)
         arrays = tuple(source.chunks(deployment, seconds, seed))
         if classes is None:
             return Drawn(arrays, rates)
         applications = np.concatenate([np.zeros(0, np.int32), *(chunk["application"] for chunk in arrays)])
-        return Drawn(arrays, rates, classes.draw(applications, seed))
+        return Drawn(arrays, rates, (classes.resampled(seed) if in_doubt else classes).draw(applications, seed))
 
     def chunks(self, deployment: Deployment, seconds: float, seed: int) -> Iterator[NDArray[np.void]]:
         return iter(self.arrays)

@@ -48,6 +48,7 @@ class Followed:
     classes: Classes | None = None  # of queries, where there is evidence of them
     window_s: float = 0.1  # of schedules by windows
     has_windows: bool = False  # there may be some
+    in_doubt: bool = False  # classes are: for what is promised
     plan_cpu_s: float = 0.0  # that planners took
     _arrivals: dict[tuple[float, float, float, int], Drawn] = field(default_factory=dict, repr=False)
     _values: dict[tuple[Candidate, int, float], float] = field(default_factory=dict, repr=False)
@@ -65,7 +66,7 @@ class Followed:
         warmup_s, seconds = loading_s + WARM_UP * seconds, loading_s + seconds
         key = (candidate.tail, seconds, factor, seed)
         if key not in self._arrivals:
-            self._arrivals[key] = Drawn.of(source, deployment, seconds, seed, self.classes)
+            self._arrivals[key] = Drawn.of(source, deployment, seconds, seed, self.classes, self.in_doubt)
         if candidate.tail not in self._services:
             self._services[candidate.tail] = setting.service()
         session, by_windows = self._session(candidate), planner_entry(candidate.planner).by_windows

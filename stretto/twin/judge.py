@@ -81,6 +81,7 @@ class _Court:
         self.deployment, self.setting = worlds[1.0]
         self.longest_s = max(application.slo_ns for application in self.deployment.applications) / 1e9
         self.window_s = Rhythm(LOOK_NS / NS_PER_S, if_swapped=True).period_for(self.deployment)
+        self.in_doubt = False  # classes are: for what is promised, not for who is best
         self.has_windows = False  # some candidate schedules by them
         self._plans: dict[Candidate, Plan | None] = {}
         self._services = {tail: conditions.service() for tail, (_, conditions) in worlds.items()}
@@ -157,7 +158,7 @@ class _Court:
             source = self.setting.source(self.factor * factor)
             if surges:
                 source = Surges(source, SURGE, SURGE_SHARE, SURGE_SLOS * self.longest_s)
-            self._arrivals[key] = Drawn.of(source, self.deployment, seconds, seed, self._classes)
+            self._arrivals[key] = Drawn.of(source, self.deployment, seconds, seed, self._classes, self.in_doubt)
         return self._arrivals[key]
 
     def stressed(self, candidate: Candidate, seed: int) -> float:
@@ -280,6 +281,7 @@ def judge(
         raise StrettoError(NOBODY)
     winner = steadiest(values, {each: stressed[each] for each in values})
     fresh = seed + 4 + LAST_SEEDS
+    case.in_doubt = True
     if moving is None:
         seeds = budget.seeds(fresh, PROMISE_SEEDS)
         promised = [
@@ -287,6 +289,7 @@ def judge(
             for number, factor in zip(seeds, loads_in_doubt(doubt, len(seeds)), strict=True)
         ]
     else:
+        moving.in_doubt = True
         promised = [moving.score(winner, number) for number in budget.seeds(fresh, FOLLOWED_SEEDS)]
     others = [candidate for candidate in values if candidate != winner]
     runner_up = max(others, key=lambda candidate: values[candidate], default=winner)

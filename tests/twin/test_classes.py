@@ -144,6 +144,15 @@ def test_an_application_without_samples_may_have_more_classes() -> None:
     assert classes.draw(queries["application"], 1).correct(queries, 0) == pytest.approx(0.9), "of unknown class"
 
 
+def test_classes_in_doubt_are_those_of_other_samples() -> None:
+    classes = Classes.of(deployment(), {"a": evidence(1, np.full(4, 0.25), 100)}, {"a": told(SKEWED)})
+    assert classes is not None
+    before = classes.known[0][1]
+    shares = np.array([classes.resampled(seed).known[0][1] for seed in range(40)])
+    assert np.array_equal(shares[3], classes.resampled(3).known[0][1])
+    assert 0.01 < shares[:, 0].std() < 0.15 and abs(shares.mean(axis=0) - before).max() < 0.05
+
+
 def test_without_evidence_of_its_classes_there_are_none() -> None:
     known = evidence(1, np.full(3, 1 / 3), 100)  # of other classes than the applications have
     assert Classes.of(deployment(), {"a": known}, {}) is None and Classes.of(deployment(), {}, {}) is None

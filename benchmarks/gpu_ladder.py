@@ -7,7 +7,7 @@ from typing import Any
 
 from benchmarks.gpu_load import Drive
 from benchmarks.gpu_models import accuracies, best_throughput, profiles
-from benchmarks.gpu_stage import HOLDS, WITHOUT, WITHOUT_VARIABLE, Stage, environment, wait_for_workers
+from benchmarks.gpu_stage import HOLDS, WITHOUT, WITHOUT_VARIABLE, LeftOut, Stage, environment, wait_for_workers
 from stretto.cli.started import Started
 
 
@@ -19,8 +19,7 @@ def ladder(stage: Stage) -> None:
 
     folder = stage.setup.ladder
     if folder is None:
-        print("ladder: left out, as no --ladder REPO/fashion_gpu was given (see training/README.md)", flush=True)
-        return
+        raise LeftOut("no --ladder REPO/fashion_gpu was given (see training/README.md)")
     stage.profiled(folder)
     accuracy, name = accuracies(folder), folder.name
     speed = {variant: best_throughput(stored)[0] for variant, stored in profiles(folder).items()}
@@ -66,8 +65,7 @@ def curve(stage: Stage) -> None:
 
     setup, folder = stage.setup, stage.setup.ladder
     if folder is None:
-        print("curve: left out, as no --ladder REPO/fashion_gpu was given (see training/README.md)", flush=True)
-        return
+        raise LeftOut("no --ladder REPO/fashion_gpu was given (see training/README.md)")
     stage.profiled(folder)
     name, file = folder.name, folder / "sample.npz"
     speed = {variant: best_throughput(stored)[0] for variant, stored in profiles(folder).items()}

@@ -1,4 +1,4 @@
-"""Repositories for gpu_serve: networks with random weights as exported programs, profiled where they are served.
+"""Repositories for gpu_serve: networks with random weights, as exported programs or as ONNX, profiled where they serve.
 
 Latency is what counts of these networks; their accuracies are those that torchvision publishes. A repository that is
 there already is used again.
@@ -60,6 +60,7 @@ class Photos:
     classes: int = 1000
     slo_ms: float = 50.0
     max_batch: int = MAX_BATCH
+    backend: str = "torch"  # or onnx
 
 
 def torchvision_networks(names: Sequence[str]) -> tuple[Network, ...]:
@@ -78,7 +79,7 @@ def torchvision_networks(names: Sequence[str]) -> tuple[Network, ...]:
 
 
 def write_photos(photos: Photos, repository: Path, programs: Path) -> None:
-    """The application's folder; programs are exported once into their own folder, whichever applications have them."""
+    """The application's folder; networks are exported once into their own folder, whichever applications have them."""
     folder = repository / photos.name
     folder.mkdir(parents=True, exist_ok=True)
     text = APP_TOML.format(
@@ -96,33 +97,52 @@ def write_photos(photos: Photos, repository: Path, programs: Path) -> None:
         images = (images / np.float32(255)).astype(photos.dtype)
     np.savez(repository / f"{photos.name}.npz", inputs=images)
     for network in photos.networks:
-        file = programs / f"{network.name}.pt2"
+        suffix, export = (".onnx", export_onnx) if photos.backend == "onnx" else (".pt2", export_program)
+        file = programs / f"{network.name}{suffix}"
         if not file.is_file():
-            export(network, photos.shape, file)
+            part = file.with_name(f"part{suffix}")
+            part.parent.mkdir(parents=True, exist_ok=True)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                export(network, photos.shape, part)
+            part.replace(file)
         variant = folder / "variants" / network.name
         variant.mkdir(parents=True, exist_ok=True)
-        if not (variant / "model.pt2").is_file():
-            os.link(file, variant / "model.pt2")
+        model = variant / f"model{suffix}"
+        if not model.is_file():
+            os.link(file, model)
         (variant / "variant.toml").write_text(
-            f'backend = "torch"\nfile = "model.pt2"\naccuracy = {network.accuracy}\naccuracy_source = "literature"\n',
+            f'backend = "{photos.backend}"\nfile = "{model.name}"\n'
+            f'accuracy = {network.accuracy}\naccuracy_source = "literature"\n',
             encoding="utf-8",
         )
 
 
-def export(network: Network, shape: Sequence[int], file: Path) -> None:
+def export_program(network: Network, shape: Sequence[int], file: Path) -> None:
     """With a free batch."""
     import torch
 
     torch.manual_seed(1)
+    batch = torch.export.Dim("batch", min=1, max=MAX_BATCH)
+    example = (torch.rand(2, *shape),)
+    torch.export.save(torch.export.export(network.build().eval(), example, dynamic_shapes=({0: batch},)), file)
+
+
+def export_onnx(network: Network, shape: Sequence[int], file: Path) -> None:
+    """With a free batch, by the exporter that needs the least beside PyTorch."""
+    import torch
+
+    torch.manual_seed(1)
+    names = {"input": {0: "batch"}, "output": {0: "batch"}}
+    example = (torch.rand(2, *shape),)
     module = network.build().eval()
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        batch = torch.export.Dim("batch", min=1, max=MAX_BATCH)
-        program = torch.export.export(module, (torch.rand(2, *shape),), dynamic_shapes=({0: batch},))
-    part = file.with_suffix(".part.pt2")
-    torch.export.save(program, part)
-    part.replace(file)
+    torch.onnx.export(
+        *(module, example, str(file)),
+        input_names=["input"],
+        output_names=["output"],
+        dynamic_axes=names,
+        dynamo=False,
+    )
 
 
 def ensure_profiled(folder: Path, arguments: Sequence[str]) -> float:

@@ -5,6 +5,7 @@ A claim's text and a row's `part` begin with the part's name, so that a part whi
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import signal
 import threading
@@ -16,8 +17,8 @@ import orjson
 
 from benchmarks.gpu_ladder import curve, ladder
 from benchmarks.gpu_load import Measured
-from benchmarks.gpu_models import best_throughput, profiles
-from benchmarks.gpu_stage import HOLDS, WITHOUT, WITHOUT_VARIABLE, Stage, environment, wait_for_workers
+from benchmarks.gpu_models import Photos, best_throughput, profiles
+from benchmarks.gpu_stage import HOLDS, WITHOUT, WITHOUT_VARIABLE, LeftOut, Stage, environment, wait_for_workers
 from benchmarks.replay import worker_processes
 from benchmarks.serve_faults import balance, metrics
 from benchmarks.serving import on_other_cores, one_by_one
@@ -47,7 +48,11 @@ def batched(rates: Sequence[float], count: int) -> Iterable[Sequence[float]]:
 
 def goodput(stage: Stage) -> None:
     """One network alone, eight images a request, against the throughput that its profile says the graphs have."""
-    setup, photos = stage.setup, stage.setup.photos
+    measure_goodput(stage, stage.setup.photos)
+
+
+def measure_goodput(stage: Stage, photos: Photos) -> None:
+    setup = stage.setup
     folder = stage.ready(photos)
     limit, size = best_throughput(profiles(folder)[setup.alone])
     points: list[Measured] = []
@@ -64,6 +69,32 @@ def goodput(stage: Stage) -> None:
         ours,
         ours >= 0.85,
     )
+
+
+def onnx(stage: Stage) -> None:
+    """Two of the networks as ONNX files, on ONNX Runtime's CUDA provider: one image a request on a fresh server, and
+    the goodput of one alone, as with exported programs.
+    """
+    setup = stage.setup
+    check_onnx(on_gpu="cuda" in setup.serve)
+    folder = stage.ready(setup.onnx)
+    with stage.served(folder) as server:
+        for rate in setup.onnx_rates:
+            seen = stage.load(server, setup.onnx, rate)
+            stage.row(rate=rate, start_s=stage.start_s, **seen.row())
+            share = seen.on_time_share
+            what = f"{rate:g} requests/s of one image as bytes, from ONNX files: on time"
+            stage.claim(what, "≥ 0.999", share, share >= 0.999)
+    measure_goodput(stage, setup.onnx)
+
+
+def check_onnx(on_gpu: bool) -> None:
+    import onnxruntime
+
+    if importlib.util.find_spec("onnx") is None:
+        raise LeftOut("networks cannot be exported without onnx (pip install onnx)")
+    if on_gpu and "CUDAExecutionProvider" not in onnxruntime.get_available_providers():
+        raise LeftOut("this ONNX Runtime has no CUDA (pip install onnxruntime-gpu in place of onnxruntime)")
 
 
 def held_goodput(points: Sequence[Measured]) -> float:
@@ -211,6 +242,7 @@ PARTS: dict[str, Callable[[Stage], None]] = {
     "load": load,
     "rates": rates,
     "goodput": goodput,
+    "onnx": onnx,
     "float32": float32,
     "latency": latency,
     "ladder": ladder,

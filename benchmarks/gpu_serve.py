@@ -24,7 +24,7 @@ from typing import Any
 from benchmarks.gpu_load import PROCESSES, Clients
 from benchmarks.gpu_models import forget_profiles
 from benchmarks.gpu_parts import PARTS
-from benchmarks.gpu_stage import Setup, Stage, used_gpu_memory_mb
+from benchmarks.gpu_stage import LeftOut, Setup, Stage, used_gpu_memory_mb
 from benchmarks.harness import RESULTS, Benchmark
 
 NAME = "gpu_serve"
@@ -65,6 +65,9 @@ def run_parts(
             kept = len(bench.rows), len(bench.claims)
             try:
                 PARTS[name](Stage(bench, clients, setup, name, warmed))
+            except LeftOut as reason:
+                print(f"{name}: left out, as {reason}", flush=True)
+                continue
             except (Exception, SystemExit):
                 traceback.print_exc()
                 del bench.claims[kept[1] :]
@@ -109,7 +112,7 @@ def main() -> None:
         gpu_memory_mb=used_gpu_memory_mb,
     )
     if options.profile_again:
-        folders = [setup.repository(photos) / photos.name for photos in (setup.photos, setup.floats)]
+        folders = [setup.repository(photos) / photos.name for photos in (setup.photos, setup.floats, setup.onnx)]
         for folder in [*folders, *([options.ladder] if options.ladder else [])]:
             if folder.is_dir():
                 forget_profiles(folder)

@@ -34,6 +34,10 @@ WITHOUT = ("ladder", "overlap", "graphs")
 WITHOUT_VARIABLE = "STRETTO_GPU_WITHOUT"
 
 
+class LeftOut(Exception):
+    """A part that cannot be run here; it says why."""
+
+
 @dataclass(frozen=True)
 class Setup:
     """What is served how; the defaults are the issue's, a test has smaller ones."""
@@ -44,10 +48,14 @@ class Setup:
     profile: tuple[str, ...] = ("--device", "cuda", "--budget-s", "4", "--no-judge")
     photos: Photos = field(default_factory=lambda: Photos("photos", torchvision_networks(NETWORKS)))
     floats: Photos = field(default_factory=lambda: Photos("photos_float32", torchvision_networks([ALONE]), "float32"))
+    onnx: Photos = field(
+        default_factory=lambda: Photos("photos_onnx", torchvision_networks(["resnet18", ALONE]), backend="onnx")
+    )
     alone: str = ALONE
     killed: str = NETWORKS[0]  # quick to load again
     rates: tuple[float, ...] = (200, 2000, 4000, 500, 3000, 1000)  # by twos on a fresh server
     float_rates: tuple[float, ...] = (1750, 2000, 2400)
+    onnx_rates: tuple[float, ...] = (1000, 3000)
     shares: tuple[float, ...] = (0.8, 0.86, 0.9, 0.94, 0.98)  # of the graphs' own throughput
     compare_rates: tuple[float, ...] = (1000, 4000)
     kill_rate: float = 1000

@@ -12,11 +12,10 @@ def load_model(source: ModelSource) -> Model:
         raise BackendError(f"there is no file {source.file.name}; put the model there or correct its name")
     model: Model
     if source.backend == "onnx":
-        from stretto.backends.from_bytes import from_bytes
         from stretto.backends.onnx import OnnxModel
         from stretto.backends.padded import padded
 
-        model = from_bytes(padded(OnnxModel(source), source.device), source)
+        model = padded(OnnxModel(source), source.device)
     elif source.backend == "torch":
         from stretto.backends.torch import load_torch
 

@@ -6,8 +6,11 @@ no binding. Runs release Python's lock. Threads of the pool sleep when idle unle
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.util
+import io
+import logging
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -18,6 +21,7 @@ import numpy as np
 
 from stretto.backends.device_failure import device_failure
 from stretto.backends.model import Array, BackendError, Batch, BatchFailure, TensorSpec, batch_size, check_outputs
+from stretto.backends.onnx_bytes import AS_BYTES, taking_bytes
 from stretto.backends.progress import prepared
 from stretto.backends.resident import resident_bytes
 from stretto.backends.source import ModelSource
@@ -25,6 +29,7 @@ from stretto.core.errors import StrettoError
 from stretto.repository.onnx_header import read_onnx_header
 from stretto.repository.profiles import file_sha256
 
+log = logging.getLogger("stretto.backends")
 DTYPES = {
     "tensor(float)": "float32",
     "tensor(double)": "float64",
@@ -72,14 +77,23 @@ class OnnxModel:
         options.add_session_config_entry("session.intra_op.allow_spinning", "1" if spin else "0")
         self._label, self._on_gpu = source.label, source.device != "cpu"
         before = resident_bytes()
+        model: str | bytes = str(source.file)
+        if source.takes_bytes:
+            model = taking_bytes(source)
+            folder = "session.model_external_initializers_file_folder_path"
+            options.add_session_config_entry(folder, str(source.file.parent))
+        if self._on_gpu:
+            find_cuda(onnxruntime)
         try:
-            self._session: Any = onnxruntime.InferenceSession(str(source.file), options, providers=providers)
+            self._session: Any = onnxruntime.InferenceSession(model, options, providers=providers)
         except Exception as error:  # the runtime's errors have no common parent
             raise BackendError(load_problem(source.label, str(error))) from None
         if self._on_gpu and self._session.get_providers()[0] == "CPUExecutionProvider":
             raise BackendError(f"{source.label}: ONNX Runtime cannot use {source.device} here; it says why in its log")
         self._weights_bytes = max(resident_bytes() - before, source.file.stat().st_size)
-        self.inputs, input_batches = self._specs(self._session.get_inputs(), "input")
+        nodes = self._session.get_inputs()
+        self._behind = AS_BYTES if source.takes_bytes and all(node.name.endswith(AS_BYTES) for node in nodes) else ""
+        self.inputs, input_batches = self._specs(nodes, "input", self._behind)
         self.outputs, _ = self._specs(self._session.get_outputs(), "output")
         fixed = {size for size in input_batches if size is not None}
         if len(fixed) > 1:
@@ -88,7 +102,7 @@ class OnnxModel:
         self._room: dict[str, Array] = {}
         self._by_batch: dict[int, _Bound] = {}
 
-    def _specs(self, nodes: Any, what: str) -> tuple[tuple[TensorSpec, ...], list[int | None]]:
+    def _specs(self, nodes: Any, what: str, behind: str = "") -> tuple[tuple[TensorSpec, ...], list[int | None]]:
         specs, batches = [], []
         for node in nodes:
             if node.type not in DTYPES:
@@ -98,7 +112,7 @@ class OnnxModel:
                     f"{what} {node.name} of {self._label} has no batch axis; export it with the batch as first axis"
                 )
             first, *rest = (size if isinstance(size, int) and size > 0 else None for size in node.shape)
-            specs.append(TensorSpec(node.name, DTYPES[node.type], tuple(rest)))
+            specs.append(TensorSpec(node.name.removesuffix(behind), DTYPES[node.type], tuple(rest)))
             batches.append(first)
         return tuple(specs), batches
 
@@ -170,7 +184,7 @@ class OnnxModel:
     def _bind_input(self, state: _Bound, name: str, array: Array) -> None:
         if not array.flags.c_contiguous:
             array = np.ascontiguousarray(array)
-        state.binding.bind_input(name, "cpu", 0, array.dtype.type, array.shape, array.ctypes.data)
+        state.binding.bind_input(name + self._behind, "cpu", 0, array.dtype.type, array.shape, array.ctypes.data)
         state.bound[name] = array  # kept, so that the address stays good
 
     def _array(self, what: str, spec: TensorSpec, batch: int) -> Array:
@@ -191,12 +205,26 @@ def gpu_providers(source: ModelSource, onnxruntime: Any) -> list[Any]:
         )
     device = int(source.device.partition(":")[2] or 0)
     # By itself CUDA would try every algorithm of every convolution, for seconds at the first run of each batch size.
-    cuda = {"device_id": device, "cudnn_conv_algo_search": "HEURISTIC"}
+    # And it would take twice the memory each time it needs more; here the largest batch comes first.
+    cuda = {
+        "device_id": device,
+        "cudnn_conv_algo_search": "HEURISTIC",
+        "arena_extend_strategy": "kSameAsRequested",
+    }
     providers: list[Any] = [("CUDAExecutionProvider", cuda), "CPUExecutionProvider"]
     if importlib.util.find_spec("tensorrt") is not None:
         assert source.file is not None
         providers.insert(0, ("TensorrtExecutionProvider", {"device_id": device} | engine_cache(source.file, device)))
     return providers
+
+
+def find_cuda(onnxruntime: Any) -> None:
+    """CUDA's libraries may lie in packages of pip, as PyTorch's do, where no loader looks by itself."""
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        onnxruntime.preload_dlls()
+    if said.getvalue():
+        log.warning("ONNX Runtime, looking for CUDA's libraries: %s", " ".join(said.getvalue().split()))
 
 
 def engine_cache(file: Path, device: int) -> dict[str, Any]:

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from stretto.backends.model import Array, BackendError
 from stretto.backends.onnx import DTYPES, SILENT, load_problem, run_problem
+from stretto.backends.protobuf import MAX_MESSAGE_BYTES, field
 
 MODEL_GRAPH, GRAPH_OUTPUT, VALUE_NAME = 7, 12, 1  # field numbers of onnx.proto
-MAX_MODEL_BYTES = 2**31 - 1  # what a protobuf message may hold
 
 
 class OnnxLayer:
@@ -39,7 +39,7 @@ class OnnxLayer:
             content = file.read_bytes()
         except OSError as error:
             raise BackendError(f"{self._label} cannot be read ({error.strerror or 'input error'})") from None
-        if len(content) > MAX_MODEL_BYTES:
+        if len(content) > MAX_MESSAGE_BYTES:
             raise BackendError(f"{self._label} is too large for its layers to be read; keep its weights beside it")
         try:
             plain = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
@@ -74,17 +74,4 @@ class OnnxLayer:
 
 def graph_output(name: str) -> bytes:
     """ModelProto{graph: GraphProto{output: ValueInfoProto{name}}}; the runtime finds out type and shape itself."""
-    return _field(MODEL_GRAPH, _field(GRAPH_OUTPUT, _field(VALUE_NAME, name.encode())))
-
-
-def _field(number: int, content: bytes) -> bytes:
-    return _varint(number << 3 | 2) + _varint(len(content)) + content
-
-
-def _varint(value: int) -> bytes:
-    parts = bytearray()
-    while value > 0x7F:
-        parts.append(value & 0x7F | 0x80)
-        value >>= 7
-    parts.append(value)
-    return bytes(parts)
+    return field(MODEL_GRAPH, field(GRAPH_OUTPUT, field(VALUE_NAME, name.encode())))

@@ -154,9 +154,9 @@ def _graph(walk: Walk, end: int, contents: _Found) -> None:
         if number == GRAPH_INITIALIZER:
             _weight(walk, stop, contents)
         elif number == GRAPH_INPUT:
-            contents.inputs.append(_tensor(walk, stop))
+            contents.inputs.append(read_tensor(walk, stop))
         elif number == GRAPH_OUTPUT:
-            contents.outputs.append(_tensor(walk, stop))
+            contents.outputs.append(read_tensor(walk, stop))
 
 
 def _weight(walk: Walk, end: int, contents: _Found) -> None:
@@ -169,7 +169,7 @@ def _weight(walk: Walk, end: int, contents: _Found) -> None:
                 contents.external.add(texts.get(ENTRY_VALUE, ""))
 
 
-def _tensor(walk: Walk, end: int) -> OnnxTensor:
+def read_tensor(walk: Walk, end: int) -> OnnxTensor:
     name, dtype, shape = "", None, None
     for number, wire, stop in walk.fields(end):
         if (number, wire) == (VALUE_NAME, BYTES):

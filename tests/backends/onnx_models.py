@@ -9,7 +9,13 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-DATA_TYPES = {"float32": TensorProto.FLOAT, "float64": TensorProto.DOUBLE, "int64": TensorProto.INT64}
+DATA_TYPES = {
+    "float16": TensorProto.FLOAT16,
+    "float32": TensorProto.FLOAT,
+    "float64": TensorProto.DOUBLE,
+    "int64": TensorProto.INT64,
+    "uint8": TensorProto.UINT8,
+}
 
 
 def save(

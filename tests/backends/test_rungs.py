@@ -9,14 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stretto.backends.from_bytes import FromBytes
 from stretto.backends.load import load_model
 from stretto.backends.model import Array, BackendError, Batch, BatchFailure, TensorSpec
 from stretto.backends.padded import Padded, padded
 from stretto.backends.rungs import WASTE, rung_of, rungs
 from stretto.backends.source import ModelSource
 from stretto.core.profile import LatencyProfile, Quantile
-from tests.backends.onnx_models import linear, lookup
+from tests.backends.onnx_models import lookup
 
 
 def test_the_ladder() -> None:
@@ -85,25 +84,6 @@ def test_only_models_on_a_gpu_are_padded() -> None:
     model = Counting()
     assert padded(model, "cpu") is model
     assert isinstance(padded(model, "cuda:0"), Padded)
-
-
-def test_bytes_become_numbers_where_the_model_runs(tmp_path: Path) -> None:
-    file = linear(tmp_path / "model.onnx")
-    real = load_model(ModelSource("onnx", file))
-    [takes] = real.inputs
-    spec = TensorSpec(takes.name, "uint8", takes.shape)
-    model = load_model(ModelSource("onnx", file, inputs=(spec,), divide_by=255.0))
-    assert isinstance(model, FromBytes) and model.inputs == (spec,)
-    shape = tuple(size or 1 for size in takes.shape)
-    rows = np.random.default_rng(1).integers(0, 256, (5, *shape)).astype(np.uint8)
-    expected = real.run({takes.name: (rows / 255).astype(np.float32)})
-    found = model.run({takes.name: rows})
-    for name, array in expected.items():
-        np.testing.assert_allclose(found[name], array, rtol=1e-5, atol=1e-6)
-    with pytest.raises(BackendError, match="must be uint8, not float32"):
-        model.run({takes.name: rows.astype(np.float32)})
-    with pytest.raises(BackendError, match="is float32, but uint8 is declared"):
-        load_model(ModelSource("onnx", file, inputs=(spec,)))
 
 
 def test_a_profile_of_rungs_is_a_staircase() -> None:

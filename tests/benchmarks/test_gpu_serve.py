@@ -144,10 +144,12 @@ def setup(tmp_path: Path) -> Setup:
         profile=("--device", "cpu", "--budget-s", "0.3", "--no-judge", "--batches", "1,8"),
         photos=photos,
         floats=replace(photos, name="photos_float32"),
+        onnx=replace(photos, name="photos_onnx", dtype="uint8", backend="onnx"),
         alone="small",
         killed="small",
         rates=(20,),
         float_rates=(20,),
+        onnx_rates=(20,),
         shares=(0.002,),
         compare_rates=(20,),
         kill_rate=20,
@@ -181,6 +183,25 @@ def test_the_parts_run_on_the_processor(setup: Setup) -> None:
     assert {row["variants"] for row in rows[1:]} == {"small 1", "large 1"}
     assert all(0 < row["correct_on_time"] < 1 for row in rows)
     assert len([row for row in bench.rows if row["part"] == "profile" and "variant" in row]) == 4
+
+
+@pytest.mark.extras
+def test_networks_are_served_from_onnx_files_too(setup: Setup) -> None:
+    pytest.importorskip("torch")
+    bench = Benchmark("gpu_serve")
+    assert run_parts(bench, setup, ["onnx"], 2, lambda _: None) == ["onnx"]
+    assert [claim["what"].partition(",")[0] for claim in bench.claims] == [
+        "onnx: 20 requests/s of one image as bytes",
+        "onnx: small alone",
+    ]
+    assert bench.claims[0]["met"], bench.claims
+
+
+@pytest.mark.extras
+def test_a_part_that_cannot_be_run_keeps_its_earlier_result(setup: Setup, capsys: pytest.CaptureFixture[str]) -> None:
+    bench = Benchmark("gpu_serve")
+    assert run_parts(bench, replace(setup, ladder=None), ["ladder", "curve"], 1, lambda _: None) == []
+    assert "ladder: left out, as no --ladder" in capsys.readouterr().out
 
 
 @pytest.mark.extras

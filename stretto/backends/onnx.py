@@ -50,8 +50,9 @@ MAX_REASON = 300
 
 @dataclass
 class _Bound:
-    """One batch size: its binding, the arrays bound at present, and the model's own arrays."""
+    """One batch size: its session and binding, the arrays bound at present, and the model's own arrays."""
 
+    session: Any
     binding: Any
     bound: dict[str, Array]
     inputs: dict[str, Array]
@@ -59,42 +60,23 @@ class _Bound:
 
 
 class OnnxModel:
-    """One session of ONNX Runtime."""
+    """A session of ONNX Runtime; on a GPU one for each batch size.
+
+    There the plans of all convolutions are made anew when a session meets another size than it had the time before,
+    which takes 0.1 s for a network of fifty layers.
+    """
 
     def __init__(self, source: ModelSource, spin: bool = False):
-        try:
-            import onnxruntime
-        except ImportError:
-            raise BackendError("ONNX models need ONNX Runtime; install it with: pip install onnxruntime") from None
-        if source.file is None:
-            raise BackendError("the onnx backend needs a model file, as model.onnx")
-        providers = ["CPUExecutionProvider"] if source.device == "cpu" else gpu_providers(source, onnxruntime)
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = source.threads
-        options.inter_op_num_threads = 1
-        options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
-        options.log_severity_level = SILENT
-        options.add_session_config_entry("session.intra_op.allow_spinning", "1" if spin else "0")
+        self._source, self._spin = source, spin
         self._label, self._on_gpu = source.label, source.device != "cpu"
         before = resident_bytes()
-        model: str | bytes = str(source.file)
-        if source.takes_bytes:
-            model = taking_bytes(source)
-            folder = "session.model_external_initializers_file_folder_path"
-            options.add_session_config_entry(folder, str(source.file.parent))
-        if self._on_gpu:
-            find_cuda(onnxruntime)
-        try:
-            self._session: Any = onnxruntime.InferenceSession(model, options, providers=providers)
-        except Exception as error:  # the runtime's errors have no common parent
-            raise BackendError(load_problem(source.label, str(error))) from None
-        if self._on_gpu and self._session.get_providers()[0] == "CPUExecutionProvider":
-            raise BackendError(f"{source.label}: ONNX Runtime cannot use {source.device} here; it says why in its log")
+        self._sessions: dict[int, Any] = {0: new_session(source, spin)}  # the first is nobody's yet
+        nodes, answers = self._sessions[0].get_inputs(), self._sessions[0].get_outputs()
+        assert source.file is not None
         self._weights_bytes = max(resident_bytes() - before, source.file.stat().st_size)
-        nodes = self._session.get_inputs()
         self._behind = AS_BYTES if source.takes_bytes and all(node.name.endswith(AS_BYTES) for node in nodes) else ""
         self.inputs, input_batches = self._specs(nodes, "input", self._behind)
-        self.outputs, _ = self._specs(self._session.get_outputs(), "output")
+        self.outputs, _ = self._specs(answers, "output")
         fixed = {size for size in input_batches if size is not None}
         if len(fixed) > 1:
             raise BackendError(f"{self._label} fixes several batch sizes; export it with a dynamic batch")
@@ -133,11 +115,11 @@ class OnnxModel:
     def run(self, inputs: Batch) -> dict[str, Array]:
         batch = batch_size(inputs, self.inputs, self.fixed_batch, self._label)
         state = self._bound(batch)
-        for name, array in inputs.items():
-            if state.bound[name] is not array:
-                self._bind_input(state, name, array)
         try:
-            self._session.run_with_iobinding(state.binding)  # run options would cost 0.1 ms a run
+            for name, array in inputs.items():
+                if self._on_gpu or state.bound[name] is not array:  # what is bound for a GPU is copied to it at once
+                    self._bind_input(state, name, array)
+            state.session.run_with_iobinding(state.binding)  # run options would cost 0.1 ms a run
         except Exception as error:
             failure = device_failure(self._label, str(error)) if self._on_gpu else None
             raise failure or BatchFailure(self._run_reason(batch, str(error))) from None
@@ -156,20 +138,19 @@ class OnnxModel:
         return f"output {name} of {self._label} has shape ({shape}) for a batch of {batch}: not one answer a query"
 
     def unload(self) -> None:
-        self._by_batch, self._room, self._session = {}, {}, None
+        self._by_batch, self._room, self._sessions = {}, {}, {}
 
     def _bound(self, batch: int) -> _Bound:
         state = self._by_batch.get(batch)
         return state if state is not None else self._bind(batch)
 
     def _bind(self, batch: int) -> _Bound:
-        if self._session is None:
-            raise BackendError(f"{self._label} was unloaded; load it again")
+        session = self._session_for(batch)
         inputs = {spec.name: self._array("input", spec, batch) for spec in self.inputs}
         known = all(spec.is_fixed for spec in self.outputs)
         outputs = {spec.name: self._array("output", spec, batch) for spec in self.outputs} if known else {}
-        binding = self._session.io_binding()
-        state = _Bound(binding, {}, inputs, outputs)
+        binding = session.io_binding()
+        state = _Bound(session, binding, {}, inputs, outputs)
         for name, array in inputs.items():
             self._bind_input(state, name, array)
         for spec in self.outputs:
@@ -180,6 +161,16 @@ class OnnxModel:
                 binding.bind_output(spec.name)
         self._by_batch[batch] = state
         return state
+
+    def _session_for(self, batch: int) -> Any:
+        if not self._sessions:
+            raise BackendError(f"{self._label} was unloaded; load it again")
+        if not self._on_gpu:
+            return self._sessions[0]
+        if batch not in self._sessions:
+            first = self._sessions.pop(0, None)
+            self._sessions[batch] = first or new_session(self._source, self._spin)
+        return self._sessions[batch]
 
     def _bind_input(self, state: _Bound, name: str, array: Array) -> None:
         if not array.flags.c_contiguous:
@@ -194,6 +185,37 @@ class OnnxModel:
             self._room[key] = spec.zeros(batch)
             self._by_batch.clear()
         return self._room[key][:batch]
+
+
+def new_session(source: ModelSource, spin: bool) -> Any:
+    try:
+        import onnxruntime
+    except ImportError:
+        raise BackendError("ONNX models need ONNX Runtime; install it with: pip install onnxruntime") from None
+    if source.file is None:
+        raise BackendError("the onnx backend needs a model file, as model.onnx")
+    on_gpu = source.device != "cpu"
+    providers = gpu_providers(source, onnxruntime) if on_gpu else ["CPUExecutionProvider"]
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = source.threads
+    options.inter_op_num_threads = 1
+    options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
+    options.log_severity_level = SILENT
+    options.add_session_config_entry("session.intra_op.allow_spinning", "1" if spin else "0")
+    model: str | bytes = str(source.file)
+    if source.takes_bytes:
+        model = taking_bytes(source)
+        folder = "session.model_external_initializers_file_folder_path"
+        options.add_session_config_entry(folder, str(source.file.parent))
+    if on_gpu:
+        find_cuda(onnxruntime)
+    try:
+        session = onnxruntime.InferenceSession(model, options, providers=providers)
+    except Exception as error:  # the runtime's errors have no common parent
+        raise BackendError(load_problem(source.label, str(error))) from None
+    if on_gpu and session.get_providers()[0] == "CPUExecutionProvider":
+        raise BackendError(f"{source.label}: ONNX Runtime cannot use {source.device} here; it says why in its log")
+    return session
 
 
 def gpu_providers(source: ModelSource, onnxruntime: Any) -> list[Any]:

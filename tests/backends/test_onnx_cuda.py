@@ -56,14 +56,16 @@ def test_every_batch_runs_padded_and_gives_what_the_processor_gives(file: Path) 
         model.prepare((24,))
     assert len(told) == len(rungs(24)), "how far the ladder is ready is told"
     inside = model._model
-    assert isinstance(inside, OnnxModel) and inside._session.get_providers()[0] == "CUDAExecutionProvider"
+    assert isinstance(inside, OnnxModel) and all(
+        session.get_providers()[0] == "CUDAExecutionProvider" for session in inside._sessions.values()
+    )
     before = torch.cuda.mem_get_info(0)[0]
     for count in (1, 2, 5, 7, 13, 24):
         np.testing.assert_allclose(model.run({"x": rows(count)})["y"], expected(file, rows(count)), atol=5e-3)
     held = model.buffers(9)
     held["x"][...] = rows(9)
     np.testing.assert_allclose(model.run(held)["y"], expected(file, rows(9)), atol=5e-3)
-    assert set(inside._by_batch) == set(rungs(24)), "no other size is ever bound"
+    assert set(inside._sessions) == set(rungs(24)), "no other size is ever met"
     assert torch.cuda.mem_get_info(0)[0] == before, "nothing is taken while queries wait"
     model.unload()
 

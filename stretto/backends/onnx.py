@@ -45,6 +45,7 @@ DTYPES = {
     "tensor(bool)": "bool",
 }
 SILENT = 4  # only fatal messages; what goes wrong is raised, with a sentence
+ERRORS = 3  # and errors, as of a library that cannot be loaded
 MAX_REASON = 300
 
 
@@ -103,11 +104,14 @@ class OnnxModel:
         return self._weights_bytes + sum(array.nbytes for array in self._room.values())
 
     def prepare(self, batches: Iterable[int]) -> None:
-        """Binds each size and runs it once, so that the runtime has planned its memory."""
+        """Binds each size and runs it once, so that the runtime has planned its memory; on a GPU twice, for what is
+        planned in the first run is taken in the second.
+        """
         sizes = sorted(set(batches), reverse=True)
         for number, batch in enumerate(sizes):
             prepared(number, len(sizes))
-            self.run(self.buffers(batch))
+            for _ in range(2 if self._on_gpu else 1):
+                self.run(self.buffers(batch))
 
     def buffers(self, batch: int) -> dict[str, Array]:
         return dict(self._bound(batch).inputs)
@@ -242,6 +246,7 @@ def gpu_providers(source: ModelSource, onnxruntime: Any) -> list[Any]:
 
 def find_cuda(onnxruntime: Any) -> None:
     """CUDA's libraries may lie in packages of pip, as PyTorch's do, where no loader looks by itself."""
+    onnxruntime.set_default_logger_severity(ERRORS)  # it warns of plug-ins that nobody asked for, at every session
     said = io.StringIO()
     with contextlib.redirect_stdout(said):
         onnxruntime.preload_dlls()

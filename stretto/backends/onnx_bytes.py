@@ -22,8 +22,8 @@ ELEMENTS = {name: number for number, name in ELEMENT_TYPES.items()}
 FLOATS = ("float16", "float32", "float64")
 
 
-def taking_bytes(source: ModelSource) -> bytes:
-    """The model with an input NAME + AS_BYTES in place of NAME; the model as it is where that takes no floats."""
+def taking_bytes(source: ModelSource) -> bytes | None:
+    """The model with an input NAME + AS_BYTES in place of NAME; None where that takes no floats."""
     assert source.file is not None and source.divide_by is not None
     try:
         content = source.file.read_bytes()
@@ -36,14 +36,14 @@ def taking_bytes(source: ModelSource) -> bytes:
         for number, wire, end in walk.fields(len(content)):
             if (number, wire) == (MODEL_GRAPH, BYTES):
                 graph = _graph(walk, content, end, source.inputs[0].name, source.divide_by)
-                return content[:start] + field(MODEL_GRAPH, graph) + content[end:]
+                return None if graph is None else content[:start] + field(MODEL_GRAPH, graph) + content[end:]
             start = end
     except StrettoError as error:
         raise BackendError(f"{source.label} {error}") from None
-    return content
+    return None
 
 
-def _graph(walk: Walk, content: bytes, end: int, name: str, divide_by: float) -> bytes:
+def _graph(walk: Walk, content: bytes, end: int, name: str, divide_by: float) -> bytes | None:
     begin = start = walk.file.tell()
     for number, wire, stop in walk.fields(end):
         if (number, wire) == (GRAPH_INPUT, BYTES):
@@ -52,7 +52,7 @@ def _graph(walk: Walk, content: bytes, end: int, name: str, divide_by: float) ->
                 nodes = _in_front(name, tensor.dtype, divide_by)
                 return nodes + content[begin:start] + field(GRAPH_INPUT, _input(tensor)) + content[stop:end]
         start = stop
-    return content[begin:end]
+    return None
 
 
 def _input(tensor: OnnxTensor) -> bytes:
@@ -84,7 +84,7 @@ def _cast_to(dtype: str) -> bytes:
 
 
 def _node(kind: str, inputs: list[str], output: str, attribute: bytes = b"") -> bytes:
-    """GraphProto{node: NodeProto{input…, output, name, op_type, attribute}}"""
+    """GraphProto{node: NodeProto{input…, output, op_type, attribute}}, without a name, which another may have."""
     content = b"".join(field(1, name.encode()) for name in inputs)
-    content += field(2, output.encode()) + field(3, output.encode()) + field(4, kind.encode())
+    content += field(2, output.encode()) + field(4, kind.encode())
     return field(1, content + (field(5, attribute) if attribute else b""))

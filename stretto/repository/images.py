@@ -15,7 +15,7 @@ IMAGE_KEYS = ("sizes", "encodings", "divide_by", "frame_bytes")
 MAX_SIZES = 64
 MAX_EDGE = 4096  # resizing is a product with a matrix of the two lengths
 MAX_FRAME_BYTES = 2**31 - 1
-MAX_DIVISOR = 1e300
+MIN_DIVISOR, MAX_DIVISOR = 1e-30, 1e30  # as a 32-bit float
 WHITE = 255.0
 CHANNELS = (1, 3)
 NO_BYTES = ("bool", "int8")  # which cannot hold 0 to 255
@@ -31,7 +31,7 @@ def read_images(fields: Fields, shape: Shape, dtype: str) -> dict[str, Any]:
     """The fields of InputTensor that are about images."""
     sizes = _sizes(fields, shape) if fields.has("sizes") else ()
     encodings = _encodings(fields, shape, dtype) if fields.has("encodings") else (RAW,)
-    divide_by = fields.optional_number("divide_by", 0, MAX_DIVISOR, above=True)
+    divide_by = fields.optional_number("divide_by", MIN_DIVISOR, MAX_DIVISOR)
     if divide_by is not None and dtype in NO_BYTES:
         fields.fail(f"divide_by is for images of bytes, which {dtype} cannot hold; leave it out", "divide_by")
     if divide_by is None and encodings != (RAW,):

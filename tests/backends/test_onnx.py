@@ -15,7 +15,8 @@ from onnx import helper
 
 from stretto.backends.load import load_model
 from stretto.backends.model import BackendError, BatchFailure, DeviceLost, TensorSpec
-from stretto.backends.onnx import OnnxModel, gpu_providers, load_problem, run_problem
+from stretto.backends.onnx import OnnxModel
+from stretto.backends.onnx_session import gpu_providers, load_problem, run_problem
 from stretto.backends.source import ModelSource
 from tests.backends.onnx_models import convolutions, halved, linear, lookup, save, weights_of
 
@@ -228,10 +229,10 @@ def test_what_cannot_be_run_here(tmp_path: Path) -> None:
         load_model(ModelSource())
 
 
-def options_on(device: str, file: Path) -> dict[str, dict[str, Any]]:
+def options_on(device: str, file: Path, **more: Any) -> dict[str, dict[str, Any]]:
     """By provider, of a runtime that has CUDA."""
     runtime = SimpleNamespace(get_available_providers=lambda: ["CUDAExecutionProvider"])
-    *providers, last = gpu_providers(ModelSource(file=file, device=device), runtime)
+    *providers, last = gpu_providers(ModelSource(file=file, device=device, **more), runtime)
     assert last == "CPUExecutionProvider"
     return dict(providers)
 
@@ -248,8 +249,8 @@ def test_engines_are_kept_by_the_content_of_their_model(tmp_path: Path, monkeypa
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: name == "tensorrt" or find_spec(name))
     monkeypatch.setenv("STRETTO_CACHE_DIR", str(tmp_path / "cache"))
 
-    def folder(file: Path, device: str = "cuda") -> str:
-        tensorrt = options_on(device, file)["TensorrtExecutionProvider"]
+    def folder(file: Path, device: str = "cuda", **more: Any) -> str:
+        tensorrt = options_on(device, file, **more)["TensorrtExecutionProvider"]
         assert tensorrt["trt_engine_cache_enable"] is True and Path(tensorrt["trt_engine_cache_path"]).is_dir()
         return str(tensorrt["trt_engine_cache_path"])
 
@@ -258,6 +259,9 @@ def test_engines_are_kept_by_the_content_of_their_model(tmp_path: Path, monkeypa
     assert Path(first).parent == tmp_path / "cache" / "engines"
     assert folder(linear(tmp_path / "b" / "model.onnx", external="weights")) == first, "wherever it lies"
     assert folder(file, "cuda:1") != first, "two GPUs are two processes, which would write at once"
+    takes = (TensorSpec("x", "uint8", (4,)),)
+    divided = {folder(file, inputs=takes, divide_by=number) for number in (255.0, 127.5)}
+    assert len(divided) == 2 and first not in divided, "the division is in the graph"
     weights = tmp_path / "a" / "weights"
     weights.write_bytes(bytes(weights.stat().st_size))
     assert folder(file) != first, "only its weights changed"

@@ -91,7 +91,7 @@ def test_sizes_and_encodings(tmp_path: Path) -> None:
         ('encodings = ["png"]', 'app.toml:5: encodings must hold "raw"'),
         ('encodings = ["raw", "raw"]', 'app.toml:5: encodings holds "raw" twice'),
         ("encodings = 3", "app.toml:5: encodings is 3; give a list of texts"),
-        ("divide_by = 0", "app.toml:5: divide_by is 0; it must be above 0"),
+        ("divide_by = 0", "app.toml:5: divide_by is 0; it must be from 1e-30 to 1e+30"),
         ('dtype = "int8"\ndivide_by = 2', "app.toml:6: divide_by is for images of bytes, which int8 cannot hold"),
         ('dtype = "bool"\nencodings = ["raw", "png"]', "app.toml:6: encoded images hold bytes, which bool cannot"),
         ("frame_bytes = [1, 2]", "app.toml:5: frame_bytes has 2 numbers for 1 sizes; give one each"),

@@ -123,12 +123,14 @@ class Followed:
     def entrants(self, best: Sequence[Candidate]) -> list[Candidate]:
         """Of each planner the two that were best at one level, in all forms that they may have on a load that moves: it
         makes tables for every level that the load passes. And all that follow a load at once. Where workers are
-        shared, all forms of the best planners, as a trial of one plan does not tell them apart; those that differ by
-        what is tried for a moving load alone are the same ones, with that.
+        shared, all forms of the best planners, as a trial of one plan does not tell them apart, and of those by
+        windows, which were tried as they are served; those that differ by what is tried for a moving load alone are
+        the same ones, with that.
         """
         if self.is_shared:
             first_of = {each.planner: each for each in reversed(best)}
-            leading = list(dict.fromkeys(each.planner for each in best))[:PLANNERS]
+            planners = list(dict.fromkeys(each.planner for each in best))
+            leading = [*planners[:PLANNERS], *(name for name in planners if planner_entry(name).by_windows)]
             alike = [each for each in best if each.planner in leading and each.tail == first_of[each.planner].tail]
             distinct = {for_a_moving_load(each)[1:] or each: each for each in reversed(alike)}.values()
             return list(dict.fromkeys(form for each in distinct for form in for_a_moving_load(each)))

@@ -45,6 +45,7 @@ ENOUGH_NS = 4 * 10**9
 ENOUGH_REQUESTS = MOST_REQUESTS // 2  # of one application: no more than twice as many are remembered, however fast
 MOST_CPU_S = 180.0  # for one verdict, beside the serving
 LEAST_SHARE = 0.1  # of an application's queries: classes that have less need not be told apart
+BURST = 2.0  # times what chance makes of a count in short windows: queries come in bursts
 CALLED = 0.02  # of all queries: an application with less is as good as not called
 
 
@@ -200,9 +201,17 @@ def judge_setting(
     return replace(
         verdict,
         levels=levels,
-        lump=lump_of(as_it_came),
+        lump=lump_of(as_it_came) if moves else max(lump_of(as_it_came), burst_of(as_it_came)),
         ratios=ratios[verdict.candidate.tail] if setting.residuals else (),
     )
+
+
+def burst_of(setting: Setting) -> float:
+    """The same where single queries come in short bursts: of the application whose bursts are largest. What is less
+    than a burst of two may be chance.
+    """
+    spread = (figure for each in setting.arrivals.values() for figure in each.dispersion[:-1])  # but by the second
+    return max((figure for figure in spread if figure > BURST), default=1.0)
 
 
 def lump_of(setting: Setting) -> float:

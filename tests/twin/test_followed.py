@@ -143,6 +143,12 @@ def test_where_workers_are_shared_all_of_the_best_planners_enter_with_what_is_fo
     }
 
 
+def test_schedules_by_windows_enter_however_they_stood_among_plans_that_stand_still(setting: Setting) -> None:
+    case = Followed({1.0: (deployment("a", "b"), setting)}, is_shared=True)
+    best = [Candidate("joint"), Candidate("priced"), Candidate("slackfit"), Candidate("sneakpeek")]
+    assert {each.planner for each in case.entrants(best)} == {"joint", "priced", "sneakpeek"}
+
+
 def test_several_applications_that_move_are_judged_in_the_closed_loop_at_the_load_that_is_asked_about(
     setting: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:

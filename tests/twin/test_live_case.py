@@ -12,7 +12,7 @@ from stretto.core.verdict import Candidate
 from stretto.core.worker import workers
 from stretto.sim.residuals import Residuals
 from stretto.twin.classes import Labelled
-from stretto.twin.live import Case, Conditions, doubt_of_load, doubt_of_runs, judge_setting
+from stretto.twin.live import Case, Conditions, burst_of, doubt_of_load, doubt_of_runs, judge_setting
 from stretto.twin.setting import Setting
 from stretto.twin.stretch import MOST_REQUESTS, REQUEST, ArrivalStretch
 from tests.planners.parts.tasks import small_deployment
@@ -114,3 +114,13 @@ def test_other_classes_are_another_case_where_evidence_is_looked_at() -> None:
     assert "class 0" in before.changed_to(conditions((0.2, 0.7), {name: known}))
     assert not before.changed_to(conditions((0.58, 0.33), {name: known})), "by chance"
     assert not conditions((0.6, 0.3), {}).changed_to(conditions((0.2, 0.7), {})), "nobody looks"
+
+
+def test_a_count_of_short_bursts_wavers_by_more_than_chance_and_one_of_single_queries_does_not() -> None:
+    """Eight queries within 100 ms each two seconds, and as many at any time."""
+    begins = np.arange(20) * 2 * NS_PER_S
+    bursts = np.sort((begins[:, None] + np.random.default_rng(1).integers(0, NS_PER_S // 10, (20, 8))).ravel())
+    level = Setting({"a": ArrivalStretch.of(requests_at(poisson(40, 40, 1)), 40 * NS_PER_S)})
+    assert burst_of(level) == 1.0
+    both = Setting({**level.arrivals, "b": ArrivalStretch.of(requests_at(bursts), 40 * NS_PER_S)})
+    assert 6.0 < burst_of(both) < 8.0

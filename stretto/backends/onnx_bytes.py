@@ -11,9 +11,9 @@ import io
 import struct
 
 from stretto.backends.model import BackendError
-from stretto.backends.protobuf import MAX_MESSAGE_BYTES, field, number_field
 from stretto.backends.source import ModelSource
 from stretto.core.errors import StrettoError
+from stretto.core.protobuf import MAX_MESSAGE_BYTES, field, number_field
 from stretto.repository.onnx_header import BYTES, ELEMENT_TYPES, GRAPH_INPUT, MODEL_GRAPH, OnnxTensor, Walk, read_tensor
 
 AS_BYTES = "/bytes"  # behind the name of an input that takes bytes in place of floats

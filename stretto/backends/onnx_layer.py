@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from stretto.backends.model import Array, BackendError
 from stretto.backends.onnx import DTYPES
 from stretto.backends.onnx_session import SILENT, load_problem, run_problem
-from stretto.backends.protobuf import MAX_MESSAGE_BYTES, field
+from stretto.core.protobuf import MAX_MESSAGE_BYTES, field
 
 MODEL_GRAPH, GRAPH_OUTPUT, VALUE_NAME = 7, 12, 1  # field numbers of onnx.proto
 

@@ -6,7 +6,6 @@ Needs a CUDA device; elsewhere everything here is skipped.
 from __future__ import annotations
 
 import asyncio
-import time
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from stretto.backends.rungs import rungs
 from stretto.backends.source import ModelSource
 from stretto.live.shelf import ModelSpec
 from stretto.profiling.memory import measure_memory
+from tests.backends.executors import Told, until
 
 torch = pytest.importorskip("torch")
 pytestmark = [
@@ -128,38 +128,9 @@ def test_a_model_that_does_not_fit_is_refused_in_words(tmp_path: Path, monkeypat
         load_model(source(tmp_path / "huge.safetensors", code="huge_net:build"))
 
 
-class Told:
-    """Listens to one executor."""
-
-    def __init__(self) -> None:
-        self.ready: dict[str, str] | None = None
-        self.ended: list[Any] = []
-        self.lost: list[str] = []
-
-    def worker_ready(self, worker: int, broken: dict[str, str]) -> None:
-        self.ready = broken
-
-    def job_ended(self, job: Any, report: Any) -> None:
-        self.ended.append((job, report))
-
-    def load_ended(self, *told: Any) -> None: ...
-
-    def worker_leaving(self, worker: int) -> None: ...
-
-    def worker_lost(self, worker: int, reason: str, loss: str = "") -> None:
-        self.lost.append(reason)
-
-
 def spec_of(file: Path, **changes: Any) -> ModelSpec:
     made = source(file, **changes)
     return ModelSpec("net", made, "image", made.inputs[0].dtype, SHAPE, "p", "float32", (10,), 16)
-
-
-async def until(what: Any, limit_s: float = 60.0) -> None:
-    end = time.monotonic() + limit_s
-    while not what():
-        assert time.monotonic() < end
-        await asyncio.sleep(0.005)
 
 
 def test_a_worker_process_answers_two_batches_given_at_once(file: Path) -> None:

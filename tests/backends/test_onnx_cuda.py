@@ -22,8 +22,8 @@ from stretto.backends.rungs import rungs
 from stretto.backends.source import ModelSource
 from stretto.live.shelf import ModelSpec
 from stretto.profiling.memory import measure_memory
+from tests.backends.executors import Told, until
 from tests.backends.onnx_models import convolutions, save
-from tests.backends.test_cuda import Told, until
 
 torch = pytest.importorskip("torch")
 pytestmark = [

@@ -12,9 +12,9 @@ from google.protobuf.message import Message
 
 from stretto.api.datatypes import NUMPY_OF, join_bytes
 from stretto.api.grpc import open_inference_pb2 as protocol
-from stretto.api.grpc import wire
 from stretto.api.messages import Array, InferResponse, OutputTensor
 from stretto.api.shared_memory import parameters_of
+from stretto.core.protobuf import delimited
 
 ACKNOWLEDGE = "ack"  # of a request: it wants to know when it has come; of a message in a stream: it has
 RAW_OUTPUTS, STREAMED_RESPONSE = 6, 2  # field numbers of open_inference.proto
@@ -36,14 +36,14 @@ def infer_response(response: InferResponse) -> bytes:
             content = raw_content(output)
         else:
             fill(output_message.parameters, parameters_of(output.shared))
-        parts += (wire.delimited(RAW_OUTPUTS, len(content)), content)
+        parts += (delimited(RAW_OUTPUTS, len(content)), content)
     parts[0] = message.SerializeToString()
     return b"".join(parts)
 
 
 def streamed(response: bytes) -> bytes:
     """A serialized ModelStreamInferResponse around a serialized ModelInferResponse."""
-    return wire.delimited(STREAMED_RESPONSE, len(response)) + response
+    return delimited(STREAMED_RESPONSE, len(response)) + response
 
 
 def streamed_acknowledgement(request_id: str) -> bytes:

@@ -180,17 +180,3 @@ def varint(body: bytes, place: int, end: int) -> tuple[int, int]:
 
 def malformed() -> ApiError:
     return bad_request("the message cannot be parsed: it is cut off or is not of this call's type")
-
-
-def delimited(number: int, length: int) -> bytes:
-    """What stands before a field of so many bytes."""
-    return to_varint(number << 3 | LENGTH_DELIMITED) + to_varint(length)
-
-
-def to_varint(value: int) -> bytes:
-    encoded = bytearray()
-    while value > 0x7F:
-        encoded.append(value & 0x7F | 0x80)
-        value >>= 7
-    encoded.append(value)
-    return bytes(encoded)

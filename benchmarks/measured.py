@@ -51,11 +51,10 @@ def measured_setting(
     queries = run.queries
     recent = Recent(0)
     names = [application.name for application in deployment.applications]
-    when, rows = np.unique(
-        np.stack([queries["arrival_ns"], queries["application"]], axis=1), axis=0, return_counts=True
-    )
-    for (arrival_ns, application), count in zip(when.tolist(), rows.tolist(), strict=True):
-        recent.arrived(arrival_ns, names[application], count, deployment.applications[application].slo_ns)
+    came = np.stack([queries[name] for name in ("arrival_ns", "application", "deadline_ns")], axis=1)
+    requests, rows = np.unique(came, axis=0, return_counts=True)
+    for (arrival_ns, application, deadline_ns), count in zip(requests.tolist(), rows.tolist(), strict=True):
+        recent.arrived(arrival_ns, names[application], count, deadline_ns - arrival_ns)
     recent.knows(evidence or {})
     for number, likely in enumerate(() if theta is None else theta):
         taken_for = int(np.nanargmax(likely)) if np.nanmax(likely, initial=0.0) > SURE else -1

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from stretto.core.application import Application, Penalty, Variant
 from stretto.core.deployment import Deployment
+from stretto.core.evidence import Said
 from stretto.core.outcome import Outcome
 from stretto.core.profile import NS_PER_MS, LatencyProfile, Quantile
 from stretto.core.view import Planner
@@ -118,11 +119,11 @@ def deployment(
 
 
 @cache
-def pool(name: str) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """θ and label of every labelled sample of an application."""
+def pool(name: str) -> Said:
+    """θ and label of every labelled sample of an application, and how often evidence is right of others."""
     application = read_repository(f"zoo:{name}").application(name)
-    sample = application.sample()
-    return open_evidence(application).posterior(sample.inputs), sample.labels.astype(np.int64)
+    sample, evidence = application.sample(), open_evidence(application)
+    return Said(evidence.posterior(sample.inputs), sample.labels.astype(np.int64), evidence.recall)
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,7 +149,7 @@ ThetaOf = Callable[[str, NDArray[np.int64], np.random.Generator], NDArray[np.flo
 
 def from_samples(name: str, labels: NDArray[np.int64], random: np.random.Generator) -> NDArray[np.float64]:
     """Evidence of a random labelled sample of each class."""
-    theta, known = pool(name)
+    theta, known = pool(name).theta, pool(name).labels
     places = [np.flatnonzero(known == label) for label in range(theta.shape[1])]
     return theta[[random.choice(places[label]) for label in labels]]
 

@@ -84,10 +84,12 @@ def tune(
         repository, workers, tuple(worker or ()), kind=kind, worker_memory_bytes=memory_bytes(memory_mb)
     )
     measured = None if setting is None else read_setting(setting)
-    deployment, warnings = _deployment(read_repository(repository), options, measured)
+    files = read_repository(repository)
+    deployment, warnings = _deployment(files, options, measured)
     for warning in warnings:
         typer.echo(f"warning: {warning}", err=True)
-    library = _judged(deployment, measured, "" if setting is None else setting.name, bounds, budget_s, jobs)
+    conditions = _with_evidence(files, deployment, _as_profiled(deployment) if measured is None else measured)
+    library = _judged(deployment, conditions, setting, bounds, budget_s, jobs)
     verdicts = [judgement.verdict for judgement in library.judgements]
     from stretto.report.verdicts import verdict_as_dict, verdicts_figure, verdicts_table
 
@@ -136,10 +138,32 @@ def _deployment(
     return repository.deployment(fleet or deployed_workers(options.fleet(), repository), options.quantile)
 
 
+def _as_profiled(deployment: Deployment) -> Setting:
+    from stretto.live.delays import DelayMeter
+    from stretto.twin.tune import as_profiled
+
+    return as_profiled(deployment, DelayMeter().delays)
+
+
+def _with_evidence(repository: Repository, deployment: Deployment, setting: Setting) -> Setting:
+    """What evidence says of labelled samples is known where a server would know it: a recording does not hold it."""
+    from dataclasses import replace
+
+    from stretto.planning.served import served_session
+
+    if setting.evidence or not served_session("judged").uses_evidence(deployment):
+        return setting
+    from stretto.evidence.samples import loaded_evidence, said_of_samples
+    from stretto.twin.classes import labelled_of
+
+    files = repository.applications
+    return replace(setting, evidence=labelled_of(said_of_samples(files, loaded_evidence(files))))
+
+
 def _judged(
     deployment: Deployment,
-    setting: Setting | None,
-    name: str,
+    conditions: Setting,
+    measured: Path | None,
     bounds: tuple[float | None, float | None],
     budget_s: float | None,
     jobs: int,
@@ -148,13 +172,11 @@ def _judged(
     from concurrent.futures import ProcessPoolExecutor
     from functools import partial
 
-    from stretto.live.delays import DelayMeter
-    from stretto.twin.tune import as_profiled, loads_between, shares_of, tuned
+    from stretto.twin.tune import loads_between, shares_of, tuned
 
-    conditions = as_profiled(deployment, DelayMeter().delays) if setting is None else setting
     shares = shares_of(deployment, conditions)
     rates = loads_between(deployment, shares, *bounds)
-    words = "as profiled, Poisson arrivals" if setting is None else f"measured ({name})"
+    words = "as profiled, Poisson arrivals" if measured is None else f"measured ({measured.name})"
     count = min(jobs or os.cpu_count() or 1, len(rates))
     with progress_bar(f"judging {len(rates)} loads") as progress:
         judge_all = partial(
@@ -164,7 +186,7 @@ def _judged(
             rates,
             words,
             progress=progress,
-            is_measured=setting is not None,
+            is_measured=measured is not None,
             budget_s=math.inf if budget_s is None else budget_s,
         )
         if count == 1:

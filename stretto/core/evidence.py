@@ -7,6 +7,7 @@ Plain arithmetic over arrays, many queries at once, so that planners may use it;
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,17 @@ MOST_SAMPLES, MOST_CLASSES = 512, 256  # of an application whose evidence takes 
 MAX_ALPHA = 1e9
 
 Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Said:
+    """What evidence says of labelled samples: `theta` [sample, class], their classes; and how often it is right of each
+    class, where that was profiled, on more samples than these.
+    """
+
+    theta: Floats
+    labels: NDArray[np.int64]
+    recall: tuple[float, ...] = ()
 
 
 def jeffreys(classes: int) -> Floats:

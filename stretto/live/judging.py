@@ -21,6 +21,7 @@ from stretto.core.advice import FleetNeeds, JudgedFleet
 from stretto.core.client import Client
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
+from stretto.core.evidence import Said
 from stretto.core.plain import to_plain
 from stretto.core.plan import Delays
 from stretto.core.telemetry import Telemetry
@@ -52,8 +53,8 @@ class Twin(Protocol):
         """What evidence takes a query for; -1: nothing."""
         ...
 
-    def knows(self, said: Mapping[str, tuple[NDArray[np.float64], NDArray[np.int64]]]) -> None:
-        """By application: what evidence says of labelled samples, [sample, class], and their classes."""
+    def knows(self, said: Mapping[str, Said]) -> None:
+        """By application."""
         ...
 
     def ran(self, deployment: Deployment, variant: int, kind: str, batch: int, took_ns: int) -> None: ...

@@ -5,27 +5,23 @@ over.
 from __future__ import annotations
 
 import asyncio
-import logging
-import math
-from collections.abc import Mapping, Sequence
-
-import numpy as np
-from numpy.typing import NDArray
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from stretto.core.conditions import Conditions
-from stretto.core.errors import StrettoError
-from stretto.core.evidence import MOST_SAMPLES
+from stretto.core.evidence import Said
 from stretto.live.beginning import beginning_as_planned
 from stretto.live.generation import Served
 from stretto.live.judging import Judging
 from stretto.live.policies import PolicyMaker
 from stretto.live.running import Running
-from stretto.live.witness import Evidence, Witness
+from stretto.live.witness import Witness
 from stretto.planning.readings import view_after_change
 from stretto.planning.session import InForce, Session
 from stretto.repository.application import ApplicationFiles
 
-log = logging.getLogger("stretto.live")
+if TYPE_CHECKING:
+    from stretto.evidence.model import Evidence
 
 
 class Takeover:
@@ -42,10 +38,10 @@ class Takeover:
             return
         if engine.witness is None:
             engine.witness = Witness(engine.loop, engine.classified)
-        evidence = await asyncio.to_thread(_loaded_evidence, ready.files)
+        evidence, said = await asyncio.to_thread(_evidence_of, ready.files)
         engine.witness.use(evidence)
         if self._judging is not None:
-            self._judging.twin.knows(await asyncio.to_thread(_said_of_samples, ready.files, evidence))
+            self._judging.twin.knows(said)
 
     def forget_evidence(self) -> None:
         """From now on there is none."""
@@ -77,24 +73,9 @@ class Takeover:
         return await asyncio.to_thread(self._session.first, ready.deployment, now_ns, conditions, view=view)
 
 
-def _loaded_evidence(files: Sequence[ApplicationFiles]) -> dict[str, Evidence]:
-    from stretto.evidence.load import load_evidence
+def _evidence_of(files: Sequence[ApplicationFiles]) -> tuple[dict[str, Evidence], dict[str, Said]]:
+    """By application; and what it says of labelled samples."""
+    from stretto.evidence.samples import loaded_evidence, said_of_samples  # takes a moment, with backends and Faiss
 
-    loaded = {each.name: load_evidence(each) for each in files if math.prod(each.output.shape) == each.classes > 0}
-    return {name: evidence for name, evidence in loaded.items() if evidence is not None}
-
-
-def _said_of_samples(
-    files: Sequence[ApplicationFiles], evidence: Mapping[str, Evidence]
-) -> dict[str, tuple[NDArray[np.float64], NDArray[np.int64]]]:
-    """What evidence says of an application's labelled samples, and their classes."""
-    said = {}
-    for each in files:
-        if each.name in evidence and each.sample_file is not None:
-            try:
-                sample = each.sample()
-                some = np.random.default_rng(1).permutation(len(sample.labels))[:MOST_SAMPLES]  # it may be in order
-                said[each.name] = (evidence[each.name].posterior(sample.inputs[some]), sample.labels[some])
-            except (StrettoError, OSError, RuntimeError, MemoryError) as error:
-                log.warning("evidence of %s is not judged by its samples (%s)", each.name, type(error).__name__)
-    return said
+    evidence = loaded_evidence(files)
+    return evidence, said_of_samples(files, evidence)

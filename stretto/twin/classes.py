@@ -7,6 +7,7 @@ query what evidence said of some sample of its class. An answer then counts by i
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -16,11 +17,12 @@ from numpy.typing import NDArray
 
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
-from stretto.core.evidence import MOST_CLASSES, MOST_SAMPLES, SURE
+from stretto.core.evidence import MOST_CLASSES, MOST_SAMPLES, SURE, Said
 from stretto.core.outcome import Outcome
 
 ROUNDS = 100
 SELDOM = 0.05  # of a sample, that each class is taken for each other one: some query may be
+MOST_WEIGHT = 1e6  # of a sample
 BELIEF = 0.02  # of all queries, that count as if they were like the samples
 
 Floats = NDArray[np.float64]
@@ -28,22 +30,43 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Labelled:
-    """What evidence says of an application's labelled samples: `theta` [sample, class], and their true classes."""
+    """What evidence says of an application's labelled samples: `theta` [sample, class], their true classes, and how
+    many queries each stands for, in samples; one each if none is said.
+    """
 
     theta: Floats
     labels: NDArray[np.int64]
+    weights: Floats = field(default_factory=lambda: np.zeros(0))
 
     def __post_init__(self) -> None:
         theta, labels = np.array(self.theta, np.float64), np.array(self.labels, np.int64)
+        weights = np.array(self.weights, np.float64) if len(self.weights) else np.ones(len(labels))
         if theta.ndim != 2 or labels.shape != theta.shape[:1] or not 1 <= len(labels) <= MOST_SAMPLES:
             raise StrettoError(f"evidence is judged by 1 to {MOST_SAMPLES} samples, each with its class")
         if not 1 <= theta.shape[1] <= MOST_CLASSES or not ((labels >= 0) & (labels < theta.shape[1])).all():
             raise StrettoError(f"the classes of samples are numbers below {theta.shape[1]}, of {MOST_CLASSES} at most")
         if not ((theta >= 0) & (theta <= 1)).all():
             raise StrettoError("what evidence says are probabilities")
-        for name, array in (("theta", theta), ("labels", labels)):
+        if weights.shape != labels.shape or not ((weights > 0) & (weights <= MOST_WEIGHT)).all():
+            raise StrettoError(f"each sample stands for more than none and at most {MOST_WEIGHT:g} of them")
+        for name, array in (("theta", theta), ("labels", labels), ("weights", weights)):
             array.setflags(write=False)
             object.__setattr__(self, name, array)
+
+    @staticmethod
+    def of(said: Said) -> Labelled:
+        """With each class right as often as was profiled, on more than these samples: of a class there may be ten, and
+        they tell to a tenth how often evidence is right of it. Where all of them are right, or none, they stay so.
+        """
+        theta, labels = said.theta, said.labels
+        right = theta.argmax(axis=1) == labels
+        weights = np.ones(len(labels))
+        for number, chance in enumerate(said.recall):
+            mine = labels == number
+            told = int((right & mine).sum()), int((~right & mine).sum())
+            if all(told) and 0 < chance < 1:
+                weights[mine] = np.where(right[mine], chance / told[0], (1 - chance) / told[1]) * sum(told)
+        return Labelled(theta, labels, weights)
 
     def shares(self, told: Sequence[float]) -> Floats:
         """How frequent each class is where so many queries (shares, by class) were told to be of each; classes as
@@ -51,7 +74,7 @@ class Labelled:
         others too, and for none, which is what the rest of the queries was taken for.
         """
         classes = self.theta.shape[1]
-        count = np.bincount(self.labels, minlength=classes)
+        count = np.bincount(self.labels, self.weights, minlength=classes)
         usual = count / count.sum()
         heard = np.zeros(classes + 1)  # the last: none
         heard[: min(len(told), classes)] = told[:classes]
@@ -61,13 +84,22 @@ class Labelled:
         heard /= heard.sum()
         taken_for = np.where(self.theta.max(axis=1) > SURE, self.theta.argmax(axis=1), classes)
         taken = np.full((classes + 1, classes), SELDOM)  # [taken for, true]
-        np.add.at(taken, (taken_for, self.labels), 1.0)
+        np.add.at(taken, (taken_for, self.labels), self.weights)
         chance = np.where(count > 0, taken / taken.sum(axis=0), 0.0)
         shares = usual
         for _ in range(ROUNDS):
             likely = shares * (chance.T @ (heard / (chance @ shares)))
             shares = (1 - BELIEF) * likely / likely.sum() + BELIEF * usual
         return np.asarray(shares)
+
+
+def labelled_of(said: Mapping[str, Said]) -> dict[str, Labelled]:
+    """By application; those of more classes than are judged by, or of no sample, are left out."""
+    known = {}
+    for name, samples in said.items():
+        with contextlib.suppress(StrettoError):
+            known[name] = Labelled.of(samples)
+    return known
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,7 +129,7 @@ class Classes:
         known = {}
         for number, (labelled, _) in self.known.items():
             some = random.integers(0, len(labelled.labels), len(labelled.labels))
-            again = Labelled(labelled.theta[some], labelled.labels[some])
+            again = Labelled(labelled.theta[some], labelled.labels[some], labelled.weights[some])
             known[number] = (again, again.shares(self.told.get(number, ())))
         return replace(self, known=known)
 
@@ -108,8 +140,8 @@ class Classes:
         random = np.random.default_rng(SeedSequence([seed, 0xC1A5]))
         for number, (labelled, shares) in self.known.items():
             mine = np.flatnonzero(applications == number)
-            count = np.bincount(labelled.labels, minlength=len(shares))
-            weights = shares[labelled.labels] / count[labelled.labels]
+            count = np.bincount(labelled.labels, labelled.weights, minlength=len(shares))
+            weights = labelled.weights * shares[labelled.labels] / count[labelled.labels]
             samples = random.choice(len(weights), len(mine), p=weights / weights.sum())
             drawn[mine], truth[mine] = samples, labelled.labels[samples]
         return Classified(self, applications, drawn, truth)

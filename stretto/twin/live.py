@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from stretto.core.advice import FleetNeeds, JudgedFleet
 from stretto.core.deployment import Deployment
-from stretto.core.errors import StrettoError
+from stretto.core.evidence import Said
 from stretto.core.fleet import Fleet
 from stretto.core.plan import Delays
 from stretto.core.telemetry import Telemetry
@@ -20,7 +18,7 @@ from stretto.core.verdict import Candidate, Verdict
 from stretto.planners.candidates import has_swaps
 from stretto.planners.judged.planner import known_after_s
 from stretto.twin.as_measured import as_measured
-from stretto.twin.classes import Classes, Labelled
+from stretto.twin.classes import Classes, labelled_of
 from stretto.twin.clients import are_networked
 from stretto.twin.fleets import cheapest_judged
 from stretto.twin.followed import Followed
@@ -61,12 +59,8 @@ class LiveTwin:
         self.serves = self._recent.serves
         self.clients = self._recent.clients
 
-    def knows(self, said: Mapping[str, tuple[NDArray[np.float64], NDArray[np.int64]]]) -> None:
-        known = {}
-        for name, samples in said.items():
-            with contextlib.suppress(StrettoError):  # of more classes than are judged by, or of no sample
-                known[name] = Labelled(*samples)
-        self._recent.knows(known)
+    def knows(self, said: Mapping[str, Said]) -> None:
+        self._recent.knows(labelled_of(said))
 
     def ran(self, deployment: Deployment, variant: int, kind: str, batch: int, took_ns: int) -> None:
         profiled_ns = profiled_latencies_ns(deployment, variant, kind, batch)

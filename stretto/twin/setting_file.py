@@ -81,7 +81,8 @@ def save_setting(path: Path, setting: Setting) -> None:
         "evidence": list(setting.evidence),
     }
     for number, labelled in enumerate(setting.evidence.values()):
-        arrays[f"evidence.{number}.theta"], arrays[f"evidence.{number}.labels"] = labelled.theta, labelled.labels
+        for field in ("theta", "labels", "weights"):
+            arrays[f"evidence.{number}.{field}"] = getattr(labelled, field)
     arrays["ratios"] = np.concatenate([np.zeros(0), *(sample for _, _, sample in samples)])
     arrays["handoff_ns"], arrays["overrun_ns"] = setting.handoff_ns, setting.overrun_ns
     arrays["head"] = np.frombuffer(json.dumps(head, allow_nan=False).encode(), dtype=np.uint8)
@@ -173,9 +174,11 @@ def _evidence(names: Any, arrays: Any) -> dict[str, Labelled]:
     for number, name in enumerate(names):
         check_name("application", name)
         theta, labels = arrays[f"evidence.{number}.theta"], _numbers(arrays[f"evidence.{number}.labels"], "i")
+        weights = f"evidence.{number}.weights"  # which older files do not have
+        stated = _numbers(arrays[weights], "f") if weights in arrays else np.zeros(0)
         if theta.dtype.kind != "f":
             raise ValueError("not probabilities")
-        evidence[name] = Labelled(theta, labels)
+        evidence[name] = Labelled(theta, labels, stated)
     return evidence
 
 

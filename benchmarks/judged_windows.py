@@ -61,9 +61,8 @@ class Ground:
     def traffic(self, deployment: Deployment, seed: int) -> windows.Traffic:
         count = QUERIES // self.asked.get("requests", windows.PER_APPLICATION * len(windows.NAMES))
         asked = windows.traffic(deployment, windows=count, seed=seed, theta_of=of_others, **self.asked)
-        later_ns = np.random.default_rng([seed, 0x5417]).integers(
-            windows.WINDOW_MS * NS_PER_MS
-        )  # no burst knows a clock
+        random = np.random.default_rng([seed, 0x5417])
+        later_ns = random.integers(int(windows.WINDOW_MS * NS_PER_MS))  # no burst knows a server's clock
         for when in ("time_ns", "deadline_ns"):
             asked.arrivals[when] += later_ns
         return replace(asked, seconds=asked.seconds + windows.WINDOW_MS / 1000)

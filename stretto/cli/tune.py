@@ -88,7 +88,7 @@ def tune(
     deployment, warnings = _deployment(files, options, measured)
     for warning in warnings:
         typer.echo(f"warning: {warning}", err=True)
-    conditions = _with_evidence(files, deployment, _as_profiled(deployment) if measured is None else measured)
+    conditions = with_evidence(files, deployment, _as_profiled(deployment) if measured is None else measured)
     library = _judged(deployment, conditions, setting, bounds, budget_s, jobs)
     verdicts = [judgement.verdict for judgement in library.judgements]
     from stretto.report.verdicts import verdict_as_dict, verdicts_figure, verdicts_table
@@ -145,7 +145,7 @@ def _as_profiled(deployment: Deployment) -> Setting:
     return as_profiled(deployment, DelayMeter().delays)
 
 
-def _with_evidence(repository: Repository, deployment: Deployment, setting: Setting) -> Setting:
+def with_evidence(repository: Repository, deployment: Deployment, setting: Setting) -> Setting:
     """What evidence says of labelled samples is known where a server would know it: a recording does not hold it."""
     from dataclasses import replace
 

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from stretto.cli.main import app
 from stretto.cli.started import Started, started_server
+from stretto.cli.tune import with_evidence
 from stretto.client import Client
 from stretto.core.compile_cache import user_folder
 from stretto.core.profile import Quantile
@@ -103,6 +104,23 @@ def test_plans_for_workers_of_little_memory_are_taken_where_a_server_has_such(
     deployment, _ = repository.deployment(deployed_workers(options.fleet(), repository), Quantile.MEAN)
     (judgement,) = load_library(out).judgements_for(deployment)
     assert judgement.verdict.tried < 5, "there was no time for more"
+
+
+def test_evidence_is_known_where_a_server_would_know_it() -> None:
+    """Regression: without a setting of a server that had computed it, schedules by evidence were never tried."""
+    pytest.importorskip("faiss")
+    repository = read_repository("zoo")
+
+    def known(memory: int, measured: Setting | None = None) -> Setting:
+        options = ServiceOptions("zoo", workers=1, worker_memory_bytes=memory)
+        deployment, _ = repository.deployment(deployed_workers(options.fleet(), repository), Quantile.MEAN)
+        return with_evidence(repository, deployment, measured or Setting({}))
+
+    assert not known(0).evidence, "nothing is swapped"
+    swapped = known(8_000_000)
+    assert {"fashion", "mnist", "activity"} <= set(swapped.evidence)
+    assert (swapped.evidence["fashion"].weights != 1).any(), "it is right as often as it was profiled to be"
+    assert known(8_000_000, swapped) is swapped, "what a server knew stays"
 
 
 def test_mistakes_are_sentences(built: Built, measured: Path, tmp_path: Path) -> None:

@@ -72,5 +72,7 @@ def whole_setting() -> Setting:
         networks={3: (12.5, 11.0), 9: (100.0,)},
         row=Quantile.MEAN,
         ladders={"a": ("quick", "v", "slow"), "b": ("v",)},
-        evidence={"a": Labelled(random.dirichlet(np.ones(3), 40), random.integers(0, 3, 40))},
+        evidence={
+            "a": Labelled(random.dirichlet(np.ones(3), 40), random.integers(0, 3, 40), random.uniform(0.5, 2.0, 40))
+        },
     )

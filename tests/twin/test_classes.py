@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from stretto.core.application import Application, Variant
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
-from stretto.core.evidence import MOST_CLASSES, MOST_SAMPLES, SURE
+from stretto.core.evidence import MOST_CLASSES, MOST_SAMPLES, SURE, Said
 from stretto.core.outcome import Outcome
 from stretto.core.profile import NS_PER_MS, LatencyProfile
 from stretto.core.verdict import Candidate
@@ -99,6 +99,35 @@ def test_a_class_that_no_sample_has_is_not_there_whatever_is_told() -> None:
 def test_what_is_no_evidence_of_samples_is_refused(theta: NDArray[np.float64], labels: NDArray[np.int64]) -> None:
     with pytest.raises(StrettoError):
         Labelled(theta, labels)
+
+
+def test_evidence_is_right_as_often_as_it_was_profiled_to_be() -> None:
+    """Of some samples of a class it is right by chance more often, or less."""
+    known = evidence(1, SKEWED, 60)
+    profiled = (0.9, 0.6, 0.75, 0.8)
+    weighed = Labelled.of(Said(known.theta, known.labels, profiled))
+    right = known.theta.argmax(axis=1) == known.labels
+    for number, chance in enumerate(profiled):
+        mine = known.labels == number
+        assert weighed.weights[mine].sum() == pytest.approx(mine.sum()), "a class stays as frequent as it was"
+        if len(set(right[mine])) == 2:
+            assert weighed.weights[mine & right].sum() == pytest.approx(chance * mine.sum())
+    classes = Classes(deployment(), {0: (weighed, SKEWED)})
+    drawn = classes.draw(np.zeros(20_000, np.int32), seed=1)
+    answered = weighed.theta.argmax(axis=1)[drawn.samples] == drawn.truth
+    assert answered[drawn.truth == 0].mean() == pytest.approx(0.9, abs=0.02)
+
+
+def test_a_class_of_which_all_samples_are_right_stays_so() -> None:
+    theta = np.array([[0.9, 0.1], [0.8, 0.2], [0.4, 0.6], [0.6, 0.4]])
+    said = Said(theta, np.array([0, 0, 1, 1]), (0.7, 0.25))
+    assert Labelled.of(said).weights.tolist() == [1.0, 1.0, 0.5, 1.5]
+
+
+@pytest.mark.parametrize("weights", [np.ones(3), np.array([1.0, 0.0]), np.array([1.0, np.nan]), np.array([1.0, 1e9])])
+def test_weights_that_cannot_be_are_refused(weights: NDArray[np.float64]) -> None:
+    with pytest.raises(StrettoError, match="stands for"):
+        Labelled(np.full((2, 2), 0.5), np.array([0, 1]), weights)
 
 
 def deployment(load_ms: float = 60.0, memory: int = 100) -> Deployment:

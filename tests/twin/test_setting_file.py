@@ -67,6 +67,16 @@ def test_evidence_that_is_none_is_refused(saved: Path) -> None:
             load_setting(with_head(saved, lambda head, made_up=made_up: head.update(evidence=made_up)))
 
 
+def test_samples_of_before_they_were_weighed_stand_for_one_each(saved: Path) -> None:
+    old = load_setting(with_arrays(saved, lambda arrays: arrays.pop("evidence.0.weights")))
+    assert (old.evidence["a"].weights == 1).all()
+    for made_up in (np.ones(3), np.ones(40, np.int64), np.zeros(40), np.ones((40, 1))):
+        with pytest.raises(StrettoError, match="setting"):
+            load_setting(
+                with_arrays(saved, lambda arrays, made_up=made_up: arrays.update({"evidence.0.weights": made_up}))
+            )
+
+
 def test_a_file_that_is_cut_short_or_changed_is_refused(saved: Path, tmp_path: Path) -> None:
     whole = saved.read_bytes()
     damaged = tmp_path / "damaged.npz"

@@ -84,11 +84,11 @@ def tune(
         repository, workers, tuple(worker or ()), kind=kind, worker_memory_bytes=memory_bytes(memory_mb)
     )
     measured = None if setting is None else read_setting(setting)
-    files = read_repository(repository)
-    deployment, warnings = _deployment(files, options, measured)
+    models = read_repository(repository)
+    deployment, warnings = _deployment(models, options, measured)
     for warning in warnings:
         typer.echo(f"warning: {warning}", err=True)
-    conditions = with_evidence(files, deployment, _as_profiled(deployment) if measured is None else measured)
+    conditions = with_evidence(models, deployment, _as_profiled(deployment) if measured is None else measured)
     library = _judged(deployment, conditions, setting, bounds, budget_s, jobs)
     verdicts = [judgement.verdict for judgement in library.judgements]
     from stretto.report.verdicts import verdict_as_dict, verdicts_figure, verdicts_table
@@ -146,24 +146,27 @@ def _as_profiled(deployment: Deployment) -> Setting:
 
 
 def with_evidence(repository: Repository, deployment: Deployment, setting: Setting) -> Setting:
-    """What evidence says of labelled samples is known where a server would know it: a recording does not hold it."""
+    """The setting with what evidence says of labelled samples, where a server would look at it and classes of queries
+    were recorded. A recording holds what they were taken for, and not the samples.
+    """
     from dataclasses import replace
 
     from stretto.planning.served import served_session
 
-    if setting.evidence or not served_session("judged").uses_evidence(deployment):
+    heard = {name for name, stretch in setting.arrivals.items() if sum(stretch.class_shares) > 0}
+    if setting.evidence or not heard or not served_session("judged").uses_evidence(deployment):
         return setting
     from stretto.evidence.samples import loaded_evidence, said_of_samples
     from stretto.twin.classes import labelled_of
 
-    files = repository.applications
+    files = [each for each in repository.applications if each.name in heard]
     return replace(setting, evidence=labelled_of(said_of_samples(files, loaded_evidence(files))))
 
 
 def _judged(
     deployment: Deployment,
     conditions: Setting,
-    measured: Path | None,
+    measured_in: Path | None,
     bounds: tuple[float | None, float | None],
     budget_s: float | None,
     jobs: int,
@@ -176,7 +179,7 @@ def _judged(
 
     shares = shares_of(deployment, conditions)
     rates = loads_between(deployment, shares, *bounds)
-    words = "as profiled, Poisson arrivals" if measured is None else f"measured ({measured.name})"
+    words = "as profiled, Poisson arrivals" if measured_in is None else f"measured ({measured_in.name})"
     count = min(jobs or os.cpu_count() or 1, len(rates))
     with progress_bar(f"judging {len(rates)} loads") as progress:
         judge_all = partial(
@@ -186,7 +189,7 @@ def _judged(
             rates,
             words,
             progress=progress,
-            is_measured=measured is not None,
+            is_measured=measured_in is not None,
             budget_s=math.inf if budget_s is None else budget_s,
         )
         if count == 1:

@@ -59,5 +59,5 @@ class Verdict:
     plan_cpu_s: float = 0.0  # of that, for making plans
     stressed: float = 0.0  # share answered right and on time, less the price of lateness: the mean under stress
     levels: tuple[float, float] = (1.0, 1.0)  # times its rates: between them a load moved that it was tried on whole
-    lump: float = 1.0  # queries that came together, as chance knows them: the mean of rows² over that of rows
+    lump: float = 1.0  # queries that came together: times the variance of a count of single ones
     ratios: tuple[tuple[float, ...], ...] = ()  # [variant][kind]: measured over profiled latency, as it was tried with

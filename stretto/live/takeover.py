@@ -5,7 +5,7 @@ over.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from stretto.core.conditions import Conditions
@@ -38,10 +38,10 @@ class Takeover:
             return
         if engine.witness is None:
             engine.witness = Witness(engine.loop, engine.classified)
-        evidence, said = await asyncio.to_thread(_evidence_of, ready.files)
+        evidence = await asyncio.to_thread(_loaded_evidence, ready.files)
         engine.witness.use(evidence)
         if self._judging is not None:
-            self._judging.twin.knows(said)
+            self._judging.twin.knows(await asyncio.to_thread(_said_of_samples, ready.files, evidence))
 
     def forget_evidence(self) -> None:
         """From now on there is none."""
@@ -73,9 +73,13 @@ class Takeover:
         return await asyncio.to_thread(self._session.first, ready.deployment, now_ns, conditions, view=view)
 
 
-def _evidence_of(files: Sequence[ApplicationFiles]) -> tuple[dict[str, Evidence], dict[str, Said]]:
-    """By application; and what it says of labelled samples."""
-    from stretto.evidence.samples import loaded_evidence, said_of_samples  # takes a moment, with backends and Faiss
+def _loaded_evidence(files: Sequence[ApplicationFiles]) -> dict[str, Evidence]:
+    from stretto.evidence.samples import loaded_evidence  # takes a moment, with backends and Faiss
 
-    evidence = loaded_evidence(files)
-    return evidence, said_of_samples(files, evidence)
+    return loaded_evidence(files)
+
+
+def _said_of_samples(files: Sequence[ApplicationFiles], evidence: Mapping[str, Evidence]) -> dict[str, Said]:
+    from stretto.evidence.samples import said_of_samples
+
+    return said_of_samples(files, evidence)

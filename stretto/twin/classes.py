@@ -8,6 +8,7 @@ query what evidence said of some sample of its class. An answer then counts by i
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -22,16 +23,18 @@ from stretto.core.outcome import Outcome
 
 ROUNDS = 100
 SELDOM = 0.05  # of a sample, that each class is taken for each other one: some query may be
-MOST_WEIGHT = 1e6  # of a sample
 BELIEF = 0.02  # of all queries, that count as if they were like the samples
+LEAST_RECALL = 0.001  # and at most so little below one: a class has both sorts of answers, if seldom
+LENT = 4  # samples of other classes, to a class that has none of a sort
+MOST_ROWS = MOST_SAMPLES + LENT * MOST_CLASSES
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
 class Labelled:
-    """What evidence says of an application's labelled samples: `theta` [sample, class], their true classes, and how
-    many queries each stands for, in samples; one each if none is said.
+    """What evidence says of an application's labelled samples: `theta` [sample, class], their true classes, and what
+    each of them counts for, in samples (nothing given: one).
     """
 
     theta: Floats
@@ -41,32 +44,54 @@ class Labelled:
     def __post_init__(self) -> None:
         theta, labels = np.array(self.theta, np.float64), np.array(self.labels, np.int64)
         weights = np.array(self.weights, np.float64) if len(self.weights) else np.ones(len(labels))
-        if theta.ndim != 2 or labels.shape != theta.shape[:1] or not 1 <= len(labels) <= MOST_SAMPLES:
-            raise StrettoError(f"evidence is judged by 1 to {MOST_SAMPLES} samples, each with its class")
+        if theta.ndim != 2 or labels.shape != theta.shape[:1] or not 1 <= len(labels) <= MOST_ROWS:
+            raise StrettoError(f"evidence is judged by 1 to {MOST_ROWS} samples, each with its class")
         if not 1 <= theta.shape[1] <= MOST_CLASSES or not ((labels >= 0) & (labels < theta.shape[1])).all():
             raise StrettoError(f"the classes of samples are numbers below {theta.shape[1]}, of {MOST_CLASSES} at most")
         if not ((theta >= 0) & (theta <= 1)).all():
             raise StrettoError("what evidence says are probabilities")
-        if weights.shape != labels.shape or not ((weights > 0) & (weights <= MOST_WEIGHT)).all():
-            raise StrettoError(f"each sample stands for more than none and at most {MOST_WEIGHT:g} of them")
+        if weights.shape != labels.shape or not ((weights > 0) & (weights <= MOST_SAMPLES)).all():
+            raise StrettoError(f"a sample counts for more than none, and for {MOST_SAMPLES} at most")
         for name, array in (("theta", theta), ("labels", labels), ("weights", weights)):
             array.setflags(write=False)
             object.__setattr__(self, name, array)
 
     @staticmethod
     def of(said: Said) -> Labelled:
-        """With each class right as often as was profiled, on more than these samples: of a class there may be ten, and
-        they tell to a tenth how often evidence is right of it. Where all of them are right, or none, they stay so.
+        """With evidence right of each class as often as was profiled, on more than these samples: of a class there may
+        be ten, and they tell it to a tenth. Classes stay as frequent as they are. One whose samples are all right, or
+        all wrong, is lent some of the other sort.
         """
-        theta, labels = said.theta, said.labels
-        right = theta.argmax(axis=1) == labels
-        weights = np.ones(len(labels))
-        for number, chance in enumerate(said.recall):
-            mine = labels == number
-            told = int((right & mine).sum()), int((~right & mine).sum())
-            if all(told) and 0 < chance < 1:
-                weights[mine] = np.where(right[mine], chance / told[0], (1 - chance) / told[1]) * sum(told)
-        return Labelled(theta, labels, weights)
+        known = Labelled(said.theta, said.labels)
+        right = known.theta.argmax(axis=1) == known.labels
+        theta, labels, weights = [], [], []
+        for number in np.unique(known.labels).tolist():
+            is_of_class = known.labels == number
+            sorts = [known._of_sort(number, is_of_class, right == is_right) for is_right in (True, False)]
+            recall = said.recall[number] if number < len(said.recall) else math.nan
+            if 0 <= recall <= 1 and all(len(rows) for rows in sorts):
+                recall = min(max(recall, LEAST_RECALL), 1 - LEAST_RECALL)
+                parts = [(rows, share) for rows, share in zip(sorts, (recall, 1 - recall), strict=True)]
+            else:
+                parts = [(known.theta[is_of_class], 1.0)]
+            for rows, share in parts:
+                theta.append(rows)
+                labels.append(np.full(len(rows), number))
+                weights.append(np.full(len(rows), is_of_class.sum() * share / len(rows)))
+        return Labelled(np.concatenate(theta), np.concatenate(labels), np.concatenate(weights))
+
+    def _of_sort(self, number: int, is_of_class: NDArray[np.bool_], is_of_sort: NDArray[np.bool_]) -> Floats:
+        """θ of a class where evidence is right, or where it is wrong; of some other classes if it has none, with the
+        two classes in each other's place.
+        """
+        rows = np.flatnonzero(is_of_class & is_of_sort)
+        if len(rows):
+            return self.theta[rows]
+        others = np.flatnonzero(is_of_sort)
+        lent = others[np.linspace(0, len(others) - 1, min(LENT, len(others))).astype(np.int64)]
+        theta, owners, places = self.theta[lent], self.labels[lent], np.arange(len(lent))
+        theta[places, number], theta[places, owners] = self.theta[lent, owners], self.theta[lent, number]
+        return theta
 
     def shares(self, told: Sequence[float]) -> Floats:
         """How frequent each class is where so many queries (shares, by class) were told to be of each; classes as

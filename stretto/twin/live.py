@@ -28,7 +28,15 @@ from stretto.twin.network_judge import judge_networks
 from stretto.twin.recent import Recent, profiled_latencies_ns
 from stretto.twin.resample import overlapping
 from stretto.twin.setting import Setting
-from stretto.twin.stretch import LEVEL_NS, MOST_REQUESTS, WINDOWS_NS, ArrivalStretch, levelled, levelled_together
+from stretto.twin.stretch import (
+    LASTING_NS,
+    LEVEL_NS,
+    MOST_REQUESTS,
+    WINDOWS_NS,
+    ArrivalStretch,
+    levelled,
+    levelled_together,
+)
 
 LONGEST_NS = 120 * 10**9  # that a stretch of arrivals goes back
 WINDOWS = ("short", "middle", "long")  # in which arrivals are counted
@@ -200,14 +208,6 @@ def judge_setting(
     )
 
 
-def burst_of(setting: Setting) -> float:
-    """The same where single queries come in short bursts: of the application whose bursts are largest. What is less
-    than a burst of two may be chance.
-    """
-    spread = (figure for each in setting.arrivals.values() for figure in each.dispersion[:-1])  # but by the second
-    return max((figure for figure in spread if figure > BURST), default=1.0)
-
-
 def lump_of(setting: Setting) -> float:
     """So many times a count of queries wavers as much (its variance) as one of queries that come alone."""
     rows = [stretch.requests["rows"] for stretch in setting.arrivals.values() if len(stretch.requests)]
@@ -215,6 +215,18 @@ def lump_of(setting: Setting) -> float:
         return 1.0
     together = np.concatenate(rows).astype(np.float64)
     return float((together**2).mean() / together.mean())
+
+
+def burst_of(setting: Setting) -> float:
+    """As `lump_of`, where single queries come in short bursts. What is less than a burst of two may be chance, and a
+    stretch too short to tell a load that moves says nothing.
+    """
+    total, wavers = 0.0, 0.0
+    for each in setting.arrivals.values():
+        shortest = [figure for figure in each.dispersion[:-1] if figure > BURST]  # all but the window of a second
+        is_long = each.span_ns >= 2 * LASTING_NS
+        total, wavers = total + each.rate, wavers + each.rate * max(shortest if is_long else [], default=1.0)
+    return wavers / total if total > 0 else 1.0
 
 
 def doubt_of_load(rates: Sequence[float]) -> float:

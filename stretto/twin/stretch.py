@@ -51,8 +51,8 @@ class ArrivalStretch:
     def __post_init__(self) -> None:
         if not 0 <= self.rate <= MAX_RATE:
             raise StrettoError(f"a rate of arrivals is between 0 and {MAX_RATE:.0e} queries/s, not {self.rate}")
-        if len(self.dispersion) != len(WINDOWS_NS) or any(value < 0 for value in self.dispersion):
-            raise StrettoError(f"a dispersion is not negative, and there are {len(WINDOWS_NS)} of them")
+        if len(self.dispersion) != len(WINDOWS_NS) or any(value < 0 or value > MAX_RATE for value in self.dispersion):
+            raise StrettoError(f"a dispersion is between 0 and {MAX_RATE:.0e}, and there are {len(WINDOWS_NS)} of them")
         shares = self.class_shares
         if len(shares) > MOST_CLASSES or not all(share >= 0 for share in shares) or not sum(shares) <= 1 + 1e-9:
             raise StrettoError("class shares are not negative and sum to at most one")

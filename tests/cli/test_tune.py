@@ -24,6 +24,7 @@ from stretto.twin.library_file import load_library
 from stretto.twin.live import figures_of
 from stretto.twin.setting import Setting
 from stretto.twin.setting_file import save_setting
+from stretto.twin.stretch import ArrivalStretch
 from tests.repository.build import KIND, Built, build
 from tests.twin.made import stretch
 
@@ -107,18 +108,21 @@ def test_plans_for_workers_of_little_memory_are_taken_where_a_server_has_such(
 
 
 def test_evidence_is_known_where_a_server_would_know_it() -> None:
-    """Regression: without a setting of a server that had computed it, schedules by evidence were never tried."""
+    """Regression: schedules by evidence were never tried under what was recorded of a server that looked at it."""
     pytest.importorskip("faiss")
     repository = read_repository("zoo")
 
-    def known(memory: int, measured: Setting | None = None) -> Setting:
+    recorded = Setting({name: ArrivalStretch(10.0, class_shares=(0.5, 0.3)) for name in ("fashion", "mnist")})
+
+    def known(memory: int, measured: Setting = recorded) -> Setting:
         options = ServiceOptions("zoo", workers=1, worker_memory_bytes=memory)
         deployment, _ = repository.deployment(deployed_workers(options.fleet(), repository), Quantile.MEAN)
-        return with_evidence(repository, deployment, measured or Setting({}))
+        return with_evidence(repository, deployment, measured)
 
     assert not known(0).evidence, "nothing is swapped"
     swapped = known(8_000_000)
-    assert {"fashion", "mnist", "activity"} <= set(swapped.evidence)
+    assert set(swapped.evidence) == {"fashion", "mnist"}, "of others no class was told"
+    assert not known(8_000_000, Setting({"fashion": ArrivalStretch(10.0)})).evidence
     assert (swapped.evidence["fashion"].weights != 1).any(), "it is right as often as it was profiled to be"
     assert known(8_000_000, swapped) is swapped, "what a server knew stays"
 

@@ -17,7 +17,7 @@ from stretto.core.profile import NS_PER_MS, LatencyProfile
 from stretto.core.verdict import Candidate
 from stretto.core.worker import workers
 from stretto.sim.loop import RECORD
-from stretto.twin.classes import Classes, Labelled
+from stretto.twin.classes import MOST_ROWS, Classes, Labelled, labelled_of
 from stretto.twin.live import judge_setting
 from stretto.twin.setting import Setting
 from stretto.twin.stretch import ArrivalStretch
@@ -92,7 +92,7 @@ def test_a_class_that_no_sample_has_is_not_there_whatever_is_told() -> None:
         (np.full((1, 2), np.nan), np.array([0])),
         (np.full((1, 2), 1.5), np.array([0])),
         (np.full(2, 0.5), np.array([0, 1])),
-        (np.full((MOST_SAMPLES + 1, 2), 0.5), np.zeros(MOST_SAMPLES + 1)),
+        (np.full((MOST_ROWS + 1, 2), 0.5), np.zeros(MOST_ROWS + 1)),
         (np.full((1, MOST_CLASSES + 1), 0.5), np.zeros(1)),
     ],
 )
@@ -101,32 +101,44 @@ def test_what_is_no_evidence_of_samples_is_refused(theta: NDArray[np.float64], l
         Labelled(theta, labels)
 
 
-def test_evidence_is_right_as_often_as_it_was_profiled_to_be() -> None:
-    """Of some samples of a class it is right by chance more often, or less."""
-    known = evidence(1, SKEWED, 60)
-    profiled = (0.9, 0.6, 0.75, 0.8)
+@pytest.mark.parametrize("profiled", [(0.9, 0.6, 0.75, 0.8), (1.0, 0.95, 0.0, 0.5)])
+@pytest.mark.parametrize("count", [12, 60, MOST_SAMPLES])
+def test_evidence_is_right_as_often_as_it_was_profiled_to_be(profiled: tuple[float, ...], count: int) -> None:
+    """Of some samples of a class it is right by chance more often, or less; of few, always or never."""
+    known = evidence(1, np.full(4, 0.25), count)
     weighed = Labelled.of(Said(known.theta, known.labels, profiled))
-    right = known.theta.argmax(axis=1) == known.labels
-    for number, chance in enumerate(profiled):
-        mine = known.labels == number
-        assert weighed.weights[mine].sum() == pytest.approx(mine.sum()), "a class stays as frequent as it was"
-        if len(set(right[mine])) == 2:
-            assert weighed.weights[mine & right].sum() == pytest.approx(chance * mine.sum())
+    right = weighed.theta.argmax(axis=1) == weighed.labels
+    for number, recall in enumerate(profiled):
+        mine = weighed.labels == number
+        frequent = (known.labels == number).sum()
+        assert weighed.weights[mine].sum() == pytest.approx(frequent), "a class stays as frequent as it was"
+        assert weighed.weights[mine & right].sum() == pytest.approx(recall * frequent, abs=0.002 * frequent)
     classes = Classes(deployment(), {0: (weighed, SKEWED)})
     drawn = classes.draw(np.zeros(20_000, np.int32), seed=1)
     answered = weighed.theta.argmax(axis=1)[drawn.samples] == drawn.truth
-    assert answered[drawn.truth == 0].mean() == pytest.approx(0.9, abs=0.02)
+    assert answered[drawn.truth == 0].mean() == pytest.approx(profiled[0], abs=0.02)
 
 
-def test_a_class_of_which_all_samples_are_right_stays_so() -> None:
-    theta = np.array([[0.9, 0.1], [0.8, 0.2], [0.4, 0.6], [0.6, 0.4]])
-    said = Said(theta, np.array([0, 0, 1, 1]), (0.7, 0.25))
-    assert Labelled.of(said).weights.tolist() == [1.0, 1.0, 0.5, 1.5]
+def test_a_class_is_lent_samples_of_others_with_the_classes_in_each_others_place() -> None:
+    theta = np.array([[0.7, 0.2, 0.1], [0.6, 0.3, 0.1], [0.5, 0.4, 0.1], [0.1, 0.3, 0.6]])
+    known = Labelled.of(Said(theta, np.array([0, 0, 1, 1]), (0.7, 0.25)))
+    assert known.labels.tolist() == [0, 0, 0, 0, 1, 1, 1, 1]
+    assert known.theta[2:4].tolist() == [[0.4, 0.5, 0.1], [0.3, 0.1, 0.6]], "of the second class, as if of the first"
+    assert known.theta[4:6].tolist() == [[0.2, 0.7, 0.1], [0.3, 0.6, 0.1]]
+    assert known.weights == pytest.approx([0.7, 0.7, 0.3, 0.3, 0.25, 0.25, 0.75, 0.75])
+
+
+def test_samples_stay_as_they_are_where_nothing_was_profiled_or_nobody_can_lend() -> None:
+    theta = np.array([[0.9, 0.1], [0.2, 0.8]])
+    for recall in ((), (np.nan, 2.0), (0.9, 0.9)):
+        assert Labelled.of(Said(theta, np.array([0, 1]), recall)).weights.tolist() == [1.0, 1.0]
+    for bad in (np.zeros((0, 2)), np.full(2, 0.5), np.zeros((2, 0))):
+        assert labelled_of({"a": Said(bad, np.array([0, 1]))}) == {}
 
 
 @pytest.mark.parametrize("weights", [np.ones(3), np.array([1.0, 0.0]), np.array([1.0, np.nan]), np.array([1.0, 1e9])])
 def test_weights_that_cannot_be_are_refused(weights: NDArray[np.float64]) -> None:
-    with pytest.raises(StrettoError, match="stands for"):
+    with pytest.raises(StrettoError, match="counts for"):
         Labelled(np.full((2, 2), 0.5), np.array([0, 1]), weights)
 
 

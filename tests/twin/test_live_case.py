@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from stretto.core.profile import NS_PER_S
 from stretto.core.verdict import Candidate
@@ -116,11 +117,23 @@ def test_other_classes_are_another_case_where_evidence_is_looked_at() -> None:
     assert not conditions((0.6, 0.3), {}).changed_to(conditions((0.2, 0.7), {})), "nobody looks"
 
 
+def stretch_of(times_ns: NDArray[np.int64], seconds: int) -> ArrivalStretch:
+    return ArrivalStretch.of(requests_at(times_ns), seconds * NS_PER_S)
+
+
 def test_a_count_of_short_bursts_wavers_by_more_than_chance_and_one_of_single_queries_does_not() -> None:
     """Eight queries within 100 ms each two seconds, and as many at any time."""
     begins = np.arange(20) * 2 * NS_PER_S
     bursts = np.sort((begins[:, None] + np.random.default_rng(1).integers(0, NS_PER_S // 10, (20, 8))).ravel())
-    level = Setting({"a": ArrivalStretch.of(requests_at(poisson(40, 40, 1)), 40 * NS_PER_S)})
-    assert burst_of(level) == 1.0
-    both = Setting({**level.arrivals, "b": ArrivalStretch.of(requests_at(bursts), 40 * NS_PER_S)})
-    assert 6.0 < burst_of(both) < 8.0
+    level, in_bursts = stretch_of(poisson(40, 40, 1), 40), stretch_of(bursts, 40)
+    assert burst_of(Setting({"a": level})) == 1.0
+    assert 6.0 < burst_of(Setting({"b": in_bursts})) < 8.0
+    both = burst_of(Setting({"a": level, "b": in_bursts}))
+    assert 1.4 < both < 1.8, "bursts of a tenth of the queries do not make the others waver"
+
+
+def test_a_load_that_rises_is_no_burst_however_short_it_was_seen() -> None:
+    """Regression: where nobody could tell whether it moves, a step of the load was taken for bursts of 73 queries."""
+    steps = np.concatenate([poisson(200, 3, 1), poisson(2000, 3, 2) + 3 * NS_PER_S])
+    for seconds in (6, 7):
+        assert burst_of(Setting({name: stretch_of(steps, seconds) for name in ("a", "b")})) == 1.0

@@ -48,7 +48,7 @@ from stretto.twin.spot import SpotJudge
 
 OTHERS = ("ramsis", "shared_queue", "priced", "jellyfish_plus", "slackfit")
 CHOSEN_ON, MEASURED_S = 101, 5.0
-TESTED_ON = (21, 22, 23, 24, 25)  # traces on all of them, others on the first two
+TESTED_ON = (71, 72, 73, 74, 75)  # traces on all of them, others on the first two
 SECONDS, WARMUP_S = 20.0, 3.0
 TESTED_QUERIES = 20_000  # at least, of a steady load: 2,000 of two workers are half a point to two off by chance
 CAPACITY = {150: 3812.0, 300: 4458.0, 500: 4537.0}  # queries/s that 60 workers answer within so many ms
@@ -261,11 +261,9 @@ def claims(bench: Benchmark, rows: list[dict[str, Any]]) -> None:
     what = f"judged less the best of {len(OTHERS)} others, {len(rows)} rows, points"
     bench.claim(f"{what}: least", paper="", target="≥ -0.1", ours=min(points), met=min(points) >= 100 * NEVER_BELOW)
     bench.claim(f"{what}: mean", paper="", target="≥ 1", ours=fmean(points), met=fmean(points) >= 1)
-    kept = [
-        row["judged"] >= row["promised"] - 3 * row["promise_error"] - PROMISE_SLACK for row in rows if row["steady"]
-    ]
+    kept = [row["judged"] >= row["promised"] - 3 * row["promise_error"] - PROMISE_SLACK for row in rows]
     bench.claim(
-        "promises kept on other seeds, share of steady rows",
+        "promises kept on other seeds, share of all rows (of a trace: that of its last load, by the whole of it)",
         paper="",
         target=f"≥ {KEPT:.0%}",
         ours=fmean(kept),

@@ -57,6 +57,19 @@ def test_the_nearest_is_that_of_the_applications_that_count() -> None:
     assert on(ledger, 9000.0, 1.0).in_force() is None
 
 
+def test_what_was_judged_for_several_at_a_higher_load_serves_a_lower_one() -> None:
+    """Regression: a load that fell to two fifths was served by a start candidate that knows nothing of swaps, for a
+    third of the time, and 6% of the queries of a cluster were late in place of 1%.
+    """
+    ledger = on(Ledger(2), 1000.0, 400.0)
+    ledger.take([verdict(1000.0, 400.0)])
+    assert on(ledger, 400.0, 160.0).in_force() == verdict(1000.0, 400.0)
+    assert on(ledger, 100.0, 40.0).in_force() is None and on(ledger, 2500.0, 1000.0).in_force() is None
+    alone = on(Ledger(1), 1000.0)
+    alone.take([verdict(1000.0)])
+    assert on(alone, 400.0).in_force() is None
+
+
 @pytest.mark.parametrize("rate", [5.0, 20.0, 80.0])
 def test_several_steady_applications_stay_on_their_rungs(rate: float) -> None:
     """Each is counted for more or less than it has by chance; together they were on another rung at most looks, and

@@ -23,6 +23,7 @@ RUNG_OF_SEVERAL = 1.4  # of each of several applications
 RUNG_WITH_CLIENTS = 1.5  # where clients' networks are known: what is judged is a planner that follows rates itself
 LEAST_RATE = 1.0
 FAR = 2.0  # times the load that it was judged at, or less than that part of it: a verdict says nothing there
+FAR_OF_SEVERAL = 4.0  # the latter, where several applications move by themselves
 COUNTS = 0.1  # of the load, from where on an application matters for that
 STAY = 0.6  # of a rung: so far from its middle a load must be before another rung counts
 CHANCE = 3.0  # standard deviations of a count
@@ -148,8 +149,12 @@ class Ledger:
         return math.log(max(rate, LEAST_RATE)) / math.log(self._rung)
 
     def _is_far(self, rungs: Rungs) -> bool:
-        """At an application that counts, now or then: one that is hardly called changes little for the others."""
-        return any(self._rung ** abs(now - then) > FAR for now, then in self._that_count(rungs))
+        """At an application that counts, now or then: one that is hardly called changes little for the others. Whoever
+        was judged best for several at a higher load stands a lower one better than a start candidate, that knows
+        nothing of what they share.
+        """
+        less = 1 / (FAR_OF_SEVERAL if self._are_several else FAR)
+        return any(not less <= self._rung ** (now - then) <= FAR for now, then in self._that_count(rungs))
 
     def _distance(self, rungs: Rungs) -> tuple[int, int]:
         """That of applications that count, before that of all."""

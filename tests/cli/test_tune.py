@@ -17,6 +17,7 @@ from stretto.cli.tune import with_evidence
 from stretto.client import Client
 from stretto.core.compile_cache import user_folder
 from stretto.core.profile import Quantile
+from stretto.core.worker import UNLIMITED_MEMORY
 from stretto.live.fleet import deployed_workers
 from stretto.live.options import ServiceOptions
 from stretto.repository.read import read_repository
@@ -119,7 +120,7 @@ def test_evidence_is_known_where_a_server_would_know_it() -> None:
         deployment, _ = repository.deployment(deployed_workers(options.fleet(), repository), Quantile.MEAN)
         return with_evidence(repository, deployment, measured)
 
-    assert not known(0).evidence, "nothing is swapped"
+    assert not known(UNLIMITED_MEMORY).evidence, "nothing is swapped"
     swapped = known(8_000_000)
     assert set(swapped.evidence) == {"fashion", "mnist"}, "of others no class was told"
     assert not known(8_000_000, Setting({"fashion": ArrivalStretch(10.0)})).evidence

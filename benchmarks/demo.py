@@ -11,7 +11,7 @@ from stretto.cli.demo_load import ROWS
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--seconds", type=float, default=16.0)
+    parser.add_argument("--seconds", type=float, default=8.0, help="of each of two turns")
     arguments = parser.parse_args()
     bench = Benchmark("demo")
     measured = run_demo(arguments.seconds, seed=bench.seed)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from benchmarks.cluster_front_ends import BESIDE, MOST_FRONT_ENDS, Places, roles_of
@@ -46,7 +47,9 @@ def test_every_process_of_a_server_has_its_place() -> None:
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as server:
         assert server.stdout is not None
         server.stdout.readline()
-        roles = roles_of(server.pid)
+        end = time.monotonic() + 20
+        while not {"front end", "worker"} <= (roles := roles_of(server.pid)).keys() and time.monotonic() < end:
+            time.sleep(0.01)  # a process is there a moment before its command line is
         try:
             places = Places(cores)
             assert places.are_enough and places.of_clients == [last] and not Places(cores[:BESIDE]).are_enough

@@ -16,6 +16,7 @@ from stretto.config.partition import read_partition
 from stretto.core.errors import StrettoError
 from stretto.core.outcome import Outcome
 from stretto.core.partition import Partition, Share, partition_text
+from stretto.live import lookout
 from stretto.live.face.front_service import FrontService
 from stretto.live.lookout import PROVEN
 from stretto.live.service import Service
@@ -27,6 +28,12 @@ from tests.live.test_service import service_of
 
 FIRST = Partition({"fashion": 0, "mnist": 0, "activity": 1}, 2)
 IMAGE = sample("mnist", 1)
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that a busy machine gives no processor time for a quarter of a second is none whose model hangs."""
+    monkeypatch.setattr(lookout, "SUSPICION_NS", 20_000_000_000)
 
 
 def after(partition: Partition, **homes: int) -> Partition:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Any
 
@@ -150,6 +151,31 @@ class LoadResult:
             "generator_cpu_us": self.cpu_ns / 1e3 / total if total else None,
             "was_interrupted": self.was_interrupted,
         }
+
+
+def joined(results: Sequence[LoadResult]) -> LoadResult:
+    """Runs of one load, one after the other, as if it had been one."""
+    first = results[0]
+    variants = tuple(dict.fromkeys(name for each in results for name in each.variants))
+    starts_s = np.cumsum([0.0] + [each.seconds for each in results]).tolist()
+    numbers = [np.array([*map(variants.index, each.variants), -1], np.int16) for each in results]  # the last: no answer
+    names = ("latency_ns", "lag_ns", "outcome", "correct", "batch")
+    arrays: dict[str, Any] = {name: np.concatenate([getattr(each, name) for each in results]) for name in names}
+    return replace(
+        first,
+        spec=replace(first.spec, seconds=starts_s[-1]),
+        variants=variants,
+        scheduled_ns=np.concatenate(
+            [each.scheduled_ns + round(1e9 * start_s) for each, start_s in zip(results, starts_s, strict=False)]
+        ),
+        variant=np.concatenate([of[each.variant] for each, of in zip(results, numbers, strict=True)]),
+        **arrays,
+        elapsed_ns=sum(each.elapsed_ns for each in results),
+        cpu_ns=sum(each.cpu_ns for each in results),
+        connections=max(each.connections for each in results),
+        waited=sum(each.waited for each in results),
+        was_interrupted=any(each.was_interrupted for each in results),
+    )
 
 
 def percentiles_ms(values_ns: NDArray[np.int64]) -> dict[str, float]:

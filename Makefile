@@ -7,9 +7,9 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --quiet --disable-pip-version-check
 # Tests run in two processes. What they share is compiled first, or both would do it. One process: make test PYTEST=-n0
 PYTEST ?= -n 2
-# Many tests run real processes against real clocks. One that fails is run once more, and named (R) in the summary:
-# what fails twice is broken, what fails once is to be looked at. No second try: make test RERUN=
-RERUN ?= --reruns 1 -r fER
+# Many tests run real processes against real clocks. One that fails is run again some seconds later, and named (R)
+# in the summary: what fails three times is broken, what fails once is to be looked at. No second try: make test RERUN=
+RERUN ?= --reruns 2 --reruns-delay 3 -r fER
 # What the tests marked extras need. A smaller PyTorch, without CUDA: set PIP_EXTRA_INDEX_URL to PyTorch's index for CPUs.
 EXTRAS ?= torch==2.13.0 safetensors gymnasium stable-baselines3 ray==2.60.0
 # Triton's own client, whose generated messages cannot share a process with ours.

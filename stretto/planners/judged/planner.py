@@ -5,8 +5,7 @@ serves until the answer is there; where there is none at all, a start candidate 
 serve from the start, but count as no answer. The candidate itself is a planner like any other: it follows the measured
 load in its own finer steps.
 
-A promise that is not kept is told to the judge, and the runner-up serves until the rung is judged anew; where it is
-missed by far, the start candidate does, which follows what it sees.
+A promise that is not kept is told to the judge, and the runner-up serves until the rung is judged anew.
 """
 
 from __future__ import annotations
@@ -45,7 +44,6 @@ WELL_COUNTED = 1_600  # queries: a load of fewer in four seconds is averaged for
 SURE = 2.0  # of the count of a steady load, from which on it is another load than the judged one
 ENOUGH = 2_000  # queries that a promise is held against
 BROKEN_LATE = 0.02  # more than promised
-FAR_BEYOND = 0.1  # so much more: conditions are others than were judged under, by the runner-up too
 MOST_PLANNERS = 24
 LOOK_NS = 100_000_000  # between two plans
 EARLY_NS = 10_000_000  # so much before its time a candidate may plan
@@ -306,17 +304,13 @@ class Judged:
         if late / seen > allowed:
             self.judge.broken(verdict, late / seen)
             broken[here] = broken.get(here, 0) + 1
-            promise = replace(verdict.promise, late=late / seen)  # no more is expected of who stands in
-            stands_in, knows_all = verdict.runner_up, not self._has_networks and not has_swaps(view.deployment)
-            if knows_all and verdict.candidate != self.start and late / seen > allowed + FAR_BEYOND:
-                stands_in = self.start
-            holds = stands_in != self.start and stands_in.tail == verdict.candidate.tail
+            promise = replace(verdict.promise, late=late / seen)  # no more is expected of the runner-up
             self._ledger.verdicts[here] = replace(
                 verdict,
-                candidate=stands_in,
+                candidate=verdict.runner_up,
                 runner_up=verdict.candidate,
                 promise=promise,
-                ratios=verdict.ratios if holds else (),
+                ratios=verdict.ratios if verdict.runner_up.tail == verdict.candidate.tail else (),
             )
             self._ledger.ask_anew()
 

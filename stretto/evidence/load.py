@@ -18,7 +18,7 @@ from stretto.repository.stored_evidence import Vectors, load_vectors
 log = logging.getLogger("stretto.evidence")
 
 LARGEST = 1e12  # of a feature: squares of differences must stay numbers
-WITHOUT = "is served without data-awareness"
+WITHOUT = "goes without evidence of classes"
 
 
 def load_evidence(application: ApplicationFiles) -> Evidence | None:

@@ -256,7 +256,7 @@ def test_without_evidence_one_warning_says_so(folder: Path, caplog: pytest.LogCa
     with caplog.at_level(logging.WARNING, logger="stretto.evidence"):
         assert load_evidence(read(folder)) is None
     (record,) = caplog.records
-    assert "application rows is served without data-awareness: it has no evidence; build it with:" in record.message
+    assert "application rows goes without evidence of classes: it has no evidence; build it with:" in record.message
 
 
 def test_without_faiss_one_warning_says_so(

@@ -59,6 +59,7 @@ def check_choices(plan: Plan, deployment: Deployment) -> None:
     """The same for a plan that differs in tables, floors and doors alone from one that passed already."""
     for lane in plan.lanes:
         _check_doors(lane)
+        _check_crowd(lane)
         _check_select(lane, deployment)
     check_routes(plan.routes, plan.lanes, deployment)
 

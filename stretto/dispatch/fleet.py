@@ -17,7 +17,7 @@ from stretto.core.plan import Plan
 from stretto.dispatch.layout import Memory, lay_out_decisions, lay_out_deployment, lay_out_tables
 from stretto.dispatch.records import IN_FLIGHT
 
-MEASURED = ("ratio", "written", "runs")  # what a latency row learned
+MEASURED = ("ratio", "written", "runs", "planned")  # what a latency row learned, and began with
 
 
 def check_larger(before: Deployment, after: Deployment) -> None:

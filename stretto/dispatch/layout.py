@@ -13,6 +13,7 @@ from stretto.core.deployment import Deployment
 from stretto.core.plan import (
     Accumulate,
     ByLoad,
+    Crowd,
     Deferred,
     Eager,
     Fixed,
@@ -49,6 +50,7 @@ RELEASE_RULES: dict[type, ReleaseRule] = {
     Deferred: ReleaseRule.DEFERRED,
 }
 LANE_FIELDS = LANE.names or ()
+NO_CROWD = Crowd(0.0, 0.0, 0.0, 0.0, 0.0, 0)
 WORTH_WRITING = 0.01  # of a latency: a change that is told to the rules
 STEP_OF_PLAN = 0.25
 WORTH_LEAVING_PLAN = 0.15  # one that is, where the plan came with latencies
@@ -232,12 +234,14 @@ def lay_out_plan(memory: Memory, deployment: Deployment, plan: Plan) -> None:
 
 
 def lay_out_choices(memory: Memory, deployment: Deployment, plan: Plan) -> None:
-    """Tables, floors and doors alone, of lanes that are laid out and are otherwise as they were."""
+    """Tables with their crowds, floors and doors alone, of lanes that are laid out and are otherwise as they were."""
     choices: list[tuple[float, int]] = []
     floors: list[float] = []
     for record, lane in zip(memory["lanes"], plan.lanes, strict=True):
         named, of_lane = _choices(lane), lane.release.floor_rates
         record["capacity"] = lane.capacity
+        for name, value in _crowd(lane).items():
+            record[name] = value
         record["choice_first"], record["choice_count"] = len(choices), len(named)
         record["floor_first"], record["floor_count"] = len(floors), len(of_lane)
         choices.extend(named)
@@ -252,6 +256,19 @@ def _choices(lane: Lane) -> list[tuple[float, int]]:
     variants = selected_variants(lane)
     rates = lane.select.rates if isinstance(lane.select, ByLoad) else (np.inf,) * len(variants)
     return list(zip(rates, variants, strict=True))
+
+
+def _crowd(lane: Lane) -> dict[str, float]:
+    """Zeros where its tables know none."""
+    crowd = (lane.select.crowd if isinstance(lane.select, Tables) else None) or NO_CROWD
+    return {
+        "crowd_rate": crowd.rate / NS_PER_S,
+        "crowd_usual": crowd.usual,
+        "crowd_lean": crowd.lean,
+        "crowd_heads": crowd.heads,
+        "crowded": crowd.crowded,
+        "crowd_width": crowd.width,
+    }
 
 
 def _lay_out_latencies(memory: Memory, ratios: NDArray[np.float64]) -> None:
@@ -291,11 +308,7 @@ def _lane_record(lane: Lane, deployment: Deployment, parts: dict[str, list[Any]]
     if cap is not None:
         record["cap_target_ns"], record["cap_step"] = cap.target_ns, cap.step
         record["cap_backoff"], record["cap"] = cap.backoff, cap.start
-    if isinstance(lane.select, Tables) and lane.select.crowd is not None:
-        crowd = lane.select.crowd
-        record["crowd_rate"], record["crowd_usual"] = crowd.rate / NS_PER_S, crowd.usual
-        record["crowd_lean"], record["crowd_heads"] = crowd.lean, crowd.heads
-        record["crowded"], record["crowd_width"] = crowd.crowded, crowd.width
+    record |= _crowd(lane)
     if isinstance(lane.select, Strategies):
         record["margin_ns"] = lane.select.margin_ns
     works = lane.select.works if isinstance(lane.select, Worklist) else ()

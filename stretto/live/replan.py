@@ -39,6 +39,7 @@ class Replanner:
         self.period_s = period_s
         self.turn = asyncio.Lock()  # held while a plan is made and adopted, and by whoever changes what is planned for
         self._is_due = False
+        self._without: set[int] = set()  # workers that were planned without, as they were to go
         self._looks_at_clients = False  # the planner did, when it was last asked
         self._clients_changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -86,8 +87,12 @@ class Replanner:
                 await asyncio.sleep(max(GATHER_S, not_before_s - loop.time()))
 
     def hurry(self) -> None:
-        """The fleet changed: a planner that follows the load is asked at the next look, whatever its period."""
-        self._is_due = self.period_s > 0
+        """The fleet changed: a planner that follows the load is asked at the next look, whatever its period, and any
+        other when a worker is back that it planned without.
+        """
+        back = {worker for worker in self._without if self._engine.crew.is_ready(worker)}
+        self._without -= back
+        self._is_due |= self.period_s > 0 or bool(back)
 
     def _prod(self) -> None:
         """Clients changed: a planner that looks at them is asked soon."""
@@ -144,6 +149,7 @@ class Replanner:
                 self._is_failing = False
             except Exception as error:  # a planner's bug must not end the planning
                 self._failed("the planner made no plan, and the one in force stays", error)
+            self._without |= set(leaving)
 
     async def _replan(self, leaving: Collection[int]) -> None:
         engine, generation = self._engine, self._engine.generation

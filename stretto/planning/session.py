@@ -44,7 +44,7 @@ def on_larger_fleet(in_force: InForce, deployment: Deployment, plan: Plan) -> In
     """The same plans for the same deployment with further workers, which neither knows; `plan` as the dispatcher has it
     now. What was measured by worker or kind has another shape from here on, so the next view starts afresh.
     """
-    made = replace(in_force.made, placement=plan.placement, prefetch=plan.prefetch)
+    made = replace(in_force.made, placement=plan.placement, prefetch=plan.prefetch, ratios=plan.ratios)
     return replace(in_force, deployment=deployment, made=made, plan=plan, latency_ratio=None, last_reading=None)
 
 

@@ -130,6 +130,23 @@ def test_every_one_of_many_new_workers_can_be_decided_for_at_once() -> None:
     assert sorted(load.worker for load in loads) == list(everyone)  # type: ignore[union-attr]
 
 
+def test_latencies_that_were_measured_under_a_plan_stay_when_the_next_one_comes() -> None:
+    """The plan's own were laid out once more, as if it had just come with them."""
+    ratios = ((1.2,),)
+    made = Dispatcher(deployed(variant()), replace(planned(lane(release=Eager(1))), ratios=ratios), correction=0.5)
+    now_ns = 0
+    for number in range(30):
+        made.submit(now_ns, 0, now_ns + FAR, number)
+        made.decisions()
+        now_ns += 40
+        made.finished(now_ns, 0)
+    measured = float(made.latency_ratio()[0, 0])
+    assert measured > 1.3
+    made.enlarge(now_ns, grown(made.deployment, Worker("next")))
+    made.adopt(now_ns, replace(planned(lane(crew=(0, 1), release=Eager(1))), ratios=ratios))
+    assert made.latency_ratio()[0, 0] == measured
+
+
 def test_the_plan_in_force_still_fits_the_larger_fleet() -> None:
     made = driver(lane(), placement=((0,),))
     made.enlarge(Worker("next"))

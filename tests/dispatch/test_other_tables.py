@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from stretto.core.errors import PlanError
-from stretto.core.plan import Eager, Fixed, Late, Order, Plan, Table
+from stretto.core.plan import Crowd, Eager, Fixed, Late, Order, Plan, Table, Tables
 from stretto.dispatch.adoption import differs_in_tables_alone
 from stretto.dispatch.decisions import Decision, Run
 from stretto.dispatch.dispatcher import Dispatcher
@@ -20,13 +20,16 @@ DEPLOYMENT = deployed(*MODELS, crew=len(CREW))
 
 
 def drawn_plan(random: np.random.Generator) -> Plan:
-    """Cells that wait, give up or run anything; sometimes with floors and a narrow door."""
+    """Cells that wait, give up or run anything; sometimes with a crowd, floors and a narrow door."""
     variant = random.integers(-1, 3, (6, 5)).astype(np.int32)
     variant[:, 0] = FAST
-    table = Table(20, variant, random.integers(-1, 4, variant.shape).astype(np.int32))
+    select: Table | Tables = Table(20, variant, random.integers(-1, 4, variant.shape).astype(np.int32))
+    if random.random() < 0.5:
+        crowd = Crowd(5e7, random.uniform(0, 4), random.uniform(0, 2), random.uniform(0, 4), random.uniform(0.5, 3), 3)
+        select = Tables((Table(20, variant, np.zeros_like(variant)),), crowd if random.random() < 0.7 else None)
     floors = (0.0, 1e7, 4e7) if random.random() < 0.5 else ()
     door = int(random.integers(2, 12))
-    chosen = lane(crew=CREW, select=table, capacity=door, release=Eager(8, floor_rates=floors))
+    chosen = lane(crew=CREW, select=select, capacity=door, release=Eager(8, floor_rates=floors))
     return planned(replace(chosen, late=Late.DROP_WHEN_INFEASIBLE))
 
 
@@ -91,6 +94,10 @@ def test_a_table_that_cannot_be_followed_is_refused_and_changes_nothing() -> Non
     dispatcher = Dispatcher(DEPLOYMENT, before)
     with pytest.raises(PlanError, match="names variant 7"):
         dispatcher.follow(1, replace(before, lanes=(replace(before.lanes[0], select=cells([[7]])),)))
+    table = cells([[FAST]])
+    with pytest.raises(PlanError, match="a width above 0"):
+        crowded = replace(before.lanes[0], select=Tables((table,), Crowd(1.0, 0.0, 1.0, 1.0, 0.0, 1)))
+        dispatcher.follow(1, replace(before, lanes=(crowded,)))
     assert dispatcher.plan is before
     dispatcher.submit(2, 0, 100)
     assert [decision.variant for decision in dispatcher.decisions() if isinstance(decision, Run)] == [FAST]

@@ -21,9 +21,10 @@ from stretto.core.advice import FleetNeeds, JudgedFleet
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.outcome import Outcome
-from stretto.core.plan import Delays
+from stretto.core.plan import Delays, Fixed, Lane, Late, Plan, by_application
 from stretto.core.telemetry import Telemetry
 from stretto.core.verdict import Candidate, Verdict
+from stretto.core.view import View
 from stretto.live import pace
 from stretto.live.crew import Factory
 from stretto.live.executors import executor_factory
@@ -205,6 +206,34 @@ def test_a_worker_that_is_called_back_before_it_went_stays(built: Built) -> None
             await asking.more(20)
             await asking.stop()
             assert set(asking.outcomes) == {Outcome.ON_TIME} and alive(service) == 2
+
+    within(60, work)
+
+
+LOOKS: list[tuple[int, ...]] = []  # of `by_present`
+
+
+def by_present(view: View) -> Plan:
+    """One queue for those who are there."""
+    LOOKS.append(view.present)
+    lane = Lane("rows", view.present, Fixed(0), late=Late.DROP_WHEN_INFEASIBLE)
+    return by_application((lane,))
+
+
+def test_one_that_plans_once_plans_again_for_a_worker_that_is_back(built: Built) -> None:
+    """It planned without the worker when that was to go, and was not asked again."""
+
+    async def work() -> None:
+        planner = "tests.live.test_scaling:by_present"
+        async with service_of(built.root, workers=2, planner=planner) as service:
+            slots, engine = LocalSlots(service, service.changes), service.engine
+            service.replanner.period_s = 0.0
+            for count in (1, 2, 1, 2):
+                await slots.scale_to(KIND, count)
+                await until(lambda count=count: len(engine.generation.in_force.made.lanes[0].workers) == count)  # type: ignore[misc]
+            looks = len(LOOKS)
+            await asyncio.sleep(0.5)
+            assert len(LOOKS) == looks, "and then no more"
 
     within(60, work)
 

@@ -1,10 +1,16 @@
-"""The demo, for real but short: a server, six loads, a table, a picture, and what to type next."""
+"""The demo, for real but short: a server, six loads in turns, a table, a picture, and what to type next."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 from pathlib import Path
+
+import numpy as np
+
+from stretto.cli.demo import UNSTEADY, Demo
+from stretto.cli.demo_load import bursty_load
+from tests.client.load.test_result import answered
 
 
 def test_the_demo_shows_what_was_gained(tmp_path: Path) -> None:
@@ -44,3 +50,11 @@ def test_another_demo_is_refused_with_a_sentence() -> None:
         [sys.executable, "-m", "stretto", "demo", "films"], capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 2 and "there is no demo 'films'" in done.stderr
+
+
+def test_a_machine_that_was_slow_in_one_turn_is_told() -> None:
+    quiet = {"": [answered(93), answered(93)], "fast": [answered(89), answered(89)]}
+    measured = Demo(bursty_load(3000, 600), quiet)
+    assert not measured.unsteady and measured.best_single == "fast" and np.isclose(measured.gain, 0.04)
+    slow = Demo(measured.load, quiet | {"fast": [answered(89), answered(89 - round(200 * UNSTEADY))]})
+    assert slow.unsteady == "fast had 89.0% and 79.0%"

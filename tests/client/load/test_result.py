@@ -6,8 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from stretto.cli.demo import UNSTEADY, Demo
-from stretto.cli.demo_load import bursty_load
 from stretto.client.load.result import LoadOutcome, LoadResult, joined
 from stretto.client.load.timeline import timeline
 from tests.report.test_plots import loaded
@@ -34,11 +32,3 @@ def test_variants_are_told_apart_by_their_names() -> None:
     whole = joined([loaded({"fast": 1.0}, ("fast", "good")), loaded({"good": 1.0}, ("good", "fast", "new"))])
     assert whole.variants == ("fast", "good", "new")
     assert whole.summary()["variants"] == {"fast": 0.5, "good": 0.5}
-
-
-def test_a_machine_that_was_slow_in_one_turn_is_told() -> None:
-    quiet = {"": [answered(93), answered(93)], "fast": [answered(89), answered(89)]}
-    measured = Demo(bursty_load(3000, 600), quiet)
-    assert not measured.unsteady and measured.best_single == "fast" and np.isclose(measured.gain, 0.04)
-    slow = Demo(measured.load, quiet | {"fast": [answered(89), answered(89 - round(200 * UNSTEADY))]})
-    assert slow.unsteady == "fast had 89.0% and 79.0%"

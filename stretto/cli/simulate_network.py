@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from stretto.cli.scenario.read import Scenario
     from stretto.sim.network.result import NetworkResult
 
-DEFAULT_REPLAN_S = 0.5  # of a planner that plans once: clients come and go, and must be told what to send
-
 
 def run_network(scenario: Scenario, progress: Progress | None = None) -> NetworkResult:
     """As it would be served, with clients that send what they are told."""
@@ -31,7 +29,7 @@ def run_network(scenario: Scenario, progress: Progress | None = None) -> Network
         seed=scenario.seed,
         service=scenario.service,
         delays=scenario.delays,
-        replan_s=session.rhythm.period_for(scenario.deployment) or DEFAULT_REPLAN_S,
+        replan_s=session.rhythm.period_for(scenario.deployment) or None,
         warmup_s=scenario.warmup_seconds,
         correction=scenario.correction,
         progress=progress,

@@ -160,7 +160,9 @@ class Clients:
         self._free: list[int] = []  # slots of clients that were forgotten, a heap: the lowest is taken next
         self._latest_ns = 0
         self._asking = 0  # clients with queries that have not ended
-        self.is_changed = False  # since the last plan: one came, was counted or went, or its bandwidth moved by much
+        self.is_changed = (
+            False  # since a planner last looked: one came, was counted or went, or its bandwidth moved by much
+        )
         self.on_change: Callable[[], None] = _nothing  # called when `is_changed` becomes true
 
     def __len__(self) -> int:
@@ -288,12 +290,10 @@ class Clients:
         One that has no place keeps the rate that it was measured with, but no more than the door would have let in at
         the rate that it had a place for: what is beyond was a burst, and would keep it out long after.
         """
-        self.is_changed = False
         for client in seen:
             state = self._by_slot.get(client.slot)
             if state is not None and state.key == client.key:
                 state.planned_rate = _granted(state, client.rate)
-                state.planned_bytes_per_s = client.network.bytes_per_s
                 state.ahead_ns = min(state.ahead_ns, state.seen_ns + WINDOW_NS)
         self.placed(seen, places)
         for client in seen:
@@ -339,6 +339,14 @@ class Clients:
         """By slot, as of now; None: as of when one last asked."""
         at_ns = self._latest_ns if now_ns is None else now_ns
         return tuple(_seen(self._by_slot[slot], at_ns) for slot in sorted(self._by_slot))
+
+    def to_plan_for(self, now_ns: int) -> tuple[Client, ...]:
+        """All, for a planner. What changes from here on is a reason to plan again, also while it plans."""
+        self.is_changed = False
+        seen = self.all(now_ns)
+        for client in seen:
+            self._by_slot[client.slot].planned_bytes_per_s = client.network.bytes_per_s
+        return seen
 
     def latest(self, now_ns: int, most: int) -> tuple[Client, ...]:
         """Those that asked last, the latest first; at most so many."""

@@ -1,14 +1,15 @@
 """The event log of a server: what its dispatchers were told, when, and what they decided; and how plans came about. One
 JSON list a line.
 
-    ["stretto events", 9, recording, part]                 the first line of each file of a recording
+    ["stretto events", 10, recording, part]                 the first line of each file of a recording
     ["session", planner, options, data_aware, stored]      who plans; stored is [path, sha256] of the file of policies
                                                            that it was given, or null
     ["plan", number, plan]                                 what `plan` means in the lines that follow; a number may be
                                                            given to another plan later
-    ["made", g, now_ns, correction, deployment, plan, [view_ns, rates, alive, conditions, policies]]
+    ["made", g, now_ns, correction, deployment, plan, [view_ns, rates, alive, conditions, shown, policies]]
                                                            a dispatcher; g numbers those of one log. Its first plan was
-                                                           made from this view (rates and alive may be null)
+                                                           made from this view (rates and alive may be null), of the
+                                                           deployment `shown` where workers begin as that plan has it
     ["submit", g, now_ns, [application, deadline_ns, tag, client, class, priority, demand, more, was_lost], ticket]
     ["cancel", g, now_ns, ticket, reason]      ["finished", g, now_ns, worker, ok, took_ns]
     ["joined" | "left" | "leaving", g, now_ns, worker]     ["advance", g, now_ns]     ["adopt", g, now_ns, plan]
@@ -19,7 +20,7 @@ JSON list a line.
     ["decided", g, [decision, …]]
     ["planned", g, now_ns, telemetry, conditions, waiting, lines, clients, policies, plan]
         the planner was asked; waiting, lines and clients are null where it did not look, policies are
-        [application, kind, workers, load, made] of those that came meanwhile
+        [application, kind, workers, load, made] of those that came meanwhile, and plan is null where it failed
     ["refused", g, now_ns]                                 what was planned last cannot be followed; what was in force
                                                            before it stays
     ["under", g, now_ns, conditions]                       the plan in force under other conditions
@@ -39,7 +40,7 @@ from pathlib import Path
 from typing import Any
 
 TITLE = "stretto events"
-VERSION = 9
+VERSION = 10
 SESSION, PLAN = "session", "plan"
 MADE, SUBMIT, CANCEL, FINISHED = "made", "submit", "cancel", "finished"
 JOINED, LEFT, LEAVING, ADVANCE, ADOPT, DECIDED = "joined", "left", "leaving", "advance", "adopt", "decided"

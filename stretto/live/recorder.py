@@ -53,7 +53,8 @@ class RecordedDispatcher(Dispatcher):
         def made() -> list[Any]:
             view, seen = in_force.first_view, None
             if view is not None:  # what was collected is plain already
-                seen = [*to_plain([view.now_ns, view.rates, view.alive, in_force.conditions]), policies]
+                shown = None if view.deployment is in_force.deployment else view.deployment
+                seen = [*to_plain([view.now_ns, view.rates, view.alive, in_force.conditions, shown]), policies]
             deployment, plan = to_plain(in_force.deployment), recording.number_of(in_force.plan)
             return [journal.MADE, number, now_ns, correction, deployment, plan, seen]
 
@@ -186,13 +187,14 @@ class Journal:
         self,
         dispatcher: Dispatcher,
         telemetry: Telemetry,
-        in_force: InForce,
+        conditions: Conditions,
+        plan: Plan | None,
         waiting: Sequence[WaitingQuery] | None,
         lines: Lines | None,
         clients: Sequence[Client] | None = None,
     ) -> None:
-        """The planner was asked, with this. `waiting` and `lines` are what it saw of the queues, where it looked, and
-        `clients` are those that it saw.
+        """The planner was asked, with this, and the plan came out; None: it failed. `waiting` and `lines` are what it
+        saw of the queues, where it looked, and `clients` are those that it saw.
         """
         policies = self.collected()  # also where nobody wants them: they would pile up
         recording = self._recording
@@ -203,9 +205,9 @@ class Journal:
         def line() -> list[Any]:
             seen = None if waiting is None else to_plain(list(waiting))
             met = None if clients is None else to_plain(list(clients))
-            given = [to_plain(telemetry), to_plain(in_force.conditions), seen, to_plain(lines), met]
-            plan = recording.number_of(in_force.plan)
-            return [journal.PLANNED, number, telemetry.now_ns, *given, policies, plan]
+            given = [to_plain(telemetry), to_plain(conditions), seen, to_plain(lines), met]
+            made = None if plan is None else recording.number_of(plan)
+            return [journal.PLANNED, number, telemetry.now_ns, *given, policies, made]
 
         recording.tell(line)
 

@@ -19,15 +19,12 @@ from stretto.core.errors import StrettoError
 from stretto.core.view import Lines, WaitingQuery
 from stretto.live.engine import Engine
 from stretto.live.generation import Generation
-from stretto.planning.left import left_ns
 from stretto.planning.session import InForce
-from stretto.planning.telling import places
+from stretto.planning.telling import GATHER_S, TELL_S, places, tell_all
 
 log = logging.getLogger("stretto.live")
 
 COMPLETE_S = 0.25  # how often measured delays are brought into the plan
-TELL_S = 0.5  # how often clients are told anew what to send, where no plan does it
-GATHER_S = 0.1  # changes of clients within this time are planned for together
 
 
 class Replanner:
@@ -111,19 +108,10 @@ class Replanner:
             self._cannot_tell = True
 
     def _tell(self) -> None:
-        """Networks change while a plan stays: what it means for each client is looked at anew, and what they leave to
-        the planner.
-        """
-        engine, clients, generation = self._engine, self._clients, self._engine.generation
-        if not len(clients):
-            engine.left_ns = None
-            return
-        now_ns = engine.clock()
-        seen, telemetry = clients.all(now_ns), generation.dispatcher.telemetry(now_ns)
-        placed = places(generation.dispatcher.plan, generation.deployment, seen, telemetry.latency_ratio)
-        clients.placed(seen, placed)
-        told_by_slot = {slot: place.told for slot, place in placed.items()}
-        engine.left_ns = left_ns(generation.deployment, seen, told_by_slot, telemetry.rates, engine.left_ns)
+        engine, generation = self._engine, self._engine.generation
+        dispatcher = generation.dispatcher
+        telemetry = dispatcher.telemetry(engine.clock())
+        engine.left_ns = tell_all(self._clients, dispatcher.plan, generation.deployment, telemetry, engine.left_ns)
 
     def _complete(self) -> None:
         """The plan in force under the delays measured now."""
@@ -163,7 +151,10 @@ class Replanner:
         queue = _Queue(generation, engine.loop)
         clients = _SeenClients(self._clients, engine)
 
+        planned: InForce | None = None
+
         def planned_and_placed() -> tuple[InForce, dict[int, Place]]:
+            nonlocal planned
             planned = engine.session.next(
                 generation.in_force,
                 telemetry,
@@ -174,12 +165,16 @@ class Replanner:
             )
             return planned, places(planned.plan, planned.deployment, clients.seen or (), telemetry.latency_ratio)
 
-        planned, placed = await asyncio.to_thread(planned_and_placed)
-        looks = queue.seen, queue.seen_lines, clients.seen
-        engine.journal.planned(generation.dispatcher, telemetry, planned, *looks)
-        engine.adopt(generation, planned)
+        try:
+            made, placed = await asyncio.to_thread(planned_and_placed)
+        finally:  # a planner may remember what it saw also where it failed
+            plan, looks = None if planned is None else planned.plan, (queue.seen, queue.seen_lines, clients.seen)
+            engine.journal.planned(generation.dispatcher, telemetry, conditions, plan, *looks)
+        engine.adopt(generation, made)
         self._looks_at_clients = clients.seen is not None
         self._clients.planned(clients.seen or (), placed)
+        if self._clients.is_changed:  # while the planner planned
+            self._prod()
         if engine.twin is not None and clients.seen:
             engine.twin.clients(telemetry.now_ns, clients.seen)
         engine.meters.planning.add(engine.clock() - begun_ns)
@@ -202,7 +197,7 @@ class _SeenClients:
 
     def read(self) -> tuple[Client, ...]:
         async def on_loop() -> tuple[Client, ...]:
-            return self._clients.all(self._engine.clock())
+            return self._clients.to_plan_for(self._engine.clock())
 
         if self.seen is None:
             self.seen = asyncio.run_coroutine_threadsafe(on_loop(), self._engine.loop).result(timeout=10)

@@ -40,7 +40,7 @@ from stretto.planners.data_aware import DataAware
 from stretto.planners.parts.store import digest_of, load_libraries
 from stretto.planners.ports import Ports
 from stretto.planners.promise import PolicyPlanner
-from stretto.planning.door import is_beyond_share
+from stretto.planning.door import let_in
 from stretto.planning.served import served_session
 from stretto.repository.application import ApplicationFiles
 from stretto.repository.repository import Repository
@@ -206,12 +206,9 @@ class Service:
         ratio = generation.frame_ratio(application, shape, sent_bytes)
         clients.asked(now_ns, client, shape[0], frame_ratio=ratio, **said)
         number, dispatcher = generation.numbers.get(application), generation.dispatcher
-        if number is not None and is_beyond_share(
-            now_ns, dispatcher.plan, number, clients, client, dispatcher.lane_length
-        ):
-            return False
-        clients.admitted(now_ns, client, shape[0])
-        return True
+        if number is None:  # it is not served any more, which whoever takes it in says
+            return True
+        return let_in(now_ns, dispatcher.plan, number, clients, client, shape[0], dispatcher.lane_length)
 
     async def drain(self, limit_s: float) -> bool:
         """Take nothing new, finish what waits and runs; true when nothing was left at the limit."""

@@ -17,10 +17,27 @@ from stretto.core.client import Clients
 from stretto.core.plan import Plan, Route, RouteRule
 
 
-def is_beyond_share(
+def let_in(
+    now_ns: int,
+    plan: Plan,
+    application: int,
+    clients: Clients,
+    slot: int,
+    queries: int,
+    lane_length: Callable[[int], int],
+) -> bool:
+    """Whether so many queries of this client may come in, and are counted as its own; `lane_length` tells how many
+    wait in a lane.
+    """
+    if _is_beyond_share(now_ns, plan, application, clients, slot, lane_length):
+        return False
+    clients.admitted(now_ns, slot, queries)
+    return True
+
+
+def _is_beyond_share(
     now_ns: int, plan: Plan, application: int, clients: Clients, slot: int, lane_length: Callable[[int], int]
 ) -> bool:
-    """Whether a query of this client must be refused; `lane_length` tells how many wait in a lane."""
     route = plan.routes[application]
     if route.rule is not RouteRule.BY_CLIENT:
         return _is_crowding(plan, route, clients, slot, lane_length)

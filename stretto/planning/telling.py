@@ -16,13 +16,32 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.core.check import selected_variants
-from stretto.core.client import Client, Place, Told
+from stretto.core.client import Client, Clients, Place, Told
 from stretto.core.deployment import Deployment
 from stretto.core.plan import Plan, Route, RouteRule
 from stretto.core.profile import NS_PER_S
+from stretto.core.telemetry import Telemetry
 from stretto.core.view import View
+from stretto.planning.left import left_ns
 
+TELL_S = 0.5  # how often clients are told anew what to send, where no plan does it
+GATHER_S = 0.1  # changes of clients within this time are planned for together
 WAIT = 2.0  # latencies from arrival to answer: at worst one batch before its own
+
+
+def tell_all(
+    clients: Clients, plan: Plan, deployment: Deployment, telemetry: Telemetry, before: tuple[int, ...] | None
+) -> tuple[int, ...] | None:
+    """Networks change while a plan stays: what it means for each client is looked at anew. Returns what their networks
+    leave of each application's SLO (None: all), from what they left `before`.
+    """
+    if not len(clients):
+        return None
+    seen = clients.all(telemetry.now_ns)
+    placed = places(plan, deployment, seen, telemetry.latency_ratio)
+    clients.placed(seen, placed)
+    told = {slot: place.told for slot, place in placed.items()}
+    return left_ns(deployment, seen, told, telemetry.rates, before)
 
 
 def told_by_slot(plan: Plan, view: View) -> dict[int, Told]:

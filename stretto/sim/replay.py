@@ -208,10 +208,11 @@ class _Replayer:
     def _first(self, deployment: Deployment, seen: Any) -> InForce | None:
         if self.session is None or seen is None:
             return None
-        now_ns, rates, alive, conditions, policies = seen
+        now_ns, rates, alive, conditions, other, policies = seen
         self._arrive(policies)
-        view = unmeasured_view(deployment, now_ns, conditions.delays, rates, alive)
-        return self.session.first(deployment, now_ns, conditions, view=view)
+        shown = other or deployment
+        view = unmeasured_view(shown, now_ns, conditions.delays, rates, alive)
+        return replace(self.session.first(shown, now_ns, conditions, view=view), deployment=deployment)
 
     def _plan(self, served: _Served, rest: list[Any], number: int) -> None:
         """The planner is asked with what the log says it saw."""
@@ -223,14 +224,23 @@ class _Replayer:
         seen_lines = from_plain(lines)
         seen_clients = () if clients is None else from_plain(clients)
         served.before_planned = served.in_force
-        served.in_force = self.session.next(
-            served.in_force,
-            from_plain(telemetry),
-            from_plain(conditions),
-            clients=lambda: seen_clients,
-            waiting=lambda: seen,
-            lines=lambda depth: seen_lines,
-        )
+        try:
+            served.in_force = self.session.next(
+                served.in_force,
+                from_plain(telemetry),
+                from_plain(conditions),
+                clients=lambda: seen_clients,
+                waiting=lambda: seen,
+                lines=lambda depth: seen_lines,
+            )
+        except Exception as error:  # a planner's own, which live left the plan before in force
+            if plan is not None:
+                self.result.differ(f"line {number}: the planner fails here, and did not live: {error}")
+            return
+        if plan is None:
+            self.result.differ(f"line {number}: the planner made a plan here, and failed live")
+            served.in_force = served.before_planned
+            return
         self._compare_plan(served, self.plans[_whole(plan)], number)
 
     def _compare_plan(self, served: _Served, live: Any, number: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import partial
 from typing import Any
@@ -175,14 +175,24 @@ class Simulation:
         """A row per query that came, where the run records them; an outcome of -1: it has not ended."""
         return self._arrays["records"]
 
-    def replan(self, clients: Callable[[], tuple[Client, ...]] = tuple) -> None:
-        """Show the planner the present state and follow what it says."""
+    def replan(self, clients: Callable[[], tuple[Client, ...]] = tuple, left_ns: tuple[int, ...] | None = None) -> None:
+        """Show the planner the present state and follow what it says. `left_ns`: as in Conditions."""
         self._settle()
         waiting = partial(self.dispatcher.waiting, None if self._evidence is None else self._theta_of)
         telemetry = self.dispatcher.telemetry(self.now_ns)
+        conditions = replace(self.in_force.conditions, left_ns=left_ns)
         self.in_force = self.session.next(
-            self.in_force, telemetry, clients=clients, waiting=waiting, lines=self.dispatcher.lines
+            self.in_force, telemetry, conditions, clients=clients, waiting=waiting, lines=self.dispatcher.lines
         )
+        self._follow()
+
+    def leave_ns(self, left_ns: tuple[int, ...] | None) -> None:
+        """The plan in force with what networks leave of SLOs, as in Conditions; the planner is not asked."""
+        self._settle()
+        self.in_force = self.session.under(self.in_force, replace(self.in_force.conditions, left_ns=left_ns))
+        self._follow()
+
+    def _follow(self) -> None:
         if self.in_force.plan is not self.dispatcher.plan:
             self.dispatcher.follow(self.now_ns, self.in_force.plan)
 

@@ -80,7 +80,7 @@ class _Court:
         try:
             result = simulate_network(
                 self.deployment,
-                Session(self._timed(candidate)),
+                Session(self._timed(candidate), knows_networks=True),  # as the judged planner does
                 drawn(clients, seconds, seed),
                 seconds=seconds,
                 seed=seed,

@@ -96,7 +96,7 @@ def test_a_plan_is_wanted_when_one_comes_is_counted_or_goes_or_its_bandwidth_mov
     clients.on_change = lambda: changes.append(clients.is_changed)
 
     def planned() -> None:
-        clients.planned(clients.all(), {})
+        clients.planned(clients.to_plan_for(0), {})
 
     slot = clients.slot_of(0, "a", "fashion")
     assert changes == [True]
@@ -117,6 +117,21 @@ def test_a_plan_is_wanted_when_one_comes_is_counted_or_goes_or_its_bandwidth_mov
     planned()
     clients.forget_before(NS_PER_S * 20)
     assert len(changes) == 5
+
+
+def test_who_comes_or_moves_while_a_planner_plans_is_a_reason_to_ask_it_again() -> None:
+    clients, changes = Clients(), []
+    slot = clients.slot_of(0, "a", "fashion")
+    clients.asked(0, slot, bytes_per_s=1e6)
+    clients.on_change = lambda: changes.append(clients.is_changed)
+    seen = clients.to_plan_for(0)
+    clients.asked(1, slot, bytes_per_s=1e6)
+    assert not changes and not clients.is_changed
+    clients.slot_of(2, "b", "fashion")
+    clients.planned(seen, {})
+    assert changes == [True] and clients.is_changed
+    clients.planned(clients.to_plan_for(3), {})
+    assert not clients.is_changed
 
 
 def test_a_plan_says_nothing_of_who_came_into_a_slot_after_it_was_begun() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -13,7 +14,10 @@ from stretto.core.worker import Worker, workers
 from stretto.dispatch.layout import first_residents
 from stretto.live.beginning import beginning_as_before, beginning_as_planned, fitting
 from stretto.live.generation import Served
+from stretto.live.recorder import recording
+from stretto.planning.served import served_session
 from stretto.planning.session import Session
+from stretto.sim.replay import replay
 from tests.live.real import code, of_models
 from tests.live.scripted import plan_for
 
@@ -67,3 +71,41 @@ def test_further_workers_change_nothing_for_those_that_are_there() -> None:
     larger = beginning_as_before(served_with(*workers(3, memory_bytes=2)), after.deployment)
     assert larger.deployment.workers[:2] == after.deployment.workers
     assert first_residents(larger.deployment) == ((0, 3), (0, 2), (0, 1))
+
+
+PLANNER = """
+from stretto.core.plan import Eager, Fixed, Lane, Late, by_application
+
+class Plans:
+    def __init__(self):
+        self.seen = []  # what workers held when they began, in the order in which that was seen
+
+    def __call__(self, view):
+        resident = view.deployment.workers[0].resident
+        if resident not in self.seen:
+            self.seen.append(resident)
+        lane = Lane("app", (0,), Fixed(len(self.seen) - 1), release=Eager(), late=Late.DROP_WHEN_INFEASIBLE)
+        return by_application((lane,), placement=((3,),))
+"""
+
+
+def test_a_replay_shows_the_planner_the_deployment_that_it_saw_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was shown the one with workers that begin as its own plan has it, which came after."""
+    (tmp_path / "remembering_planner.py").write_text(PLANNER)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    path, name = tmp_path / "events.jsonl", "remembering_planner:Plans"
+    served, session = served_with(*workers(1, memory_bytes=2)), served_session(name)
+    with recording(path) as into:
+        into.began(name, {}, False)
+        after, in_force = beginning_as_planned(served, session.first(served.deployment, 0, Conditions()))
+        assert after.deployment is not served.deployment
+        dispatcher = into.dispatcher(in_force, correction=0.0, now_ns=0)
+        telemetry = dispatcher.telemetry(10)
+        in_force = session.next(in_force, telemetry)
+        assert in_force.plan.lanes[0].select != dispatcher.plan.lanes[0].select
+        into.planned(dispatcher, telemetry, in_force.conditions, in_force.plan, None, None)
+        dispatcher.adopt(10, in_force.plan)
+    result = replay(path)
+    assert result.is_identical and result.plans == 3, result.differences

@@ -134,3 +134,47 @@ def test_a_plan_that_the_dispatcher_refuses_is_not_followed_in_a_replay(
     assert kinds.count(journal.PLANNED) == 3 and kinds.count(journal.REFUSED) == 1
     result = replay(path)
     assert result.is_identical, result.differences
+
+
+FORGETFUL = """
+from stretto.core.plan import Eager, Fixed, Lane, Late, by_application
+
+class Plans:
+    calls = 0
+
+    def __call__(self, view):
+        self.calls += 1
+        if self.calls == 2:
+            raise ValueError("it is the second time")
+        variant = Fixed(1 if self.calls > 2 else 0)
+        return by_application((Lane("app", (0,), variant, release=Eager(), late=Late.DROP_WHEN_INFEASIBLE),))
+"""
+
+
+def test_a_call_that_failed_is_made_again_in_a_replay(
+    stage: Staging, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A planner remembers what it saw also where it failed; the log did not say that it had been asked."""
+    (tmp_path / "forgetful_planner.py").write_text(FORGETFUL)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    path, name = tmp_path / "events.jsonl", "forgetful_planner:Plans"
+    served = serving(FAST, GOOD)
+    with recording(path) as into:
+        into.began(name, {}, False)
+        made = stage(served, journal=into)
+        made.engine.session.planner = planner = served_session(name).planner
+        planner._planner.calls = 1  # type: ignore[attr-defined]  # the first plan is the stage's own
+        replanner = Replanner(made.engine, 1.0, Clients())
+        for _ in range(2):
+            made.loop.run_until_complete(replanner.replan())
+            made.request()
+            made.wait(150)
+        assert made.engine.meters.plans_failed == 1
+        made.finish_all()
+    lines = [json.loads(text) for text in path.read_text().splitlines()]
+    assert [line[-1] is None for line in lines if line[0] == journal.PLANNED] == [True, False]
+    result = replay(path)
+    assert result.is_identical, result.differences
+    without = [line for line in lines if line[0] != journal.PLANNED or line[-1] is not None]
+    path.write_text("".join(json.dumps(line) + "\n" for line in without))
+    assert not replay(path).is_identical

@@ -194,7 +194,7 @@ def planned_log(tmp_path: Path) -> Path:
             if number % 25 == 24:
                 telemetry = dispatcher.telemetry(now_ns)
                 in_force = session.next(in_force, telemetry, conditions)
-                into.planned(dispatcher, telemetry, in_force, None, None)
+                into.planned(dispatcher, telemetry, in_force.conditions, in_force.plan, None, None)
                 if in_force.plan is not dispatcher.plan:
                     dispatcher.adopt(now_ns, in_force.plan)
     return path

@@ -1,11 +1,14 @@
 """The closed loop: clients make and send frames, the dispatcher serves them, and answers say what to send next.
 
 The server's half is the one that serves: the compiled loop and the dispatcher, the planning session, the registry of
-clients and what they are told. Here are the clients and their links. Between two events of a client the compiled loop
-runs on its own. At one instant what clients do comes before what workers do.
+clients, who of them is let in and what they are told. Here are the clients and their links. Between two events of a
+client the compiled loop runs on its own. At one instant what clients do comes before what workers do.
 
-Every frame ends in exactly one outcome: given up by its client (its deadline passed before its first byte left), or one
-of the dispatcher's. That is checked at the end.
+A session is followed as a server follows it; a bare planner as published systems are: nobody is refused at the door,
+and SLOs are shown to it as they are, whatever networks leave of them.
+
+Every frame ends in exactly one outcome: given up by its client (its deadline passed before its first byte left),
+refused because its client asks beyond its share, or one of the dispatcher's. That is checked at the end.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.core.client import FORGET_S, Client, Clients
+from stretto.core.client import FORGET_S, Client, Clients, Known
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.frame_size import CONFIRMED_NS, SETTLED_NS
@@ -27,8 +30,9 @@ from stretto.core.plan import Delays
 from stretto.core.profile import NS_PER_S
 from stretto.core.recent import Recent
 from stretto.core.view import Planner
+from stretto.planning.door import let_in
 from stretto.planning.session import Session
-from stretto.planning.telling import places
+from stretto.planning.telling import GATHER_S, TELL_S, places, tell_all
 from stretto.sim.network.clients import NetworkClient
 from stretto.sim.network.result import FRAME, NetworkResult, PlanAt, summary_of
 from stretto.sim.network.sizes import Choice, Promised, Sizes
@@ -37,7 +41,7 @@ from stretto.sim.simulator import Simulation
 
 MAX_FRAMES = 50_000_000
 MAX_CLIENTS = 100_000
-SOONEST_NS = 50_000_000  # between two plans, when something changes that cannot wait for the next look
+NEVER = 2**62
 ARRIVED, ANSWERED = 0, 1
 
 
@@ -125,10 +129,14 @@ class NetworkRun:
         self.frames = _frames(clients, seconds, seed)
         self._made, self._client_of = self.frames["made_ns"].tolist(), self.frames["client"].tolist()
         self._size, self._bytes, self._sent, self._arrived = ([-1] * len(self.frames) for _ in range(4))
-        self._expired: dict[int, int] = {}  # frame → when its client gave it up
+        self._ended: dict[int, tuple[Outcome, int]] = {}  # frames that the dispatcher did not see: how and when
         self._sizes_random = np.random.default_rng([seed, 0xF2A3E])
         self._replan_ns = None if replan_s is None else round(replan_s * NS_PER_S)
         self._replans_on_change = replans_on_change
+        self._has_doors = self.simulation.session.has_doors
+        self._left_ns: tuple[int, ...] | None = None  # of SLOs, by networks
+        self._looks_at_clients = True  # the planner did, when it was last asked
+        self._askers: dict[int, Known | None] = {}  # record of the server → whose it is
         self._events: list[tuple[int, int, int, int | None]] = []  # time, kind, frame, told place
         self._waiting: dict[int, int] = {}  # record of the server → frame, of those that have not ended
         self._record_of = np.full(len(self.frames), -1, np.int64)
@@ -136,7 +144,6 @@ class NetworkRun:
         self._told: dict[int, int | None] = {}  # client → place of the size that it is told
         self.plans = [PlanAt(0, self.simulation.in_force.plan)]
         self._estimates: list[tuple[int, int, float]] = []
-        self._planned_ns = 0
 
     def _client(self, spec: NetworkClient, number: int, names: list[str]) -> _State:
         application = names.index(spec.application)
@@ -152,19 +159,19 @@ class NetworkRun:
     def run(self, progress: Callable[[float], None] | None = None) -> NetworkResult:
         made = self._made
         end_ns = int(self.seconds * NS_PER_S)
-        next_plan = end_ns if self._replan_ns is None else min(self._replan_ns, end_ns)
+        next_plan = NEVER if self._replan_ns is None else min(self._replan_ns, end_ns)
+        next_tell = tell_ns = round(TELL_S * NS_PER_S)
+        gather_ns = round(GATHER_S * NS_PER_S)
         number, tenth = 0, 0
-        never = 2**62
         while True:
-            made_ns = made[number] if number < len(made) else never
-            event_ns = self._events[0][0] if self._events else never
+            made_ns = made[number] if number < len(made) else NEVER
+            event_ns = self._events[0][0] if self._events else NEVER
             is_open = number < len(made) or bool(self._events) or bool(self._waiting)
-            plan_ns = next_plan if self._replan_ns is not None and is_open else never
-            at_ns = min(made_ns, event_ns, plan_ns)
-            if at_ns == never:
+            at_ns = min(made_ns, event_ns, next_plan if is_open else NEVER, next_tell if is_open else NEVER)
+            if at_ns == NEVER:
                 if not self._waiting:
                     break
-                self._run_to(never)  # nothing comes from clients any more
+                self._run_to(NEVER)  # nothing comes from clients any more
                 if not self._events and self._waiting:
                     break  # the dispatcher holds them, and nothing would change that
                 continue
@@ -182,12 +189,17 @@ class NetworkRun:
                 self._make(at_ns, number)
                 number += 1
             else:
-                self._plan(at_ns)
-                next_plan = at_ns + (self._replan_ns or end_ns)
+                self.registry.forget_before(at_ns - round(FORGET_S * NS_PER_S))
+                if next_plan == at_ns:
+                    self._plan(at_ns)
+                    next_plan = at_ns + (self._replan_ns or NEVER)
+                self._tell(at_ns)
+                next_tell = at_ns + tell_ns
                 if at_ns > end_ns + 100 * NS_PER_S:
                     break
-            if self._replans_on_change and self._replan_ns is not None and self.registry.is_changed:
-                next_plan = min(next_plan, max(self._planned_ns + SOONEST_NS, self.simulation.now_ns))
+            is_changed = self._replans_on_change and self._looks_at_clients and self.registry.is_changed
+            if is_changed and self._replan_ns is not None:
+                next_plan = min(next_plan, at_ns + gather_ns)
             if progress is not None and number * 10 // max(len(made), 1) > tenth:
                 tenth += 1
                 progress(tenth / 10)
@@ -202,9 +214,14 @@ class NetworkRun:
         outcome, end_ns = simulation.records["outcome"], simulation.records["end_ns"]
         for record in [record for record in self._waiting if outcome[record] >= 0]:
             frame = self._waiting.pop(record)
-            client = self._client_of[frame]
-            answered_ns = int(end_ns[record]) + self.specs[client].back_ns
-            heapq.heappush(self._events, (answered_ns, ANSWERED, frame, self._told.get(client)))
+            self.registry.ended(self._askers.pop(record))
+            self._answer(int(end_ns[record]), frame)
+
+    def _answer(self, now_ns: int, frame: int) -> None:
+        """An answer, or a refusal, goes on its way back with what its client should send."""
+        client = self._client_of[frame]
+        answered_ns = now_ns + self.specs[client].back_ns
+        heapq.heappush(self._events, (answered_ns, ANSWERED, frame, self._told.get(client)))
 
     def _make(self, now_ns: int, frame: int) -> None:
         """A client makes a frame, at a size of its choice, and gives it to its link."""
@@ -219,7 +236,7 @@ class NetworkRun:
         self._size[frame], self._bytes[frame] = sizes.variants[place], frame_bytes
         start_ns = max(now_ns, client.free_ns)
         if start_ns >= now_ns + client.slo_ns:
-            self._expired[frame] = start_ns
+            self._ended[frame] = Outcome.DROPPED_EXPIRED, start_ns
             return
         took_ns = spec.bandwidth.time_to_send(start_ns, frame_bytes)
         client.free_ns = start_ns + took_ns
@@ -275,32 +292,49 @@ class NetworkRun:
             frame_ratio=self._bytes[frame] / expected,
             said_rate=client.spec.fps,
         )
+        dispatcher = self.simulation.dispatcher
+        if self._has_doors and not let_in(
+            now_ns, dispatcher.plan, client.application, self.registry, slot, 1, dispatcher.lane_length
+        ):
+            self._ended[frame] = Outcome.DROPPED_OVERLOAD, now_ns
+            self._answer(now_ns, frame)
+            return
         deadline_ns = self._made[frame] + client.slo_ns - client.spec.back_ns
         record = self.simulation.submit(client.application, deadline_ns, slot)
         self._record_of[frame] = record
         self._waiting[record] = frame
+        self._askers[record] = self.registry.began(slot)
 
     def _plan(self, now_ns: int) -> None:
         """The planner looks at all clients as the server knows them; what it decides is told with the next answers."""
-        self.registry.forget_before(now_ns - round(FORGET_S * NS_PER_S))
-        seen = self.registry.all(now_ns)
-        before = self.simulation.in_force.plan
-        self.simulation.replan(lambda: seen)
-        plan = self.simulation.in_force.plan
-        if plan is not before:
-            self.plans.append(PlanAt(now_ns, plan))
-        self._tell(seen)
-        self._planned_ns = now_ns
+        seen: tuple[Client, ...] | None = None
+
+        def look() -> tuple[Client, ...]:
+            nonlocal seen
+            seen = self.registry.to_plan_for(now_ns) if seen is None else seen
+            return seen
+
+        self.simulation.replan(look, self._left_ns)
+        self._looks_at_clients = seen is not None
+        plan, ratio = self.simulation.in_force.plan, self.simulation.dispatcher.latency_ratio()
+        self.registry.planned(seen or (), places(plan, self.deployment, seen or (), ratio))
         number_of = {client.identity: number for number, client in enumerate(self.clients)}
         self._estimates += [
             (now_ns, number_of[client.identity], client.network.bytes_per_s)
-            for client in seen
+            for client in seen or ()
             if client.network.bytes_per_s is not None
         ]
 
-    def _tell(self, seen: tuple[Client, ...]) -> None:
-        ratio = self.simulation.dispatcher.latency_ratio()
-        self.registry.planned(seen, places(self.simulation.in_force.plan, self.deployment, seen, ratio))
+    def _tell(self, now_ns: int) -> None:
+        """Clients hear what the plan means for each by now, and the plan what their networks leave to it."""
+        simulation = self.simulation
+        plan, telemetry = simulation.in_force.plan, simulation.dispatcher.telemetry(now_ns)
+        left_ns = tell_all(self.registry, plan, self.deployment, telemetry, self._left_ns)
+        if self._has_doors and left_ns != self._left_ns:
+            self._left_ns = left_ns
+            simulation.leave_ns(left_ns)
+        if simulation.in_force.plan is not self.plans[-1].plan:
+            self.plans.append(PlanAt(now_ns, simulation.in_force.plan))
         for number, slot in self._slot.items():
             place = self.registry.place_of(slot)
             names = self.clients[number].choice.sizes.names
@@ -312,8 +346,8 @@ class NetworkRun:
         columns = {"size": self._size, "bytes": self._bytes, "sent_ns": self._sent, "arrived_ns": self._arrived}
         for name, values in columns.items():
             frames[name] = values
-        expired = np.array(list(self._expired), np.int64)
-        frames["outcome"][expired], frames["ended_ns"][expired] = Outcome.DROPPED_EXPIRED, list(self._expired.values())
+        for frame, how_and_when in self._ended.items():
+            frames["outcome"][frame], frames["ended_ns"][frame] = how_and_when
         came = np.flatnonzero(self._record_of >= 0)
         rows = records[self._record_of[came]]
         for name in ("variant", "worker", "batch", "outcome"):

@@ -11,8 +11,12 @@ from stretto.core.bandwidth import constant, in_steps
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.outcome import Outcome
+from stretto.core.plan import Plan
+from stretto.core.view import Planner, View
 from stretto.planners.clockwork import Clockwork
 from stretto.planners.jellyfish.planner import Jellyfish
+from stretto.planning.served import served_session
+from stretto.planning.session import Session
 from stretto.sim.network.clients import Adaptation, NetworkClient, Sending
 from stretto.sim.network.run import simulate_network
 from stretto.sim.network.sizes import answered_accuracy
@@ -120,6 +124,62 @@ def test_accuracy_is_what_was_measured_of_frames_made_larger() -> None:
     assert simulate_network(plain, planner, slow, seconds=3).summary.accuracy == pytest.approx(0.5)
     with pytest.raises(StrettoError, match="accuracy by size"):
         replace(large, accuracy_by_size=(((1,), 1.1),))
+
+
+def test_a_session_is_followed_as_it_is_served_and_a_bare_planner_as_published() -> None:
+    """A planner that knows no networks is shown what they leave of SLOs, by a server and here alike."""
+    seen: dict[bool, set[int]] = {True: set(), False: set()}
+
+    def noting(is_served: bool) -> Planner:
+        planner = Clockwork({"see": "small"}, filling=True)
+
+        def plan(view: View) -> Plan:
+            seen[is_served].add(view.deployment.applications[0].slo_ns)
+            return planner(view)
+
+        return plan
+
+    far = [client(4e6, delay_ns=20 * MS, back_ns=20 * MS) for _ in range(2)]
+    served = simulate_network(ladder(), Session(noting(True)), far, seconds=3)
+    simulate_network(ladder(), noting(False), far, seconds=3)
+    assert seen[False] == {100 * MS}
+    assert {100 * MS} < seen[True] and 50 * MS < min(seen[True]) < 62 * MS
+    doors = [plan.plan.lanes[0].capacity for plan in served.plans]
+    assert doors[-1] < doors[0], "the door is as wide as what is left allows"
+    knows = simulate_network(ladder(), Session(noting(True), knows_networks=True), far, seconds=3)
+    assert knows.plans[-1].plan.lanes[0].capacity == doors[-1]
+
+
+def test_who_floods_is_refused_at_the_door_of_a_server() -> None:
+    """Where clients wait in the same lanes nobody may hold more than a share; published systems have no such door."""
+    flood = client(5e8, fps=2_000, sending=Sending(Adaptation.FIXED, "small"))
+    modest = client(sending=Sending(Adaptation.FIXED, "small"))
+    planner = Clockwork({"see": "small"}, filling=True)
+    served = simulate_network(ladder(1), Session(planner), [flood, modest], seconds=4)
+    bare = simulate_network(ladder(1), planner, [flood, modest], seconds=4)
+    came = [int((result.frames["arrived_ns"] >= 0).sum()) for result in (served, bare)]
+    assert bare.server.summary.submitted == came[1]
+    assert served.server.summary.submitted < came[0] / 2
+    assert served.summary.outcomes["dropped_overload"] > came[0] / 2
+    assert (served.frames["answered_ns"][served.frames["arrived_ns"] >= 0] > 0).all()
+    assert served.summary.clients[1].miss_rate < bare.summary.clients[1].miss_rate
+
+
+def test_clients_are_told_anew_also_where_nobody_plans() -> None:
+    """A planner that plans once is asked once, here as live; what its plan means for a client changes with networks."""
+    calls = []
+    planner = served_session("priced").planner
+
+    def once(view: View) -> Plan:
+        calls.append(view.now_ns)
+        return planner(view)
+
+    slower = [client(in_steps([8e6, 8e6, 8e6, 8e6, 4e5, 4e5, 4e5, 4e5]))]
+    result = simulate_network(ladder(), Session(once), slower, seconds=8, replan_s=None)
+    assert calls == [0]
+    made_s, size = result.frames["made_ns"] / 1e9, result.frames["size"]
+    assert set(size[(made_s > 2) & (made_s < 4)].tolist()) == {2}
+    assert set(size[made_s > 6].tolist()) == {0}
 
 
 @pytest.mark.parametrize("name", data_adaptations("middle"))

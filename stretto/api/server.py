@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from stretto.api.access import Access
 from stretto.api.certificates import Certificate, load_certificate
-from stretto.api.descriptors import connection_shares, raise_limit
+from stretto.api.descriptors import connection_shares, raise_limit, take_ahead
 from stretto.api.http.app import App
 from stretto.api.limits import Limits
 from stretto.api.metrics import Metrics
@@ -108,6 +108,7 @@ class Listeners:
         listen = self.listen
         regions = 2 * listen.limits.shared_memory_regions if listen.shared_memory else 0
         shares = connection_shares(listen.limits.connections, raise_limit() - regions)
+        take_ahead(shares.descriptors + regions)
         if shares.http < listen.limits.connections:
             log.warning(
                 "at most %d HTTP and %d gRPC connections are taken: this system allows no more open files (ulimit -n)",

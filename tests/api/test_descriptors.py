@@ -43,6 +43,26 @@ def test_the_limit_is_raised_as_far_as_it_may_be() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
+WIDENED = """
+import os, socket, threading, time
+from stretto.api.descriptors import take_ahead
+threading.Thread(target=threading.Event().wait, daemon=True).start()
+def size():
+    return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("FDSize"))
+first, least = size(), len(os.listdir("/proc/self/fd"))
+take_ahead(10 ** 9)
+assert size() == first, "more than is allowed changes nothing"
+take_ahead(1000)
+assert size() >= 1000 > first and len(os.listdir("/proc/self/fd")) == least
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the table's size is read as Linux shows it")
+def test_the_table_of_descriptors_is_as_large_as_it_will_be_before_anybody_comes() -> None:
+    """It grew while clients connected, and each time the whole server stood still for 10 to 30 ms."""
+    subprocess.run([sys.executable, "-c", WIDENED], cwd=ROOT, check=True, timeout=60)
+
+
 def children_of(parent: int) -> list[int]:
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
@@ -68,6 +88,7 @@ def test_idle_connections_do_not_keep_a_lost_worker_away() -> None:
         stack.callback(process.wait, 30)
         stack.callback(process.terminate)
         until(lambda: is_up(f"http://127.0.0.1:{http}"))
+        assert "FDSize:\t1024" in Path(f"/proc/{process.pid}/status").read_text()  # 700 in powers of two
         with Client(f"http://127.0.0.1:{http}") as client:
             assert client.infer("mnist", digits(1), deadline_ms=30_000).variant == "linear"
             for _ in range(800):

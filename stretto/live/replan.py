@@ -111,7 +111,8 @@ class Replanner:
         engine, generation = self._engine, self._engine.generation
         dispatcher = generation.dispatcher
         telemetry = dispatcher.telemetry(engine.clock())
-        engine.left_ns = tell_all(self._clients, dispatcher.plan, generation.deployment, telemetry, engine.left_ns)
+        left_ns = tell_all(self._clients, dispatcher.plan, generation.deployment, telemetry, engine.left_ns)
+        engine.left_ns = None if engine.session.knows_networks else left_ns
 
     def _complete(self) -> None:
         """The plan in force under the delays measured now."""

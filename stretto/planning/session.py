@@ -91,7 +91,7 @@ class Session:
         self.rhythm = rhythm or Rhythm()
         self.looks_at_evidence = looks_at_evidence  # of queries' classes: worth computing for it
         self.sees_inputs = True  # False: queries are elsewhere, and there is no evidence of them
-        self.knows_networks = knows_networks  # its planner reckons with them itself
+        self.knows_networks = knows_networks  # its planner reckons with them itself, and doors are for whole SLOs
         self._lock = threading.Lock()  # held while the planner is asked, which may take long
         self._known: dict[int, tuple[_Terms, Plan]] = {}  # by the planner's plan (its identity), the last used last
         self._known_lock = threading.Lock()  # plans are completed in the planner's thread and on the event loop

@@ -330,7 +330,7 @@ class NetworkRun:
         simulation = self.simulation
         plan, telemetry = simulation.in_force.plan, simulation.dispatcher.telemetry(now_ns)
         left_ns = tell_all(self.registry, plan, self.deployment, telemetry, self._left_ns)
-        if self._has_doors and left_ns != self._left_ns:
+        if self._has_doors and not simulation.session.knows_networks and left_ns != self._left_ns:
             self._left_ns = left_ns
             simulation.leave_ns(left_ns)
         if simulation.in_force.plan is not self.plans[-1].plan:

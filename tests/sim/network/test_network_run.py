@@ -147,7 +147,19 @@ def test_a_session_is_followed_as_it_is_served_and_a_bare_planner_as_published()
     doors = [plan.plan.lanes[0].capacity for plan in served.plans]
     assert doors[-1] < doors[0], "the door is as wide as what is left allows"
     knows = simulate_network(ladder(), Session(noting(True), knows_networks=True), far, seconds=3)
-    assert knows.plans[-1].plan.lanes[0].capacity == doors[-1]
+    assert knows.plans[-1].plan.lanes[0].capacity == doors[0]
+
+
+def test_doors_refuse_nobody_whom_a_planner_with_networks_has_reckoned_with() -> None:
+    """They were as wide as the slowest networks allow, also for clients of quick ones: 6% were refused, live as well."""
+    clients = [client(1e6 if number < 2 else 8e6, fps=15, joins_s=0.1 * number) for number in range(8)]
+    bare, served = (
+        simulate_network(ladder(), planner, clients, seconds=8, seed=3)
+        for planner in (Jellyfish(), Session(Jellyfish(), knows_networks=True))
+    )
+    assert bare.summary.miss_rate < 0.005
+    assert served.summary.outcomes["dropped_overload"] == 0
+    assert served.summary.miss_rate < 0.005
 
 
 def test_who_floods_is_refused_at_the_door_of_a_server() -> None:

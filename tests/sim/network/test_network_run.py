@@ -151,7 +151,7 @@ def test_a_session_is_followed_as_it_is_served_and_a_bare_planner_as_published()
 
 
 def test_doors_refuse_nobody_whom_a_planner_with_networks_has_reckoned_with() -> None:
-    """They were as wide as the slowest networks allow, also for clients of quick ones: 6% were refused, live as well."""
+    """They were as wide as the slowest networks allow, for clients of quick ones too: 6% were refused, live as well."""
     clients = [client(1e6 if number < 2 else 8e6, fps=15, joins_s=0.1 * number) for number in range(8)]
     bare, served = (
         simulate_network(ladder(), planner, clients, seconds=8, seed=3)

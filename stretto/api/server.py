@@ -107,8 +107,9 @@ class Listeners:
         """All or none: StrettoError where an address cannot be had."""
         listen = self.listen
         regions = 2 * listen.limits.shared_memory_regions if listen.shared_memory else 0
-        shares = connection_shares(listen.limits.connections, raise_limit() - regions)
-        take_ahead(shares.descriptors + regions)
+        most = raise_limit()
+        shares = connection_shares(listen.limits.connections, most - regions)
+        take_ahead(min(shares.descriptors + regions, most))
         if shares.http < listen.limits.connections:
             log.warning(
                 "at most %d HTTP and %d gRPC connections are taken: this system allows no more open files (ulimit -n)",

@@ -13,12 +13,12 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
+from stretto.core.frame_size import PROBE_NS
 from stretto.core.profile import NS_PER_S
 from stretto.core.recent import LEAST_BEYOND_BYTES, Recent, bandwidth_of
 
 Size = tuple[int, int]  # height and width
 
-PLAN_S = 0.5  # a server's plan period: who is refused tries once in each
 ROUND_TRIPS = 8  # measured last; the least of them counts, for what a round trip takes longer is waiting, not distance
 SMOOTHING = 0.25
 SPREADS = 4.0  # that are left for answers which take longer than most, as TCP leaves them for round trips
@@ -102,7 +102,7 @@ class Pacer:
     def _hold(self, now_ns: int) -> None:
         if not self._is_held:
             self._is_held = True
-            self._probe_ns = now_ns + round(PLAN_S * NS_PER_S)
+            self._probe_ns = now_ns + PROBE_NS
 
     # -- what to do --------------------------------------------------------------------------------------------------
 
@@ -112,7 +112,7 @@ class Pacer:
             return False
         if now_ns < self._probe_ns:
             return True
-        self._probe_ns = now_ns + round(PLAN_S * NS_PER_S)
+        self._probe_ns = now_ns + PROBE_NS
         return False
 
     def size_for(self, now_ns: int, left_ns: int) -> Size | None:
@@ -154,7 +154,7 @@ class Pacer:
         anew, or nothing would be sent ever again.
         """
         mean = self._recent.bytes_per_s(now_ns)
-        if mean is None or now_ns - self._measured_ns > PLAN_S * NS_PER_S:
+        if mean is None or now_ns - self._measured_ns > PROBE_NS:
             return self.round_trip_ns < left_ns
         best = max(mean, self._last_bytes_per_s or mean)
         return self.round_trip_ns + self._beyond_bytes(0) * NS_PER_S / best < left_ns

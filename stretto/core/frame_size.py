@@ -12,6 +12,7 @@ from stretto.core.profile import NS_PER_S
 
 HEADROOM = 0.95  # of the bandwidth, that frames at the client's rate may take: what waits on a link must drain again
 CONFIRMED_NS = NS_PER_S // 2  # what is told again after so long was planned anew, with the bandwidth of then
+PROBE_NS = NS_PER_S // 2  # a server's plan period: who is refused tries once in each
 SETTLED_NS = 12 * NS_PER_S // 100  # from a client's first measurement on: what it is told before rests on none
 TOLERANCE = 1.1  # a frame may be so many times as long on its way as when its size was told
 

@@ -39,6 +39,7 @@ class Replanner:
         self._without: set[int] = set()  # workers that were planned without, as they were to go
         self._looks_at_clients = False  # the planner did, when it was last asked
         self._clients_changed = asyncio.Event()
+        self._changed_s = 0.0  # when that was first said
         self._task: asyncio.Task[None] | None = None
         self._is_failing = False  # there was no plan the last time
         self._cannot_tell = False  # clients what to send, the last time
@@ -63,7 +64,7 @@ class Replanner:
             await self._pause(pause_s, again_s)
             self._clients.forget_gone(self._engine.clock())
             is_time = self.period_s and loop.time() >= asked_s + self.period_s
-            are_changed = self._clients_changed.is_set() and loop.time() >= again_s
+            are_changed = self._clients_changed.is_set() and loop.time() >= max(again_s, self._changed_s + GATHER_S)
             if is_time or self._is_failing or self._is_due or are_changed:
                 asked_s, self._is_due = loop.time(), False
                 self._clients_changed.clear()
@@ -81,7 +82,7 @@ class Replanner:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(pause_s):
                 await self._clients_changed.wait()
-                await asyncio.sleep(max(GATHER_S, not_before_s - loop.time()))
+                await asyncio.sleep(max(self._changed_s + GATHER_S, not_before_s) - loop.time())
 
     def hurry(self) -> None:
         """The fleet changed: a planner that follows the load is asked at the next look, whatever its period, and any
@@ -93,8 +94,9 @@ class Replanner:
 
     def _prod(self) -> None:
         """Clients changed: a planner that looks at them is asked soon."""
-        if self._looks_at_clients and self.period_s > 0:
+        if self._looks_at_clients and self.period_s > 0 and not self._clients_changed.is_set():
             self._clients_changed.set()
+            self._changed_s = self._engine.loop.time()
 
     def _tell_all(self) -> None:
         """Clients that cannot be told now are told the next time; the planning goes on."""
@@ -166,11 +168,18 @@ class Replanner:
             )
             return planned, places(planned.plan, planned.deployment, clients.seen or (), telemetry.latency_ratio)
 
-        try:
-            made, placed = await asyncio.to_thread(planned_and_placed)
-        finally:  # a planner may remember what it saw also where it failed
+        def tell_journal() -> None:
             plan, looks = None if planned is None else planned.plan, (queue.seen, queue.seen_lines, clients.seen)
             engine.journal.planned(generation.dispatcher, telemetry, conditions, plan, *looks)
+
+        try:
+            made, placed = await asyncio.to_thread(planned_and_placed)
+        except Exception:
+            tell_journal()  # a planner may remember what it saw also where it failed
+            if planned is not None:
+                engine.journal.refused(engine.clock(), generation.dispatcher)
+            raise
+        tell_journal()
         engine.adopt(generation, made)
         self._looks_at_clients = clients.seen is not None
         self._clients.planned(clients.seen or (), placed)

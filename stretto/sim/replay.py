@@ -223,12 +223,13 @@ class _Replayer:
         self._arrive(policies)
         seen_lines = from_plain(lines)
         seen_clients = () if clients is None else from_plain(clients)
+        seen_telemetry, given = from_plain(telemetry), from_plain(conditions)
         served.before_planned = served.in_force
         try:
             served.in_force = self.session.next(
                 served.in_force,
-                from_plain(telemetry),
-                from_plain(conditions),
+                seen_telemetry,
+                given,
                 clients=lambda: seen_clients,
                 waiting=lambda: seen,
                 lines=lambda depth: seen_lines,

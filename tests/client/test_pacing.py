@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stretto.client.pacing import PLAN_S, Pacer, Size, size_of
+from stretto.client.pacing import Pacer, Size, size_of
+from stretto.core.frame_size import PROBE_NS
 from stretto.core.profile import NS_PER_MS, NS_PER_S
 
 SIZES: tuple[Size, ...] = ((8, 8), (16, 16), (28, 28))
@@ -97,7 +98,7 @@ def test_who_is_refused_sends_one_small_frame_a_plan_period_until_told_otherwise
     made = pacer()
     made.refused(NS_PER_S, True, {"input_size": "1,28,28", "mapped": ""})
     sent = [at for at in range(0, 3000, 10) if not made.is_held_back(NS_PER_S + at * NS_PER_MS)]
-    assert sent == [round(PLAN_S * 1000 * period) for period in (1, 2, 3, 4, 5)]
+    assert sent == [PROBE_NS * period // NS_PER_MS for period in (1, 2, 3, 4, 5)]
     assert size_at(made) == (8, 8)
     made.answered(5 * NS_PER_S, NS_PER_MS, {"input_size": "1,28,28", "mapped": ""})
     assert made.is_held
@@ -166,7 +167,7 @@ def test_a_network_that_stood_still_is_tried_again() -> None:
     """One frame that was held up for a second used to end all sending: what it measured was never measured anew."""
     made = pacer(9_000)  # the smallest frame would take more than a second
     assert size_at(made) is None
-    later_ns = NS_PER_S + round(1.1 * PLAN_S * NS_PER_S)
+    later_ns = NS_PER_S + round(1.1 * PROBE_NS)
     assert made.size_for(later_ns, SLO_NS) == (8, 8)
     assert made.size_for(later_ns, 5 * NS_PER_MS) is None  # less than a round trip is left
     made.acknowledged(later_ns, 10_000, 20 * NS_PER_MS)

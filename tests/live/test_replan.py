@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import importlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -178,3 +180,46 @@ def test_a_call_that_failed_is_made_again_in_a_replay(
     without = [line for line in lines if line[0] != journal.PLANNED or line[-1] is not None]
     path.write_text("".join(json.dumps(line) + "\n" for line in without))
     assert not replay(path).is_identical
+
+
+SLOW = """
+import threading
+from stretto.core.plan import Eager, Fixed, Lane, Late, by_application
+
+may_go_on = threading.Event()
+
+class Plans:
+    calls = 0
+
+    def __call__(self, view):
+        self.calls += 1
+        if self.calls > 1:
+            may_go_on.wait(10)
+        return by_application((Lane("app", (0,), Fixed(0), release=Eager(), late=Late.DROP_WHEN_INFEASIBLE),))
+"""
+
+
+def test_a_server_that_stops_while_its_planner_plans_leaves_a_recording_that_replays(
+    stage: Staging, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "slow_planner.py").write_text(SLOW)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    path, name = tmp_path / "events.jsonl", "slow_planner:Plans"
+    with recording(path) as into:
+        into.began(name, {}, False)
+        made = stage(serving(FAST, GOOD), journal=into)
+        made.engine.session.planner = planner = served_session(name).planner
+        planner._planner.calls = 1  # type: ignore[attr-defined]  # the first plan is the stage's own
+        replanner = Replanner(made.engine, 1.0, Clients())
+
+        async def cancelled() -> None:
+            task = asyncio.create_task(replanner.replan())
+            for _ in range(5):  # until its planner is asked; the stage's clock stands still
+                await asyncio.sleep(0)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+        made.loop.run_until_complete(cancelled())
+        importlib.import_module("slow_planner").may_go_on.set()
+    assert replay(path).is_identical

@@ -86,7 +86,7 @@ class NetworkResult:
     frames: NDArray[Any]
     plans: tuple[PlanAt, ...]
     server: Result
-    estimates: NDArray[np.float64]  # [time ns, client, bytes/s as the server knew it], at each look of the planner
+    estimates: NDArray[np.float64]  # [time ns, client, bytes/s as the server knew it], each half second
     switches: tuple[int, int]  # of workers to another variant: to one in memory, and to one that was not
 
 

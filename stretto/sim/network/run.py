@@ -7,16 +7,16 @@ client the compiled loop runs on its own. At one instant what clients do comes b
 A session is followed as a server follows it; a bare planner as published systems are: nobody is refused at the door,
 and SLOs are shown to it as they are, whatever networks leave of them.
 
-Every frame ends in exactly one outcome: given up by its client (its deadline passed before its first byte left),
-refused because its client asks beyond its share, or one of the dispatcher's. That is checked at the end.
+Every frame ends in exactly one outcome: given up by its client (its deadline passed before its first byte left, or the
+client was refused just now and holds back), refused because its client asks beyond its share, or one of the
+dispatcher's. That is checked at the end.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,18 +24,17 @@ from numpy.typing import NDArray
 from stretto.core.client import FORGET_S, Client, Clients, Known
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
-from stretto.core.frame_size import CONFIRMED_NS, SETTLED_NS
 from stretto.core.outcome import Outcome
 from stretto.core.plan import Delays
 from stretto.core.profile import NS_PER_S
-from stretto.core.recent import Recent
 from stretto.core.view import Planner
 from stretto.planning.door import let_in
 from stretto.planning.session import Session
 from stretto.planning.telling import GATHER_S, TELL_S, places, tell_all
 from stretto.sim.network.clients import NetworkClient
 from stretto.sim.network.result import FRAME, NetworkResult, PlanAt, summary_of
-from stretto.sim.network.sizes import Choice, Promised, Sizes
+from stretto.sim.network.sizes import Choice, Sizes
+from stretto.sim.network.state import ClientState, Word
 from stretto.sim.service import Service
 from stretto.sim.simulator import Simulation
 
@@ -56,26 +55,6 @@ class _NoArrivals:
 
     def expected_rates(self, deployment: Deployment, seconds: float) -> tuple[float, ...]:
         return self.rates
-
-
-@dataclass(eq=False)
-class _State:
-    """What a client knows, and what is on its link."""
-
-    spec: NetworkClient
-    choice: Choice
-    application: int
-    slo_ns: int
-    identity: str
-    free_ns: int = 0  # when its link has sent all that it was given
-    told: Promised | None = None
-    first_ns: int | None = None  # when its first frame was acknowledged
-    last: float | None = None  # bytes/s of the last frame that was acknowledged
-    acks: deque[tuple[int, float]] = field(
-        default_factory=deque
-    )  # when an acknowledgement comes, and the bytes/s of it
-    to_say: deque[tuple[int, float]] = field(default_factory=deque)  # the same, until it is said with a frame
-    recent: Recent = field(default_factory=lambda: Recent(0))
 
 
 class NetworkRun:
@@ -137,22 +116,24 @@ class NetworkRun:
         self._left_ns: tuple[int, ...] | None = None  # of SLOs, by networks
         self._looks_at_clients = True  # the planner did, when it was last asked
         self._askers: dict[int, Known | None] = {}  # record of the server → whose it is
-        self._events: list[tuple[int, int, int, int | None]] = []  # time, kind, frame, told place
+        self._events: list[tuple[int, int, int, Word | None]] = []  # time, kind, frame, what is heard of it
         self._waiting: dict[int, int] = {}  # record of the server → frame, of those that have not ended
         self._record_of = np.full(len(self.frames), -1, np.int64)
         self._slot: dict[int, int] = {}  # client → slot at the server
-        self._told: dict[int, int | None] = {}  # client → place of the size that it is told
+        self._told: dict[
+            int, tuple[int | None, bool]
+        ] = {}  # client → place of its size, and whether it is mapped nowhere
         self.plans = [PlanAt(0, self.simulation.in_force.plan)]
         self._estimates: list[tuple[int, int, float]] = []
 
-    def _client(self, spec: NetworkClient, number: int, names: list[str]) -> _State:
+    def _client(self, spec: NetworkClient, number: int, names: list[str]) -> ClientState:
         application = names.index(spec.application)
         slo_ns = spec.slo_ns or self.deployment.applications[application].slo_ns
         sizes = Sizes.of(self.deployment, application)
         most = sizes.place_of(spec.sending.largest)
         around_ns = spec.delay_ns + spec.back_ns
         choice = Choice(sizes, spec.sending, most, spec.fps, slo_ns, around_ns, spec.frame_ratio)
-        return _State(spec, choice, application, slo_ns, f"client-{number}")
+        return ClientState(spec, choice, application, slo_ns, f"client-{number}", self.simulation.session.has_doors)
 
     # -- the run ------------------------------------------------------------------------------------------------------
 
@@ -166,8 +147,9 @@ class NetworkRun:
         while True:
             made_ns = made[number] if number < len(made) else NEVER
             event_ns = self._events[0][0] if self._events else NEVER
-            is_open = number < len(made) or bool(self._events) or bool(self._waiting)
-            at_ns = min(made_ns, event_ns, next_plan if is_open else NEVER, next_tell if is_open else NEVER)
+            is_going = number < len(made) or bool(self._events)  # else clients have nothing to hear any more
+            plan_ns = next_plan if is_going or self._waiting else NEVER
+            at_ns = min(made_ns, event_ns, plan_ns, next_tell if is_going else NEVER)
             if at_ns == NEVER:
                 if not self._waiting:
                     break
@@ -180,11 +162,11 @@ class NetworkRun:
                 if self._events and self._events[0][0] < at_ns:
                     continue  # an answer was on its way back before
             if event_ns == at_ns:
-                at_ns, kind, frame, told_place = heapq.heappop(self._events)
-                if kind == ARRIVED:
+                at_ns, _, frame, word = heapq.heappop(self._events)
+                if word is None:
                     self._arrive(at_ns, frame)
                 else:
-                    self._hear(at_ns, self.clients[self._client_of[frame]], told_place)
+                    self.clients[self._client_of[frame]].hear(at_ns, word)
             elif made_ns == at_ns:
                 self._make(at_ns, number)
                 number += 1
@@ -193,8 +175,9 @@ class NetworkRun:
                 if next_plan == at_ns:
                     self._plan(at_ns)
                     next_plan = at_ns + (self._replan_ns or NEVER)
-                self._tell(at_ns)
-                next_tell = at_ns + tell_ns
+                if next_tell == at_ns:
+                    self._tell(at_ns)
+                    next_tell = at_ns + tell_ns
                 if at_ns > end_ns + 100 * NS_PER_S:
                     break
             is_changed = self._replans_on_change and self._looks_at_clients and self.registry.is_changed
@@ -215,20 +198,23 @@ class NetworkRun:
         for record in [record for record in self._waiting if outcome[record] >= 0]:
             frame = self._waiting.pop(record)
             self.registry.ended(self._askers.pop(record))
-            self._answer(int(end_ns[record]), frame)
+            self._answer(int(end_ns[record]), frame, Outcome(outcome[record]))
 
-    def _answer(self, now_ns: int, frame: int) -> None:
+    def _answer(self, now_ns: int, frame: int, outcome: Outcome) -> None:
         """An answer, or a refusal, goes on its way back with what its client should send."""
         client = self._client_of[frame]
-        answered_ns = now_ns + self.specs[client].back_ns
-        heapq.heappush(self._events, (answered_ns, ANSWERED, frame, self._told.get(client)))
+        word = Word(outcome, *self._told.get(client, (None, False)))
+        heapq.heappush(self._events, (now_ns + self.specs[client].back_ns, ANSWERED, frame, word))
 
     def _make(self, now_ns: int, frame: int) -> None:
         """A client makes a frame, at a size of its choice, and gives it to its link."""
         client = self.clients[self._client_of[frame]]
         spec = client.spec
         sizes = client.choice.sizes
-        place = client.choice.place(client.told, self._known(now_ns, client), max(0, client.free_ns - now_ns))
+        place = client.place(now_ns)
+        if place is None:
+            self._ended[frame] = Outcome.DROPPED_EXPIRED, now_ns
+            return
         size = sizes.frame_bytes[place] * spec.frame_ratio
         if spec.frame_spread > 0:
             size *= self._spread(spec.frame_spread)
@@ -247,29 +233,6 @@ class NetworkRun:
         client.to_say.append(ack)
         heapq.heappush(self._events, (arrived_ns, ARRIVED, frame, None))
 
-    def _known(self, now_ns: int, client: _State) -> float | None:
-        """The bandwidth as the client knows it: over the last second, or of the last frame where that was slower."""
-        self._acknowledge(now_ns, client)
-        recent = client.recent.bytes_per_s(now_ns)
-        return recent if recent is None or client.last is None else min(recent, client.last)
-
-    @staticmethod
-    def _acknowledge(now_ns: int, client: _State) -> None:
-        """What the client has measured by now."""
-        while client.acks and client.acks[0][0] <= now_ns:
-            at_ns, client.last = client.acks.popleft()
-            client.first_ns = at_ns if client.first_ns is None else client.first_ns
-            client.recent.reported(at_ns, client.last)
-
-    def _hear(self, now_ns: int, client: _State, told_place: int | None) -> None:
-        """An answer says what to send. What it rests on is the bandwidth of the last second, as the server knows it."""
-        before = client.told
-        self._acknowledge(now_ns, client)
-        if told_place is None or client.first_ns is None or now_ns < client.first_ns + SETTLED_NS:
-            client.told = None
-        elif before is None or before.place != told_place or now_ns - before.time_ns >= CONFIRMED_NS:
-            client.told = Promised(told_place, now_ns, client.recent.bytes_per_s(now_ns))
-
     def _spread(self, spread: float) -> float:
         sigma2 = float(np.log1p(spread * spread))
         return float(np.exp(self._sizes_random.normal(-sigma2 / 2, sigma2**0.5)))
@@ -278,9 +241,7 @@ class NetworkRun:
         """A frame has come, with what its client measured before it was sent; it is due when its answer must leave."""
         number = self._client_of[frame]
         client = self.clients[number]
-        measured = []
-        while client.to_say and client.to_say[0][0] <= self._sent[frame]:
-            measured.append(client.to_say.popleft()[1])
+        measured = client.to_report(self._sent[frame])
         slot = self._slot[number] = self.registry.slot_of(now_ns, client.identity, client.spec.application)
         expected = self.deployment.variants[self._size[frame]].frame_bytes
         self.registry.asked(
@@ -297,7 +258,7 @@ class NetworkRun:
             now_ns, dispatcher.plan, client.application, self.registry, slot, 1, dispatcher.lane_length
         ):
             self._ended[frame] = Outcome.DROPPED_OVERLOAD, now_ns
-            self._answer(now_ns, frame)
+            self._answer(now_ns, frame, Outcome.DROPPED_OVERLOAD)
             return
         deadline_ns = self._made[frame] + client.slo_ns - client.spec.back_ns
         record = self.simulation.submit(client.application, deadline_ns, slot)
@@ -318,12 +279,7 @@ class NetworkRun:
         self._looks_at_clients = seen is not None
         plan, ratio = self.simulation.in_force.plan, self.simulation.dispatcher.latency_ratio()
         self.registry.planned(seen or (), places(plan, self.deployment, seen or (), ratio))
-        number_of = {client.identity: number for number, client in enumerate(self.clients)}
-        self._estimates += [
-            (now_ns, number_of[client.identity], client.network.bytes_per_s)
-            for client in seen or ()
-            if client.network.bytes_per_s is not None
-        ]
+        self._placed(now_ns)
 
     def _tell(self, now_ns: int) -> None:
         """Clients hear what the plan means for each by now, and the plan what their networks leave to it."""
@@ -333,13 +289,26 @@ class NetworkRun:
         if self._has_doors and not simulation.session.knows_networks and left_ns != self._left_ns:
             self._left_ns = left_ns
             simulation.leave_ns(left_ns)
-        if simulation.in_force.plan is not self.plans[-1].plan:
-            self.plans.append(PlanAt(now_ns, simulation.in_force.plan))
+        self._placed(now_ns)
+        number_of = {client.identity: number for number, client in enumerate(self.clients)}
+        self._estimates += [
+            (now_ns, number_of[client.identity], client.network.bytes_per_s)
+            for client in self.registry.all(now_ns)
+            if client.network.bytes_per_s is not None
+        ]
+
+    def _placed(self, now_ns: int) -> None:
+        """What is told with the next answers; and the plan, where it is another one."""
+        if self.simulation.in_force.plan is not self.plans[-1].plan:
+            self.plans.append(PlanAt(now_ns, self.simulation.in_force.plan))
         for number, slot in self._slot.items():
-            place = self.registry.place_of(slot)
-            names = self.clients[number].choice.sizes.names
-            known = place is not None and place.told.variant in names
-            self._told[number] = names.index(place.told.variant) if known and place is not None else None
+            client, place = self.clients[number], self.registry.place_of(slot)
+            if place is None or self.registry.identity_of(slot) != client.identity:  # it was forgotten
+                self._told.pop(number, None)
+                continue
+            names = client.choice.sizes.names
+            size = names.index(place.told.variant) if place.told.variant in names else None
+            self._told[number] = size, place.is_nowhere
 
     def _result(self) -> NetworkResult:
         frames, records = self.frames, self.simulation.records

@@ -177,6 +177,21 @@ def test_who_floods_is_refused_at_the_door_of_a_server() -> None:
     assert served.summary.clients[1].miss_rate < bare.summary.clients[1].miss_rate
 
 
+def test_a_client_that_is_refused_holds_back_as_a_live_one_does() -> None:
+    """One small frame each half second, until it is answered again; published clients go on."""
+    flood = client(5e8, fps=2_000)
+    planner = Clockwork({"see": "small"}, filling=True)
+    served = simulate_network(ladder(1), Session(planner), [flood], seconds=4)
+    bare = simulate_network(ladder(1), planner, [flood], seconds=4)
+    assert (bare.frames["arrived_ns"] >= 0).all()
+    frames = served.frames
+    sent, held = frames["arrived_ns"] >= 0, frames["arrived_ns"] < 0
+    assert (frames["outcome"][held] == Outcome.DROPPED_EXPIRED).all() and held.sum() == served.summary.dropped_at_client
+    assert held.sum() > sent.sum(), "most of what it makes is not sent"
+    assert sent[frames["made_ns"] > 3 * 10**9].any(), "but it tries"
+    assert sum(served.summary.outcomes.values()) == len(frames)
+
+
 def test_clients_are_told_anew_also_where_nobody_plans() -> None:
     """A planner that plans once is asked once, here as live; what its plan means for a client changes with networks."""
     calls = []
@@ -192,6 +207,8 @@ def test_clients_are_told_anew_also_where_nobody_plans() -> None:
     made_s, size = result.frames["made_ns"] / 1e9, result.frames["size"]
     assert set(size[(made_s > 2) & (made_s < 4)].tolist()) == {2}
     assert set(size[made_s > 6].tolist()) == {0}
+    known = result.estimates[result.estimates[:, 0] > 7 * 10**9, 2]
+    assert len(known) and known.max() < 5e5, "what the server knows of a network is kept whoever plans"
 
 
 @pytest.mark.parametrize("name", data_adaptations("middle"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,7 @@ from stretto.core import journal
 from stretto.core.client import Client, Clients, Place
 from stretto.core.conditions import Conditions
 from stretto.core.errors import StrettoError
-from stretto.live.recorder import recording
+from stretto.live.recorder import Journal, recording
 from stretto.live.replan import Replanner
 from stretto.planning.served import served_session
 from stretto.planning.session import InForce, Session
@@ -22,8 +22,9 @@ from stretto.sim.replay import replay
 from tests.live.conftest import Staging
 from tests.live.real import code, of_models, until, within
 from tests.live.real import serving as really_serving
-from tests.live.scripted import plan_for, serving, variant
+from tests.live.scripted import Stage, plan_for, serving, variant
 
+Begin = Callable[[Journal, str, str], tuple[Stage, Replanner]]
 FAST, GOOD = variant("fast", 0.6), variant("good", 0.8, 2, 10)
 
 
@@ -103,19 +104,28 @@ def plan(view):
 """
 
 
-def test_a_plan_that_the_dispatcher_refuses_is_not_followed_in_a_replay(
-    stage: Staging, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The replay went on from the plan that was refused, and every one after it was another than live."""
-    (tmp_path / "refused_planner.py").write_text(PLANNER)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    path, name = tmp_path / "events.jsonl", "refused_planner:plan"
-    served = serving(FAST, GOOD)
-    with recording(path) as into:
+@pytest.fixture
+def begin(stage: Staging, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Begin:
+    """begin(journal, name, code): an engine that a planner of the user's own plans for, named as MODULE:ATTRIBUTE."""
+
+    def begun(into: Journal, name: str, code: str) -> tuple[Stage, Replanner]:
+        (tmp_path / f"{name.partition(':')[0]}.py").write_text(code)
+        monkeypatch.syspath_prepend(str(tmp_path))
         into.began(name, {}, False)
-        made = stage(served, journal=into)
-        made.engine.session.planner = served_session(name).planner
-        replanner = Replanner(made.engine, 1.0, Clients())
+        made = stage(serving(FAST, GOOD), journal=into)
+        made.engine.session.planner = planner = served_session(name).planner
+        if name.endswith(":Plans"):
+            planner._planner.calls = 1  # type: ignore[attr-defined]  # the first plan is the stage's own
+        return made, Replanner(made.engine, 1.0, Clients())
+
+    return begun
+
+
+def test_a_plan_that_the_dispatcher_refuses_is_not_followed_in_a_replay(begin: Begin, tmp_path: Path) -> None:
+    """The replay went on from the plan that was refused, and every one after it was another than live."""
+    path = tmp_path / "events.jsonl"
+    with recording(path) as into:
+        made, replanner = begin(into, "refused_planner:plan", PLANNER)
 
         def replan() -> None:
             made.loop.run_until_complete(replanner.replan())
@@ -153,20 +163,11 @@ class Plans:
 """
 
 
-def test_a_call_that_failed_is_made_again_in_a_replay(
-    stage: Staging, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_call_that_failed_is_made_again_in_a_replay(begin: Begin, tmp_path: Path) -> None:
     """A planner remembers what it saw also where it failed; the log did not say that it had been asked."""
-    (tmp_path / "forgetful_planner.py").write_text(FORGETFUL)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    path, name = tmp_path / "events.jsonl", "forgetful_planner:Plans"
-    served = serving(FAST, GOOD)
+    path = tmp_path / "events.jsonl"
     with recording(path) as into:
-        into.began(name, {}, False)
-        made = stage(served, journal=into)
-        made.engine.session.planner = planner = served_session(name).planner
-        planner._planner.calls = 1  # type: ignore[attr-defined]  # the first plan is the stage's own
-        replanner = Replanner(made.engine, 1.0, Clients())
+        made, replanner = begin(into, "forgetful_planner:Plans", FORGETFUL)
         for _ in range(2):
             made.loop.run_until_complete(replanner.replan())
             made.request()
@@ -200,17 +201,11 @@ class Plans:
 
 
 def test_a_server_that_stops_while_its_planner_plans_leaves_a_recording_that_replays(
-    stage: Staging, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    begin: Begin, tmp_path: Path
 ) -> None:
-    (tmp_path / "slow_planner.py").write_text(SLOW)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    path, name = tmp_path / "events.jsonl", "slow_planner:Plans"
+    path = tmp_path / "events.jsonl"
     with recording(path) as into:
-        into.began(name, {}, False)
-        made = stage(serving(FAST, GOOD), journal=into)
-        made.engine.session.planner = planner = served_session(name).planner
-        planner._planner.calls = 1  # type: ignore[attr-defined]  # the first plan is the stage's own
-        replanner = Replanner(made.engine, 1.0, Clients())
+        made, replanner = begin(into, "slow_planner:Plans", SLOW)
 
         async def cancelled() -> None:
             task = asyncio.create_task(replanner.replan())

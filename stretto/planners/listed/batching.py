@@ -47,8 +47,8 @@ ENTRIES = (
         "short_queue:ShortQueue",
         (
             Option("gathered", "number", "0.85", "start with so much of the staggered batch", 0.01, 1, (0.8, 0.9)),
-            Option("longest", "number", "2.5", "staggered batches that may wait", 1, 1000),
-            Option("crowded", "number", "2", "batches waiting from where heads are given up", 0, 1000, (1.7, 2.0, 2.3)),
+            Option("longest", "number", "2.5", "staggered batches that may wait", 1, 1000, later=(4.0,)),
+            Option("crowded", "number", "2", "batches waiting from where heads are given up", 0, 1000, (1.7, 2.3, 3.0)),
         ),
         tried="with one variant each",
     ),

@@ -28,8 +28,10 @@ def make(candidate: Candidate, ports: Ports | None = None) -> Planner:
 
 def rough(candidate: Candidate) -> Candidate:
     """The same with what makes its plans quicker."""
-    options = ((option.name, option.rough) for option in planner_entry(candidate.planner).options)
-    return replace(candidate, options=candidate.options + tuple((n, v) for n, v in options if v is not None))
+    for option in planner_entry(candidate.planner).options:
+        if option.rough is not None:
+            candidate = candidate.with_option(option.name, option.rough)
+    return candidate
 
 
 def for_a_moving_load(candidate: Candidate) -> tuple[Candidate, ...]:

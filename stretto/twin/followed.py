@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from stretto.core.deployment import Deployment
 from stretto.core.plan import Plan
@@ -30,7 +30,7 @@ from stretto.twin.conditional import Drawn, Score, Worlds, bounded, tried
 
 SECONDS, LONGEST_S = 8.0, 200.0  # of one trial; and where queries are few
 MOST_WINDOWS = 4_000  # of one, where some candidate schedules by them
-LEAST_QUERIES, MOST_QUERIES = 800, 50_000
+LEAST_QUERIES, MOST_QUERIES = 6_000, 50_000
 MOST_OF_PLANNER = 2  # of its candidates that were best at one level
 PLANNERS = 2  # whose candidates are all tried, where workers are shared
 WARM_UP = 0.1  # of the seconds, in which a planner comes to know the load
@@ -138,6 +138,7 @@ class Followed:
         for forms in dict.fromkeys(for_a_moving_load(candidate) for candidate in best):
             entered.setdefault(forms[0].planner, []).append(forms)
         first = [form for ranked in entered.values() for forms in ranked[:MOST_OF_PLANNER] for form in forms]
+        first += [replace(ranked[0][0], tail=tail) for ranked in entered.values() for tail in self.worlds]
         followers = candidates_without_tables(self.worlds[1.0][0])
         able = [each for each in followers if self.has_windows or not planner_entry(each.planner).by_windows]
         return list(dict.fromkeys([*first, *able]))

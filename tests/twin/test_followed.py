@@ -112,11 +112,22 @@ def test_two_of_each_planner_enter_beside_all_that_follow_at_once_and_planning_i
     case = Followed({1.0: (deployment(), setting)})
     ranked = [Candidate("shared_queue", (("caution", caution),)) for caution in (1.0, 1.1, 1.2)]
     entered = case.entrants([*ranked, Candidate("joint"), START])
-    forms = [form for each in ranked[:2] for form in (each, each.with_option("leaps", True))]
+    forms = [
+        form for each in ranked[:2] for form in (each, each.with_option("leaps", True), each.with_option("prior", 0.0))
+    ]
     forms += [Candidate("joint"), Candidate("joint", (("caution", 1.3),))]
     assert [each for each in entered if each.planner in ("shared_queue", "joint")] == forms
     assert Candidate("slackfit") in entered and len(set(entered)) == len(entered)
     assert case.score(ranked[0], 1, part=0.1).correct > 0 and case.plan_cpu_s > 0
+
+
+def test_the_best_of_each_planner_enters_for_every_tail_of_run_times(setting: Setting) -> None:
+    """Regression: the tail that was best at one level of the load lost a third of all queries at the next."""
+    case = Followed({tail: (deployment(), setting) for tail in (1.0, 0.5, 0.0)})
+    first, second = (Candidate("shared_queue", (("caution", caution),), tail=0.0) for caution in (1.0, 1.1))
+    entered = case.entrants([first, second])
+    assert {replace(first, tail=tail) for tail in (1.0, 0.5, 0.0)} <= set(entered) and second in entered
+    assert replace(second, tail=1.0) not in entered and len(set(entered)) == len(entered)
 
 
 def test_arrivals_are_drawn_once_for_all_candidates_of_a_round(setting: Setting) -> None:

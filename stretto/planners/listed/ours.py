@@ -36,7 +36,7 @@ ENTRIES = (
         Option("gathers", "flag", "false", "one worker waits for company while the others go on", later=(True,)),
         Option("leaps", "flag", "false", "a load that leapt is that since it did, not over 0.5 s", if_moving=(True,)),
         Option("gamma_shape", "number", "1", "of bursty arrivals; 1: Poisson", 0.001, 1),
-        _PRIOR,
+        replace(_PRIOR, if_moving=(0.0,)),
         Option("queries", "integer", "50000", "that a policy is tried on", 1000, 100_000_000),
         ports=("policies", "stored", "trial"),
         tried="with one kind of worker",  # where there are more, `joint` is the same process with all of them

@@ -51,7 +51,7 @@ MOST_MORE, MORE_SEEDS = 3, 100  # so often as many seeds again, from numbers so 
 APART, MATTERS = 2.0, 0.002  # standard errors between two that are told apart, and one of accuracy that is too large
 PROMISE_SEEDS = 5
 FOLLOWED, FOLLOWED_SEEDS = 3, 3  # candidates in the last round for a load that moves, where a trial is longer
-FOLLOWED_FIRST = 0.4  # of such a trial, for all that enter
+FOLLOWED_FIRST = 0.36  # of such a trial, for all that enter
 STRESS_LOADS = (0.8, 1.3)
 SURGE, SURGE_SHARE, SURGE_SLOS = 1.8, 0.25, 20.0  # times the load, for which part of the time, how often
 AS_GOOD = 0.0005  # of accuracy: candidates this near to the best are told apart by stress
@@ -271,8 +271,8 @@ def judge(
         raise StrettoError(NOBODY)
     tell(0.8)
     if moving is None:
-        both_ways = list(dict.fromkeys([*best, *map(rough, best[:2])]))
-        best = budget.first(both_ways, len(both_ways))
+        both_ways = dict.fromkeys([*best[:2], *map(rough, best[:2]), *reversed(best[2:])])
+        best = budget.first(list(both_ways), max(len(best), LAST + 1))
         scores = case.told_apart(best, seed + 3)
         stressed = {candidate: case.stressed(candidate, seed + 3 + LAST_SEEDS) for candidate in best}
     else:

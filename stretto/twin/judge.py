@@ -2,7 +2,7 @@
 
 Successive halving: all candidates on a short stretch, the better ones on a longer one, the best few on several. The
 winner is refined: its neighbours among the options are tried too. What makes plans quicker to make in the first rounds
-may be better as well, so the last round has the best two both ways. Of those that are as good as the best in the last
+may be better as well, so the last round has the best one both ways. Of those that are as good as the best in the last
 round, the one that stands stress best is taken: less and more load, surges, a worker that is lost; who breaks under it
 is not taken at all. What is promised comes from trials of the winner alone, on seeds that no round has used: of several
 the one that luck favours wins, and what it had there it will not have again. They are spread over the loads that the
@@ -271,8 +271,8 @@ def judge(
         raise StrettoError(NOBODY)
     tell(0.8)
     if moving is None:
-        both_ways = dict.fromkeys([*best[:2], *map(rough, best[:2]), *reversed(best[2:])])
-        best = budget.first(list(both_ways), max(len(best), LAST + 1))
+        both_ways = dict.fromkeys([best[0], rough(best[0]), best[-1], *map(rough, best[1:2]), *best])
+        best = budget.first(list(both_ways), max(len(best), LAST))
         scores = case.told_apart(best, seed + 3)
         stressed = {candidate: case.stressed(candidate, seed + 3 + LAST_SEEDS) for candidate in best}
     else:

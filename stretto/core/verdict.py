@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 OptionValue = bool | int | float
@@ -19,6 +20,10 @@ class Candidate:
 
     def with_option(self, name: str, value: OptionValue) -> Candidate:
         return replace(self, options=tuple({**dict(self.options), name: value}.items()))
+
+    def left_with(self, applications: Collection[str]) -> Candidate:
+        """Without what it says of others than these."""
+        return replace(self, variants=tuple(each for each in self.variants if each[0] in applications))
 
     def __str__(self) -> str:
         words = [f"{name} {value:g}" for name, value in self.options]

@@ -10,8 +10,9 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import compress
 
 from stretto.core.application import Variant
 from stretto.core.deployment import Deployment
@@ -156,15 +157,42 @@ class Library:
                     rates=tuple(0.0 if place is None else judgement.verdict.rates[place] * ratio for place in order),
                     ratios=self._ratios_for(deployment, judgement.verdict.ratios),
                 ),
-                judgement.figures if ratio == 1 and None not in order else {},
+                judgement.figures if ratio == 1 else {},
             )
             for judgement in self.judgements
+        )
+
+    def left_with(self, names: Collection[str]) -> Library:
+        """Without the applications that are not of these, and without verdicts for loads of any of them."""
+        stay = [application.name in names for application in self.scope.applications]
+        rows = [is_left for is_left, mark in zip(stay, self.scope.applications, strict=True) for _ in mark.variants]
+
+        def is_of_these(rates: Sequence[float]) -> bool:
+            called = [is_left for rate, is_left in zip(rates, stay, strict=True) if rate > LEAST_RATE]
+            return bool(called) and all(called)
+
+        def left(verdict: Verdict) -> Verdict:
+            has_rows = len(verdict.ratios) == len(rows)
+            return replace(
+                verdict,
+                rates=tuple(compress(verdict.rates, stay)),
+                ratios=tuple(compress(verdict.ratios, rows)) if has_rows else verdict.ratios,
+                candidate=verdict.candidate.left_with(names),
+                runner_up=verdict.runner_up.left_with(names),
+            )
+
+        return replace(
+            self,
+            scope=replace(self.scope, applications=tuple(compress(self.scope.applications, stay))),
+            judgements=tuple(
+                replace(each, verdict=left(each.verdict)) for each in self.judgements if is_of_these(each.verdict.rates)
+            ),
         )
 
     def _ratios_for(
         self, deployment: Deployment, ratios: tuple[tuple[float, ...], ...]
     ) -> tuple[tuple[float, ...], ...]:
-        """In the deployment's order of variants and kinds; none where they are not of all its variants."""
+        """In the deployment's order of variants and kinds; as profiled where nothing was judged of a variant."""
         labels = [f"{mark.name}/{variant.name}" for mark in self.scope.applications for variant in mark.variants]
         kinds = list(self.scope.workers)
         if len(ratios) != len(labels) or any(len(row) != len(kinds) for row in ratios):
@@ -175,9 +203,7 @@ class Library:
             for kind, value in zip(kinds, row, strict=True)
         }
         wanted = [deployment.variant_label(number) for number in range(len(deployment.variants))]
-        if any(label not in labels for label in wanted):
-            return ()
-        return tuple(tuple(by_name[label, kind] for kind in deployment.kinds) for label in wanted)
+        return tuple(tuple(by_name.get((label, kind), 1.0) for kind in deployment.kinds) for label in wanted)
 
     def with_judgement(self, judgement: Judgement) -> Library:
         """In place of an earlier one for about the same load. The oldest gives way where there are too many."""

@@ -1,7 +1,8 @@
 """What a server knows of verdicts before it judged any, and what it keeps of its own for the next start.
 
 There are three places: the start plans of the repository (judged as profiled), what earlier runs of the same deployment
-learned, and a file that the user gave. Where they tell of the same load, the later one of these goes first.
+learned, and a file that the user gave. Where they tell of the same load, the later one of these goes first. When
+applications come or go, what was learned in this run of loads that they have no part in goes with the others.
 
 A verdict from a file serves as a start. Once the conditions were measured and are like those that it was judged under,
 it stands; else the load is judged anew.
@@ -21,7 +22,7 @@ from stretto.core.compile_cache import user_folder
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.verdict import Verdict
-from stretto.planners.candidates import candidates_digest
+from stretto.planners.candidates import candidates_digest, has_swaps
 from stretto.twin.library import Judgement, Library, Scope, rungs_of
 from stretto.twin.library_file import load_library, save_library
 from stretto.twin.live import Case, are_alike, doubts_of, figures_of
@@ -61,11 +62,12 @@ class VerdictMemory:
         self.save()
         learned = self._read(deployment)
         with self._lock:
+            learned = _with_those_of(self._learned, learned, deployment)
             self._deployment, self._learned = deployment, learned
             judgements: list[Judgement] = []
             for library in self._starts(deployment):
                 judgements += _holding(library, deployment, logging.INFO, partly=True)
-            judgements += _holding(self._learned, deployment, logging.WARNING)
+            judgements += _holding(learned, deployment, logging.WARNING)
             if self._given is not None:
                 judgements += _holding(self._given, deployment, logging.WARNING)
             self._unproved = {rungs_of(judgement.verdict.rates): judgement for judgement in judgements}
@@ -151,6 +153,19 @@ def _holding(library: Library, deployment: Deployment, level: int, *, partly: bo
     except StrettoError as error:
         log.log(level, "%s", error)
         return ()
+
+
+def _with_those_of(before: Library | None, learned: Library, deployment: Deployment) -> Library:
+    """And what was learned of the deployment that was served before, on the same workers: an application that comes or
+    goes changes nothing for the others while nobody calls it. Where it changes what workers can hold, nothing is taken.
+    """
+    if before is None or before.scope.workers != learned.scope.workers or has_swaps(deployment):
+        return learned
+    names = {application.name for application in deployment.applications}
+    carried = _holding(before.left_with(names), deployment, logging.DEBUG, partly=True)
+    for judgement in (*learned.judgements, *carried):
+        learned = learned.with_judgement(judgement)
+    return learned
 
 
 def _forget_oldest(folder: Path) -> None:

@@ -11,8 +11,9 @@ from stretto.core.application import Application
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.profile import LatencyProfile, Quantile
+from stretto.core.verdict import Candidate
 from stretto.core.worker import workers
-from stretto.planners.judged.ledger import RUNG
+from stretto.planners.judged.ledger import LEAST_RATE, RUNG
 from stretto.twin.library import MOST_VERDICTS, Judgement, Library, Scope, rungs_of
 from tests.planners.parts.tasks import small_deployment
 from tests.twin.libraries import library, verdict
@@ -47,6 +48,31 @@ def test_an_application_of_several_is_taken_where_that_is_allowed() -> None:
     assert made.judgements_for(both, partly=True)[0].verdict.rates == (0.0, 100.0)
     with pytest.raises(StrettoError, match="judged for application app, not other, app; judge anew with stretto tune"):
         made.judgements_for(both)
+
+
+def test_of_fewer_applications_what_was_judged_for_them_alone_is_left() -> None:
+    deployment = two_kinds()
+    first, second = (application.name for application in deployment.applications)
+    count = len(deployment.applications[0].variants)
+    ratios = tuple((1.0 + number, 2.0 + number) for number in range(len(deployment.variants)))
+    alone = Candidate("symphony_batch_aware", variants=((first, "a"), (second, "b")))
+    made = replace(verdict(100.0, LEAST_RATE, candidate=alone), ratios=ratios)
+    both = Library(Scope.of(deployment), (Judgement(made, FIGURES), Judgement(verdict(100.0, 20.0))))
+    (left,) = both.left_with([first]).judgements
+    assert left.verdict.rates == (100.0,) and left.figures == FIGURES
+    assert left.verdict.ratios == ratios[:count]
+    assert left.verdict.candidate.variants == ((first, "a"),)
+    assert not both.left_with([second]).judgements and not both.left_with(["else"]).judgements
+    assert [each.verdict.rates for each in both.left_with([first, second]).judgements] == [(100.0, 1.0), (100.0, 20.0)]
+
+
+def test_of_variants_that_were_not_judged_latencies_are_those_of_their_profile() -> None:
+    base = small_deployment(3)
+    other = Application("other", base.applications[0].slo_ns, base.applications[0].variants[:1])
+    ratios = tuple((2.0 + number,) for number in range(len(base.variants)))
+    made = Library(Scope.of(base), (Judgement(replace(verdict(100.0), ratios=ratios)),))
+    both = Deployment((other, base.applications[0]), base.workers, base.quantile)
+    assert made.judgements_for(both, partly=True)[0].verdict.ratios == ((1.0,), *ratios)
 
 
 def test_rates_follow_the_order_of_the_applications() -> None:

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from stretto.core.application import Application
 from stretto.core.deployment import Deployment
 from stretto.core.plan import Delays
 from stretto.core.verdict import Candidate
-from stretto.planners.judged.ledger import RUNG
+from stretto.planners.judged.ledger import LEAST_RATE, RUNG
 from stretto.planners.registry import ENTRIES
 from stretto.twin.library_file import load_library
 from stretto.twin.live import Case, figures_of
@@ -108,6 +109,24 @@ def test_what_was_judged_under_nothing_measured_never_stands() -> None:
     memory = VerdictMemory(library(100.0))
     assert memory.known(deployment) == [verdict(100.0)]
     assert memory.standing(deployment, (100.0,), case(deployment)) is None
+
+
+def test_an_application_that_nobody_calls_comes_and_goes_and_the_others_keep_their_plans(tmp_path: Path) -> None:
+    """A model that was added made a server begin again with start plans, which knew nothing of how it ran."""
+    alone = small_deployment(3)
+    other = Application("other", alone.applications[0].slo_ns, alone.applications[0].variants)
+    both = replace(alone, applications=(*alone.applications, other))
+    memory = VerdictMemory()
+    memory.known(alone)
+    memory.keep(alone, verdict(100.0), case(alone))
+    (carried,) = memory.known(both)
+    assert carried.rates == (100.0, 0.0) and carried.candidate == PRICED
+    rates = (101.0, LEAST_RATE)
+    assert memory.standing(both, rates, case(both, 9_000_000)) is None, "conditions are looked at as ever"
+    assert memory.standing(both, rates, case(both)) == replace(carried, rates=rates)
+    memory.keep(both, verdict(300.0, 50.0), case(both))
+    assert [each.rates for each in memory.known(alone)] == [(100.0,)], "that of both is of no use here"
+    assert not memory.known(replace(both, workers=small_deployment(4).workers)), "nor any of other workers"
 
 
 def test_a_broken_promise_is_forgotten_here_and_in_the_file(tmp_path: Path) -> None:

@@ -49,20 +49,20 @@ def candidates_for(deployment: Deployment, *, dear: bool = False, by_client: boo
     Some are for unequal workers or several applications, some for workers that cannot hold all variants, and some for
     applications of a single variant.
     """
-    has_choice = any(len(application.variants) > 1 for application in deployment.applications)
+    may_choose = has_choice(deployment)
     is_unequal = len(deployment.kinds) > 1 or len(deployment.applications) > 1
     tried = {"where it may gain"} if dear else {"always"}
     if not dear:
-        tried |= ({"if unequal"} if is_unequal else set()) | (set() if has_choice else {"with one variant each"})
+        tried |= ({"if unequal"} if is_unequal else set()) | (set() if may_choose else {"with one variant each"})
         tried |= {"with one kind of worker" if len(deployment.kinds) == 1 else "with several kinds of worker"}
         tried |= {"where clients are known"} if by_client else set()
-        tried |= {"where memory is short"} if _memory_is_short(deployment) else set()
+        tried |= {"where memory is short"} if memory_is_short(deployment) else set()
         tried |= {"where variants are swapped"} if has_swaps(deployment) else set()
     # Where there is nothing to choose, what serves before the first verdict is one of those that are tried.
-    candidates = [] if has_choice or dear else [Candidate("priced")]
+    candidates = [] if may_choose or dear else [Candidate("priced")]
     for entry in ENTRIES:
-        if entry.tried in tried and (has_choice or not entry.chooses_variants):
-            alone = list(_alone(deployment)) if has_choice and not entry.chooses_variants else [()]
+        if entry.tried in tried and (may_choose or not entry.chooses_variants):
+            alone = list(_alone(deployment)) if may_choose and not entry.chooses_variants else [()]
             candidates += [
                 Candidate(entry.name, options, variants) for options in _options(entry) for variants in alone
             ]
@@ -112,7 +112,12 @@ def _throughput(deployment: Deployment, variants: dict[str, str]) -> float:
     return total
 
 
-def _memory_is_short(deployment: Deployment) -> bool:
+def has_choice(deployment: Deployment) -> bool:
+    """Whether some application has more than one variant."""
+    return any(len(application.variants) > 1 for application in deployment.applications)
+
+
+def memory_is_short(deployment: Deployment) -> bool:
     """Whether some worker cannot hold all that it can run, and what the largest needs to run."""
     for worker in {(each.kind, each.memory_bytes): each for each in deployment.workers}.values():
         runs = [variant for variant in deployment.variants if variant.profile_on(worker.kind)]
@@ -124,7 +129,7 @@ def _memory_is_short(deployment: Deployment) -> bool:
 
 def has_swaps(deployment: Deployment) -> bool:
     """Whether some worker cannot hold all that it can run, and queries of every application may wait for a variant."""
-    return _memory_is_short(deployment) and all(
+    return memory_is_short(deployment) and all(
         any(variant.load_ns + profile.latency_ns(1) <= application.slo_ns for profile in variant.profiles)
         for application in deployment.applications
         for variant in (min(application.variants, key=lambda each: each.load_ns),)

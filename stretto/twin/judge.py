@@ -29,7 +29,7 @@ from stretto.core.errors import StrettoError
 from stretto.core.plan import Plan
 from stretto.core.profile import NS_PER_S
 from stretto.core.verdict import Candidate, Promise, Verdict
-from stretto.planners.candidates import candidates_for, make, neighbours, rough
+from stretto.planners.candidates import candidates_for, has_choice, make, neighbours, rough
 from stretto.planners.judged.planner import LOOK_NS
 from stretto.planners.registry import planner_entry
 from stretto.planning.session import Rhythm, Session
@@ -174,8 +174,7 @@ class _Court:
         """The two best; where applications have one variant each, and planners few options, the best of another planner
         too.
         """
-        has_choice = any(len(application.variants) > 1 for application in self.deployment.applications)
-        others = [] if has_choice else [each for each in best if each.planner != best[0].planner]
+        others = [] if has_choice(self.deployment) else [each for each in best if each.planner != best[0].planner]
         return list(dict.fromkeys([*best[:2], *others[:1]]))
 
     def near(self, candidates: Sequence[Candidate]) -> list[Candidate]:

@@ -13,6 +13,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import compress
+from statistics import median
 
 from stretto.core.application import Variant
 from stretto.core.deployment import Deployment
@@ -157,7 +158,7 @@ class Library:
                     rates=tuple(0.0 if place is None else judgement.verdict.rates[place] * ratio for place in order),
                     ratios=self._ratios_for(deployment, judgement.verdict.ratios),
                 ),
-                judgement.figures if ratio == 1 else {},
+                judgement.figures if ratio == 1 and None not in order else {},
             )
             for judgement in self.judgements
         )
@@ -172,11 +173,10 @@ class Library:
             return bool(called) and all(called)
 
         def left(verdict: Verdict) -> Verdict:
-            has_rows = len(verdict.ratios) == len(rows)
             return replace(
                 verdict,
                 rates=tuple(compress(verdict.rates, stay)),
-                ratios=tuple(compress(verdict.ratios, rows)) if has_rows else verdict.ratios,
+                ratios=tuple(compress(verdict.ratios, rows)) if len(verdict.ratios) == len(rows) else (),
                 candidate=verdict.candidate.left_with(names),
                 runner_up=verdict.runner_up.left_with(names),
             )
@@ -192,7 +192,9 @@ class Library:
     def _ratios_for(
         self, deployment: Deployment, ratios: tuple[tuple[float, ...], ...]
     ) -> tuple[tuple[float, ...], ...]:
-        """In the deployment's order of variants and kinds; as profiled where nothing was judged of a variant."""
+        """In the deployment's order of variants and kinds; a variant that nothing is known of has the middle of those on
+        the same kind.
+        """
         labels = [f"{mark.name}/{variant.name}" for mark in self.scope.applications for variant in mark.variants]
         kinds = list(self.scope.workers)
         if len(ratios) != len(labels) or any(len(row) != len(kinds) for row in ratios):
@@ -202,14 +204,21 @@ class Library:
             for label, row in zip(labels, ratios, strict=True)
             for kind, value in zip(kinds, row, strict=True)
         }
+        middle = {kind: median(row[place] for row in ratios) for place, kind in enumerate(kinds)}
         wanted = [deployment.variant_label(number) for number in range(len(deployment.variants))]
-        return tuple(tuple(by_name.get((label, kind), 1.0) for kind in deployment.kinds) for label in wanted)
+        return tuple(tuple(by_name.get((label, kind), middle[kind]) for kind in deployment.kinds) for label in wanted)
 
     def with_judgement(self, judgement: Judgement) -> Library:
         """In place of an earlier one for about the same load. The oldest gives way where there are too many."""
         rungs = rungs_of(judgement.verdict.rates)
         others = [other for other in self.judgements if rungs_of(other.verdict.rates) != rungs]
         return replace(self, judgements=(*others, judgement)[-MOST_VERDICTS:])
+
+    def after(self, older: Sequence[Judgement]) -> Library:
+        """With these for loads that it says nothing of."""
+        known = {rungs_of(judgement.verdict.rates) for judgement in self.judgements}
+        more = {rungs: each for each in older if (rungs := rungs_of(each.verdict.rates)) not in known}
+        return replace(self, judgements=(*more.values(), *self.judgements)[-MOST_VERDICTS:])
 
 
 def rungs_of(rates: Sequence[float]) -> tuple[int, ...]:

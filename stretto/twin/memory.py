@@ -2,7 +2,8 @@
 
 There are three places: the start plans of the repository (judged as profiled), what earlier runs of the same deployment
 learned, and a file that the user gave. Where they tell of the same load, the later one of these goes first. When
-applications come or go, what was learned in this run of loads that they have no part in goes with the others.
+applications come or go, what was learned of loads that they have no part in goes with the others, where nothing better
+is known; with one that came it is a start, and is judged anew.
 
 A verdict from a file serves as a start. Once the conditions were measured and are like those that it was judged under,
 it stands; else the load is judged anew.
@@ -22,7 +23,7 @@ from stretto.core.compile_cache import user_folder
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.verdict import Verdict
-from stretto.planners.candidates import candidates_digest, has_swaps
+from stretto.planners.candidates import candidates_digest, has_choice, memory_is_short
 from stretto.twin.library import Judgement, Library, Scope, rungs_of
 from stretto.twin.library_file import load_library, save_library
 from stretto.twin.live import Case, are_alike, doubts_of, figures_of
@@ -62,7 +63,8 @@ class VerdictMemory:
         self.save()
         learned = self._read(deployment)
         with self._lock:
-            learned = _with_those_of(self._learned, learned, deployment)
+            if self._deployment is not None and self._learned is not None:
+                learned = learned.after(_carried(self._learned, self._deployment, deployment))
             self._deployment, self._learned = deployment, learned
             judgements: list[Judgement] = []
             for library in self._starts(deployment):
@@ -155,17 +157,17 @@ def _holding(library: Library, deployment: Deployment, level: int, *, partly: bo
         return ()
 
 
-def _with_those_of(before: Library | None, learned: Library, deployment: Deployment) -> Library:
-    """And what was learned of the deployment that was served before, on the same workers: an application that comes or
-    goes changes nothing for the others while nobody calls it. Where it changes what workers can hold, nothing is taken.
+def _carried(before: Library, was: Deployment, deployment: Deployment) -> Sequence[Judgement]:
+    """What was learned of the deployment that was served before, on the same workers: an application that comes or goes
+    changes little for the others while nobody calls it. Where workers cannot hold all variants it does; and what was
+    judged where no application had a choice of variants was judged among others.
     """
-    if before is None or before.scope.workers != learned.scope.workers or has_swaps(deployment):
-        return learned
-    names = {application.name for application in deployment.applications}
-    carried = _holding(before.left_with(names), deployment, logging.DEBUG, partly=True)
-    for judgement in (*learned.judgements, *carried):
-        learned = learned.with_judgement(judgement)
-    return learned
+    if before.scope.workers != Scope.of(deployment).workers or memory_is_short(was) or memory_is_short(deployment):
+        return ()
+    if has_choice(was) != has_choice(deployment):
+        return ()
+    left = before.left_with({application.name for application in deployment.applications})
+    return _holding(left, deployment, logging.DEBUG, partly=True)
 
 
 def _forget_oldest(folder: Path) -> None:

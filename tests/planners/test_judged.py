@@ -476,6 +476,17 @@ def test_a_known_schedule_by_windows_serves_only_where_variants_are_swapped() ->
         assert not planner.may_use_evidence(deployment), "there is none"
 
 
+def test_where_a_known_plan_cannot_be_made_the_start_candidate_serves() -> None:
+    """It was judged before another application came, and needs a worker for each of them."""
+    alone = small_deployment(1)
+    other = replace(alone.applications[0], name="other")
+    both = replace(alone, applications=(*alone.applications, other))
+    known = replace(verdict(20.0, 0.0), candidate=Candidate("jellyfish_plus"), ratios=())
+    planner = Judged(judge=OnTheSpot(is_busy=True, before=(known,)))
+    assert at_load(planner, both, 20.0, 0.0).planner == "priced"
+    assert planner.in_force() == known
+
+
 def test_it_may_use_evidence_where_variants_are_swapped() -> None:
     deployment = swapping()
     with_evidence = replace(

@@ -15,6 +15,7 @@ from stretto.core.application import Application
 from stretto.core.deployment import Deployment
 from stretto.core.plan import Delays
 from stretto.core.verdict import Candidate
+from stretto.core.worker import workers
 from stretto.planners.judged.ledger import LEAST_RATE, RUNG
 from stretto.planners.registry import ENTRIES
 from stretto.twin.library_file import load_library
@@ -121,12 +122,49 @@ def test_an_application_that_nobody_calls_comes_and_goes_and_the_others_keep_the
     memory.keep(alone, verdict(100.0), case(alone))
     (carried,) = memory.known(both)
     assert carried.rates == (100.0, 0.0) and carried.candidate == PRICED
-    rates = (101.0, LEAST_RATE)
-    assert memory.standing(both, rates, case(both, 9_000_000)) is None, "conditions are looked at as ever"
-    assert memory.standing(both, rates, case(both)) == replace(carried, rates=rates)
+    assert memory.standing(both, (101.0, LEAST_RATE), case(both)) is None, "workers may be dealt out in another way now"
+    judged_again = verdict(100.0, LEAST_RATE, candidate=OTHER)
+    memory.keep(both, judged_again, case(both))
     memory.keep(both, verdict(300.0, 50.0), case(both))
-    assert [each.rates for each in memory.known(alone)] == [(100.0,)], "that of both is of no use here"
+    assert [each.candidate for each in memory.known(alone)] == [OTHER], "that for a load of both is of no use here"
+    assert memory.standing(alone, (101.0,), case(alone, 9_000_000)) is None, "conditions are looked at as ever"
+    assert memory.standing(alone, (101.0,), case(alone)) is not None
     assert not memory.known(replace(both, workers=small_deployment(4).workers)), "nor any of other workers"
+
+
+def test_what_a_file_says_of_a_load_goes_before_what_was_judged_beside_others(tmp_path: Path) -> None:
+    alone = small_deployment(3)
+    other = Application("other", alone.applications[0].slo_ns, alone.applications[0].variants)
+    both = replace(alone, applications=(*alone.applications, other))
+    memory = VerdictMemory(folder=tmp_path)
+    memory.known(alone)
+    memory.keep(alone, verdict(100.0), case(alone))
+    memory.known(both)
+    memory.keep(both, verdict(100.0, LEAST_RATE, candidate=OTHER), case(both))
+    memory.keep(both, verdict(300.0, LEAST_RATE, candidate=OTHER), case(both))
+    assert {each.rates: each.candidate for each in memory.known(alone)} == {(100.0,): PRICED, (300.0,): OTHER}
+
+
+@pytest.mark.parametrize("how", ["memory", "choice"])
+def test_plans_do_not_stay_where_others_would_have_been_tried(how: str) -> None:
+    """Another application takes memory from all, or brings a choice of variants where there was none."""
+    alone = small_deployment(3)
+    (application,) = alone.applications
+    if how == "memory":
+        held = tuple(replace(each, memory_bytes=10**9) for each in application.variants)
+        application = replace(application, variants=held)
+        alone = replace(
+            alone, applications=(application,), workers=workers(3, memory_bytes=len(held) * 10**9 + 5 * 10**8)
+        )
+    else:
+        alone = replace(alone, applications=(replace(application, variants=application.variants[:1]),))
+    both = replace(alone, applications=(*alone.applications, replace(application, name="other")))
+    memory = VerdictMemory()
+    memory.known(alone)
+    memory.keep(alone, verdict(100.0), case(alone))
+    assert not memory.known(both)
+    memory.keep(both, verdict(100.0, LEAST_RATE), case(both))
+    assert not memory.known(alone)
 
 
 def test_a_broken_promise_is_forgotten_here_and_in_the_file(tmp_path: Path) -> None:

@@ -124,7 +124,12 @@ class Judged:
         elif self._is_at(verdict) and not self._has_networks:  # who looks at clients counts each of them
             view = replace(view, rates=np.array(verdict.rates))  # the very plan that was judged
         judged = self._as_judged(view, verdict)
-        plan = self._plan(judged, verdict.candidate)
+        try:
+            plan = self._plan(judged, verdict.candidate)
+        except StrettoError:
+            if self._ledger.is_answer(verdict):
+                raise
+            return self._begun(view)  # judged for fewer applications or workers, and there is no such plan here
         return plan if judged is view else replace(plan, ratios=self._dispatcher_ratios(verdict))
 
     def _begun(self, view: View) -> Plan:

@@ -192,7 +192,7 @@ class Library:
     def _ratios_for(
         self, deployment: Deployment, ratios: tuple[tuple[float, ...], ...]
     ) -> tuple[tuple[float, ...], ...]:
-        """In the deployment's order of variants and kinds; a variant that nothing is known of has the middle of its kind's."""
+        """In the deployment's order of variants and kinds; a variant that nothing is known of has its kind's middle."""
         labels = [f"{mark.name}/{variant.name}" for mark in self.scope.applications for variant in mark.variants]
         kinds = list(self.scope.workers)
         if len(ratios) != len(labels) or any(len(row) != len(kinds) for row in ratios):

@@ -52,6 +52,7 @@ ENOUGH_REQUESTS = MOST_REQUESTS // 2  # of one application: no more than twice a
 MOST_CPU_S = 180.0  # for one verdict, beside the serving
 LEAST_SHARE = 0.1  # of an application's queries: classes that have less need not be told apart
 BURST = 2.0  # times what chance makes of a count in short windows: queries come in bursts
+TIMER_DOUBT = 0.4  # of how late batches end: it is told by the latest three of some hundred
 CALLED = 0.02  # of all queries: an application with less is as good as not called
 
 
@@ -267,7 +268,9 @@ def are_alike(
 
 
 def doubts_of(setting: Setting) -> dict[str, float]:
-    """Of those figures that are known badly after some seconds: a variance of few counts, a share of few queries."""
+    """Of those figures that are known badly after some seconds: a variance of few counts, a share of few queries, and
+    how late the latest batches end.
+    """
     doubts = {
         f"{window} dispersion of {name}": math.sqrt(2 / max(stretch.span_ns / window_ns, 1.0))
         for name, stretch in setting.arrivals.items()
@@ -276,7 +279,7 @@ def doubts_of(setting: Setting) -> dict[str, float]:
     for name, stretch in setting.arrivals.items():
         for figure, share in _shares(name, stretch):
             doubts[figure] = math.sqrt((1 - share) / (share * max(stretch.queries * sum(stretch.class_shares), 1.0)))
-    return doubts
+    return doubts | {"timer_ns": TIMER_DOUBT}
 
 
 def _shares(application: str, stretch: ArrivalStretch) -> Iterator[tuple[str, float]]:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from stretto.core.plan import Delays
 from stretto.core.profile import NS_PER_S
 from stretto.core.verdict import Candidate
 from stretto.core.worker import workers
@@ -99,6 +100,19 @@ def test_what_is_known_badly_has_not_drifted_by_chance() -> None:
     second_ns = poisson(50, 100, 7)
     bursts = case(second_ns // NS_PER_S * NS_PER_S + second_ns % NS_PER_S // 5, 100).conditions()
     assert all(each.changed_to(bursts) for each in brief)
+
+
+def test_how_late_the_latest_batches_end_wavers() -> None:
+    """It is the third of 512: twice as much is chance. A steady load was judged anew each half minute."""
+    there = small_deployment(2)
+
+    def conditions(timer_ms: float, control_ms: float = 1.0) -> Conditions:
+        delays = Delays(control_ns=round(control_ms * 1e6), timer_ns=round(timer_ms * 1e6))
+        return Case(there, Setting({}, delays=delays)).conditions()
+
+    assert not conditions(8.5).changed_to(conditions(25.0)) and not conditions(25.0).changed_to(conditions(8.5))
+    assert "timer_ns" in conditions(4.0).changed_to(conditions(25.0))
+    assert "control_ns" in conditions(8.5, 4.0).changed_to(conditions(8.5, 8.0)), "a mean of many is known well"
 
 
 def test_other_classes_are_another_case_where_evidence_is_looked_at() -> None:

@@ -50,6 +50,7 @@ class Setting:
     moved: Mapping[tuple[str, str], float] = field(default_factory=dict)  # profiles, since: by how much (as_measured)
     ladders: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # all variants, by application
     evidence: Mapping[str, Labelled] = field(default_factory=dict)  # by application: what it says of known classes
+    presumed: tuple[float, ...] = ()  # ratios of run times to their profiled means, where none was measured
 
     def __post_init__(self) -> None:
         if any(count < 0 for count in self.present.values()):
@@ -73,11 +74,11 @@ class Setting:
         return Resampled(self.arrivals, load_factor, seed)
 
     def service(self) -> Service:
-        """Run times and handoffs like those measured, for a simulation with these delays; run times between the
-        profiles' quantiles where nothing was.
+        """Run times and handoffs like those measured, for a simulation with these delays; where nothing was, as they
+        are presumed, else between the profiles' quantiles.
         """
         if not self.residuals:
-            return Empirical()
+            return Empirical(self.presumed)
         has_handoffs = len(self.handoff_ns) >= FEWEST
         handoffs_ns = self.handoff_ns - self.delays.control_ns if has_handoffs else no_times()
         return Measured(self.residuals, handoffs_ns, self.row, self.moved)

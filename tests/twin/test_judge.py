@@ -295,3 +295,11 @@ def test_forms_of_one_planner_do_not_keep_all_others_out() -> None:
     assert _best([*forms, other, Candidate("symphony")], 4) == [*forms[:3], other]
     assert _best([forms[0], other, *forms[1:]], 3) == [forms[0], other, forms[1]]
     assert _best(forms, 4) == forms[:4] and _best([], 4) == []
+
+
+def test_who_was_first_before_stays_beside_forms_of_another_planner() -> None:
+    """Where trials are short, the best schedule by windows was eleventh in one of them, and not tried again."""
+    forms = [Candidate("priced", (("caution", 1 + number / 10),)) for number in range(5)]
+    other, first = Candidate("slackfit"), Candidate("sneakpeek")
+    assert _best([*forms, other, first], 4, first) == [*forms[:3], first]
+    assert _best([*forms, other, first], 4, forms[4]) == _best([*forms, other], 4, first) == [*forms[:3], other]

@@ -20,6 +20,7 @@ from benchmarks.serving import ROOT
 from stretto.cli.queries import sample_of
 from stretto.cli.started import Started
 from stretto.client.load import LoadOutcome, LoadResult, LoadSpec, run_load
+from stretto.client.load.spec import MAX_REQUESTS
 
 APPLICATION = "fashion"
 FIRST_PROBE, PROBE_STEP, MOST_PROBES, PROBE_S = 20.0, 1.5, 16, 4.0
@@ -93,7 +94,8 @@ class HealthyLoad:
 def main() -> None:
     url, rate, seed, file = sys.argv[1:]
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job is started without
-    result = load(url, float(rate), LONGEST_S, int(seed), NEVER_MS)
+    seconds = min(LONGEST_S, 0.9 * MAX_REQUESTS / float(rate))
+    result = load(url, float(rate), seconds, int(seed), NEVER_MS)
     start_ns = time.monotonic_ns() - result.elapsed_ns
     slo_ms = 0.0 if result.deadline_ns is None else result.deadline_ns / 1e6
     np.savez(

@@ -257,10 +257,10 @@ def judge(
     best = case.ranked(entered, queries, seed)
     if moving is None or not moving.is_shared:
         tell(0.4)
-        first = best[0] if best else None
-        best = _best(case.ranked(_best(best, SECOND), more, seed + 1), LAST, first)
+        led = best[0].planner if best and case.has_windows else ""  # trials by windows hold few queries
+        best = _best(case.ranked(_best(best, SECOND), more, seed + 1), LAST, led)
         tell(0.6)
-        best = _best(case.ranked([*best, *case.near(case.to_refine(best))], more, seed + 2), LAST, first)
+        best = _best(case.ranked([*best, *case.near(case.to_refine(best))], more, seed + 2), LAST, led)
         tell(0.7)
     case.whole()
     # Of a load that moves, a dear plan for one level is of no use at the next.
@@ -327,15 +327,16 @@ def _followed(
     return scores, {each: case.score(each, seed, max(STRESS_LOADS), part=FOLLOWED_FIRST).value for each in last}
 
 
-def _best(ranked: Sequence[Candidate], count: int, first: Candidate | None = None) -> list[Candidate]:
+def _best(ranked: Sequence[Candidate], count: int, led: str = "") -> list[Candidate]:
     """The first ones, and the best of each planner that was tried in a rougher form than it would serve in. Where all
-    of the first are forms of one planner, the last of them gives way to a candidate of another planner, before others
-    to the one that was `first` in an earlier round: forms differ by little, and a short trial that all of them were
-    lucky in would else decide against everybody else.
+    of the first are forms of one planner, the last of them gives way to another planner: forms differ by little, and a
+    short trial that all of them were lucky in would else decide against everybody else. It is the planner that `led`
+    the first round, if it is named and has no place otherwise, else the one that is best now.
     """
     first_of = {candidate.planner: candidate for candidate in reversed(ranked)}
     others = [each for each in ranked[count:] if each.planner != ranked[0].planner]
-    others.sort(key=lambda each: each != first)
+    if led in first_of and rough(first_of[led]) == first_of[led]:
+        others.sort(key=lambda each: each.planner != led)
     best = list(ranked[:count])
     if others and all(each.planner == ranked[0].planner for each in best):
         best[-1] = others[0]

@@ -1,6 +1,6 @@
 """What a server knows of verdicts before it judged any, and what it keeps of its own for the next start.
 
-There are three places: the start plans of the repository (judged as profiled), what earlier runs of the same deployment
+There are three places: the start plans of the repository (judged by profiles), what earlier runs of the same deployment
 learned, and a file that the user gave. Where they tell of the same load, the later one of these goes first. When
 applications come or go, what was learned of loads that they have no part in goes with the others, where nothing better
 is known; with one that came it is a start, and is judged anew.

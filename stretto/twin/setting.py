@@ -50,7 +50,7 @@ class Setting:
     moved: Mapping[tuple[str, str], float] = field(default_factory=dict)  # profiles, since: by how much (as_measured)
     ladders: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # all variants, by application
     evidence: Mapping[str, Labelled] = field(default_factory=dict)  # by application: what it says of known classes
-    presumed: tuple[float, ...] = ()  # ratios of run times to their profiled means, where none was measured
+    presumed: tuple[float, ...] = ()  # ratios of run times to profiled means, where none was measured; in no file
 
     def __post_init__(self) -> None:
         if any(count < 0 for count in self.present.values()):

@@ -121,8 +121,8 @@ def start_library(deployment: Deployment, delays: Delays, judge: Judge, progress
     """As profiled, over a few loads, the middle ones first, until `judge` has no time for more.
 
     Of candidates without tables: at the start of a server there is no time to make any, and nobody knows whether its
-    load will move. Nor does anybody know what else runs beside it: one batch in ten is taken to last twice as long as
-    it was profiled, so that no plan wins by a hair that leaves no slack at all.
+    load will move. Nor does anybody know what else runs beside it: one batch in ten is taken to last twice the mean
+    that was profiled, the others just that mean, so that no plan wins by a hair that leaves no slack at all.
     """
     setting = replace(as_profiled(deployment, delays), presumed=PRESUMED)
     candidates = candidates_without_tables(deployment)

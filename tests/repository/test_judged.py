@@ -46,7 +46,9 @@ def test_they_are_named_after_the_kind_and_stay_inside(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("name", "kind"), ZOO)
 def test_the_zoo_has_start_plans_for_every_kind_that_it_was_profiled_on(name: str, kind: str) -> None:
-    """Where this fails: stretto.cli.start_plans.judge_start_plans([Path("stretto/zoo/NAME")], KIND, DEVICE)"""
+    """Where this fails, on a machine with two cores:
+    stretto.cli.start_plans.judge_start_plans([Path("stretto/zoo/NAME")], KIND, "cpu"), or "cuda" for a GPU's kind.
+    """
     repository = read_repository(f"zoo:{name}")
     library = load_library(judged_place(repository.applications[0], kind).path)
     deployment, _ = repository.deployment(1, Quantile.MEAN, kind=kind)
@@ -58,10 +60,12 @@ def test_a_start_plan_leaves_slack(name: str, kind: str) -> None:
     """Nobody has measured what else runs on the machine: one batch in four that takes twice as long makes few late."""
     repository = read_repository(f"zoo:{name}")
     deployment, _ = repository.deployment(1, Quantile.MEAN, kind=kind)
-    for judgement in load_library(judged_place(repository.applications[0], kind).path).judgements:
+    most = 0.7 * fluid_goodput(deployment, (1.0,))  # above, there is no slack to leave
+    judgements = load_library(judged_place(repository.applications[0], kind).path).judgements
+    eased = [each for each in judgements if each.verdict.rates[0] <= most]
+    assert len(eased) > 2
+    for judgement in eased:
         (rate,) = judgement.verdict.rates
-        if rate > 0.7 * fluid_goodput(deployment, (1.0,)):
-            continue  # there is no slack to leave
         session = Session(make(judgement.verdict.candidate))
         plan = session.first(deployment, 0, Conditions(delays=DelayMeter().delays), expected_rates=(rate,)).plan
         load, service = Load(Poisson(), rate), Empirical((1.0, 1.0, 1.0, 2.0))

@@ -38,6 +38,7 @@ from stretto.twin.judge import (
     PROMISE_SEEDS,
     STRESS_LOADS,
     _best,
+    _Court,
     is_undecided,
     judge,
     loads_in_doubt,
@@ -297,9 +298,31 @@ def test_forms_of_one_planner_do_not_keep_all_others_out() -> None:
     assert _best(forms, 4) == forms[:4] and _best([], 4) == []
 
 
-def test_who_was_first_before_stays_beside_forms_of_another_planner() -> None:
-    """Where trials are short, the best schedule by windows was eleventh in one of them, and not tried again."""
+def test_the_planner_that_led_has_a_place_beside_forms_of_another() -> None:
     forms = [Candidate("priced", (("caution", 1 + number / 10),)) for number in range(5)]
-    other, first = Candidate("slackfit"), Candidate("sneakpeek")
-    assert _best([*forms, other, first], 4, first) == [*forms[:3], first]
-    assert _best([*forms, other, first], 4, forms[4]) == _best([*forms, other], 4, first) == [*forms[:3], other]
+    other, led, worse = Candidate("slackfit"), Candidate("sneakpeek"), Candidate("sneakpeek", tail=0.0)
+    assert _best([*forms, other, led, worse], 4, "sneakpeek") == [*forms[:3], led]
+    assert _best([*forms, other, led], 4, "priced") == _best([*forms, other], 4, "sneakpeek") == [*forms[:3], other]
+    joint = Candidate("joint")
+    assert _best([*forms, other, joint], 4, "joint") == [*forms[:3], other, joint], "which is kept for its rough form"
+
+
+class Reached(Exception):
+    """The last round, with these candidates."""
+
+
+def test_by_windows_the_planner_that_led_is_in_the_last_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The best schedule by windows was eleventh in one short trial, and not tried again."""
+    forms = [Candidate("priced", (("caution", 1 + number / 10),)) for number in range(5)]
+    other, led = Candidate("slackfit"), Candidate("sneakpeek")
+    rounds = iter([[led, *forms, other], [*forms, other, led]])
+
+    def told_apart(court: _Court, candidates: Sequence[Candidate], seed: int) -> None:
+        raise Reached(*candidates)
+
+    monkeypatch.setattr(_Court, "may_be_by_windows", lambda court: True)
+    monkeypatch.setattr(_Court, "ranked", lambda court, candidates, queries, seed: next(rounds, list(candidates)))
+    monkeypatch.setattr(_Court, "told_apart", told_apart)
+    with pytest.raises(Reached) as reached:
+        judge(small_deployment(2), Steady(100.0), (100.0,), candidates=[led, *forms, other])
+    assert led in reached.value.args

@@ -14,12 +14,14 @@ from stretto.core.plan import Delays
 from stretto.core.verdict import Candidate, Verdict
 from stretto.planners.judged.ledger import RUNG, RUNG_OF_SEVERAL
 from stretto.sim.bounds import fluid_goodput
+from stretto.sim.service import Empirical, Service
 from stretto.twin import tune
 from stretto.twin.live import figures_of
 from stretto.twin.setting import Setting
 from stretto.twin.stretch import ArrivalStretch
 from stretto.twin.tune import (
     MOST_LOADS,
+    PRESUMED,
     START_LOADS,
     as_profiled,
     halving,
@@ -117,6 +119,18 @@ def test_start_plans_are_spread_over_the_loads_and_end_with_the_time(judged: lis
     told: list[float] = []
     short = start_library(deployment, Delays(), lambda work: work() if left and left.pop() else None, told.append)
     assert len(short.judgements) == len(told) == 2
+
+
+def test_start_plans_are_judged_with_some_batches_that_last_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    services: list[Service] = []
+
+    def judge(deployment: Deployment, setting: Setting, rates: tuple[float, ...], **_: object) -> Verdict:
+        services.append(setting.service())
+        return verdict(*rates)
+
+    monkeypatch.setattr(tune, "judge_setting", judge)
+    start_library(small_deployment(2), Delays(), lambda work: work())
+    assert services and set(services) == {Empirical(PRESUMED)} and max(PRESUMED) == 2
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 5, 8, 17])

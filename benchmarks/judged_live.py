@@ -34,6 +34,7 @@ PRICED = "priced"
 STEADY, SETTLE_S, WATCHED_S = 0.5, 40.0, 60.0  # of what the most accurate variant carries
 LOOK_S = 0.1
 TRIES, QUIET = 3, 0.03  # of a core, stolen by the host
+MEASURED = 3  # times what is carried: a slow moment of the host made all loads half of what was meant
 
 
 @dataclass(frozen=True)
@@ -87,13 +88,14 @@ def measured_once(run: Run) -> dict[str, float]:
 
 
 def what_is_carried(variants: list[str]) -> tuple[float, float]:
-    """Images a second by the fastest and by the most accurate variant."""
+    """Images a second by the fastest and by the most accurate variant, in turns; the most of each."""
     inputs, _ = sample_of(APPLICATION)
     with started_server(SERVE) as server:
-        return (
-            carried(server.url, APPLICATION, inputs, variants[0]),
-            carried(server.url, APPLICATION, inputs, variants[-1]),
-        )
+        turns = [
+            [carried(server.url, APPLICATION, inputs, variant) for variant in (variants[0], variants[-1])]
+            for _ in range(MEASURED)
+        ]
+    return max(fastest for fastest, _ in turns), max(best for _, best in turns)
 
 
 def runs(

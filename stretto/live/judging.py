@@ -1,7 +1,8 @@
 """The judge beside the serving: verdicts are made in a process of low priority, under the conditions that are measured.
 
 What was measured is kept by the twin, which the engine tells of requests and batches as they come. While a verdict is
-in force, its load is judged anew when the conditions have drifted from those that it was judged under.
+in force, its load is judged anew when the conditions have drifted from those that it was judged under, as often as a
+small share of a core allows (`thrift`).
 """
 
 from __future__ import annotations
@@ -27,17 +28,15 @@ from stretto.core.plan import Delays
 from stretto.core.telemetry import Telemetry
 from stretto.core.verdict import Verdict
 from stretto.live.aside import Aside
+from stretto.live.thrift import SAVED_S, Rates, Thrift, weighed
 
 log = logging.getLogger("stretto.live")
 
 WAIT_S = 1.0  # until there is more to go by
 CHECK_S = 10.0  # between two looks whether the conditions have drifted
-MOST_DOUBLED = 6  # a load that was judged anew for that is looked at half as often, each time
 SAVE_S = 10.0  # from a verdict to its being kept for the next start, with all that come meanwhile
 MOST_CASES = 32  # that wait; the oldest gives way
 MOST_KNOWN = 256  # loads whose conditions are remembered
-
-Rates = tuple[float, ...]
 
 
 class Twin(Protocol):
@@ -150,8 +149,8 @@ class Judging:
         self._conditions: dict[Rates, tuple[Deployment, Conditions]] = {}  # that verdicts are for
         self._open: set[Rates] = set()  # that are being judged, or wait for it
         self._followed: Rates = ()  # of the verdict in force
-        self._drifts: dict[Rates, int] = {}  # how often a load was judged anew
-        self._looks = 0  # at the load in force since its last verdict
+        self._thrift = Thrift()
+        self._drifted: set[Rates] = set()  # that are being judged anew for drift alone
         self._wait: asyncio.TimerHandle | None = None
         self._check: asyncio.TimerHandle | None = None
         self._is_failing = self._is_closed = False
@@ -201,7 +200,8 @@ class Judging:
     def forget(self) -> None:
         """Another deployment is served."""
         self._conditions.clear()
-        self._drifts.clear()
+        self._thrift.clear()
+        self._drifted.clear()
         self._followed = ()
         self._aside.forget()
         self.twin.serves(self._measured()[0])
@@ -267,18 +267,27 @@ class Judging:
             self._deliver(deployment, rates, case, standing)
         else:
             self._open.add(rates)
-            self._aside.order(partial(case.judged, rates), partial(self._judged, deployment, rates, case))
+            work = partial(weighed, partial(case.judged, rates))
+            self._aside.order(work, partial(self._judged, deployment, rates, case))
         if self._check is None:
             self._check = self._loop.call_later(CHECK_S, self._look)
 
-    def _judged(self, deployment: Deployment, rates: Rates, case: Case, verdict: Any) -> None:
+    def _judged(self, deployment: Deployment, rates: Rates, case: Case, done: Any) -> None:
+        """`done` is the verdict with its processor time, or what went wrong; None: it was not begun."""
         self._open.discard(rates)
-        if isinstance(verdict, Exception):
+        is_for_drift = rates in self._drifted
+        self._drifted.discard(rates)
+        if isinstance(done, Exception):
             if not self._is_failing:
-                log.warning("candidates could not be judged (%s); the plan in force stays", verdict)
+                log.warning("candidates could not be judged (%s); the plan in force stays", done)
             self._is_failing = True
-        elif verdict is not None:
+            if is_for_drift:
+                self._thrift.took(rates, SAVED_S)
+        elif done is not None:
+            verdict, cpu_s = done
             self._is_failing = False
+            if is_for_drift:
+                self._thrift.took(rates, cpu_s)
             self.made += 1
             log.info("judged for %s queries/s: %s", _told(rates), verdict.candidate)
             self._deliver(deployment, rates, case, verdict)
@@ -289,11 +298,11 @@ class Judging:
     def _deliver(self, deployment: Deployment, rates: Rates, case: Case, verdict: Verdict) -> None:
         self._conditions.pop(rates, None)
         self._conditions[rates] = (deployment, case.conditions())
-        self._looks = 0
+        self._drifted.discard(rates)
         if len(self._conditions) > MOST_KNOWN:
             oldest = next(iter(self._conditions))
             del self._conditions[oldest]
-            self._drifts.pop(oldest, None)
+            self._thrift.forget(oldest)
         with self._lock:
             self._done.append((deployment, verdict))
 
@@ -303,21 +312,18 @@ class Judging:
             self._loop.run_in_executor(None, self._memory.save)
 
     def _look(self) -> None:
-        """Whether the load in force should be judged anew. Conditions that go to and fro must not keep the judge busy:
-        it is one of them.
-        """
+        """Whether the load in force should be judged anew."""
         self._check = self._loop.call_later(CHECK_S, self._look)
         rates = self._followed
         known, (deployment, telemetry, delays) = self._conditions.get(rates), self._measured()
-        if known is None or known[0] is not deployment or self._aside.waiting:
+        if known is None or known[0] is not deployment:
             return
-        self._looks += 1
-        drifts = self._drifts.get(rates, 0)
-        if self._looks < 1 << min(drifts, MOST_DOUBLED):
+        self._thrift.passed(rates, CHECK_S)
+        if self._aside.waiting or self._thrift.left_s(rates) <= 0:
             return
         if change := known[1].changed_to(self.twin.case(deployment, telemetry, delays).conditions()):
             log.info("judged anew for %s queries/s: %s", _told(rates), change)
-            self._drifts[rates] = drifts + 1
+            self._drifted.add(rates)
             self._judge(deployment, rates)
 
 

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
+from multiprocessing import get_context
 from typing import Any
 
 import pytest
@@ -18,6 +22,7 @@ from stretto.core.telemetry import Telemetry
 from stretto.core.verdict import Verdict
 from stretto.live import judging as module
 from stretto.live.judging import Judging
+from stretto.live.thrift import SAVED_S, SHARE, Thrift, weighed
 from tests.live.real import until, within
 from tests.planners.parts.tasks import small_deployment
 from tests.twin.libraries import verdict
@@ -37,8 +42,12 @@ class ScriptedConditions:
 class ScriptedCase:
     is_enough: bool = True
     weather: str = "fair"
+    cpu_s: float = 0.0
 
     def judged(self, rates: tuple[float, ...]) -> Verdict:
+        began_s = time.process_time()
+        while time.process_time() - began_s < self.cpu_s:
+            pass
         if rates == BEYOND_IT:
             raise StrettoError("it cannot be judged")
         return verdict(*rates)
@@ -50,11 +59,11 @@ class ScriptedCase:
 class ScriptedTwin:
     def __init__(self) -> None:
         self.cases = 0
-        self.weather = "fair"
+        self.weather, self.cpu_s = "fair", 0.0
 
     def case(self, deployment: Deployment, telemetry: Telemetry, delays: Delays) -> ScriptedCase:
         self.cases += 1
-        return ScriptedCase(self.cases > 1, self.weather)
+        return ScriptedCase(self.cases > 1, self.weather, self.cpu_s)
 
     def serves(self, deployment: Deployment) -> None: ...
 
@@ -202,6 +211,48 @@ def test_the_load_in_force_is_judged_anew_when_the_conditions_drift(monkeypatch:
         judging.close()
 
     within(60, work)
+
+
+def test_drift_alone_does_not_keep_the_judge_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a host that changed its own pace each minute a steady load was judged anew with 0.08 of a core."""
+    monkeypatch.setattr(module, "WAIT_S", 0.01)
+    monkeypatch.setattr(module, "CHECK_S", 0.05)
+
+    async def work() -> None:
+        deployment, memory = small_deployment(2), ScriptedMemory()
+        judging = begun(memory, deployment)
+        judging.ask(deployment, (11.0,))
+        await until(lambda: judging.made == 1)
+        judging.follows((11.0,))
+        judging.twin.cpu_s = 0.2  # type: ignore[attr-defined]
+        judging._thrift.took((11.0,), SAVED_S - 0.1)  # what is left is used up by one verdict
+        for made, weather in ((2, "foul"), (2, "fair"), (2, "foul")):
+            judging.twin.weather = weather  # type: ignore[attr-defined]
+            await until(lambda made=made: judging.made == made)  # type: ignore[misc]
+            await asyncio.sleep(0.2)
+        assert judging.made == 2 and judging._thrift.left_s((11.0,)) < 0
+        judging._thrift.passed((11.0,), SAVED_S / SHARE)
+        judging.twin.weather = "stormy"  # type: ignore[attr-defined]
+        await until(lambda: judging.made == 3)
+        judging.close()
+
+    within(60, work)
+
+
+def test_a_load_earns_what_its_judging_may_take_while_it_is_in_force() -> None:
+    thrift = Thrift()
+    thrift.took((1.0,), SAVED_S + 1.0)
+    assert thrift.left_s((1.0,)) == -1.0 and thrift.left_s((2.0,)) == SAVED_S
+    thrift.passed((1.0,), 1.5 / SHARE)
+    assert thrift.left_s((1.0,)) == pytest.approx(0.5)
+    thrift.passed((1.0,), 1e6)
+    assert thrift.left_s((1.0,)) == SAVED_S, "what is saved up is bounded"
+
+
+def test_the_first_order_of_a_process_pays_for_its_start() -> None:
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        (_, first_s), (result, second_s) = (pool.submit(weighed, partial(sum, (1, 2))).result() for _ in range(2))
+    assert result == 3 and first_s > 0.01 > second_s >= 0
 
 
 def test_a_broken_promise_is_forgotten() -> None:

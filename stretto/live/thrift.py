@@ -12,6 +12,7 @@ from typing import Any
 
 SHARE = 0.01  # of a core, in the long run
 SAVED_S = 4.0  # of processor time that a load has at first, and can save up: one or two verdicts
+OWED_S = SHARE * 600.0  # at most: after a verdict that took very long it waits for ten minutes
 
 Rates = tuple[float, ...]
 
@@ -29,7 +30,7 @@ class Thrift:
         self._left_s[rates] = min(SAVED_S, self.left_s(rates) + SHARE * seconds)
 
     def took(self, rates: Rates, cpu_s: float) -> None:
-        self._left_s[rates] = self.left_s(rates) - cpu_s
+        self._left_s[rates] = max(self.left_s(rates) - cpu_s, -OWED_S)
 
     def left_s(self, rates: Rates) -> float:
         return self._left_s.get(rates, SAVED_S)

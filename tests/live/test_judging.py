@@ -22,7 +22,7 @@ from stretto.core.telemetry import Telemetry
 from stretto.core.verdict import Verdict
 from stretto.live import judging as module
 from stretto.live.judging import Judging
-from stretto.live.thrift import SAVED_S, SHARE, Thrift, weighed
+from stretto.live.thrift import OWED_S, SAVED_S, SHARE, Thrift, weighed
 from tests.live.real import until, within
 from tests.planners.parts.tasks import small_deployment
 from tests.twin.libraries import verdict
@@ -247,6 +247,8 @@ def test_a_load_earns_what_its_judging_may_take_while_it_is_in_force() -> None:
     assert thrift.left_s((1.0,)) == pytest.approx(0.5)
     thrift.passed((1.0,), 1e6)
     assert thrift.left_s((1.0,)) == SAVED_S, "what is saved up is bounded"
+    thrift.took((1.0,), 1e6)
+    assert thrift.left_s((1.0,)) == -OWED_S, "and so is what is owed"
 
 
 def test_the_first_order_of_a_process_pays_for_its_start() -> None:

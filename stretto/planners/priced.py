@@ -21,6 +21,7 @@ from stretto.core.view import View
 from stretto.planners.parts.floors import efficient_batch, single_variant_lane
 from stretto.planners.parts.fronts import Pace, frontier
 from stretto.planners.parts.rates import RATE_WINDOW_NS, pressure_of, rates_of
+from stretto.planners.parts.remembered import Remembered, bytes_of_plan
 from stretto.planners.parts.sharing import time_shares
 from stretto.planners.parts.task import kinds_for
 
@@ -28,7 +29,7 @@ SLACKS = 64  # columns of the table
 LEAST_QUEUED, MOST_QUEUED = 64, 2048  # rows; longer queues are treated like the last
 RATE_STEP = 1.1  # loads within this factor share a plan
 LEAST_RATE = 0.1
-MOST_PLANS = 200
+MOST_PLANS = 64
 WORTHWHILE = 0.8  # of the efficient batch
 
 Steps = tuple[int, ...]
@@ -43,20 +44,22 @@ class Priced:
     wary: bool = True  # take workers for slower while queries are lost; else give up heads that make batches small
     _pressure: float = field(default=1.0, repr=False)  # what latencies are multiplied by; grows while queries are lost
     _deployment: Deployment | None = field(default=None, repr=False)
-    _plans: dict[tuple[Steps, tuple[Steps, ...]], Plan] = field(default_factory=dict, repr=False)  # for that deployment
+    _plans: Remembered[tuple[Steps, tuple[Steps, ...]], Plan] = field(  # for that deployment
+        default_factory=lambda: Remembered(MOST_PLANS, bytes_of_plan), repr=False
+    )
 
     def __call__(self, view: View) -> Plan:
         rates = tuple(_step(max(rate, LEAST_RATE)) for rate in rates_of(view, 0.0).tolist())
         if self.wary:
             self._pressure = pressure_of(view, self._pressure)
         ratios = _ratios(view, self._pressure)
-        if view.deployment is not self._deployment or len(self._plans) > MOST_PLANS:
+        if view.deployment is not self._deployment:
             self._deployment = view.deployment
             self._plans.clear()
-        if (rates, ratios) not in self._plans:
-            pace = Pace(view.deployment, tuple(tuple(RATE_STEP**step for step in row) for row in ratios))
-            self._plans[rates, ratios] = self._plan(pace, [RATE_STEP**step for step in rates])
-        return self._plans[rates, ratios]
+        if (known := self._plans.get((rates, ratios))) is not None:
+            return known
+        pace = Pace(view.deployment, tuple(tuple(RATE_STEP**step for step in row) for row in ratios))
+        return self._plans.put((rates, ratios), self._plan(pace, [RATE_STEP**step for step in rates]))
 
     def _plan(self, pace: Pace, rates: list[float]) -> Plan:
         shares = time_shares(pace, rates)

@@ -21,6 +21,7 @@ from stretto.core.plan import Plan
 from stretto.core.telemetry import Telemetry
 from stretto.core.view import Lines, Planner, View, WaitingQuery
 from stretto.planners.candidates import has_swaps
+from stretto.planners.parts.remembered import Remembered, bytes_of_plan
 from stretto.planners.ports import MayUseEvidence
 from stretto.planning.completion import complete, stepped
 from stretto.planning.readings import view_of
@@ -93,7 +94,9 @@ class Session:
         self.sees_inputs = True  # False: queries are elsewhere, and there is no evidence of them
         self.knows_networks = knows_networks  # its planner reckons with them itself, and doors are for whole SLOs
         self._lock = threading.Lock()  # held while the planner is asked, which may take long
-        self._known: dict[int, tuple[_Terms, Plan]] = {}  # by the planner's plan (its identity), the last used last
+        self._known = Remembered[int, tuple[_Terms, Plan]](  # by the planner's plan (its identity)
+            MOST_COMPLETED, lambda known: bytes_of_plan(known[1])
+        )
         self._known_lock = threading.Lock()  # plans are completed in the planner's thread and on the event loop
         self._shortened: tuple[Deployment, tuple[int, ...], Deployment] | None = None  # the last, with its SLOs
 
@@ -200,16 +203,14 @@ class Session:
         """
         terms = _Terms(wanted.made, wanted.deployment, wanted.conditions, wanted.latency_ratio)
         with self._known_lock:
-            known = self._known.pop(id(wanted.made), None)
+            known = self._known.get(id(wanted.made))
         if known is None or not known[0].are(terms):
             plan = complete(
                 terms.made, terms.deployment, terms.conditions, terms.latency_ratio, has_doors=self.has_doors
             )
             known = terms, before if before is not None and plan == before else plan
         with self._known_lock:
-            self._known[id(wanted.made)] = known
-            if len(self._known) > MOST_COMPLETED:
-                del self._known[next(iter(self._known))]
+            self._known.put(id(wanted.made), known)
         return replace(wanted, plan=known[1])
 
 

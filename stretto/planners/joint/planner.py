@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,7 @@ from stretto.planners.joint.tables import RUNG, Parts, TableMaker, lane_of, rank
 from stretto.planners.parts.fluid import shares_of_kinds
 from stretto.planners.parts.fronts import undominated
 from stretto.planners.parts.rates import RATE_WINDOW_NS, pressure_of, rates_of
+from stretto.planners.parts.remembered import Remembered
 from stretto.planners.parts.steady import SteadyLoads, Steps
 from stretto.planners.parts.task import Task, kinds_for, task_of
 
@@ -32,7 +34,7 @@ LEAST_SLOW, MOST_SLOW = 0.7, 4.0
 MOST_PRESSURE = 1.5
 NEARLY_NOTHING = 0.05  # of a worker: a kind of which an application has less does not serve it
 MOST_SOLVED = 4  # policies in one plan, once every application has its first
-MOST_KEPT = 2_000
+MOST_SHARES = 2_000
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,9 @@ class Joint:
     _deployment: Deployment | None = field(default=None, init=False, repr=False)
     _known: dict[int, tuple[_Served, Lane]] = field(default_factory=dict, init=False, repr=False)  # by application
     _plan: Plan | None = field(default=None, init=False, repr=False)
-    _shares: dict[tuple[Steps, Steps, Steps], NDArray[np.float64]] = field(default_factory=dict, init=False, repr=False)
+    _shares: Remembered[tuple[Steps, Steps, Steps], NDArray[np.float64]] = field(
+        default_factory=lambda: Remembered(MOST_SHARES, attrgetter("nbytes")), init=False, repr=False
+    )
     _tasks: tuple[tuple[Steps, Steps], list[dict[int, Task]]] | None = field(default=None, init=False, repr=False)
     _pressure: float = field(default=1.0, init=False, repr=False)
 
@@ -70,7 +74,7 @@ class Joint:
 
     def __call__(self, view: View) -> Plan:
         deployment = view.deployment
-        if deployment is not self._deployment or len(self._maker) + len(self._shares) > MOST_KEPT:
+        if deployment is not self._deployment:
             self._deployment, self._tasks = deployment, None
             self._maker.clear()
             self._shares.clear()
@@ -84,10 +88,9 @@ class Joint:
         counts = tuple(np.bincount(kind_of, minlength=len(deployment.kinds)).tolist())
         slow = tuple(step_of(ratio * self._pressure, SLOW_RUNG) for ratio in _slow_downs(view))
         tasks = self._tasks_for(deployment, counts, slow)
-        if (smooth, counts, slow) not in self._shares:
+        if (shares := self._shares.get((smooth, counts, slow))) is None:
             steady = [self.caution * PART_RUNG**step for step in smooth]
-            self._shares[smooth, counts, slow] = shares_of_kinds(tasks, steady, counts)
-        shares = self._shares[smooth, counts, slow]
+            shares = self._shares.put((smooth, counts, slow), shares_of_kinds(tasks, steady, counts))
         wanted = [self._served(n, rungs[n], tasks[n], shares[n], slow) for n in range(len(rungs))]
         return self._planned(deployment, wanted)
 

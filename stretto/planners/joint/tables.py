@@ -19,6 +19,7 @@ from stretto.planners.joint.process import process_of
 from stretto.planners.joint.solve import solve_line, tables_of
 from stretto.planners.joint.sweeps import GIVES_UP
 from stretto.planners.parts.policy import Expectation, Policy
+from stretto.planners.parts.remembered import Remembered, bytes_of_policies, bytes_of_tables
 from stretto.planners.parts.steady import Steps
 from stretto.planners.parts.task import Task
 from stretto.planners.shared_queue.belief import believed
@@ -30,6 +31,9 @@ QUIET = 0.1  # of what can be answered with the most accurate variants: below th
 HIGHEST = 1.05  # of what can be answered at most: and above
 
 Parts = tuple[float, ...]  # of each kind of worker
+MOST_POLICIES = 2_000
+MOST_BYTES = 64 << 20  # of policies, and of tables: those in force must have room, of all applications
+
 Key = tuple[int, int, Hashable]  # application, rung, and which variants on how many workers of each kind
 
 
@@ -44,11 +48,12 @@ class TableMaker:
     prior: float
     fills: bool = False
     solved: int = field(default=0, init=False)  # policies so far
-    _policies: dict[Key, tuple[Policy, ...]] = field(default_factory=dict, init=False, repr=False)
-    _tables: dict[Key, tuple[Table, ...]] = field(default_factory=dict, init=False, repr=False)
-
-    def __len__(self) -> int:
-        return len(self._policies)
+    _policies: Remembered[Key, tuple[Policy, ...]] = field(
+        default_factory=lambda: Remembered(MOST_POLICIES, bytes_of_policies, MOST_BYTES), init=False, repr=False
+    )
+    _tables: Remembered[Key, tuple[Table, ...]] = field(
+        default_factory=lambda: Remembered(MOST_POLICIES, bytes_of_tables, MOST_BYTES), init=False, repr=False
+    )
 
     def clear(self) -> None:
         self._policies.clear()
@@ -63,7 +68,7 @@ class TableMaker:
         rung = step_of(min(max(load, quiet), most), RUNG)
         crew = (tuple((task.kind, task.variants) for task in tasks), parts, slow)
         key = (number, rung, crew)
-        if key not in self._tables:
+        if (known := self._tables.get(key)) is None:
             loads = [rung]
             if self.prior > 0:
                 above = (rung // BURST_STEPS + 1) * BURST_STEPS  # the same loads for all, so that they are made once
@@ -75,14 +80,14 @@ class TableMaker:
             for place, task in enumerate(tasks):
                 policy = believed([policies[place] for policies in rising], task.slo_ns, self.prior)
                 tables.append(policy.table(task.numbers_in(deployment, number), task.kind))
-            self._tables[key] = tuple(tables)
-        return self._tables[key]
+            known = self._tables.put(key, tuple(tables))
+        return known
 
     def _policies_for(self, key: Key, tasks: list[Task], parts: Parts) -> tuple[Policy, ...]:
-        if key not in self._policies:
-            self._policies[key] = self._solve(tasks, list(parts), RUNG ** key[1])
+        if (known := self._policies.get(key)) is None:
+            known = self._policies.put(key, self._solve(tasks, list(parts), RUNG ** key[1]))
             self.solved += 1
-        return self._policies[key]
+        return known
 
     def _solve(self, tasks: list[Task], workers: list[float], load: float) -> tuple[Policy, ...]:
         """By kind: the policy for a load, and what the process gains."""

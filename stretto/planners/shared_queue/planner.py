@@ -27,6 +27,7 @@ from stretto.planners.parts.leaps import Leaps
 from stretto.planners.parts.policies import Policies
 from stretto.planners.parts.policy import Policy, Stored
 from stretto.planners.parts.rates import RATE_WINDOW_NS, pressure_of, rates_of
+from stretto.planners.parts.remembered import Remembered, bytes_of_plan, bytes_of_policy
 from stretto.planners.parts.sharing import time_shares
 from stretto.planners.parts.task import Task, kinds_for
 from stretto.planners.ports import MakePolicy, PolicyPort, Trial
@@ -41,7 +42,8 @@ SLOW_RUNG = 1.05
 BURST_RUNG = 1.36  # loads that a burst may bring are told apart by this factor
 MOST_BURST = 6.0  # times the load; a queue that tells of more has the policy for so much
 STAND_IN = 1.3  # a policy for up to so many times the load may serve until the right one is there
-MOST_MIXED = 200
+MOST_MIXED, MOST_PLANS = 200, 64
+MOST_BYTES = 64 << 20  # of policies: those in force must have room, of all applications and kinds
 MOST_PRESSURE = 1.5
 BUSY = 0.8  # of what the workers can answer
 LEAST_SLOW, MOST_SLOW = 0.7, 4.0
@@ -75,12 +77,16 @@ class SharedQueue:
     policies: PolicyPort | None = None
     trial: Trial | None = None
     _policies: Policies = field(init=False, repr=False)
-    _mixed: dict[tuple[Policy, ...], Policy] = field(default_factory=dict, init=False, repr=False)
+    _mixed: Remembered[tuple[Policy, ...], Policy] = field(
+        default_factory=lambda: Remembered(MOST_MIXED, bytes_of_policy, MOST_BYTES), init=False, repr=False
+    )
     _leaps: Leaps = field(default_factory=lambda: Leaps(RATE_WINDOW_NS / 1e9), init=False, repr=False)
     _pressure: float = field(default=1.0, init=False, repr=False)
     _fallback: Priced = field(default_factory=Priced, init=False, repr=False)
     _last: _Last | None = field(default=None, init=False, repr=False)
-    _plans: dict[tuple[object, ...], Plan] = field(default_factory=dict, init=False, repr=False)  # of its deployment
+    _plans: Remembered[tuple[object, ...], Plan] = field(  # of its deployment
+        default_factory=lambda: Remembered(MOST_PLANS, bytes_of_plan), init=False, repr=False
+    )
 
     def __post_init__(self) -> None:
         self._policies = Policies(self.options, self.make, self.policies, self.stored)
@@ -148,7 +154,7 @@ class SharedQueue:
         missing = None if is_complete else fallback
         basis = (deployment, chosen, slow)
         if last is None or last.missing is not missing or (last.deployment, last.chosen, last.slow) != basis:
-            if not is_known or len(self._plans) > MOST_MIXED:
+            if not is_known:
                 self._plans.clear()
             key = (slow, *chosen.items())
             plan = self._plans.get(key) if is_complete else None
@@ -159,7 +165,7 @@ class SharedQueue:
                 )
                 plan = by_application(lanes, rate_window_ns=RATE_WINDOW_NS, planner="shared_queue")
                 if is_complete:  # a load that comes back finds its plan
-                    self._plans[key] = plan
+                    self._plans.put(key, plan)
             last = self._last = _Last(*basis, missing, fallback, plan)
         return last.plan
 
@@ -203,11 +209,9 @@ class SharedQueue:
             if not rising or step.load > rising[-1].load * (1 + 1e-9):
                 rising.append(step)
         key = tuple(rising)
-        if key not in self._mixed:
-            if len(self._mixed) > MOST_MIXED:
-                self._mixed.clear()
-            self._mixed[key] = believed(rising, task.slo_ns, self.prior)
-        return self._mixed[key]
+        if (known := self._mixed.get(key)) is not None:
+            return known
+        return self._mixed.put(key, believed(rising, task.slo_ns, self.prior))
 
     def _policy(self, task: Task, load: float, *, must_match: bool) -> Policy | None:
         """The policy of the lowest load that covers this one, or, where the queue tells of more, the nearest; a missing

@@ -20,8 +20,8 @@ from stretto.core.plan import GIVE_UP, Eager, Lane, Late, Order, Plan, Table, Ta
 from stretto.core.view import View
 from stretto.planners.parts.floors import efficient_batch, single_variant_lane
 from stretto.planners.parts.fronts import Pace, frontier
+from stretto.planners.parts.last_used import LastUsed, bytes_of_plan
 from stretto.planners.parts.rates import RATE_WINDOW_NS, pressure_of, rates_of
-from stretto.planners.parts.remembered import Remembered, bytes_of_plan
 from stretto.planners.parts.sharing import time_shares
 from stretto.planners.parts.task import kinds_for
 
@@ -44,8 +44,8 @@ class Priced:
     wary: bool = True  # take workers for slower while queries are lost; else give up heads that make batches small
     _pressure: float = field(default=1.0, repr=False)  # what latencies are multiplied by; grows while queries are lost
     _deployment: Deployment | None = field(default=None, repr=False)
-    _plans: Remembered[tuple[Steps, tuple[Steps, ...]], Plan] = field(  # for that deployment
-        default_factory=lambda: Remembered(MOST_PLANS, bytes_of_plan), repr=False
+    _plans: LastUsed[tuple[Steps, tuple[Steps, ...]], Plan] = field(  # for that deployment
+        default_factory=lambda: LastUsed(MOST_PLANS, bytes_of_plan), repr=False
     )
 
     def __call__(self, view: View) -> Plan:

@@ -21,7 +21,7 @@ from stretto.core.plan import Plan
 from stretto.core.telemetry import Telemetry
 from stretto.core.view import Lines, Planner, View, WaitingQuery
 from stretto.planners.candidates import has_swaps
-from stretto.planners.parts.remembered import Remembered, bytes_of_plan
+from stretto.planners.parts.last_used import LastUsed, bytes_of_plan
 from stretto.planners.ports import MayUseEvidence
 from stretto.planning.completion import complete, stepped
 from stretto.planning.readings import view_of
@@ -94,7 +94,7 @@ class Session:
         self.sees_inputs = True  # False: queries are elsewhere, and there is no evidence of them
         self.knows_networks = knows_networks  # its planner reckons with them itself, and doors are for whole SLOs
         self._lock = threading.Lock()  # held while the planner is asked, which may take long
-        self._known = Remembered[int, tuple[_Terms, Plan]](  # by the planner's plan (its identity)
+        self._known = LastUsed[int, tuple[_Terms, Plan]](  # by the planner's plan (its identity)
             MOST_COMPLETED, lambda known: bytes_of_plan(known[1])
         )
         self._known_lock = threading.Lock()  # plans are completed in the planner's thread and on the event loop

@@ -4,6 +4,8 @@ that it does not hold.
 
 from __future__ import annotations
 
+import gc
+import weakref
 from dataclasses import replace
 
 import numpy as np
@@ -44,6 +46,23 @@ def test_waiting_queries_move_and_running_ones_end_where_they_began(stage: Stagi
         assert request.answers is not None
         np.testing.assert_array_equal(request.answers, request.inputs.sum(axis=1, keepdims=True))
     assert loaded(made) == [{"app/good@2"}, {"app/good@2"}]
+
+
+def test_a_generation_goes_with_its_last_query(stage: Staging) -> None:
+    """Its queries knew it, so that its tables were there until Python looked for cycles, ten minutes later."""
+    made = stage(serving(FAST))
+    request = made.request()
+    first = weakref.ref(made.engine.generation)
+    gc.disable()
+    try:
+        later = serving(GOOD, version="2")
+        made.replace(later, plan_for(later))
+        assert first() is not None and len(made.engine.generations()) == 2
+        made.finish_all()
+        del request
+        assert first() is None
+    finally:
+        gc.enable()
 
 
 def test_busy_time_of_a_worker_goes_on_in_the_next_generation(stage: Staging) -> None:

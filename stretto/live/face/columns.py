@@ -6,7 +6,8 @@ Whoever asks for one by its ticket, because something else became of it, gets an
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import weakref
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -49,7 +50,8 @@ class Queries(dict[int, Held]):
 
     def __init__(self, generation: Any = None) -> None:
         super().__init__()
-        self._generation = generation
+        # Not held: generations go with the last reference to them, not when cycles are looked for minutes later.
+        self._generation: Callable[[], Any] = (lambda: None) if generation is None else weakref.ref(generation)
         self.table = np.zeros(FIRST, COLUMNS)  # by the slots of tickets
         self.table["ticket"] = -1
         self._fronts: dict[int, Origin] = {}
@@ -126,7 +128,7 @@ class Queries(dict[int, Held]):
         self._count -= 1
         front = self._fronts[front_number]
         each, name = front.sized(application, size)
-        query = RemoteQuery(front, number, place, each, name, arrival_ns, deadline_ns, priority, self._generation)
+        query = RemoteQuery(front, number, place, each, name, arrival_ns, deadline_ns, priority, self._generation())
         query.ticket = ticket
         front.open[number] = query
         self[ticket] = query

@@ -22,8 +22,8 @@ from stretto.core.view import View
 from stretto.planners.joint.tables import RUNG, Parts, TableMaker, lane_of, rank, step_of, step_of_load
 from stretto.planners.parts.fluid import shares_of_kinds
 from stretto.planners.parts.fronts import undominated
+from stretto.planners.parts.last_used import LastUsed
 from stretto.planners.parts.rates import RATE_WINDOW_NS, pressure_of, rates_of
-from stretto.planners.parts.remembered import Remembered
 from stretto.planners.parts.steady import SteadyLoads, Steps
 from stretto.planners.parts.task import Task, kinds_for, task_of
 
@@ -62,8 +62,8 @@ class Joint:
     _deployment: Deployment | None = field(default=None, init=False, repr=False)
     _known: dict[int, tuple[_Served, Lane]] = field(default_factory=dict, init=False, repr=False)  # by application
     _plan: Plan | None = field(default=None, init=False, repr=False)
-    _shares: Remembered[tuple[Steps, Steps, Steps], NDArray[np.float64]] = field(
-        default_factory=lambda: Remembered(MOST_SHARES, attrgetter("nbytes")), init=False, repr=False
+    _shares: LastUsed[tuple[Steps, Steps, Steps], NDArray[np.float64]] = field(
+        default_factory=lambda: LastUsed(MOST_SHARES, attrgetter("nbytes")), init=False, repr=False
     )
     _tasks: tuple[tuple[Steps, Steps], list[dict[int, Task]]] | None = field(default=None, init=False, repr=False)
     _pressure: float = field(default=1.0, init=False, repr=False)

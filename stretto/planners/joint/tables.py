@@ -18,8 +18,8 @@ from stretto.planners.joint.filling import filled
 from stretto.planners.joint.process import process_of
 from stretto.planners.joint.solve import solve_line, tables_of
 from stretto.planners.joint.sweeps import GIVES_UP
+from stretto.planners.parts.last_used import LastUsed, bytes_of_policies, bytes_of_tables
 from stretto.planners.parts.policy import Expectation, Policy
-from stretto.planners.parts.remembered import Remembered, bytes_of_policies, bytes_of_tables
 from stretto.planners.parts.steady import Steps
 from stretto.planners.parts.task import Task
 from stretto.planners.shared_queue.belief import believed
@@ -48,11 +48,11 @@ class TableMaker:
     prior: float
     fills: bool = False
     solved: int = field(default=0, init=False)  # policies so far
-    _policies: Remembered[Key, tuple[Policy, ...]] = field(
-        default_factory=lambda: Remembered(MOST_POLICIES, bytes_of_policies, MOST_BYTES), init=False, repr=False
+    _policies: LastUsed[Key, tuple[Policy, ...]] = field(
+        default_factory=lambda: LastUsed(MOST_POLICIES, bytes_of_policies, MOST_BYTES), init=False, repr=False
     )
-    _tables: Remembered[Key, tuple[Table, ...]] = field(
-        default_factory=lambda: Remembered(MOST_POLICIES, bytes_of_tables, MOST_BYTES), init=False, repr=False
+    _tables: LastUsed[Key, tuple[Table, ...]] = field(
+        default_factory=lambda: LastUsed(MOST_POLICIES, bytes_of_tables, MOST_BYTES), init=False, repr=False
     )
 
     def clear(self) -> None:

@@ -22,12 +22,12 @@ from stretto.core.plan import Eager, Lane, Late, Order, Plan, Tables, by_applica
 from stretto.core.view import View
 from stretto.planners.parts.floors import overload_floors
 from stretto.planners.parts.fronts import as_profiled
+from stretto.planners.parts.last_used import LastUsed, bytes_of_plan, bytes_of_policy
 from stretto.planners.parts.laws import law_of_shape
 from stretto.planners.parts.leaps import Leaps
 from stretto.planners.parts.policies import Policies
 from stretto.planners.parts.policy import Policy, Stored
 from stretto.planners.parts.rates import RATE_WINDOW_NS, pressure_of, rates_of
-from stretto.planners.parts.remembered import Remembered, bytes_of_plan, bytes_of_policy
 from stretto.planners.parts.sharing import time_shares
 from stretto.planners.parts.task import Task, kinds_for
 from stretto.planners.ports import MakePolicy, PolicyPort, Trial
@@ -77,15 +77,15 @@ class SharedQueue:
     policies: PolicyPort | None = None
     trial: Trial | None = None
     _policies: Policies = field(init=False, repr=False)
-    _mixed: Remembered[tuple[Policy, ...], Policy] = field(
-        default_factory=lambda: Remembered(MOST_MIXED, bytes_of_policy, MOST_BYTES), init=False, repr=False
+    _mixed: LastUsed[tuple[Policy, ...], Policy] = field(
+        default_factory=lambda: LastUsed(MOST_MIXED, bytes_of_policy, MOST_BYTES), init=False, repr=False
     )
     _leaps: Leaps = field(default_factory=lambda: Leaps(RATE_WINDOW_NS / 1e9), init=False, repr=False)
     _pressure: float = field(default=1.0, init=False, repr=False)
     _fallback: Priced = field(default_factory=Priced, init=False, repr=False)
     _last: _Last | None = field(default=None, init=False, repr=False)
-    _plans: Remembered[tuple[object, ...], Plan] = field(  # of its deployment
-        default_factory=lambda: Remembered(MOST_PLANS, bytes_of_plan), init=False, repr=False
+    _plans: LastUsed[tuple[object, ...], Plan] = field(  # of its deployment
+        default_factory=lambda: LastUsed(MOST_PLANS, bytes_of_plan), init=False, repr=False
     )
 
     def __post_init__(self) -> None:

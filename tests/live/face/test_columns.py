@@ -37,6 +37,13 @@ class Front:
         return None, "abc"[application]
 
 
+class Nothing:
+    """In place of a generation."""
+
+
+GENERATION = Nothing()
+
+
 def rows_of(numbers: np.ndarray, **columns: np.ndarray) -> np.ndarray:
     rows = np.zeros(len(numbers), COLUMNS)
     rows["front"], rows["number"] = 3, numbers
@@ -46,7 +53,7 @@ def rows_of(numbers: np.ndarray, **columns: np.ndarray) -> np.ndarray:
 
 
 def held(count: int = 5, first_slot: int = 0) -> tuple[Queries, Front, np.ndarray]:
-    queries, front = Queries("the generation"), Front()
+    queries, front = Queries(GENERATION), Front()
     tickets = (np.int64(7) << 32) | np.arange(first_slot, first_slot + count)
     numbers = np.arange(count)
     rows = rows_of(numbers, deadline_ns=10 * numbers, arrival_ns=numbers, application=numbers % 3, priority=2)
@@ -81,7 +88,7 @@ def test_a_row_becomes_an_object_once_it_is_asked_for() -> None:
     query = queries[int(tickets[2])]
     assert isinstance(query, RemoteQuery) and queries[int(tickets[2])] is query and front.open == {2: query}
     assert (query.number, query.deadline_ns, query.application, query.priority) == (2, 20, "c", 2)
-    assert query.ticket == tickets[2] and query.generation == "the generation"
+    assert query.ticket == tickets[2] and query.generation is GENERATION
     assert len(queries) == 5
     assert queries.pop(int(tickets[2])) is query and len(queries) == 4
     assert queries.get(int(tickets[2])) is None and queries.pop(int(tickets[2]), None) is None

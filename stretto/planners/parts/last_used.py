@@ -18,7 +18,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-class Remembered(Generic[K, V]):
+class LastUsed(Generic[K, V]):
     """What was not used for longest gives way; what came last is always there."""
 
     def __init__(self, most: int, bytes_of: Callable[[V], int], most_bytes: int = MOST_BYTES) -> None:

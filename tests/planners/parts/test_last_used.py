@@ -10,38 +10,38 @@ from hypothesis import strategies as st
 
 from stretto.core.plan import Fixed, Lane, Table, Tables, by_application
 from stretto.core.view import View
-from stretto.planners.parts.remembered import Remembered, bytes_of_plan
+from stretto.planners.parts.last_used import LastUsed, bytes_of_plan
 from stretto.planners.priced import MOST_PLANS, Priced
 from tests.planners.parts.tasks import small_deployment
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 50))), st.integers(1, 6), st.integers(1, 100))
 def test_no_more_is_remembered_than_was_allowed(calls: list[tuple[int, int]], most: int, most_bytes: int) -> None:
-    remembered = Remembered[int, int](most, lambda value: value, most_bytes)
+    last_used = LastUsed[int, int](most, lambda value: value, most_bytes)
     order: dict[int, int] = {}
     for key, value in calls:
-        assert remembered.get(key) == order.get(key)
+        assert last_used.get(key) == order.get(key)
         order.pop(key, None)
-        order[key] = remembered.put(key, value)
+        order[key] = last_used.put(key, value)
         while len(order) > 1 and (len(order) > most or sum(order.values()) > most_bytes):
             del order[next(iter(order))]
-        assert len(remembered) == len(order) and remembered.get(key) == value
-    remembered.clear()
-    assert len(remembered) == 0 and all(remembered.get(key) is None for key in order)
+        assert len(last_used) == len(order) and last_used.get(key) == value
+    last_used.clear()
+    assert len(last_used) == 0 and all(last_used.get(key) is None for key in order)
 
 
 def test_what_is_used_stays_and_what_alone_is_too_large_is_there_until_the_next() -> None:
-    remembered = Remembered[str, int](2, lambda value: value, 10)
-    remembered.put("a", 1)
-    remembered.put("b", 1)
-    assert remembered.get("a") == 1
-    remembered.put("c", 1)
-    assert remembered.get("b") is None and remembered.get("a") == 1
-    remembered.put("large", 11)
-    assert len(remembered) == 1 and remembered.get("large") == 11
-    remembered.put("large", 2)
-    remembered.put("d", 8)
-    assert len(remembered) == 2
+    last_used = LastUsed[str, int](2, lambda value: value, 10)
+    last_used.put("a", 1)
+    last_used.put("b", 1)
+    assert last_used.get("a") == 1
+    last_used.put("c", 1)
+    assert last_used.get("b") is None and last_used.get("a") == 1
+    last_used.put("large", 11)
+    assert len(last_used) == 1 and last_used.get("large") == 11
+    last_used.put("large", 2)
+    last_used.put("d", 8)
+    assert len(last_used) == 2
 
 
 def test_the_bytes_of_a_plan_are_those_of_its_tables() -> None:

@@ -103,6 +103,13 @@ def begun(memory: ScriptedMemory | None, deployment: Deployment) -> Judging:
     return Judging(asyncio.get_running_loop(), twin, lambda: (deployment, telemetry, Delays()), memory)
 
 
+async def judged_once(memory: ScriptedMemory, deployment: Deployment) -> Judging:
+    judging = begun(memory, deployment)
+    judging.ask(deployment, (11.0,))
+    await until(lambda: judging.made == 1)
+    return judging
+
+
 def test_what_is_known_goes_into_the_journal_like_what_is_collected() -> None:
     async def work() -> None:
         deployment = small_deployment(2)
@@ -219,10 +226,7 @@ def test_drift_alone_does_not_keep_the_judge_busy(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(module, "CHECK_S", 0.05)
 
     async def work() -> None:
-        deployment, memory = small_deployment(2), ScriptedMemory()
-        judging = begun(memory, deployment)
-        judging.ask(deployment, (11.0,))
-        await until(lambda: judging.made == 1)
+        judging = await judged_once(ScriptedMemory(), small_deployment(2))
         judging.follows((11.0,))
         judging.twin.cpu_s = 0.2  # type: ignore[attr-defined]
         judging._thrift.took((11.0,), SAVED_S - 0.1)  # what is left is used up by one verdict

@@ -150,7 +150,6 @@ class Judging:
         self._open: set[Rates] = set()  # that are being judged, or wait for it
         self._followed: Rates = ()  # of the verdict in force
         self._thrift = Thrift()
-        self._drifted: set[Rates] = set()  # that are being judged anew for drift alone
         self._wait: asyncio.TimerHandle | None = None
         self._check: asyncio.TimerHandle | None = None
         self._is_failing = self._is_closed = False
@@ -201,7 +200,6 @@ class Judging:
         """Another deployment is served."""
         self._conditions.clear()
         self._thrift.clear()
-        self._drifted.clear()
         self._followed = ()
         self._aside.forget()
         self.twin.serves(self._measured()[0])
@@ -226,18 +224,19 @@ class Judging:
             raise StrettoError("what is served has changed, or is not served any more") from None
 
     def _order_fleet(self, case: Case, rates: Rates, future: Future[Verdict]) -> None:
-        def done(verdict: Any) -> None:
-            if verdict is None or future.cancelled():
+        def done(came: Any) -> None:
+            if came is None or future.cancelled():
                 future.cancel()
-            elif isinstance(verdict, Exception):
-                future.set_exception(verdict)
+            elif isinstance(came, Exception):
+                future.set_exception(came)
             else:
+                verdict, _ = came
                 future.set_result(verdict)
 
         self._fleet = future
         if self._is_closed:
             future.cancel()
-        self._aside.order(partial(case.judged, rates), done)
+        self._aside.order(partial(weighed, partial(case.judged, rates)), done)  # not billed to what comes after it
 
     def close(self) -> None:
         self._is_closed = True
@@ -250,7 +249,7 @@ class Judging:
             self._memory.save()
         self._aside.close()
 
-    def _judge(self, deployment: Deployment, rates: Rates) -> None:
+    def _judge(self, deployment: Deployment, rates: Rates, is_for_drift: bool = False) -> None:
         """One load waits until there is enough to go by, the last; planners ask again for the others."""
         served, telemetry, delays = self._measured()
         if served is not deployment or rates in self._open or self._is_closed:
@@ -260,7 +259,7 @@ class Judging:
             self._wait = None
         case = self.twin.case(deployment, telemetry, delays)
         if not case.is_enough:
-            self._wait = self._loop.call_later(WAIT_S, self._judge, deployment, rates)
+            self._wait = self._loop.call_later(WAIT_S, self._judge, deployment, rates, is_for_drift)
             return
         standing = None if self._memory is None else self._memory.standing(deployment, rates, case)
         if standing is not None:
@@ -268,15 +267,13 @@ class Judging:
         else:
             self._open.add(rates)
             work = partial(weighed, partial(case.judged, rates))
-            self._aside.order(work, partial(self._judged, deployment, rates, case))
+            self._aside.order(work, partial(self._judged, deployment, rates, case, is_for_drift))
         if self._check is None:
             self._check = self._loop.call_later(CHECK_S, self._look)
 
-    def _judged(self, deployment: Deployment, rates: Rates, case: Case, done: Any) -> None:
+    def _judged(self, deployment: Deployment, rates: Rates, case: Case, is_for_drift: bool, done: Any) -> None:
         """`done` is the verdict with its processor time, or what went wrong; None: it was not begun."""
         self._open.discard(rates)
-        is_for_drift = rates in self._drifted
-        self._drifted.discard(rates)
         if isinstance(done, Exception):
             if not self._is_failing:
                 log.warning("candidates could not be judged (%s); the plan in force stays", done)
@@ -298,7 +295,6 @@ class Judging:
     def _deliver(self, deployment: Deployment, rates: Rates, case: Case, verdict: Verdict) -> None:
         self._conditions.pop(rates, None)
         self._conditions[rates] = (deployment, case.conditions())
-        self._drifted.discard(rates)
         if len(self._conditions) > MOST_KNOWN:
             oldest = next(iter(self._conditions))
             del self._conditions[oldest]
@@ -323,8 +319,7 @@ class Judging:
             return
         if change := known[1].changed_to(self.twin.case(deployment, telemetry, delays).conditions()):
             log.info("judged anew for %s queries/s: %s", _told(rates), change)
-            self._drifted.add(rates)
-            self._judge(deployment, rates)
+            self._judge(deployment, rates, is_for_drift=True)
 
 
 def _told(rates: Rates) -> str:

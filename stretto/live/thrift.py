@@ -2,6 +2,7 @@
 
 A verdict whose promise is broken is replaced at once, whatever that takes. Drift alone is another matter: a machine
 that changes its own pace each minute would keep the judge busy for hardly any gain, and it is one of the conditions.
+Nobody waits for longer than ten minutes, so verdicts that take more than six seconds come to more than that share.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _is_new = True  # in the judge's process: nothing was weighed there yet
 
 
 class Thrift:
-    """By load; only the load in force earns, so that all together stay within the share."""
+    """By load; only the load in force earns, so that several loads take no more than one."""
 
     def __init__(self) -> None:
         self._left_s: dict[Rates, float] = {}

@@ -7,6 +7,8 @@ with them may still run; the current ones come last.
 from __future__ import annotations
 
 import math
+import weakref
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -36,7 +38,7 @@ class Numbering:
         self.behind: list[NDArray[np.int64]] = []  # how far behind a row its answer goes, by application and size
         self.needs: NDArray[np.int64] = np.zeros((0, 1), np.int64)  # of one row and its answer, by application and size
         self._tensors: dict[str, Any] = {}
-        self._of_generation: tuple[Any, NDArray[np.int64]] = (None, np.zeros(0, np.int64))
+        self._of_generation: tuple[Callable[[], Any], NDArray[np.int64]] = (lambda: None, np.zeros(0, np.int64))
 
     def take(self, name: str, files: ApplicationFiles) -> None:
         """It is served with these tensors from now on."""
@@ -71,9 +73,9 @@ class Numbering:
     def in_generation(self, generation: Generation) -> NDArray[np.int64]:
         """The applications' numbers there, by those of the directory; -1: it has none of that name."""
         known, numbers = self._of_generation
-        if known is not generation or len(numbers) != len(self.applications):
+        if known() is not generation or len(numbers) != len(self.applications):
             numbers = np.array([generation.numbers.get(name, -1) for name in self.applications], np.int64)
-            self._of_generation = generation, numbers
+            self._of_generation = weakref.ref(generation), numbers
         return numbers
 
     def first_size(self, application: int, spec: ModelSpec) -> int:

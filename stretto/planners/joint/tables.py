@@ -32,7 +32,7 @@ HIGHEST = 1.05  # of what can be answered at most: and above
 
 Parts = tuple[float, ...]  # of each kind of worker
 MOST_POLICIES = 2_000
-MOST_BYTES = 64 << 20  # of policies, and of tables: those in force must have room, of all applications
+MOST_BYTES = 256 << 20  # of policies, and of tables: those in force must have room, of all applications
 
 Key = tuple[int, int, Hashable]  # application, rung, and which variants on how many workers of each kind
 

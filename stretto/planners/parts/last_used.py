@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 from stretto.core.plan import Plan, Table, Tables
 from stretto.planners.parts.policy import Policy
 
-MOST_BYTES = 16 << 20
+MOST_BYTES = 64 << 20  # one plan for nine fast applications on three kinds of workers is nearly as large
 
 K = TypeVar("K")
 V = TypeVar("V")

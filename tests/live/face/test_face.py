@@ -148,11 +148,11 @@ def test_a_message_for_what_is_served_no_more_costs_nobody_his_link(built: Built
         async with service_of(built.root) as service, paired(service) as pair:
             generation = service.engine.generation
             numbers, generation.numbers = generation.numbers, {}
-            pair.desk.numbering._of_generation = (None, pair.desk.numbering._of_generation[1])
+            pair.desk.numbering._of_generation = (lambda: None, pair.desk.numbering._of_generation[1])
             ended = [await each for each in [pair.ask("rows", ROWS) for _ in range(3)]]
             assert {each.refusal for each in ended} == {"unavailable"} and pair.front.engine.is_linked
             generation.numbers = numbers
-            pair.desk.numbering._of_generation = (None, pair.desk.numbering._of_generation[1])
+            pair.desk.numbering._of_generation = (lambda: None, pair.desk.numbering._of_generation[1])
             assert (await pair.ask("rows", ROWS)).outcome is Outcome.ON_TIME
 
     within(60, work)

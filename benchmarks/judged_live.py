@@ -17,7 +17,7 @@ from multiprocessing import get_context
 from statistics import mean
 
 from benchmarks.harness import Benchmark
-from benchmarks.quiet import when_quiet
+from benchmarks.quiet import Pace, when_quiet
 from benchmarks.serving import cpu_s, family
 from stretto.cli.demo import APPLICATION
 from stretto.cli.demo_load import HIGH, LOW, PERIOD_S, ROWS, SHARE, BurstyLoad, carried
@@ -47,6 +47,7 @@ class Run:
     version: str
     seed: int
     seconds: float
+    piece_s: float  # of work, by the pace of the machine when the loads were sized
 
     @property
     def served_by(self) -> str:
@@ -54,12 +55,22 @@ class Run:
 
 
 def measured(run: Run) -> dict[str, float]:
-    """While the host takes little of the machine away, if that can be had (see quiet.py)."""
-    figures, stolen, tries = when_quiet(lambda: measured_once(run), TRIES, QUIET)
+    """While the host takes little of the machine away and lets it be as fast as when the loads were sized, if that can
+    be had (see quiet.py).
+    """
+    figures, stolen, tries = when_quiet(
+        lambda: measured_once(run), TRIES, QUIET, slowed=lambda figures: 1.0 - figures["pace"]
+    )
     return {**figures, "stolen": stolen, "tries": tries}
 
 
 def measured_once(run: Run) -> dict[str, float]:
+    with Pace() as pace:
+        figures = served(run)
+    return {**figures, "pace": run.piece_s / pace.piece_s}
+
+
+def served(run: Run) -> dict[str, float]:
     inputs, labels = sample_of(APPLICATION)
     with started_server([*SERVE, "--planner", run.planner]) as server:
         result = run_load(
@@ -87,26 +98,33 @@ def measured_once(run: Run) -> dict[str, float]:
     }
 
 
-def what_is_carried(variants: list[str]) -> tuple[float, float]:
+@dataclass(frozen=True)
+class Carried:
+    """Images a second by the fastest and by the most accurate variant, and what a piece of work took meanwhile."""
+
+    by_fastest: float
+    by_best: float
+    piece_s: float
+
+
+def what_is_carried(variants: list[str]) -> Carried:
     """Images a second by the fastest and by the most accurate variant, in turns; the most of each."""
     inputs, _ = sample_of(APPLICATION)
-    with started_server(SERVE) as server:
+    with started_server(SERVE) as server, Pace() as pace:
         turns = [
             [carried(server.url, APPLICATION, inputs, variant) for variant in (variants[0], variants[-1])]
             for _ in range(MEASURED)
         ]
-    return max(fastest for fastest, _ in turns), max(best for _, best in turns)
+    return Carried(max(fastest for fastest, _ in turns), max(best for _, best in turns), pace.piece_s)
 
 
-def runs(
-    loads: list[str], variants: list[str], planners: list[str], seconds: float, by_fastest: float, by_best: float
-) -> Iterator[Run]:
+def runs(loads: list[str], variants: list[str], planners: list[str], seconds: float, carried: Carried) -> Iterator[Run]:
     for name in loads:
         period_s, share = LOADS[name]
-        bursts = BurstyLoad(LOW * by_best, HIGH * by_fastest, period_s, share)
+        bursts = BurstyLoad(LOW * carried.by_best, HIGH * carried.by_fastest, period_s, share)
         for seed in SEEDS:
-            yield from (Run(name, bursts, planner, "", seed, seconds) for planner in planners)
-        yield from (Run(name, bursts, PRICED, variant, SEEDS[0], seconds) for variant in variants)
+            yield from (Run(name, bursts, planner, "", seed, seconds, carried.piece_s) for planner in planners)
+        yield from (Run(name, bursts, PRICED, variant, SEEDS[0], seconds, carried.piece_s) for variant in variants)
 
 
 class JudgeClock(threading.Thread):
@@ -175,8 +193,8 @@ def main() -> None:
     bench = Benchmark("judged_live", seed=SEEDS[0])
     variants = [variant.name for variant in read_repository(f"zoo:{APPLICATION}").application(APPLICATION).variants]
     correct: dict[tuple[str, str], list[float]] = {}
-    by_fastest, by_best = what_is_carried(variants)
-    todo = list(runs(arguments.loads, variants, arguments.planners, arguments.seconds, by_fastest, by_best))
+    most = what_is_carried(variants)
+    todo = list(runs(arguments.loads, variants, arguments.planners, arguments.seconds, most))
     with ProcessPoolExecutor(arguments.jobs, get_context("spawn")) as pool:
         for run, figures in zip(todo, bench.steps(pool.map(measured, todo), len(todo), "serving"), strict=True):
             rates = {"low": run.bursts.low, "high": run.bursts.high}
@@ -196,7 +214,7 @@ def main() -> None:
         )
         ahead = ours - points[load, PRICED]
         bench.claim(f"{load}: points above {PRICED}", paper="-", target="≥ 0.5", ours=ahead, met=ahead >= 0.5)
-    watched = steady_judging(by_best)
+    watched = steady_judging(most.by_best)
     bench.row(load="steady", served_by=DEFAULT_PLANNER, seed=SEEDS[0], **watched)
     bench.claim(
         f"steady, {STEADY:.0%} of what {variants[-1]} carries: the judge's share of a core after {SETTLE_S:.0f} s",

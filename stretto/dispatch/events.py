@@ -99,20 +99,17 @@ def admit(s: Any, slot: int, lane_index: int, now_ns: int) -> bool:
 
 @compiled
 def join(s: Any, slot: int, lane_index: int, now_ns: int, more: bool) -> None:
-    """Into the lane; its candidate is renewed unless it already waits for any worker with the same head.
+    """The query enters the lane, and the lane's candidate is renewed: with each query its rank changes (figure 16).
 
     Where a worker is idle, no timer is due and nothing `more` comes first, the lane acts at once: setting its timer to
     now and letting that ring would do the same.
     """
-    lane = lanes(s)[lane_index]
-    head = lane.head_ns
     queries(s)[slot].status = Status.WAITING
     enqueue(s, lane_index, slot)
-    if lane.release_ns > now_ns or lane.later_ns < NEVER or lane.head_ns != head:
-        if s.wake_ns > now_ns and not more and has_idle(s, lane_index):
-            ring(s, lane_index, now_ns)
-        else:
-            refresh(s, lane_index, now_ns)
+    if s.wake_ns > now_ns and not more and has_idle(s, lane_index):
+        ring(s, lane_index, now_ns)
+    else:
+        refresh(s, lane_index, now_ns)
 
 
 @compiled

@@ -6,8 +6,10 @@ gives are the batches and the drops. It follows the paper except where the proje
 - a granted worker is not held for a candidate that may not start yet; the candidate goes back to counting down;
 - a head that cannot make it on the granted worker is dropped only if it could not make it on any other either;
 - the timer of an infeasible query rings as soon as dl − l(1) − delay(1) is over, not at dl;
-- candidates that wait for a worker are ranked by sched_at = dl − l(b+1) of section 4.3 (never clamped to "now"), and
-  arrivals do not renew the rank of a waiting candidate unless its head changes.
+- candidates that wait for a worker are ranked by sched_at = dl − l(b+1) of section 4.3 (never clamped to "now").
+
+Every request informs the ranking anew, as `schedule` of figure 16 does: a candidate that grows while it waits for a
+worker must start earlier than it had to before.
 
 At one instant completions come first, then arrivals, then timers; after each completion and each arrival the timers
 that are due ring. Of equals, the lowest number goes first, workers and lanes alike.
@@ -133,11 +135,9 @@ class Reference:
         if not self.can_make_it(lane, request):
             self.drop(request)
             return
-        head = lane.queue()[0].deadline if lane.waiting else None
         lane.waiting.append(request)
-        if lane.start_at > self.now or lane.queue()[0].deadline != head:
-            self.renew(lane)
-            self.set_alarm(lane)
+        self.renew(lane)
+        self.set_alarm(lane)
 
     def ring_what_is_due(self) -> None:
         while True:

@@ -114,16 +114,17 @@ def commit(s: Any, lane_index: int, worker_index: int, now_ns: int) -> bool:
     if size <= 0:
         return False
     row = variant * s.kinds + worker.kind
+    if lane.floor_count > 0 and give_up_heads(s, lane_index, worker_index, row, now_ns):
+        variant, size, _, _ = candidate(s, lane_index, worker.kind, worker_index, now_ns)
+        if size <= 0:
+            return False
+        row = variant * s.kinds + worker.kind
     if not could_hold(s, lane, worker_index, variant):
         return False
     if not holds(s, worker_index, variant) and not make_room(s, worker_index, variant):
         return False
     if lane.select == SelectRule.STRATEGIES:
         give_up_before(s, lane_index, row, now_ns, ready_ns(s, worker_index, variant, now_ns))
-    if lane.floor_count > 0:
-        size = give_up_heads(s, lane_index, row, size, now_ns, ready_ns(s, worker_index, variant, now_ns))
-        if size == 0:
-            return False
     if lane.crowd_heads > 0:
         size = give_up_in_crowd(s, lane_index, row, size, now_ns, ready_ns(s, worker_index, variant, now_ns))
     batch = open_batch(s, lane_index, worker_index, variant, size, now_ns)

@@ -7,11 +7,11 @@ from typing import Any
 
 from stretto.core.compiled import compiled
 from stretto.core.outcome import Outcome
-from stretto.core.plan import Late, Order
+from stretto.core.plan import Late, Order, SelectRule
 from stretto.dispatch.ledger import drop_waiting, lateness_reason
 from stretto.dispatch.queue import DEADLINE, NONE, ORDER, first_in, has_deadline_list, next_in
 from stretto.dispatch.rates import lane_meter
-from stretto.dispatch.records import NEVER, float64s, int64s, lanes, meters, queries, workers
+from stretto.dispatch.records import NEVER, choices, float64s, int64s, lanes, meters, queries, workers
 from stretto.dispatch.release import delay_ns
 from stretto.dispatch.select import batch_limit, finish_ns, fitting, latency_ns, runs_beyond, strategy
 
@@ -71,14 +71,43 @@ def in_the_way(s: Any, lane_index: int, size: int) -> int:
 
 
 @compiled
-def give_up_heads(s: Any, lane_index: int, row: int, size: int, now_ns: int, ready: int) -> int:
-    """Batch-aware pruning: drop who stands in the way until the batch reaches the floor, or all that wait. Its size."""
+def give_up_heads(s: Any, lane_index: int, worker_index: int, row: int, now_ns: int) -> bool:
+    """Drop the heads that leave no time for a batch of the floor, or of all that wait. True if any was dropped.
+
+    A lane that chooses by the head's slack might run another variant for the next head: there the one that is quickest
+    with such a batch says whether there is time for it. So a small batch that a lane chooses of its own accord stands,
+    and one that an old head forces on it does not. A head that had no time for such a batch when it came is not old.
+    """
     lane = lanes(s)[lane_index]
-    floor = min(floor_for(s, lane_index), batch_limit(s, lane, row))
-    while size < min(floor, lane.length):
-        drop_waiting(s, in_the_way(s, lane_index, size), Outcome.DROPPED_OVERLOAD.value)
-        size = fitting(s, lane_index, row, min(lane.length, batch_limit(s, lane, row)), now_ns, ready)
-    return size
+    worker = workers(s)[worker_index]
+    floor = floor_for(s, lane_index)
+    was_any_dropped = False
+    while lane.length > 0:
+        if lane.select == SelectRule.TABLE or lane.select == SelectRule.MOST_ACCURATE:
+            row = quickest_row(s, lane, worker.kind, min(floor, lane.length))
+        batch = min(floor, lane.length, batch_limit(s, lane, row))
+        size = fitting(s, lane_index, row, batch, now_ns, worker.free_ns)
+        if size >= batch:
+            break
+        head = in_the_way(s, lane_index, size)
+        query = queries(s)[head]
+        if finish_ns(s, lane, row, batch, query.arrival_ns, query.arrival_ns) > query.deadline_ns:
+            break
+        drop_waiting(s, head, Outcome.DROPPED_OVERLOAD.value)
+        was_any_dropped = True
+    return was_any_dropped
+
+
+@compiled
+def quickest_row(s: Any, lane: Any, kind: int, size: int) -> int:
+    """The row of the variant that is quickest with a batch of this size, per query where it takes fewer."""
+    chosen, least = -1, math.inf
+    for position in range(lane.choice_count):
+        row = choices(s)[lane.choice_first + position].variant * s.kinds + kind
+        batch = min(size, batch_limit(s, lane, row))
+        if batch > 0 and latency_ns(s, row, batch) / batch < least:
+            chosen, least = row, latency_ns(s, row, batch) / batch
+    return chosen
 
 
 @compiled

@@ -16,12 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.core.deployment import Deployment
-from stretto.core.plan import GIVE_UP, Eager, Lane, Late, Order, Plan, Table, Tables, by_application
+from stretto.core.plan import Eager, Lane, Late, Order, Plan, Table, Tables, by_application
 from stretto.core.view import View
 from stretto.planners.parts.floors import efficient_batch, single_variant_lane
 from stretto.planners.parts.fronts import Pace, frontier
 from stretto.planners.parts.last_used import LastUsed, bytes_of_plan
-from stretto.planners.parts.rates import RATE_WINDOW_NS, pressure_of, rates_of
+from stretto.planners.parts.rates import RATE_WINDOW_NS, rates_of
 from stretto.planners.parts.sharing import time_shares
 from stretto.planners.parts.task import kinds_for
 
@@ -30,7 +30,6 @@ LEAST_QUEUED, MOST_QUEUED = 64, 2048  # rows; longer queues are treated like the
 RATE_STEP = 1.1  # loads within this factor share a plan
 LEAST_RATE = 0.1
 MOST_PLANS = 64
-WORTHWHILE = 0.8  # of the efficient batch
 
 Steps = tuple[int, ...]
 
@@ -41,8 +40,6 @@ class Priced:
 
     caution: float = 1.05  # > 1 takes worker time for dearer than the load alone makes it
     margin: float = 0.5  # of the slack, kept for what no profile knows; more than half of it is hardly ever worth more
-    wary: bool = True  # take workers for slower while queries are lost; else give up heads that make batches small
-    _pressure: float = field(default=1.0, repr=False)  # what latencies are multiplied by; grows while queries are lost
     _deployment: Deployment | None = field(default=None, repr=False)
     _plans: LastUsed[tuple[Steps, tuple[Steps, ...]], Plan] = field(  # for that deployment
         default_factory=lambda: LastUsed(MOST_PLANS, bytes_of_plan), repr=False
@@ -50,9 +47,7 @@ class Priced:
 
     def __call__(self, view: View) -> Plan:
         rates = tuple(_step(max(rate, LEAST_RATE)) for rate in rates_of(view, 0.0).tolist())
-        if self.wary:
-            self._pressure = pressure_of(view, self._pressure)
-        ratios = _ratios(view, self._pressure)
+        ratios = _ratios(view)
         if view.deployment is not self._deployment:
             self._deployment = view.deployment
             self._plans.clear()
@@ -76,7 +71,7 @@ class Priced:
         if len(variants) == 1:
             return single_variant_lane(deployment, variants[0], workers)
         tables = tuple(
-            price_table(pace, application, kind, rate, share * len(workers), len(workers), self.margin, not self.wary)
+            price_table(pace, application, kind, rate, share * len(workers), len(workers), self.margin)
             for kind in kinds
         )
         return Lane(
@@ -93,13 +88,13 @@ def _step(value: float) -> int:
     return math.ceil(math.log(value) / math.log(RATE_STEP) - 0.5)
 
 
-def _ratios(view: View, pressure: float) -> tuple[Steps, ...]:
+def _ratios(view: View) -> tuple[Steps, ...]:
     """Measured over profiled latency by variant and kind, in steps. What slows most variants slows those, too, that
     were not measured lately: none is taken to be faster than the median of those that were.
     """
     ratio, measured = view.latency_ratio, view.latency_ratio[view.is_measured]
     least = float(np.median(measured)) if measured.size else 1.0
-    return tuple(tuple(_step(max(value, least) * pressure) for value in row) for row in ratio.tolist())
+    return tuple(tuple(_step(max(value, least)) for value in row) for row in ratio.tolist())
 
 
 def price_table(
@@ -110,11 +105,8 @@ def price_table(
     capacity: float,
     workers: int,
     margin: float,
-    gives_up: bool = False,
 ) -> Table:
-    """The table for one kind of worker. `capacity`: workers' worth of time that the application may use. `gives_up`:
-    heads that stand in the way of efficient batches, where not all can be answered.
-    """
+    """The table for one kind of worker. `capacity`: workers' worth of time that the application may use."""
     slo_ns = pace.deployment.applications[application].slo_ns
     step_ns = max(1, math.ceil(slo_ns / SLACKS))
     most = min(max(math.ceil(2 * rate * slo_ns / 1e9), LEAST_QUEUED), MOST_QUEUED)  # twice what comes within the SLO
@@ -142,19 +134,11 @@ def price_table(
         last = np.maximum.accumulate(np.where(clears, columns, -1), axis=1)
         taken = (chosen < 0) & (last >= 0)
         chosen[taken], batch[taken] = number, np.take_along_axis(size, np.maximum(last, 0), axis=1)[taken]
-    # Nothing clears the queue in time: as many as fit, at the least worker time each.
+    # Nothing clears the queue in time: as many as the dispatcher finds to fit, at the least worker time each.
     cheapest = points[0][2]
-    fitting = np.minimum(np.searchsorted(latencies[cheapest], slack_ns, side="right") - 1, queued)
     fastest = min(latencies, key=lambda number: float(latencies[number][1]))
-    lost = chosen < 0
-    chosen[lost] = np.where(fitting > 0, cheapest, fastest)[lost]
-    batch[lost] = np.maximum(fitting, 0)[lost]  # 0: as many as the dispatcher finds to fit
-    if gives_up:
-        # Somebody is late whatever is done. A head that leaves room for a small batch only makes the next ones wait,
-        # whose batches are smaller still: it is given up, so that a long queue is left behind and does not stay.
-        worthwhile = np.ceil(WORTHWHILE * np.minimum(queued, efficient_batch(latencies[cheapest])))
-        batch[lost & (fitting > 0) & (fitting < worthwhile)] = GIVE_UP
-    return Table(step_ns, _frozen(chosen), _frozen(batch), kind)
+    chosen = np.where(chosen >= 0, chosen, np.where(latencies[cheapest][1] <= slack_ns, cheapest, fastest))
+    return Table(step_ns, _frozen(chosen.astype(np.int32)), _frozen(batch), kind)
 
 
 def _frozen(array: NDArray[np.int32]) -> NDArray[np.int32]:

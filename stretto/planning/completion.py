@@ -1,5 +1,5 @@
-"""What every plan gets before a dispatcher follows it: lanes for demands, one worker for applications on trial, doors,
-and the delays around a batch.
+"""What every plan gets before a dispatcher follows it: lanes for demands, one worker for applications on trial, the
+delays around a batch, floors that keep a queue from staying old, and doors.
 
 A planner knows profiles and loads. It does not know that a client demands a certain variant, how long a queue may grow
 before waiting in it is hopeless, which models are not to be trusted yet, or how long a batch is on its way. This is the
@@ -33,7 +33,7 @@ from stretto.core.plan import (
     Tables,
     Worklist,
 )
-from stretto.planners.parts.floors import single_variant_lane
+from stretto.planning.floors import Crew, with_floors
 
 # Of the SLO, which what is in a full lane takes: it is waited through, and none should end at the brink. And of what
 # could be answered in time behind what runs, where that is not counted.
@@ -48,13 +48,18 @@ def complete(
     conditions: Conditions,
     latency_ratio: NDArray[np.float64] | None = None,
     *,
+    crew: Crew | None = None,
     has_doors: bool = True,
 ) -> Plan:
-    """The plan that a dispatcher follows. `latency_ratio` is measured over profiled latency, by variant and kind."""
+    """The plan that a dispatcher follows. `latency_ratio` is measured over profiled latency, by variant and kind;
+    `crew` says who works. Without doors there are no floors either: a published planner's lanes stay as they are.
+    """
     whole = with_demands(plan, deployment, conditions.demands)
     whole = with_trials(whole, deployment, conditions.on_trial, conditions.trial_worker)
     whole = with_delays(whole, conditions.delays)
     if has_doors:
+        if crew is not None:
+            whole = with_floors(whole, deployment, _ratios(deployment, latency_ratio), crew)
         left_ns = conditions.left_ns
         whole = with_doors(whole, deployment if left_ns is None else with_slos(deployment, left_ns), latency_ratio)
     return whole
@@ -90,15 +95,13 @@ def _demand_lane(demand: Demand, deployment: Deployment, common: Lane, workers: 
     is_fixed = len(demand.variants) == 1
     crew = able(workers) or able(range(len(deployment.workers)))
     late = Late.DROP_WHEN_INFEASIBLE if common.late is Late.REFUSE else common.late
-    drops = late in (Late.DROP_WHEN_DISPATCHED, Late.DROP_WHEN_INFEASIBLE)
-    floors = single_variant_lane(deployment, demand.variants[0], crew).release.floor_rates if is_fixed and drops else ()
     release = Deferred(when_gathered=common.release.when_gathered) if isinstance(common.release, Deferred) else Eager()
     return Lane(
         name=f"{deployment.applications[demand.application].name} by {names}",
         workers=crew,
         select=Fixed(demand.variants[0]) if is_fixed else MostAccurate(demand.variants),
         order=Order.EARLIEST_DEADLINE,
-        release=replace(release, floor_rates=floors),
+        release=release,
         late=late,
         worker_choice=common.worker_choice,
         capacity=common.capacity,
@@ -168,13 +171,17 @@ def with_doors(plan: Plan, deployment: Deployment, latency_ratio: NDArray[np.flo
     for number, route in enumerate(plan.routes):
         for lane in (*route.lanes, *route.demands):
             applications.setdefault(lane, []).append(number)
-    rows = (len(deployment.variants), len(deployment.kinds))
-    ratios = np.ones(rows) if latency_ratio is None else latency_ratio
+    ratios = _ratios(deployment, latency_ratio)
     lanes = tuple(
         replace(lane, capacity=min(lane.capacity, _door(lane, applications.get(number, []), deployment, ratios)))
         for number, lane in enumerate(plan.lanes)
     )
     return replace(plan, lanes=lanes)
+
+
+def _ratios(deployment: Deployment, latency_ratio: NDArray[np.float64] | None) -> NDArray[np.float64]:
+    rows = (len(deployment.variants), len(deployment.kinds))
+    return np.ones(rows) if latency_ratio is None else latency_ratio
 
 
 def stepped(latency_ratio: NDArray[np.float64], before: NDArray[np.float64] | None = None) -> NDArray[np.float64]:

@@ -24,6 +24,7 @@ from stretto.planners.candidates import has_swaps
 from stretto.planners.parts.last_used import LastUsed, bytes_of_plan
 from stretto.planners.ports import MayUseEvidence
 from stretto.planning.completion import complete, stepped
+from stretto.planning.floors import Crew, crew_of
 from stretto.planning.readings import view_of
 
 
@@ -35,7 +36,8 @@ class InForce:
     made: Plan  # by the planner
     plan: Plan  # completed: what the dispatcher follows
     conditions: Conditions
-    latency_ratio: NDArray[np.float64] | None = None  # that its doors were made for
+    latency_ratio: NDArray[np.float64] | None = None  # that its doors and floors were made for
+    crew: Crew | None = None  # that its floors were made for
     expected_rates: tuple[float, ...] | None = None
     first_view: View | None = None  # that it was made from, where nothing was measured of this deployment
     last_reading: Telemetry | None = None  # of the planner's last look
@@ -46,7 +48,9 @@ def on_larger_fleet(in_force: InForce, deployment: Deployment, plan: Plan) -> In
     now. What was measured by worker or kind has another shape from here on, so the next view starts afresh.
     """
     made = replace(in_force.made, placement=plan.placement, prefetch=plan.prefetch, ratios=plan.ratios)
-    return replace(in_force, deployment=deployment, made=made, plan=plan, latency_ratio=None, last_reading=None)
+    return replace(
+        in_force, deployment=deployment, made=made, plan=plan, latency_ratio=None, crew=None, last_reading=None
+    )
 
 
 WINDOW_SHARE = 1 / 3  # of the shortest SLO
@@ -187,12 +191,14 @@ class Session:
 
     def _completed(self, wanted: InForce, view: View, current: InForce | None = None) -> InForce:
         before = None if current is None else current.latency_ratio
-        wanted = replace(wanted, latency_ratio=stepped(view.latency_ratio, before))
+        crew_before = None if current is None else current.crew
+        crew = crew_of(view, crew_before)
+        wanted = replace(wanted, latency_ratio=stepped(view.latency_ratio, before), crew=crew)
         if (
             current is not None
             and wanted.made is current.made
             and wanted.conditions == current.conditions
-            and (not self.has_doors or wanted.latency_ratio is before)
+            and (not self.has_doors or (wanted.latency_ratio is before and crew == crew_before))
         ):
             return replace(wanted, plan=current.plan)
         return self._complete(wanted, None if current is None else current.plan)
@@ -201,12 +207,17 @@ class Session:
         """With the plan before, the very object, where the new one says the same. A planner that follows a load has the
         same plans again and again; what was added to one of them is remembered.
         """
-        terms = _Terms(wanted.made, wanted.deployment, wanted.conditions, wanted.latency_ratio)
+        terms = _Terms(wanted.made, wanted.deployment, wanted.conditions, wanted.latency_ratio, wanted.crew)
         with self._known_lock:
             known = self._known.get(id(wanted.made))
         if known is None or not known[0].are(terms):
             plan = complete(
-                terms.made, terms.deployment, terms.conditions, terms.latency_ratio, has_doors=self.has_doors
+                terms.made,
+                terms.deployment,
+                terms.conditions,
+                terms.latency_ratio,
+                crew=terms.crew,
+                has_doors=self.has_doors,
             )
             known = terms, before if before is not None and plan == before else plan
         with self._known_lock:
@@ -222,8 +233,10 @@ class _Terms:
     deployment: Deployment
     conditions: Conditions
     latency_ratio: NDArray[np.float64] | None
+    crew: Crew | None
 
     def are(self, others: _Terms) -> bool:
         is_like = self.made is others.made and self.deployment is others.deployment
         same_pace = np.array_equal(self.latency_ratio, others.latency_ratio)  # type: ignore[arg-type]  # None is like None
-        return is_like and self.conditions == others.conditions and same_pace
+        same_terms = (self.conditions, self.crew) == (others.conditions, others.crew)
+        return is_like and same_terms and same_pace

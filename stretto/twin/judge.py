@@ -3,10 +3,11 @@
 Successive halving: all candidates on a short stretch, the better ones on a longer one, the best few on several. The
 winner is refined: its neighbours among the options are tried too. What makes plans quicker to make in the first rounds
 may be better as well, so the last round has the best one both ways. Of those that are as good as the best in the last
-round, the one that stands stress best is taken: less and more load, surges, a worker that is lost; who breaks under it
-is not taken at all. What is promised comes from trials of the winner alone, on seeds that no round has used: of several
-the one that luck favours wins, and what it had there it will not have again. They are spread over the loads that the
-measured one may really be: near saturation 1% of it is a point.
+round, the one that stands stress best is taken: less and more load, surges, a worker that is lost, a stall of all
+workers that leaves an old queue behind; who breaks under it is not taken at all. What is promised comes from trials of
+the winner alone, on seeds that no round has used: of several the one that luck favours wins, and what it had there it
+will not have again. They are spread over the loads that the measured one may really be: near saturation 1% of it is a
+point.
 
 A budget of processor time ends it sooner, with the best that was found: no more candidates are tried then, and those
 that are compared had the same trials.
@@ -54,6 +55,7 @@ FOLLOWED, FOLLOWED_SEEDS = 3, 3  # candidates in the last round for a load that 
 FOLLOWED_FIRST = 0.36  # of such a trial, for all that enter
 STRESS_LOADS = (0.8, 1.3)
 SURGE, SURGE_SHARE, SURGE_SLOS = 1.8, 0.25, 20.0  # times the load, for which part of the time, how often
+STALL_SLOS = 2.0  # for which no worker works
 AS_GOOD = 0.0005  # of accuracy: candidates this near to the best are told apart by stress
 BROKEN = 0.1  # of accuracy below the best under the same stress
 HIGHER = 1.03  # a plan serves until the load has risen by so much, and must not break there
@@ -126,6 +128,7 @@ class _Court:
         *,
         surges: bool = False,
         worker_lost: bool = False,
+        stalled: bool = False,
     ) -> Score:
         plan = self.plan(candidate)
         if plan is None:
@@ -143,7 +146,7 @@ class _Court:
             seed=seed,
             service=self._services[candidate.tail],
             expected_rates=self.rates,
-            faults=[Fault(warmup_s, len(self.deployment.workers) - 1, FaultKind.LEFT)] if worker_lost else (),
+            faults=self._faults(warmup_s, worker_lost=worker_lost, stalled=stalled),
         )
         if not planner_entry(candidate.planner).by_windows:
             return run(planner=lambda view: plan, by_windows=False)
@@ -152,6 +155,15 @@ class _Court:
             return run(planner=session, by_windows=True, delays=self.setting.delays, replan_s=self.window_s)
         except Exception:
             return Score()
+
+    def _faults(self, second: float, *, worker_lost: bool, stalled: bool) -> list[Fault]:
+        """One worker that goes and stays away, or all of them for some SLOs: an old queue waits when they are back."""
+        count = len(self.deployment.workers)
+        if stalled:
+            back = second + STALL_SLOS * self.longest_s
+            moments = ((second, FaultKind.LEFT), (back, FaultKind.JOINED))
+            return [Fault(moment, worker, kind) for moment, kind in moments for worker in range(count)]
+        return [Fault(second, count - 1, FaultKind.LEFT)] if worker_lost else []
 
     def _drawn(self, seconds: float, factor: float, seed: int, surges: bool) -> Drawn:
         key = (seconds, factor, seed, surges)
@@ -166,6 +178,7 @@ class _Court:
         """The mean over all kinds of stress."""
         values = [self.score(candidate, STRESS_QUERIES, seed, factor).value for factor in STRESS_LOADS]
         values.append(self.score(candidate, STRESS_QUERIES, seed, surges=True).value)
+        values.append(self.score(candidate, STRESS_QUERIES, seed, stalled=True).value)
         if len(self.deployment.workers) > 1:
             values.append(self.score(candidate, STRESS_QUERIES, seed, worker_lost=True).value)
         return fmean(values)
@@ -293,8 +306,7 @@ def judge(
     else:
         moving.in_doubt = True
         promised = [moving.score(winner, number) for number in budget.seeds(fresh, FOLLOWED_SEEDS)]
-    others = [candidate for candidate in values if candidate != winner]
-    runner_up = max(others, key=lambda candidate: values[candidate], default=winner)
+    runner_up = best_of_another_planner(values, winner)
     ahead = [a.value - b.value for a, b in zip(scores[winner], scores[runner_up], strict=True)]
     correct, late = ([getattr(score, name) for score in promised] for name in ("correct", "late"))
     root = math.sqrt(len(ahead))
@@ -341,6 +353,15 @@ def _best(ranked: Sequence[Candidate], count: int, led: str = "") -> list[Candid
     if others and all(each.planner == ranked[0].planner for each in best):
         best[-1] = others[0]
     return [*best, *(each for each in first_of.values() if rough(each) != each and each not in best)]
+
+
+def best_of_another_planner(values: Mapping[Candidate, float], winner: Candidate) -> Candidate:
+    """The runner-up: where the winner fails, its own other forms may fail for the same reason. So it is a form of
+    another planner where there is one, else the best of the others, else the winner itself.
+    """
+    others = [candidate for candidate in values if candidate != winner]
+    of_another = [candidate for candidate in others if candidate.planner != winner.planner]
+    return max(of_another or others, key=lambda candidate: values[candidate], default=winner)
 
 
 def loads_in_doubt(doubt: float, count: int) -> list[float]:

@@ -30,6 +30,7 @@ from stretto.planning.session import Session
 from stretto.sim.network.run import simulate_network
 from stretto.twin.clients import ClientConditions, at_rates, drawn, scaled_rates, smaller, worse_networks
 from stretto.twin.conditional import Conditional
+from stretto.twin.judge import best_of_another_planner
 
 MOST_LATE = 0.004
 LATE_PRICE = 3.0  # of accuracy, for each share of frames that is missed beyond that
@@ -223,7 +224,7 @@ def judge_networks(
     able = sure or [least]
     as_good = max(values[candidate] for candidate in able) - AS_GOOD
     winner = max((each for each in able if values[each] >= as_good), key=_carefulness)
-    runner_up = max((each for each in best if each != winner), key=lambda each: values[each], default=winner)
+    runner_up = best_of_another_planner(values, winner)
     ahead = [score[0] - other[0] for score, other in zip(scores[winner], scores[runner_up], strict=True)]
     correct, late = ([score[place] for score in scores[winner]] for place in (1, 2))
     root = math.sqrt(LAST_SEEDS)

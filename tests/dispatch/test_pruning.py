@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from stretto.core.outcome import Outcome
-from stretto.core.plan import Eager, Late, Order
+from stretto.core.plan import Eager, Late, Order, Table
 from tests.dispatch.driver import Driver
-from tests.dispatch.small import driver, lane
+from tests.dispatch.models import FAST, MODELS, SLOW, cells
+from tests.dispatch.small import deployed, driver, lane
 
 GIVEN_UP = Outcome.DROPPED_OVERLOAD
 
@@ -68,10 +69,10 @@ def test_the_floor_follows_the_rate_of_the_lane(gap: int, started: str) -> None:
         made.at(number * gap)
         made.cancel(made.submit()) if number else made.submit()
     made.taken()
-    tight = made.submit(0, made.now_ns + 13)
+    tight = made.submit(0, made.now_ns + 14)  # time for two now, and for one when the worker is free
     loose = made.submit(0, made.now_ns + 900)
     other = made.submit(0, made.now_ns + 900)
-    made.finish(0)
+    made.at(made.now_ns + 1).finish(0)
     (batch,) = made.batches()
     assert batch[2] == [made.book[ticket].number for ticket in ((tight,) if started == "tight" else (loose, other))]
 
@@ -82,6 +83,47 @@ def test_whoever_stands_in_the_way_is_given_up_not_whoever_is_first(order: Order
     made, tickets = behind_a_busy_worker((90, 90, 15, 90), (0.0,) * 4, order=order)
     assert made.batches() == [(0, 0, [1, 2, 4])]
     assert [made.outcome(ticket) is GIVEN_UP for ticket in tickets] == [False, False, True, False]
+
+
+def test_a_head_that_never_had_time_for_such_a_batch_is_served() -> None:
+    """It asks for a quick answer, and did not grow old here."""
+    made = driver(lane(late=Late.DROP_WHEN_DISPATCHED, floor_rates=ALWAYS))
+    made.query(1000)
+    made.at(11)
+    quick, others = made.submit(0, 11 + 13), [made.submit(0, 500) for _ in range(3)]
+    made.taken()
+    made.at(12).finish(0)
+    assert made.batches() == [(0, 0, [1])]
+    assert [made.outcome(ticket) for ticket in (quick, *others)] == [None] * 4
+
+
+def in_two_variants(batch: int) -> Table:
+    """Runs FAST below a slack of 60 and SLOW from there on, in batches of at most `batch` (0: all that fit)."""
+    return cells([[FAST, FAST, FAST, SLOW]] * 3, batch)
+
+
+@pytest.mark.parametrize(
+    ("slack", "batch", "given_up", "started"),
+    [
+        (13, 0, [0], (FAST, [1, 2])),  # an old head, and time for one alone: two are worth more
+        (14, 0, [], (FAST, [0, 1])),
+        (70, 1, [], (SLOW, [0])),  # the table's own choice, which nobody forces on it
+    ],
+)
+def test_a_table_gives_up_heads_that_force_a_small_batch_and_no_others(
+    slack: int, batch: int, given_up: list[int], started: tuple[int, list[int]]
+) -> None:
+    rules = {"late": Late.DROP_WHEN_DISPATCHED, "floor_rates": (0.0, 0.0)}
+    made = driver(lane(select=in_two_variants(batch), **rules), on=deployed(*MODELS))
+    made.query(1000)
+    first = made.batches()
+    (busy,) = first
+    tickets = [made.submit(0, 60 + slack + place) for place in range(3)]
+    made.taken()
+    made.at(60).finish(0)
+    assert [place for place, ticket in enumerate(tickets) if made.outcome(ticket) is GIVEN_UP] == given_up
+    (run,) = [batch for batch in made.batches() if batch not in first]
+    assert (run[1], [number - 1 for number in run[2]]) == started
 
 
 def test_a_lone_query_is_served_whatever_the_floor() -> None:

@@ -297,6 +297,20 @@ def test_a_promise_that_is_not_kept_is_told_and_the_runner_up_serves() -> None:
     assert planner.in_force() is not None and planner.in_force() != after
 
 
+def test_a_promise_broken_by_half_is_answered_at_once_by_another_planner() -> None:
+    deployment, port = small_deployment(3), OnTheSpot()
+    planner = Judged(judge=port)
+    at_load(planner, deployment, 100.0)
+    before = planner.in_force()
+    assert before is not None and before.promise.late < 0.01
+    assert before.runner_up.planner != before.candidate.planner, "there is a candidate of another planner"
+    at_load(planner, deployment, 100.0, on_time=100, late=100)
+    assert not port.broken_ones and planner.in_force() == before, "half of them, which is not more than half"
+    at_load(planner, deployment, 100.0, late=100)
+    after = planner.in_force()
+    assert len(port.broken_ones) == 1 and after is not None and after.candidate == before.runner_up
+
+
 def test_a_promise_that_is_kept_stands() -> None:
     deployment, port = small_deployment(3), OnTheSpot()
     planner = Judged(judge=port)
@@ -323,7 +337,7 @@ def test_what_was_late_at_another_load_does_not_count() -> None:
     deployment, port = small_deployment(3), OnTheSpot(candidates=CANDIDATES[:2])
     planner = Judged(judge=port)
     at_load(planner, deployment, 100.0)
-    at_load(planner, deployment, 100.0, late=ENOUGH - 1)
+    at_load(planner, deployment, 100.0, on_time=ENOUGH // 2, late=ENOUGH // 2 - 1)
     at_load(planner, deployment, 300.0, on_time=1)
     at_load(planner, deployment, 100.0, on_time=ENOUGH - 1)
     assert not port.broken_ones

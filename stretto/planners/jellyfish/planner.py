@@ -30,7 +30,6 @@ from stretto.planners.jellyfish.search import searched
 from stretto.planners.jellyfish.selection import annealed
 from stretto.planners.jellyfish.spread import spread
 from stretto.planners.jellyfish.update import NOT_KNOWN, Followers, paired, rearranged
-from stretto.planners.parts.floors import single_variant_lane
 from stretto.planners.parts.rates import RATE_WINDOW_NS, rates_of
 from stretto.planners.parts.sharing import workers_of_applications
 from stretto.planners.parts.steady import SteadyLoads
@@ -295,9 +294,8 @@ class _Part:
         if not filling:
             return Eager(planned)
         variant, worker = self.ladder.variants[self.mapping.models[place]], self.ladder.workers[place]
-        floors = single_variant_lane(self.deployment, variant, (worker,)).release.floor_rates
         profile = self.deployment.profile(variant, self.deployment.workers[worker].kind)
-        return Eager(max(planned, profile.max_batch), floor_rates=floors)
+        return Eager(max(planned, profile.max_batch))
 
     def route(self, first: int) -> Route:
         """Clients by slot. Position 0 is where there is most room, for slots that nobody had when this was planned."""

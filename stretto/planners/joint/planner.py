@@ -23,7 +23,7 @@ from stretto.planners.joint.tables import RUNG, Parts, TableMaker, lane_of, rank
 from stretto.planners.parts.fluid import shares_of_kinds
 from stretto.planners.parts.fronts import undominated
 from stretto.planners.parts.last_used import LastUsed
-from stretto.planners.parts.rates import RATE_WINDOW_NS, pressure_of, rates_of
+from stretto.planners.parts.rates import RATE_WINDOW_NS, rates_of
 from stretto.planners.parts.steady import SteadyLoads, Steps
 from stretto.planners.parts.task import Task, kinds_for, task_of
 
@@ -66,7 +66,6 @@ class Joint:
         default_factory=lambda: LastUsed(MOST_SHARES, attrgetter("nbytes")), init=False, repr=False
     )
     _tasks: tuple[tuple[Steps, Steps], list[dict[int, Task]]] | None = field(default=None, init=False, repr=False)
-    _pressure: float = field(default=1.0, init=False, repr=False)
 
     def __post_init__(self) -> None:
         self._maker = TableMaker(self.slack_steps, self.noise, self.margin, self.caution, self.prior, self.fills)
@@ -80,13 +79,12 @@ class Joint:
             self._shares.clear()
             self._plan = None
             self._known.clear()
-        self._pressure = min(pressure_of(view, self._pressure), MOST_PRESSURE)
         measured = np.maximum(rates_of(view, 0.0), 1e-3)
         smooth = self._steady.steps(view.now_ns, measured)
         rungs = [step_of_load(rate, RATE_WINDOW_NS / 1e9) for rate in measured.tolist()]
         kind_of = [deployment.kinds.index(deployment.workers[worker].kind) for worker in view.present]
         counts = tuple(np.bincount(kind_of, minlength=len(deployment.kinds)).tolist())
-        slow = tuple(step_of(ratio * self._pressure, SLOW_RUNG) for ratio in _slow_downs(view))
+        slow = tuple(step_of(ratio, SLOW_RUNG) for ratio in _slow_downs(view))
         tasks = self._tasks_for(deployment, counts, slow)
         if (shares := self._shares.get((smooth, counts, slow))) is None:
             steady = [self.caution * PART_RUNG**step for step in smooth]

@@ -5,7 +5,8 @@ serves until the answer is there; where there is none at all, a start candidate 
 serve from the start, but count as no answer. The candidate itself is a planner like any other: it follows the measured
 load in its own finer steps.
 
-A promise that is not kept is told to the judge, and the runner-up serves until the rung is judged anew.
+A promise that is not kept is told to the judge, and the runner-up, a form of another planner where there is one, serves
+until the rung is judged anew; at once where half of the queries are lost that should not be.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ WELL_COUNTED = 1_600  # queries: a load of fewer in four seconds is averaged for
 SURE = 2.0  # of the count of a steady load, from which on it is another load than the judged one
 ENOUGH = 2_000  # queries that a promise is held against
 BROKEN_LATE = 0.02  # more than promised
+BROKEN_BY_HALF, ENOUGH_FOR_HALF = 0.5, 200  # more than promised, and of so few queries already
 MOST_PLANNERS = 24
 LOOK_NS = 100_000_000  # between two plans
 EARLY_NS = 10_000_000  # so much before its time a candidate may plan
@@ -299,14 +301,16 @@ class Judged:
         seen, late = before + queries, late_before + queries - int(ended[Outcome.ON_TIME])
         self._seen = (here, seen, late)
         verdict = self._ledger.here()
+        if verdict is None or self.judge is None or not seen:
+            return
+        is_broken_by_half = seen >= ENOUGH_FOR_HALF and late / seen > verdict.promise.late + BROKEN_BY_HALF
         # Each time a promise was broken here the next one is given twice as long: the judge may know no better.
-        if verdict is None or self.judge is None or seen < ENOUGH << min(broken.get(here, 0), 10):
+        if not is_broken_by_half and seen < ENOUGH << min(broken.get(here, 0), 10):
             return
         self._seen = (here, 0, 0)
         together = _largest_batch(view.deployment)  # queries of a batch are late together, so that few say little
         chance = CHANCE * math.sqrt(max(verdict.promise.late, 1e-3) * together / seen)
-        allowed = verdict.promise.late + BROKEN_LATE + chance
-        if late / seen > allowed:
+        if is_broken_by_half or late / seen > verdict.promise.late + BROKEN_LATE + chance:
             self.judge.broken(verdict, late / seen)
             broken[here] = broken.get(here, 0) + 1
             promise = replace(verdict.promise, late=late / seen)  # no more is expected of the runner-up

@@ -8,7 +8,6 @@ from stretto.planners.entry import Option, following
 
 _SLACKS = Option("slack_steps", "integer", "50", "slacks told apart", 10, 2_000)
 _MARGIN = Option("margin", "number", "0.1", "share of the slack that no batch may use", 0, 0.9, (0.0, 0.2))
-_WARY = Option("wary", "flag", "true", "take workers for slower while queries are lost", tries=(False,))
 _WORTH = "queries that the measured load is worth; 0: bursts unseen"
 _PRIOR = Option("prior", "number", "3", _WORTH, 0, 1e6, rough=0.0)
 
@@ -31,7 +30,6 @@ ENTRIES = (
         Option("noise", "number", "0.1", "coefficient of variation of service times", 0, 1, (0.0, 0.1, 0.2, 0.3)),
         _MARGIN,
         Option("caution", "number", "by trial", "times the load; 0: by trial", 0, 10, (0.93, 1.0, 1.06)),
-        _WARY,
         Option("rung", "number", "1.08", "loads this factor apart have policies", 1.001, 2, (1.03,), if_steady=True),
         Option("gathers", "flag", "false", "one worker waits for company while the others go on", later=(True,)),
         Option("leaps", "flag", "false", "a load that leapt is that since it did, not over 0.5 s", if_moving=(True,)),
@@ -70,7 +68,6 @@ ENTRIES = (
         "priced:Priced",
         Option("caution", "number", "1.05", "times the load: worker time is dearer", 0.1, 100, (0.9, 1.05, 1.2)),
         Option("margin", "number", "0.5", "share of the slack kept for what no profile knows", 0, 0.9, (0.0, 0.2, 0.5)),
-        _WARY,
         tried="always",
     ),
 )

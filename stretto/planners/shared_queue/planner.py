@@ -20,14 +20,13 @@ import numpy as np
 from stretto.core.deployment import Deployment
 from stretto.core.plan import Eager, Lane, Late, Order, Plan, Tables, by_application
 from stretto.core.view import View
-from stretto.planners.parts.floors import overload_floors
 from stretto.planners.parts.fronts import as_profiled
 from stretto.planners.parts.last_used import LastUsed, bytes_of_plan, bytes_of_policy
 from stretto.planners.parts.laws import law_of_shape
 from stretto.planners.parts.leaps import Leaps
 from stretto.planners.parts.policies import Policies
 from stretto.planners.parts.policy import Policy, Stored
-from stretto.planners.parts.rates import RATE_WINDOW_NS, pressure_of, rates_of
+from stretto.planners.parts.rates import RATE_WINDOW_NS, rates_of
 from stretto.planners.parts.sharing import time_shares
 from stretto.planners.parts.task import Task, kinds_for
 from stretto.planners.ports import MakePolicy, PolicyPort, Trial
@@ -44,8 +43,6 @@ MOST_BURST = 6.0  # times the load; a queue that tells of more has the policy fo
 STAND_IN = 1.3  # a policy for up to so many times the load may serve until the right one is there
 MOST_MIXED, MOST_PLANS = 200, 64
 MOST_BYTES = 256 << 20  # of policies: those in force must have room, of all applications and kinds
-MOST_PRESSURE = 1.5
-BUSY = 0.8  # of what the workers can answer
 LEAST_SLOW, MOST_SLOW = 0.7, 4.0
 QUIET = 0.1  # of what the workers can answer with the most accurate variant: below this all policies are the same
 HIGHEST = 1.05  # of what they can answer at most: and above
@@ -68,7 +65,6 @@ class SharedQueue:
     caution: float = 0.0
     gamma_shape: float = 1.0
     queries: int = 50_000
-    wary: bool = True  # take workers for slower while queries are lost
     rung: float = RUNG
     gathers: bool = False  # a free worker may wait for company without holding up the others
     leaps: bool = False  # a load that leapt is taken for what it is since then
@@ -81,7 +77,6 @@ class SharedQueue:
         default_factory=lambda: LastUsed(MOST_MIXED, bytes_of_policy, MOST_BYTES), init=False, repr=False
     )
     _leaps: Leaps = field(default_factory=lambda: Leaps(RATE_WINDOW_NS / 1e9), init=False, repr=False)
-    _pressure: float = field(default=1.0, init=False, repr=False)
     _fallback: Priced = field(default_factory=Priced, init=False, repr=False)
     _last: _Last | None = field(default=None, init=False, repr=False)
     _plans: LastUsed[tuple[object, ...], Plan] = field(  # of its deployment
@@ -135,7 +130,7 @@ class SharedQueue:
     def __call__(self, view: View) -> Plan:
         deployment = view.deployment
         self._policies.collect()
-        slow = self._slow(view)
+        slow = _stepped(slow_down(view), SLOW_RUNG)
         rates = rates_of(view, 0.0)
         loads = ((self._leaps.rates(view.now_ns, rates) if self.leaps else rates) * slow).tolist()
         shares = time_shares(as_profiled(deployment), [max(load, 1e-3) for load in loads])
@@ -168,18 +163,6 @@ class SharedQueue:
                     self._plans.put(key, plan)
             last = self._last = _Last(*basis, missing, fallback, plan)
         return last.plan
-
-    def _slow(self, view: View) -> float:
-        """How much slower than profiled the workers are to be taken, in steps. What is lost to too much load is no sign
-        of slow workers.
-        """
-        slow = slow_down(view)
-        self._pressure = min(pressure_of(view, self._pressure), MOST_PRESSURE)
-        busy = 0.0
-        for number, load in enumerate(rates_of(view, 0.0).tolist()):
-            kind = kinds_for(view.deployment, number)[0]
-            busy += load * slow / self._policies.task(view.deployment, number, kind, len(view.alive)).capacity()
-        return _stepped(slow * (self._pressure if self.wary and busy < BUSY else 1.0), SLOW_RUNG)
 
     def _tasks(self, view: View, application: int, share: float) -> list[Task]:
         """By kind of worker: the application as if its part of the pool were of that kind.
@@ -256,7 +239,7 @@ class SharedQueue:
             lane.workers,
             tables[0] if len(tables) == 1 else Tables(tuple(tables)),
             Order.EARLIEST_DEADLINE,
-            Eager(floor_rates=overload_floors(tasks[0], slow)),
+            Eager(),
             Late.DROP_WHEN_INFEASIBLE,
         )
 

@@ -70,7 +70,7 @@ def test_a_worker_waits_for_company_where_others_go_on() -> None:
     assert solve(p).action[1, p.steps] != 0
     served = {}
     for gathers in (False, True):
-        planner = SharedQueue(noise=0.0, margin=0.0, caution=1.0, wary=False, prior=0.0, gathers=gathers)
+        planner = SharedQueue(noise=0.0, margin=0.0, caution=1.0, prior=0.0, gathers=gathers)
         on: Deployment = task.deployment()
         run = simulate(
             on, Session(planner), Load(PoissonArrivals(), load), seconds=4.0, warmup_s=1.0, expected_rates=(load,)

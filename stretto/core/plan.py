@@ -283,11 +283,16 @@ class Eager:
 
     `floor_rates` is batch-aware pruning, for the two dropping rules: floor_rates[b-1] is the lane rate (queries/s) from
     which a batch below b is not worth a worker while b are waiting; heads that stand in the way are given up.
+
+    With `staggers` a batch below the floor waits for more queries, but at most for one step of a stagger, l(b)/N with N
+    workers. Without that, workers that become free together stay in step: the first one takes all that wait, and the
+    others start batches of one.
     """
 
     max_batch: int = 4096
     adaptive_cap: AdaptiveCap | None = None
     floor_rates: tuple[float, ...] = ()
+    staggers: bool = False
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,8 @@ from stretto.core.outcome import Outcome
 from stretto.core.plan import Late, Order, SelectRule
 from stretto.dispatch.ledger import drop_waiting, lateness_reason
 from stretto.dispatch.queue import DEADLINE, NONE, ORDER, first_in, has_deadline_list, next_in
-from stretto.dispatch.rates import lane_meter
-from stretto.dispatch.records import NEVER, choices, float64s, int64s, lanes, meters, queries, workers
-from stretto.dispatch.release import delay_ns
+from stretto.dispatch.records import NEVER, choices, int64s, lanes, queries, workers
+from stretto.dispatch.release import delay_ns, floor_for
 from stretto.dispatch.select import batch_limit, finish_ns, fitting, latency_ns, runs_beyond, strategy
 
 MOST_DEAR = 50.0  # the logarithm of a price: nothing is worth that
@@ -40,18 +39,6 @@ def drop_infeasible(s: Any, lane_index: int, now_ns: int) -> None:
     which = DEADLINE if has_deadline_list(lane) else ORDER
     while lane.length > 0 and not can_make_it(lane, lane.head_ns, now_ns):
         drop_waiting(s, first_in(s, lane_index, which), lateness_reason(lane.head_ns, now_ns))
-
-
-@compiled
-def floor_for(s: Any, lane_index: int) -> int:
-    """The batch below which, at the lane's present rate, a worker is not worth its time."""
-    floors = float64s(s.floors_at, s.floors_count)
-    lane = lanes(s)[lane_index]
-    rate = meters(s)[lane_meter(s, lane_index)].rate * 1e9
-    floor = 0
-    while floor < lane.floor_count and floors[lane.floor_first + floor] <= rate:
-        floor += 1
-    return floor
 
 
 @compiled

@@ -305,6 +305,8 @@ def _lane_record(lane: Lane, deployment: Deployment, parts: dict[str, list[Any]]
         record["min_batch"], record["timeout_ns"] = release.min_batch, release.timeout_ns
     if isinstance(release, Deferred):
         record["when_gathered"] = release.when_gathered
+    if isinstance(release, Eager):
+        record["staggers"] = release.staggers
     if cap is not None:
         record["cap_target_ns"], record["cap_step"] = cap.target_ns, cap.step
         record["cap_backoff"], record["cap"] = cap.backoff, cap.start

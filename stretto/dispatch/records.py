@@ -133,6 +133,7 @@ LANE = np.dtype(
         ("worker_choice", "i8"),
         ("missing", "i8"),
         ("when_gathered", "i8"),
+        ("staggers", "i8"),
         ("capacity", "i8"),
         ("counts_running", "i8"),  # towards its capacity
         ("min_batch", "i8"),

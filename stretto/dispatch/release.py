@@ -1,7 +1,8 @@
 """Release: when a lane's candidate may start, and how urgent it is.
 
 Deferred follows Symphony section 4.3 and figure 16: a candidate of b queries starts at dl − l(b+1), the latest moment
-that still lets one more query join, or at once when it holds more than βλ queries or cannot grow any more.
+that still lets one more query join, or at once when it holds more than βλ queries or cannot grow any more. An eager
+lane that staggers lets a batch below the floor wait for one step of a stagger at most.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from stretto.core.compiled import compiled
 from stretto.core.plan import ReleaseRule, SelectRule
 from stretto.dispatch.queue import ORDER, first_in
 from stretto.dispatch.rates import lane_meter
-from stretto.dispatch.records import NEVER, lanes, meters, queries, rows
+from stretto.dispatch.records import NEVER, float64s, lanes, meters, queries, rows
 from stretto.dispatch.select import WAIT, batch_limit, latency_ns, ready_ns, select, strategy, table_changes_ns
 
 
@@ -20,6 +21,18 @@ from stretto.dispatch.select import WAIT, batch_limit, latency_ns, ready_ns, sel
 def delay_ns(lane: Any, size: int) -> int:
     """d_ctrl + d_data·b."""
     return lane.control_ns + lane.data_ns * size
+
+
+@compiled
+def floor_for(s: Any, lane_index: int) -> int:
+    """The batch below which, at the lane's present rate, a worker is not worth its time."""
+    floors = float64s(s.floors_at, s.floors_count)
+    lane = lanes(s)[lane_index]
+    rate = meters(s)[lane_meter(s, lane_index)].rate * 1e9
+    floor = 0
+    while floor < lane.floor_count and floors[lane.floor_first + floor] <= rate:
+        floor += 1
+    return floor
 
 
 @compiled
@@ -50,6 +63,20 @@ def deferred_ns(s: Any, lane_index: int, row: int, size: int, limit: int, now_ns
 
 
 @compiled
+def staggered_ns(s: Any, lane_index: int, row: int, size: int, limit: int, now_ns: int) -> int:
+    """Now if the batch keeps up with the load or cannot grow, else when its oldest query has waited a stagger's step.
+
+    It waits no longer than one more query could still join.
+    """
+    lane = lanes(s)[lane_index]
+    if lane.alive < 2 or size < lane.length or size >= limit or size >= floor_for(s, lane_index):
+        return now_ns
+    came = queries(s)[first_in(s, lane_index, ORDER)].arrival_ns
+    latest = lane.head_ns - latency_ns(s, row, size + 1) - delay_ns(lane, size) - lane.timer_ns
+    return min(came + latency_ns(s, row, size) // lane.alive, latest)
+
+
+@compiled
 def candidate(s: Any, lane_index: int, kind: int, worker: int, now_ns: int) -> tuple[int, int, int, int]:
     """(variant, size, release_ns, rank_ns) of a lane with queries waiting.
 
@@ -73,4 +100,6 @@ def candidate(s: Any, lane_index: int, kind: int, worker: int, now_ns: int) -> t
         return variant, size, deferred_ns(s, lane_index, row, size, limit, now_ns), rank
     if lane.release == ReleaseRule.ACCUMULATE:
         return variant, size, accumulated_ns(s, lane_index, row, size, limit, now_ns), rank
+    if lane.staggers:
+        return variant, size, staggered_ns(s, lane_index, row, size, limit, now_ns), rank
     return variant, size, now_ns, rank

@@ -3,8 +3,8 @@
 A queue that has grown old can keep itself so: each head has just enough time left for a batch of one, such batches are
 slower than the queries come, and the next head is as old. Every lane that drops late queries is therefore told from
 which load on which batch is the least that keeps up (equation 3 of Symphony with the workers that are there). The
-dispatcher gives up a head that had time for such a batch when it came and has none any more. A planner that states
-floors of its own keeps them.
+dispatcher gives up a head that had time for such a batch when it came and has none any more. Eager lanes of one variant
+also stagger their batches by it. A planner that states floors of its own keeps them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from stretto.core.check import selected_variants
 from stretto.core.deployment import Deployment
-from stretto.core.plan import ByLoad, Fixed, Lane, Late, MostAccurate, Plan, Table, Tables
+from stretto.core.plan import ByLoad, Eager, Fixed, Lane, Late, MostAccurate, Plan, Table, Tables
 from stretto.core.profile import NS_PER_S
 from stretto.core.view import View
 
@@ -58,7 +58,10 @@ def with_floors(plan: Plan, deployment: Deployment, latency_ratio: NDArray[np.fl
     lanes = list(plan.lanes)
     for number in concerned:
         floors = _floor_rates(lanes[number], deployment, latency_ratio, shares[number])
-        lanes[number] = replace(lanes[number], release=replace(lanes[number].release, floor_rates=floors))
+        release = replace(lanes[number].release, floor_rates=floors)
+        if isinstance(release, Eager) and isinstance(lanes[number].select, Fixed):
+            release = replace(release, staggers=True)
+        lanes[number] = replace(lanes[number], release=release)
     return replace(plan, lanes=tuple(lanes))
 
 

@@ -10,6 +10,7 @@ Kinds that are slower than profiled are taken with the latencies that they show.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 
@@ -20,6 +21,7 @@ from stretto.core.deployment import Deployment
 from stretto.core.plan import Lane, Plan, by_application
 from stretto.core.view import View
 from stretto.planners.joint.tables import RUNG, Parts, TableMaker, lane_of, rank, step_of, step_of_load
+from stretto.planners.parts.floors import single_variant_lane
 from stretto.planners.parts.fluid import shares_of_kinds
 from stretto.planners.parts.fronts import undominated
 from stretto.planners.parts.last_used import LastUsed
@@ -109,11 +111,10 @@ class Joint:
 
     def _lane(self, deployment: Deployment, number: int, served: _Served) -> Lane:
         load, kinds = RUNG**served.rung, [task.kind for task in served.tasks]
+        if len(kinds) == 1 and len(variants := deployment.variants_of(number)) == 1:
+            return single_variant_lane(deployment, variants[0], workers_of_kinds(deployment, kinds))
         tables = self._maker.tables(deployment, number, load, list(served.tasks), served.parts, served.slow)
-        workers = tuple(
-            worker for kind in kinds for worker, owner in enumerate(deployment.workers) if owner.kind == kind
-        )
-        return lane_of(deployment, number, workers, tables)
+        return lane_of(deployment, number, workers_of_kinds(deployment, kinds), tables)
 
     def _moved(self, number: int, served: _Served) -> float:
         """How far an application is from what its tables are for, in rungs."""
@@ -154,6 +155,11 @@ def _tasks(deployment: Deployment, number: int, counts: Steps, slow: Steps) -> d
         elif not able and name == kinds_for(deployment, number)[-1]:
             able[kind] = task
     return {kind: task for kind, task in able.items() if counts[kind] > 0} or able
+
+
+def workers_of_kinds(deployment: Deployment, kinds: Sequence[str]) -> tuple[int, ...]:
+    """The workers of these kinds, in the kinds' order."""
+    return tuple(number for kind in kinds for number, worker in enumerate(deployment.workers) if worker.kind == kind)
 
 
 def _slow_downs(view: View) -> list[float]:

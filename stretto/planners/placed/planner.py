@@ -17,6 +17,7 @@ from stretto.core.plan import Lane, Missing, Plan, by_application
 from stretto.core.profile import NS_PER_S
 from stretto.core.view import View
 from stretto.planners.joint.tables import RUNG, TableMaker, lane_of, rank, step_of_load
+from stretto.planners.parts.floors import single_variant_lane
 from stretto.planners.parts.rates import rates_of
 from stretto.planners.parts.steady import SteadyLoads, Steps
 from stretto.planners.parts.task import Task
@@ -78,8 +79,10 @@ class Placed:
         return self._plan
 
     def _lane(self, deployment: Deployment, number: int, rate: float, after: NDArray[np.int64]) -> Lane:
-        """A table for each kind, of the variant that most of its workers hold; the others are on their way to it."""
-        tasks, crews = [], []
+        """A table for each kind, of the variant that most of its workers hold; the others are on their way to it. Where
+        one kind holds the application there is nothing to choose.
+        """
+        tasks, crews, held_variants = [], [], []
         numbers = set(deployment.variants_of(number))
         for kind, task in self._tasks[number].items():
             name = deployment.kinds[kind]
@@ -89,11 +92,14 @@ class Placed:
                 chosen = max(sorted(set(variants)), key=variants.count)
                 place = task.numbers_in(deployment, number).index(chosen)
                 tasks.append(replace(task.only([place]), workers=variants.count(chosen)))
+                held_variants.append(chosen)
                 crews.append(tuple(worker for worker in held if after[worker] == chosen))
         if not tasks:  # nobody is left: its queries wait for one, and are dropped in the end
             kind, task = next(iter(self._tasks[number].items()))
             crew = tuple(w for w, owner in enumerate(deployment.workers) if owner.kind == deployment.kinds[kind])
             tasks, crews = [replace(task, workers=len(crew))], [crew]
+        if len(held_variants) == 1:
+            return replace(single_variant_lane(deployment, held_variants[0], crews[0]), missing=Missing.WAIT)
         order = sorted(range(len(tasks)), key=lambda place: rank(tasks[place]))
         load = RUNG ** step_of_load(rate, WINDOW_S)
         tables = self._maker.tables(

@@ -53,7 +53,7 @@ Rates = tuple[float, ...]
 OTHERS = ("ramsis", "shared_queue", "priced", "jellyfish_plus", "slackfit")
 CHOSEN_ON, MEASURED_S = 101, 5.0
 TESTED_ON = (71, 72, 73, 74, 75)  # traces on all of them, others on the first two
-SECONDS, WARMUP_S = 20.0, 3.0
+SECONDS, WARMUP_S = 20.0, 3.0  # promises are read after the warm-up; results count from the first query
 TESTED_QUERIES = 20_000  # at least, of a steady load: 2,000 of two workers are half a point to two off by chance
 CAPACITY = {150: 3812.0, 300: 4458.0, 500: 4537.0}  # queries/s that 60 workers answer within so many ms
 LOADS = 12
@@ -187,32 +187,36 @@ class Watched(Judged):
             self.promises.append((promise.correct, promise.correct_error, judged, came))
         return plan
 
-    def promised(self, bound: Callable[[Rates], float]) -> tuple[float, float]:
-        """Of all queries that came: a promise is for the load that was judged, and the bound tells what the step from
-        there to the load that came costs. And its error.
-        """
-        came = np.array([sum(rates) for _, _, _, rates in self.promises])
-        told = [correct + bound(rates) - bound(judged) for correct, _, judged, rates in self.promises]
-        return float(came @ np.array(told) / came.sum()), float(came @ [each[1] for each in self.promises] / came.sum())
+
+def promised_by(planners: Sequence[Watched], bound: Callable[[Rates], float]) -> tuple[float, float]:
+    """What was promised of all queries that came, and its error. A promise is for the load that was judged, and the
+    bound tells what the step from there to the load that came costs.
+    """
+    promises = [promise for planner in planners for promise in planner.promises]
+    came = np.array([sum(rates) for _, _, _, rates in promises])
+    told = [correct + bound(rates) - bound(judged) for correct, _, judged, rates in promises]
+    return float(came @ np.array(told) / came.sum()), float(came @ [error for _, error, _, _ in promises] / came.sum())
 
 
-def served(ground: Ground, deployment: Deployment, session: Session) -> Seen:
-    """On the seeds for testing, as a server would plan: the load is measured."""
-    runs = [
-        simulate(
+def served(ground: Ground, deployment: Deployment, start: Callable[[], Session]) -> Seen:
+    """On the seeds for testing, as a server would plan: the load is measured. Each seed has a session of its own, and
+    counts from the first query.
+    """
+    runs = []
+    for seed in ground.seeds:
+        session = start()
+        run = simulate(
             deployment,
             session,
             ground.source,
             seconds=ground.seconds,
-            warmup_s=WARMUP_S,
             seed=seed,
             service=ground.service,
             correction=CORRECTION,
             replan_s=session.rhythm.period_for(deployment) or None,
             expected_rates=(0.0,) * len(deployment.applications),
-        ).summary
-        for seed in ground.seeds
-    ]
+        )
+        runs.append(run.summary)
     return Seen(fmean(run.correct_on_time for run in runs), 1 - fmean(run.on_time_rate for run in runs))
 
 
@@ -224,27 +228,32 @@ def bound_near(deployment: Deployment, known: dict[Rates, float], rates: Rates) 
     return known[near]
 
 
-def row_of(ground: Ground, planners: Sequence[str] = OTHERS) -> dict[str, Any]:
+def row_of(ground: Ground, other_planners: Sequence[str] = OTHERS) -> dict[str, Any]:
     """What the judge chose there, what came of it, and what the other planners gave."""
     deployment = ground.deployment()
     setting = measured_setting(deployment, ground.source, ground.service, seconds=MEASURED_S, seed=CHOSEN_ON)
     judge = SpotJudge(lambda _: setting)
-    planner = Watched(judge=judge)
-    ours = served(ground, deployment, Session(planner, rhythm=served_session("judged").rhythm))
+    planners: list[Watched] = []
+
+    def start() -> Session:
+        planners.append(Watched(judge=judge))
+        return Session(planners[-1], rhythm=served_session("judged").rhythm)
+
+    ours = served(ground, deployment, start)
     others, costs = {}, {}
-    for name in planners:
+    for name in other_planners:
         began = time.process_time()
-        others[name] = served(ground, deployment, served_session(name, ports=simulator_ports()))
+        others[name] = served(ground, deployment, partial(served_session, name, ports=simulator_ports()))
         costs[name] = time.process_time() - began
     best = max(others, key=lambda name: others[name].correct)
-    chosen = planner.in_force()
+    chosen = planners[0].in_force()
     assert chosen is not None
     bound = fluid_accuracy(deployment, ground.source.expected_rates(deployment, ground.seconds)).correct_share
     if ground.is_steady:  # the promise is for the load that was measured, in steps; what the step to the true one costs
         promised = chosen.promise.correct + bound - fluid_accuracy(deployment, chosen.rates).correct_share
         promise_error = chosen.promise.correct_error
     else:
-        promised, promise_error = planner.promised(partial(bound_near, deployment, {}))
+        promised, promise_error = promised_by(planners, partial(bound_near, deployment, {}))
     return {
         "ground": ground.name,
         "workers": ground.workers,
@@ -326,7 +335,7 @@ def rows_of(
     rows: list[dict[str, Any]] = []
     longest_first = sorted(grounds, key=lambda ground: -ground.seconds * ground.load)
     with ProcessPoolExecutor(jobs, get_context("spawn"), warm_up) as pool:
-        futures = [pool.submit(partial(row_of, planners=planners), ground) for ground in longest_first]
+        futures = [pool.submit(partial(row_of, other_planners=planners), ground) for ground in longest_first]
         for future in bench.steps(as_completed(futures), len(futures), "grounds"):
             rows.append(future.result())
             print(json.dumps(rows[-1]), file=sys.stderr, flush=True)

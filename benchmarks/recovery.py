@@ -63,6 +63,9 @@ KEEP_EVERYTHING = {
     *("sneakpeek", "grouped", "lo_priority", "lo_edf", "max_acc_edf"),
 }
 NEED_CLIENTS = {"jellyfish", "jellyfish_pool"}  # with networks
+# Published with a choice that does not look at how many wait: a fresh start falls into the same state by itself. Rows
+# show them, and nothing is claimed.
+SLACK_ALONE = {"slackfit", "symphony_eager", "clockwork", "clockwork_filling"}
 LISTED = [entry for entry in ENTRIES if entry.name not in KEEP_EVERYTHING | NEED_CLIENTS]
 
 
@@ -308,7 +311,7 @@ def claims(bench: Benchmark, rows: Sequence[dict[str, Any]]) -> None:
         met=max(below) <= WITHIN,
     )
     queues = [row for row in rows if row["part"] == "old queues"]
-    for name in dict.fromkeys(row["planner"] for row in queues):
+    for name in dict.fromkeys(row["planner"] for row in queues if row["planner"] not in SLACK_ALONE):
         of_planner = [row for row in queues if row["planner"] == name and row["queues"]]
         count, lost = (sum(row[key] for row in of_planner) for key in ("queues", "not_recovered"))
         mean = max((row["behind"] for row in of_planner), default=1.0)
@@ -322,7 +325,7 @@ def claims(bench: Benchmark, rows: Sequence[dict[str, Any]]) -> None:
     stalls = [row for row in rows if row["part"] == "stall of all workers"]
     worst = max(stalls, key=lambda row: row["behind"])
     bench.claim(
-        f"a stall of {STALL_S:g} s, 4 workers, {RECOVERED_SLOS} SLOs later: behind a run without, most of {len(stalls)}",
+        f"a stall of {STALL_S:g} s, 4 workers, {RECOVERED_SLOS} SLOs later: behind a calm run, most of {len(stalls)}",
         paper="",
         target=f"≤ {RECOVERED:.0%}",
         ours=f"{worst['behind']:.2%} ({worst['planner']})",

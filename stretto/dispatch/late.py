@@ -69,7 +69,7 @@ def give_up_heads(s: Any, lane_index: int, worker_index: int, row: int, now_ns: 
     worker = workers(s)[worker_index]
     floor = floor_for(s, lane_index)
     was_any_dropped = False
-    while lane.length > 0:
+    while floor > 0 and lane.length > 0:
         if lane.select == SelectRule.TABLE or lane.select == SelectRule.MOST_ACCURATE:
             row = quickest_row(s, lane, worker.kind, min(floor, lane.length))
         batch = min(floor, lane.length, batch_limit(s, lane, row))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from stretto.core.application import Application, Variant
 from stretto.core.check import check_plan, selected_variants
 from stretto.core.deployment import Deployment
-from stretto.core.plan import GIVE_UP, Fixed, Lane, Late, Order, Plan, Table, Tables, by_application
+from stretto.core.plan import Fixed, Lane, Late, Order, Plan, Table, Tables, by_application
 from stretto.core.profile import NS_PER_MS, LatencyProfile
 from stretto.core.view import Planner, View
 from stretto.core.worker import Worker, workers

@@ -34,9 +34,12 @@ from stretto.twin.judge import (
     BROKEN,
     HIGHER,
     LAST_SEEDS,
+    LEAST_SLOS,
     MATTERS,
     PROMISE_SEEDS,
+    STALL_SLOS,
     STRESS_LOADS,
+    WARM_SLOS,
     _best,
     _Court,
     is_undecided,
@@ -261,6 +264,24 @@ def test_stress_tells_equals_apart_and_refuses_who_breaks() -> None:
     assert steadiest(values, {brittle: 0.5, best: 0.67, steady: 0.66}) == best
     assert steadiest(values, {brittle: 0.66 - BROKEN / 2, best: 0.66, steady: 0.6}) == brittle, "it bends only"
     assert steadiest({**values, steady: 0.8 - 2 * AS_GOOD}, {brittle: 0.1, best: 0.6, steady: 0.66}) == best
+
+
+def test_stress_has_a_stall_that_leaves_an_old_queue() -> None:
+    """All workers stand still for two SLOs. Who gives up what is late loses those queries and hardly more; who keeps
+    them all works the old queue off for long.
+    """
+    variant = Variant("only", 0.8, (LatencyProfile.linear(2.0, 6.0, 16),))
+    deployment = Deployment((Application("app", 60 * NS_PER_MS, (variant,)),), workers(3))
+    load, queries = 900.0, 2_000
+    setting = Steady((load,))
+    court = _Court({1.0: (deployment, setting)}, 1.0, (load,), budget.Budget(math.inf), is_steady=True, classes=None)
+    slo_s, warm_s = deployment.applications[0].slo_ns / 1e9, WARM_SLOS * deployment.applications[0].slo_ns / 1e9
+    counted_s = max(queries / load, LEAST_SLOS * slo_s) - warm_s
+    lost = {}
+    for name in ("priced", "clipper"):
+        calm, stalled = (court.score(Candidate(name), queries, 5, stalled=is_so).late for is_so in (False, True))
+        lost[name] = (stalled - calm) * counted_s / slo_s
+    assert STALL_SLOS - 1 <= lost["priced"] <= STALL_SLOS + 1 < lost["clipper"], lost
 
 
 def test_what_is_promised_reckons_with_how_well_the_load_is_known() -> None:

@@ -28,7 +28,7 @@ import numpy as np
 from harness import Benchmark
 from measured import measured_setting
 from numpy.typing import NDArray
-from ramsis_table2 import MAX_BATCH, MEASUREMENTS, image_deployment
+from ramsis_ground import IMAGE, MAX_BATCH, MEASUREMENTS
 
 from stretto.core.application import Application, Variant
 from stretto.core.deployment import Deployment
@@ -103,7 +103,7 @@ class Ground:
 
     def deployment(self) -> Deployment:
         return (
-            text_deployment(self.workers, self.slo_ms) if self.is_text else image_deployment(self.workers, self.slo_ms)
+            text_deployment(self.workers, self.slo_ms) if self.is_text else IMAGE.deployment(self.workers, self.slo_ms)
         )
 
 

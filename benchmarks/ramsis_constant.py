@@ -17,7 +17,7 @@ from statistics import fmean, median, stdev
 from typing import Any
 
 from harness import Benchmark
-from ramsis_table2 import image_deployment
+from ramsis_ground import IMAGE
 
 from stretto.core.deployment import Deployment
 from stretto.core.view import Planner
@@ -109,9 +109,9 @@ def main() -> None:
     seen: dict[tuple[str, float, int, int], Seen] = {}
     jobs: list[tuple[str, float, int, int, Planner, Deployment]] = []
     for slo_ms in SLOS_MS:
-        deployment = image_deployment(WORKERS, slo_ms)
+        deployment = IMAGE.deployment(WORKERS, slo_ms)
         responses = measure_responses(deployment, LOADS, p99_ns)
-        few = image_deployment(WORKERS, slo_ms, THREE)
+        few = IMAGE.deployment(WORKERS, slo_ms, THREE)
         for load in LOADS:
             jobs.append(("ramsis", slo_ms, WORKERS, load, Ramsis(), deployment))
             jobs.append(
@@ -121,9 +121,9 @@ def main() -> None:
             jobs.append(("fig 12: ramsis, 3 models", slo_ms, WORKERS, load, Ramsis(), few))
             jobs.append(("fig 12: jellyfish+, 3 models", slo_ms, WORKERS, load, JellyfishPlus(), few))
     for name, make in ABLATIONS.items():
-        jobs += [(name, 150.0, WORKERS, load, make(), image_deployment(WORKERS, 150.0)) for load in LOADS]
+        jobs += [(name, 150.0, WORKERS, load, make(), IMAGE.deployment(WORKERS, 150.0)) for load in LOADS]
     for count in FIDELITY_WORKERS:
-        jobs += [("ramsis", 150.0, count, load, Ramsis(), image_deployment(count, 150.0)) for load in LOADS]
+        jobs += [("ramsis", 150.0, count, load, Ramsis(), IMAGE.deployment(count, 150.0)) for load in LOADS]
     for system, slo_ms, count, load, planner, deployment in bench.steps(jobs, len(jobs), "runs"):
         found = observe(deployment, planner, float(load))
         seen[system, slo_ms, count, load] = found

@@ -15,7 +15,7 @@ from statistics import fmean, stdev
 
 from harness import Benchmark
 from ramsis_constant import Seen
-from ramsis_table2 import image_deployment
+from ramsis_ground import IMAGE
 
 from stretto.core.deployment import Deployment
 from stretto.planners.ramsis.planner import Ramsis
@@ -58,7 +58,7 @@ def main() -> None:
     seen: Grid = {}
     jobs = [(slo_ms, count, load) for slo_ms, count in SETTINGS for load in LOADS]
     for slo_ms, count, load in bench.steps(jobs, len(jobs), "settings"):
-        deployment, planner = image_deployment(count, slo_ms), Ramsis()
+        deployment, planner = IMAGE.deployment(count, slo_ms), Ramsis()
         for way, service in SERVICES.items():
             found = seen[way, slo_ms, count, load] = observe(deployment, planner, float(load), service)
             assert found.promised is not None

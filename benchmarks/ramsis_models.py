@@ -13,7 +13,8 @@ from statistics import fmean
 
 import numpy as np
 from harness import Benchmark
-from ramsis_table2 import image_deployment, many_variants
+from ramsis_ground import IMAGE
+from ramsis_table2 import many_variants
 
 from stretto.core.application import Application, Variant
 from stretto.core.deployment import Deployment
@@ -65,7 +66,7 @@ def observe(deployment: Deployment, planner: Planner, load: float) -> Seen:
 def main() -> None:
     """Both systems with both sets of variants at every load."""
     bench = Benchmark("ramsis_models")
-    task = task_of(image_deployment(WORKERS, SLO_MS), 0)
+    task = task_of(IMAGE.deployment(WORKERS, SLO_MS), 0)
     few = task.only(pareto_front(task))
     deployments = {len(one.variants): deployment_of(one) for one in (few, many_variants(task))}
     assert tuple(deployments) == COUNTS

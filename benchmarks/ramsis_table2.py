@@ -8,26 +8,18 @@ between neighbours on the Pareto front, 0.5% of accuracy apart. Needs shared/dat
 
 from __future__ import annotations
 
-import csv
-import sys
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 from harness import Benchmark
+from ramsis_ground import IMAGE
 
-from stretto.core.application import Application, Variant
-from stretto.core.deployment import Deployment
-from stretto.core.profile import NS_PER_MS, LatencyProfile
-from stretto.core.worker import workers
 from stretto.planners.parts.fronts import pareto_front
 from stretto.planners.parts.task import Task, task_of
 from stretto.planners.ramsis.options import Options
 from stretto.planners.ramsis.policy import make_policy
 
-MEASUREMENTS = Path(__file__).resolve().parents[2] / "shared" / "data"
-MAX_BATCH = 32
 WORKERS, LOAD = 60, 2000.0
 SLOS_MS = (500.0, 150.0)
 ACCURACY_STEP = 0.005
@@ -43,26 +35,6 @@ PAPER = {
     (10, "maximal", 60): 148.87,
 }
 AIMS = {(100, "maximal", 9): 2.0, (100, "maximal", 60): 20.0, (100, "variable", 9): 90.0}
-
-
-def image_deployment(worker_count: int, slo_ms: float, names: tuple[str, ...] | None = None) -> Deployment:
-    """The 26 classifiers (or those named), read as the published results did: p95, batches filled to 32, monotone."""
-    path = MEASUREMENTS / "ramsis_image.csv"
-    if not path.exists():
-        sys.exit("this benchmark needs shared/data/ramsis_image.csv beside the project")
-    points: dict[str, dict[int, dict[str, float]]] = {}
-    accuracy: dict[str, float] = {}
-    with open(path, encoding="utf-8") as file:
-        for row in csv.DictReader(file):
-            latency = {name: float(row[f"{name}_ms"]) for name in ("mean", "p50", "p95", "p99")}
-            points.setdefault(row["model"], {})[int(row["batch"])] = latency
-            accuracy[row["model"]] = float(row["accuracy"])
-    variants = tuple(
-        Variant(name, accuracy[name], (LatencyProfile.measured(found, MAX_BATCH),))
-        for name, found in points.items()
-        if names is None or name in names
-    )
-    return Deployment((Application("image", int(slo_ms * NS_PER_MS), variants),), workers(worker_count))
 
 
 def many_variants(task: Task) -> Task:
@@ -83,11 +55,11 @@ def many_variants(task: Task) -> Task:
 def main() -> None:
     """Time every line of the table."""
     bench = Benchmark("ramsis_table2")
-    make_policy(many_variants(task_of(image_deployment(4, 150.0), 0)), Options(slack_steps=10), 40.0)
-    make_policy(task_of(image_deployment(4, 150.0), 0), Options(slack_steps=10, max_queue=4, variable=True), 40.0)
+    make_policy(many_variants(task_of(IMAGE.deployment(4, 150.0), 0)), Options(slack_steps=10), 40.0)
+    make_policy(task_of(IMAGE.deployment(4, 150.0), 0), Options(slack_steps=10, max_queue=4, variable=True), 40.0)
     jobs = [(slo_ms, *key) for slo_ms in SLOS_MS for key in PAPER]
     for slo_ms, steps, batching, count in bench.steps(jobs, len(jobs), "policies"):
-        task = task_of(image_deployment(WORKERS, slo_ms), 0)
+        task = task_of(IMAGE.deployment(WORKERS, slo_ms), 0)
         if count == 60:
             task = many_variants(task)
         front = pareto_front(task)

@@ -21,12 +21,11 @@ in time, which 0.12% of the trace's queries exceed. The paper counts 554,395 que
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from statistics import fmean
 
 from harness import Benchmark
-from ramsis_table2 import MEASUREMENTS, image_deployment
+from ramsis_ground import IMAGE, trace_of
 
 from stretto.core.deployment import Deployment
 from stretto.planners.parts.task import task_of
@@ -80,17 +79,11 @@ class Seen:
 Runs = dict[tuple[str, str, int], Seen]  # by way of running, system and workers
 
 
-def trace_of(path: str = "twitter_rates.csv") -> RateTrace:
-    if not (MEASUREMENTS / path).exists():
-        sys.exit(f"this benchmark needs shared/data/{path} beside the project")
-    return RateTrace.read(MEASUREMENTS / path, "linear")
-
-
 def main() -> None:
     """Every system with every number of workers, in both ways of running."""
     bench = Benchmark("ramsis_trace")
     trace = trace_of()
-    deployments = {count: image_deployment(count, SLO_MS) for count in WORKERS}
+    deployments = {count: IMAGE.deployment(count, SLO_MS) for count in WORKERS}
     jobs = [(system, count) for count in WORKERS for system in SYSTEMS]
     seen: Runs = {}
     for system, count in bench.steps(jobs, len(jobs), "systems and workers"):

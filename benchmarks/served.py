@@ -15,7 +15,7 @@ from statistics import fmean
 
 from harness import Benchmark
 from measured import measured_setting
-from ramsis_table2 import image_deployment
+from ramsis_ground import IMAGE
 
 from stretto.core.deployment import Deployment
 from stretto.planners.registry import DEFAULT_PLANNER
@@ -45,7 +45,7 @@ def measured(noise: str, load: int, deployment: Deployment) -> Setting:
 
 def main() -> None:
     bench = Benchmark("served", seed=SEEDS[0])
-    deployment = image_deployment(WORKERS, SLO_MS)
+    deployment = IMAGE.deployment(WORKERS, SLO_MS)
     correct: dict[tuple[str, str, int], float] = {}
     jobs = [(planner, noise, load) for planner in PLANNERS for noise in NOISES for load in LOADS]
     for planner, noise, load in bench.steps(jobs, len(jobs), "runs"):

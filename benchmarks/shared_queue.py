@@ -24,7 +24,7 @@ from typing import Any
 
 from harness import Benchmark
 from ramsis_constant import Seen
-from ramsis_table2 import image_deployment
+from ramsis_ground import IMAGE
 
 from stretto.core.application import Application
 from stretto.core.deployment import Deployment
@@ -86,7 +86,7 @@ class Setting:
         return Lognormal(self.noise) if self.noise else None
 
     def deployment(self) -> Deployment:
-        return image_deployment(self.count, self.slo_ms)
+        return IMAGE.deployment(self.count, self.slo_ms)
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ def observe(
 def main() -> None:
     """Each part has its rows and claims."""
     bench = Benchmark("shared_queue")
-    exact(slack_steps=20, queries=1_000)(View(image_deployment(4, SLO_MS), expected_rates=(40.0,)))  # compiles
+    exact(slack_steps=20, queries=1_000)(View(IMAGE.deployment(4, SLO_MS), expected_rates=(40.0,)))  # compiles
     policies = Policies()
     constant(bench, policies)
     few_and_noisy(bench, policies)
@@ -277,7 +277,7 @@ def claim_above(bench: Benchmark, what: str, points: Sequence[float]) -> None:
 
 def online(bench: Benchmark) -> None:
     """The load is measured: steady loads, to see what readiness for bursts costs, and bursts."""
-    deployment = image_deployment(WORKERS, SLO_MS)
+    deployment = IMAGE.deployment(WORKERS, SLO_MS)
     served = served_session("shared_queue", ports=simulator_ports())
     systems: dict[str, tuple[Planner | Session, float]] = {
         "shared queue, online": (exact(prior=PRIOR), 0.1),
@@ -313,7 +313,7 @@ def online(bench: Benchmark) -> None:
 
 def mixed(bench: Benchmark) -> None:
     """Two applications with SLOs of 150 and 300 ms share the workers."""
-    variants = image_deployment(1, SLO_MS).applications[0].variants
+    variants = IMAGE.deployment(1, SLO_MS).applications[0].variants
     applications = tuple(Application(f"image-{slo}", slo * NS_PER_MS, variants) for slo in (150, 300))
     points = []
     for count in (12, WORKERS):

@@ -1,6 +1,6 @@
 """Unequal workers under `joint`: fleets of which some workers are slower, and light beside heavy instances (edge RL).
 
-The image task is that of ramsis_table2 at 150 ms, with workers twice as slow beside fast ones; the judge chooses among
+The image task is that of ramsis_ground at 150 ms, with workers twice as slow beside fast ones; the judge chooses among
 the planners that may serve it, and the winner is tested on a seed that no trial used. At the edge each kind runs its
 own variant, one query at a time, and the load switches between 10/s and 180/s without notice (edge RL, section 5.1.2,
 with phases of their mean length); the planner measures the load itself. Bounds are fluid ones. Needs
@@ -14,7 +14,7 @@ from itertools import product
 
 import numpy as np
 from harness import Benchmark
-from ramsis_table2 import image_deployment
+from ramsis_ground import IMAGE
 
 from stretto.core.application import Application, Variant
 from stretto.core.deployment import Deployment
@@ -48,7 +48,7 @@ PAPER = {"RL, phases observed": 0.8014, "RL, phases not observed": 0.7924}
 
 def image(fast: int, slow: int) -> Deployment:
     """The image task on workers as measured and on slower ones."""
-    (application,) = image_deployment(1, SLO_MS).applications
+    (application,) = IMAGE.deployment(1, SLO_MS).applications
     variants = []
     for variant in application.variants:
         (profile,) = variant.profiles

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from stretto.core.application import Application, Variant
+from stretto.core.deployment import Deployment
 from stretto.core.outcome import Outcome
-from stretto.core.plan import Deferred, Late, Order
-from stretto.core.worker import Worker
+from stretto.core.plan import Deferred, Fixed, Late, Order
+from stretto.core.worker import Worker, workers
 from stretto.dispatch.decisions import Drop, Run
 from tests.dispatch.driver import Driver
 from tests.dispatch.small import PROFILE, deployed, driver, lane, on_kinds, straight, variant
@@ -225,3 +228,23 @@ def test_of_two_kinds_of_worker_the_second_gets_its_own_moment() -> None:
     assert made.wake() == 70
     made.at(70).advance()
     assert [(run.worker, run.expected_ns) for run in runs(made)] == [(1, 80)]
+
+
+def test_a_lane_that_waits_for_a_worker_is_ranked_by_all_that_have_joined_it() -> None:
+    """Figure 16 informs of dl − l(|queue| + 1) at every request, so two that join make a lane the more urgent one.
+
+    These lanes start as soon as they get a worker, as in the work-conserving twin, so they wait from their first query.
+    """
+    steep = Variant("steep", 0.5, (straight(20, 10),))
+    models = (Variant("busy", 0.5, (straight(1, 899),)), steep, replace(steep, name="other"))
+    on = Deployment(tuple(Application(model.name, 2000, (model,)) for model in models), workers(1))
+    made = driver(*(lane(model.name, select=Fixed(number)) for number, model in enumerate(models)), on=on)
+    made.query(2000)  # the worker is busy until 900
+    made.taken()
+    made.submit(1, 1000)  # 1000 − l(2) = 950
+    made.submit(2, 995)  # 995 − l(2) = 945, so this lane is first
+    made.at(890).submit(1, 3000)
+    made.submit(1, 3000)  # 1000 − l(4) = 910: now the other one is
+    made.at(900).finish(0)
+    (run,) = runs(made)
+    assert (run.variant, len(run.tickets)) == (1, 3)

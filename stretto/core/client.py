@@ -138,7 +138,7 @@ class Known:
         self.recent = Recent(now_ns)
         self.step = -1  # in which its bandwidth was last compared with the plan's
         self.slo_ns: int | None = None
-        self.frame_ratio = 1.0
+        self.frame_ratio: float | None = None  # None: no frame was counted yet
         self.said_rate: float | None = None
         self.open = 0  # queries that have not ended
         self.place = Place(Told())
@@ -220,7 +220,7 @@ class Clients:
         state.way.reported(now_ns, bytes_per_s, delay_ns)
         if frame_ratio is not None and math.isfinite(frame_ratio) and frame_ratio > 0:
             within = min(max(frame_ratio, 1 / MAX_FRAME_RATIO), MAX_FRAME_RATIO)
-            state.frame_ratio += SMOOTHING * (within - state.frame_ratio)
+            state.frame_ratio = _smoothed(state.frame_ratio, within)
         if not state.is_counted and now_ns - state.joined_ns >= LEAST_AGE_NS:
             state.is_counted = True  # what was planned when it came rests on a guess of its rate
             self._change()
@@ -403,6 +403,6 @@ def _seen(state: Known, now_ns: int) -> Client:
         application,
         max(state.recent.rate(now_ns), state.held_rate),
         state.slo_ns,
-        state.frame_ratio,
+        1.0 if state.frame_ratio is None else state.frame_ratio,
         state.said_rate,
     )

@@ -18,7 +18,7 @@ from stretto.core.worker import Worker, workers
 from stretto.repository.application import ApplicationFiles
 from stretto.repository.images import INSTALL, RAW, can_decode
 from stretto.repository.machine import accelerators, present_kinds
-from stretto.repository.problems import Problem
+from stretto.repository.problems import SHOWN, Problem
 from stretto.repository.profiles import StoredProfile
 from stretto.repository.sized_accuracy import accuracy_by_size
 from stretto.repository.tensors import InputTensor
@@ -77,17 +77,33 @@ class Repository:
             )
         for variant in self._enabled():
             doubts += [Problem(text, variant.label, is_error=False) for text in self._doubts(variant, kind)]
-        return (*doubts, *self._image_doubts())
+        return (*doubts, *self._image_doubts(kind))
 
-    def _image_doubts(self) -> list[Problem]:
-        """Encodings that are allowed and cannot be read here."""
+    def _image_doubts(self, kind: str) -> list[Problem]:
+        """Encodings that are allowed and cannot be read here, and sizes of encoded frames that nobody has measured."""
         doubts: list[Problem] = []
         for application in self.applications:
             encoded = [encoding for encoding in application.input.encodings if encoding != RAW]
             if encoded and not can_decode():
                 text = f"{' and '.join(encoded)} cannot be read here, so only raw images are taken; run: {INSTALL}"
                 doubts.append(Problem(text, application.label, is_error=False))
+            if encoded and not application.input.frame_bytes:
+                doubts += self._unmeasured_frames(application, encoded, kind)
         return doubts
+
+    def _unmeasured_frames(self, application: ApplicationFiles, encoded: list[str], kind: str) -> list[Problem]:
+        """Plans that take encoded frames for raw numbers map a client to smaller variants than its network carries."""
+        profiles = {variant.name: variant.profile_on(kind) for variant in application.variants if variant.enabled}
+        unmeasured = [name for name, profile in profiles.items() if profile is not None and not profile.frame_bytes]
+        if not unmeasured:
+            return []
+        sample = "" if application.sample_file is not None else "add a sample, and "
+        text = (
+            f"the bytes of a frame as {' or '.join(encoded)} were not measured for {', '.join(unmeasured[:SHOWN])}, so "
+            f"plans count raw numbers until a client has sent a frame; {sample}run: {self.profile_command(kind)}; or "
+            "write frame_bytes into app.toml"
+        )
+        return [Problem(text, application.label, is_error=False)]
 
     def _enabled(self) -> list[VariantFiles]:
         return [variant for application in self.applications for variant in application.variants if variant.enabled]

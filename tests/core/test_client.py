@@ -33,7 +33,7 @@ def test_what_is_known_of_a_client_goes_with_it() -> None:
     clients.slot_of(9, "a", "fashion")
     (client,) = clients.all()
     assert client.network == Network(pytest.approx(1e6), 5_000_000) and client.told.input_size == (20, 20)
-    assert client.seen_ns == 9 and client.application == "fashion" and client.slo_ns == 7 and client.frame_ratio == 2.0
+    assert client.seen_ns == 9 and client.application == "fashion" and client.slo_ns == 7 and client.frame_ratio == 9.0
     assert client.said_rate == 1e9 and client.rate == 1.0  # as counted, whatever it says
     clients.forget_before(10)
     clients.asked(10, slot, bytes_per_s=2.0)  # nobody is there any more
@@ -89,7 +89,18 @@ def test_numbers_that_make_no_sense_are_held_to_their_bounds() -> None:
         clients.asked(1, slot, bytes_per_s=math.nan, delay_ns=10**30, slo_ns=-5, frame_ratio=frame_ratio)
     (client,) = clients.all()
     assert client.network == Network(None, 60 * NS_PER_S) and client.slo_ns is None
-    assert client.frame_ratio == pytest.approx(1 + 63 / 8)
+    assert client.frame_ratio == 64.0
+
+
+def test_the_size_of_frames_is_known_from_the_first_and_follows_slowly() -> None:
+    """Once: it began at 1, so that a camera of JPEGs was planned with frames of raw numbers for its first second."""
+    clients = Clients()
+    slot = clients.slot_of(1, "a", "fashion")
+    assert clients.all()[0].frame_ratio == 1.0
+    clients.asked(1, slot, frame_ratio=0.2)
+    assert clients.all()[0].frame_ratio == 0.2
+    clients.asked(2, slot, frame_ratio=1.0)
+    assert clients.all()[0].frame_ratio == pytest.approx(0.3)
 
 
 def test_a_plan_is_wanted_when_one_comes_is_counted_or_goes_or_its_bandwidth_moves_by_a_fifth() -> None:

@@ -187,6 +187,25 @@ def test_without_pillow_there_is_a_warning(tmp_path: Path, monkeypatch: pytest.M
     assert not any("cannot be read here" in str(doubt) for doubt in found.doubts(KIND))
 
 
+def test_encoded_frames_of_unknown_size_are_a_warning(tmp_path: Path) -> None:
+    def said(name: str, more: str) -> list[str]:
+        root = build(tmp_path / name, more)
+        found, _ = inspect_repository(root)
+        return [str(doubt) for doubt in found.doubts(KIND) if "frame_bytes" in str(doubt)]
+
+    (text,) = said("unknown", 'sizes = [4, 8]\nencodings = ["raw", "jpeg"]')
+    assert "a frame as jpeg were not measured for" in text and "small" in text and "large" in text
+    assert "add a sample, and run: stretto profile" in text
+    assert not said("stated", 'sizes = [4, 8]\nencodings = ["raw", "jpeg"]\nframe_bytes = [7, 8]')
+    assert not said("raw", "sizes = [4, 8]")
+    root = tmp_path / "unknown" / "models"
+    for name in ("small", "large"):
+        path = root / "shirts" / "variants" / name / "profiles" / f"{KIND}.json"
+        write_profile(path, replace(read_profile(path), frame_bytes=99))
+        doubts = [str(doubt) for doubt in inspect_repository(root)[0].doubts(KIND) if "frame_bytes" in str(doubt)]
+        assert [("measured for large" in text) for text in doubts] == ([True] if name == "small" else [])
+
+
 def test_the_names_are_those_of_requests() -> None:
     assert images.ENCODINGS == ("raw", "jpeg", "png")
     assert images.sizes_text(((8, 8), (12, 16))) == "8x8,12x16"

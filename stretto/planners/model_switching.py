@@ -1,6 +1,7 @@
 """ModelSwitching (Zhang et al., HotCloud 2020; RAMSIS section 7): the most accurate variant whose p99 response holds.
 
-The 99th percentile of the response latency is measured offline, per variant and load, on the same central queue, by
+Any variant that answers a single query within the SLO may be chosen; its p99 response latency must be within the SLO as
+well. That is measured offline, per variant and load, on the same central queue with the same caps of batches, by
 whoever has a simulator (`stretto.sim.responses`).
 """
 
@@ -14,7 +15,7 @@ from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.plan import Plan, by_application
 from stretto.core.view import View
-from stretto.planners.parts.central import central_lane
+from stretto.planners.parts.central import central_lane, keeping_up, variants_within
 from stretto.planners.parts.rates import RATE_WINDOW_NS, rates_of
 from stretto.planners.parts.responses import Responses
 from stretto.planners.parts.sharing import workers_of_applications
@@ -45,7 +46,11 @@ class ModelSwitching:
         lanes = []
         for number, (task, workers) in enumerate(zip(tasks, shares, strict=True)):
             load = float(rates_of(view, 0.0)[number])
-            lanes.append(central_lane(deployment, number, workers, self.variant_for(deployment, number, task, load)))
+            variant = self.variant_for(deployment, number, task, load)
+            # The cap is that of the load at which the response was measured.
+            measured = self._measured[task.application].covering(load)
+            caps = caps_at(deployment, number, workers, load if measured is None else measured)
+            lanes.append(central_lane(deployment, number, workers, variant, caps))
         return by_application(tuple(lanes), rate_window_ns=RATE_WINDOW_NS, planner="model_switching")
 
     def variant_for(self, deployment: Deployment, application: int, task: Task, load: float) -> int:
@@ -70,6 +75,11 @@ class ModelSwitching:
     def _is_measured(self, task: Task) -> bool:
         measured = self._measured.get(task.application)
         return measured is not None and dict(measured.described) == task.described()
+
+
+def caps_at(deployment: Deployment, application: int, workers: tuple[int, ...], load: float) -> dict[str, int]:
+    """Returns the largest batches at a load, whichever variant runs."""
+    return keeping_up(deployment, variants_within(deployment, application, workers, 1.0), workers, load)[1]
 
 
 def measured_task(deployment: Deployment, application: int, workers: tuple[int, ...]) -> Task:

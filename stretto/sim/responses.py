@@ -1,7 +1,7 @@
 """Response latencies measured by simulation, for the planner that goes by them (ModelSwitching, RAMSIS section 7).
 
-Each variant alone on its application's workers, one central queue, Poisson arrivals at each load of a grid; the p99 is
-the median over the seeds. What is measured does not depend on the load of the run that it is for.
+Each variant that answers a single query within the SLO runs alone on its application's workers, one central queue, caps
+of batches as when it is planned, Poisson arrivals at each load of a grid; the p99 is the median over the seeds. What is measured does not depend on the load of the run that it is for.
 """
 
 from __future__ import annotations
@@ -11,13 +11,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+import numpy as np
+
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.plan import Plan, by_application
+from stretto.core.profile import MAX_BATCH_LIMIT
 from stretto.core.view import Planner, View
-from stretto.planners.model_switching import measured_task
-from stretto.planners.parts.central import central_lane, throughputs, usable_variants
-from stretto.planners.parts.fronts import pareto_front
+from stretto.planners.model_switching import caps_at, measured_task
+from stretto.planners.parts.central import Caps, central_lane, variants_within
 from stretto.planners.parts.responses import Responses
 from stretto.planners.parts.sharing import workers_of_applications
 from stretto.planners.parts.task import Task
@@ -32,7 +34,7 @@ SHORTEST_S, LONGEST_S = 5.0, 600.0
 LOAD_STEP = 1.1  # from one load to the next
 LOWEST_LOAD = 0.02  # of what the fastest variant answers
 MAX_LOADS = 400
-HOPELESS = 2.0  # times the SLO: from such a load on, a variant is measured no further
+HOPELESS = 2.0  # times the SLO: from such a load on, a variant is measured no further with the same caps
 
 Measure = Callable[[Deployment, Planner, float], float]  # p99 response in ns at a load (queries/s)
 
@@ -82,8 +84,9 @@ def load_grid(
     most = []
     for number, crew in enumerate(workers_of_applications(deployment, rates, workers or {})):
         alone = alone_on(deployment, number, crew)
-        usable = usable_variants(alone, 0, tuple(range(len(crew))))
-        most.append(max(largest_throughput(alone, variant) for variant in usable))
+        able = variants_within(alone, 0, tuple(range(len(crew))), 1.0)
+        largest = {worker.kind: MAX_BATCH_LIMIT for worker in alone.workers}
+        most.append(max(largest_throughput(alone, variant, largest) for variant in able))
     count = min(MAX_LOADS, 1 + math.ceil(math.log(max(most) / (LOWEST_LOAD * min(most)), LOAD_STEP)))
     return tuple(max(most) / LOAD_STEP**step for step in reversed(range(count)))
 
@@ -93,10 +96,12 @@ class _Always:
     """The central queue with one variant, as it is measured."""
 
     variant: int
+    caps: Caps
 
     def __call__(self, view: View) -> Plan:
         every = tuple(range(len(view.deployment.workers)))
-        return by_application((central_lane(view.deployment, 0, every, self.variant),), planner="model_switching")
+        lane = central_lane(view.deployment, 0, every, self.variant, self.caps)
+        return by_application((lane,), planner="model_switching")
 
 
 def measure_responses(
@@ -118,20 +123,23 @@ def measure_responses(
     for number, crew in enumerate(workers_of_applications(deployment, rates, workers or {})):
         alone = alone_on(deployment, number, crew)
         task = measured_task(deployment, number, crew)
-        front = {task.variants[place] for place in pareto_front(task)}
-        usable = usable_variants(alone, 0, tuple(range(len(crew))))
-        chosen = [variant for variant in usable if alone.variants[variant].name in front] or usable
+        chosen = variants_within(alone, 0, tuple(range(len(crew))), 1.0)
         jobs.append((number, alone, task, chosen))
         total += len(chosen)
     for number, alone, task, chosen in jobs:
         slo_ns = deployment.applications[number].slo_ns
         p99: dict[str, tuple[float, ...]] = {}
+        every = tuple(range(len(alone.workers)))
+        caps = [caps_at(alone, 0, every, load) for load in rising]
         for variant in chosen:
             measured: list[float] = []
-            most = largest_throughput(alone, variant)
-            for load in rising:
-                hopeless = load >= most or (bool(measured) and measured[-1] > HOPELESS * slo_ns)
-                measured.append(math.inf if hopeless else measure(alone, _Always(variant), load))
+            hopeless_with: Caps | None = None
+            for load, most in zip(rising, caps, strict=True):
+                if most == hopeless_with or load >= largest_throughput(alone, variant, most):
+                    measured.append(math.inf)
+                    continue
+                measured.append(measure(alone, _Always(variant, most), load))
+                hopeless_with = most if measured[-1] > HOPELESS * slo_ns else None
             p99[alone.variants[variant].name] = tuple(measured)
             done += 1
             if progress is not None:
@@ -147,9 +155,14 @@ def alone_on(deployment: Deployment, application: int, workers: tuple[int, ...])
     )
 
 
-def largest_throughput(deployment: Deployment, variant: int) -> float:
-    """Queries/s that all workers answer with their best batch under the cap; at more, queues grow for ever."""
-    return sum(float(throughputs(deployment, variant, worker.kind).max()) for worker in deployment.workers)
+def largest_throughput(deployment: Deployment, variant: int, caps: Caps) -> float:
+    """Queries/s that all workers answer with their best batch under the caps; at more, queues grow for ever."""
+    total = 0.0
+    for worker in deployment.workers:
+        row = deployment.profile(variant, worker.kind).table_ns[deployment.quantile]
+        sizes = np.arange(1, min(caps[worker.kind], len(row) - 1) + 1)
+        total += float((sizes * 1e9 / row[sizes]).max())
+    return total
 
 
 def already_measured(responses: Mapping[str, Responses]) -> MeasureResponses:

@@ -15,7 +15,7 @@ from stretto.planners.model_switching import ModelSwitching
 from stretto.planners.parts.responses import Responses
 from stretto.sim.arrivals import Load
 from stretto.sim.processes import Poisson
-from stretto.sim.responses import already_measured, measure_responses
+from stretto.sim.responses import already_measured, measure_responses, measured_responses
 from stretto.sim.simulator import simulate
 from tests.planners.parts.tasks import image_deployment, needs_measurements, small_deployment
 
@@ -79,10 +79,39 @@ def test_other_measurements_are_refused() -> None:
     assert isinstance(measured["app"], Responses)
 
 
+def test_a_variant_that_takes_longer_than_half_the_slo_may_be_chosen() -> None:
+    """The published rule asks for p99 ≤ SLO: one query takes the slow variant 25 ms, and the SLO is 40 ms."""
+    deployment = small_deployment(3, slo_ms=40)
+    measured = measure_responses(deployment, [5.0], simulated)
+    assert measured["app"].p99_ns["slow"][0] <= 40e6
+    assert chosen(ModelSwitching(already_measured(measured)), deployment, 5.0) == 2
+
+
+def test_the_cap_is_that_of_the_most_accurate_variant_that_keeps_up() -> None:
+    """Within 30 ms three workers answer 120/s with the slow variant, one by one, and 400/s with four in the middle one."""
+    deployment = small_deployment(3)
+    loads = [100.0, 130.0, 390.0, 410.0, 1000.0]
+    planner = ModelSwitching(already_measured(measure_responses(deployment, loads, by_table)))
+    found = []
+    for load in (90.0, 125.0, 300.0, 405.0, 900.0, 5000.0):
+        (lane,) = planner(View(deployment, expected_rates=(load,))).lanes
+        assert isinstance(lane.release, Eager)
+        found.append(lane.release.max_batch)
+    assert found == [1, 4, 4, 8, 8, 8]
+
+
 @needs_measurements
-def test_the_image_task_reads_as_published() -> None:
-    """60 workers, 150 ms: mobilenet at 1200, 2000 and 2800 queries/s."""
-    deployment = image_deployment()
-    planner = ModelSwitching(already_measured(measure_responses(deployment, [1200, 2000, 2800], simulated)))
-    for load in (1200, 2000, 2800):
-        assert deployment.variants[chosen(planner, deployment, load)].name == "mobilenet_v3_large"
+@pytest.mark.parametrize(
+    ("count", "load", "name"),
+    [
+        *((60, 400, "efficientnet_v2_s"), (60, 1200, "mobilenet_v3_large")),
+        *((70, 600, "efficientnet_b4"), (70, 1000, "efficientnet_b2")),
+        *((80, 800, "efficientnet_b3"), (80, 1400, "efficientnet_b0")),
+    ],
+)
+def test_the_image_task_chooses_as_the_published_policies_do(count: int, load: int, name: str) -> None:
+    """The files of policies that come with the published code, for 150 ms."""
+    deployment = image_deployment(count)
+    measured = measured_responses(deployment, [load], seconds=5)
+    number = chosen(ModelSwitching(already_measured(measured)), deployment, load)
+    assert deployment.variants[number].name == name

@@ -9,7 +9,7 @@ from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.plan import Fixed, by_application
 from stretto.core.view import View
-from stretto.planners.model_switching import ModelSwitching
+from stretto.planners.model_switching import ModelSwitching, caps_at
 from stretto.planners.parts.central import central_lane
 from stretto.planners.ports import Ports
 from stretto.planners.registry import planner_entry
@@ -25,9 +25,13 @@ from tests.planners.ramsis.test_planner import two_applications
 def p99_ns(deployment: Deployment, variant: int, load: float, seed: int) -> float:
     """A central queue with one variant, by hand."""
     every = tuple(range(len(deployment.workers)))
-    plan = by_application((central_lane(deployment, 0, every, variant),))
+    plan = by_application((central_lane(deployment, 0, every, variant, caps(deployment, load)),))
     run = simulate(deployment, lambda view: plan, Load(Poisson(), load), seconds=20, seed=seed)
     return run.summary.latency_ms["p99"] * 1e6
+
+
+def caps(deployment: Deployment, load: float) -> dict[str, int]:
+    return caps_at(deployment, 0, tuple(range(len(deployment.workers))), load)
 
 
 def test_it_measures_what_a_run_of_the_variant_shows() -> None:
@@ -36,7 +40,7 @@ def test_it_measures_what_a_run_of_the_variant_shows() -> None:
     assert found.loads == (40.0, 100.0)
     for variant, name in enumerate(("fast", "middle", "slow")):
         for place, load in enumerate(found.loads):
-            if load < largest_throughput(deployment, variant):
+            if load < largest_throughput(deployment, variant, caps(deployment, load)):
                 three = sorted(p99_ns(deployment, variant, load, seed) for seed in (1, 2, 3))
                 assert found.p99_ns[name][place] == three[1]
 
@@ -70,7 +74,7 @@ def test_the_grid_reaches_the_fastest_variant_of_every_application() -> None:
     grid = load_grid(deployment, (60.0, 20.0))
     assert all(high / low == pytest.approx(LOAD_STEP) for low, high in pairwise(grid))
     alone = load_grid(small_deployment(3))
-    assert alone[-1] == pytest.approx(largest_throughput(small_deployment(3), 0))
+    assert alone[-1] == pytest.approx(largest_throughput(small_deployment(3), 0, {"default": 8}))
     assert alone[0] <= 0.02 * alone[-1] * LOAD_STEP
     assert load_grid(small_deployment(6))[-1] == pytest.approx(2 * alone[-1])
 

@@ -19,6 +19,11 @@ class Responses:
     p99_ns: Mapping[str, tuple[float, ...]]
     described: Mapping[str, str]
 
+    def covering(self, load: float) -> float | None:
+        """The lowest load measured that covers this one; none beyond the highest."""
+        place = bisect_left(self.loads, load)
+        return self.loads[place] if place < len(self.loads) else None
+
     def at(self, variant: str, load: float) -> float:
         """Measured at the lowest load that covers this one; infinite beyond the highest."""
         place = bisect_left(self.loads, load)

@@ -154,6 +154,14 @@ class HasRhythm(Protocol):
 
 
 @runtime_checkable
+class HasSlot(Protocol):
+    """A planner that must be asked in one rhythm and no other, as a policy that was trained for slots of one length."""
+
+    @property
+    def slot_s(self) -> float: ...
+
+
+@runtime_checkable
 class KnowsNetworks(Protocol):
     """A planner that reckons with clients' networks itself: its SLOs are those from frame to answer. Any other one is
     shown SLOs without the time that frames and answers are usually on their way.

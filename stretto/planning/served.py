@@ -4,12 +4,13 @@ benchmarks take it. What is called served anywhere is made here.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from stretto.core.errors import StrettoError
 from stretto.core.verdict import GivenValue
 from stretto.planners.data_aware import DataAware
-from stretto.planners.ports import HasRhythm, KnowsNetworks, LooksAtEvidence, MayUseEvidence, Ports
+from stretto.planners.ports import HasRhythm, HasSlot, KnowsNetworks, LooksAtEvidence, MayUseEvidence, Ports
 from stretto.planners.registry import DEFAULT_PLANNER, planner_entry
 from stretto.planning.session import Rhythm, Session
 
@@ -38,6 +39,13 @@ def served_session(
     looks = isinstance(planner, LooksAtEvidence) and planner.looks_at_evidence
     knows_networks = isinstance(planner, KnowsNetworks) and planner.knows_networks
     by_options_s = planner.replan_s if isinstance(planner, HasRhythm) else None
+    if isinstance(planner, HasSlot):
+        by_options_s = planner.slot_s
+        if period_s is not None and not math.isclose(period_s, planner.slot_s):
+            raise StrettoError(
+                f"planner {name} has a policy for slots of {planner.slot_s * 1e3:g} ms, and cannot plan each"
+                f" {period_s * 1e3:g} ms; leave the period out, or train a policy for it (stretto train --slot-ms)"
+            )
     rhythm = Rhythm(by_options_s or entry.replan_s or 0.0, entry.by_windows, isinstance(planner, MayUseEvidence))
     if data_aware and not looks:
         planner, looks = DataAware(planner), True

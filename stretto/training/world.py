@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from stretto.core.deployment import Deployment
 from stretto.core.profile import NS_PER_S
-from stretto.planners.edge_rl.encoding import DEPTH, Setting, Situation, phase_features, situation
+from stretto.planners.edge_rl.encoding import Setting, Situation, phase_features, situation
 from stretto.planners.edge_rl.instances import BATCHES, by_speed, dealt_plan, gathering, instances_of
 from stretto.planners.edge_rl.policy import Description
 from stretto.sim.many import Case, ManySimulations, Slot
@@ -29,7 +29,8 @@ class System:
     def description(self, description: Description) -> Description:
         """A policy's, for these instances."""
         names = [variant.name for variant in self.deployment.variants]
-        return description.described(instances_of(self.deployment), names, self.deployment.applications[0].slo_ns)
+        told = replace(description, latency=self.deployment.quantile.name.lower())
+        return told.described(instances_of(self.deployment), names, self.deployment.applications[0].slo_ns)
 
 
 class World:
@@ -42,7 +43,7 @@ class World:
         crews = [instances_of(system.deployment) for system in systems]
         self.instances = crews[0]
         self._many = ManySimulations(
-            [_case(system, description.batching) for system in systems], copies, depth=DEPTH, seed=seed
+            [_case(system, description) for system in systems], copies, depth=description.buffer + 1, seed=seed
         )
         self.count = self._many.count
         slos = [system.deployment.applications[0].slo_ns for system in systems]
@@ -87,9 +88,9 @@ class World:
         return since
 
 
-def _case(system: System, batching: bool) -> Case:
+def _case(system: System, description: Description) -> Case:
     deployment = system.deployment
     crew = instances_of(deployment)
-    releases = [[gathering(deployment, instance, BATCHES[0]) if batching else None for instance in crew]]
-    plan = dealt_plan(deployment, [crew], [by_speed(crew)], releases, planner="edge_rl")
+    releases = [[gathering(deployment, instance, BATCHES[0]) if description.batching else None for instance in crew]]
+    plan = dealt_plan(deployment, [crew], [by_speed(crew)], releases, planner="edge_rl", buffer=description.buffer)
     return Case(deployment, plan, system.load, system.service)

@@ -51,6 +51,15 @@ def test_most_goodput_within_the_violations_asked() -> None:
     assert better > inside > close > outside  # 1.4% is within a standard error of 1.45%
 
 
+def test_instances_hold_as_many_queries_as_the_policy_says() -> None:
+    """Twice as many come as can be answered, and nothing leaves a buffer before it is served."""
+    crowded = System(SYSTEM.deployment, Switching((600.0, 600.0), (10.0, 10.0)))
+    world = World([crowded], Description("joint", 1.0, buffer=3), 8, 1)
+    for _ in range(3):
+        seen, slot = world.step(np.full((8, 4), 0.25))
+    assert (seen.length == 3).any() and seen.length.max() == 3 and slot.counts[..., -1].sum() > 0
+
+
 def test_batches_are_those_that_a_plan_has() -> None:
     served = instance_deployment((2, 2), (9.9, 33.3), (0.7769, 0.8278), 300.0)
     from benchmarks.edge_rl_ground import batching

@@ -1,8 +1,8 @@
 """What a policy sees, as numbers between 0 and about 1: of one system, or of thousands at once.
 
 `joint` is the encoding of the paper (section 5.1.4): for each instance its queue length one-hot, the elapsed service
-time, and the ages of its queries, zero-padded to 16; under full observability the phase of the load as well. A policy
-over it is for the very instances that it was trained with.
+time, and the ages of its queries, zero-padded to one more than its buffer holds (16, as published); under full
+observability the phase of the load as well. A policy over it is for the very instances that it was trained with.
 
 `shared` is ours: the setting is part of what is seen. Each instance is described by itself, by the measured load, and
 by how it compares with the others; one small network judges each instance, so that one policy serves any number. Last
@@ -25,8 +25,6 @@ from stretto.core.view import Lines
 from stretto.planners.edge_rl.filling import LEAST_RATE, filling_shares
 from stretto.planners.edge_rl.instances import BUFFER, LARGEST_BATCH, Instance
 
-DEPTH = 16  # ages of an instance
-LENGTHS = BUFFER + 1
 MOST_LOAD = 4.0  # that is told apart from more
 MOST_WORK = 2.0  # in SLOs
 SHARED_FEATURES = 13
@@ -112,26 +110,29 @@ def fill_since(since_ns: Any, moments_ns: Any, now_ns: int) -> None:
         since_ns[place] = max(now_ns - moments_ns[place], 0) if moments_ns[place] >= 0 else 0
 
 
-def idle(instances: int, rate: float) -> Situation:
+def idle(instances: int, rate: float, depth: int = BUFFER + 1) -> Situation:
     """Before anything came."""
     nothing = np.zeros((1, instances), np.int64)
-    return Situation(nothing, nothing, nothing, np.zeros((1, instances, DEPTH), np.int64), np.array([rate]))
+    return Situation(nothing, nothing, nothing, np.zeros((1, instances, depth), np.int64), np.array([rate]))
 
 
-def joint_size(instances: int, sees_phase: bool, sees_batches: bool) -> int:
-    """Numbers that `encode_joint` gives."""
-    return instances * (LENGTHS + 1 + DEPTH + sees_batches) + PHASE_FEATURES * sees_phase
+def joint_size(instances: int, sees_phase: bool, sees_batches: bool, buffer: int = BUFFER) -> int:
+    """How many numbers `encode_joint` gives: lengths from 0 on, the elapsed time, and ages, by instance."""
+    return instances * ((buffer + 1) + 1 + (buffer + 1) + sees_batches) + PHASE_FEATURES * sees_phase
 
 
-def encode_joint(seen: Situation, setting: Setting, sees_phase: bool, sees_batches: bool) -> Numbers:
+def encode_joint(
+    seen: Situation, setting: Setting, sees_phase: bool, sees_batches: bool, buffer: int = BUFFER
+) -> Numbers:
     """[system, feature]."""
     systems, count = seen.length.shape
-    features = np.zeros((systems, joint_size(count, sees_phase, sees_batches)), np.float32)
-    width = LENGTHS + 1 + DEPTH + sees_batches
+    features = np.zeros((systems, joint_size(count, sees_phase, sees_batches, buffer)), np.float32)
+    width = joint_size(1, False, sees_batches, buffer)
     shape = (systems, count)
     fill_joint(
         features,
         width,
+        buffer,
         seen.length,
         seen.running,
         seen.elapsed_ns,
@@ -147,22 +148,31 @@ def encode_joint(seen: Situation, setting: Setting, sees_phase: bool, sees_batch
 
 @compiled
 def fill_joint(
-    features: Any, width: int, length: Any, running: Any, elapsed_ns: Any, age_ns: Any, service_ns: Any, slo_ns: Any
+    features: Any,
+    width: int,
+    buffer: int,
+    length: Any,
+    running: Any,
+    elapsed_ns: Any,
+    age_ns: Any,
+    service_ns: Any,
+    slo_ns: Any,
 ) -> None:
     """What is seen of every instance, `width` numbers each, into features that are zero."""
+    lengths = depth = buffer + 1
     for system in range(length.shape[0]):
         for instance in range(length.shape[1]):
             first = instance * width
-            features[system, first + min(length[system, instance], BUFFER)] = 1.0
+            features[system, first + min(length[system, instance], buffer)] = 1.0
             elapsed = elapsed_ns[system, instance] / service_ns[system, instance]
-            features[system, first + LENGTHS] = min(elapsed, 1.0)
-            ages = first + LENGTHS + 1
+            features[system, first + lengths] = min(elapsed, 1.0)
+            ages = first + lengths + 1
             longest_ns = MOST_WORK * slo_ns[system, instance]
-            for place in range(min(DEPTH, age_ns.shape[2])):
+            for place in range(min(depth, age_ns.shape[2])):
                 if age_ns[system, instance, place] > 0:
                     features[system, ages + place] = min(age_ns[system, instance, place] / longest_ns, 1.0)
-            if ages + DEPTH < first + width:
-                features[system, ages + DEPTH] = running[system, instance] / LARGEST_BATCH
+            if ages + depth < first + width:
+                features[system, ages + depth] = running[system, instance] / LARGEST_BATCH
 
 
 def phase_features(phase: NDArray[np.int64], since: NDArray[np.float64]) -> Numbers:
@@ -171,14 +181,14 @@ def phase_features(phase: NDArray[np.int64], since: NDArray[np.float64]) -> Numb
     return np.stack((phase == 0, phase == 1, lasts), axis=1).astype(np.float32)
 
 
-def encode_shared(seen: Situation, setting: Setting, slot_s: float) -> Numbers:
+def encode_shared(seen: Situation, setting: Setting, slot_s: float, buffer: int = BUFFER) -> Numbers:
     """[system, instance, feature]."""
     still = setting.still
     features = still.features.copy()
     work = (seen.length * setting.service_ns - np.minimum(seen.elapsed_ns, setting.service_ns)) / setting.slo_ns
     work = np.minimum(np.maximum(work, 0.0), MOST_WORK)
     rate = seen.rate[:, None]
-    features[..., 5] = seen.length / LENGTHS
+    features[..., 5] = seen.length / (buffer + 1)
     features[..., 6] = work
     features[..., 7:10] = np.minimum(rate[..., None] * still.seconds, MOST_LOAD)
     features[..., 10] = (still.by_as_good @ work[..., None])[..., 0]

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from stretto.core.errors import StrettoError
 from stretto.planners.edge_rl.policy import Description, Policy
 
-FORMAT = 1
+FORMAT = 2
+READABLE = (1, FORMAT)  # 1 says neither buffer nor latency: 15, and whatever the deployment decides by
 MOST_BYTES = 64 << 20
 MOST_HEADER = 1 << 20
 DTYPES: dict[str, np.dtype[Any]] = {"F32": np.dtype("<f4"), "F64": np.dtype("<f8"), "I64": np.dtype("<i8")}
@@ -96,8 +97,8 @@ def load_policies(path: Path) -> tuple[Policy, ...]:
         raise StrettoError(f"{name}: damaged; a weight is no number")
     try:
         head = json.loads(metadata["stretto"])
-        if head["format"] != FORMAT:
-            raise StrettoError(f"{name}: written by another version; train the policy anew")
+        if head["format"] not in READABLE:
+            raise StrettoError(f"{name}: written by a later version of Stretto; update it, or train the policy anew")
         policies = []
         for number, described in enumerate(head["policies"]):
             count = described.pop("layers")
@@ -105,14 +106,14 @@ def load_policies(path: Path) -> tuple[Policy, ...]:
             layers = tuple(
                 (arrays[f"{number}.{place}.weight"], arrays[f"{number}.{place}.bias"]) for place in range(count)
             )
-            policies.append(Policy(Description(**described), layers))
+            policies.append(Policy(Description(**described).checked(), layers))
         if not policies:
             raise ValueError("no policy")
         return tuple(policies)
+    except StrettoError as error:  # a ValueError too
+        raise StrettoError(f"{name}: {str(error).removeprefix(f'{name}: ')}") from None
     except (KeyError, TypeError, ValueError):
         raise StrettoError(f"{name}: not a policy of stretto train") from None
-    except StrettoError as error:
-        raise StrettoError(f"{name}: {str(error).removeprefix(f'{name}: ')}") from None
 
 
 def fitting(policies: Sequence[Policy], wanted: Description, name: str) -> Policy:

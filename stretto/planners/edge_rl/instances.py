@@ -17,7 +17,8 @@ from stretto.core.errors import StrettoError
 from stretto.core.plan import Accumulate, Eager, Fixed, Lane, Late, Missing, Order, Plan, Release, Route, RouteRule
 from stretto.core.profile import NS_PER_MS
 
-BUFFER = 15  # queries that an instance holds, the running one among them
+BUFFER = 15  # queries that an instance holds, the running one among them, unless a policy was trained with another
+BUFFERS = (1, 1024)
 RATE_WINDOW_NS = 500 * NS_PER_MS
 # (smallest, largest) batch of the adaptive-batching variant (section 5.2.2).
 BATCHES = ((1, 1), (1, 3), (1, 5), (3, 3), (3, 5), (5, 5))
@@ -71,7 +72,13 @@ def _able(deployment: Deployment, application: int, number: int) -> list[Instanc
     ]
 
 
-def instance_lane(deployment: Deployment, application: int, instance: Instance, release: Release | None = None) -> Lane:
+def instance_lane(
+    deployment: Deployment,
+    application: int,
+    instance: Instance,
+    release: Release | None = None,
+    buffer: int = BUFFER,
+) -> Lane:
     """The instance as a lane that only its worker serves."""
     return Lane(
         name=f"{deployment.applications[application].name}@{deployment.workers[instance.worker].name}",
@@ -80,7 +87,7 @@ def instance_lane(deployment: Deployment, application: int, instance: Instance, 
         order=Order.FIRST_COME,
         release=release or Eager(1),
         late=Late.KEEP,
-        capacity=BUFFER,
+        capacity=buffer,
         missing=Missing.WAIT,
     )
 
@@ -102,6 +109,7 @@ def dealt_plan(
     releases: Sequence[Sequence[Release | None]] | None = None,
     *,
     planner: str,
+    buffer: int = BUFFER,
 ) -> Plan:
     """One lane for each application and instance, and for each application a route that deals by its weights."""
     lanes: list[Lane] = []
@@ -109,7 +117,7 @@ def dealt_plan(
     for application, crew in enumerate(instances):
         first = len(lanes)
         kinds = [None] * len(crew) if releases is None else releases[application]
-        lanes += [instance_lane(deployment, application, *pair) for pair in zip(crew, kinds, strict=True)]
+        lanes += [instance_lane(deployment, application, *pair, buffer) for pair in zip(crew, kinds, strict=True)]
         numbers = tuple(range(first, len(lanes)))
         routes.append(Route(RouteRule.WEIGHTED, numbers, tuple(weights[application].tolist())))
     return Plan(tuple(lanes), tuple(routes), rate_window_ns=RATE_WINDOW_NS, planner=planner)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.resources import as_file, files
 
@@ -19,7 +19,7 @@ from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.plan import Plan, Release
 from stretto.core.view import View
-from stretto.planners.edge_rl.encoding import DEPTH, Setting, Situation, idle, situation
+from stretto.planners.edge_rl.encoding import Setting, Situation, idle, situation
 from stretto.planners.edge_rl.file import fitting, load_policies
 from stretto.planners.edge_rl.instances import (
     BATCHES,
@@ -50,6 +50,7 @@ class EdgeRL:
 
     policy: str = ""
     policies: Sequence[Policy] = field(default=(), repr=False)
+    _trained: tuple[Deployment, Deployment] | None = field(default=None, init=False, repr=False)
     _settings: dict[tuple[tuple[Instance, ...], int], Setting] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -65,7 +66,13 @@ class EdgeRL:
     def _name(self) -> str:
         return os.path.basename(self.policy) or DEFAULT_POLICY
 
+    @property
+    def slot_s(self) -> float:
+        """The slot that its policies were trained with. Weights are right for a slot of that length."""
+        return self.policies[0].description.slot_s
+
     def __call__(self, view: View) -> Plan:
+        view = self._as_trained(view)
         deployment = view.deployment
         crews = [instances_of(deployment, application) for application in range(len(deployment.applications))]
         rates = rates_of(view, UNKNOWN_RATE)
@@ -77,7 +84,7 @@ class EdgeRL:
             weights.append(shares)
             releases.append(kinds)
             first += len(crew)
-        return dealt_plan(deployment, crews, weights, releases, planner="edge_rl")
+        return dealt_plan(deployment, crews, weights, releases, planner="edge_rl", buffer=self._buffer)
 
     def _decided(
         self, view: View, application: int, crew: Sequence[Instance], lanes: range, rate: float
@@ -93,7 +100,7 @@ class EdgeRL:
             weights[there] = by_speed(present)
             return weights, releases
         setting = self._setting_of(tuple(present), deployment.applications[application].slo_ns)
-        seen = _seen(view, [lanes[place] for place in there], rate)
+        seen = _seen(view, [lanes[place] for place in there], rate, self._buffer + 1)
         shares, batches = policy.decide(seen, setting)
         weights[there] = shares[0]
         if batches is None:
@@ -102,6 +109,16 @@ class EdgeRL:
         for place, instance, model in zip(there, present, models, strict=True):
             releases[place] = gathering(deployment, instance, BATCHES[int(batches[0, model])])
         return weights, releases
+
+    @property
+    def _buffer(self) -> int:
+        return self.policies[0].description.buffer
+
+    def _as_trained(self, view: View) -> View:
+        """With service times as the policies know them; the last deployment is remembered."""
+        if self._trained is None or self._trained[0] is not view.deployment:
+            self._trained = (view.deployment, self.policies[0].description.as_trained(view.deployment))
+        return view if self._trained[1] is view.deployment else replace(view, deployment=self._trained[1])
 
     def _setting_of(self, crew: tuple[Instance, ...], slo_ns: int) -> Setting:
         """Worked out once for each set of instances."""
@@ -124,9 +141,9 @@ class EdgeRL:
             return None
 
 
-def _seen(view: View, lanes: Sequence[int], rate: float) -> Situation:
+def _seen(view: View, lanes: Sequence[int], rate: float, depth: int) -> Situation:
     if view.lines is None:
-        return idle(len(lanes), rate)
-    lines = view.lines(DEPTH)
+        return idle(len(lanes), rate, depth)
+    lines = view.lines(depth)
     chosen = (array[list(lanes)] for array in (lines.length, lines.running, lines.started_ns, lines.arrival_ns))
     return situation(type(lines)(*chosen), view.now_ns, np.array([rate]))

@@ -13,7 +13,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
+from stretto.core.profile import Quantile
 from stretto.planners.edge_rl.encoding import (
     BEGINNING,
     SHARED_FEATURES,
@@ -24,10 +26,12 @@ from stretto.planners.edge_rl.encoding import (
     encode_shared,
     joint_size,
 )
-from stretto.planners.edge_rl.instances import BATCHES, Instance
+from stretto.planners.edge_rl.instances import BATCHES, BUFFER, BUFFERS, Instance
 
 HIDDEN = (90, 60)  # units of the two hidden layers (section 5.1.4)
 SERVICE_TOLERANCE = 0.02  # by which service times may differ from those that a policy was trained for
+SLOTS_S = (0.001, 3600.0)
+LATENCIES = ("", *(quantile.name.lower() for quantile in Quantile))
 
 
 @dataclass(frozen=True)
@@ -40,7 +44,21 @@ class Description:
     slo_ms: float = 0.0
     sees_phase: bool = False  # full observability
     batching: bool = False
+    buffer: int = BUFFER  # queries that an instance holds, the running one among them
+    latency: str = ""  # mean or p95, which service times are; "": what the deployment decides by
     trained: dict[str, float | str] = field(default_factory=dict)  # for people: workload, slots, seed, figures
+
+    def checked(self) -> Description:
+        """Itself; StrettoError where a file says what no training could have written."""
+        if self.encoding not in ("joint", "shared"):
+            raise StrettoError(f"a policy sees joint or shared, not {self.encoding[:40]!r}")
+        if not SLOTS_S[0] <= self.slot_s <= SLOTS_S[1]:
+            raise StrettoError(f"a policy decides each {SLOTS_S[0] * 1e3:g} ms to an hour, not each {self.slot_s:g} s")
+        if not (isinstance(self.buffer, int) and BUFFERS[0] <= self.buffer <= BUFFERS[1]):
+            raise StrettoError(f"a buffer holds {BUFFERS[0]} to {BUFFERS[1]} queries, not {self.buffer}")
+        if self.latency not in LATENCIES:
+            raise StrettoError(f"service times are {', '.join(LATENCIES[1:])}, not {self.latency[:40]!r}")
+        return self
 
     @property
     def models(self) -> tuple[int, ...]:
@@ -53,7 +71,7 @@ class Description:
         """Numbers that its network takes."""
         if self.encoding == "shared":
             return SHARED_FEATURES
-        return joint_size(len(self.instances), self.sees_phase, self.batching)
+        return joint_size(len(self.instances), self.sees_phase, self.batching, self.buffer)
 
     @property
     def outputs(self) -> int:
@@ -61,6 +79,12 @@ class Description:
         if self.encoding == "shared":
             return 1
         return len(self.instances) + self.batching * len(set(self.models)) * len(BATCHES)
+
+    def as_trained(self, deployment: Deployment) -> Deployment:
+        """The deployment with the service times that the policy was trained with: means or a quantile."""
+        if not self.latency or deployment.quantile is Quantile[self.latency.upper()]:
+            return deployment
+        return replace(deployment, quantile=Quantile[self.latency.upper()])
 
     def described(self, instances: Sequence[Instance], names: Sequence[str], slo_ns: int) -> Description:
         """The same for these instances; `names` are those of the deployment's variants."""
@@ -104,8 +128,9 @@ class Policy:
     def encode(self, seen: Situation, setting: Setting) -> Numbers:
         """What its network takes."""
         if self.description.encoding == "shared":
-            return encode_shared(seen, setting, self.description.slot_s)
-        return encode_joint(seen, setting, self.description.sees_phase, self.description.batching)
+            return encode_shared(seen, setting, self.description.slot_s, self.description.buffer)
+        described = self.description
+        return encode_joint(seen, setting, described.sees_phase, described.batching, described.buffer)
 
     def outputs(self, features: Numbers) -> Numbers:
         """What its network gives, [system, number]."""

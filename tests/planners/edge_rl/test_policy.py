@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -13,11 +14,9 @@ from scipy import integrate
 
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
-from stretto.core.profile import LatencyProfile
+from stretto.core.profile import LatencyProfile, Quantile
 from stretto.core.view import Lines, View
 from stretto.planners.edge_rl.encoding import (
-    DEPTH,
-    LENGTHS,
     MOST_WORK,
     Setting,
     Situation,
@@ -30,9 +29,13 @@ from stretto.planners.edge_rl.instances import BUFFER, LARGEST_BATCH, instances_
 from stretto.planners.edge_rl.planner import EdgeRL
 from stretto.planners.edge_rl.policy import HIDDEN, Description, Policy, log_density, softmax
 from stretto.planners.edge_rl.reward import Weights, rewards, shortfalls
+from stretto.planning.served import served_session
+from stretto.sim.switching import Switching
 from stretto.training.settings import instance_deployment
+from stretto.training.world import System
 
 SERVICE_MS, ACCURACY, SLO_MS = (9.9, 33.3), (0.7769, 0.8278), 300.0
+DEPTH = LENGTHS = 16  # ages, and queue lengths from 0 to 15, as published
 
 
 def four() -> Deployment:
@@ -212,6 +215,46 @@ def test_a_header_that_lies_is_refused(tmp_path: Path) -> None:
         load_policies(tmp_path / "p.safetensors")
 
 
+def test_a_file_of_an_earlier_version_is_read(tmp_path: Path) -> None:
+    """It says neither the buffer, which always was 15, nor which latency: that by which the deployment decides."""
+    policy = made()
+    arrays = {
+        f"0.{place}.{name}": array
+        for place, pair in enumerate(policy.layers)
+        for name, array in zip(("weight", "bias"), pair, strict=True)
+    }
+    head = {"encoding": "joint", "slot_s": 1.0, "instances": policy.description.instances, "slo_ms": SLO_MS}
+    head |= {"sees_phase": False, "batching": False, "trained": {}, "layers": len(policy.layers)}
+    write_arrays(tmp_path / "p.safetensors", arrays, {"stretto": json.dumps({"format": 1, "policies": [head]})})
+    (again,) = load_policies(tmp_path / "p.safetensors")
+    assert (again.description.buffer, again.description.latency) == (15, "")
+    assert EdgeRL(policies=(again,))(View(four())).lanes[0].capacity == 15
+    future = json.dumps({"format": 99, "policies": [head]})
+    write_arrays(tmp_path / "q.safetensors", arrays, {"stretto": future})
+    with pytest.raises(StrettoError, match=r"^q\.safetensors: written by a later version"):
+        load_policies(tmp_path / "q.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("buffer", 0),
+        ("buffer", 10**9),
+        ("buffer", 1.5),
+        ("slot_s", 0.0),
+        ("slot_s", 1e9),
+        ("latency", "p42"),
+        ("encoding", "x"),
+    ],
+)
+def test_a_file_with_absurd_values_is_refused(tmp_path: Path, key: str, value: object) -> None:
+    policy = made()
+    object.__setattr__(policy.description, key, value)
+    save_policies(tmp_path / "p.safetensors", [policy])
+    with pytest.raises(StrettoError, match=r"^p\.safetensors: "):
+        load_policies(tmp_path / "p.safetensors")
+
+
 @pytest.mark.parametrize(
     ("other", "says"),
     [
@@ -267,3 +310,75 @@ def test_the_policy_is_switched_when_an_instance_fails(tmp_path: Path) -> None:
     assert [one_heavy[0], one_heavy[1], one_heavy[3]] == pytest.approx(left.decide(idle, setting)[0][0])
     heavy_alone = weights(False, False, True, True)  # no policy: by speed
     assert heavy_alone == [0, 0, 0.5, 0.5]
+
+
+# -- what travels with a policy ---------------------------------------------------------------------------------------
+
+
+def spread() -> Deployment:
+    """Instances whose 95th percentile is half as much again as their mean. Published results go by the former."""
+    deployment = four()
+    (application,) = deployment.applications
+    scale = np.array([1.0, 0.9, 1.5, 2.0])[:, None]  # mean, p50, p95, p99
+    variants = []
+    for variant in application.variants:
+        (profile,) = variant.profiles
+        table_ns = (profile.table_ns[Quantile.MEAN] * scale).astype(np.int64)
+        variants.append(replace(variant, profiles=(replace(profile, table_ns=table_ns),)))
+    served = replace(application, variants=tuple(variants))
+    return replace(deployment, applications=(served,), quantile=Quantile.P95)
+
+
+@pytest.mark.parametrize("trained", [Quantile.MEAN, Quantile.P95])
+def test_the_latency_of_the_training_is_that_of_serving(tmp_path: Path, trained: Quantile) -> None:
+    """A server decides by means and a scenario by the 95th percentile, and both serve the same policy the same way."""
+    load = Switching((10.0, 180.0), (50.0, 5.0))
+    description = System(replace(spread(), quantile=trained), load).description(Description("joint", 1.0))
+    assert description.instances[3][1] == pytest.approx(33.3 * (1.5 if trained is Quantile.P95 else 1.0))
+    policy = Policy(description, made().layers)
+    save_policies(tmp_path / "p.safetensors", [policy])
+    plans = []
+    for quantile in (Quantile.MEAN, Quantile.P95):
+        planner = EdgeRL(str(tmp_path / "p.safetensors"))
+        plans.append(planner(View(replace(spread(), quantile=quantile), lines=waiting(7))))
+    assert plans[0].routes == plans[1].routes and len({round(w, 6) for w in plans[0].routes[0].weights}) == 4
+
+
+def waiting(count: int) -> Callable[[int], Lines]:
+    """So many queries at every instance, the oldest of them half served."""
+
+    def lines(depth: int) -> Lines:
+        arrived = np.where(np.arange(depth) < count, 0, -1)
+        full = np.full(4, count)
+        return Lines(full, np.minimum(full, 1), np.full(4, 0), np.tile(arrived, (4, 1)))
+
+    return lines
+
+
+def test_the_slot_of_a_policy_is_kept_when_it_is_served(tmp_path: Path) -> None:
+    policy = made()
+    quick = Policy(replace(policy.description, slot_s=0.25), policy.layers)
+    save_policies(tmp_path / "p.safetensors", [quick])
+    options = {"policy": str(tmp_path / "p.safetensors")}
+    assert served_session("edge_rl", options).rhythm.period_s == 0.25
+    assert served_session("edge_rl", options, period_s=0.25).rhythm.period_s == 0.25
+    assert served_session("edge_rl").rhythm.period_s == 0.02  # that of the package
+    with pytest.raises(StrettoError, match="slots of 250 ms, and cannot plan each 1000 ms"):
+        served_session("edge_rl", options, period_s=1.0)
+
+
+def test_the_buffer_of_a_policy_is_kept_when_it_is_served(tmp_path: Path) -> None:
+    description = replace(made().description, buffer=3)
+    assert description.inputs == 4 * (4 + 1 + 4)  # lengths 0 … 3, the elapsed time, four ages
+    random = np.random.default_rng(5)
+    sizes = [description.inputs, 8, description.outputs]
+    layers = tuple(
+        (random.normal(0, 0.3, (after, before)).astype(np.float32), np.zeros(after, np.float32))
+        for before, after in pairwise(sizes)
+    )
+    save_policies(tmp_path / "p.safetensors", [Policy(description, layers)])
+    plan = EdgeRL(str(tmp_path / "p.safetensors"))(View(four(), lines=waiting(3)))
+    assert [lane.capacity for lane in plan.lanes] == [3] * 4
+    seen = situation(waiting(3)(4), 10**8, np.array([12.0]))
+    features = encode_joint(seen, Setting.of([(instances_of(four()), 300_000_000)]), False, False, 3).reshape(4, 9)
+    assert (features[:, :4] == [0, 0, 0, 1]).all() and features[0, 5:] == pytest.approx([1 / 6, 1 / 6, 1 / 6, 0])

@@ -32,6 +32,7 @@ from stretto.client.pacing import Pacer, Size
 from stretto.client.streams import Transfer
 from stretto.client.tensors import Array
 from stretto.core.encoding import JPEG_QUALITY
+from stretto.core.pacing import GRACE_NS, IN_FLIGHT
 
 FIRST_ROUND_TRIPS = 3
 ROUND_TRIP_S = 2.0  # between two looks at the round trip
@@ -52,8 +53,8 @@ class FrameOptions:
     encoding: str = RAW
     quality: int = JPEG_QUALITY
     size: Size | None = None
-    in_flight: int = 4
-    grace_ms: float = 500.0
+    in_flight: int = IN_FLIGHT
+    grace_ms: float = GRACE_NS / NS_PER_MS
     token: str | None = None
     ca_file: str | Path | None = None
 

@@ -1,28 +1,15 @@
-"""How a client of frames paces itself: which size to send next, and whether to send at all (Jellyfish, section III).
-
-The server tells the input size of the variant that the client is mapped to. The client knows its network sooner than
-the server does, so it sends that size, or the largest below it that the network allows: a frame must reach the server,
-be answered in the time that answers took lately, and come back within what is left of the SLO; and frames at the
-present rate must not need more than the bandwidth. Pure: time comes in as an argument.
-"""
+"""The rule of `stretto.core.pacing` in the words of a client: heights and widths, and the server's parameters."""
 
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from stretto.core.frame_size import PROBE_NS
-from stretto.core.profile import NS_PER_S
-from stretto.core.recent import LEAST_BEYOND_BYTES, Recent, bandwidth_of
+from stretto.core.pacing import Pacing
 
 Size = tuple[int, int]  # height and width
 
-ROUND_TRIPS = 8  # measured last; the least of them counts, for what a round trip takes longer is waiting, not distance
-SMOOTHING = 0.25
-SPREADS = 4.0  # that are left for answers which take longer than most, as TCP leaves them for round trips
-LEAST_SHARE = 0.1  # of the SLO that answers are taken to need until one came
 MAX_SIZE_TEXT = 100
 
 
@@ -34,175 +21,54 @@ class Pacer:
     def __init__(
         self, now_ns: int, slo_ns: int, sizes: Sequence[Size], guess_bytes: Sequence[float], probe_bytes: int = 0
     ) -> None:
-        self.slo_ns = slo_ns
-        self._probe_bytes = probe_bytes
         self._sizes = sorted(sizes, key=math.prod)
         self._order = [list(sizes).index(size) for size in self._sizes]
-        self.guess(guess_bytes)
-        self._known_bytes: dict[Size, float] = {}
-        self._recent = Recent(now_ns)
-        self._round_trips: deque[int] = deque(maxlen=ROUND_TRIPS)
-        self._serving_ns = LEAST_SHARE * slo_ns
-        self._spread_ns = 0.0  # how far answers are from that mean, themselves in the mean
+        self._pacing = Pacing(now_ns, slo_ns, self._by_size(guess_bytes), probe_bytes)
         self._told: Size | None = None
-        self._is_held = False  # refused, or mapped nowhere: only probes are sent
-        self._probe_ns = now_ns
-        self._unreported: float | None = None
-        self._last_bytes_per_s: float | None = None
-        self._measured_ns = now_ns
-
-    # -- what happens ------------------------------------------------------------------------------------------------
-
-    def made(self, now_ns: int) -> None:
-        """The program has a frame."""
-        self._recent.counted(now_ns)
-
-    def acknowledged(self, now_ns: int, frame_bytes: int, took_ns: int) -> None:
-        """The server had all of a frame so long after its first byte was sent, with nothing else on the way."""
-        bandwidth = bandwidth_of(frame_bytes, took_ns, self._probe_bytes, self.round_trip_ns)
-        if bandwidth is not None:
-            self._recent.reported(now_ns, bandwidth)
-            self._unreported = self._last_bytes_per_s = bandwidth
-            self._measured_ns = now_ns
+        self.made = self._pacing.made
+        self.acknowledged = self._pacing.acknowledged
+        self.went = self._pacing.went
+        self.is_held_back = self._pacing.is_held_back
+        self.bytes_per_s = self._pacing.bytes_per_s
+        self.rate = self._pacing.rate
 
     def guess(self, guess_bytes: Sequence[float]) -> None:
         """How many bytes a frame has at each size, in the order in which sizes were given, until one was sent."""
-        self._guess_bytes = [guess_bytes[place] for place in self._order]
-
-    def went(self, took_ns: int) -> None:
-        """A probe took so long there and back."""
-        self._round_trips.append(max(0, took_ns))
+        self._pacing.guess(self._by_size(guess_bytes))
 
     def sent(self, size: Size, frame_bytes: int) -> None:
         """A frame has so many bytes at a size."""
-        known = self._known_bytes.get(size, float(frame_bytes))
-        self._known_bytes[size] = known + SMOOTHING * (frame_bytes - known)
+        self._pacing.sent(self._sizes.index(size), frame_bytes)
 
     def answered(self, now_ns: int, serving_ns: float, parameters: dict[str, Any]) -> None:
         """An answer came, so long after the server had the frame."""
-        off_ns = min(serving_ns, self.slo_ns) - self._serving_ns
-        self._serving_ns += SMOOTHING * off_ns
-        self._spread_ns += SMOOTHING * (abs(off_ns) - self._spread_ns)
-        self._is_held = False
-        self._hear(now_ns, parameters)
+        self._pacing.answered(now_ns, serving_ns, *self._heard(parameters))
 
     def refused(self, now_ns: int, is_overload: bool, parameters: dict[str, Any]) -> None:
-        """The server did not answer; `is_overload`: it has too much work, and asks to wait."""
-        if is_overload:
-            self._hold(now_ns)
-        self._hear(now_ns, parameters)
-
-    def _hear(self, now_ns: int, parameters: dict[str, Any]) -> None:
-        size = size_of(parameters.get("input_size"))
-        if size is not None:
-            self._told = size
-        if parameters.get("mapped") == "":
-            self._hold(now_ns)
-
-    def _hold(self, now_ns: int) -> None:
-        if not self._is_held:
-            self._is_held = True
-            self._probe_ns = now_ns + PROBE_NS
-
-    # -- what to do --------------------------------------------------------------------------------------------------
-
-    def is_held_back(self, now_ns: int) -> bool:
-        """Whether a frame must not be sent now. Asking takes the turn: where it may, it is the probe of this period."""
-        if not self._is_held:
-            return False
-        if now_ns < self._probe_ns:
-            return True
-        self._probe_ns = now_ns + PROBE_NS
-        return False
+        """The server did not answer; `is_overload`: it has too much work."""
+        self._pacing.refused(now_ns, is_overload, *self._heard(parameters))
 
     def size_for(self, now_ns: int, left_ns: int) -> Size | None:
         """The size to send a frame at that has so much of its SLO left; None: it cannot come back in time at any."""
-        bandwidth = self._expected_bytes_per_s(now_ns)
-        fits = [rung for rung in range(len(self._sizes)) if self._fits(rung, bandwidth, left_ns, now_ns)]
-        if not fits:
-            return self._sizes[0] if self._is_worth_sending(now_ns, left_ns) else None
-        if bandwidth is None:
-            return self._sizes[self._measurable()]
-        rung = fits[0] if self._is_held else self._rung(fits)
-        if self._beyond_bytes(rung) < LEAST_BEYOND_BYTES and now_ns - self._measured_ns > NS_PER_S:
-            rung = max(rung, self._measurable())  # or a network that grew better would never be noticed
-        return self._sizes[rung]
+        size = self._pacing.size_for(now_ns, left_ns)
+        return None if size is None else self._sizes[size]
 
-    def _rung(self, fits: list[int]) -> int:
-        """The one that was told, or the largest below it that fits."""
-        most = math.inf if self._told is None else math.prod(self._told)
-        within = [rung for rung in fits if math.prod(self._sizes[rung]) <= most]
-        return within[-1] if within else fits[0]
-
-    def _measurable(self) -> int:
-        """The smallest that shows how fast the network is; the largest where all are too small for that."""
-        rungs = range(len(self._sizes))
-        return next((rung for rung in rungs if self._beyond_bytes(rung) >= LEAST_BEYOND_BYTES), len(self._sizes) - 1)
-
-    def _fits(self, rung: int, bandwidth: float | None, left_ns: int, now_ns: int) -> bool:
-        if bandwidth is None:
-            return self.round_trip_ns < left_ns
-        if self._bytes(rung) / bandwidth * self._recent.rate(now_ns) > 1:
-            return False
-        sending_s = self._beyond_bytes(rung) / bandwidth
-        serving_ns = self._serving_ns + SPREADS * self._spread_ns
-        return self.round_trip_ns + sending_s * NS_PER_S + serving_ns <= left_ns
-
-    def _is_worth_sending(self, now_ns: int, left_ns: int) -> bool:
-        """Whether the smallest frame may come in time, by the mean or by the last frame: one that was held up is no
-        reason to send nothing, and neither is a mean of which it is a part. What was measured long ago is looked at
-        anew, or nothing would be sent ever again.
-        """
-        mean = self._recent.bytes_per_s(now_ns)
-        if mean is None or now_ns - self._measured_ns > PROBE_NS:
-            return self.round_trip_ns < left_ns
-        best = max(mean, self._last_bytes_per_s or mean)
-        return self.round_trip_ns + self._beyond_bytes(0) * NS_PER_S / best < left_ns
-
-    def _expected_bytes_per_s(self, now_ns: int) -> float | None:
-        """The mean of the last second, or what the last frame found where that is less: a bandwidth that fell is known
-        with the next frame, and by the mean only a second later, which would be a second of late frames.
-        """
-        mean = self._recent.bytes_per_s(now_ns)
-        if mean is None or self._last_bytes_per_s is None or now_ns - self._measured_ns > NS_PER_S:
-            return mean
-        return min(mean, self._last_bytes_per_s)
-
-    def _bytes(self, rung: int) -> float:
-        """As sent lately at this size; else as of the nearest size that was, by their guesses."""
-        size = self._sizes[rung]
-        if size in self._known_bytes:
-            return self._known_bytes[size]
-        if not self._known_bytes:
-            return self._guess_bytes[rung]
-        near = min(self._known_bytes, key=lambda known: abs(math.log(math.prod(known) / math.prod(size))))
-        return self._known_bytes[near] * self._guess_bytes[rung] / self._guess_bytes[self._sizes.index(near)]
-
-    def _beyond_bytes(self, rung: int) -> float:
-        """What a frame has more than a probe: the time of the probe's own bytes is part of the round trip."""
-        return max(0.0, self._bytes(rung) - self._probe_bytes)
-
-    # -- what is known -----------------------------------------------------------------------------------------------
+    @property
+    def slo_ns(self) -> int:
+        return self._pacing.slo_ns
 
     @property
     def round_trip_ns(self) -> int:
-        return min(self._round_trips, default=0)
+        return self._pacing.round_trip_ns
 
     @property
     def told(self) -> Size | None:
+        """The size that the server said last."""
         return self._told
 
     @property
     def is_held(self) -> bool:
-        return self._is_held
-
-    def bytes_per_s(self, now_ns: int) -> float | None:
-        """Harmonic mean over the last second."""
-        return self._recent.bytes_per_s(now_ns)
-
-    def rate(self, now_ns: int) -> float:
-        """Frames per second."""
-        return self._recent.rate(now_ns)
+        return self._pacing.is_held
 
     def network_parameters(self, now_ns: int, waited_ns: int) -> dict[str, float]:
         """What goes with a request. A bandwidth is reported once, so that the server's mean counts it once."""
@@ -211,11 +77,26 @@ class Pacer:
             "waited_ms": max(0, waited_ns) / 1e6,
             "rate": round(self.rate(now_ns), 3),
         }
-        if self._round_trips:
+        if self._pacing.has_round_trip:
             said["rtt_ms"] = self.round_trip_ns / 1e6
-        if self._unreported is not None:
-            said["bandwidth"], self._unreported = round(self._unreported, 1), None
+        bandwidth = self._pacing.to_report()
+        if bandwidth is not None:
+            said["bandwidth"] = round(bandwidth, 1)
         return said
+
+    def _by_size(self, guess_bytes: Sequence[float]) -> list[float]:
+        return [guess_bytes[place] for place in self._order]
+
+    def _heard(self, parameters: dict[str, Any]) -> tuple[int | None, bool]:
+        """The place of the size that the server tells, or of the largest below it; and whether it has no place for
+        this client.
+        """
+        size, is_nowhere = size_of(parameters.get("input_size")), parameters.get("mapped") == ""
+        if size is None:
+            return None, is_nowhere
+        self._told = size
+        within = [place for place, each in enumerate(self._sizes) if math.prod(each) <= math.prod(size)]
+        return (within[-1] if within else 0), is_nowhere
 
 
 def size_of(text: Any) -> Size | None:

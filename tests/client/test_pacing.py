@@ -106,6 +106,18 @@ def test_who_is_refused_sends_one_small_frame_a_plan_period_until_told_otherwise
     assert not made.is_held_back(5 * NS_PER_S) and size_at(made) == (28, 28)
 
 
+def test_one_refusal_of_a_client_that_has_a_place_holds_nothing_back() -> None:
+    """A lane was full for a moment: holding back for half a second made seven missed frames of one at 15/s."""
+    made, word = pacer(), {"input_size": "1,28,28", "mapped": "px28"}
+    for _ in range(5):
+        made.refused(NS_PER_S, True, word)
+        assert not made.is_held_back(NS_PER_S) and size_at(made) == (28, 28)
+        made.answered(NS_PER_S, NS_PER_MS, word)
+    made.refused(NS_PER_S, True, word)
+    made.refused(NS_PER_S, True, word)
+    assert made.is_held_back(NS_PER_S)
+
+
 def test_a_refusal_for_lateness_alone_holds_nothing_back() -> None:
     made = pacer()
     made.refused(NS_PER_S, False, {"input_size": "1,16,16", "mapped": "px16"})

@@ -33,7 +33,7 @@ from stretto.planning.session import Session
 from stretto.planning.telling import GATHER_S, TELL_S, places, tell_all
 from stretto.sim.network.clients import NetworkClient
 from stretto.sim.network.result import FRAME, NetworkResult, PlanAt, summary_of
-from stretto.sim.network.sizes import Choice, Sizes
+from stretto.sim.network.sizes import Sizes
 from stretto.sim.network.state import ClientState, Word
 from stretto.sim.service import Service
 from stretto.sim.simulator import Simulation
@@ -41,7 +41,7 @@ from stretto.sim.simulator import Simulation
 MAX_FRAMES = 50_000_000
 MAX_CLIENTS = 100_000
 NEVER = 2**62
-ARRIVED, ANSWERED = 0, 1
+ACKNOWLEDGED, FREE, ARRIVED, ANSWERED = range(4)  # what happens to a frame; of the second, to its client's link
 
 
 @dataclass(frozen=True)
@@ -117,6 +117,7 @@ class NetworkRun:
         self._looks_at_clients = True  # the planner did, when it was last asked
         self._askers: dict[int, Known | None] = {}  # record of the server → whose it is
         self._events: list[tuple[int, int, int, Word | None]] = []  # time, kind, frame, what is heard of it
+        self._said: dict[int, list[float]] = {}  # bandwidths that a frame reports when it comes
         self._waiting: dict[int, int] = {}  # record of the server → frame, of those that have not ended
         self._record_of = np.full(len(self.frames), -1, np.int64)
         self._slot: dict[int, int] = {}  # client → slot at the server
@@ -130,10 +131,7 @@ class NetworkRun:
         application = names.index(spec.application)
         slo_ns = spec.slo_ns or self.deployment.applications[application].slo_ns
         sizes = Sizes.of(self.deployment, application)
-        most = sizes.place_of(spec.sending.largest)
-        around_ns = spec.delay_ns + spec.back_ns
-        choice = Choice(sizes, spec.sending, most, spec.fps, slo_ns, around_ns, spec.frame_ratio)
-        return ClientState(spec, choice, application, slo_ns, f"client-{number}", self.simulation.session.has_doors)
+        return ClientState(spec, sizes, application, slo_ns, f"client-{number}")
 
     # -- the run ------------------------------------------------------------------------------------------------------
 
@@ -162,11 +160,7 @@ class NetworkRun:
                 if self._events and self._events[0][0] < at_ns:
                     continue  # an answer was on its way back before
             if event_ns == at_ns:
-                at_ns, _, frame, word = heapq.heappop(self._events)
-                if word is None:
-                    self._arrive(at_ns, frame)
-                else:
-                    self.clients[self._client_of[frame]].hear(at_ns, word)
+                self._follow(*heapq.heappop(self._events))
             elif made_ns == at_ns:
                 self._make(at_ns, number)
                 number += 1
@@ -207,31 +201,64 @@ class NetworkRun:
         heapq.heappush(self._events, (now_ns + self.specs[client].back_ns, ANSWERED, frame, word))
 
     def _make(self, now_ns: int, frame: int) -> None:
-        """A client makes a frame, at a size of its choice, and gives it to its link."""
+        """A client makes a frame, which waits for its link."""
         client = self.clients[self._client_of[frame]]
-        spec = client.spec
-        sizes = client.choice.sizes
-        place = client.place(now_ns)
-        if place is None:
+        if not client.takes(now_ns):
             self._ended[frame] = Outcome.DROPPED_EXPIRED, now_ns
             return
-        size = sizes.frame_bytes[place] * spec.frame_ratio
+        client.open += 1
+        client.waiting.append(frame)
+        if not client.is_sending:
+            self._send(now_ns, client)
+
+    def _send(self, now_ns: int, client: ClientState) -> None:
+        """The link takes the first frame that waits and is worth it, at a size of the client's choice."""
+        while client.waiting:
+            frame = client.waiting.popleft()
+            place = client.place(now_ns, self._made[frame] + client.slo_ns - now_ns)
+            if place is not None:
+                self._send_at(now_ns, client, frame, place)
+                return
+            client.open -= 1
+            self._ended[frame] = Outcome.DROPPED_EXPIRED, now_ns
+
+    def _send_at(self, now_ns: int, client: ClientState, frame: int, place: int) -> None:
+        spec = client.spec
+        size = client.sizes.frame_bytes[place] * spec.frame_ratio
         if spec.frame_spread > 0:
             size *= self._spread(spec.frame_spread)
         frame_bytes = max(1, round(size))
-        self._size[frame], self._bytes[frame] = sizes.variants[place], frame_bytes
-        start_ns = max(now_ns, client.free_ns)
-        if start_ns >= now_ns + client.slo_ns:
-            self._ended[frame] = Outcome.DROPPED_EXPIRED, start_ns
-            return
-        took_ns = spec.bandwidth.time_to_send(start_ns, frame_bytes)
-        client.free_ns = start_ns + took_ns
-        arrived_ns = client.free_ns + spec.delay_ns
-        self._sent[frame], self._arrived[frame] = start_ns, arrived_ns
-        ack = (arrived_ns + spec.back_ns, frame_bytes * NS_PER_S / max(took_ns, 1))
-        client.acks.append(ack)
-        client.to_say.append(ack)
-        heapq.heappush(self._events, (arrived_ns, ARRIVED, frame, None))
+        client.is_sending = True
+        client.sent(place, frame_bytes)
+        self._size[frame], self._bytes[frame], self._sent[frame] = client.sizes.variants[place], frame_bytes, now_ns
+        self._said[frame] = client.to_report()
+        through_ns = now_ns + spec.bandwidth.time_to_send(now_ns, frame_bytes)
+        arrived_ns = through_ns + spec.delay_ns
+        known_ns = arrived_ns + spec.back_ns
+        gives_up_ns = client.gives_up_ns(self._made[frame])
+        if gives_up_ns is not None and arrived_ns > gives_up_ns:
+            # The connection is closed, the rest of the frame is not sent, and the network is known to be slow.
+            client.open -= 1
+            self._ended[frame] = Outcome.DROPPED_EXPIRED, gives_up_ns
+            known_ns = gives_up_ns
+        else:
+            self._arrived[frame] = arrived_ns
+            heapq.heappush(self._events, (arrived_ns, ARRIVED, frame, None))
+        heapq.heappush(self._events, (known_ns, ACKNOWLEDGED, frame, None))
+        heapq.heappush(self._events, (known_ns if client.is_shipped else through_ns, FREE, frame, None))
+
+    def _follow(self, now_ns: int, what: int, frame: int, word: Word | None) -> None:
+        """Something happens to a frame on its way."""
+        client = self.clients[self._client_of[frame]]
+        if what == ACKNOWLEDGED:
+            client.acknowledged(now_ns, self._bytes[frame], now_ns - self._sent[frame])
+        elif what == FREE:
+            client.is_sending = False
+            self._send(now_ns, client)
+        elif what == ARRIVED:
+            self._arrive(now_ns, frame)
+        elif word is not None:
+            client.hear(now_ns, now_ns - self._arrived[frame] - client.spec.back_ns, word)
 
     def _spread(self, spread: float) -> float:
         sigma2 = float(np.log1p(spread * spread))
@@ -241,7 +268,7 @@ class NetworkRun:
         """A frame has come, with what its client measured before it was sent; it is due when its answer must leave."""
         number = self._client_of[frame]
         client = self.clients[number]
-        measured = client.to_report(self._sent[frame])
+        measured = self._said.pop(frame)
         slot = self._slot[number] = self.registry.slot_of(now_ns, client.identity, client.spec.application)
         expected = self.deployment.variants[self._size[frame]].frame_bytes
         self.registry.asked(
@@ -251,7 +278,7 @@ class NetworkRun:
             delay_ns=client.spec.delay_ns + client.spec.back_ns,
             slo_ns=client.slo_ns,
             frame_ratio=self._bytes[frame] / expected,
-            said_rate=client.spec.fps,
+            said_rate=client.pacing.rate(now_ns),
         )
         dispatcher = self.simulation.dispatcher
         if self._has_doors and not let_in(
@@ -306,7 +333,7 @@ class NetworkRun:
             if place is None or self.registry.identity_of(slot) != client.identity:  # it was forgotten
                 self._told.pop(number, None)
                 continue
-            names = client.choice.sizes.names
+            names = client.sizes.names
             size = names.index(place.told.variant) if place.told.variant in names else None
             self._told[number] = size, place.is_nowhere
 

@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
-from stretto.core.frame_size import bytes_in_time, carried_bytes
 from stretto.core.profile import NS_PER_S
-from stretto.sim.network.clients import Adaptation, Sending
+from stretto.sim.network.clients import Adaptation, NetworkClient
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,49 +55,19 @@ class Sizes:
         return place
 
 
-@dataclass(frozen=True)
-class Promised:
-    """What a client was told, when, and the bandwidth that it knew of then."""
-
-    place: int
-    time_ns: int
-    bytes_per_s: float | None
-
-
-@dataclass(frozen=True, eq=False)
-class Choice:
-    """What one client knows when it chooses."""
-
-    sizes: Sizes
-    sending: Sending
-    most: int  # place of the largest size that it may send
-    fps: float
-    slo_ns: int
-    around_ns: int  # delay to the server and back
-    frame_ratio: float
-
-    def place(self, promise: Promised | None, bytes_per_s: float | None, waiting_ns: int) -> int:
-        """The size of the next frame. A client that has measured nothing yet begins with the smallest, but a fixed one
-        does not. `waiting_ns`: what earlier frames still need on the link.
-        """
-        if self.sending.adaptation is Adaptation.FIXED:
-            return self.most
-        if bytes_per_s is None:
-            return 0
-        most, slowness = self.most, self.frame_ratio / bytes_per_s
-        if self.sending.adaptation is Adaptation.TOLD:
-            if promise is None:
-                return 0
-            most = min(most, promise.place)
-            within = carried_bytes(bytes_per_s, self.fps)
-            if promise.bytes_per_s is not None:
-                told_bytes = self.sizes.frame_bytes[promise.place] * self.frame_ratio
-                within = min(within, bytes_in_time(bytes_per_s, told_bytes, promise.bytes_per_s, waiting_ns))
-            return self.sizes.largest_within(most, within / self.frame_ratio)
-        within_s = 1.0 / self.fps
-        if self.sending.adaptation is Adaptation.SLO:
-            within_s = min(within_s, (self.slo_ns * (1 - self.sending.compute_share) - self.around_ns) / NS_PER_S)
-        return self.sizes.largest_within(most, within_s / slowness)
+def size_by_network(spec: NetworkClient, sizes: Sizes, largest: int, slo_ns: int, bytes_per_s: float | None) -> int:
+    """The place of the size that a client sends which does not heed what it is told. One that has measured nothing yet
+    begins with the smallest, but a fixed one does not.
+    """
+    if spec.sending.adaptation is Adaptation.FIXED:
+        return largest
+    if bytes_per_s is None:
+        return 0
+    within_s = 1.0 / spec.fps
+    if spec.sending.adaptation is Adaptation.SLO:
+        for_network_ns = slo_ns * (1 - spec.sending.compute_share) - spec.delay_ns - spec.back_ns
+        within_s = min(within_s, for_network_ns / NS_PER_S)
+    return sizes.largest_within(largest, within_s * bytes_per_s / spec.frame_ratio)
 
 
 def answered_accuracy(deployment: Deployment, sent: Sequence[int], ran: Sequence[int]) -> NDArray[np.float64]:

@@ -1,4 +1,9 @@
-"""A simulated client: what it knows, what is on its link, and what it does with what it hears."""
+"""A simulated client: what waits for its link, what it knows, and what it does with what it hears.
+
+A client that adapts as told is the shipped one: the same rule (`stretto.core.pacing`), one frame at a time on its way,
+the next one when that is acknowledged, and no more than a few that have not ended. The others are as published: their
+frames follow each other on the link as soon as it is free.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +11,10 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from stretto.core.frame_size import CONFIRMED_NS, PROBE_NS, SETTLED_NS
 from stretto.core.outcome import Outcome
-from stretto.core.recent import Recent
+from stretto.core.pacing import GRACE_NS, IN_FLIGHT, Pacing
 from stretto.sim.network.clients import Adaptation, NetworkClient
-from stretto.sim.network.sizes import Choice, Promised
+from stretto.sim.network.sizes import Sizes, size_by_network
 
 
 class Word(NamedTuple):
@@ -23,67 +27,73 @@ class Word(NamedTuple):
 
 @dataclass(eq=False)
 class ClientState:
-    """One client. `holds_back`: refused, it tries only now and then, as this project's live client does."""
+    """One client; `application` is the number of the one that it asks."""
 
     spec: NetworkClient
-    choice: Choice
+    sizes: Sizes
     application: int
     slo_ns: int
     identity: str
-    holds_back: bool
-    free_ns: int = 0  # when its link has sent all that it was given
-    told: Promised | None = None
-    first_ns: int | None = None  # when its first frame was acknowledged
-    last: float | None = None  # bytes/s of the last frame that was acknowledged
-    acks: deque[tuple[int, float]] = field(default_factory=deque)  # when an acknowledgement comes, and its bytes/s
-    to_say: deque[tuple[int, float]] = field(default_factory=deque)  # the same, until it is said with a frame
-    recent: Recent = field(default_factory=lambda: Recent(0))
-    is_held: bool = False
-    probe_ns: int = 0  # when it may try again
+    waiting: deque[int] = field(default_factory=deque)  # frames that wait for the link
+    is_sending: bool = False
+    open: int = 0  # frames that have not ended
+    to_say: list[float] = field(default_factory=list)  # bytes/s that it measured and has not reported
+    pacing: Pacing = field(init=False)
+    largest: int = field(init=False)  # place of the largest size that it may send
 
-    def place(self, now_ns: int) -> int | None:
-        """Of the size of a frame that it makes now; None: it sends none."""
-        if self.is_held:
-            if now_ns < self.probe_ns:
-                return None
-            self.probe_ns = now_ns + PROBE_NS
-            return 0
-        return self.choice.place(self.told, self._known(now_ns), max(0, self.free_ns - now_ns))
+    def __post_init__(self) -> None:
+        self.largest = self.sizes.place_of(self.spec.sending.largest)
+        guesses = [size * self.spec.frame_ratio for size in self.sizes.frame_bytes[: self.largest + 1]]
+        self.pacing = Pacing(0, self.slo_ns, guesses)
+        self.pacing.went(self.around_ns)
 
-    def hear(self, now_ns: int, word: Word) -> None:
-        """An answer says what to send. What it rests on is the bandwidth of the last second, as the server knows it."""
-        before = self.told
-        self._acknowledge(now_ns)
-        if word.place is None or self.first_ns is None or now_ns < self.first_ns + SETTLED_NS:
-            self.told = None
-        elif before is None or before.place != word.place or now_ns - before.time_ns >= CONFIRMED_NS:
-            self.told = Promised(word.place, now_ns, self.recent.bytes_per_s(now_ns))
-        if self.holds_back and self.spec.sending.adaptation is Adaptation.TOLD:
-            self._hold(now_ns, word)
+    @property
+    def is_shipped(self) -> bool:
+        return self.spec.sending.adaptation is Adaptation.TOLD
 
-    def to_report(self, sent_ns: int) -> list[float]:
-        """The bytes/s that it had measured when a frame was sent, and not said yet."""
-        measured = []
-        while self.to_say and self.to_say[0][0] <= sent_ns:
-            measured.append(self.to_say.popleft()[1])
+    @property
+    def around_ns(self) -> int:
+        return self.spec.delay_ns + self.spec.back_ns
+
+    def takes(self, now_ns: int) -> bool:
+        """Whether a frame that it makes now will wait for the link; else it is given up at once."""
+        self.pacing.made(now_ns)
+        return not self.is_shipped or (self.open < IN_FLIGHT and not self.pacing.is_held_back(now_ns))
+
+    def place(self, now_ns: int, left_ns: int) -> int | None:
+        """Of the size of a frame that goes now and has so much of its SLO left; None: it is not sent any more."""
+        if self.is_shipped:
+            return self.pacing.size_for(now_ns, left_ns)
+        if left_ns <= 0:
+            return None
+        bytes_per_s = self.pacing.expected_bytes_per_s(now_ns)
+        return size_by_network(self.spec, self.sizes, self.largest, self.slo_ns, bytes_per_s)
+
+    def sent(self, place: int, frame_bytes: int) -> None:
+        """A frame of this size has so many bytes."""
+        self.pacing.sent(place, frame_bytes)
+
+    def acknowledged(self, now_ns: int, frame_bytes: int, took_ns: int) -> None:
+        """Of its first byte's leaving, so long ago; what is measured by that is said with a later frame."""
+        self.pacing.acknowledged(now_ns, frame_bytes, took_ns)
+        measured = self.pacing.to_report()
+        if measured is not None:
+            self.to_say.append(measured)
+
+    def to_report(self) -> list[float]:
+        """The bytes/s that it measured and has not said yet."""
+        measured, self.to_say = self.to_say, []
         return measured
 
-    def _hold(self, now_ns: int, word: Word) -> None:
-        if word.is_nowhere or word.outcome is Outcome.DROPPED_OVERLOAD:
-            self.probe_ns = self.probe_ns if self.is_held else now_ns + PROBE_NS
-            self.is_held = True
-        elif word.outcome.is_answer:
-            self.is_held = False
+    def gives_up_ns(self, made_ns: int) -> int | None:
+        """When it stops waiting for a frame; None: never."""
+        return made_ns + self.slo_ns + GRACE_NS if self.is_shipped else None
 
-    def _known(self, now_ns: int) -> float | None:
-        """The bandwidth as the client knows it: over the last second, or of the last frame where that was slower."""
-        self._acknowledge(now_ns)
-        recent = self.recent.bytes_per_s(now_ns)
-        return recent if recent is None or self.last is None else min(recent, self.last)
-
-    def _acknowledge(self, now_ns: int) -> None:
-        """What the client has measured by now."""
-        while self.acks and self.acks[0][0] <= now_ns:
-            at_ns, self.last = self.acks.popleft()
-            self.first_ns = at_ns if self.first_ns is None else self.first_ns
-            self.recent.reported(at_ns, self.last)
+    def hear(self, now_ns: int, serving_ns: int, word: Word) -> None:
+        """A frame ended, so long after the client knew that the server had it."""
+        self.open -= 1
+        told = None if word.place is None else min(word.place, self.largest)
+        if word.outcome.is_answer:
+            self.pacing.answered(now_ns, serving_ns, told, word.is_nowhere)
+        else:
+            self.pacing.refused(now_ns, word.outcome is Outcome.DROPPED_OVERLOAD, told, word.is_nowhere)

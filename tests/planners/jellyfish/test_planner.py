@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from stretto.core.application import Application, Variant
 from stretto.core.check import check_plan
 from stretto.core.client import Client, Network
+from stretto.core.conditions import Conditions
 from stretto.core.deployment import Deployment
 from stretto.core.plan import Delays, Eager, Fixed, Late, Order, Plan, RouteRule
 from stretto.core.profile import NS_PER_MS, NS_PER_S, LatencyProfile, Quantile
@@ -21,6 +22,8 @@ from stretto.core.view import View
 from stretto.core.worker import UNLIMITED_MEMORY, Worker, workers
 from stretto.planners.jellyfish.demand import coarse_step, ladder_of
 from stretto.planners.jellyfish.planner import ALONE, Jellyfish
+from stretto.planning.completion import complete
+from stretto.planning.floors import Crew
 
 SIZES = (128, 224, 320, 416)
 SLO_MS = 100.0
@@ -362,9 +365,11 @@ def test_every_plan_can_be_followed_and_keeps_its_constraints(
 
 
 def test_filling_lets_batches_grow_and_uses_idle_workers() -> None:
+    """Where batches may grow, the completed plan has floors, so that an old queue becomes young again."""
     view = seen(deployed(), *(client(slot, mbit_per_s=100.0) for slot in range(4)))
     filled, published = Jellyfish()(view), Jellyfish(filling=False)(view)
-    assert all(lane.release.max_batch == 8 and lane.release.floor_rates for lane in filled.lanes[:-1])
+    served = complete(filled, view.deployment, Conditions(), crew=Crew(view.present, (1.0,)))
+    assert all(lane.release.max_batch == 8 and lane.release.floor_rates for lane in served.lanes[:-1])
     assert max(lane.release.max_batch for lane in published.lanes[:-1]) < 8
     assert sorted(np.bincount([lane_of(filled, slot) for slot in range(4)])) == [2, 2]
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from stretto.client.pacing import Pacer
 from stretto.core.bandwidth import constant, in_steps
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
@@ -177,19 +178,59 @@ def test_who_floods_is_refused_at_the_door_of_a_server() -> None:
     assert served.summary.clients[1].miss_rate < bare.summary.clients[1].miss_rate
 
 
-def test_a_client_that_is_refused_holds_back_as_a_live_one_does() -> None:
-    """One small frame each half second, until it is answered again; published clients go on."""
-    flood = client(5e8, fps=2_000)
-    planner = Clockwork({"see": "small"}, filling=True)
-    served = simulate_network(ladder(1), Session(planner), [flood], seconds=4)
-    bare = simulate_network(ladder(1), planner, [flood], seconds=4)
-    assert (bare.frames["arrived_ns"] >= 0).all()
+def test_a_client_that_is_refused_again_and_again_holds_back_as_a_live_one_does() -> None:
+    """Then it sends one small frame each half second, until it is answered again."""
+    floods = [client(5e8, fps=2_000) for _ in range(4)]
+    served = simulate_network(ladder(1), Session(Clockwork({"see": "small"}, filling=True)), floods, seconds=4)
     frames = served.frames
     sent, held = frames["arrived_ns"] >= 0, frames["arrived_ns"] < 0
     assert (frames["outcome"][held] == Outcome.DROPPED_EXPIRED).all() and held.sum() == served.summary.dropped_at_client
     assert held.sum() > sent.sum(), "most of what it makes is not sent"
     assert sent[frames["made_ns"] > 3 * 10**9].any(), "but it tries"
     assert sum(served.summary.outcomes.values()) == len(frames)
+
+
+@pytest.mark.parametrize("around_ms", [0.0, 4.0])
+def test_simulated_clients_decide_as_the_shipped_client_does(around_ms: float) -> None:
+    """The client's own `Pacer`, told by hand all that happened to the frames of a run, chooses the sizes of the run."""
+    trace = in_steps([4e6, 6e5, 2e6, 9e5, 3e6, 2e5])
+    half_ns = round(around_ms * MS / 2)
+    cameras = [client(trace.shifted(n * 10**9), delay_ns=half_ns, back_ns=half_ns, jitter=0.1) for n in range(3)]
+    result = simulate_network(ladder(), served_session("jellyfish"), cameras, seconds=12)
+    assert len(result.plans) > 3
+    for number in range(3):
+        frames = result.frames[result.frames["client"] == number]
+        assert len(set(frames["size"][frames["size"] >= 0].tolist())) == 3
+        check_against_pacer(frames, half_ns)
+
+
+def check_against_pacer(frames: np.ndarray, half_ns: int) -> None:  # type: ignore[type-arg]
+    """No size is larger than the shipped client would send, whatever it was told; and frames go one at a time."""
+    pacer = Pacer(0, 100 * MS, [(64, 64), (128, 128), (256, 256)], (5_000.0, 20_000.0, 80_000.0))
+    pacer.went(2 * half_ns)
+    events = []
+    for frame in frames:
+        events.append((int(frame["made_ns"]), 1, frame))
+        if frame["sent_ns"] >= 0:
+            events.append((int(frame["sent_ns"]), 2, frame))
+        if frame["arrived_ns"] >= 0:
+            events.append((int(frame["arrived_ns"]) + half_ns, 0, frame))
+            events.append((int(frame["answered_ns"]), 3, frame))
+    on_the_way = 0
+    for at_ns, what, frame in sorted(events, key=lambda event: event[:2]):
+        if what == 0:
+            on_the_way -= 1
+            pacer.acknowledged(at_ns, int(frame["bytes"]), at_ns - int(frame["sent_ns"]))
+        elif what == 1:
+            pacer.made(at_ns)
+        elif what == 2:
+            on_the_way += 1
+            size = pacer.size_for(at_ns, int(frame["made_ns"]) + 100 * MS - at_ns)
+            assert size is not None and frame["size"] <= {64: 0, 128: 1, 256: 2}[size[0]]
+            pacer.sent([(64, 64), (128, 128), (256, 256)][frame["size"]], int(frame["bytes"]))
+        elif frame["outcome"] <= Outcome.LATE:
+            pacer.answered(at_ns, at_ns - int(frame["arrived_ns"]) - half_ns, {})
+        assert on_the_way in (0, 1)
 
 
 def test_clients_are_told_anew_also_where_nobody_plans() -> None:

@@ -1,7 +1,9 @@
 """The planner: each slot it shows the instances to a trained policy and deals queries by the weights that it gives.
 
-A file of policies has one for each setting of instances that may be left when some fail (section 6.3); where none fits
-those that are left, they are dealt to by speed. Between slots nothing but weights changes, so that drivers reroute.
+A file of policies has one for each setting of instances that may be left when some fail (section 6.3). Whether it fits
+an application is judged once, by the first plan. From then on a plan is always made: where workers came or went so that
+no policy fits the instances, queries are dealt by speed. Between slots nothing but weights changes, so that drivers
+reroute.
 """
 
 from __future__ import annotations
@@ -71,10 +73,20 @@ class EdgeRL:
         """The slot that its policies were trained with. Weights are right for a slot of that length."""
         return self.policies[0].description.slot_s
 
+    @property
+    def knows_networks(self) -> bool:
+        """True where a policy is for the one SLO that it was trained with: it is shown that SLO as the application has
+        it, and not what networks and a busy event loop leave of it, which moves while it serves.
+        """
+        return any(policy.description.encoding == "joint" for policy in self.policies)
+
     def __call__(self, view: View) -> Plan:
         view = self._as_trained(view)
         deployment = view.deployment
         crews = [instances_of(deployment, application) for application in range(len(deployment.applications))]
+        if view.plan is None:
+            for application, crew in enumerate(crews):
+                fitting(self.policies, _wanted(deployment, application, crew), self._name)
         rates = rates_of(view, UNKNOWN_RATE)
         weights, releases = [], []
         first = 0
@@ -95,7 +107,7 @@ class EdgeRL:
         present = [crew[place] for place in there]
         weights = np.zeros(len(crew))
         releases: list[Release | None] = [None] * len(crew)
-        policy = self._policy_for(deployment, application, present, is_whole=len(present) == len(crew))
+        policy = self._policy_for(deployment, application, present)
         if policy is None:
             weights[there] = by_speed(present)
             return weights, releases
@@ -126,19 +138,19 @@ class EdgeRL:
             self._settings[crew, slo_ns] = Setting.of([(crew, slo_ns)])
         return self._settings[crew, slo_ns]
 
-    def _policy_for(
-        self, deployment: Deployment, application: int, present: Sequence[Instance], is_whole: bool
-    ) -> Policy | None:
-        """StrettoError where no policy fits although nobody is away; None where that is because of who is away."""
-        names = [variant.name for variant in deployment.variants]
-        wanted = Description("joint", 0.0, batching=can_batch(deployment, present))
-        wanted = wanted.described(present, names, deployment.applications[application].slo_ns)
+    def _policy_for(self, deployment: Deployment, application: int, present: Sequence[Instance]) -> Policy | None:
+        """None where none fits those that are there."""
         try:
-            return fitting(self.policies, wanted, self._name)
+            return fitting(self.policies, _wanted(deployment, application, present), self._name)
         except StrettoError:
-            if is_whole:
-                raise
             return None
+
+
+def _wanted(deployment: Deployment, application: int, crew: Sequence[Instance]) -> Description:
+    """Of a policy for these instances."""
+    names = [variant.name for variant in deployment.variants]
+    wanted = Description("joint", 0.0, batching=can_batch(deployment, crew))
+    return wanted.described(crew, names, deployment.applications[application].slo_ns)
 
 
 def _seen(view: View, lanes: Sequence[int], rate: float, depth: int) -> Situation:

@@ -15,11 +15,15 @@ from stretto.cli.output import check_plot, print_json, print_tables, progress_ba
 from stretto.core.errors import StrettoError
 
 if TYPE_CHECKING:
+    from stretto.cli.judged_plan import JudgedPlan
     from stretto.cli.output import Progress
     from stretto.cli.subject import Choice, Subject
+    from stretto.planners.promise import Promise
     from stretto.report.capacity import Point
-    from stretto.sim.capacity import Capacity, Promised, Requirement
+    from stretto.sim.capacity import Capacity, Requirement
     from stretto.sim.results import Summary
+
+    Promised = Promise | JudgedPlan
 
 SEEDS = (1, 2, 3)
 CURVE = 10  # numbers of workers that a plot shows at least
@@ -149,7 +153,7 @@ def _document(
         "min_accuracy": requirement.min_accuracy,
         "max_violation": requirement.max_violation,
         "workers": needed.workers,
-        "expected": {"accuracy": promise.accuracy, "violation": promise.violation},
+        "expected": promise.figures(),
         "simulated": {"accuracy": seen[1], "violation": seen[2], "seconds": seconds, "seeds": list(SEEDS)},
         "tried": [{"workers": o.workers, "accuracy": o.accuracy, "violation": o.violation} for o in curve],
         "judged": promise.as_dict() if isinstance(promise, JudgedPlan) else None,

@@ -47,6 +47,10 @@ class JudgedPlan:
     def violation(self) -> float:
         return self.verdict.promise.late
 
+    def figures(self) -> dict[str, float]:
+        """For people and for programs: what is known."""
+        return {"accuracy": self.accuracy, "violation": self.violation}
+
     @property
     def load(self) -> float:
         return sum(self.verdict.rates)

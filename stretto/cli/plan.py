@@ -58,7 +58,8 @@ def plan(
     """Show which plan is best for a load, which variant it takes by queue length and slack, and what it promises.
 
     Candidates of all planners are judged in simulation, as profiled; --planner shows the policy of one of them. What
-    ramsis expects bounds what comes: answers are at least so accurate, and at most that share is not on time.
+    ramsis expects bounds what comes: answers are at least so accurate, and at most that share is not on time. With
+    --balancing shortest it is an estimate: how queries reach a worker is then approximated.
 
     \b
     Examples:
@@ -109,12 +110,13 @@ def _show(chosen: Subject, choice: Choice, workers: int, load: float, as_json: b
 
         save(policy_figure(picture, title, note), plot)
     if as_json:
-        expected = {"accuracy": promise.accuracy, "violation": promise.violation}
-        print_json(_as_json(chosen, choice, deployment, load, expected, promise.table, most))
+        print_json(_as_json(chosen, choice, deployment, load, promise.figures(), promise.table, most))
         return
     _print(chosen, deployment, picture, title)
     least, highest = choice.words
     typer.echo(f"\nexpected accuracy of answers    {least}{promise.accuracy:.4f}")
+    if promise.median:
+        typer.echo(f"  of half of them, of 99 in 100 {least}{promise.median:.4f}, {promise.p99:.4f}")
     typer.echo(f"expected to be not on time      {highest}{about.at_most(promise.violation)}")
     _warn(deployment, load, most)
     if plot is not None:
@@ -140,7 +142,7 @@ def _show_judged(
             raise StrettoError(f"{judged.verdict.candidate} was judged best and follows no table; there is no picture")
         save(policy_figure(_picture(judged.deployment, table), title, lines[0]), plot)
     if as_json:
-        expected = {"accuracy": judged.accuracy, "violation": judged.violation}
+        expected = judged.figures()
         print_json(
             _as_json(chosen, choice, judged.deployment, load, expected, table, most) | {"judged": judged.as_dict()}
         )
@@ -297,7 +299,13 @@ def _store(
                 "workers": workers,
                 "file": str(out),
                 "policies": [
-                    {"load": p.load, "accuracy": p.expectation.accuracy, "violation": p.expectation.violation}
+                    {
+                        "load": p.load,
+                        "accuracy": p.expectation.accuracy,
+                        "median_accuracy": p.expectation.median,
+                        "p99_accuracy": p.expectation.p99,
+                        "violation": p.expectation.violation,
+                    }
                     for p in policies
                 ],
             }

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 POLICY_PLANNERS = ("judged", "shared_queue", "ramsis")  # the first that knows the options goes by default
 JUDGED = "judged"  # has no policies of its own, but a promise
-BOUNDS = ("ramsis",)  # whose expectations bound what comes; those of others come from a trial
+# Whose expectations bound what comes, unless queries go to the shortest queue; those of others come from a trial.
+BOUNDS = ("ramsis",)
 MAX_SLO_MS = 3_600_000.0
 MAX_LOAD = 1e9
 DEFAULT_KIND = "default"
@@ -94,7 +95,8 @@ class Choice:
     @property
     def words(self) -> tuple[str, str]:
         """Before an expected accuracy and an expected share of violations."""
-        return ("at least ", "at most ") if self.name in BOUNDS else ("", "")
+        is_bound = self.name in BOUNDS and not self.options.get("shortest")
+        return ("at least ", "at most ") if is_bound else ("", "")
 
     @property
     def columns(self) -> list[str]:

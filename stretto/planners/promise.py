@@ -52,6 +52,13 @@ class Promise:
     accuracy: float
     violation: float
     table: Table
+    median: float = 0.0  # half of the answers have at least this accuracy; 0 where that is not known
+    p99: float = 0.0  # and 99 of 100 have at least this one
+
+    def figures(self) -> dict[str, float]:
+        """For people and for programs: what is known."""
+        spread = {"median_accuracy": self.median, "p99_accuracy": self.p99} if self.median else {}
+        return {"accuracy": self.accuracy, "violation": self.violation, **spread}
 
 
 def promise_of(planner: PolicyPlanner, deployment: Deployment, load: float) -> Promise:
@@ -71,4 +78,4 @@ def promise_of(planner: PolicyPlanner, deployment: Deployment, load: float) -> P
     violation = expected.violation
     if policy.load < load:  # it is for the most that the workers can answer; what comes beyond has no answer in time
         violation = 1.0 - (1.0 - violation) * policy.load / load
-    return Promise(len(deployment.workers), load, expected.accuracy, violation, table)
+    return Promise(len(deployment.workers), load, expected.accuracy, violation, table, expected.median, expected.p99)

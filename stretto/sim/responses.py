@@ -1,7 +1,8 @@
 """Response latencies measured by simulation, for the planner that goes by them (ModelSwitching, RAMSIS section 7).
 
 Each variant that answers a single query within the SLO runs alone on its application's workers, one central queue, caps
-of batches as when it is planned, Poisson arrivals at each load of a grid; the p99 is the median over the seeds. What is measured does not depend on the load of the run that it is for.
+of batches as when it is planned, Poisson arrivals at each load of a grid; the p99 is the median over the seeds. What is
+measured does not depend on the load of the run that it is for.
 """
 
 from __future__ import annotations

@@ -57,7 +57,13 @@ def test_plan_shows_the_policy_of_the_planner(latencies: Path) -> None:
     data = printed(*what, *QUICK)
     deployment = small_deployment(3)
     policy = make_policy(task_of(deployment, 0).only([0, 1, 2]), Options(slack_steps=20), 90.0)
-    assert data["expected"] == {"accuracy": policy.expectation.accuracy, "violation": policy.expectation.late}
+    promised = policy.expectation
+    assert data["expected"] == {
+        "accuracy": promised.accuracy,
+        "violation": promised.late,
+        "median_accuracy": promised.median,
+        "p99_accuracy": promised.p99,
+    }
     np.testing.assert_array_equal(data["table"]["variant"], policy.variant)
     np.testing.assert_array_equal(data["table"]["batch"], policy.batch)
     assert (data["planner"], data["application"], data["slo_ms"]) == ("ramsis", "app", 60)
@@ -67,7 +73,15 @@ def test_plan_shows_the_policy_of_the_planner(latencies: Path) -> None:
     for word in ("app: ramsis, 3 workers, 90 queries/s, SLO 60 ms", "slack of the head", "middle", "l(1) p95 ms"):
         assert word in result.stdout
     assert f"at least {policy.expectation.accuracy:.4f}" in result.stdout
+    assert f"at least {promised.median:.4f}, {promised.p99:.4f}" in result.stdout
     assert max(len(line) for line in result.stdout.splitlines()) <= 100
+
+
+def test_what_the_shortest_queue_promises_is_called_an_estimate(latencies: Path) -> None:
+    what = ("plan", latencies, "--slo-ms", 60, "--workers", 3, "--load", 90, *QUICK)
+    assert "at least" in run(*what).stdout and "at most" in run(*what).stdout
+    by_length = run(*what, "--balancing", "shortest").stdout
+    assert "expected accuracy" in by_length and "at least" not in by_length and "at most" not in by_length
 
 
 def test_variable_batches_are_shown_and_plotted(latencies: Path, tmp_path: Path) -> None:

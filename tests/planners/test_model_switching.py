@@ -88,7 +88,7 @@ def test_a_variant_that_takes_longer_than_half_the_slo_may_be_chosen() -> None:
 
 
 def test_the_cap_is_that_of_the_most_accurate_variant_that_keeps_up() -> None:
-    """Within 30 ms three workers answer 120/s with the slow variant, one by one, and 400/s with four in the middle one."""
+    """Within 30 ms three workers answer 120/s one by one with the slow variant, 400/s with four in the middle one."""
     deployment = small_deployment(3)
     loads = [100.0, 130.0, 390.0, 410.0, 1000.0]
     planner = ModelSwitching(already_measured(measure_responses(deployment, loads, by_table)))

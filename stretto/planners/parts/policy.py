@@ -17,20 +17,22 @@ TABLE_STEPS = 500  # of a table for uneven slacks: the dispatcher's columns are 
 class Expectation:
     """Per query, in the long run, and bounds: `accuracy` of the answers on time from below, `late` from above, and
     `correct`, the share of queries answered right and on time, from below.
+
+    RAMSIS bounds them where queries are dealt in turn. Where they go to the shortest queue its arrivals are an
+    approximation (appendix I), and so is what it expects; the other planners' figures are approximations too.
     """
 
     accuracy: float
     late: float
     correct: float
     full: float  # share of decisions that find the queue beyond its longest length, where that is known
+    median: float = 0.0  # half of the answers have at least this accuracy; 0 where that is not known
+    p99: float = 0.0  # and 99 of 100 have at least this one
 
     @property
     def violation(self) -> float:
         """Share of queries without an answer on time: late ones, and dropped ones where heads are dropped."""
         return self.late
-
-    def __str__(self) -> str:
-        return f"accuracy ≥ {self.accuracy:.4f}, late ≤ {100 * self.late:.3g}%"
 
 
 @dataclass(frozen=True, eq=False)

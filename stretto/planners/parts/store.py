@@ -24,11 +24,11 @@ from stretto.planners.parts.library import Library, Recipe
 from stretto.planners.parts.policy import Expectation, Policy, Stored
 from stretto.planners.parts.task import Task
 
-FORMAT = 1
+FORMAT = 2
 MAX_BYTES = 1 << 30
 LARGEST = 1e12  # of a load
 LONGEST_NS = 10**15  # of a slack
-FIGURES = ("accuracy", "late", "correct", "full")
+FIGURES = ("accuracy", "late", "correct", "full", "median", "p99")
 Path = str | os.PathLike[str]
 
 

@@ -9,7 +9,8 @@ from stretto.planners.parts.policy import Policy
 from stretto.planners.parts.task import task_of
 from stretto.planners.ramsis.options import Options
 from stretto.planners.ramsis.planner import Ramsis
-from stretto.planners.ramsis.policy import make_policy
+from stretto.planners.ramsis.policy import make_policy, model_of
+from stretto.planners.ramsis.solve import policy_iteration
 from stretto.sim.arrivals import Load
 from stretto.sim.processes import Gamma as GammaGaps
 from stretto.sim.processes import Poisson, Process
@@ -108,6 +109,36 @@ def test_promises_hold_in_simulation(process: Process, planner: Ramsis, count: i
     ):
         error = seen.std(ddof=1) / np.sqrt(len(seen))
         assert sign * (seen.mean() - bound) >= -3 * error - 1e-9
+
+
+@pytest.mark.parametrize("use", [0.3, 0.6, 0.8])
+def test_the_median_and_the_99th_percentile_are_those_of_the_answers(use: float) -> None:
+    """Section 5.1: at least half of the answers, and 99 of 100, are as accurate as promised; and no more is promised
+    than holds on the bounds of the states, one query after the other.
+    """
+    deployment = small_deployment(4)
+    task = task_of(deployment, 0)
+    load = use * task.capacity()
+    planner = Ramsis(slack_steps=40)
+    ended = simulate(deployment, planner, Load(Poisson(), load), seconds=120, seed=3, record=True).queries
+    assert ended is not None
+    (policy,) = planner.in_force().values()
+    accuracy = np.array([variant.accuracy for variant in deployment.variants])[ended["variant"]]
+    promised = policy.expectation
+    assert promised.p99 <= promised.median
+    for share, bound in ((0.5, promised.median), (0.99, promised.p99)):
+        assert (accuracy >= bound).mean() >= share - 0.01
+
+    front = task.only([0, 1, 2])
+    model = model_of(front, load, planner.options)
+    solution = policy_iteration(model.process, 1e-6, model.space.after_empty)
+    answers: list[tuple[float, float]] = []  # accuracy and weight of each state's batch
+    for share, row in zip(solution.share, solution.policy, strict=True):
+        answers.append((float(front.accuracy[model.rows.variant[row]]), float(share * model.rows.batch[row])))
+    total = sum(weight for _, weight in answers)
+    for share, bound in ((0.5, promised.median), (0.99, promised.p99)):
+        assert sum(weight for value, weight in answers if value >= bound) >= share * total - 1e-9
+        assert sum(weight for value, weight in answers if value > bound) < share * total
 
 
 @pytest.mark.parametrize("count", [6, 20])

@@ -1,6 +1,7 @@
 """Transition probabilities against equation 2 written out, against Monte-Carlo, and as distributions."""
 
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -144,13 +145,43 @@ def test_a_head_that_is_already_late_has_no_slack_left() -> None:
     assert row[model.space.full] < 1e-5
 
 
-def test_shortest_queue_first_has_two_rates() -> None:
-    """Appendix I.1: λ/K up to two queued, then (λ/Kμ)^K·μ."""
-    task = small_task(4)
-    streams = streams_of(task, 160.0, Options(max_queue=8, shortest=True))
+@pytest.mark.parametrize(("workers", "beyond"), [(1, 30.0), (2, 22.5), (3, 16.875), (4, 12.65625)])
+def test_shortest_queue_first_has_two_rates(workers: int, beyond: float) -> None:
+    """Appendix I.1: λ/K up to two queued, then (λ/Kμ)^K·μ. Each worker's share is 30 of the 40 queries/s that the slow
+    variant answers one by one within half the SLO, so the long queue gets 40·(3/4)^K.
+    """
+    streams = streams_of(small_task(workers), 30.0 * workers, Options(max_queue=8, shortest=True))
     (short, short_lengths), (long, long_lengths) = streams
-    assert (short.phases, short.rate) == (1, 40.0)
+    assert (short.phases, short.rate) == (1, 30.0)
     assert short_lengths.tolist() == [1, 2]
     assert long_lengths.tolist() == [3, 4, 5, 6, 7, 8]
-    rate = 1e9 / (25 * MS)  # the slow variant sustains 40 queries/s with one query in 25 ms ≤ 30 ms
-    assert long.rate == pytest.approx((40 / rate) ** 4 * rate)
+    assert long.rate == pytest.approx(beyond)
+
+
+def equation_4(rate: float, slo: float, grid: list[float], latency: float, longest: int) -> np.ndarray:
+    """[n', j'] by the sum over k_C as printed: nothing comes in B, the head and maybe more in C, the rest in D."""
+
+    def pf_w(count: int, seconds: float) -> float:
+        return math.exp(-rate * seconds) * (rate * seconds) ** count / math.factorial(count)
+
+    found = np.zeros((longest + 1, len(grid)))
+    for after, cell in itertools.product(range(1, longest + 1), range(len(grid) - 1)):
+        span_b = max(0.0, latency + grid[cell] - slo)
+        span_c = max(0.0, latency + grid[cell + 1] - slo - span_b)
+        span_d = latency - span_b - span_c
+        for k_c in range(1, after + 1):
+            found[after, cell] += pf_w(0, span_b) * pf_w(k_c, span_c) * pf_w(after - k_c, span_d)
+    return found
+
+
+@pytest.mark.parametrize(("queued", "rate"), [(1, 30.0), (2, 30.0), (3, 16.875), (4, 16.875)])
+def test_with_the_shortest_queue_batches_follow_equation_4(queued: int, rate: float) -> None:
+    """Three workers with 30 queries/s each: a queue of up to two gets its share, a longer one 40·(3/4)³."""
+    task, options = small_task(3), Options(slack_steps=4, max_queue=8, shortest=True)
+    model = model_of(task, 90.0, options)
+    latency = float(task.latency_ns[0, queued]) * 1e-9
+    printed = equation_4(rate, 0.06, (model.space.slack_ns * 1e-9).tolist(), latency, 8)
+    found = row_of(model, queued, 4, 0, queued)
+    ours = found[: model.space.full].reshape(model.space.max_queue, model.space.slacks)
+    assert ours[:, :-1] == pytest.approx(printed[1:, :-1], abs=2e-10)
+    assert ours[0, -1] == pytest.approx(math.exp(-rate * latency), abs=1e-9)  # equation 1: the empty queue

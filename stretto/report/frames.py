@@ -49,6 +49,7 @@ def frames_figure(results: Mapping[str, FrameResult], title: str) -> Any:
                 axes[number].tick_params(labelbottom=axes is rows[2])
         for axes, label in zip(rows, ("kbit/s", "pixels", "ms"), strict=True):
             axes[0].set_ylabel(label)
+        rows[0][0].set_ylim(0, 1.25 * max(max(link.up.rates) for link in first.links[:columns]) * 8e-3)
         rows[1][0].set_ylim(0, 1.12 * max(28, int(first.edge.max(initial=0))))
         rows[2][0].set_ylim(0, 2 * first.slo_ns / 1e6)
         legend_of_all(figure, (axes for row in rows for axes in row))
@@ -73,7 +74,6 @@ def draw_bandwidth(axes: Any, result: FrameResult, number: int) -> None:
         label="as the client measures it",
     )
     axes.set_xlim(0, max(result.seconds, 1e-3))
-    axes.set_ylim(0, 1.25 * max(up.rates) * 8e-3 if number == 0 else None)
     axes.set(title=f"{result.names[number]}: bandwidth")
 
 

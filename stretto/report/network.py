@@ -62,19 +62,23 @@ def network_figure(result: NetworkResult, deployment: Deployment, clients: Seque
     """For the first clients: bandwidth as it was and as the server knew it, size sent and model, latency and misses."""
     count = min(len(clients), MOST_COLUMNS)
     rungs = _rungs(deployment, {client.application for client in clients[:count]})
+    slo_ns_of = {application.name: application.slo_ns for application in deployment.applications}
     answered = set(result.frames["variant"][result.frames["client"] < count].tolist())
     with grid_figure(4.2 * count, 6.5, 3, count, title) as (figure, axes):
         for number in range(count):
             _bandwidth(axes[0][number], result, clients[number], number)
             frames = result.frames[result.frames["client"] == number]
             _sizes(axes[1][number], frames, rungs, answered)
-            _latency(axes[2][number], frames, clients[number])
+            asks = clients[number]
+            _latency(axes[2][number], frames, asks.slo_ns or slo_ns_of[asks.application])
             axes[0][number].set_title(f"client {number}")
         axes[0][0].set_ylabel("Mbit/s")
         axes[1][0].set_ylabel("size, by variant")
         named = range(0, len(rungs), -(-len(rungs) // MOST_NAMES))
         axes[1][0].set_yticks(named, [rungs[place].name for place in named], fontsize=8)
         axes[2][0].set_ylabel("ms to the answer")
+        for shared in (axes[0][0], axes[2][0]):
+            shared.set_ylim(bottom=0)  # only now: it ends the scaling of an axis that clients drawn later share
         legend_of_all(figure, (axis for row in axes for axis in row))
     return figure
 
@@ -109,7 +113,6 @@ def _bandwidth(axis: Any, result: NetworkResult, client: NetworkClient, number: 
     axis.step(seconds, was, where="post", color=MUTED, label="network")
     estimates = result.estimates[result.estimates[:, 1] == number]
     axis.plot(estimates[:, 0] / 1e9, estimates[:, 2] * 8e-6, color=ON_TIME, linewidth=1, label="as the server knows it")
-    axis.set_ylim(bottom=0)
 
 
 def _sizes(axis: Any, frames: Any, rungs: Sequence[_Rung], answered: set[int]) -> None:
@@ -128,11 +131,9 @@ def _sizes(axis: Any, frames: Any, rungs: Sequence[_Rung], answered: set[int]) -
     axis.plot(missed["made_ns"] / 1e9, height[missed["size"]], "x", markersize=4, color=DROPPED, label="missed")
 
 
-def _latency(axis: Any, frames: Any, client: NetworkClient) -> None:
+def _latency(axis: Any, frames: Any, slo_ns: int) -> None:
     answered = frames[frames["outcome"] <= Outcome.LATE]
     latency_ms = (answered["answered_ns"] - answered["made_ns"]) / 1e6
     axis.plot(answered["made_ns"] / 1e9, latency_ms, ".", markersize=2, color=INK)
-    if client.slo_ns is not None:
-        axis.axhline(client.slo_ns / 1e6, color=DROPPED, linewidth=1)
+    axis.axhline(slo_ns / 1e6, color=DROPPED, linewidth=1, label="SLO")
     axis.set_xlabel("s")
-    axis.set_ylim(bottom=0)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
 
+from stretto.client.network import Link
 from stretto.client.network.spec import ClientNow, FramesNow
+from stretto.core.bandwidth import constant
 from stretto.report import plots
 from stretto.report.frames import frames_figure
 from stretto.report.network_view import View, chart, latency_bar
@@ -32,6 +35,14 @@ def test_the_legend_is_whole() -> None:
     (legend,) = figure.legends
     box, whole = legend.get_window_extent(), figure.bbox
     assert whole.x0 <= box.x0 and box.x1 <= whole.x1
+
+
+def test_every_link_is_within_the_axes_that_clients_share() -> None:
+    """Once: the top was that of the first client's link."""
+    slow, fast = Link(constant(50_000.0)), Link(constant(500_000.0))
+    figure = frames_figure({"told": replace(made_up(), links=(slow, fast))}, "two links")
+    assert figure.axes[0].get_ylim() == figure.axes[3].get_ylim()
+    assert figure.axes[3].get_ylim()[1] >= 500_000 * 8e-3
 
 
 def now(latency_ms: float, bandwidth: float = 50_000.0) -> FramesNow:

@@ -36,3 +36,15 @@ def test_sizes_go_from_fast_to_accurate_in_the_colours_of_the_whole_ladder() -> 
     (legend,) = figure.legends
     assert [text.get_text() for text in legend.get_texts() if text.get_text() in names] == ["small", "large"]
     assert not overlaps(figure)
+
+
+def test_every_client_is_within_the_axes_that_clients_share() -> None:
+    """Once: the first client's bandwidth and latency froze the top, and the curves of faster clients lay above it."""
+    clients = [client(400_000.0), client(8e6), client(2e6)]
+    figure = network_figure(
+        simulate_network(ladder(), Jellyfish(), clients, seconds=3), ladder(), clients, "three clients"
+    )
+    for axes in (*figure.axes[0:3], *figure.axes[6:9]):
+        bottom, top = axes.get_ylim()
+        heights = [y for line in axes.get_lines() for y in line.get_ydata() if y == y]
+        assert heights and bottom == 0 and max(heights) <= top

@@ -15,6 +15,7 @@ from stretto.client.tensors import NUMPY_OF, Array, cast, raw_of
 from stretto.core.encoding import JPEG_QUALITY, WHITE
 
 ENCODED_SHARE = 0.2  # of its pixels' bytes that a frame is guessed to have when encoded, until one was
+READY_EDGE = 640  # pixels, of the black frame that loads what frames need
 REQUEST_BYTES = 600  # of the rest of a request
 
 
@@ -103,3 +104,10 @@ def frame_tensor(
     datatype = "UINT8" if row.dtype == np.uint8 and takes.divide_by is not None else takes.datatype
     array = cast(row, datatype, takes.name)
     return FrameTensor(takes.name, datatype, array.shape, raw_of(array, datatype))
+
+
+def make_ready(takes: FrameInput, encoding: str, quality: int) -> None:
+    """Makes a black frame ready, so that the first of a camera does not wait until Pillow is loaded."""
+    size = min(takes.sizes, key=math.prod)
+    shape = (READY_EDGE, READY_EDGE) if takes.rank == 2 else (takes.channels, READY_EDGE, READY_EDGE)
+    frame_tensor(takes, np.zeros(shape, NUMPY_OF[takes.datatype]), size, encoding, quality)

@@ -56,6 +56,7 @@ class FrameStats:
     latency_ms: float = math.nan  # of the last answer
     bandwidth: float | None = None  # bytes/s, harmonic mean over the last second
     rtt_ms: float | None = None
+    preparing_ms: float = math.nan  # of the last frame: how long it took to make it smaller and to encode it
     rate: float = 0.0  # frames/s over the last second
     latencies_ms: deque[float] = field(default_factory=lambda: deque(maxlen=LATENCIES))
 

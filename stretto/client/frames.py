@@ -24,7 +24,7 @@ from stretto.client.address import DEFAULT_URL
 from stretto.client.answer import Answer
 from stretto.client.asking import MAX_DEADLINE_MS, NS_PER_MS
 from stretto.client.errors import BadRequest, ConnectionFailed, Expired, Overloaded, StrettoClientError
-from stretto.client.frame_input import FrameInput, FrameTensor, checked_encoding, frame_tensor
+from stretto.client.frame_input import FrameInput, FrameTensor, checked_encoding, frame_tensor, make_ready
 from stretto.client.frame_stats import Frame, FrameOutcome, FrameStats
 from stretto.client.frame_transport import HttpFrames, Transport
 from stretto.client.images import RAW
@@ -90,6 +90,7 @@ class AsyncFrameClient:
         """Ask what the application takes, and how far the server is."""
         self._takes = await self._transport.describe(self.application)
         checked_encoding(self._takes, self.options.encoding)
+        await asyncio.to_thread(make_ready, self._takes, self.options.encoding, self.options.quality)
         size = self.options.size
         if size is not None and size not in self._takes.sizes:
             taken = ", ".join(f"{height}x{width}" for height, width in self._takes.sizes)
@@ -138,6 +139,8 @@ class AsyncFrameClient:
             if size is None:
                 return Frame(FrameOutcome.TOO_LATE_TO_SEND)
             tensor = await self._tensor(image, size)
+            if not self._has_time(made_ns):
+                return Frame(FrameOutcome.TOO_LATE_TO_SEND)
             return await self._exchange(tensor, size, made_ns, transfer)
         finally:
             transfer.arrived()  # or it never will
@@ -149,11 +152,22 @@ class AsyncFrameClient:
             return self.options.size if left_ns > 0 else None
         return self._pacer.size_for(now_ns, left_ns)
 
+    def _has_time(self, made_ns: int) -> bool:
+        """Whether a frame that is ready may come back in time. One of a fixed size is sent while it is not late."""
+        left_ns = made_ns + self._pacer.slo_ns - time.monotonic_ns()
+        return left_ns > (self._pacer.round_trip_ns if self.options.size is None else 0)
+
     async def _tensor(self, image: Array, size: Size) -> FrameTensor:
         given = self._takes, image, size, self.options.encoding, self.options.quality
+        began_ns = time.monotonic_ns()
         if image.size <= INLINE_PIXELS:
-            return frame_tensor(*given)
-        return await asyncio.to_thread(frame_tensor, *given)
+            tensor = frame_tensor(*given)
+        else:
+            tensor = await asyncio.to_thread(frame_tensor, *given)
+        now_ns = time.monotonic_ns()
+        self._pacer.prepared(now_ns, size, now_ns - began_ns)
+        self.stats.preparing_ms = (now_ns - began_ns) / NS_PER_MS
+        return tensor
 
     async def _exchange(self, tensor: FrameTensor, size: Size, made_ns: int, transfer: Transfer) -> Frame:
         pacer, now_ns = self._pacer, time.monotonic_ns()

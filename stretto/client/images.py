@@ -1,13 +1,16 @@
 """What a client does to its images before it sends them: make them smaller, and encode them. Pure functions.
 
-Resizing needs numpy alone and is the same code that a worker runs; encoding needs Pillow, which
-`pip install 'stretto[images]'` brings.
+Encoding needs Pillow, which `pip install 'stretto[images]'` brings. Resizing is the same code that a worker runs and
+needs numpy alone. Large frames of a camera are made smaller by Pillow where it is there, in a small part of the time:
+each new pixel is then the mean of the old ones whose centres it covers, and not of its area to the fraction of a pixel.
 """
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from stretto.client.errors import BadAnswer, StrettoClientError
@@ -18,6 +21,9 @@ from stretto.core.resize import resized as resized_to
 RAW = "raw"
 ENCODINGS = (RAW, *FORMATS)
 MAX_SIZES = 1000
+LARGE_PIXELS = 100_000  # with fewer, numpy takes no longer than a millisecond or two
+LEAST_SHRINKING = 2  # along both edges, for Pillow: with more, a pixel at an area's edge changes the mean little
+PILLOW_DTYPES = (np.uint8, np.float32)
 
 Size = tuple[int, int]  # height and width
 
@@ -42,7 +48,31 @@ def resized(rows: NDArray[Any], size: int | Size) -> NDArray[Any]:
     """
     if rows.ndim < 2:
         raise CannotEncode(f"images are arrays of [..., height, width], not {list(rows.shape)}")
-    return resized_to(rows, *edges_of(size))
+    height, width = edges_of(size)
+    old_height, old_width = rows.shape[-2:]
+    is_large = old_height * old_width >= LARGE_PIXELS and rows.dtype in PILLOW_DTYPES
+    if is_large and old_height >= LEAST_SHRINKING * height and old_width >= LEAST_SHRINKING * width:
+        image = _pillow()
+        if image is not None:
+            return _by_pillow(image, rows, height, width)
+    return resized_to(rows, height, width)
+
+
+def _by_pillow(image: Any, rows: NDArray[Any], height: int, width: int) -> NDArray[Any]:
+    made = np.empty((*rows.shape[:-2], height, width), rows.dtype)
+    for plane in np.ndindex(rows.shape[:-2]):
+        made[plane] = image.fromarray(rows[plane]).resize((width, height), image.Resampling.BOX)
+    return made
+
+
+@cache
+def _pillow() -> Any:
+    """Pillow's module of images; None where it is not installed."""
+    try:
+        from PIL import Image
+    except ImportError:
+        return None
+    return Image
 
 
 def encoded(rows: NDArray[Any], encoding: str, quality: int = JPEG_QUALITY, white: float = 1.0) -> list[bytes]:

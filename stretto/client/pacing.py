@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from stretto.core.pacing import Pacing
+from stretto.core.preparation import Preparation
 
 Size = tuple[int, int]  # height and width
 
@@ -23,7 +24,8 @@ class Pacer:
     ) -> None:
         self._sizes = sorted(sizes, key=math.prod)
         self._order = [list(sizes).index(size) for size in self._sizes]
-        self._pacing = Pacing(now_ns, slo_ns, self._by_size(guess_bytes), probe_bytes)
+        self._preparation = Preparation([math.prod(size) for size in self._sizes])
+        self._pacing = Pacing(now_ns, slo_ns, self._by_size(guess_bytes), probe_bytes, self._preparation)
         self._told: Size | None = None
         self.made = self._pacing.made
         self.acknowledged = self._pacing.acknowledged
@@ -35,6 +37,10 @@ class Pacer:
     def guess(self, guess_bytes: Sequence[float]) -> None:
         """How many bytes a frame has at each size, in the order in which sizes were given, until one was sent."""
         self._pacing.guess(self._by_size(guess_bytes))
+
+    def prepared(self, now_ns: int, size: Size, took_ns: int) -> None:
+        """A frame was made ready at a size in so long."""
+        self._preparation.took(now_ns, self._sizes.index(size), took_ns)
 
     def sent(self, size: Size, frame_bytes: int) -> None:
         """A frame has so many bytes at a size."""

@@ -1,9 +1,10 @@
 """How a client of frames paces itself: which size to send next, and whether to send at all (Jellyfish, section III).
 
 The server tells the input size of the variant that the client is mapped to. The client knows its network sooner than
-the server does, so it sends that size, or the largest below it that the network allows: a frame must reach the server,
-be answered in the time that answers took lately, and come back within what is left of the SLO; and frames at the
-present rate must not need more than the bandwidth. The shipped client and the simulated one follow this same rule.
+the server does, so it sends that size, or the largest below it that the network and its own speed allow: a frame must
+be made ready, reach the server, be answered in the time that answers took lately, and come back within what is left of
+the SLO; and frames at the present rate must not take more than all the time. The shipped client and the simulated one
+follow this same rule; simulated frames are ready at once.
 
 Sizes are counted from 0, the smallest; `Pacer` of the client has their heights and widths. Pure: time comes in as an
 argument.
@@ -16,6 +17,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from stretto.core.frame_size import PROBE_NS
+from stretto.core.preparation import Preparation
 from stretto.core.profile import NS_PER_S
 from stretto.core.recent import LEAST_BEYOND_BYTES, Recent, bandwidth_of
 
@@ -30,11 +32,20 @@ GRACE_NS = NS_PER_S // 2  # after its SLO, that an answer is still waited for, s
 
 class Pacing:
     """`guess_bytes` are those of a frame at each size, smallest first, until one was sent. `probe_bytes` are those of a
-    message that goes there and back to see how long that takes.
+    message that goes there and back to see how long that takes. `preparation` says how long frames take to be made
+    ready; None: no time.
     """
 
-    def __init__(self, now_ns: int, slo_ns: int, guess_bytes: Sequence[float], probe_bytes: int = 0) -> None:
+    def __init__(
+        self,
+        now_ns: int,
+        slo_ns: int,
+        guess_bytes: Sequence[float],
+        probe_bytes: int = 0,
+        preparation: Preparation | None = None,
+    ) -> None:
         self.slo_ns = slo_ns
+        self._preparation = preparation
         self._probe_bytes = probe_bytes
         self._guess_bytes = list(guess_bytes)
         self._known_bytes: dict[int, float] = {}
@@ -123,7 +134,7 @@ class Pacing:
         if not fits:
             return 0 if self._is_worth_sending(now_ns, left_ns) else None
         if bandwidth is None:
-            return self._measurable()
+            return next((size for size in fits if size >= self._measurable()), fits[-1])
         size = fits[0] if self._is_held else self._largest_of(fits)
         if self._beyond_bytes(size) < LEAST_BEYOND_BYTES and now_ns - self._measured_ns > NS_PER_S:
             size = max(size, self._measurable())  # or a network that grew better would never be noticed
@@ -140,9 +151,14 @@ class Pacing:
         return next((size for size in sizes if self._beyond_bytes(size) >= LEAST_BEYOND_BYTES), sizes[-1])
 
     def _fits(self, size: int, bandwidth: float | None, left_ns: int, now_ns: int) -> bool:
+        taken_s = 0.0
+        if self._preparation is not None:
+            left_ns -= round(self._preparation.most_ns(now_ns, size))
+            taken_s = self._preparation.mean_ns(now_ns, size) / NS_PER_S
         if bandwidth is None:
             return self.round_trip_ns < left_ns
-        if self._bytes(size) / bandwidth * self._recent.rate(now_ns) > 1:
+        taken_s += self._bytes(size) / bandwidth
+        if taken_s * self._recent.rate(now_ns) > 1:
             return False
         sending_s = self._beyond_bytes(size) / bandwidth
         serving_ns = self._serving_ns + SPREADS * self._spread_ns

@@ -14,9 +14,13 @@ import numpy as np
 import pytest
 
 from stretto.client import AsyncFrameClient, BadRequest, ConnectionFailed, FrameClient, FrameOutcome, NotFound
+from stretto.client import frames as client_frames
 from stretto.client.errors import BadAnswer, Overloaded
 from stretto.client.frame_grpc import GrpcFrames
+from stretto.client.frame_input import FrameInput, FrameTensor, frame_tensor
 from stretto.client.network import Link, Proxy
+from stretto.client.pacing import Size
+from stretto.core import preparation
 from stretto.core.bandwidth import constant
 from stretto.core.client import Place, Told
 from stretto.core.errors import StrettoError
@@ -143,6 +147,35 @@ def test_a_frame_that_is_old_already_is_not_sent(running: Running, url: str) -> 
     with frames(url) as client:
         result = client.send(image(), made_ns=time.monotonic_ns() - round(2 * SLO_MS * 1e6))
         assert result.outcome is FrameOutcome.TOO_LATE_TO_SEND and client.stats.sent == 0
+
+
+def test_a_camera_that_is_too_slow_for_a_large_size_finds_a_smaller_one_and_comes_back(
+    running: Running, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once: every frame at the size that was told, late for ever."""
+    pixel_s = 0.0008  # 0.46 s for 24 × 24 pixels, 0.2 s for 16 × 16
+
+    def slowly(takes: FrameInput, image: Any, size: Size, *rest: Any) -> FrameTensor:
+        time.sleep(pixel_s * size[0] * size[1])
+        return frame_tensor(takes, image, size, *rest)
+
+    monkeypatch.setattr(client_frames, "frame_tensor", slowly)
+    monkeypatch.setattr(preparation, "KEPT_TIMES", 6)  # 3 s, as it is so slow
+    large = image(edge=400)
+    with frames(url, slo_ms=400.0) as client:
+        results = []
+        for _ in range(16):
+            results.append(client.send(large))
+            time.sleep(max(0.0, results[-1].made_s + 0.25 - time.monotonic()))  # four frames a second
+        assert client.stats.preparing_ms > 40
+        too_late = [result for result in results if result.outcome is FrameOutcome.TOO_LATE_TO_SEND]
+        on_time = [result.size for result in results if result.outcome is FrameOutcome.ON_TIME]
+        assert 1 <= len(too_late) <= 4 and len(on_time) >= 10
+        assert set(on_time) & {(12, 12), (16, 16)} and max(on_time) < (24, 24)
+        pixel_s = 0.0
+        until = time.monotonic() + PATIENCE_S
+        while client.send(large).size != (24, 24):
+            assert time.monotonic() < until, "it never came back"
 
 
 def test_an_answer_that_never_comes_is_given_up(running: Running, url: str) -> None:

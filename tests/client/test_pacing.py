@@ -192,3 +192,81 @@ def test_one_frame_that_was_held_up_is_no_reason_to_send_nothing() -> None:
         made.acknowledged(NS_PER_S, 100_000, 110 * NS_PER_MS)
     made.acknowledged(NS_PER_S, 10_000, 400 * NS_PER_MS)  # a pause of the machine: 25 kB/s
     assert size_at(made) == (8, 8)
+
+
+def camera(pixel_ns: float, seconds: float, made: Pacer, begin_ns: int = 0) -> list[tuple[Size, int]]:
+    """Size and latency of 15 frames a second that take so long to be made ready, and 30 ms to be answered then."""
+    fps = 15
+    ends: list[tuple[Size, int]] = []
+    free_ns = begin_ns
+    for frame in range(round(seconds * fps)):
+        now_ns = begin_ns + round(frame * NS_PER_S / fps)
+        made.made(now_ns)
+        start_ns = max(now_ns, free_ns)
+        size = made.size_for(start_ns, SLO_NS - (start_ns - now_ns))
+        if size is None:
+            ends.append(((0, 0), SLO_NS + 1))
+            continue
+        took_ns = round(pixel_ns * size[0] * size[1])
+        free_ns = start_ns + took_ns
+        made.prepared(free_ns, size, took_ns)
+        ends.append((size, free_ns - now_ns + 30 * NS_PER_MS))
+        made.answered(free_ns + 30 * NS_PER_MS, 10 * NS_PER_MS, {"input_size": "1,416,416", "mapped": "large"})
+    return ends
+
+
+CAMERA_SIZES: tuple[Size, ...] = ((128, 128), (224, 224), (320, 320), (416, 416))
+
+
+def fast_network() -> Pacer:
+    made = Pacer(0, SLO_NS, CAMERA_SIZES, [50_000.0] * 4)
+    made.went(10 * NS_PER_MS)
+    made.acknowledged(0, 50_000, 11 * NS_PER_MS)
+    return made
+
+
+def test_a_camera_that_is_too_slow_for_the_told_size_sends_a_smaller_one() -> None:
+    """Once: 60 of 60 frames at 416 px, 44 of them late, for ever."""
+    made = fast_network()
+    ends = camera(90 * NS_PER_MS / 416**2, 60, made)  # 416 px in 90 ms, 320 in 53
+    assert ends[0][0] == (416, 416)
+    late = [size for size, latency_ns in ends if latency_ns > SLO_NS]
+    assert len(late) / len(ends) <= 0.01
+    assert sum(size == (320, 320) for size, _ in ends) / len(ends) > 0.9
+
+
+def test_a_camera_that_was_busy_comes_back_to_the_large_size() -> None:
+    made = fast_network()
+    assert camera(90 * NS_PER_MS / 416**2, 5, made)[-1][0] == (320, 320)
+    ends = camera(20 * NS_PER_MS / 416**2, 30, made, begin_ns=5 * NS_PER_S)
+    assert ends[-1][0] == (416, 416) and all(latency_ns <= SLO_NS for _, latency_ns in ends)
+
+
+def test_a_camera_cannot_send_more_frames_than_it_can_make_ready() -> None:
+    """Each would be in time by itself, and they would wait for each other more and more."""
+    made = Pacer(0, 1000 * NS_PER_MS, CAMERA_SIZES, [50_000.0] * 4)
+    made.went(10 * NS_PER_MS)
+    made.acknowledged(0, 50_000, 11 * NS_PER_MS)
+    for frame in range(15):
+        made.made(round(frame * NS_PER_S / 15))
+    for size, took_ms in zip(CAMERA_SIZES, (10, 30, 60, 100), strict=True):
+        made.prepared(NS_PER_S, size, took_ms * NS_PER_MS)
+    assert size_at(made, 1000 * NS_PER_MS) == (320, 320)
+
+
+def test_the_smallest_size_is_tried_however_long_it_took() -> None:
+    """A camera of one size that was held up once sends its next frame."""
+    made = Pacer(0, SLO_NS, SIZES[:1], BYTES[:1])
+    made.went(10 * NS_PER_MS)
+    made.acknowledged(NS_PER_S, 10_000, 20 * NS_PER_MS)
+    made.prepared(NS_PER_S, SIZES[0], 500 * NS_PER_MS)
+    assert size_at(made) == SIZES[0]
+
+
+def test_times_vary_and_the_size_leaves_room_for_it() -> None:
+    made = fast_network()
+    for _ in range(20):
+        for took_ms in (10, 60):
+            made.prepared(NS_PER_S, (416, 416), took_ms * NS_PER_MS)
+            made.prepared(NS_PER_S, (320, 320), 35 * NS_PER_MS)  # the same in the mean
+    assert size_at(made) == (320, 320)

@@ -370,6 +370,7 @@ def test_acknowledgements_over_grpc_come_before_the_answer_and_only_if_asked_for
 def test_a_thousand_clients_come_and_go(running: Running) -> None:
     """Plans stay in time, slots stay few, and nobody is remembered who left."""
     service = running.service
+    before = len(service.clients)  # of other tests, who may still be remembered
     times: list[float] = []
     replanner = service.replanner
     replan = replanner._replan
@@ -395,7 +396,7 @@ def test_a_thousand_clients_come_and_go(running: Running) -> None:
     finally:
         replanner._replan = replan  # type: ignore[method-assign]
     running.wait_until(lambda: len(service.clients) <= 1, "they are forgotten")
-    assert max((client.slot for client in service.clients.all()), default=0) < 1_000
+    assert max((client.slot for client in service.clients.all()), default=0) < 1_000 + before
     if period_s and time.monotonic() - begun > 2 * period_s:
         assert times and max(times) < 5.0
 

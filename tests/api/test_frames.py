@@ -478,7 +478,7 @@ def estimate(url: str, link: Link, **options: Any) -> float:
                     client._pacer.went(await client._transport.round_trip_ns())
                 for seed in range(12):
                     assert (await client.send(image(seed))).outcome is FrameOutcome.ON_TIME
-                    estimates.append(client._pacer._last_bytes_per_s or 0.0)
+                    estimates.append(client._pacer._pacing._last_bytes_per_s or 0.0)
                 return estimates
 
     return float(np.quantile(asyncio.run(measured()), 0.75))

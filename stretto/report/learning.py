@@ -32,6 +32,8 @@ def learning_figure(curves: Mapping[str, Path]) -> Any:
             slots = [row["slots"] / 1e6 for row in rows]
             for axis, (key, title) in zip(axes, PANELS, strict=True):
                 for part, style in PARTS:
+                    if f"{part}_{key}" not in rows[-1]:  # a load whose phases are not known has no parts
+                        continue
                     values = [100 * row[f"{part}_{key}"] for row in rows]
                     axis.plot(slots, values, style, color=colour_of(name, place), label=f"{name}, {part}")
                 axis.set_xlabel("million slots")

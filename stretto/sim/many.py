@@ -32,7 +32,8 @@ from stretto.sim.loop import SIMULATION, Pause, run_until
 from stretto.sim.results import empty_tallies
 from stretto.sim.service import Deterministic, Service, service_arrays
 from stretto.sim.simulator import loop_arrays
-from stretto.sim.switching import PHASES, Switching, draw_arrivals, switches
+from stretto.sim.switching import PHASES, SILENT, Switching, draw_arrivals, switches
+from stretto.sim.tape import Tape, play, players
 
 MOST_ARRIVALS = 16_384  # of one simulation in one slot
 ALIGNED = 64  # bytes: a line of the processor's cache
@@ -57,7 +58,7 @@ class Case:
 
     deployment: Deployment
     plan: Plan  # its first route is the weighted one
-    load: Switching
+    load: Switching | Tape
     service: Service = field(default_factory=Deterministic)
 
 
@@ -115,8 +116,10 @@ class ManySimulations:
         random = np.random.default_rng([seed, 0x3A27])
         for records in (self._states, self._simulations):
             records["random"] = random.integers(0, 2**63, self.count, dtype=np.uint64)
-        loads = tuple(case.load for case in self.cases for _ in range(self._copies))
-        self._switches = switches(loads, seed)
+        own_loads = [case.load if isinstance(case.load, Switching) else SILENT for case in self.cases]
+        self._switches = switches(tuple(load for load in own_loads for _ in range(self._copies)), seed)
+        tapes = [case.load if isinstance(case.load, Tape) else None for case in self.cases]
+        self._players, self._queries = players(tapes, self._copies, seed)
         lane_count = len(self.cases[0].plan.lanes)
         length, running = (np.zeros((self.count, lane_count), np.int64) for _ in range(2))
         arrival_ns = np.full((self.count, lane_count, self._depth), -1)
@@ -139,6 +142,8 @@ class ManySimulations:
             self._simulations,
             self._states,
             self._switches,
+            self._players,
+            self._queries,
             self._arrivals,
             self._slo_ns,
             np.ascontiguousarray(weights, np.float64),
@@ -151,7 +156,9 @@ class ManySimulations:
             *other_and_stack,
         )
         if stuck >= 0:
-            raise StrettoError(f"simulation {stuck} has more queries in a slot than there is room for")
+            raise StrettoError(
+                f"more than {MOST_ARRIVALS} queries come in one slot of {seconds * 1e3:g} ms; take a shorter slot"
+            )
         self.now_ns = until_ns
         return self.slot()
 
@@ -251,6 +258,8 @@ def step_all(
     simulations: Any,
     states: Any,
     switch: Any,
+    player: Any,
+    queries: Any,
     arrivals: Any,
     slo_ns: Any,
     weights: Any,
@@ -273,6 +282,7 @@ def step_all(
     simulations, states, weights, sizes = unowned(simulations), unowned(states), unowned(weights), unowned(sizes)
     length, running, started_ns = unowned(length), unowned(running), unowned(started_ns)
     arrival_ns, switch, arrivals = unowned(arrival_ns), unowned(switch), unowned(arrivals)
+    player, queries = unowned(player), unowned(queries)
     keep, heights, other, stack = unowned(keep), unowned(heights), unowned(other), unowned(stack)
     memory, fetched = unowned(memory), unowned(fetched)
     for number in range(len(states)):
@@ -283,7 +293,10 @@ def step_all(
         set_weights(s, weights[number], keep, other, heights, stack)
         if sizes.shape[1] > 0:
             set_batches(s, sizes[number])
-        came[number] = draw_arrivals(switch[number], arrivals, slo_ns[number], m.now_ns, until_ns)
+        if player[number].count > 0:
+            came[number] = play(player[number], queries, arrivals, until_ns)
+        else:
+            came[number] = draw_arrivals(switch[number], arrivals, slo_ns[number], m.now_ns, until_ns)
         if came[number] < 0:
             return number
         m.arrivals_count = came[number]

@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.core.compiled import compiled
-from stretto.core.errors import StrettoError
 from stretto.core.profile import NS_PER_S
 from stretto.sim.arrivals import Load, Source
 from stretto.sim.loop import uniform
@@ -59,9 +58,12 @@ class Switching:
         return Load(MarkovianArrivals(d0, [[low, 0.0], [0.0, high]]))
 
 
-def switching_of(source: Source) -> Switching:
-    """A scenario's load, the phase of lower rate first; StrettoError where it does not switch between two rates."""
-    process = source.process if isinstance(source, Load) else None
+SILENT = Switching((0.0, 0.0), (1.0, 0.0))  # of a simulation that plays a tape: always in its first phase
+
+
+def switching_of(source: Source) -> Switching | None:
+    """Returns a scenario's load, the phase of lower rate first; None where it does not switch between two rates."""
+    process = source.process if isinstance(source, Load) and not source.mix else None
     scale = 1.0
     if isinstance(source, Load) and source.rate is not None and process is not None:
         scale = source.rate / process.mean_rate()
@@ -75,10 +77,7 @@ def switching_of(source: Source) -> Switching:
             order = np.argsort(np.diag(arriving), kind="stable")
             rates, seconds = np.diag(arriving)[order].tolist(), (1.0 / leaving[order]).tolist()
             return Switching((rates[0], rates[1]), (seconds[0], seconds[1]))
-    raise StrettoError(
-        'a policy is trained on a load that switches between two rates: kind = "two_level", or "markov" of two states'
-        " with arrivals on the diagonal of d1"
-    )
+    return None
 
 
 def switches(loads: tuple[Switching, ...], seed: int) -> NDArray[np.void]:

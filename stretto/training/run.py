@@ -140,7 +140,8 @@ class Training:
         figures, counts = evaluate(self._check, policy.decide, self.options.validation_slots, VALIDATION_SEED)
         error = violations_error(counts)
         row = {"slots": slots, "seconds": round(self.seconds, 1), "weight": round(learner.weights.late, 3)}
-        for name, part in asdict(figures).items():
+        parts = asdict(figures) if self._check.has_phases else {"overall": asdict(figures.overall)}
+        for name, part in parts.items():
             row |= {f"{name}_{key}": round(part[key], 6) for key in ("goodput", "violations", "heavy")}
         row["overall_violations_error"] = round(error, 6)
         if policy.description.batching:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from stretto.core.errors import StrettoError
 from stretto.planners.edge_rl.encoding import Setting, Situation
 from stretto.planners.edge_rl.instances import instances_of
+from stretto.sim.switching import Switching
 from stretto.training.evaluate import Decide
 from stretto.training.world import System
 
@@ -57,7 +58,9 @@ def teacher(rule: Rule, system: System, slot_s: float) -> Decide:
         raise StrettoError("a rule can be taught where instances differ in accuracy; here all are equal")
     lull = _shares(rule.lull, len(crew))
     burst = _shares(rule.burst, len(crew)) if rule.burst else None
-    expected = system.load.rates[1] * slot_s  # queries in a slot of a burst
+    if burst is None and not isinstance(system.load, Switching):
+        raise StrettoError("the rate of this load's bursts is not known; give the weights of bursts (--teach-burst)")
+    expected = system.load.rates[1] * slot_s if isinstance(system.load, Switching) else 0.0  # queries of a burst's slot
 
     def decide(seen: Situation, setting: Setting) -> tuple[NDArray[np.float64], None]:
         length = seen.length

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -9,13 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.core.deployment import Deployment
+from stretto.core.errors import StrettoError
 from stretto.core.profile import NS_PER_S
 from stretto.planners.edge_rl.encoding import Setting, Situation, phase_features, situation
 from stretto.planners.edge_rl.instances import BATCHES, by_speed, dealt_plan, gathering, instances_of
 from stretto.planners.edge_rl.policy import Description
+from stretto.sim.arrivals import Source
 from stretto.sim.many import Case, ManySimulations, Slot
 from stretto.sim.service import Deterministic, Service
 from stretto.sim.switching import Switching
+from stretto.sim.tape import tape_of
 
 
 @dataclass(frozen=True)
@@ -23,7 +27,7 @@ class System:
     """One application on fixed instances, and its load."""
 
     deployment: Deployment
-    load: Switching
+    load: Switching | Source
     service: Service = field(default_factory=Deterministic)
 
     def description(self, description: Description) -> Description:
@@ -33,6 +37,11 @@ class System:
         return told.described(instances_of(self.deployment), names, self.deployment.applications[0].slo_ns)
 
 
+def _phase_seconds(load: Switching | Source) -> tuple[float, float]:
+    """Mean lengths of the phases; endless where none is known, so that nothing is told of how long one lasts."""
+    return load.seconds if isinstance(load, Switching) else (math.inf, math.inf)
+
+
 class World:
     """`copies` of every system; all have as many instances and variants. A policy of this description steers them."""
 
@@ -40,10 +49,16 @@ class World:
         self.description = description
         self.slot_s = description.slot_s
         self.systems = tuple(systems)
+        self.has_phases = all(isinstance(system.load, Switching) for system in systems)
+        if description.sees_phase and not self.has_phases:
+            raise StrettoError(
+                "a policy can be told the phase only of a load that switches between two rates (two_level, or markov of"
+                " two states with arrivals on the diagonal of d1); leave --full out"
+            )
         crews = [instances_of(system.deployment) for system in systems]
         self.instances = crews[0]
         self._many = ManySimulations(
-            [_case(system, description) for system in systems], copies, depth=description.buffer + 1, seed=seed
+            [_case(system, description, seed) for system in systems], copies, depth=description.buffer + 1, seed=seed
         )
         self.count = self._many.count
         slos = [system.deployment.applications[0].slo_ns for system in systems]
@@ -52,7 +67,7 @@ class World:
         self.accuracy = np.repeat(np.array(accuracy), copies, axis=0)
         heavy = [max(range(len(row)), key=row.__getitem__) for row in accuracy]
         self.heavy = np.repeat(np.array(heavy), copies)  # the most accurate variant, by system
-        held = np.array([system.load.seconds for system in systems]) * NS_PER_S
+        held = np.array([_phase_seconds(system.load) for system in systems]) * NS_PER_S
         self._held_ns = np.repeat(held, copies, axis=0)
         self._models = np.array(description.models, np.int64)
         self.requests = 0  # since it was made
@@ -88,9 +103,10 @@ class World:
         return since
 
 
-def _case(system: System, description: Description) -> Case:
+def _case(system: System, description: Description, seed: int) -> Case:
     deployment = system.deployment
     crew = instances_of(deployment)
     releases = [[gathering(deployment, instance, BATCHES[0]) if description.batching else None for instance in crew]]
     plan = dealt_plan(deployment, [crew], [by_speed(crew)], releases, planner="edge_rl", buffer=description.buffer)
-    return Case(deployment, plan, system.load, system.service)
+    load = system.load if isinstance(system.load, Switching) else tape_of(system.load, deployment, seed)
+    return Case(deployment, plan, load, system.service)

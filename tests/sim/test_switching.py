@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from stretto.core.errors import StrettoError
 from stretto.core.profile import NS_PER_S
-from stretto.sim.arrivals import ARRIVAL, Load
+from stretto.sim.arrivals import ARRIVAL, Load, Mix
 from stretto.sim.markovian import MarkovianArrivals
 from stretto.sim.processes import Poisson, TwoLevel
 from stretto.sim.switching import Switching, draw_arrivals, switches, switching_of
@@ -81,8 +82,10 @@ def test_the_periodic_twin_keeps_its_times() -> None:
 
 def test_a_scenario_s_load_is_read() -> None:
     again = switching_of(MAIN.source())
-    assert again.rates == pytest.approx(MAIN.rates) and again.seconds == pytest.approx(MAIN.seconds)
+    assert (
+        again is not None and again.rates == pytest.approx(MAIN.rates) and again.seconds == pytest.approx(MAIN.seconds)
+    )
     periodic = switching_of(Load(TwoLevel(10, 180, 500, 30), rate=2 * TwoLevel(10, 180, 500, 30).mean_rate()))
-    assert periodic.is_periodic and periodic.rates == pytest.approx((20, 360))
-    with pytest.raises(StrettoError, match="switches between two rates"):
-        switching_of(Load(Poisson(), 10.0))
+    assert periodic is not None and periodic.is_periodic and periodic.rates == pytest.approx((20, 360))
+    assert switching_of(Load(Poisson(), 10.0)) is None
+    assert switching_of(replace(MAIN.source(), mix={"task": Mix(deadlines_ns=(100,))})) is None

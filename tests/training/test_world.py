@@ -9,10 +9,13 @@ from stretto.core.errors import StrettoError
 from stretto.planners.edge_rl.instances import BATCHES, instances_of
 from stretto.planners.edge_rl.planner import EdgeRL
 from stretto.planners.edge_rl.policy import Description
+from stretto.sim.arrivals import Load
+from stretto.sim.processes import Gamma
 from stretto.sim.simulator import simulate
 from stretto.sim.switching import Switching
 from stretto.training.evaluate import Figures, evaluate, merit, violations_error
 from stretto.training.settings import after_failures, instance_deployment, random_systems, without
+from stretto.training.teacher import Rule, teacher
 from stretto.training.world import System, World
 from tests.planners.edge_rl.test_policy import made
 
@@ -85,6 +88,17 @@ def test_the_phase_is_seen_only_where_it_may_be() -> None:
     hidden = partial.hidden()  # what a critic is told all the same
     assert (hidden[:, 1] == slot.phase).all() and (hidden[:, 0] == 1 - slot.phase).all()
     assert len(set(slot.phase)) == 2
+
+
+def test_a_load_without_phases_tells_none() -> None:
+    drawn = System(SYSTEM.deployment, Load(Gamma(0.5), 60.0))
+    world = World([drawn], Description("joint", 1.0), 16, 1)
+    world.step(np.full((16, 4), 0.25))
+    assert not world.has_phases and (world.hidden() == [1, 0, 0]).all()
+    with pytest.raises(StrettoError, match="leave --full out"):
+        World([drawn], Description("joint", 1.0, sees_phase=True), 16, 1)
+    with pytest.raises(StrettoError, match="give the weights of bursts"):
+        teacher(Rule((1.0, 1.0, 1.0, 1.0)), drawn, 1.0)
 
 
 def test_random_settings_can_be_carried_and_repeat() -> None:

@@ -44,6 +44,7 @@ RANDOM_SETTINGS, RANDOM_SEED = 1024, 11
 GENERAL = "general"
 ROOT = Path(__file__).parent.parent
 GENERAL_FILE = ROOT / "stretto" / "data" / "edge_rl.safetensors"
+CLIP, TRACE = 0.3, 0.9  # of these policies; stretto train has the paper's 0.2 and 0.95 as its defaults
 PARTIAL, AFTER_FAILURE, ANY_SETTING = 300, 60, 300  # iterations
 AFTER_TEACHING, AFTER_BEST = 50, 10  # iterations; little is left to learn of a rule that is near the bound
 VALIDATION_SLOTS = 200_000  # the standard error of violations is then 0.06 points where they are 1.4%
@@ -68,8 +69,8 @@ class Job:
     failures: bool = False
     random: bool = False
     violations: float | None = None
-    discount: float = 0.9
-    sigma: tuple[float, float] | None = None  # None: the recipe's
+    discount: float = 0.9  # weights of a slot are felt for two slots at most
+    sigma: tuple[float, float] = (0.25, 0.08)  # used without noise, a policy should be judged with little
     weight: float = 1.0  # of violations in the reward
     rule: Rule | None = None  # that it learns to follow before it learns by itself
     iterations: int = 240  # more where the phase is not seen: it has to be told from the queues
@@ -118,17 +119,22 @@ def system_of(job: Job) -> System:
 
 def train(job: Job, out: str, device: str, systems: int) -> tuple[str, float, list[dict[str, float]], int]:
     """In a process of its own. Its name, the seconds that it took, its curve, and where on it the policy was kept."""
-    import torch
-
     from stretto.training.ppo import Recipe
     from stretto.training.run import CURVE, Options, Training
 
-    torch.set_num_threads(1)
     began = time.perf_counter()
     description = Description("shared" if job.random else "joint", job.slot_s, (), 0.0, job.full, job.batching)
     weights = Weights(job.weight, job.weight)
-    recipe = Recipe(iterations=job.iterations, violations=job.violations, discount=job.discount, weights=weights)
-    recipe = replace(recipe, sigma=job.sigma or recipe.sigma)
+    recipe = Recipe(
+        iterations=job.iterations,
+        violations=job.violations,
+        sigma=job.sigma,
+        clip=CLIP,
+        discount=job.discount,
+        trace=TRACE,
+        weights=weights,
+    )
+    plain = recipe
     if job.rule:
         recipe = taught(recipe)
     slots = VALIDATION_SLOTS if job.random else round(VALIDATION_SLOTS / job.slot_s)
@@ -147,7 +153,7 @@ def train(job: Job, out: str, device: str, systems: int) -> tuple[str, float, li
         rule = None if job.rule is None else teacher(job.rule, system_of(job), job.slot_s)
         if number:  # the rule is for all instances
             iterations = min(AFTER_FAILURE, job.iterations)
-            recipe = Recipe(iterations=iterations, weights=weights)
+            recipe = replace(plain, iterations=iterations, violations=None, discount=0.9, sigma=Job.sigma)
             options, rule = replace(options, recipe=recipe, most_violations=None), None
         training = Training(crew, description, options, folder, rule)
         policies.append(training.run())

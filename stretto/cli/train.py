@@ -1,4 +1,4 @@
-"""`stretto train`: learn how to deal queries to the instances of a scenario (edge RL)."""
+"""`stretto train`: learn how to deal queries to the instances of an application (edge RL)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stretto.cli.options import Plot, ScenarioFile, Seed
+from stretto.cli.options import Plot, Seed
 from stretto.cli.output import check_plot
 from stretto.core.errors import StrettoError
 from stretto.training import SYSTEMS_AT_ONCE
@@ -25,19 +25,47 @@ TOLD_EVERY = 10  # iterations, where no terminal shows a line that changes
 
 
 def train(
-    scenario: ScenarioFile,
+    # What is learned on.
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="SCENARIO.toml|EVENTS.jsonl|REPO",
+            help="A scenario; what stretto serve --record wrote; or a repository (a folder, zoo:APP), with --load.",
+        ),
+    ],
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where policy, checkpoint and curve go.")],
-    full: Annotated[
-        bool, typer.Option("--full", help="Tell the policy the phase of the load; for comparisons.")
-    ] = False,
+    load: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Queries to learn from: EVENTS.jsonl, a log (.csv, .npz), a .toml's [load]."),
+    ] = None,
+    worker: Annotated[
+        list[str] | None, typer.Option(metavar="DEVICE", help="With REPO: its workers, as stretto serve takes them.")
+    ] = None,
+    workers: Annotated[
+        int, typer.Option(metavar="N", min=0, max=1024, help="With REPO: so many equal ones; 0: as stretto serve.")
+    ] = 0,
+    # What the policy sees and does. All of this is written into its file and kept when it is served.
+    slot_ms: Annotated[float, typer.Option(metavar="MS", min=10, max=60_000, help="Between two decisions.")] = 1000.0,
+    buffer: Annotated[
+        int, typer.Option(metavar="N", min=1, max=1024, help="Queries that an instance holds; further are refused.")
+    ] = 15,
     batching: Annotated[bool, typer.Option("--batching", help="Let the policy choose batch sizes too.")] = False,
     failures: Annotated[
         bool, typer.Option("--failures", help="Also a policy for each set of instances that one failure leaves.")
     ] = False,
+    full: Annotated[
+        bool, typer.Option("--full", help="Tell the policy the phase of the load; for comparisons.")
+    ] = False,
     random_settings: Annotated[
         int, typer.Option(metavar="N", min=0, max=4096, help="Learn on so many random settings instead.")
     ] = 0,
-    slot_ms: Annotated[float, typer.Option(metavar="MS", min=10, max=60_000, help="Between two decisions.")] = 1000.0,
+    # What counts.
+    alpha: Annotated[
+        float, typer.Option(metavar="α", min=0, max=1000, help="Weight of a refused query; a late one has 1.")
+    ] = 1.0,
+    beta: Annotated[
+        float, typer.Option(metavar="β", min=0, max=1000, help="Weight of an answer that is right and on time.")
+    ] = 1.0,
     violations: Annotated[
         float | None,
         typer.Option(metavar="SHARE", min=1e-5, max=0.5, help="Weigh violations so that this share is met."),
@@ -48,14 +76,23 @@ def train(
             metavar="SHARE", min=1e-5, max=0.5, help="Of the policy that is kept; else --violations, or 0.02."
         ),
     ] = None,
+    # How it learns; as published unless said otherwise.
+    iterations: Annotated[int, typer.Option(metavar="N", min=1, max=100_000, help="Of 16 slots each.")] = 240,
+    systems: Annotated[int, typer.Option(metavar="N", min=1, max=65_536, help="Simulated at once.")] = SYSTEMS_AT_ONCE,
+    discount: Annotated[float, typer.Option(metavar="γ", min=0, max=1, help="Of the reward of later slots.")] = 0.99,
+    gae_lambda: Annotated[float, typer.Option(metavar="λ", min=0, max=1, help="Of generalised advantages.")] = 0.95,
+    clip: Annotated[float, typer.Option(metavar="ε", min=0.001, max=1, help="Clipping threshold of PPO.")] = 0.2,
+    sigma: Annotated[
+        str | None,
+        typer.Option(metavar="σ[,σ]", help="Noise; a second number is that of the second half. 0.698 if not taught."),
+    ] = None,
     teach_lull: Annotated[
         str, typer.Option(metavar="W,W,…", help="First teach a rule: weights of the instances in lulls.")
     ] = "",
     teach_burst: Annotated[
         str, typer.Option(metavar="W,W,…", help="Its weights in bursts; else accurate instances are filled.")
     ] = "",
-    iterations: Annotated[int, typer.Option(metavar="N", min=1, max=100_000)] = 240,
-    systems: Annotated[int, typer.Option(metavar="N", min=1, max=65_536, help="Simulated at once.")] = SYSTEMS_AT_ONCE,
+    # The run.
     seed: Seed = None,
     device: Annotated[str, typer.Option(metavar="DEVICE", help="Of PyTorch: cpu or cuda.")] = "cpu",
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint in the folder.")] = False,
@@ -63,12 +100,15 @@ def train(
 ) -> None:
     """Train a policy that deals queries to model instances, and write it as a file that simulate and serve load.
 
+    Options come in groups: what is learned on, what the policy sees and does, what counts, how it learns, and the run.
+
     \b
     Examples:
-      stretto train examples/edge/edge.toml --out trained
-      stretto train examples/edge/edge.toml --out trained --resume --iterations 200 --plot curve.png
+      stretto train events.jsonl --out trained
+      stretto train zoo:fashion --worker cpu*2 --load events.jsonl --out trained --slot-ms 250
+      stretto train examples/edge/edge.toml --out trained --plot curve.png
+      stretto train examples/edge/edge.toml --out trained --resume --iterations 400
       stretto train examples/edge/edge.toml --out taught --teach-lull 4,4,46,46 --teach-burst 36,36,14,14
-      stretto train examples/edge/edge.toml --out general --random-settings 512 --slot-ms 250
     """
     check_plot(plot)
     if find_spec("torch") is None:
@@ -81,10 +121,11 @@ def train(
         raise StrettoError(
             "a rule has weights for these instances alone: teach none with --random-settings or --batching"
         )
-    from stretto.cli.scenario.read import read_scenario
+    from stretto.cli.train_ground import read_ground
     from stretto.planners.edge_rl.file import save_policies
     from stretto.planners.edge_rl.instances import can_batch, instances_of
     from stretto.planners.edge_rl.policy import Description
+    from stretto.planners.edge_rl.reward import Weights
     from stretto.sim.switching import switching_of
     from stretto.training.ppo import Recipe
     from stretto.training.run import POLICY, Options
@@ -92,26 +133,36 @@ def train(
     from stretto.training.teacher import Rule, taught, teacher
     from stretto.training.world import System
 
-    described = read_scenario(scenario)
-    if len(described.deployment.applications) != 1:
-        raise StrettoError("a policy is trained for one application; this scenario has several")
-    if batching and not can_batch(described.deployment, instances_of(described.deployment)):
+    noise = None if sigma is None else _sigma(sigma)
+    ground = read_ground(what, load, workers, tuple(worker or ()))
+    for warning in ground.warnings:
+        typer.echo(f"warning: {warning}", err=True)
+    if batching and not can_batch(ground.deployment, instances_of(ground.deployment)):
         raise StrettoError(
             "--batching: no instance takes more than one query at once here (max_batch = 1), so there is no batch size"
             " to choose; give the variants a larger max_batch, with its latencies, or leave --batching out"
         )
     _check_device(device)
     _make_folder(out)
+    recipe = Recipe(
+        iterations=iterations,
+        clip=clip,
+        discount=discount,
+        trace=gae_lambda,
+        violations=violations,
+        weights=Weights(refused=alpha, right=beta),
+    )
+    recipe = recipe if noise is None else replace(recipe, sigma=noise)
     options = Options(
-        Recipe(iterations=iterations, violations=violations),
+        recipe,
         systems_at_once=systems,
-        seed=described.seed if seed is None else seed,
+        seed=ground.seed if seed is None else seed,
         device=device,
         most_violations=most_violations,
     )
     encoding = "shared" if random_settings else "joint"
-    description = Description(encoding, slot_ms / 1000, sees_phase=full, batching=batching)
-    whole = System(described.deployment, switching_of(described.source), described.service)
+    description = Description(encoding, slot_ms / 1000, sees_phase=full, batching=batching, buffer=buffer)
+    whole = System(ground.deployment, switching_of(ground.source) or ground.source, ground.service)
     if random_settings:
         policies = [_trained(random_systems(random_settings, options.seed), description, options, out, resume)]
     else:
@@ -119,7 +170,7 @@ def train(
         first = options
         if teach_lull:
             rule = teacher(Rule(_weights(teach_lull), _weights(teach_burst)), whole, description.slot_s)
-            first = replace(options, recipe=taught(options.recipe))
+            first = replace(options, recipe=taught(recipe, noise))
         policies = [_trained((whole,), description, first, out, resume, rule)]
         for number, left in enumerate(after_failures(whole) if failures else ()):
             folder = out / f"failure-{number}"
@@ -131,7 +182,7 @@ def train(
         from stretto.report.learning import learning_figure
         from stretto.report.plots import save
 
-        save(learning_figure({described.name: out}), plot)
+        save(learning_figure({ground.deployment.applications[0].name: out}), plot)
         typer.echo(f"plot: {plot}")
 
 
@@ -152,6 +203,17 @@ def _trained(
     if sys.stderr.isatty():
         typer.echo("", err=True)
     return policy
+
+
+def _sigma(given: str) -> tuple[float, float]:
+    """The noise of the first half of the iterations, and of the second."""
+    try:
+        numbers = [float(part) for part in given.split(",")]
+    except ValueError:
+        numbers = []
+    if not (1 <= len(numbers) <= 2 and all(1e-3 <= number <= 10 for number in numbers)):
+        raise StrettoError(f"--sigma {given[:40]}: give one number from 0.001 to 10, or two, as 0.25,0.08")
+    return numbers[0], numbers[-1]
 
 
 def _weights(given: str) -> tuple[float, ...]:

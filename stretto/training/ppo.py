@@ -3,8 +3,7 @@
 It differs from the paper where that learns faster. Advantages are divided by how large they usually are in what is seen
 (another network learns that): bursts are rare and their advantages a hundred times those of lulls, which would drown.
 The critic is told the phase of the load also where the policy is not: it judges what was done, and is not used later.
-The noise σ is small and falls while learning goes on, because policies that are used without noise should be judged
-with little. The discount is 0.9: weights of a slot are felt for two slots at most.
+Its discount, its λ, its clipping threshold and its noise σ are the paper's unless a recipe says otherwise.
 """
 
 from __future__ import annotations
@@ -39,10 +38,10 @@ class Recipe:
     epochs: int = 4
     minibatch: int = 4096
     step: tuple[float, float] = (2e-3, 2e-4)  # of Adam
-    sigma: tuple[float, float] = (0.25, 0.08)
-    clip: float = 0.3
-    discount: float = 0.9
-    trace: float = 0.9  # λ of the advantages
+    sigma: tuple[float, float] = (0.698, 0.698)
+    clip: float = 0.2
+    discount: float = 0.99
+    trace: float = 0.95  # λ of the advantages
     scale: float = 0.1  # of rewards, so that values are of moderate size
     violations: float | None = None  # reward weights follow this share of violations; None: they stay as they are
     weights: Weights = field(default_factory=Weights)

@@ -67,6 +67,8 @@ class Training:
         teacher: Decide | None = None,
     ) -> None:
         self.options, self.folder = options, folder
+        if torch.device(options.device).type == "cpu":
+            torch.set_num_threads(1)  # networks this small only wait for further threads, which take all cores for it
         if description.encoding == "joint":
             description = systems[0].description(description)
         copies = max(1, options.systems_at_once // len(systems))
@@ -97,7 +99,8 @@ class Training:
             checkpoint["seconds"],
             checkpoint["curve"],
         )
-        learner.weights = replace(learner.weights, **checkpoint["weights"])
+        if self.options.recipe.violations is not None:  # they followed the violations; else they are as asked
+            learner.weights = replace(learner.weights, **checkpoint["weights"])
         parameters = learner.adam.param_groups[0]["params"]
         for number, parameter in enumerate(parameters):
             saved_moments = {

@@ -43,9 +43,10 @@ class Rule:
     spare: float = 8 * 0.0333  # 8 of the 30 queries that an instance of 33.3 ms finishes in a second
 
 
-def taught(recipe: Recipe) -> Recipe:
-    """The recipe of a policy that follows a rule first, and then goes on in small steps."""
-    return replace(recipe, taught=TAUGHT, step=TAUGHT_STEP, sigma=TAUGHT_SIGMA, minibatch=TAUGHT_MINIBATCH)
+def taught(recipe: Recipe, sigma: tuple[float, float] | None = None) -> Recipe:
+    """The recipe of a policy that follows a rule first, and then goes on in small steps; `sigma` is another noise."""
+    noise = sigma or TAUGHT_SIGMA
+    return replace(recipe, taught=TAUGHT, step=TAUGHT_STEP, sigma=noise, minibatch=TAUGHT_MINIBATCH)
 
 
 def teacher(rule: Rule, system: System, slot_s: float) -> Decide:

@@ -7,6 +7,7 @@ says nothing about its load.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,9 +48,12 @@ class _Dispatcher:
 
 
 class LogListener:
-    """`deployment` is the one that served last; None until a dispatcher was made."""
+    """`deployment` is the one that served last; None until a dispatcher was made. `on_query` hears of every query: its
+    application, its arrival, and how long after it the query is due.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, on_query: Callable[[str, int, int], None] | None = None) -> None:
+        self._on_query = on_query
         self.deployment: Deployment | None = None
         self._recent: Recent | None = None  # from the first request on
         self._dispatchers: dict[int, _Dispatcher] = {}
@@ -144,6 +148,8 @@ class LogListener:
         if self._recent is None:
             self._recent = Recent(now_ns)
         self._last_ns = max(self._last_ns, now_ns)
+        if self._on_query is not None:
+            self._on_query(name, now_ns, deadline_ns - now_ns)
         request = (now_ns, name, deadline_ns - now_ns, client, priority)
         if request != dispatcher.request:
             self._entered(dispatcher)  # requests that come in one turn of the loop follow each other without an end

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import NormalDist
 
@@ -16,9 +18,10 @@ from stretto.core.fleet import Fleet
 from stretto.core.plan import Delays
 from stretto.core.profile import LatencyProfile, Quantile
 from stretto.core.telemetry import Telemetry
-from stretto.sim.arrivals import Source
+from stretto.sim.arrivals import ARRIVAL, Source
 from stretto.sim.event_log import event_lines
 from stretto.sim.network.clients import NetworkClient
+from stretto.sim.query_log import UNSAID, QueryLog
 from stretto.sim.residuals import BUCKETS, Measured, Residuals, batches_of_bucket
 from stretto.sim.service import Deterministic, Empirical, Lognormal, Service
 from stretto.twin.clients import MOST_CLIENTS, conditions_of
@@ -35,7 +38,48 @@ Floats = NDArray[np.float64]
 
 def setting_from_log(path: Path, progress: Callable[[float], None] | None = None) -> Setting:
     """What a server recorded (core/journal.py); StrettoError where the file is no event log."""
-    listener = LogListener()
+    return _heard(path, LogListener(), progress)
+
+
+@dataclass(frozen=True, eq=False)
+class Recording:
+    """What a server recorded: what it served at the end, all queries of that, and the conditions."""
+
+    deployment: Deployment
+    queries: QueryLog
+    setting: Setting
+
+
+def recording_of(path: Path, progress: Callable[[float], None] | None = None) -> Recording:
+    """Returns a server's event log with every query in it; StrettoError where it has none."""
+    names: dict[str, int] = {}
+    columns = {name: array("q") for name in ("time_ns", "deadline_ns", "application")}
+
+    def hear(application: str, now_ns: int, slack_ns: int) -> None:
+        columns["time_ns"].append(now_ns)
+        columns["deadline_ns"].append(max(slack_ns, 0))
+        columns["application"].append(names.setdefault(application, len(names)))
+
+    listener = LogListener(hear)
+    setting = _heard(path, listener, progress)
+    deployment = listener.deployment
+    assert deployment is not None
+    served = {application.name for application in deployment.applications}
+    count = len(columns["time_ns"])
+    rows = np.zeros(count, ARRIVAL)
+    rows["client"] = rows["query_class"] = UNSAID
+    for name, column in columns.items():
+        rows[name] = column
+    is_served = np.array([name in served for name in names], np.bool_)
+    rows = rows[is_served[rows["application"]]] if count else rows
+    if not len(rows):
+        raise StrettoError(f"{path.name} tells of no query; record a server while it is asked")
+    rows["time_ns"] -= rows["time_ns"].min()
+    rows = rows[np.argsort(rows["time_ns"], kind="stable")]
+    return Recording(deployment, QueryLog(path.name, tuple(names), rows, np.arange(len(rows))), setting)
+
+
+def _heard(path: Path, listener: LogListener, progress: Callable[[float], None] | None) -> Setting:
     for heard, line in enumerate(event_lines(path), 1):
         with line.explained():
             listener.hear(line.content)

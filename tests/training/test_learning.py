@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +15,13 @@ pytestmark = pytest.mark.extras
 pytest.importorskip("torch")
 pytest.importorskip("gymnasium")
 
+from stretto.cli.train_ground import read_ground  # noqa: E402
+from stretto.core.profile import Quantile  # noqa: E402
+from stretto.core.view import View  # noqa: E402
 from stretto.planners.edge_rl.file import load_policies  # noqa: E402
+from stretto.planners.edge_rl.planner import EdgeRL  # noqa: E402
 from stretto.planners.edge_rl.policy import Description, log_density  # noqa: E402
+from stretto.planning.served import served_session  # noqa: E402
 from stretto.sim.switching import Switching  # noqa: E402
 from stretto.training.evaluate import evaluate  # noqa: E402
 from stretto.training.settings import instance_deployment  # noqa: E402
@@ -31,7 +37,8 @@ TOML = Path(__file__).resolve().parents[2] / "examples" / "edge" / "edge.toml"
 def recipe(**more):  # type: ignore[no-untyped-def]
     from stretto.training.ppo import Recipe
 
-    return Recipe(**({"iterations": 30, "slots": 16, "minibatch": 2048} | more))
+    quick = {"sigma": (0.25, 0.08), "clip": 0.3, "discount": 0.9, "trace": 0.9}
+    return Recipe(**({"iterations": 30, "slots": 16, "minibatch": 2048} | quick | more))
 
 
 def test_the_environment_keeps_gymnasium_s_contract() -> None:
@@ -177,6 +184,71 @@ def test_the_command(tmp_path: Path) -> None:
     assert run.exit_code == 0, run.output
 
 
+LOAD = '[load]\nkind = "gamma"\nshape = 0.5\nrate = 400\n'
+
+
+def test_a_policy_is_served_by_the_planner_and_with_the_slot_and_buffer_that_it_was_trained_with(
+    tmp_path: Path,
+) -> None:
+    """From a repository and a load without phases. A scenario, which decides by p95, serves it all the same."""
+    from stretto.cli.main import app
+
+    (tmp_path / "load.toml").write_text(LOAD)
+    asked = ["train", "zoo:fashion", "--workers", "2", "--load", str(tmp_path / "load.toml"), "--out", str(tmp_path)]
+    asked += ["--slot-ms", "250", "--buffer", "6", "--iterations", "1", "--systems", "16"]
+    done = CliRunner().invoke(app, [*asked, "--plot", str(tmp_path / "curve.png")])
+    assert done.exit_code == 0, done.output
+    assert "warning: every worker runs" in done.output and "iteration 1/1" in done.output
+    session = served_session("edge_rl", {"policy": str(tmp_path / "policy.safetensors")})
+    assert session.rhythm.period_s == 0.25
+    served = read_ground("zoo:fashion", tmp_path / "load.toml", 2, ()).deployment
+    for quantile in (Quantile.MEAN, Quantile.P95):
+        planner = EdgeRL(str(tmp_path / "policy.safetensors"))
+        plan = planner(View(replace(served, quantile=quantile)))
+        assert [lane.capacity for lane in plan.lanes] == [6, 6]
+
+
+def test_options_of_the_command_reach_the_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without options they are the paper's (section 5.1.4)."""
+    from stretto.cli.main import app
+    from stretto.training import run
+
+    recipes = []
+
+    class Stopped(Exception):
+        pass
+
+    def stop(systems, description, options, folder, rule=None):  # type: ignore[no-untyped-def]
+        recipes.append((options.recipe, description))
+        raise Stopped
+
+    monkeypatch.setattr(run, "Training", stop)
+    asked = ["train", str(TOML), "--out", str(tmp_path)]
+    more = ["--discount", "0.9", "--gae-lambda", "0.8", "--clip", "0.3", "--sigma", "0.25,0.08", "--alpha", "2"]
+    more += ["--beta", "3", "--buffer", "4", "--slot-ms", "100"]
+    taught = ["--teach-lull", "1,1,1,1", "--teach-burst", "1,1,1,1"]
+    for extra in ([], more, taught, [*taught, "--sigma", "0.3"]):
+        assert isinstance(CliRunner().invoke(app, [*asked, *extra]).exception, Stopped)
+    (first, seen), (other, described), *teaching = recipes
+    assert (first.discount, first.trace, first.clip, first.sigma) == (0.99, 0.95, 0.2, (0.698, 0.698))
+    assert (first.weights.late, first.weights.refused, first.weights.right) == (1, 1, 1)
+    assert (seen.buffer, seen.slot_s) == (15, 1.0)
+    assert (other.discount, other.trace, other.clip, other.sigma) == (0.9, 0.8, 0.3, (0.25, 0.08))
+    assert (other.weights.late, other.weights.refused, other.weights.right) == (1, 2, 3)
+    assert (described.buffer, described.slot_s) == (4, 0.1)
+    assert [recipe.sigma for recipe, _ in teaching] == [(0.15, 0.06), (0.3, 0.3)]
+
+
+def test_a_training_on_the_processor_takes_one_thread(tmp_path: Path) -> None:
+    import torch
+
+    from stretto.training.run import Options, Training
+
+    torch.set_num_threads(2)
+    Training([SYSTEM], Description("joint", 1.0), Options(recipe(iterations=1), 16), tmp_path)
+    assert torch.get_num_threads() == 1
+
+
 def test_the_command_trains_batch_sizes_where_there_are_some(tmp_path: Path) -> None:
     from stretto.cli.main import app
 
@@ -210,6 +282,9 @@ def test_the_command_teaches_a_rule_first(tmp_path: Path) -> None:
         (["--teach-lull", "1,1,1,1", "--random-settings", "4"], "teach none with"),
         (["--teach-lull", "1,much"], "numbers with commas"),
         (["--teach-lull", "1,1"], "for each of the 4 instances"),
+        (["--sigma", "much"], "give one number from 0.001 to 10, or two"),
+        (["--sigma", "1,2,3"], "give one number from 0.001 to 10, or two"),
+        (["--workers", "2"], "are for a repository"),
         (["--device", "nowhere"], "PyTorch cannot compute there"),
         (["--out", str(TOML)], "the folder cannot be made"),
     ],

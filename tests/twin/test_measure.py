@@ -17,7 +17,7 @@ from stretto.core.profile import NS_PER_MS, NS_PER_S, Quantile
 from stretto.live.recorder import Journal, recording
 from stretto.sim.service import Deterministic, Empirical, Lognormal, Service
 from stretto.twin.log import LogListener
-from stretto.twin.measure import setting_from_log, setting_from_scenario
+from stretto.twin.measure import recording_of, setting_from_log, setting_from_scenario
 from stretto.twin.setting import Setting
 from tests.live.real import asked, of_zoo, planned, sample, until, within
 from tests.live.real import serving as really_serving
@@ -59,6 +59,36 @@ def test_a_scripted_life_is_measured_exactly(tmp_path: Path) -> None:
     assert residuals.runs >= 60
     assert sum(setting.present.values()) == 1
     assert len(setting.handoff_ns) >= 60 and setting.handoff_ns.min() >= 0
+
+
+def test_a_recording_holds_every_query_once(tmp_path: Path) -> None:
+    """One row each, in the order in which they came, however many a setting remembers; what moved counts once."""
+    path = tmp_path / "events.jsonl"
+    served = serving(FAST, crew=2)
+    with recording(path) as journal:
+        made = Stage(served, plan_for(served), journal=journal, handoff_ns=0)
+        made.wait(500)
+        for number in range(30):
+            made.request(1 + number % 3, 300.0 + number)
+            made.wait(10)
+            made.finish_all()
+        for _ in range(3):
+            made.request(1, 400.0)  # two workers are busy: the last one waits, and moves
+        again = serving(FAST, crew=2, version="2")
+        made.replace(again, plan_for(again))
+        made.finish_all()
+        made.close()
+    heard = recording_of(path)
+    assert to_plain(heard.deployment) == to_plain(again.deployment) and heard.setting.arrivals["app"].queries == 63
+    (chunk,) = heard.queries.chunks(heard.deployment, 60.0)
+    expected = [(number * 10 * MS, (300 + number) * MS) for number in range(30) for _ in range(1 + number % 3)]
+    expected += [(300 * MS, 400 * MS)] * 3
+    assert [(row["time_ns"], row["deadline_ns"] - row["time_ns"]) for row in chunk] == expected
+    with recording(tmp_path / "idle.jsonl") as journal:
+        made = Stage(served, plan_for(served), journal=journal)
+        made.close()
+    with pytest.raises(StrettoError, match=r"idle\.jsonl tells of no query; record a server while it is asked"):
+        recording_of(tmp_path / "idle.jsonl")
 
 
 def test_requests_that_come_in_one_turn_of_the_loop_are_told_apart() -> None:

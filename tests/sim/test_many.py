@@ -105,5 +105,5 @@ def test_same_seed_same_counts_and_restart_forgets() -> None:
 def test_too_many_queries_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(many, "MOST_ARRIVALS", 4)
     herd = ManySimulations([plan_of(0.25, 0.25, 0.25, 0.25)], 1)
-    with pytest.raises(StrettoError, match="more queries in a slot"):
+    with pytest.raises(StrettoError, match="more than 4 queries come in one slot of 10000 ms; take a shorter slot"):
         herd.run_slot(10.0, np.full((1, 4), 0.25))

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from scipy.linalg import expm
 
-from stretto.core.errors import StrettoError
 from stretto.core.profile import NS_PER_S
 from stretto.planners.edge_rl.instances import dealt_plan, instances_of
 from stretto.sim.arrivals import ARRIVAL, Client, Clients, Load, Mix, Source
@@ -56,11 +55,6 @@ def test_a_tape_is_played_in_a_circle_from_any_moment() -> None:
             count = play(player, queries, arrivals, end_ns)
             came += [(int(row["time_ns"]), int(row["deadline_ns"])) for row in arrivals[:count]]
         assert came == [pair for pair in expected if 0 <= pair[0] < 300]
-
-
-def test_more_queries_than_there_is_room_for() -> None:
-    with pytest.raises(StrettoError, match="more than 16384 queries come in one slot of 1000 ms; take a shorter slot"):
-        herd_of(Tape(np.zeros(1, QUERY), 10_000), 1).run_slot(1.0, np.array([WEIGHTS]))
 
 
 def test_counts_of_markovian_arrivals_have_the_moments_of_the_matrices() -> None:

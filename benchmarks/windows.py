@@ -189,7 +189,7 @@ def traffic(
     arrivals["deadline_ns"] = arrivals["time_ns"] + np.rint(lengths * NS_PER_MS).astype(np.int64)
     arrivals["application"] = owners
     arrivals["client"] = -1
-    arrivals["query_class"] = np.where(np.nanmax(theta, axis=1) > 0.5, guess, -1) if tells_class else -1
+    arrivals["query_class"] = guess if tells_class else -1
     rates = np.bincount(owners, minlength=len(names)) / (windows * WINDOW_MS / 1000)
     seconds = windows * (WINDOW_MS + pause_ms) / 1000
     return Traffic(arrivals, true_class, theta, guess, seconds, tuple(rates.tolist()))

@@ -52,6 +52,8 @@ class Variant:
     dynamic_memory_bytes: int = 0
     load_ns: int = 0
     recall: tuple[float, ...] = ()
+    # Accuracy for queries whose likeliest class is each, as equation 9 has it on average; empty: recall stands for it.
+    accuracy_by_class: tuple[float, ...] = ()
     input_size: tuple[int, ...] = ()
     frame_bytes: int = 0  # of one query as a client sends it at this input size; 0: not known
     accuracy_by_size: tuple[tuple[tuple[int, ...], float], ...] = ()
@@ -61,7 +63,7 @@ class Variant:
         check_name("variant", self.name)
         if not 0 <= self.accuracy <= 1:
             raise StrettoError(f"accuracy of variant {self.name} is {self.accuracy}; it is a fraction between 0 and 1")
-        if any(not 0 <= value <= 1 for value in self.recall):
+        if any(not 0 <= value <= 1 for value in (*self.recall, *self.accuracy_by_class)):
             raise StrettoError(f"every recall of variant {self.name} is a fraction between 0 and 1")
         if any(not 0 <= value <= 1 for _, value in self.accuracy_by_size):
             raise StrettoError(f"every accuracy by size of variant {self.name} is a fraction between 0 and 1")
@@ -102,6 +104,7 @@ class Application:
     classes: int = 0
     evidence_accuracy: float | None = None  # of its evidence taken as the answer; None: it has no evidence
     whole_ladder: tuple[str, ...] = ()
+    class_shares: tuple[float, ...] = ()  # of samples that evidence takes for each class; empty: it was not asked
 
     def __post_init__(self) -> None:
         check_name("application", self.name)

@@ -5,13 +5,15 @@ Applications, workers and kinds are numbered by their place; variants are number
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stretto.core.application import Application, Variant
 from stretto.core.errors import StrettoError
+from stretto.core.evidence import accuracy_by_class
 from stretto.core.profile import LatencyProfile, Quantile
 from stretto.core.worker import Worker
 
@@ -113,6 +115,24 @@ def with_slos(deployment: Deployment, slos_ns: Sequence[int]) -> Deployment:
         for application, slo_ns in zip(deployment.applications, slos_ns, strict=True)
     )
     return Deployment(applications, deployment.workers, deployment.quantile)
+
+
+def with_evidence(deployment: Deployment, posteriors: Mapping[str, NDArray[np.float64]]) -> Deployment:
+    """The same with accuracies by class, for applications of which `posteriors` has θ of samples, [sample, class]."""
+    applications = tuple(_told(each, posteriors.get(each.name)) for each in deployment.applications)
+    return Deployment(applications, deployment.workers, deployment.quantile)
+
+
+def _told(application: Application, theta: NDArray[np.float64] | None) -> Application:
+    lengths = {len(variant.recall) for variant in application.variants}
+    if theta is None or not len(theta) or lengths != {theta.shape[1]}:
+        return application  # a posterior over other classes than those that were profiled says nothing
+    accuracy, shares = accuracy_by_class(theta, [variant.recall for variant in application.variants])
+    variants = tuple(
+        replace(variant, accuracy_by_class=tuple(row))
+        for variant, row in zip(application.variants, accuracy.clip(0, 1).tolist(), strict=True)
+    )
+    return replace(application, variants=variants, class_shares=tuple(shares.tolist()))
 
 
 def _moved(profile: LatencyProfile, factor: float) -> LatencyProfile:

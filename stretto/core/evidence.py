@@ -16,8 +16,9 @@ from numpy.typing import ArrayLike, NDArray
 from stretto.core.errors import StrettoError
 
 JEFFREYS_ALPHA = 0.5
-SURE = 0.5  # a class is believed where its share of the posterior is above this (section 5.3.2)
-MOST_SAMPLES, MOST_CLASSES = 512, 256  # of an application whose evidence takes part in judging
+SURE = 0.5  # as published, a query has a class where that class's share of the posterior is above this (section 5.3.2)
+MOST_SAMPLES = 512  # that evidence is asked about when it is loaded
+MOST_NUMBERS = 1 << 20  # of what it says of them: of very many classes there are fewer samples
 MAX_ALPHA = 1e9
 
 Floats = NDArray[np.float64]
@@ -86,6 +87,25 @@ def expected_accuracy(theta: ArrayLike, recall: ArrayLike) -> Any:
     if not weights.ndim or not scores.ndim or weights.shape[-1] != scores.shape[-1]:
         raise StrettoError(f"θ of shape {weights.shape} does not go with scores of shape {scores.shape}")
     return weights @ scores.T
+
+
+def likeliest(theta: ArrayLike) -> NDArray[np.int64]:
+    """The class that each query is told to be of: the one with the largest share of its posterior."""
+    return np.asarray(np.asarray(theta, np.float64).argmax(axis=-1), np.int64)
+
+
+def accuracy_by_class(theta: ArrayLike, recall: ArrayLike) -> tuple[Floats, Floats]:
+    """What equation 9 says on average of queries that are told to be of each class: [variants, classes], and the share
+    of the queries that are told so. A class that no query was told to be of has the variants' recall.
+    """
+    posteriors, scores = np.asarray(theta, np.float64), np.asarray(recall, np.float64)
+    expected = expected_accuracy(posteriors, scores)
+    told = likeliest(posteriors)
+    counts = np.bincount(told, minlength=scores.shape[1]).astype(np.float64)
+    sums = np.zeros(scores.T.shape)
+    np.add.at(sums, told, expected)
+    means = np.where(counts[:, None] > 0, sums / np.maximum(counts, 1)[:, None], scores.T)
+    return means.T, counts / max(len(told), 1)
 
 
 def class_recall(confusion: ArrayLike) -> Floats:

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -398,6 +399,16 @@ class Plan:
     rate_window_ns: int = NS_PER_S  # λ per lane is counted over this window
     seed: int = 1  # of the weighted routes
     planner: str = ""
+
+    @cached_property
+    def heeds_classes_of(self) -> frozenset[int]:
+        """Applications whose queries it treats by class, or one by one: evidence of them makes a difference."""
+        by_one = {number for number, lane in enumerate(self.lanes) if isinstance(lane.select, Worklist)}
+        return frozenset(
+            number
+            for number, route in enumerate(self.routes)
+            if route.rule is RouteRule.BY_CLASS or not by_one.isdisjoint(route.lanes)
+        )
 
 
 def by_application(lanes: tuple[Lane, ...], **rest: object) -> Plan:

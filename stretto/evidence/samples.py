@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from stretto.core.errors import StrettoError
-from stretto.core.evidence import MOST_SAMPLES, Said
+from stretto.core.evidence import MOST_NUMBERS, MOST_SAMPLES, Said
 from stretto.evidence.load import load_evidence
 from stretto.evidence.model import Evidence
 from stretto.repository.application import ApplicationFiles
@@ -29,8 +29,9 @@ def said_of_samples(files: Sequence[ApplicationFiles], evidence: Mapping[str, Ev
         if each.name in evidence and each.sample_file is not None:
             try:
                 sample = each.sample()
-                some = np.random.default_rng(1).permutation(len(sample.labels))[:MOST_SAMPLES]  # it may be in order
                 witness = evidence[each.name]
+                most = min(MOST_SAMPLES, max(1, MOST_NUMBERS // witness.classes))
+                some = np.random.default_rng(1).permutation(len(sample.labels))[:most]  # it may be in order
                 said[each.name] = Said(witness.posterior(sample.inputs[some]), sample.labels[some], witness.recall)
             except (StrettoError, OSError, RuntimeError, MemoryError) as error:
                 log.warning("evidence of %s is not judged by its samples (%s)", each.name, type(error).__name__)

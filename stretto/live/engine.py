@@ -168,8 +168,15 @@ class Engine:
                 generation.enter(query, now_ns, application, demand, query is not last)
         if not gathers:
             self.act(generation)
-        if self.witness is not None and request.outcome is None:
+        if self.witness is not None and request.outcome is None and self.wants_evidence(application, now_ns):
             self.witness.ask(request)
+
+    def wants_evidence(self, application: int, now_ns: int) -> bool:
+        """True of all queries while a plan heeds their classes, else of some a second."""
+        heeded = self.generation.dispatcher.plan.heeds_classes_of
+        if self.session.looks_at_evidence or application in heeded:
+            return True
+        return self.witness is not None and self.witness.may_sample(now_ns)
 
     def classified(self, requests: Sequence[Request | RemoteQuery]) -> None:
         """Evidence came: the dispatcher hears the class of what has not ended."""

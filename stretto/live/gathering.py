@@ -29,6 +29,8 @@ class Gathered(Serving, Protocol):
     twin: Twin | None
     witness: Witness | None
 
+    def wants_evidence(self, application: int, now_ns: int) -> bool: ...
+
 
 class Gathering:
     """Of one engine. `form_batches` is called when a turn is over in which queries came."""
@@ -87,8 +89,9 @@ class Gathering:
         generation.queries.enter(front, tickets, rows)
         self.begin()
         if engine.witness is not None:
-            for ticket in tickets.tolist():
-                engine.witness.ask(generation.queries[ticket].request)
+            for ticket, application in zip(tickets.tolist(), entering[0].tolist(), strict=True):
+                if engine.wants_evidence(application, now_ns):  # else it stays a row of numbers
+                    engine.witness.ask(generation.queries[ticket].request)
 
     def _submitted(self, now_ns: int, entering: Entering) -> NDArray[np.int64]:
         """Their tickets."""

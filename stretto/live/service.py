@@ -137,6 +137,7 @@ class Service:
         if options.autoscale is not None:
             options.autoscale.for_kinds(ready.deployment.kinds)  # refused before anything is started
         conditions = Conditions(delays=delays.delays)
+        evidence, ready = await self._takeover.load_evidence(ready)
         first = await asyncio.to_thread(self.session.first, ready.deployment, time.monotonic_ns(), conditions)
         ready, first = beginning_as_planned(ready, first)
         self._tell_unused()
@@ -159,7 +160,7 @@ class Service:
         period_s = self.session.rhythm.period_for(ready.deployment)
         self.replanner = Replanner(self.engine, period_s, self.clients)
         self.engine.on_fleet = self._fleet_changed
-        await self._takeover.load_evidence(ready)
+        self._takeover.use_evidence(evidence)
         self.files = {files.name: files for files in ready.files}
         self.engine.start()
         self.state = State.SERVING

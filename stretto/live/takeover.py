@@ -6,9 +6,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from stretto.core.conditions import Conditions
+from stretto.core.deployment import with_evidence
 from stretto.core.evidence import Said
 from stretto.live.beginning import beginning_as_planned
 from stretto.live.generation import Served
@@ -24,37 +26,51 @@ if TYPE_CHECKING:
     from stretto.evidence.model import Evidence
 
 
+@dataclass(frozen=True)
+class Loaded:
+    """Evidence by application, and what it says of labelled samples."""
+
+    evidence: Mapping[str, Evidence] = field(default_factory=dict)
+    said: Mapping[str, Said] = field(default_factory=dict)
+
+
 class Takeover:
     """The service's: on the loop's thread."""
 
     def __init__(self, service: Running, session: Session, maker: PolicyMaker, judging: Judging | None):
         self._service, self._session, self._maker, self._judging = service, session, maker, judging
 
-    async def load_evidence(self, ready: Served) -> None:
-        """Of what will be served. An application that has none is told of, and served without."""
-        engine = self._service.engine
+    async def load_evidence(self, ready: Served) -> tuple[Loaded, Served]:
+        """The evidence of what will be served, and that with the accuracies that evidence gives it. An application that
+        has none is told of, and served without.
+        """
         if not self._session.uses_evidence(ready.deployment):
-            self.forget_evidence()
+            return Loaded(), ready
+        evidence = await asyncio.to_thread(_loaded_evidence, ready.files)
+        said = await asyncio.to_thread(_said_of_samples, ready.files, evidence)
+        deployment = with_evidence(ready.deployment, {name: samples.theta for name, samples in said.items()})
+        return Loaded(evidence, said), replace(ready, deployment=deployment)
+
+    def use_evidence(self, loaded: Loaded) -> None:
+        """From now on."""
+        engine = self._service.engine
+        if engine.witness is None and not loaded.evidence:
             return
         if engine.witness is None:
             engine.witness = Witness(engine.loop, engine.classified)
-        evidence = await asyncio.to_thread(_loaded_evidence, ready.files)
-        engine.witness.use(evidence)
+        engine.witness.use(loaded.evidence)
         if self._judging is not None:
-            self._judging.twin.knows(await asyncio.to_thread(_said_of_samples, ready.files, evidence))
+            self._judging.twin.knows(loaded.said)
 
     def forget_evidence(self) -> None:
         """From now on there is none."""
-        engine = self._service.engine
-        if engine.witness is not None:
-            engine.witness.use({})
-            if self._judging is not None:
-                self._judging.twin.knows({})
+        self.use_evidence(Loaded())
 
     async def move_over(self, ready: Served) -> None:
         """Its models are held already."""
         service = self._service
-        await self.load_evidence(ready)
+        evidence, ready = await self.load_evidence(ready)
+        self.use_evidence(evidence)
         async with service.replanner.turn:
             self._maker.forget()
             ready, in_force = beginning_as_planned(ready, await self._planned(ready))

@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.backends.model import Array
-from stretto.core.evidence import SURE
 from stretto.core.resize import resized
 from stretto.live.face.remote import RemoteQuery
 from stretto.live.requests import Request
@@ -29,6 +28,7 @@ log = logging.getLogger("stretto.live")
 
 MAX_WAITING_ROWS = 4_096
 MAX_BATCH_ROWS = 64
+SAMPLE_NS = 50_000_000
 
 Told = Callable[[Sequence[Request | RemoteQuery]], None]
 
@@ -56,6 +56,7 @@ class Witness:
         self._rows = 0
         self._is_busy = False
         self._failing: set[str] = set()
+        self._sampled_ns = -SAMPLE_NS
         self._thread = ThreadPoolExecutor(1, "stretto-evidence")
 
     def use(self, evidence: Mapping[str, Evidence]) -> None:
@@ -64,6 +65,13 @@ class Witness:
         self._failing.clear()
         self._waiting = deque(request for request in self._waiting if request.application in self._evidence)
         self._rows = sum(request.rows for request in self._waiting)
+
+    def may_sample(self, now_ns: int) -> bool:
+        """True some times a second: classes of some queries tell how frequent classes are, while no plan heeds them."""
+        if now_ns - self._sampled_ns < SAMPLE_NS:
+            return False
+        self._sampled_ns = now_ns
+        return True
 
     def ask(self, request: Request | RemoteQuery) -> None:
         """On the loop, when a request came."""
@@ -138,6 +146,5 @@ def _posterior(evidence: Evidence | None, inputs: Sequence[Array]) -> NDArray[np
 
 
 def class_of(theta: Sequence[float]) -> int:
-    """The class that is more likely than all others together, or -1."""
-    best = max(range(len(theta)), key=theta.__getitem__)
-    return best if theta[best] > SURE else -1
+    """The likeliest class, as `likeliest` has it for many."""
+    return max(range(len(theta)), key=theta.__getitem__)

@@ -13,10 +13,13 @@ from itertools import product
 from stretto.core.deployment import Deployment
 from stretto.core.verdict import Candidate, OptionValue
 from stretto.core.view import Planner
-from stretto.planners.entry import Entry
+from stretto.planners.data_aware import tells_classes_apart
+from stretto.planners.entry import DATA_AWARE, Entry
 from stretto.planners.ports import Ports
 from stretto.planners.registry import ENTRIES, planner_entry
 
+# Kinds of query have lanes of their own, as several applications do.
+TRIED_BY_CLASS = ("always", "if unequal")
 MOST_VARIANTS = 12  # of an application that are tried alone
 MOST_POOLED = 3  # of them where clients are known, and a trial is dear
 
@@ -66,7 +69,28 @@ def candidates_for(deployment: Deployment, *, dear: bool = False, by_client: boo
             candidates += [
                 Candidate(entry.name, options, variants) for options in _options(entry) for variants in alone
             ]
+    if not dear and hears_of_classes(deployment):
+        candidates += [
+            Candidate(entry.name, (*options, (DATA_AWARE.name, True)))
+            for entry in ENTRIES
+            if entry.tried in TRIED_BY_CLASS and entry.chooses_variants and DATA_AWARE in entry.options
+            for options in _options(entry)
+        ]
     return tuple(candidates)
+
+
+def by_class(candidate: Candidate) -> tuple[Candidate, ...]:
+    """The same with accuracies by what evidence says of a query's class, or without them if it has them."""
+    entry = planner_entry(candidate.planner)
+    if DATA_AWARE not in entry.options or not entry.chooses_variants or entry.by_windows:
+        return ()
+    others = tuple(each for each in candidate.options if each[0] != DATA_AWARE.name)
+    return (replace(candidate, options=others if others != candidate.options else (*others, (DATA_AWARE.name, True))),)
+
+
+def hears_of_classes(deployment: Deployment) -> bool:
+    """Whether evidence was measured of some application, and tells its variants apart."""
+    return any(each.class_shares and tells_classes_apart(each) for each in deployment.applications)
 
 
 def candidates_digest(deployment: Deployment) -> str:

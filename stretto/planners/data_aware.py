@@ -1,12 +1,14 @@
-"""Data-awareness for any planner (SneakPeek section 4): accuracy that depends on a query's class, through the Plan.
+"""Data-awareness for any planner (SneakPeek section 4, equation 9): accuracy by what evidence says, through the Plan.
 
 A planner that knows applications and accuracies needs no change. It is shown a deployment in which an application with
-recall per class is several: one for each *kind of class*, whose variants have the recall of its classes for their
-accuracy, and one for queries whose class is not known, with the profiled accuracies. Its plan is brought back: variants
-get their own numbers, and the real application is routed by class to the lanes that were made for its kinds of class.
+recall per class is several: one for each *kind of query*, and one for queries without evidence, which have the profiled
+accuracies. A query is told to be of its likeliest class, and a kind is the classes for which the variants differ alike.
+The accuracy of a variant for a kind is θ·recall, averaged over samples that evidence told to be of the kind; where no
+samples were asked about, evidence counts as certain. The plan is brought back: variants get their own numbers, and the
+real application is routed by class to the lanes that were made for its kinds.
 
-Kinds of class are few (`kinds`), because queries in different lanes do not share batches: the classes for which the
-variants differ alike are taken together. Where two kinds get the same fixed variant, they share one lane.
+Kinds are few (`kinds`), because queries in different lanes do not share batches. Where two kinds get the same fixed
+variant, they share one lane.
 """
 
 from __future__ import annotations
@@ -22,8 +24,10 @@ from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.plan import Fixed, Lane, Plan, Route, RouteRule, renumbered
 from stretto.core.view import Planner, View, WaitingQuery
+from stretto.planners.ports import HasRhythm, KnowsNetworks, Prepares
 
-MOST_CLASSES = 512
+MOST_KINDS = 64
+ROUNDS = 50  # of finding the kinds, at most
 UNKNOWN_SHARE = 0.01  # of an application's queries, as long as nothing is measured
 
 
@@ -36,6 +40,7 @@ class Disguise:
     variant: NDArray[np.int64]  # real variant, by one in disguise
     first: NDArray[np.int64]  # by real application: the one shown for unknown classes; those for its kinds follow
     kind_of: tuple[NDArray[np.int64], ...]  # by real application and class: which of its kinds; empty: not told apart
+    shares: NDArray[np.float64]  # of the real application's queries, by one in disguise, before any is measured
 
 
 @dataclass
@@ -43,15 +48,28 @@ class DataAware:
     """`planner` with accuracies by class. Its routes must lead each application to a single lane."""
 
     planner: Planner
-    kinds: int = 3  # of classes told apart in each application
+    kinds: int = 4  # that are told apart in each application
     looks_at_evidence: ClassVar[bool] = True
     _known: tuple[Deployment, Disguise] | None = field(default=None, repr=False)
     _shares: NDArray[np.float64] | None = field(default=None, repr=False)  # of their application, by one shown
     _made: tuple[Plan, Plan] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        if not 1 <= self.kinds <= MOST_CLASSES:
-            raise StrettoError(f"between 1 and {MOST_CLASSES} kinds of class can be told apart, not {self.kinds}")
+        if not 1 <= self.kinds <= MOST_KINDS:
+            raise StrettoError(f"between 1 and {MOST_KINDS} kinds of query can be told apart, not {self.kinds}")
+
+    @property
+    def replan_s(self) -> float | None:
+        """As often as the planner itself."""
+        return self.planner.replan_s if isinstance(self.planner, HasRhythm) else None
+
+    @property
+    def knows_networks(self) -> bool:
+        return isinstance(self.planner, KnowsNetworks) and self.planner.knows_networks
+
+    @property
+    def is_prepared(self) -> bool:
+        return not isinstance(self.planner, Prepares) or self.planner.is_prepared
 
     def __call__(self, view: View) -> Plan:
         """The same plan object while the inner planner keeps to its own."""
@@ -59,7 +77,7 @@ class DataAware:
         if self._known is None or self._known[0] is not deployment:
             self._known = (deployment, disguise(deployment, self.kinds))
             self._made = None
-            self._shares = first_shares(self._known[1])
+            self._shares = self._known[1].shares
         seen = self._known[1]
         plan = self.planner(self._shown(view, seen))
         if self._made is None or self._made[0] is not plan:
@@ -106,22 +124,14 @@ def disguise(deployment: Deployment, kinds: int) -> Disguise:
     variant: list[int] = []
     first: list[int] = []
     kind_of: list[NDArray[np.int64]] = []
+    shares: list[float] = []
     for number, application in enumerate(deployment.applications):
         numbers = list(deployment.variants_of(number))
-        recall = _recall(application)
-        of = np.zeros(0, np.int64) if recall is None else alike(recall, kinds)
         first.append(len(applications))
-        kind_of.append(of)
-        applications.append(application)
-        if recall is not None:
-            for kind in range(int(of.max()) + 1):
-                accuracy = recall[:, of == kind].mean(axis=1).tolist()
-                variants = tuple(
-                    replace(model, accuracy=value) for model, value in zip(application.variants, accuracy, strict=True)
-                )
-                applications.append(
-                    replace(application, name=f"{application.name[:100]}:kind-{kind}", variants=variants)
-                )
+        shown = kinds_of_query(application, kinds)
+        kind_of.append(np.zeros(0, np.int64) if shown is None else shown[0])
+        applications += [application, *(() if shown is None else shown[1])]
+        shares += [1.0] if shown is None else [UNKNOWN_SHARE, *((1 - UNKNOWN_SHARE) * shown[2])]
         owner += [number] * (len(applications) - first[-1])
         variant += numbers * (len(applications) - first[-1])
     pairs = [
@@ -129,15 +139,36 @@ def disguise(deployment: Deployment, kinds: int) -> Disguise:
     ]
     workers = tuple(replace(worker, resident=_residents(worker.resident, pairs)) for worker in deployment.workers)
     seen = Deployment(tuple(applications), workers, deployment.quantile)
-    return Disguise(seen, np.array(owner), np.array(variant), np.array(first), tuple(kind_of))
+    return Disguise(seen, np.array(owner), np.array(variant), np.array(first), tuple(kind_of), np.array(shares))
 
 
-def _recall(application: Application) -> NDArray[np.float64] | None:
-    """[variant, class], where every variant has one for the same classes and there is anything to choose."""
-    lengths = {len(model.recall) for model in application.variants}
-    if len(application.variants) < 2 or len(lengths) != 1 or not 2 <= min(lengths) <= MOST_CLASSES:
+def kinds_of_query(
+    application: Application, kinds: int
+) -> tuple[NDArray[np.int64], list[Application], NDArray[np.float64]] | None:
+    """The kind of each class, the application as it is for each kind, and the kinds' shares of its queries; None where
+    classes make no difference to it.
+    """
+    if not tells_classes_apart(application):
         return None
-    return np.array([model.recall for model in application.variants])
+    accuracy = np.array([model.accuracy_by_class or model.recall for model in application.variants])
+    classes = accuracy.shape[1]
+    shares = np.array(application.class_shares) if len(application.class_shares) == classes else np.ones(classes)
+    kind_of = alike(accuracy, shares, kinds)
+    shown, of_kinds = [], np.zeros(int(kind_of.max()) + 1)
+    for kind in range(len(of_kinds)):
+        members = kind_of == kind
+        of_kinds[kind] = shares[members].sum()
+        weights = shares[members] if of_kinds[kind] > 0 else None  # no sample was told to be of any: all count alike
+        means = np.average(accuracy[:, members], axis=1, weights=weights).clip(0, 1).tolist()
+        variants = tuple(replace(model, accuracy=mean) for model, mean in zip(application.variants, means, strict=True))
+        shown.append(replace(application, name=f"{application.name[:100]}:kind-{kind}", variants=variants))
+    return kind_of, shown, of_kinds / of_kinds.sum()
+
+
+def tells_classes_apart(application: Application) -> bool:
+    """Whether every variant has a recall for the same classes, and there is anything to choose."""
+    lengths = {len(model.recall) for model in application.variants}
+    return len(application.variants) > 1 and len(lengths) == 1 and min(lengths) > 1
 
 
 def _residents(resident: tuple[str, ...] | None, pairs: list[tuple[str, str]]) -> tuple[str, ...] | None:
@@ -148,35 +179,37 @@ def _residents(resident: tuple[str, ...] | None, pairs: list[tuple[str, str]]) -
     return tuple(f"{disguised}/{variant}" for name, variant in labels for real, disguised in pairs if real == name)
 
 
-def alike(recall: NDArray[np.float64], kinds: int) -> NDArray[np.int64]:
-    """The kind of each class: those whose variants are below the best by like amounts are taken together."""
-    shape = (recall - recall.max(axis=0)).T
-    members = [[number] for number in range(len(shape))]
-    centres = [row.copy() for row in shape]
-    while len(members) > kinds:
-        gaps = np.abs(np.array(centres)[:, None, :] - np.array(centres)[None, :, :]).sum(axis=2)
-        sizes = np.array([len(group) for group in members])
-        cost = gaps * np.minimum(sizes[:, None], sizes[None, :])
-        cost[np.tril_indices(len(members))] = np.inf
-        first, second = (int(place) for place in np.unravel_index(int(cost.argmin()), cost.shape))
-        members[first] += members.pop(second)
-        del centres[second]
-        centres[first] = shape[members[first]].mean(axis=0)
-    kind = np.zeros(len(shape), np.int64)
-    for number, group in enumerate(sorted(members, key=min)):
-        kind[group] = number
-    return kind
+def alike(accuracy: NDArray[np.float64], shares: NDArray[np.float64], kinds: int) -> NDArray[np.int64]:
+    """The kind of each class: those whose variants are below the best by like amounts are taken together.
+
+    `accuracy` is [variant, class]. Kinds begin at the classes that are furthest apart and move to the middle of their
+    members, where a class counts by its share.
+    """
+    below = (accuracy - accuracy.max(axis=0)).T
+    weights = np.maximum(shares, 1e-9)  # a class of no sample counts for next to nothing
+    centres = np.average(below, axis=0, weights=weights)[None, :]
+    gaps = _gaps(below, centres)
+    while len(centres) <= kinds and (gaps.min(axis=1) > 1e-9).any():  # the first centre, that of all, goes afterwards
+        furthest = int((weights * gaps.min(axis=1)).argmax())
+        centres = np.concatenate([centres, below[furthest : furthest + 1]])
+        gaps = np.concatenate([gaps, _gaps(below, centres[-1:])], axis=1)
+    centres = centres[1:] if len(centres) > 1 else centres
+    kind = _gaps(below, centres).argmin(axis=1)
+    for _ in range(ROUNDS):
+        places = np.unique(kind)
+        centres = np.array([np.average(below[kind == each], axis=0, weights=weights[kind == each]) for each in places])
+        before, kind = kind, _gaps(below, centres).argmin(axis=1)
+        if np.array_equal(before, kind):
+            break
+    _, first, place = np.unique(kind, return_index=True, return_inverse=True)
+    order: NDArray[np.int64] = np.argsort(np.argsort(first))[place]  # kinds are numbered as their first classes stand
+    return order
 
 
-def first_shares(seen: Disguise) -> NDArray[np.float64]:
-    """As long as nothing is measured, classes are equally frequent, and few are unknown."""
-    shares = np.ones(len(seen.owner))
-    for start, kind_of in zip(seen.first.tolist(), seen.kind_of, strict=True):
-        if len(kind_of):
-            counts = np.bincount(kind_of)
-            shares[start] = UNKNOWN_SHARE
-            shares[start + 1 : start + 1 + len(counts)] = (1 - UNKNOWN_SHARE) * counts / len(kind_of)
-    return shares
+def _gaps(rows: NDArray[np.float64], centres: NDArray[np.float64]) -> NDArray[np.float64]:
+    """[row, centre]"""
+    gaps: NDArray[np.float64] = np.abs(rows[:, None, :] - centres[None, :, :]).sum(axis=2)
+    return gaps
 
 
 def shown_query(query: WaitingQuery, seen: Disguise) -> WaitingQuery:

@@ -7,7 +7,7 @@ is not given keeps the planner's own default. Planners are imported when they ar
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -36,6 +36,9 @@ class Option:
     rough: OptionValue | None = None  # makes plans quicker, and is near enough to compare them by at first
     if_steady: bool = False  # what is tried pays only where the load stays
     if_moving: tuple[OptionValue, ...] = ()  # values that are worth trying where it does not
+
+
+DATA_AWARE = Option("data_aware", "flag", "false", "expect accuracy from the evidence of each query's class")
 
 
 @dataclass(frozen=True)
@@ -76,7 +79,9 @@ class Entry:
         """
         fields: dict[str, Any] = dict(self.preset)
         known = [option.name for option in self.options]
-        for name, value in (options or {}).items():
+        given = dict(options or {})
+        is_wrapped = not self.by_windows and DATA_AWARE in self.options and bool(given.pop(DATA_AWARE.name, False))
+        for name, value in given.items():
             if name not in known:
                 raise StrettoError(
                     f"planner {self.name} has no option {name[:40]}; it has {', '.join(known) or 'none'}"
@@ -93,7 +98,24 @@ class Entry:
             fields |= {name: getattr(ports, name) for name in self.ports}
         module, _, factory = self.where.partition(":")
         planner: Planner = getattr(import_module(f"stretto.planners.{module}"), factory)(**fields)
-        return planner
+        return _data_aware(planner) if is_wrapped else planner
+
+
+def _data_aware(planner: Planner) -> Planner:
+    """The planner with accuracies by what evidence says of a query's class, unless it looks at evidence itself."""
+    from stretto.planners.data_aware import DataAware
+    from stretto.planners.ports import LooksAtEvidence
+
+    return planner if isinstance(planner, LooksAtEvidence) and planner.looks_at_evidence else DataAware(planner)
+
+
+def with_data_aware(entry: Entry) -> Entry:
+    """The entry with the option that every planner has. One that schedules windows takes it itself, query by query, and
+    one that judges candidates tries them with and without it.
+    """
+    if entry.by_windows or "judge" in entry.ports:
+        return entry
+    return replace(entry, options=(*entry.options, DATA_AWARE))
 
 
 def following(name: str, what: str, where: str, *options: Option, replan_s: float | None = 0.1, **rest: Any) -> Entry:

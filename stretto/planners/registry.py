@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from stretto.core.errors import StrettoError
-from stretto.planners.entry import Entry
+from stretto.planners.entry import Entry, with_data_aware
 from stretto.planners.listed import batching, instances, networks, ours, placement, variants, windows
 
 DEFAULT_PLANNER = "judged"  # of a server
 FAMILIES = (ours, batching, variants, placement, networks, instances, windows)
-ENTRIES: tuple[Entry, ...] = tuple(entry for family in FAMILIES for entry in family.ENTRIES)
+ENTRIES: tuple[Entry, ...] = tuple(with_data_aware(entry) for family in FAMILIES for entry in family.ENTRIES)
 NAMES = tuple(entry.name for entry in ENTRIES)
 
 
@@ -26,11 +26,13 @@ def user_entry(reference: str) -> Entry:
     """A planner that is no part of this package, found and made once, so that mistakes show at once."""
     from stretto.planners.user import rhythm_of
 
-    return Entry(
-        reference,
-        "a planner of the user's own",
-        "user:UserPlanner",
-        preset={"reference": reference},
-        replan_s=rhythm_of(reference),
-        chooses_variants=True,
+    return with_data_aware(
+        Entry(
+            reference,
+            "a planner of the user's own",
+            "user:UserPlanner",
+            preset={"reference": reference},
+            replan_s=rhythm_of(reference),
+            chooses_variants=True,
+        )
     )

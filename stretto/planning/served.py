@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from stretto.core.errors import StrettoError
 from stretto.core.verdict import GivenValue
-from stretto.planners.data_aware import DataAware
+from stretto.planners.entry import DATA_AWARE
 from stretto.planners.ports import HasRhythm, HasSlot, KnowsNetworks, LooksAtEvidence, MayUseEvidence, Ports
 from stretto.planners.registry import DEFAULT_PLANNER, planner_entry
 from stretto.planning.session import Rhythm, Session
@@ -26,8 +26,8 @@ def served_session(
     data_aware: bool = False,
     period_s: float | None = None,
 ) -> Session:
-    """`data_aware` gives a planner that does not look at evidence itself accuracies by class; `period_s` another rhythm
-    than the planner is made for, within what windows allow that it may follow.
+    """`data_aware` is the option of that name, for a planner that has it: one that has not looks at evidence by itself.
+    `period_s` is another rhythm than the planner is made for, within what windows allow that it may follow.
     """
     entry = planner_entry(name)
     given = ports or Ports()
@@ -35,7 +35,9 @@ def served_session(
         raise StrettoError(
             f"planner {name} follows no policies; name one that does, as --planner shared_queue, or leave the file out"
         )
-    planner = entry.make(options, variants, given)
+    has_option = any(option.name == DATA_AWARE.name for option in entry.options)
+    wanted = {**(options or {}), DATA_AWARE.name: True} if data_aware and has_option else options
+    planner = entry.make(wanted, variants, given)
     looks = isinstance(planner, LooksAtEvidence) and planner.looks_at_evidence
     knows_networks = isinstance(planner, KnowsNetworks) and planner.knows_networks
     by_options_s = planner.replan_s if isinstance(planner, HasRhythm) else None
@@ -47,8 +49,6 @@ def served_session(
                 f" {period_s * 1e3:g} ms; leave the period out, or train a policy for it (stretto train --slot-ms)"
             )
     rhythm = Rhythm(by_options_s or entry.replan_s or 0.0, entry.by_windows, isinstance(planner, MayUseEvidence))
-    if data_aware and not looks:
-        planner, looks = DataAware(planner), True
     if period_s is not None:
         if not LEAST_PERIOD_S <= period_s <= LONGEST_PERIOD_S:
             raise StrettoError(f"the planner is asked each {LEAST_PERIOD_S * 1e3:g} ms to a week, not {period_s} s")

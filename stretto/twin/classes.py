@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
-from stretto.core.evidence import MOST_CLASSES, MOST_SAMPLES, SURE, Said
+from stretto.core.evidence import MOST_NUMBERS, MOST_SAMPLES, Said, likeliest
 from stretto.core.outcome import Outcome
 
 ROUNDS = 100
@@ -26,7 +26,8 @@ SELDOM = 0.05  # of a sample, that each class is taken for each other one: some 
 BELIEF = 0.02  # of all queries, that count as if they were like the samples
 LEAST_RECALL = 0.001  # and at most so little below one: a class has both sorts of answers, if seldom
 LENT = 4  # samples of other classes, to a class that has none of a sort
-MOST_ROWS = MOST_SAMPLES + LENT * MOST_CLASSES
+MOST_ROWS = MOST_SAMPLES * (1 + LENT)
+MOST_CELLS = MOST_NUMBERS * (1 + LENT)
 
 Floats = NDArray[np.float64]
 
@@ -46,8 +47,8 @@ class Labelled:
         weights = np.array(self.weights, np.float64) if len(self.weights) else np.ones(len(labels))
         if theta.ndim != 2 or labels.shape != theta.shape[:1] or not 1 <= len(labels) <= MOST_ROWS:
             raise StrettoError(f"evidence is judged by 1 to {MOST_ROWS} samples, each with its class")
-        if not 1 <= theta.shape[1] <= MOST_CLASSES or not ((labels >= 0) & (labels < theta.shape[1])).all():
-            raise StrettoError(f"the classes of samples are numbers below {theta.shape[1]}, of {MOST_CLASSES} at most")
+        if not 1 <= theta.size <= MOST_CELLS or not ((labels >= 0) & (labels < theta.shape[1])).all():
+            raise StrettoError(f"the classes of samples are numbers below {theta.shape[1]}, and there is not too much")
         if not ((theta >= 0) & (theta <= 1)).all():
             raise StrettoError("what evidence says are probabilities")
         if weights.shape != labels.shape or not ((weights > 0) & (weights <= MOST_SAMPLES)).all():
@@ -63,7 +64,7 @@ class Labelled:
         all wrong, is lent some of the other sort.
         """
         known = Labelled(said.theta, said.labels)
-        right = known.theta.argmax(axis=1) == known.labels
+        right = likeliest(known.theta) == known.labels
         theta, labels, weights = [], [], []
         for number in np.unique(known.labels).tolist():
             is_of_class = known.labels == number
@@ -96,30 +97,31 @@ class Labelled:
     def shares(self, told: Sequence[float]) -> Floats:
         """How frequent each class is where so many queries (shares, by class) were told to be of each; classes as
         frequent as among the samples where none was. By expectation and maximisation: samples of a class are taken for
-        others too, and for none, which is what the rest of the queries was taken for.
+        others too. Queries that nobody told of are taken to be like the others.
         """
         classes = self.theta.shape[1]
         count = np.bincount(self.labels, self.weights, minlength=classes)
         usual = count / count.sum()
-        heard = np.zeros(classes + 1)  # the last: none
-        heard[: min(len(told), classes)] = told[:classes]
+        taken_for = likeliest(self.theta)
+        there, named = np.flatnonzero(count), np.union1d(taken_for, np.flatnonzero(count))
+        heard = np.array([told[place] if place < len(told) else 0.0 for place in named.tolist()])
         if heard.sum() <= 0:
             return usual
-        heard[classes] = max(0.0, 1.0 - sum(told))
         heard /= heard.sum()
-        taken_for = np.where(self.theta.max(axis=1) > SURE, self.theta.argmax(axis=1), classes)
-        taken = np.full((classes + 1, classes), SELDOM)  # [taken for, true]
-        np.add.at(taken, (taken_for, self.labels), self.weights)
-        chance = np.where(count > 0, taken / taken.sum(axis=0), 0.0)
-        shares = usual
+        taken = np.full((len(named), len(there)), SELDOM)  # [taken for, true]
+        np.add.at(taken, (np.searchsorted(named, taken_for), np.searchsorted(there, self.labels)), self.weights)
+        chance = taken / taken.sum(axis=0)
+        shares = usual[there]
         for _ in range(ROUNDS):
             likely = shares * (chance.T @ (heard / (chance @ shares)))
-            shares = (1 - BELIEF) * likely / likely.sum() + BELIEF * usual
-        return np.asarray(shares)
+            shares = (1 - BELIEF) * likely / likely.sum() + BELIEF * usual[there]
+        whole = np.zeros(classes)
+        whole[there] = shares
+        return whole
 
 
 def labelled_of(said: Mapping[str, Said]) -> dict[str, Labelled]:
-    """By application; those of more classes than are judged by, or of no sample, are left out."""
+    """By application; those of no sample are left out."""
     known = {}
     for name, samples in said.items():
         with contextlib.suppress(StrettoError):
@@ -181,6 +183,14 @@ class Classified:
     samples: NDArray[np.int64]
     truth: NDArray[np.int64]
 
+    def told(self) -> NDArray[np.int64]:
+        """The class that each query is told to be of; -1 where nothing is known."""
+        told = np.full(len(self.truth), -1, np.int64)
+        for number, (labelled, _) in self.classes.known.items():
+            mine = self.applications == number
+            told[mine] = likeliest(labelled.theta)[self.samples[mine]]
+        return told
+
     def theta(self) -> Floats:
         """What a planner is shown; NaN where nothing is known, or an application has fewer classes."""
         known = self.classes.known
@@ -200,8 +210,7 @@ class Classified:
         right = np.where(variant >= 0, self._right()[variant, truth], by_evidence[queries["application"][answered]])
         for number, (labelled, _) in self.classes.known.items():
             told = np.flatnonzero((variant < 0) & (queries["application"][answered] == number))
-            likeliest = labelled.theta.argmax(axis=1)[self.samples[answered[told]]]
-            right[told] = likeliest == truth[told]
+            right[told] = likeliest(labelled.theta)[self.samples[answered[told]]] == truth[told]
         return float(right.sum() / max(counted.sum(), 1))
 
     def _right(self) -> Floats:

@@ -67,7 +67,12 @@ class Drawn:
         if classes is None:
             return Drawn(arrays, rates)
         applications = np.concatenate([np.zeros(0, np.int32), *(chunk["application"] for chunk in arrays)])
-        return Drawn(arrays, rates, (classes.resampled(seed) if in_doubt else classes).draw(applications, seed))
+        classified = (classes.resampled(seed) if in_doubt else classes).draw(applications, seed)
+        told, first = classified.told(), 0
+        for chunk in arrays:
+            chunk["query_class"] = told[first : first + len(chunk)]
+            first += len(chunk)
+        return Drawn(arrays, rates, classified)
 
     def chunks(self, deployment: Deployment, seconds: float, seed: int) -> Iterator[NDArray[np.void]]:
         return iter(self.arrays)

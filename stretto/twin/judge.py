@@ -30,7 +30,15 @@ from stretto.core.errors import StrettoError
 from stretto.core.plan import Plan
 from stretto.core.profile import NS_PER_S
 from stretto.core.verdict import Candidate, Promise, Verdict
-from stretto.planners.candidates import candidates_for, has_choice, make, neighbours, rough
+from stretto.planners.candidates import (
+    by_class,
+    candidates_for,
+    has_choice,
+    hears_of_classes,
+    make,
+    neighbours,
+    rough,
+)
 from stretto.planners.judged.planner import LOOK_NS
 from stretto.planners.registry import planner_entry
 from stretto.planning.session import Rhythm, Session
@@ -195,6 +203,7 @@ class _Court:
         near: list[Candidate] = []
         for candidate in candidates:
             near += neighbours(candidate)
+            near += by_class(candidate) if hears_of_classes(self.deployment) else ()
             near += [replace(candidate, tail=tail) for tail in self.worlds if tail != candidate.tail]
         return near
 

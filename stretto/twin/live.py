@@ -9,13 +9,12 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from stretto.core.advice import FleetNeeds, JudgedFleet
-from stretto.core.deployment import Deployment
+from stretto.core.deployment import Deployment, with_evidence
 from stretto.core.evidence import Said
 from stretto.core.fleet import Fleet
 from stretto.core.plan import Delays
 from stretto.core.telemetry import Telemetry
 from stretto.core.verdict import Candidate, Verdict
-from stretto.planners.candidates import has_swaps
 from stretto.planners.judged.planner import known_after_s
 from stretto.twin.as_measured import as_measured
 from stretto.twin.classes import Classes, labelled_of
@@ -150,6 +149,9 @@ def judge_setting(
     `budget_s` bounds the processor time.
     """
     setting = replace(setting, arrivals=overlapping(setting.arrivals))
+    unheard = {each.name for each in deployment.applications if not each.class_shares}
+    said = {name: labelled.theta for name, labelled in setting.evidence.items() if name in unheard}
+    deployment = with_evidence(deployment, said)
     measured = sum(setting.source().expected_rates(deployment, 1.0))
     if measured <= 0:
         names = (application.name for application in deployment.applications)
@@ -291,7 +293,9 @@ def figures_of(setting: Setting, deployment: Deployment) -> dict[str, float]:
     """What is compared of two settings, each above zero."""
     slo_ns = min(application.slo_ns for application in deployment.applications)
     figures = dict(_figures(setting, LEAST_DELAY * slo_ns))
-    for application in deployment.applications if has_swaps(deployment) else ():
+    for application in deployment.applications:
+        if application.evidence_accuracy is None:
+            continue
         figures[f"evidence of {application.name}"] = 2.0 if application.name in setting.evidence else 1.0
     return figures
 

@@ -10,6 +10,7 @@ from hypothesis.extra.numpy import arrays
 
 from stretto.core.errors import StrettoError
 from stretto.core.evidence import (
+    accuracy_by_class,
     class_f1,
     class_recall,
     estimation_error,
@@ -114,3 +115,20 @@ def test_the_error_is_the_distance_to_the_recall_of_the_true_class() -> None:
 def test_matrices_that_count_nothing(confusion: list[list[int]]) -> None:
     with pytest.raises(StrettoError, match="confusion"):
         class_recall(confusion)
+
+
+def test_accuracy_by_class_is_equation_9_averaged_over_queries_that_are_told_so() -> None:
+    """θ_k × recall_k summed over the classes, query by query; a class that nobody was told to be of has its recall."""
+    random = np.random.default_rng(4)
+    theta, recall = random.dirichlet(np.full(5, 0.7), 60), random.random((3, 5))
+    theta[theta.argmax(axis=1) == 2, 2] = 0.0
+    theta /= theta.sum(axis=1, keepdims=True)
+    accuracy, shares = accuracy_by_class(theta, recall)
+    for told in range(5):
+        queries = [row for row in theta.tolist() if row.index(max(row)) == told]
+        assert shares[told] == pytest.approx(len(queries) / 60)
+        for variant in range(3):
+            expected = [sum(row[k] * recall[variant, k] for k in range(5)) for row in queries]
+            mean = sum(expected) / len(expected) if expected else recall[variant, told]
+            assert accuracy[variant, told] == pytest.approx(mean)
+    assert shares[2] == 0 and shares.sum() == pytest.approx(1)

@@ -11,9 +11,12 @@ import numpy as np
 import pytest
 
 from stretto.core.plan import Delays
+from stretto.core.view import View
 from stretto.live.options import ServiceOptions
 from stretto.live.service import Service
 from stretto.live.threads import ThreadExecutor
+from stretto.planners.data_aware import DataAware
+from stretto.planners.priced import Priced
 from stretto.repository.read import read_repository
 from stretto.sim.ports import simulator_ports
 from stretto.twin.live import LiveTwin
@@ -60,9 +63,22 @@ def test_the_judge_hears_what_evidence_says_of_samples_and_what_queries_are_take
     within(120, work)
 
 
-def test_where_everything_fits_no_evidence_is_computed() -> None:
+def test_while_no_plan_heeds_classes_evidence_is_computed_of_some_queries_a_second() -> None:
+    """They tell how frequent classes are, so that the judge knows what a plan that heeds them would be worth."""
+
     async def work() -> None:
         async with zoo_service(judges=False) as service:
-            assert service.engine.witness is None and service.replanner.period_s == pytest.approx(0.1)
+            witness, dispatcher = service.engine.witness, service.engine.generation.dispatcher
+            assert witness is not None and service.replanner.period_s == pytest.approx(0.1)
+            assert not dispatcher.plan.heeds_classes_of
+            began, inputs = time.monotonic(), sample("mnist", 1)
+            for _ in range(100):
+                await asked(service.engine, inputs, "mnist")
+            await until(lambda: witness.seen > 0)
+            assert witness.seen <= 2 + 20 * (time.monotonic() - began)
+            application = service.engine.generation.deployment.applications[service.engine.generation.numbers["mnist"]]
+            assert sum(application.class_shares) == pytest.approx(1) and application.variants[0].accuracy_by_class
+            plan = DataAware(Priced())(View(service.engine.generation.deployment, expected_rates=(9.0,) * 4))
+            assert plan.heeds_classes_of == {0, 1, 2, 3}
 
     within(120, work)

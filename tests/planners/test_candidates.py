@@ -2,19 +2,20 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from stretto.core.application import Application, Variant
 from stretto.core.check import check_plan
-from stretto.core.deployment import Deployment
+from stretto.core.deployment import Deployment, with_evidence
 from stretto.core.errors import StrettoError
 from stretto.core.profile import NS_PER_MS, LatencyProfile
 from stretto.core.verdict import Candidate
 from stretto.core.view import View
 from stretto.core.worker import workers
 from stretto.planners import candidates as candidates_module
-from stretto.planners.candidates import candidates_for, for_a_moving_load, has_swaps, make, neighbours, rough
-from stretto.planners.judged.planner import START
+from stretto.planners.candidates import by_class, candidates_for, for_a_moving_load, has_swaps, make, neighbours, rough
+from stretto.planners.judged.planner import START, Judged
 from stretto.planners.registry import ENTRIES, planner_entry
 from stretto.planners.shared_queue.planner import SharedQueue
 from tests.planners.parts.tasks import small_deployment
@@ -43,6 +44,27 @@ def test_every_product_of_what_is_worth_trying_once() -> None:
     for candidate in shared:
         assert [name for name, _ in candidate.options] == list(tried)
         assert all(value in tried[name] for name, value in candidate.options)
+
+
+def test_data_aware_forms_are_tried_wherever_evidence_was_measured() -> None:
+    plain = application("a", 3)
+    recalls = ((0.9, 0.3), (0.3, 0.9), (0.6, 0.6))
+    models = tuple(replace(model, recall=recall) for model, recall in zip(plain.variants, recalls, strict=True))
+    unasked = Deployment((replace(plain, variants=models, classes=2, evidence_accuracy=0.9),), workers(2))
+    asked = with_evidence(unasked, {"a": np.array([[0.8, 0.2], [0.3, 0.7]])})
+    before, after = candidates_for(unasked), candidates_for(asked)
+    assert not any("data_aware" in dict(each.options) for each in before), "nobody knows what evidence says"
+    aware = [each for each in after if dict(each.options).get("data_aware")]
+    assert set(before) < set(after) and {each.planner for each in aware} >= {"priced", "joint"}
+    priced = next(each for each in aware if each.planner == "priced")
+    plan = make(priced)(View(asked, expected_rates=(5.0,)))
+    check_plan(plan, asked)
+    assert plan.heeds_classes_of == {0} and not make(before[0])(View(asked, expected_rates=(5.0,))).heeds_classes_of
+    (plainly,) = by_class(priced)
+    assert plainly in before and by_class(plainly) == (priced,)
+    assert by_class(Candidate("sneakpeek")) == () == by_class(Candidate("symphony", (), (("a", "v0"),)))
+    assert Judged().may_use_evidence(unasked), "before it is loaded, so that it is loaded"
+    assert not Judged().may_use_evidence(Deployment((plain,), workers(2)))
 
 
 def test_only_planners_that_are_to_be_tried() -> None:

@@ -9,15 +9,18 @@ import pytest
 
 from stretto.core.application import Application, Variant
 from stretto.core.check import check_plan
-from stretto.core.deployment import Deployment
+from stretto.core.deployment import Deployment, with_evidence
 from stretto.core.errors import StrettoError
 from stretto.core.plan import Fixed, Lane, MostAccurate, Plan, Route, RouteRule, Table, by_application
 from stretto.core.profile import NS_PER_MS, LatencyProfile
 from stretto.core.view import Planner, View, WaitingQuery
 from stretto.core.worker import Worker, workers
 from stretto.planners.data_aware import DataAware, alike, disguise
+from stretto.planners.judged.planner import Judged
 from stretto.planners.priced import Priced
 from stretto.planners.ramsis.planner import Ramsis
+from stretto.planners.registry import ENTRIES, planner_entry
+from stretto.planners.sneakpeek.planner import SneakPeek
 from stretto.planners.symphony import Symphony
 from stretto.planning.served import served_session
 from stretto.sim.arrivals import Load, Mix
@@ -33,10 +36,12 @@ SMALL_NUMBER, LARGE_NUMBER = 1, 2
 
 
 def test_classes_for_which_variants_differ_alike_are_one_kind() -> None:
-    recall = np.array([SMALL.recall, LARGE.recall])
-    assert alike(recall, 2).tolist() == [0, 0, 1]
-    assert alike(recall, 3).tolist() == [0, 1, 2]
-    assert alike(recall, 1).tolist() == [0, 0, 0]
+    recall, even = np.array([SMALL.recall, LARGE.recall]), np.ones(3)
+    assert alike(recall, even, 2).tolist() == [0, 0, 1]
+    assert alike(recall, even, 3).tolist() == [0, 1, 2]
+    assert alike(recall, even, 1).tolist() == [0, 0, 0]
+    assert alike(np.full((2, 3), 0.5), even, 3).tolist() == [0, 0, 0], "variants that differ nowhere"
+    assert alike(recall, np.zeros(3), 2).tolist() == [0, 0, 1]
 
 
 def test_an_application_is_shown_as_one_for_each_kind_of_class() -> None:
@@ -45,6 +50,85 @@ def test_an_application_is_shown_as_one_for_each_kind_of_class() -> None:
     assert [v.accuracy for v in seen.deployment.applications[2].variants] == pytest.approx([0.945, 0.9])
     assert [v.accuracy for v in seen.deployment.applications[3].variants] == pytest.approx([0.36, 0.75])
     assert seen.variant.tolist() == [0, 1, 2, 1, 2, 1, 2]
+
+
+def test_a_kind_s_accuracy_is_the_mean_of_theta_times_recall_over_samples_told_to_be_of_it() -> None:
+    """Equation 9 as a naive loop: evidence that is often wrong makes variants less different than their recall."""
+    random = np.random.default_rng(2)
+    theta = random.dirichlet((2.0, 1.0, 1.5), 200)
+    served = with_evidence(SERVED, {"told": theta})
+    assert served.applications[0] is PLAIN
+    seen = disguise(served, 2)
+    shown, kind_of = seen.deployment.applications[2:], seen.kind_of[1]
+    assert kind_of.tolist() == [0, 0, 1]
+    for kind, application in enumerate(shown):
+        rows = [row for row in theta.tolist() if kind_of[row.index(max(row))] == kind]
+        for variant in application.variants:
+            expected = [sum(share * recall for share, recall in zip(row, variant.recall, strict=True)) for row in rows]
+            assert variant.accuracy == pytest.approx(sum(expected) / len(expected))
+        assert seen.shares[2 + kind] == pytest.approx(0.99 * len(rows) / 200)
+    small, large = (abs(v.accuracy - w.accuracy) for v, w in zip(*(one.variants for one in shown), strict=True))
+    assert small < 0.58 and large < 0.15, "less apart than the recalls of the classes"
+
+
+def specialists(classes: int) -> Application:
+    """Four variants, each good at a quarter of the classes, and one that is middling at all."""
+    recalls = [[0.95 if c % 4 == own else 0.2 for c in range(classes)] for own in range(4)]
+    models = tuple(
+        Variant(f"only-{own}", sum(recall) / classes, (LatencyProfile.linear(1, 4),), recall=tuple(recall))
+        for own, recall in enumerate(recalls)
+    )
+    plain = Variant("all", 0.6, (LatencyProfile.linear(2, 6),), recall=(0.6,) * classes)
+    return Application("many", 100 * NS_PER_MS, (*models, plain), classes=classes)
+
+
+@pytest.mark.parametrize("classes", [8, 600, 1500])
+def test_no_class_need_be_more_likely_than_all_others_together(classes: int) -> None:
+    """With neighbours and a Jeffreys prior, no class of 320 has half of θ. It was then told of none of them."""
+    application = specialists(classes)
+    theta = np.full((400, classes), 0.5)
+    theta[np.arange(400), np.arange(400) % classes] += 5 + 0.25 * classes
+    theta /= theta.sum(axis=1, keepdims=True)
+    assert theta.max() < 0.5 or classes == 8
+    served = with_evidence(Deployment((application,), workers(4)), {"many": theta})
+    plan = DataAware(Priced())(View(served, expected_rates=(20.0,)))
+    check_plan(plan, served)
+    route = plan.routes[0]
+    lanes = [route.lanes[place] for place in route.targets]
+    assert len(route.targets) == classes and len(set(lanes[:400])) == 4
+    for told in range(min(400, classes)):
+        select = plan.lanes[lanes[told]].select
+        assert isinstance(select, Table) and told % 4 in select.variant
+
+
+def test_every_planner_has_the_option_and_it_is_one_form() -> None:
+    for entry in ENTRIES:
+        options = [option.name for option in entry.options]
+        assert options.count("data_aware") == (0 if entry.name == "judged" else 1), entry.name
+        if entry.name != "judged" and not entry.by_windows:
+            assert isinstance(entry.make({"data_aware": True}), DataAware), entry.name
+            assert not isinstance(entry.make({"data_aware": False}), DataAware)
+    windows = planner_entry("grouped").make({"data_aware": True})
+    assert isinstance(windows, SneakPeek) and windows.data_aware, "it looks at each query's own evidence"
+    assert isinstance(planner_entry("judged").make(), Judged)
+    session = served_session("grouped", data_aware=True)
+    assert isinstance(session.planner, SneakPeek) and session.looks_at_evidence
+
+
+def test_a_planner_that_waits_for_policies_still_says_so() -> None:
+    @dataclass
+    class Waits:
+        is_prepared: bool = False
+        replan_s: float = 0.7
+        knows_networks: bool = True
+
+        def __call__(self, view: View) -> Plan:
+            return Priced()(view)
+
+    aware = DataAware(Waits())
+    assert not aware.is_prepared and aware.replan_s == 0.7 and aware.knows_networks
+    plain = DataAware(Priced())
+    assert plain.is_prepared and plain.replan_s is None and not plain.knows_networks
 
 
 def test_a_fixed_variant_is_chosen_by_class() -> None:

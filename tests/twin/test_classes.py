@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from stretto.core.application import Application, Variant
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
-from stretto.core.evidence import MOST_CLASSES, MOST_SAMPLES, SURE, Said
+from stretto.core.evidence import MOST_SAMPLES, Said
 from stretto.core.outcome import Outcome
 from stretto.core.profile import NS_PER_MS, LatencyProfile
 from stretto.core.verdict import Candidate
 from stretto.core.worker import workers
 from stretto.sim.loop import RECORD
-from stretto.twin.classes import MOST_ROWS, Classes, Labelled, labelled_of
+from stretto.twin.classes import MOST_CELLS, MOST_ROWS, Classes, Labelled, labelled_of
 from stretto.twin.live import judge_setting
 from stretto.twin.setting import Setting
 from stretto.twin.stretch import ArrivalStretch
@@ -39,8 +39,7 @@ def evidence(seed: int, shares: NDArray[np.float64], count: int = MOST_SAMPLES, 
 def told(shares: NDArray[np.float64]) -> tuple[float, ...]:
     """Of 20,000 queries whose classes are so frequent."""
     theta = np.concatenate([evidence(seed, shares, 500).theta for seed in range(2, 42)])
-    sure = theta.max(axis=1) > SURE
-    return tuple((np.bincount(theta[sure].argmax(axis=1), minlength=4) / len(theta)).tolist())
+    return tuple((np.bincount(theta.argmax(axis=1), minlength=4) / len(theta)).tolist())
 
 
 def test_shares_follow_from_what_queries_are_taken_for() -> None:
@@ -63,8 +62,7 @@ def test_a_class_that_evidence_is_seldom_sure_of_is_no_more_frequent_for_that(se
 
     labels = random.integers(0, 8, MOST_SAMPLES)
     theta = said(random.integers(0, 8, 2_000))
-    sure = theta.max(axis=1) > SURE
-    heard = tuple((np.bincount(theta[sure].argmax(axis=1), minlength=8) / len(theta)).tolist())
+    heard = tuple((np.bincount(theta.argmax(axis=1), minlength=8) / len(theta)).tolist())
     assert Labelled(said(labels), labels).shares(heard)[7] == pytest.approx(0.125, abs=0.05)
 
 
@@ -93,7 +91,7 @@ def test_a_class_that_no_sample_has_is_not_there_whatever_is_told() -> None:
         (np.full((1, 2), 1.5), np.array([0])),
         (np.full(2, 0.5), np.array([0, 1])),
         (np.full((MOST_ROWS + 1, 2), 0.5), np.zeros(MOST_ROWS + 1)),
-        (np.full((1, MOST_CLASSES + 1), 0.5), np.zeros(1)),
+        (np.full((1, MOST_CELLS + 1), 0.5), np.zeros(1)),
     ],
 )
 def test_what_is_no_evidence_of_samples_is_refused(theta: NDArray[np.float64], labels: NDArray[np.int64]) -> None:
@@ -218,6 +216,21 @@ def test_answers_count_by_the_true_class() -> None:
     queries["application"], queries["outcome"] = 1, Outcome.ON_TIME
     elsewhere = classes.draw(queries["application"], 1)
     assert elsewhere.correct(queries, 0) == pytest.approx(0.8), "as profiled, where no class is known"
+
+
+def test_data_aware_plans_are_judged_wherever_there_is_evidence() -> None:
+    """Everything fits into memory, and each variant knows one half of the classes: only θ tells whom to ask."""
+    profile, recalls = LatencyProfile.linear(1.0, 4.0, 8), ((0.95, 0.95, 0.3, 0.3), (0.3, 0.3, 0.95, 0.95))
+    variants = tuple(Variant(f"v{n}", 0.625, (profile,), recall=recall) for n, recall in enumerate(recalls))
+    application = Application("a", 150 * NS_PER_MS, variants, classes=4, evidence_accuracy=0.8)
+    there, span_s = Deployment((application,), workers(2)), 20
+    requests = requests_at(poisson(40.0, span_s, 1), slack_ns=150 * NS_PER_MS)
+    arrivals = {"a": ArrivalStretch.of(requests, span_s * 10**9, (0.25,) * 4)}
+    setting = Setting(arrivals, evidence={"a": evidence(1, np.full(4, 0.25), right=0.9)})
+    tried = (Candidate("priced"), Candidate("priced", (("data_aware", True),)))
+    verdict = judge_setting(there, setting, (40.0,), candidates=tried[:1])
+    assert verdict.candidate == tried[1], "the twin of the best one is tried beside it"
+    assert verdict.promise.correct > 0.8
 
 
 @pytest.mark.parametrize(("load_ms", "chosen"), [(60.0, "sneakpeek"), (0.5, "priced")])

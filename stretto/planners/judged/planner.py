@@ -29,6 +29,7 @@ from stretto.core.profile import LEAST_RATIO, MOST_RATIO, NS_PER_S
 from stretto.core.verdict import Candidate, Verdict
 from stretto.core.view import Planner, View
 from stretto.planners.candidates import has_swaps, make
+from stretto.planners.data_aware import tells_classes_apart
 from stretto.planners.judged.desk import Desk
 from stretto.planners.judged.ledger import CHANCE, LEAST_RATE, Ledger, Rates, Rungs
 from stretto.planners.parts.rates import RATE_WINDOW_NS, rates_of
@@ -87,9 +88,9 @@ class Judged:
         return True
 
     def may_use_evidence(self, deployment: Deployment) -> bool:
-        """Where workers swap variants, an answer from evidence may be worth more than a swap."""
-        has_evidence = any(application.evidence_accuracy is not None for application in deployment.applications)
-        return has_evidence and has_swaps(deployment)
+        """Where it tells variants apart, or workers swap them and it may be worth more to answer from it."""
+        known = [each for each in deployment.applications if each.evidence_accuracy is not None]
+        return any(map(tells_classes_apart, known)) or (bool(known) and has_swaps(deployment))
 
     def __call__(self, view: View) -> Plan:
         if view.deployment is not self._deployment:

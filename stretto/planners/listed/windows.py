@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from stretto.planners.entry import Entry, Option
+from stretto.planners.entry import DATA_AWARE, Entry, Option
 
-_DATA_AWARE = Option("data_aware", "flag", "", "expect accuracy from the evidence of each query's class")
 _SHORT_CIRCUIT = Option("short_circuit", "flag", "", "answer from evidence where that is worth more")
-_WINDOW_OPTIONS = tuple(replace(option, default="false") for option in (_DATA_AWARE, _SHORT_CIRCUIT))
+_WINDOW_OPTIONS = tuple(replace(option, default="false") for option in (DATA_AWARE, _SHORT_CIRCUIT))
 _CAUTION = "share that late answers lose in planning, if evidence does nearly as well"
 _GROUP_OPTIONS = (
     Option("exact_groups", "integer", "6", "up to so many groups the schedule is the best one", 0, 12),
@@ -29,7 +28,7 @@ ENTRIES = (
         "sneakpeek",
         "each window scheduled in groups by application and class, by evidence of each query's class",
         "SneakPeek",
-        replace(_DATA_AWARE, default="true"),
+        replace(DATA_AWARE, default="true"),
         replace(_SHORT_CIRCUIT, default="true"),
         Option("split_classes", "flag", "true", "groups by application and estimated class, not application alone"),
         *_GROUP_OPTIONS,

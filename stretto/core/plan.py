@@ -282,8 +282,8 @@ class AdaptiveCap:
 class Eager:
     """As soon as a worker is free, at most `max_batch` together; `adaptive_cap` lowers that to what proved fast enough.
 
-    `floor_rates` is batch-aware pruning, for the two dropping rules: floor_rates[b-1] is the lane rate (queries/s) from
-    which a batch below b is not worth a worker while b are waiting; heads that stand in the way are given up.
+    `floor_rates` is for the two dropping rules: floor_rates[b-1] is the lane rate (queries/s) from which a batch below
+    b is not worth a worker while b could run together; heads that stand in the way are given up.
 
     With `staggers` a batch below the floor waits for more queries, but at most for one step of a stagger, l(b)/N with N
     workers. Without that, workers that become free together stay in step: the first one takes all that wait, and the

@@ -58,8 +58,22 @@ def in_the_way(s: Any, lane_index: int, size: int) -> int:
 
 
 @compiled
+def most_together(s: Any, lane_index: int, row: int, limit: int, now_ns: int, ready: int) -> int:
+    """The largest batch that giving up heads can lead to: of the first query from which on all that wait fit."""
+    lane = lanes(s)[lane_index]
+    slot = first_in(s, lane_index, ORDER)
+    for waiting in range(lane.length, 0, -1):
+        size = min(waiting, limit)
+        if finish_ns(s, lane, row, size, now_ns, ready) <= queries(s)[slot].deadline_ns:
+            return size
+        slot = next_in(s, ORDER, slot)
+    return 0
+
+
+@compiled
 def give_up_heads(s: Any, lane_index: int, worker_index: int, row: int, now_ns: int) -> bool:
-    """Drop the heads that leave no time for a batch of the floor, or of all that wait. True if any was dropped.
+    """Drop the heads that leave no time for a batch of the floor, or of as many as could run together without them.
+    True if any was dropped.
 
     A lane that chooses by the head's slack might run another variant for the next head: there the one that is quickest
     with such a batch says whether there is time for it. So a small batch that a lane chooses of its own accord stands,
@@ -67,21 +81,26 @@ def give_up_heads(s: Any, lane_index: int, worker_index: int, row: int, now_ns: 
     """
     lane = lanes(s)[lane_index]
     worker = workers(s)[worker_index]
-    floor = floor_for(s, lane_index)
+    floor = min(floor_for(s, lane_index), lane.length)
+    if floor == 0:
+        return False
+    if lane.select == SelectRule.TABLE or lane.select == SelectRule.MOST_ACCURATE:
+        row = quickest_row(s, lane, worker.kind, floor)
+    batch = min(floor, batch_limit(s, lane, row))
+    size = fitting(s, lane_index, row, batch, now_ns, worker.free_ns)
+    if size >= batch:
+        return False
+    batch = min(batch, most_together(s, lane_index, row, batch_limit(s, lane, row), now_ns, worker.free_ns))
     was_any_dropped = False
-    while floor > 0 and lane.length > 0:
-        if lane.select == SelectRule.TABLE or lane.select == SelectRule.MOST_ACCURATE:
-            row = quickest_row(s, lane, worker.kind, min(floor, lane.length))
-        batch = min(floor, lane.length, batch_limit(s, lane, row))
-        size = fitting(s, lane_index, row, batch, now_ns, worker.free_ns)
-        if size >= batch:
-            break
+    while size < batch:
         head = in_the_way(s, lane_index, size)
         query = queries(s)[head]
         if finish_ns(s, lane, row, batch, query.arrival_ns, query.arrival_ns) > query.deadline_ns:
             break
         drop_waiting(s, head, Outcome.DROPPED_OVERLOAD.value)
         was_any_dropped = True
+        batch = min(batch, lane.length)
+        size = fitting(s, lane_index, row, batch, now_ns, worker.free_ns)
     return was_any_dropped
 
 

@@ -50,6 +50,24 @@ def test_heads_are_given_up_for_a_batch_of_the_floor(
     assert [place for place, ticket in enumerate(tickets) if made.outcome(ticket) is GIVEN_UP] == given_up
 
 
+@pytest.mark.parametrize(
+    ("slacks", "started", "given_up"),
+    [
+        ((13, 14), [0], []),  # the second would go alone, too
+        ((13, 15, 15), [1, 2], [0]),  # three are asked for, and two can be had without the first
+        ((13, 15, 90, 90), [1, 2], [0]),  # neither four nor three can be had, so the second may stay
+        ((14, 14, 15, 15), [0, 1], []),  # two with the first, and two without the first two
+    ],
+)
+def test_heads_are_given_up_only_for_a_larger_batch(
+    slacks: tuple[int, ...], started: list[int], given_up: list[int]
+) -> None:
+    """Regression: all heads went that stood before a batch of the floor, though no batch of the floor was to be had."""
+    made, tickets = behind_a_busy_worker(slacks, (0.0,) * 8)
+    assert [number - 1 for _, _, numbers in made.batches() for number in numbers] == started
+    assert [place for place, ticket in enumerate(tickets) if made.outcome(ticket) is GIVEN_UP] == given_up
+
+
 def test_nobody_is_given_up_where_all_that_wait_fit() -> None:
     made, _ = behind_a_busy_worker((14, 90), (0.0,) * 8)
     assert made.batches() == [(0, 0, [1, 2])]

@@ -8,6 +8,11 @@ gives are the batches and the drops. It follows the paper except where the proje
 - the timer of an infeasible query rings as soon as dl − l(1) − delay(1) is over, not at dl;
 - candidates that wait for a worker are ranked by sched_at = dl − l(b+1) of section 4.3 (never clamped to "now").
 
+The drop rule keeps up "a desirable batch size" (section 5.3), as the authors' scheduler does: heads are dropped that
+leave no time for the target batch. They are not dropped in vain: where no choice of heads to drop leads to the target,
+the target is what can be led to. Here the project departs once more: a query that had no time for such a batch when it
+came asks for a quick answer, and is not dropped for growing old.
+
 Every request informs the ranking anew, as `schedule` of figure 16 does: a candidate that grows while it waits for a
 worker must start earlier than it had to before.
 
@@ -249,7 +254,8 @@ class Reference:
         if candidate.start_at > self.now:
             return False
         size = candidate.size
-        while size < min(self.floor(lane), model.limit, len(lane.waiting)):  # give up the head rather than the batch
+        target = min(self.floor(lane), self.most_together(lane, free_at))
+        while size < target and self.had_time_for(lane, lane.queue()[0], target):
             self.drop(lane.queue()[0], "overload")
             size = self.candidate(lane, free_at).size
         members = lane.queue()[:size]
@@ -282,6 +288,18 @@ class Reference:
         self.drops.append(Dropped(request.number, self.now, reason or late))
 
     # -- load ---------------------------------------------------------------------------------------------------------
+
+    def most_together(self, lane: Lane, free_at: int) -> int:
+        """The first query from which on all can run as one batch; so many are they."""
+        queue = lane.queue()
+        for heads in range(len(queue)):
+            size = min(len(queue) - heads, lane.model.limit)
+            if max(self.now + lane.model.delay(size), free_at) + lane.model.takes(size) <= queue[heads].deadline:
+                return size
+        return 0
+
+    def had_time_for(self, lane: Lane, request: Request, size: int) -> bool:
+        return request.arrival + lane.model.delay(size) + lane.model.takes(size) <= request.deadline
 
     def floor(self, lane: Lane) -> int:
         """The first rates of the list that λ has reached."""

@@ -232,26 +232,43 @@ def test_batch_aware_with_delays(scene: Scene) -> None:
     scenes(
         st.builds(Model, st.just((1,)), deferred=st.booleans(), gathered=st.booleans()), capped=False, most_models=1
     ),
-    st.booleans(),
+    st.sampled_from(("staggered", "keeps up", "expiry only")),
     st.integers(20, 100),
 )
-def test_the_planner_asks_for_these_rules(scene: Scene, batch_aware: bool, slo: int) -> None:
-    """Symphony and its work-conserving twin; with batch-aware pruning, the floors of equations 2 and 3.
-
-    One model has all N workers: a batch below b is too small from the rate that b − 1 can just sustain,
-    N·(b−1)/l(b−1), and no floor is above the largest b with (1 + 1/N)·l(b) ≤ SLO.
+def test_the_planner_asks_for_these_rules(scene: Scene, rule: str, slo: int) -> None:
+    """Symphony and its work-conserving twin, with the drop rule of equations 2 and 3, with batch-aware pruning, and
+    with expiry alone.
     """
     (model,) = scene.models
-    count = scene.workers
+    floors = {"staggered": staggered, "keeps up": keeping_up, "expiry only": lambda *_: ()}[rule]
+    planner = Symphony(
+        deferred=model.deferred,
+        when_gathered=model.gathered,
+        batch_aware=rule == "keeps up",
+        expiry_only=rule == "expiry only",
+        variants={"a0": "only"},
+    )
+    assert_same(replace(scene, models=(replace(model, floors=floors(model, scene.workers, slo)),), slo=slo), planner)
+
+
+def staggered(model: Model, workers: int, slo: int) -> tuple[float, ...]:
+    """A batch of b is gathered in b/λ, and (1 + 1/N)·l(b) with N = λ·l(b)/b is no longer than the SLO."""
     floors = [0.0]
     for batch in range(2, len(model.latency) + 1):
-        if (count + 1) * model.takes(batch) <= count * slo:
-            floors.append(count * (batch - 1) * NS_PER_S / model.takes(batch - 1))
-    planner = Symphony(
-        deferred=model.deferred, when_gathered=model.gathered, batch_aware=batch_aware, variants={"a0": "only"}
-    )
-    models = (replace(model, floors=tuple(floors) if batch_aware else ()),)
-    assert_same(replace(scene, models=models, slo=slo), planner)
+        if model.takes(batch) < slo:
+            floors.append(batch * NS_PER_S / (slo - model.takes(batch)))
+    return tuple(floors)
+
+
+def keeping_up(model: Model, workers: int, slo: int) -> tuple[float, ...]:
+    """One model has all N workers: a batch below b is too small from the rate that b − 1 can just sustain,
+    N·(b−1)/l(b−1), and no floor is above the largest b with (1 + 1/N)·l(b) ≤ SLO.
+    """
+    floors = [0.0]
+    for batch in range(2, len(model.latency) + 1):
+        if (workers + 1) * model.takes(batch) <= workers * slo:
+            floors.append(workers * (batch - 1) * NS_PER_S / model.takes(batch - 1))
+    return tuple(floors)
 
 
 @pytest.mark.parametrize("gathered", [False, True])
@@ -335,6 +352,14 @@ def test_the_most_urgent_candidate_goes_first() -> None:
     came = [(0, 0, 20), (1, 1, 50), (2, 2, 45)]  # dl − l: 40 and 43
     expected = [Batch(0, 0, 0, 20, (0,)), Batch(20, 0, 1, 30, (1,)), Batch(30, 0, 2, 32, (2,))]
     assert simulated(scene([busy, slow, fast], 1, came)) == (expected, [])
+
+
+def test_a_head_is_not_given_up_in_vain() -> None:
+    """Three are the target at this rate, and two wait: without the first the second would go alone, too."""
+    busy, model = Model((20,), max_batch=LARGEST), Model((6, 8, 10), floors=(0.0, 1.0, 1.0), max_batch=LARGEST)
+    expected = [Batch(0, 0, 0, 20, (0,)), Batch(20, 0, 1, 26, (1,)), Batch(26, 0, 1, 32, (2,))]
+    case = scene([busy, model], 1, [(0, 0, 20), (1, 1, 27), (1, 2, 33)])
+    assert simulated(case) == referred(case) == (expected, [])
 
 
 # -- bugs that this comparison found ----------------------------------------------------------------------------------

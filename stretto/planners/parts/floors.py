@@ -2,15 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
 from stretto.core.deployment import Deployment
-from stretto.core.plan import Eager, Fixed, Lane, Late, Order
+from stretto.core.plan import Delays, Eager, Fixed, Lane, Late, Order
 from stretto.core.profile import NS_PER_S, LatencyProfile, Quantile
 
 EFFICIENT = 1.02  # a batch is large enough when a query takes at most so many times the least that it can
 BATCH_COST_NS = 300_000  # what a batch costs around its run, whatever its size; a profile does not tell it
+
+
+def staggered_rates(
+    profiles: Sequence[LatencyProfile], slo_ns: int, delays: Delays, quantile: Quantile
+) -> tuple[float, ...]:
+    """Returns, by batch size from 1, the arrival rate (queries/s) from which staggered execution runs such a batch.
+
+    Equation 3 of Symphony says how many workers a load needs with batches of b: N = λ·l(b)/b. With so many, equation 2
+    is l(b) + b/λ ≤ SLO: a batch is gathered and run within the SLO, less what passes around its run. How many workers
+    there are does not matter. Of unequal workers the slowest counts.
+    """
+    rates = [0.0]
+    for batch in range(2, min(profile.max_batch for profile in profiles) + 1):
+        run_ns = max(profile.latency_ns(batch, quantile) for profile in profiles)
+        left_ns = slo_ns - delays.of_batch_ns(batch) - run_ns
+        if left_ns <= 0:
+            break
+        rates.append(max(rates[-1], batch * NS_PER_S / left_ns))
+    return tuple(rates)
 
 
 def floor_rates(profile: LatencyProfile, slo_ns: int, workers: float, quantile: Quantile) -> tuple[float, ...]:

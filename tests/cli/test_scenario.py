@@ -253,7 +253,7 @@ def test_every_documented_option_is_a_field_of_its_planner(entry) -> None:  # ty
         ),
         ('name = "symphony"', 'name = "simphony"', 'name = "simphony"', "did you mean symphony?"),
         ('name = "symphony"', 'name = "symphony"\nahead_ms = 1', "ahead_ms", "does not go with the other choices"),
-        ('name = "symphony"', 'name = "symphony"\nbatch_awar = true', "batch_awar", "did you mean batch_aware?"),
+        ('name = "symphony"', 'name = "symphony"\nexpiry_onl = true', "expiry_onl", "did you mean expiry_only?"),
         ('name = "symphony"', 'name = "clipper"\nbackoff = 1', "backoff", "from 0.01 to 0.999"),
         ('name = "symphony"', 'name = "nexus"\nquantile = "p90"', "quantile", "did you mean p99?"),
         (

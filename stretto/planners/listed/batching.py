@@ -5,7 +5,6 @@ from __future__ import annotations
 from stretto.planners.entry import Entry, Option
 
 _EXPIRY_ONLY = Option("expiry_only", "flag", "false", "drop queries only once they can no longer make it")
-_BATCH_AWARE = Option("batch_aware", "flag", "false", "ask for the smallest batch that keeps up, beyond the paper")
 _WHEN_GATHERED = Option("when_gathered", "flag", "false", "start also once βλ queries are gathered (section 4.3 (a))")
 _SUB_CLUSTERS = (
     Option("sub_clusters", "integer", "1", "split applications and workers into so many parts", 1, 1000),
@@ -22,7 +21,7 @@ ENTRIES = (
         "symphony",
         "deferred batches: as late as the deadline allows, earliest deadline first",
         "symphony:Symphony",
-        (_EXPIRY_ONLY, _BATCH_AWARE, _WHEN_GATHERED, *_SUB_CLUSTERS),
+        (_EXPIRY_ONLY, _WHEN_GATHERED, *_SUB_CLUSTERS),
         {"deferred": True},
         tried="with one variant each",
     ),
@@ -38,7 +37,7 @@ ENTRIES = (
         "symphony_eager",
         "the work-conserving twin: the same, but a batch starts as soon as a worker is free",
         "symphony:Symphony",
-        (_EXPIRY_ONLY, _BATCH_AWARE, *_SUB_CLUSTERS),
+        (_EXPIRY_ONLY, *_SUB_CLUSTERS),
         {"deferred": False},
         tried="with one variant each",
     ),

@@ -1,4 +1,4 @@
-"""Prints every ladder of a zoo and fails where accuracy or latency does not rise from rung to rung.
+"""Prints every application of a zoo and fails where a ladder's accuracy or latency does not rise from rung to rung.
 
     python -m training.check stretto/zoo
 
@@ -19,6 +19,7 @@ import numpy as np
 import onnxruntime
 
 BATCHES = (1, 8)
+NO_LADDER = ("activity_specialists",)  # whose variants know different classes
 
 
 def main() -> None:
@@ -34,7 +35,7 @@ def main() -> None:
         for *latency, accuracy, validation, on_sample, size, name in rows:
             times = " ".join(f"{value:8.3f}" for value in latency)
             print(f"  {name:18s} {times} {accuracy:7.4f} {validation:7.4f} {on_sample:7.4f} {size / 1e6:6.2f}")
-        for lower, upper in itertools.pairwise(rows):
+        for lower, upper in () if folder.name in NO_LADDER else itertools.pairwise(rows):
             if not all(low < high for low, high in zip(lower[:4], upper[:4], strict=True)):
                 fallen.append(f"{folder.name}: {upper[-1]} does not rise over {lower[-1]}")
     if fallen:

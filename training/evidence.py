@@ -4,7 +4,8 @@
 
 The index holds training queries only; validation chooses k, and the test split is what accuracy is measured on. Images
 are projected onto 32 principal components of their pixels; the wrist's windows, one in ten, onto 32 of their values.
-The resolution ladder has a smaller index of the same images, to keep the zoo small. Needs faiss and torch.
+The resolution ladder and the specialists have smaller indexes of the same inputs, to keep the zoo small. Needs faiss and
+torch.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from pathlib import Path
 import numpy as np
 
 from stretto.evidence.build import Named, build_evidence
-from stretto.repository.evidence import EvidenceSettings
 from stretto.repository.read import read_repository
 from stretto.repository.sample import Sample
 from stretto.repository.stored_evidence import write_evidence
@@ -28,10 +28,11 @@ WINDOWS_LEFT_OUT = 10  # of overlapping windows one in so many is kept
 
 @dataclass(frozen=True)
 class Recipe:
-    """How many training queries (None: all) and how many dimensions."""
+    """How many training queries (None: all), how many dimensions, and of overlapping windows one in how many."""
 
     queries: int | None
     dimensions: int
+    one_in: int = WINDOWS_LEFT_OUT
 
 
 RECIPES = {
@@ -39,11 +40,12 @@ RECIPES = {
     "fashion_resolution": Recipe(20_000, 24),
     "mnist": Recipe(None, 32),
     "activity": Recipe(None, 32),
+    "activity_specialists": Recipe(None, 16, one_in=20),
 }
 
 
 def main() -> None:
-    """Build and write all four."""
+    """Build and write all."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, required=True, help="the folder that data.py filled")
     parser.add_argument("--out", type=Path, required=True)
@@ -54,7 +56,7 @@ def main() -> None:
         (application,) = read_repository(options.out / name).applications
         training, validation, test = splits(name, options.data)
         kept = Sample(training.inputs[: recipe.queries], training.labels[: recipe.queries])
-        settings = replace(EvidenceSettings(), dimensions=recipe.dimensions)
+        settings = replace(application.evidence_settings, dimensions=recipe.dimensions)
         built = build_evidence(
             application,
             Named(f"{LADDERS[name].data}, training", kept),
@@ -76,7 +78,7 @@ def splits(name: str, cache: Path) -> tuple[Sample, Sample, Sample]:
         training = Sample(task.images.numpy() / np.float32(255), task.labels.numpy())
     else:
         assert isinstance(task, Activity)
-        starts, labels = task.starts[::WINDOWS_LEFT_OUT], task.labels[::WINDOWS_LEFT_OUT]
+        starts, labels = task.starts[:: RECIPES[name].one_in], task.labels[:: RECIPES[name].one_in]
         training = Sample(np.ascontiguousarray(task._windows(starts).numpy()), labels.numpy())
     rest = (
         Sample(np.ascontiguousarray(inputs.numpy()), labels.numpy()) for inputs, labels in (task.validation, task.test)

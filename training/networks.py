@@ -56,6 +56,18 @@ class Residual(nn.Module):
         return torch.relu(self.second(torch.relu(self.first(x))) + self.shortcut(x))
 
 
+class Channels(nn.Module):
+    """The channels of one sensor, from `first` up to `end`."""
+
+    def __init__(self, first: int, end: int):
+        super().__init__()
+        self.first = first
+        self.end = end
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x[:, self.first : self.end]
+
+
 class Statistics(nn.Module):
     """Mean, standard deviation, minimum and maximum of each channel of a series."""
 
@@ -127,6 +139,11 @@ def residual(
     return nn.Sequential(*layers, pool, nn.Flatten(), nn.Dropout(dropout), nn.Linear(inputs, classes))
 
 
+def of_sensor(first: int, end: int, network: nn.Sequential) -> nn.Sequential:
+    """A network that reads these channels of the input alone."""
+    return nn.Sequential(Channels(first, end), *network)
+
+
 class Scaled(nn.Module):
     """A network behind the division of its input by the training set's spread, per channel."""
 
@@ -154,9 +171,12 @@ def fold(scaled: Scaled) -> nn.Module:
     """A copy for inference: normalisations folded into their layers, the input's scale into the first layer."""
     folded = copy.deepcopy(scaled).float().cpu().eval()
     _fold_inside(folded)
-    # A scale passes through the mean of an area.
-    first = next((layer for layer in folded.network if not isinstance(layer, nn.Flatten | nn.AvgPool2d)), None)
+    # A scale passes through the mean of an area, and through a choice of channels.
+    passed = nn.Flatten | nn.AvgPool2d | Channels
+    first = next((layer for layer in folded.network if not isinstance(layer, passed)), None)
     scale = folded.scale.flatten()
+    if isinstance(folded.network[0], Channels):
+        scale = scale[folded.network[0].first : folded.network[0].end]
     with torch.no_grad():
         if isinstance(first, nn.Conv2d | nn.Conv1d):
             first.weight.mul_(scale.view(1, -1, *[1] * (first.weight.dim() - 2)))

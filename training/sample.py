@@ -1,6 +1,6 @@
 """Writes each application's labels and a labelled, stratified sample of its test split.
 
-    python -m training.sample --data CACHE --out stretto/zoo
+    python -m training.sample --data CACHE --out stretto/zoo [--only activity]
 
 sample.npz holds `labels` (int64) and `inputs`: images as uint8 [n, 1, 28, 28], to be divided by 255; series as float32
 [n, 6, 100] in g and rad/s. The resolution ladder adds `inputs_NAME`, downsampled by area, for each of its variants.
@@ -19,12 +19,14 @@ from training.tasks import Task
 
 
 def main() -> None:
-    """Write all four."""
+    """Write what was asked for."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, required=True, help="the folder that data.py filled")
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--only", nargs="*", default=list(LADDERS), choices=list(LADDERS))
     options = parser.parse_args()
-    for application, ladder in LADDERS.items():
+    for application in options.only:
+        ladder = LADDERS[application]
         folder = options.out / application
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "labels.txt").write_text("\n".join(ladder.labels) + "\n")

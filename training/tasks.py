@@ -115,12 +115,23 @@ def change_images(images: Tensor, change: Change) -> Tensor:
 
 
 class Activity:
-    """Windows of wrist movement, [6, 100]; the subjects of training, validation and test are different people."""
+    """Windows of wrist movement, [6, 100]; the subjects of training, validation and test are different people.
+
+    A specialist is trained with windows of the classes in `only`, and is validated and tested with those of all.
+    """
 
     classes = 7
     shape: tuple[int, ...] = (6, WINDOW)
 
-    def __init__(self, path: Path, change: Change, device: str, test: Sequence[int], validation: Sequence[int]):
+    def __init__(
+        self,
+        path: Path,
+        change: Change,
+        device: str,
+        test: Sequence[int],
+        validation: Sequence[int],
+        only: Sequence[int] = (),
+    ):
         data = np.load(path)
         self.change = change
         self.values = torch.from_numpy(np.ascontiguousarray(data["values"].T)).to(device)  # [6, samples]
@@ -140,6 +151,9 @@ class Activity:
             return next(both), next(both)
 
         self.starts, self.labels = starts([s for s in range(1, 11) if s not in held], 1)
+        if only:
+            known = torch.isin(self.labels, torch.tensor(only, device=device))
+            self.starts, self.labels = self.starts[known], self.labels[known]
         spread = self._windows(self.starts[::HOP]).std((0, 2))
         self.scale = (1 / spread).view(1, 6, 1)
         (validation_starts, validation_labels), (test_starts, test_labels) = starts(validation, HOP), starts(test, HOP)

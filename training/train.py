@@ -72,12 +72,17 @@ def _train_rung(application: str, ladder: Ladder, rung: Rung, options: argparse.
 
 
 def _cross_validation(ladder: Ladder, rung: Rung, options: argparse.Namespace) -> dict[str, float]:
-    """Accuracy on each pair of subjects of a network trained on all the others: two test subjects alone say little."""
+    """Accuracy on each pair of subjects of a network trained on all the others: two test subjects alone say little.
+    A specialist is asked of its own classes.
+    """
     result = {}
     for pair in PAIRS:
         task = task_of(ladder, rung, options.data, options.device, test=pair, validation=())
         network, _ = _trained(task, rung, options)
         inputs, labels = task.test
+        if rung.only:
+            known = torch.isin(labels, torch.tensor(rung.only, device=labels.device))
+            inputs, labels = inputs[known], labels[known]
         right = predictions(network, inputs) == labels
         result["+".join(map(str, pair))] = round(float(right.float().mean()), 4)
     return result

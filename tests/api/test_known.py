@@ -34,9 +34,10 @@ def test_a_server_of_the_zoo_starts_with_a_judged_plan_for_each_application() ->
     deployment = served(repository, (KIND, 1))
     known = memory.known(deployment)
     called = {tuple(rate > 0 for rate in verdict.rates) for verdict in known}
-    alone = {tuple(number == place for number in range(4)) for place in range(4)}
+    count = len(repository.applications)
+    alone = {tuple(number == place for number in range(count)) for place in range(count)}
     assert called == alone, "each is judged for itself"
-    assert len(start_libraries(repository, KINDS, deployment)) == 4
+    assert len(start_libraries(repository, KINDS, deployment)) == count
     twice = memory.known(served(repository, (KIND, 2)))
     assert [verdict.rates for verdict in twice] == [tuple(2 * rate for rate in verdict.rates) for verdict in known]
 

@@ -91,7 +91,7 @@ def test_the_next_partition_moves_no_more_than_is_allowed(scenario: Path, tmp_pa
 
 def test_the_zoo_without_rates() -> None:
     data = printed("zoo", "--sub-clusters", 2, "--workers", 4)
-    assert {row["rate"] for row in data["sub_clusters"]} == {2.0}
+    assert {row["rate"] for row in data["sub_clusters"]} == {2.0, 3.0}, "one for each of five applications"
 
 
 def test_what_cannot_be_is_told_in_a_sentence(scenario: Path, tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ CAMERAS, LULL, BURST = 25, 20.0, 250.0  # frames/s of all cameras
 WARM_UP_S, WAIT_S = 3.0, 0.3  # WAIT_S: of a burst, until the share of the heavy instances is looked at
 LEAST_ON_TIME = 0.99
 TRIES = 3
-POLICIES = {"trained for these instances, each 0.1 s": TRAINED, "of the package, each 0.02 s": None}
+POLICIES = {"trained for these instances, each 0.05 s": TRAINED, "of the package, each 0.02 s": None}
 
 APP = f"""\
 slo_ms = {SLO_MS}
@@ -97,7 +97,7 @@ def arguments_for(root: Path, policy: Path | None) -> list[str]:
     """Of `stretto serve`."""
     workers = [part for _, kind, _, _ in MODELS for part in ("--worker", f"cpu*2,kind={kind}")]
     config = root / "serve.toml"
-    chosen = "" if policy is None else f'policy = "{policy}"\nreplan_ms = 100\n'
+    chosen = "" if policy is None else f'policy = "{policy}"\n'
     config.write_text(f'[planner]\nname = "edge_rl"\n{chosen}')
     return [str(root), *workers, "--executor", "thread", "--config", str(config), "--log-level", "error"]
 

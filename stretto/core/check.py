@@ -27,6 +27,7 @@ from stretto.core.profile import LEAST_RATIO, MAX_BATCH_LIMIT, MOST_RATIO
 
 MAX_LANES = 65_536
 MAX_CAPACITY = 2**24
+MOST_SIZES = 62  # a batch size that a lane names alone is at most this: they are the bits of a number
 
 
 def check_plan(plan: Plan, deployment: Deployment) -> None:
@@ -118,6 +119,12 @@ def _check_lane(lane: Lane, deployment: Deployment) -> None:
         raise PlanError(f"{where} waits for {release.min_batch} queries but batches hold at most {release.max_batch}")
     if isinstance(release, Accumulate) and release.timeout_ns < 0:
         raise PlanError(f"{where} has a negative timeout")
+    if (
+        isinstance(release, Accumulate)
+        and release.sizes
+        and not (1 in release.sizes and all(1 <= size <= MOST_SIZES for size in release.sizes))
+    ):
+        raise PlanError(f"{where} has batches of certain sizes alone; those are 1 and others up to {MOST_SIZES}")
     cap = release.adaptive_cap
     if cap is not None and not (
         cap.target_ns > 0 and cap.step > 0 and 0 < cap.backoff < 1 and 1 <= cap.start < math.inf

@@ -298,13 +298,17 @@ class Eager:
 
 @dataclass(frozen=True)
 class Accumulate:
-    """When `min_batch` are gathered, or the head has waited `timeout_ns`. The rest is as for Eager."""
+    """When `min_batch` are gathered, or the head has waited `timeout_ns`. The rest is as for Eager.
+
+    `sizes`: a batch has the largest of these sizes that is gathered; empty: any size.
+    """
 
     min_batch: int
     timeout_ns: int
     max_batch: int = 4096
     adaptive_cap: AdaptiveCap | None = None
     floor_rates: tuple[float, ...] = ()
+    sizes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

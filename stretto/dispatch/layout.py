@@ -303,6 +303,7 @@ def _lane_record(lane: Lane, deployment: Deployment, parts: dict[str, list[Any]]
     record["head_ns"] = record["release_ns"] = record["later_ns"] = record["rank_ns"] = NEVER
     if isinstance(release, Accumulate):
         record["min_batch"], record["timeout_ns"] = release.min_batch, release.timeout_ns
+        record["sizes"] = sum(1 << size for size in set(release.sizes))
     if isinstance(release, Deferred):
         record["when_gathered"] = release.when_gathered
     if isinstance(release, Eager):

@@ -138,6 +138,7 @@ LANE = np.dtype(
         ("counts_running", "i8"),  # towards its capacity
         ("min_batch", "i8"),
         ("max_batch", "i8"),
+        ("sizes", "i8"),  # that its batches may have, a bit each; 0: any
         ("timeout_ns", "i8"),
         ("control_ns", "i8"),
         ("data_ns", "i8"),

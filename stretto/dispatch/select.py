@@ -99,12 +99,22 @@ def fitting(s: Any, lane_index: int, row: int, limit: int, now_ns: int, ready: i
 
 
 @compiled
+def allowed(sizes: int, size: int) -> int:
+    """The largest of these sizes, a bit each, that is not above `size`."""
+    if sizes == 0:
+        return size
+    while size > 0 and not (sizes >> size) & 1:
+        size -= 1
+    return size
+
+
+@compiled
 def size_on(s: Any, lane_index: int, row: int, now_ns: int, ready: int) -> int:
     """How many of the lane's queries a batch would take: those that fit, or all where late ones are kept."""
     lane = lanes(s)[lane_index]
-    limit = min(lane.length, batch_limit(s, lane, row))
+    limit = allowed(lane.sizes, min(lane.length, batch_limit(s, lane, row)))
     if drops_late(lane):
-        return fitting(s, lane_index, row, limit, now_ns, ready)
+        return allowed(lane.sizes, fitting(s, lane_index, row, limit, now_ns, ready))
     if lane.release == ReleaseRule.DEFERRED:
         size = fitting(s, lane_index, row, limit, now_ns, ready)
         return size if size > 0 else limit

@@ -106,7 +106,8 @@ class World:
 def _case(system: System, description: Description, seed: int) -> Case:
     deployment = system.deployment
     crew = instances_of(deployment)
-    releases = [[gathering(deployment, instance, BATCHES[0]) if description.batching else None for instance in crew]]
+    release = [gathering(deployment, instance, BATCHES[0], description.published_batches) for instance in crew]
+    releases = [release if description.batching else [None] * len(crew)]
     plan = dealt_plan(deployment, [crew], [by_speed(crew)], releases, planner="edge_rl", buffer=description.buffer)
     load = system.load if isinstance(system.load, Switching) else tape_of(system.load, deployment, seed)
     return Case(deployment, plan, load, system.service)

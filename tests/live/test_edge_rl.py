@@ -96,13 +96,16 @@ def test_a_policy_for_these_instances_serves_clients_behind_a_network() -> None:
     lull_s, burst_s = 2.0, 1.5
 
     async def work() -> None:
-        session = served_session("edge_rl", {"policy": str(TRAINED)}, period_s=0.1)
+        session = served_session("edge_rl", {"policy": str(TRAINED)})
         engine = Engine(light_and_heavy(), session, ThreadExecutor)
         engine.start()
         clients = Clients()
         replanner = Replanner(engine, session.rhythm.period_s, clients)
         try:
             await until(lambda: engine.crew.ready_count == 4)
+            for _ in range(2):  # what is still to be compiled is compiled before time counts
+                await replanner.replan()
+                await asked(engine, ROW)
             replanner.start()
             engine.lag.elsewhere_ns = 10 * MS
             heavy: list[tuple[float, float]] = []
@@ -129,4 +132,4 @@ def test_a_policy_for_these_instances_serves_clients_behind_a_network() -> None:
             replanner.stop()
             await engine.stop()
 
-    within(60, work)
+    within(120, work)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
 from stretto.core.plan import Accumulate, Eager, Fixed, Lane, Late, Missing, Order, Plan, Release, Route, RouteRule
-from stretto.core.profile import NS_PER_MS
+from stretto.core.profile import NS_PER_MS, NS_PER_S
 
 BUFFER = 15  # queries that an instance holds, the running one among them, unless a policy was trained with another
 BUFFERS = (1, 1024)
@@ -23,6 +23,8 @@ RATE_WINDOW_NS = 500 * NS_PER_MS
 # (smallest, largest) batch of the adaptive-batching variant (section 5.2.2).
 BATCHES = ((1, 1), (1, 3), (1, 5), (3, 3), (3, 5), (5, 5))
 LARGEST_BATCH = 5
+PUBLISHED_SIZES = (1, 3, 5)
+WITHOUT_END_NS = 86_400 * NS_PER_S
 
 
 @dataclass(frozen=True)
@@ -92,10 +94,15 @@ def instance_lane(
     )
 
 
-def gathering(deployment: Deployment, instance: Instance, batch: tuple[int, int]) -> Accumulate:
-    """A batch of the smallest size at least. Published, an instance waits for it without end; here a head that would be
-    late otherwise starts alone, and batches of 2 and 4 are allowed where published are 1, 3 and 5.
+def gathering(
+    deployment: Deployment, instance: Instance, batch: tuple[int, int], as_published: bool = False
+) -> Accumulate:
+    """A batch of the smallest size at least, and of the largest at most. Published, an instance waits for the smallest
+    one without end, and batches have 1, 3 or 5 queries. Here a head that would be late otherwise starts with what there
+    is, and batches of 2 and 4 are allowed.
     """
+    if as_published:
+        return Accumulate(batch[0], WITHOUT_END_NS, batch[1], sizes=PUBLISHED_SIZES)
     profile = deployment.profile(instance.variant, deployment.workers[instance.worker].kind)
     slo_ns = deployment.applications[deployment.application_of[instance.variant]].slo_ns
     last_ns = profile.latency_ns(min(LARGEST_BATCH, profile.max_batch), deployment.quantile)

@@ -119,7 +119,9 @@ class EdgeRL:
             return weights, releases
         models = policy.description.models
         for place, instance, model in zip(there, present, models, strict=True):
-            releases[place] = gathering(deployment, instance, BATCHES[int(batches[0, model])])
+            releases[place] = gathering(
+                deployment, instance, BATCHES[int(batches[0, model])], policy.description.published_batches
+            )
         return weights, releases
 
     @property

@@ -45,6 +45,7 @@ class Description:
     sees_phase: bool = False  # full observability
     batching: bool = False
     buffer: int = BUFFER  # queries that an instance holds, the running one among them
+    published_batches: bool = False  # are gathered by the rule of the paper (see `gathering`)
     latency: str = ""  # mean or p95, which service times are; "": what the deployment decides by
     trained: dict[str, float | str] = field(default_factory=dict)  # for people: workload, slots, seed, figures
 

@@ -115,7 +115,7 @@ def package_policy(bench: Benchmark) -> None:
         did = in_world(System(hybrid(), load), general.description, general.decide, slots=SLOTS)
         bench.row(figure="package policy", load=title, **Row("general", did).values())
         right, wrong = 100 * did.overall.goodput, 100 * did.overall.violations
-        paper = PUBLISHED[title]["RL-PO"]
+        paper = PUBLISHED[title]["RL-PO"].overall
         what = f"the package's policy, each {general.description.slot_s:g} s, phase unknown, {title} load: "
         bench.claim(what + "goodput, %", paper=paper[0], target=f"≥ {goodput}", ours=right, met=right >= goodput)
         met = wrong <= violations

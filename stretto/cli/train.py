@@ -144,6 +144,7 @@ def train(
         )
     _check_device(device)
     _make_folder(out)
+    typer.echo(ground.summary(slot_ms), err=True)
     recipe = Recipe(
         iterations=iterations,
         clip=clip,
@@ -202,6 +203,17 @@ def _trained(
     policy = training.run(_tell)
     if sys.stderr.isatty():
         typer.echo("", err=True)
+    row, most = training.kept(), training.most_violations
+    typer.echo(
+        f"kept, after {row['slots'] / 1e6:.2f} M slots: {row['overall_goodput']:.2%} right and on time,"
+        f" {row['overall_violations']:.2%} late or refused"
+    )
+    if not training.is_within:
+        typer.echo(
+            f"warning: over {100 * most:.3g}% may be late or refused. Train longer (--resume with more --iterations),"
+            " take a shorter --slot-ms, or ask for less (--most-violations)",
+            err=True,
+        )
     return policy
 
 

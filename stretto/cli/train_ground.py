@@ -11,6 +11,7 @@ from stretto.cli.scenario.read import read_scenario
 from stretto.config.fields import read_fields
 from stretto.core.deployment import Deployment
 from stretto.core.errors import StrettoError
+from stretto.core.profile import NS_PER_MS
 from stretto.live.fleet import deployed_workers
 from stretto.live.options import ServiceOptions
 from stretto.planners.edge_rl.instances import instances_of
@@ -32,6 +33,15 @@ class Ground:
     service: Service
     seed: int
     warnings: tuple[str, ...]
+
+    def summary(self, slot_ms: float) -> str:
+        """A line that says on what a policy is trained."""
+        (application,), crew = self.deployment.applications, instances_of(self.deployment)
+        names = [self.deployment.variants[instance.variant].name for instance in crew]
+        listed = ", ".join(
+            f"{name} in {instance.service_ns / NS_PER_MS:.3g} ms" for name, instance in zip(names, crew, strict=True)
+        )
+        return f"{application.name} within {application.slo_ns / NS_PER_MS:g} ms: {listed}; slots of {slot_ms:g} ms"
 
 
 def read_ground(what: str, load: Path | None, workers: int, worker: tuple[str, ...]) -> Ground:

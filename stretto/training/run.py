@@ -112,7 +112,8 @@ class Training:
         if best:
             pairs = tuple(zip(best[::2], best[1::2], strict=True))
             is_within, value = checkpoint["merit"]
-            self._best = ((is_within, value), Policy(learner.description, pairs))
+            described = replace(learner.description, trained=checkpoint["best_trained"])
+            self._best = ((is_within, value), Policy(described, pairs))
 
     def run(self, progress: Callable[[Progress], None] | None = None) -> Policy:
         """To the end of its recipe."""
@@ -136,6 +137,22 @@ class Training:
         (self.folder / CURVE).write_text(json.dumps(self.curve, indent=1) + "\n")
         return policy
 
+    @property
+    def most_violations(self) -> float:
+        """Share of late or refused queries below which the policy that is kept should stay."""
+        return self.options.most_violations or self.options.recipe.violations or TAIL
+
+    @property
+    def is_within(self) -> bool:
+        """Whether the policy that is kept stays below it."""
+        return self._best is not None and self._best[0][0]
+
+    def kept(self) -> dict[str, Any]:
+        """The validation of the policy that is kept, as a row of the curve."""
+        assert self._best is not None
+        slots = self._best[1].description.trained["slots"]
+        return next(row for row in self.curve if row["slots"] == slots)
+
     def _validate(self) -> None:
         learner = self.learner
         slots = learner.iteration * self.options.recipe.slots * self.world.count
@@ -150,8 +167,7 @@ class Training:
         if policy.description.batching:
             row |= _mean_batches(self._check, policy)
         self.curve.append(row)
-        asked = self.options.most_violations or self.options.recipe.violations or TAIL
-        reached = merit(figures.overall, error, asked)
+        reached = merit(figures.overall, error, self.most_violations)
         if self._best is None or reached > self._best[0]:
             self._best = (reached, policy)
             save_policies(self.folder / POLICY, [policy])
@@ -176,6 +192,7 @@ class Training:
             "steps": float(states[0]["step"]),
             "weights": asdict(learner.weights),
             "best_layers": len(best),
+            "best_trained": {} if self._best is None else self._best[1].description.trained,
             "merit": (False, 0.0) if self._best is None else self._best[0],
             "curve": self.curve,
         }

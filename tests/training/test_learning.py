@@ -119,6 +119,7 @@ def test_the_policy_that_is_kept(tmp_path: Path, most: float, kept: str) -> None
     by_goodput = max(training.curve, key=lambda row: row["overall_goodput"])
     by_reward = max(training.curve, key=lambda row: row["overall_goodput"] - row["overall_violations"])
     expected = by_goodput if kept == "goodput" else by_reward
+    assert training.kept() == expected and training.is_within == (kept == "goodput")
     assert policy.description.trained["slots"] == expected["slots"]
 
 
@@ -151,6 +152,9 @@ def test_a_training_goes_on_where_it_stopped(tmp_path: Path) -> None:
         assert (before == after).all()
     second.run()
     assert second.learner.iteration == 6 and len(second.curve) == 3
+    third = training(6)
+    third.resume()
+    assert third.run().description == second.run().description and third.kept() == second.kept()
     from stretto.core.errors import StrettoError
 
     other = Training([SYSTEM], Description("joint", 0.5), Options(recipe(), 64), tmp_path)
@@ -199,6 +203,7 @@ def test_a_policy_is_served_by_the_planner_and_with_the_slot_and_buffer_that_it_
     done = CliRunner().invoke(app, [*asked, "--plot", str(tmp_path / "curve.png")])
     assert done.exit_code == 0, done.output
     assert "warning: every worker runs" in done.output and "iteration 1/1" in done.output
+    assert "fashion within 100 ms: resnet_" in done.output and "kept, after 0.00 M slots: " in done.output
     session = served_session("edge_rl", {"policy": str(tmp_path / "policy.safetensors")})
     assert session.rhythm.period_s == 0.25
     served = read_ground("zoo:fashion", tmp_path / "load.toml", 2, ()).deployment

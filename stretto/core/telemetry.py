@@ -30,6 +30,7 @@ class Telemetry:
     worker_holds: NDArray[np.bool_]  # [worker, variant]
     latency_ratio: NDArray[np.float64]  # measured over profiled, by variant and kind
     is_measured: NDArray[np.bool_]  # by variant and kind: any batch was measured
+    dispersion: NDArray[np.float64] | None = None  # of counts of arrivals, by application: variance over mean
     switch_hits: int = 0  # times that a plan gave a worker another variant to hold, which it had already
     switch_misses: int = 0  # and that it had to load it
 

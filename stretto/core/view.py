@@ -55,6 +55,7 @@ class View:
     now_ns: int = 0
     rates: NDArray[np.float64] | None = None  # λ by application, queries/s: measured, else expected; None: unknown
     expected_rates: tuple[float, ...] | None = None  # by application, where the owner states them
+    dispersion: NDArray[np.float64] = UNMEASURED  # by application: variance over mean of a count of arrivals
     alive: NDArray[np.bool_] = UNMEASURED  # by worker: it is there
     free_ns: NDArray[np.int64] = UNMEASURED  # by worker: when it is expected to be free
     holds: NDArray[np.bool_] | None = None  # [worker, variant] in memory; None: as the deployment says
@@ -75,6 +76,7 @@ class View:
         rows = (len(deployment.variants), len(deployment.kinds))
         if self.expected_rates is not None:
             self._default("rates", np.array(self.expected_rates, np.float64))
+        self._default("dispersion", np.ones(applications))
         self._default("alive", np.ones(workers, np.bool_))
         self._default("free_ns", np.full(workers, self.now_ns, np.int64))
         self._default("latency_ratio", np.ones(rows))

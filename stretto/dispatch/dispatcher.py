@@ -31,6 +31,7 @@ from stretto.dispatch.layout import (
     lay_out_weights,
 )
 from stretto.dispatch.lines import read_lines
+from stretto.dispatch.rates import dispersions
 from stretto.dispatch.records import NEVER
 
 FIRST_SLOTS = 1024
@@ -288,6 +289,7 @@ class Dispatcher:
         return Telemetry(
             now_ns=now_ns,
             rates=rates[: self._applications] * 1e9,
+            dispersion=dispersions(memory["meters"][: self._applications]),
             is_rated=counting_ns[: self._applications] >= self.plan.rate_window_ns,
             submitted=submitted,
             outcomes=outcomes,

@@ -4,6 +4,10 @@ A lane's estimate in use is renewed by the first arrival of each bucket, and by 
 not yet over; an application's is in use by no rule, and worked out where it is read. Reading one for telemetry changes
 nothing, so that nobody's looking changes a decision.
 
+The dispersion of an application's arrivals, the variance of a count over its mean, comes from neighbouring buckets:
+with n and m arrivals, (n − m)²/(n + m) has the dispersion for its mean whatever the load is, and a load that moves
+slowly hardly shows. Older pairs count for less.
+
 An application's λ is what planners go by: the queries that any of its variants may answer, whatever lanes they are
 routed to. A lane's λ is what the lane's own rules go by. Meters are numbered: applications first, then lanes.
 """
@@ -12,8 +16,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from stretto.core.compiled import compiled
 from stretto.dispatch.records import RATE_BUCKETS, int64s, meters
+
+PAIRS = 512  # of buckets that the dispersion is a mean over: half a minute of a window of half a second
+POISSON_PAIRS = 16.0  # as if so many pairs of independent arrivals had been seen before
 
 
 @compiled
@@ -63,6 +73,14 @@ def uncount_arrival(s: Any, meter_index: int) -> None:
 
 
 @compiled
+def _compare(meter: Any, count: int, before: int) -> None:
+    """Two whole neighbouring buckets ended with so many arrivals."""
+    if count + before > 0:
+        meter.pairs += 1.0 - meter.pairs / PAIRS
+        meter.spread += (count - before) ** 2 / (count + before) - meter.spread / PAIRS
+
+
+@compiled
 def count_arrival(s: Any, meter_index: int, now_ns: int) -> None:
     meter = meters(s)[meter_index]
     counts = int64s(s.rate_counts_at, s.rate_counts_count)
@@ -71,7 +89,10 @@ def count_arrival(s: Any, meter_index: int, now_ns: int) -> None:
         meter.first_ns = now_ns
         meter.edge_ns = now_ns + s.rate_bucket_ns
     passed = buckets_passed(s, meter, now_ns)
-    for _ in range(min(passed, RATE_BUCKETS)):
+    for step in range(min(passed, RATE_BUCKETS)):
+        if meter_index < s.applications and meter.edge_ns + (step - 2) * s.rate_bucket_ns >= meter.first_ns:
+            before = (meter.bucket - 1) % RATE_BUCKETS
+            _compare(meter, counts[first + meter.bucket], counts[first + before])
         meter.bucket = (meter.bucket + 1) % RATE_BUCKETS
         meter.total -= counts[first + meter.bucket]
         counts[first + meter.bucket] = 0
@@ -80,3 +101,9 @@ def count_arrival(s: Any, meter_index: int, now_ns: int) -> None:
     meter.total += 1
     if meter_index >= s.applications and (passed > 0 or now_ns - meter.first_ns < RATE_BUCKETS * s.rate_bucket_ns):
         meter.rate = rate_at(s, meter_index, now_ns)
+
+
+def dispersions(meters_read: NDArray[np.void]) -> NDArray[np.float64]:
+    """Variance of a count over its mean, on the scale of a bucket, by meter: 1 for independent arrivals."""
+    found: NDArray[np.float64] = (POISSON_PAIRS + meters_read["spread"]) / (POISSON_PAIRS + meters_read["pairs"])
+    return found

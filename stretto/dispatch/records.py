@@ -187,6 +187,8 @@ METER = np.dtype(
         ("bucket", "i8"),
         ("total", "i8"),
         ("rate", "f8"),  # λ, queries per nanosecond
+        ("pairs", "f8"),  # of neighbouring buckets with arrivals, older ones for less
+        ("spread", "f8"),  # sum over them of (difference)²/sum: the dispersion of counts times `pairs`
     ],
     align=True,
 )

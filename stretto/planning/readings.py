@@ -37,6 +37,7 @@ def view_of(
         now_ns=telemetry.now_ns,
         rates=measured_rates(telemetry, expected_rates),
         expected_rates=expected_rates,
+        dispersion=np.ones(len(telemetry.rates)) if telemetry.dispersion is None else telemetry.dispersion,
         alive=telemetry.worker_alive,
         free_ns=telemetry.worker_free_ns,
         holds=telemetry.worker_holds,

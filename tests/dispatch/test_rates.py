@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
 import pytest
 
 from stretto.core.plan import RouteRule
@@ -98,3 +99,46 @@ def test_each_lane_has_its_own_rate_and_refused_queries_count() -> None:
     first, second = made.telemetry(40_000_000).lane_rates
     assert first == pytest.approx(7500, rel=0.05)
     assert second == pytest.approx(2500, rel=0.05)
+
+
+BUCKET = WINDOW / 8
+
+
+def dispersion(gaps_ns: np.ndarray, lump: int = 1) -> float:
+    """Of so many arrivals at once after each gap, as the dispatcher measures it."""
+    made = counting()
+    for time_ns in np.cumsum(gaps_ns).astype(np.int64).tolist():
+        for _ in range(lump):
+            made.submit(time_ns, 0, FAR)
+    (found,) = made.telemetry(time_ns).dispersion  # type: ignore[misc]
+    return float(found)
+
+
+def test_the_dispersion_of_arrivals_is_the_variance_of_their_counts_over_the_mean() -> None:
+    """Forty arrivals in a bucket, 1,200 buckets: 1 for independent ones, 1/shape for gamma gaps, 8 for eight at once, 0
+    for even gaps.
+    """
+    rng = np.random.default_rng(3)
+    mean, count = BUCKET / 40, 48_000
+    assert dispersion(rng.exponential(mean, count)) == pytest.approx(1.0, abs=0.2)
+    assert dispersion(rng.gamma(0.25, mean / 0.25, count)) == pytest.approx(4.0, rel=0.2)
+    assert dispersion(rng.exponential(8 * mean, count // 8), lump=8) == pytest.approx(8.0, rel=0.2)
+    assert dispersion(np.full(count, mean)) < 0.1
+
+
+def test_the_dispersion_does_not_see_a_load_that_moves() -> None:
+    """Independent arrivals at a load that rises and falls fivefold within 400 buckets; counts themselves have 20 times
+    the variance.
+    """
+    rng = np.random.default_rng(4)
+    now, gaps = 0.0, []
+    while now < 1200 * BUCKET:
+        gaps.append(rng.exponential(BUCKET / (60 + 40 * np.sin(2 * np.pi * now / (400 * BUCKET)))))
+        now += gaps[-1]
+    assert dispersion(np.array(gaps)) == pytest.approx(1.0, abs=0.2)
+
+
+def test_without_arrivals_and_at_the_first_ones_the_dispersion_is_that_of_independent_arrivals() -> None:
+    assert counting().telemetry(10**9).dispersion.tolist() == [1.0]  # type: ignore[union-attr]
+    assert dispersion(np.full(3, BUCKET / 100)) == 1.0  # the first bucket has not ended
+    assert dispersion(np.full(150, BUCKET / 100)) == 1.0  # and there is none before it

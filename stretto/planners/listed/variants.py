@@ -16,7 +16,7 @@ ENTRIES = (
         Option("shortest", "flag", "false", "queries go to the shortest queue (appendix I), not in turn"),
         Option("per_decision", "flag", "false", "reward a decision, as printed, not a query"),
         Option("every_batch", "flag", "false", "keep variants that are best at some batch, not only at one query"),
-        Option("gamma_shape", "number", "1", "of bursty arrivals; 1: Poisson", 0.001, 1),
+        Option("gamma_shape", "number", "0", "of bursty arrivals; 1: Poisson; 0: as measured", 0, 1),
         replan_s=0.5,
         ports=("policies", "stored"),
         tried="where it may gain",

@@ -15,7 +15,7 @@ from stretto.planners.parts.library import Library, Recipe
 from stretto.planners.parts.policy import Policy, Stored
 from stretto.planners.parts.store import matching
 from stretto.planners.parts.task import Task, task_of
-from stretto.planners.ports import MakePolicy, PolicyPort
+from stretto.planners.ports import MadePolicy, MakePolicy, PolicyPort
 
 MOST_LIBRARIES = 256  # the one that was not used for longest gives way
 
@@ -41,9 +41,13 @@ class Policies:
     def collect(self) -> None:
         """Take what was made since the last plan."""
         for made in () if self.port is None else self.port.collect():
-            self._asked.discard((made.task.key, made.load))
-            if made.policy is not None:
-                self._keep(self.library(made.task).added(made.policy))
+            self.take(made)
+
+    def take(self, made: MadePolicy) -> None:
+        """Keep what was made, or remember that it may be asked for again."""
+        self._asked.discard((made.task.key, made.load))
+        if made.policy is not None:
+            self._keep(self.library(made.task).added(made.policy))
 
     def task(self, deployment: Deployment, application: int, kind: str, workers: int) -> Task:
         """As `task_of`, made once for a deployment."""

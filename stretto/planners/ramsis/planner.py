@@ -1,6 +1,7 @@
 """RAMSIS online (section 3.2): queries dealt to one lane per worker, each of which follows the table for the load.
 
-The load is a moving average over 500 ms (section 6); the policy in force is that of the lowest load that covers it.
+The load is a moving average over 500 ms (section 6); the policy in force is that of the lowest load that covers it,
+made for the pattern of arrivals that was measured (section 3.2.2): their dispersion, in steps of a half.
 Several SLOs are several applications, each with workers of its own (appendix G). Within an application worker kinds may
 differ: each kind has its own policy, for the same load and the same number of workers.
 """
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from stretto.core.deployment import Deployment
 from stretto.core.plan import Eager, Lane, Late, Order, Plan, Route, RouteRule
@@ -27,6 +28,7 @@ from stretto.planners.ramsis.policy import make_policy
 RUNG = 1.05  # policies made on demand are for loads this factor apart
 HIGHEST = 1.25  # of what the workers can answer: beyond, all policies are the same
 UNKNOWN_LOAD = 0.5  # of what the workers can answer, until a load is known
+DISPERSION_RUNG, MOST_DISPERSION = 1.5, 60.0  # measured ones are told apart by this factor, and taken up to this
 
 
 @dataclass(eq=False)
@@ -35,7 +37,8 @@ class Ramsis:
 
     `stored` policies are used where there are any; they must match. A policy that is missing is asked for at the port
     `policies`, and the nearest one serves until it is there; without that port it is computed on the spot. `workers`
-    says how many an application gets; otherwise they are dealt by the expected work.
+    says how many an application gets; otherwise they are dealt by the expected work. `gamma_shape` 0 goes by the
+    dispersion that was measured.
     """
 
     slack_steps: int = 100
@@ -45,22 +48,22 @@ class Ramsis:
     shortest: bool = False
     per_decision: bool = False
     every_batch: bool = False
-    gamma_shape: float = 1.0
+    gamma_shape: float = 0.0
     workers: Mapping[str, int] = field(default_factory=dict)
     stored: Sequence[Stored] = ()
     policies: PolicyPort | None = None
-    _policies: Policies = field(init=False, repr=False)
+    _by_law: dict[Options, Policies] = field(default_factory=dict, init=False, repr=False)
     _crews: tuple[Deployment, tuple[tuple[int, ...], ...]] | None = field(default=None, init=False, repr=False)
     _last: _Last | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self._policies = Policies(self.options, make_policy, self.policies, self.stored)
+        self._of_law(self.options)
 
     @property
     def options(self) -> Options:
-        """How policies are computed."""
+        """How policies are computed; where the pattern of arrivals is measured, those for independent ones."""
         flags = (self.variable, self.drop, self.shortest, self.per_decision, self.every_batch)
-        return Options(self.slack_steps, self.max_queue, *flags, law=law_of_shape(self.gamma_shape))
+        return Options(self.slack_steps, self.max_queue, *flags, law=law_of_shape(self.gamma_shape or 1.0))
 
     @property
     def make(self) -> MakePolicy:
@@ -70,7 +73,7 @@ class Ramsis:
     @property
     def uses_stored(self) -> bool:
         """Whether any of the stored policies is for what was planned."""
-        return self._policies.uses_stored
+        return any(policies.uses_stored for policies in self._by_law.values())
 
     def in_force(self) -> dict[tuple[str, str], Policy]:
         """The policies in force, by application and worker kind."""
@@ -81,7 +84,8 @@ class Ramsis:
 
     def __call__(self, view: View) -> Plan:
         deployment = view.deployment
-        self._policies.collect()
+        for made in () if self.policies is None else self.policies.collect():
+            self._of_law(made.options).take(made)
         if self._crews is None or self._crews[0] is not deployment:
             self._crews = (deployment, workers_of_applications(deployment, view.rates, self.workers))
         chosen: dict[tuple[int, str], Policy] = {}
@@ -91,30 +95,47 @@ class Ramsis:
             crew = tuple(worker for worker in whole if view.alive[worker]) or whole
             crews.append(crew)
             load = None if view.rates is None else float(view.rates[number])
+            policies = self._of_law(self._options_for(float(view.dispersion[number])))
             for kind in dict.fromkeys(deployment.workers[worker].kind for worker in crew):
-                task = self._policies.task(deployment, number, kind, len(crew))
-                chosen[number, kind] = self._policy(task, load, must_match=crew == whole and self._last is None)
+                task = policies.task(deployment, number, kind, len(crew))
+                must_match = crew == whole and self._last is None and policies is self._of_law(self.options)
+                chosen[number, kind] = self._policy(policies, task, load, must_match=must_match)
         last = self._last
         if last is None or (last.deployment, last.crews, last.chosen) != (deployment, tuple(crews), chosen):
             plan = self._plan(deployment, crews, chosen)
             last = self._last = _Last(deployment, tuple(crews), chosen, plan)
         return last.plan
 
-    def _policy(self, task: Task, load: float | None, *, must_match: bool) -> Policy:
+    def _of_law(self, options: Options) -> Policies:
+        if options not in self._by_law:
+            self._by_law[options] = Policies(options, make_policy, self.policies, self.stored)
+        return self._by_law[options]
+
+    def _options_for(self, dispersion: float) -> Options:
+        """For the law of that dispersion, which is 1 for independent arrivals and smoother ones."""
+        if self.gamma_shape:
+            return self.options
+        rungs = round(math.log(min(max(dispersion, 1.0), MOST_DISPERSION), DISPERSION_RUNG))
+        return replace(self.options, law=law_of_shape(DISPERSION_RUNG**-rungs))
+
+    def _policy(self, policies: Policies, task: Task, load: float | None, *, must_match: bool = False) -> Policy:
         """The policy of the lowest load that covers this one; a missing one is made or asked for."""
-        library = self._policies.library(task, must_match=must_match)
+        library = policies.library(task, must_match=must_match)
         capacity = task.capacity()
         wanted = min(UNKNOWN_LOAD * capacity if load is None else max(load, 1e-3 * capacity), HIGHEST * capacity)
         covering = library.covering(wanted)
         if covering is not None and (wanted <= library.complete_to or covering.load <= wanted * RUNG):
             return covering
-        if not library.policies:  # a stated load is taken as it is; measured ones waver, and share a rung
-            return self._policies.made(task, wanted)
+        usual = self._of_law(self.options)
+        if not library.policies and policies is usual:  # a stated load is taken as it is; measured ones share a rung
+            return policies.made(task, wanted)
         rung = RUNG ** math.ceil(math.log(wanted, RUNG) - 1e-9)
         if self.policies is None:
-            return self._policies.made(task, rung)
-        self._policies.ask(task, rung)
-        return covering or library.policies[-1]
+            return policies.made(task, rung)
+        policies.ask(task, rung)
+        if library.policies:
+            return covering or library.policies[-1]
+        return self._policy(usual, task, load)  # until there is one for these arrivals
 
     def _plan(
         self, deployment: Deployment, crews: Sequence[tuple[int, ...]], chosen: Mapping[tuple[int, str], Policy]
@@ -124,11 +145,8 @@ class Ramsis:
         routes: list[Route] = []
         for number, crew in enumerate(crews):
             application = deployment.applications[number].name
-            tasks = {
-                kind: self._policies.task(deployment, number, kind, len(crew))
-                for owner, kind in chosen
-                if owner == number
-            }
+            usual = self._of_law(self.options)
+            tasks = {kind: usual.task(deployment, number, kind, len(crew)) for owner, kind in chosen if owner == number}
             tables = {
                 kind: chosen[number, kind].table(task.numbers_in(deployment, number), kind)
                 for kind, task in tasks.items()

@@ -22,10 +22,11 @@ class HandPort:
 
     def ask(self, task: Task, options: Any, load: float, make: MakePolicy) -> None:
         self.asked.append((task, load))
+        self.options = options  # that were asked for last
 
     def collect(self) -> Sequence[MadePolicy]:
         ready, self.ready = self.ready, []
         return ready
 
     def deliver(self, task: Task, load: float, policy: Policy | None) -> None:
-        self.ready.append(MadePolicy(task, load, policy))
+        self.ready.append(MadePolicy(task, load, policy, self.options))

@@ -13,6 +13,7 @@ from stretto.core.plan import Eager, Late, Order, RouteRule, Table
 from stretto.core.profile import NS_PER_MS, NS_PER_S, LatencyProfile
 from stretto.core.view import View
 from stretto.core.worker import workers
+from stretto.planners.parts.laws import Gamma, law_of_shape
 from stretto.planners.parts.library import make_library
 from stretto.planners.parts.policy import Stored
 from stretto.planners.parts.rates import rates_of
@@ -23,6 +24,7 @@ from stretto.planners.ramsis.options import Options
 from stretto.planners.ramsis.planner import Ramsis
 from stretto.planners.ramsis.policy import make_policy
 from stretto.sim.arrivals import Load
+from stretto.sim.processes import Gamma as GammaGaps
 from stretto.sim.processes import Poisson
 from stretto.sim.simulator import simulate
 from tests.planners.parts.port import HandPort
@@ -117,6 +119,56 @@ def test_a_missing_policy_is_asked_for_once_and_used_when_it_comes() -> None:
     assert at_load(planner, deployment, 130.0) == load
     assert at_load(planner, deployment, 101.0) == load  # above the stored ones: the gap is not said to be small
     assert len(port.asked) == 2
+
+
+def seen(deployment: Deployment, load: float, dispersion: float) -> View:
+    return View(deployment, NS_PER_S, np.array([load]), dispersion=np.array([dispersion]))
+
+
+@pytest.mark.parametrize(("dispersion", "shape"), [(0.3, 1.0), (1.15, 1.0), (1.6, 1 / 1.5), (5.0, 1 / 1.5**4)])
+def test_policies_are_for_the_dispersion_that_was_measured(dispersion: float, shape: float) -> None:
+    deployment = small_deployment(3)
+    planner = Ramsis(slack_steps=STEPS)
+    planner(seen(deployment, 60.0, dispersion))
+    (policy,) = planner.in_force().values()
+    expected = make_policy(task_of(deployment, 0), Options(slack_steps=STEPS, law=law_of_shape(shape)), policy.load)
+    assert policy.expectation == expected.expectation and (policy.variant == expected.variant).all()
+    told = Ramsis(slack_steps=STEPS, gamma_shape=1.0)  # whoever states a law is not contradicted
+    told(seen(deployment, 60.0, dispersion))
+    (policy,) = told.in_force().values()
+    assert (
+        policy.expectation == make_policy(task_of(deployment, 0), Options(slack_steps=STEPS), policy.load).expectation
+    )
+
+
+def test_until_the_policy_for_bursts_is_made_the_one_for_independent_arrivals_serves() -> None:
+    deployment = small_deployment(3)
+    task = task_of(deployment, 0)
+    port = HandPort()
+    planner = Ramsis(slack_steps=STEPS, stored=(stored_for(task, 20.0, 100.0),), policies=port)
+    planner(seen(deployment, 60.0, 5.0))
+    (policy,) = planner.in_force().values()
+    assert policy.load in [each.load for each in stored_for(task, 20.0, 100.0).policies]
+    (load,) = port.loads
+    port.deliver(task, load, make_policy(task, port.options, load))
+    planner(seen(deployment, 60.0, 5.0))
+    (bursty,) = planner.in_force().values()
+    assert bursty.load == load and port.options.law == Gamma(1 / 1.5**4)
+    assert bursty.expectation.accuracy < policy.expectation.accuracy
+    planner(seen(deployment, 60.0, 1.0))
+    assert list(planner.in_force().values()) == [policy]
+
+
+def test_bursts_that_are_measured_cost_fewer_late_answers() -> None:
+    """Gamma gaps of shape 0.2: as served, the policy learns of them; one for independent arrivals stays too late."""
+    deployment = small_deployment(2)
+    load = 0.6 * task_of(deployment, 0).capacity()
+    late = {}
+    for shape in (0.0, 1.0):
+        planner = Ramsis(slack_steps=STEPS, gamma_shape=shape)
+        run = simulate(deployment, planner, Load(GammaGaps(0.2), load), seconds=60, seed=5, replan_s=10)
+        late[shape] = run.summary.bad_rate
+    assert late[0.0] < 0.8 * late[1.0]
 
 
 def test_with_a_worker_lost_the_policy_is_for_those_that_are_left() -> None:

@@ -4,8 +4,8 @@
 
 The index holds training queries only; validation chooses k, and the test split is what accuracy is measured on. Images
 are projected onto 32 principal components of their pixels; the wrist's windows, one in ten, onto 32 of their values.
-The resolution ladder and the specialists have smaller indexes of the same inputs, to keep the zoo small. Needs faiss and
-torch.
+The resolution ladder and the specialists have smaller indexes of the same inputs, to keep the zoo small. Needs faiss
+and torch.
 """
 
 from __future__ import annotations

@@ -53,6 +53,7 @@ class EdgeRL:
     policy: str = ""
     policies: Sequence[Policy] = field(default=(), repr=False)
     _trained: tuple[Deployment, Deployment] | None = field(default=None, init=False, repr=False)
+    _judged: dict[str, frozenset[tuple[str, float, float]]] = field(default_factory=dict, init=False, repr=False)
     _settings: dict[tuple[tuple[Instance, ...], int], Setting] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -85,8 +86,7 @@ class EdgeRL:
         deployment = view.deployment
         crews = [instances_of(deployment, application) for application in range(len(deployment.applications))]
         if view.plan is None:
-            for application, crew in enumerate(crews):
-                fitting(self.policies, _wanted(deployment, application, crew), self._name)
+            self._judge_fit(deployment, crews)
         rates = rates_of(view, UNKNOWN_RATE)
         weights, releases = [], []
         first = 0
@@ -97,6 +97,17 @@ class EdgeRL:
             releases.append(kinds)
             first += len(crew)
         return dealt_plan(deployment, crews, weights, releases, planner="edge_rl", buffer=self._buffer)
+
+    def _judge_fit(self, deployment: Deployment, crews: Sequence[Sequence[Instance]]) -> None:
+        """StrettoError where no policy fits an application as it begins to be served, or once it has another variant or
+        pace than it was judged with. One that lost instances, as where a model broke, is served with those left.
+        """
+        for application, crew in enumerate(crews):
+            wanted = _wanted(deployment, application, crew)
+            name, kinds = deployment.applications[application].name, frozenset(wanted.instances)
+            if not kinds <= self._judged.get(name, frozenset()):
+                fitting(self.policies, wanted, self._name)
+                self._judged[name] = kinds
 
     def _decided(
         self, view: View, application: int, crew: Sequence[Instance], lanes: range, rate: float

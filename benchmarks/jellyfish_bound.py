@@ -15,9 +15,8 @@ from jellyfish_network import DELAY_NS, SECONDS, Setting, clients_of
 from stretto.core.client import Client, Network
 from stretto.core.profile import NS_PER_S
 from stretto.core.view import View
-from stretto.planners.jellyfish.demand import demand_of, ladder_of
+from stretto.planners.jellyfish.demand import ALONE, demand_of, ladder_of
 from stretto.planners.jellyfish.exact import optimum
-from stretto.planners.jellyfish.planner import ALONE
 from stretto.planners.jellyfish.search import searched
 
 EVERY_S = 2.0

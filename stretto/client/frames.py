@@ -183,7 +183,7 @@ class AsyncFrameClient:
         try:
             answer = await self._transport.send(message, timeout_ns, transfer)
         except StrettoClientError as error:
-            return self._unanswered(sent, error, transfer)
+            return self._unanswered(sent, error, made_ns, transfer)
         return self._answered(sent, answer, made_ns, transfer)
 
     def _measure(self, transfer: Transfer, frame_bytes: int) -> None:
@@ -208,14 +208,16 @@ class AsyncFrameClient:
         latency_ms = latency_ns / NS_PER_MS
         return replace(sent, outcome=outcome, answer=answer, latency_ms=latency_ms, has_arrived=True)
 
-    def _unanswered(self, sent: Frame, error: StrettoClientError, transfer: Transfer) -> Frame:
+    def _unanswered(self, sent: Frame, error: StrettoClientError, made_ns: int, transfer: Transfer) -> Frame:
         now_ns = time.monotonic_ns()
         if error.status is None:
             if isinstance(error, Expired) and transfer.started_ns is not None and transfer.acknowledged_ns is None:
                 # It is not through yet: the network is slower than this, which is known now.
                 self._pacer.acknowledged(now_ns, sent.sent_bytes, now_ns - transfer.started_ns)
             return replace(sent, error=error, has_arrived=transfer.acknowledged_ns is not None)
-        self._pacer.refused(now_ns, isinstance(error, Overloaded), error.parameters)
+        known_ns = transfer.acknowledged_ns
+        had_ns = None if known_ns is None else made_ns + self._pacer.slo_ns - known_ns
+        self._pacer.refused(now_ns, isinstance(error, Overloaded), error.parameters, had_ns)
         return replace(sent, outcome=FrameOutcome.REFUSED, error=error, has_arrived=True)
 
     def _show(self) -> None:

@@ -50,9 +50,11 @@ class Pacer:
         """An answer came, so long after the server had the frame."""
         self._pacing.answered(now_ns, serving_ns, *self._heard(parameters))
 
-    def refused(self, now_ns: int, is_overload: bool, parameters: dict[str, Any]) -> None:
-        """The server did not answer; `is_overload`: it has too much work."""
-        self._pacing.refused(now_ns, is_overload, *self._heard(parameters))
+    def refused(self, now_ns: int, is_overload: bool, parameters: dict[str, Any], had_ns: int | None = None) -> None:
+        """The server did not answer; `is_overload`: it has too much work. `had_ns`: what the frame had left of its SLO
+        when it came.
+        """
+        self._pacing.refused(now_ns, is_overload, *self._heard(parameters), had_ns)
 
     def size_for(self, now_ns: int, left_ns: int) -> Size | None:
         """The size to send a frame at that has so much of its SLO left; None: it cannot come back in time at any."""

@@ -19,7 +19,7 @@ from itertools import islice
 
 from stretto.core.errors import StrettoError
 from stretto.core.profile import NS_PER_S
-from stretto.core.recent import LEAST_AGE_NS, STEP_NS, Recent
+from stretto.core.recent import LEAST_AGE_NS, STEP_NS, Recent, plausible
 
 MAX_IDENTITY = 128
 FORGET_S = 3.0  # a client that asked nothing for so long has gone
@@ -27,6 +27,10 @@ SMOOTHING = 0.125  # of delays and frame sizes, as TCP smooths round trips
 MAX_DELAY_NS = 60 * NS_PER_S
 MAX_FRAME_RATIO = 64.0  # a frame is not more than so many times as large, or small, as its size lets expect
 CHANGED_BY = 1.2  # a bandwidth that moved by more than this factor is a reason to plan anew
+
+REPORTS = 128  # of a bandwidth, over which its deviation from what was known before is averaged, as |log|
+MOST_DEVIATION = 1.0  # of one report
+DEVIATIONS = 3.0  # by which a bandwidth hardly falls before a plan can follow it
 
 FIRST_RATE = 20.0  # queries/s that a client may ask which no plan has seen for a second yet
 PROBE_RATE = 2.0  # queries/s of one that the plan maps nowhere, so that it is heard when there is room again
@@ -46,6 +50,7 @@ class Network:
 
     bytes_per_s: float | None = None
     delay_ns: int | None = None
+    steady_share: float = 1.0  # of bytes_per_s, below which it hardly falls before a plan can follow it
 
 
 @dataclass(frozen=True)
@@ -99,11 +104,13 @@ class Client:
 class Way:
     """The network of one identity, as reported with what any of its clients asked."""
 
-    __slots__ = ("clients", "delay_ns", "recent")
+    __slots__ = ("clients", "delay_ns", "deviation", "recent", "reports")
 
     def __init__(self) -> None:
         self.clients = 0  # that share it
         self.delay_ns: float | None = None
+        self.deviation = 0.0  # of reports from the bandwidth known before them, as |log| in the mean
+        self.reports = 0  # that this mean is of
         self.recent: Recent | None = None  # None: no bandwidth was reported yet
 
     def reported(self, now_ns: int, bytes_per_s: float | None, delay_ns: int | None) -> None:
@@ -115,10 +122,20 @@ class Way:
         if bytes_per_s is not None:
             if self.recent is None:
                 self.recent = Recent(now_ns)
+            known, reported = self.recent.bytes_per_s(now_ns), plausible(bytes_per_s)
+            if known is not None and reported is not None:
+                off = min(abs(math.log(reported / known)), MOST_DEVIATION)
+                self.reports = min(self.reports + 1, REPORTS)
+                self.deviation += (off - self.deviation) / self.reports
             self.recent.reported(now_ns, bytes_per_s)
 
     def bytes_per_s(self, now_ns: int) -> float | None:
         return None if self.recent is None else self.recent.bytes_per_s(now_ns)
+
+    @property
+    def steady_share(self) -> float:
+        """Of the bandwidth, below which it hardly falls before a plan can follow it."""
+        return math.exp(-DEVIATIONS * self.deviation)
 
 
 class Known:
@@ -398,7 +415,7 @@ def _seen(state: Known, now_ns: int) -> Client:
         state.slot,
         identity,
         state.seen_ns,
-        Network(state.way.bytes_per_s(now_ns), None if delay_ns is None else round(delay_ns)),
+        Network(state.way.bytes_per_s(now_ns), None if delay_ns is None else round(delay_ns), state.way.steady_share),
         state.place.told,
         application,
         max(state.recent.rate(now_ns), state.held_rate),

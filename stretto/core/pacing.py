@@ -16,7 +16,7 @@ import math
 from collections import deque
 from collections.abc import Sequence
 
-from stretto.core.frame_size import PROBE_NS
+from stretto.core.frame_size import HEADROOM, PROBE_NS
 from stretto.core.preparation import Preparation
 from stretto.core.profile import NS_PER_S
 from stretto.core.recent import LEAST_BEYOND_BYTES, Recent, bandwidth_of
@@ -52,6 +52,7 @@ class Pacing:
         self._recent = Recent(now_ns)
         self._round_trips: deque[int] = deque(maxlen=ROUND_TRIPS)
         self._serving_ns = LEAST_SHARE * slo_ns
+        self._is_serving_known = False  # by a frame that was answered, or came too late
         self._spread_ns = 0.0  # how far answers are from that mean, themselves in the mean
         self._told: int | None = None
         self._is_held = False  # refused again and again, or mapped nowhere: only probes are sent
@@ -92,18 +93,33 @@ class Pacing:
         """An answer came, so long after the server had the frame. `told`: the size to send from now on, None where the
         server says nothing; `is_nowhere`: the plan has no place for this client.
         """
-        off_ns = min(serving_ns, self.slo_ns) - self._serving_ns
-        self._serving_ns += SMOOTHING * off_ns
-        self._spread_ns += SMOOTHING * (abs(off_ns) - self._spread_ns)
+        self._needed(serving_ns)
         self._is_held, self._refusals = False, 0
         self._hear(now_ns, told, is_nowhere)
 
-    def refused(self, now_ns: int, is_overload: bool, told: int | None, is_nowhere: bool) -> None:
-        """The server did not answer; `is_overload`: it has too much work."""
+    def refused(
+        self, now_ns: int, is_overload: bool, told: int | None, is_nowhere: bool, had_ns: int | None = None
+    ) -> None:
+        """The server did not answer; `is_overload`: it has too much work. Else the frame came too late, though it had
+        `had_ns` left when it came: an answer would have needed more. To learn from answers alone would be to learn from
+        those frames alone that nobody was before.
+        """
         self._refusals += is_overload
         if self._refusals >= REFUSALS:
             self._hold(now_ns)
+        if not is_overload and had_ns is not None:
+            self._needed(max(had_ns, self._serving_ns))
         self._hear(now_ns, told, is_nowhere)
+
+    def _needed(self, serving_ns: float) -> None:
+        """An answer takes so long. The first one may be off by half of that, as TCP's first round trip."""
+        if not self._is_serving_known:
+            self._is_serving_known = True
+            self._serving_ns, self._spread_ns = min(serving_ns, self.slo_ns), serving_ns / 2
+            return
+        off_ns = min(serving_ns, self.slo_ns) - self._serving_ns
+        self._serving_ns += SMOOTHING * off_ns
+        self._spread_ns += SMOOTHING * (abs(off_ns) - self._spread_ns)
 
     def _hear(self, now_ns: int, told: int | None, is_nowhere: bool) -> None:
         if told is not None:
@@ -151,18 +167,25 @@ class Pacing:
         return next((size for size in sizes if self._beyond_bytes(size) >= LEAST_BEYOND_BYTES), sizes[-1])
 
     def _fits(self, size: int, bandwidth: float | None, left_ns: int, now_ns: int) -> bool:
-        taken_s = 0.0
+        prepared_ns = 0.0
         if self._preparation is not None:
             left_ns -= round(self._preparation.most_ns(now_ns, size))
-            taken_s = self._preparation.mean_ns(now_ns, size) / NS_PER_S
+            prepared_ns = self._preparation.mean_ns(now_ns, size)
         if bandwidth is None:
             return self.round_trip_ns < left_ns
-        taken_s += self._bytes(size) / bandwidth
-        if taken_s * self._recent.rate(now_ns) > 1:
+        sending_ns = self._beyond_bytes(size) / bandwidth * NS_PER_S
+        if prepared_ns + sending_ns > self._most_taken_ns(now_ns):
             return False
-        sending_s = self._beyond_bytes(size) / bandwidth
         serving_ns = self._serving_ns + SPREADS * self._spread_ns
-        return self.round_trip_ns + sending_s * NS_PER_S + serving_ns <= left_ns
+        return self.round_trip_ns + sending_ns + serving_ns <= left_ns
+
+    def _most_taken_ns(self, now_ns: int) -> float:
+        """How long a frame may take if all of them are to go. They go one after the other, each when the one before it
+        is acknowledged, so a round trip is part of each; where that is most of the time, smaller frames would not help.
+        """
+        rate = self._recent.rate(now_ns)
+        each_ns = HEADROOM * NS_PER_S / rate if rate > 0 else math.inf
+        return max(each_ns - self.round_trip_ns, each_ns / 2)
 
     def _is_worth_sending(self, now_ns: int, left_ns: int) -> bool:
         """Whether the smallest frame may come in time, by the mean or by the last frame: one that was held up is no

@@ -73,13 +73,47 @@ def test_a_network_is_its_identity_s_until_the_last_of_its_clients_is_forgotten(
     small = clients.slot_of(5, "camera", "small")
     assert clients.all()[small].network == Network(pytest.approx(1e6), 8_000_000)
     clients.asked(5, small, bytes_per_s=4e6, delay_ns=16_000_000)
-    assert clients.all()[big].network == clients.all()[small].network == Network(pytest.approx(1.6e6), 9_000_000)
+    assert clients.all()[big].network == clients.all()[small].network
+    assert clients.all()[big].network == Network(pytest.approx(1.6e6), 9_000_000, pytest.approx(math.exp(-3.0)))
     assert clients.delay_ns_of(big) == 9_000_000
     assert clients.forget_before(3) == 1  # big
     assert clients.delay_ns_of(small) == 9_000_000
     clients.forget_before(6)
     assert not clients._ways
     assert clients.delay_ns_of(clients.slot_of(7, "camera", "small")) == 0
+
+
+def reporting(*bytes_per_s: float) -> Network:
+    """A client's network after 20 reports a second, each bandwidth for a second, again and again for a minute."""
+    clients = Clients()
+    for number in range(1200):
+        now_ns = number * 50 * NS_PER_MS
+        slot = clients.slot_of(now_ns, "camera", "see")
+        clients.asked(now_ns, slot, bytes_per_s=bytes_per_s[number // 20 % len(bytes_per_s)])
+    return clients.all(now_ns)[0].network
+
+
+def test_a_bandwidth_that_varies_is_counted_on_for_less_of_it() -> None:
+    """Reckoned by hand: at 1 and 2 MB/s in turn, each report is off from the harmonic mean of the second before it."""
+    offs = []
+    reports = [(1e6, 2e6)[number // 20 % 2] for number in range(1200)]
+    for number in range(1200 - 128, 1200):
+        lately = reports[number - 20 : number]
+        mean = len(lately) / sum(1 / each for each in lately)
+        offs.append(abs(math.log(reports[number] / mean)))
+    expected = math.exp(-3 * sum(offs) / len(offs))
+    assert 0.2 < expected < 0.5
+    assert reporting(1e6, 2e6).steady_share == pytest.approx(expected, rel=0.2)
+    assert reporting(1e6, 1.2e6).steady_share > reporting(1e6, 1.5e6).steady_share > reporting(1e6, 2e6).steady_share
+    assert reporting(1e6).steady_share == pytest.approx(1.0)
+
+
+def test_one_wild_report_is_no_varying_network() -> None:
+    clients = Clients()
+    for number in range(200):
+        slot = clients.slot_of(number * 50 * NS_PER_MS, "camera", "see")
+        clients.asked(number * 50 * NS_PER_MS, slot, bytes_per_s=1e10 if number == 190 else 1e6)
+    assert clients.all()[0].network.steady_share > 0.9
 
 
 def test_numbers_that_make_no_sense_are_held_to_their_bounds() -> None:

@@ -22,6 +22,7 @@ from stretto.core.view import View
 from stretto.planners.jellyfish.problem import NEVER_NS, Problem
 
 MISCOUNT = 1.0  # queries/s: a count of a second may be one too high, and the client, who knows its rate, sends less
+ALONE = 0.25  # of its latency, that a client alone on its worker may wait, for its own frames come unevenly
 QUIET_NS = 2 * NS_PER_S  # a client that has not asked for so long is not planned for
 UNEXPLAINED = 0.05  # of λ: less than this is taken for an error of counting, not for somebody
 LEAST_RATE = 1.0  # queries/s, likewise
@@ -148,7 +149,7 @@ def demand_of(
     overhead_ns = view.delays.control_ns + view.delays.data_ns * np.arange(ladder.latency_ns.shape[2])
     wait = queueing if least_wait is None else least_wait
     needed_ns = ((1.0 + wait) * ladder.latency_ns[:, :, 1:] + overhead_ns[1:]).min(axis=(0, 2))  # by model
-    networks = _Networks(clients, rates, frames, served.slo_ns)
+    networks = _Networks(clients, rates, frames, served.slo_ns, (1.0 + queueing) / (1.0 + min(ALONE, queueing)))
     budgets, carried = networks.with_unknown_as_others(needed_ns)
     budgets = np.concatenate([budgets, np.full((len(unnamed), len(frames)), served.slo_ns, np.int64)])
     carried = np.concatenate([carried, np.ones((len(unnamed), len(frames)), np.bool_)])
@@ -173,9 +174,16 @@ class _Networks:
     """What the networks of clients leave of their SLOs."""
 
     def __init__(
-        self, clients: Sequence[Client], rates: Sequence[float], frames: NDArray[np.float64], slo_ns: int
+        self,
+        clients: Sequence[Client],
+        rates: Sequence[float],
+        frames: NDArray[np.float64],
+        slo_ns: int,
+        waiting: float,
     ) -> None:
-        self.rates, self.frames = rates, frames
+        """`waiting`: how often the time that a batch needs with nobody before it is in what (5) reserves for it."""
+        self.rates, self.frames, self.waiting = rates, frames, waiting
+        self.steady_share = np.array([client.network.steady_share for client in clients], np.float64)
         self.sent = frames * np.array([client.frame_ratio for client in clients])[:, None]  # bytes, [client, model]
         slos_ns = [slo_ns if client.slo_ns is None else client.slo_ns for client in clients]
         self.slo_ns = np.array(slos_ns, np.float64)
@@ -207,9 +215,17 @@ class _Networks:
             for speed, rate in zip(speeds.tolist(), self.rates, strict=True)
         ]
         carried = (self.sent <= np.array(most)[:, None]) | (self.frames == self.frames.min())
-        network_ns = delays_ns[:, None] + self.sent / speeds[:, None] * NS_PER_S
-        network_ns[~carried] = math.inf
-        return np.clip(self.slo_ns[:, None] - network_ns, -1, 2**62).astype(np.int64), carried
+        budgets, careful = (self._left_at(each, delays_ns) for each in (speeds, speeds * self.steady_share))
+        # The smallest size is exempt: there is none to step down to, and who has no place misses every frame.
+        is_larger = self.frames > self.frames.min()
+        budgets = np.where(is_larger, np.minimum(budgets, self.waiting * careful), budgets)
+        budgets[~carried] = -1
+        return np.clip(budgets, -1, 2**62).astype(np.int64), carried
+
+    def _left_at(self, speeds: NDArray[np.float64], delays_ns: NDArray[np.float64]) -> NDArray[np.float64]:
+        """By client and model, what is left of the SLO with such bandwidths."""
+        left: NDArray[np.float64] = self.slo_ns[:, None] - delays_ns[:, None] - self.sent / speeds[:, None] * NS_PER_S
+        return left
 
 
 def _median(values: NDArray[np.float64], where_none: float) -> float:

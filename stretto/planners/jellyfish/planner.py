@@ -21,7 +21,7 @@ from stretto.core.plan import Eager, Fixed, Lane, Late, Missing, Order, Plan, Ro
 from stretto.core.view import View
 from stretto.core.worker import UNLIMITED_MEMORY
 from stretto.planners.jellyfish.before import idle_as_before, lane_name, mapping_before, models_before, places_before
-from stretto.planners.jellyfish.demand import Demand, Ladder, check_served, demand_of, ladder_of, quantile_for
+from stretto.planners.jellyfish.demand import ALONE, Demand, Ladder, check_served, demand_of, ladder_of, quantile_for
 from stretto.planners.jellyfish.leftover import rescued, with_leftovers
 from stretto.planners.jellyfish.pool import PooledPart, Pools, holds_all
 from stretto.planners.jellyfish.problem import NEVER_NS, UNMAPPED, Mapping, mapping_of, most_value
@@ -37,7 +37,6 @@ from stretto.planners.parts.steady import SteadyLoads
 NAME, POOLED = "jellyfish", "jellyfish_pool"
 WORTH_A_CHANGE = 1e-3  # of the objective: clients and workers stay where they are for less
 WAVER, SMOOTHING = 1.5, 0.2  # queries/s: by so much a count of a second differs by chance, and then a mean counts
-ALONE = 0.25  # of its latency, that a client alone on its worker may wait, for its own frames come unevenly
 SHARING_S, SHARING_RUNG = 4.0, 1.25  # workers move to another application only when loads have clearly moved
 
 

@@ -258,7 +258,7 @@ class NetworkRun:
         elif what == ARRIVED:
             self._arrive(now_ns, frame)
         elif word is not None:
-            client.hear(now_ns, now_ns - self._arrived[frame] - client.spec.back_ns, word)
+            client.hear(now_ns, self._made[frame], self._arrived[frame] + client.spec.back_ns, word)
 
     def _spread(self, spread: float) -> float:
         sigma2 = float(np.log1p(spread * spread))

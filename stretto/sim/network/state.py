@@ -89,11 +89,12 @@ class ClientState:
         """When it stops waiting for a frame; None: never."""
         return made_ns + self.slo_ns + GRACE_NS if self.is_shipped else None
 
-    def hear(self, now_ns: int, serving_ns: int, word: Word) -> None:
-        """A frame ended, so long after the client knew that the server had it."""
+    def hear(self, now_ns: int, made_ns: int, known_ns: int, word: Word) -> None:
+        """A frame ended; at `known_ns` the client knew that the server had it."""
         self.open -= 1
         told = None if word.place is None else min(word.place, self.largest)
         if word.outcome.is_answer:
-            self.pacing.answered(now_ns, serving_ns, told, word.is_nowhere)
+            self.pacing.answered(now_ns, now_ns - known_ns, told, word.is_nowhere)
         else:
-            self.pacing.refused(now_ns, word.outcome is Outcome.DROPPED_OVERLOAD, told, word.is_nowhere)
+            had_ns = made_ns + self.slo_ns - known_ns
+            self.pacing.refused(now_ns, word.outcome is Outcome.DROPPED_OVERLOAD, told, word.is_nowhere, had_ns)

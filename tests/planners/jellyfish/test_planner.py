@@ -20,8 +20,8 @@ from stretto.core.plan import Delays, Eager, Fixed, Late, Order, Plan, RouteRule
 from stretto.core.profile import NS_PER_MS, NS_PER_S, LatencyProfile, Quantile
 from stretto.core.view import View
 from stretto.core.worker import UNLIMITED_MEMORY, Worker, workers
-from stretto.planners.jellyfish.demand import coarse_step, ladder_of
-from stretto.planners.jellyfish.planner import ALONE, Jellyfish
+from stretto.planners.jellyfish.demand import ALONE, coarse_step, ladder_of
+from stretto.planners.jellyfish.planner import Jellyfish
 from stretto.planning.completion import complete
 from stretto.planning.floors import Crew
 
@@ -380,6 +380,37 @@ def test_a_client_with_a_worker_of_its_own_gets_a_larger_variant() -> None:
     filled, published = Jellyfish()(view), Jellyfish(filling=False)(view)
     assert lane_of(filled, 0) != lane_of(filled, 1)
     assert all(variant_of(filled, slot) > variant_of(published, slot) for slot in range(2))
+
+
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("share", [1.0, 0.7, 0.4])
+def test_who_is_planned_for_has_time_left_when_its_bandwidth_falls_as_it_is_wont_to(count: int, share: float) -> None:
+    """At `steady_share` of its bandwidth a frame still finds time for a batch of one and a quarter of one before it;
+    alone on its worker, and where two share one. The variant above, if there is one, would break that or (5) or (6).
+    """
+    known = [
+        replace(one, network=replace(one.network, steady_share=share))
+        for one in (client(slot, rate=5.0, mbit_per_s=20.0) for slot in range(count))
+    ]
+    plan = Jellyfish()(seen(deployed(1), *known))
+
+    def is_allowed(number: int) -> bool:
+        variant, wait = variants()[number], 0.25 if count == 1 else 1.0
+        run_ms = variant.profiles[0].latency_ns(1, Quantile.P99) / NS_PER_MS
+        sending_ms = variant.frame_bytes / 20e6 * 8e3
+        return (1 + wait) * run_ms + sending_ms <= SLO_MS and 1.25 * run_ms + sending_ms / share <= SLO_MS
+
+    chosen = variant_of(plan, 0)
+    assert is_allowed(chosen)
+    assert chosen == len(variants()) - 1 or not is_allowed(chosen + 1)
+
+
+def test_a_network_that_varies_without_bounds_takes_nobody_s_place() -> None:
+    """Margins choose between sizes. Who has no place misses every frame, whoever varies some."""
+    wild = [replace(one, network=replace(one.network, steady_share=1e-3)) for one in (client(0), client(1), client(2))]
+    plan = Jellyfish()(seen(deployed(1), *wild))
+    assert [plan.lanes[lane_of(plan, slot)].capacity > 0 for slot in range(3)] == [True] * 3
+    assert {variant_of(plan, slot) for slot in range(3)} == {0}
 
 
 def test_what_a_count_has_too_many_by_chance_makes_nobody_wait() -> None:

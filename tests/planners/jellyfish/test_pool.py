@@ -19,8 +19,8 @@ from stretto.core.plan import Plan, RouteRule, Table
 from stretto.core.profile import NS_PER_MS, NS_PER_S, Quantile
 from stretto.core.view import View
 from stretto.core.worker import Worker
-from stretto.planners.jellyfish.demand import MISCOUNT, Demand
-from stretto.planners.jellyfish.planner import ALONE, Jellyfish
+from stretto.planners.jellyfish.demand import ALONE, MISCOUNT, Demand
+from stretto.planners.jellyfish.planner import Jellyfish
 from stretto.planners.jellyfish.pool import ABOVE, best_pool
 from stretto.planners.jellyfish.problem import Problem
 from stretto.planners.jellyfish.stepping import throughputs

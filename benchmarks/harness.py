@@ -12,7 +12,9 @@ import platform
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +53,11 @@ class Benchmark:
         """One line of the verdict."""
         self.claims.append({"what": what, "paper": paper, "target": target, "ours": rounded(ours), "met": bool(met)})
 
+    def band(self, what: str, *, paper: Any, between: tuple[float, float], ours: float) -> None:
+        """A claim against a paper's value: ours is neither below nor above a band around it."""
+        least, most = between
+        self.claim(what, paper=paper, target=f"{least:.4g} to {most:.4g}", ours=ours, met=least <= ours <= most)
+
     def row(self, **values: Any) -> None:
         """One measured point."""
         self.rows.append({key: rounded(value) for key, value in values.items()})
@@ -68,6 +75,11 @@ class Benchmark:
             for item in items:
                 yield item
                 progress.advance(task)
+
+    def at_once(self, measure: Callable[[Any], Any], items: Sequence[Any], what: str) -> list[Any]:
+        """What `measure` says of each item, in their order; all cores measure, in processes of their own."""
+        with ProcessPoolExecutor(len(os.sched_getaffinity(0)), get_context("spawn")) as pool:
+            return list(self.steps(pool.map(measure, items), len(items), what))
 
     def finish(self) -> None:
         """Print the tables and write results/NAME.json."""

@@ -28,6 +28,7 @@ from stretto.core.profile import LEAST_RATIO, MAX_BATCH_LIMIT, MOST_RATIO
 MAX_LANES = 65_536
 MAX_CAPACITY = 2**24
 MOST_SIZES = 62  # a batch size that a lane names alone is at most this: they are the bits of a number
+MAX_FRONT_ENDS = 1000
 
 
 def check_plan(plan: Plan, deployment: Deployment) -> None:
@@ -224,7 +225,9 @@ def _check_route(route: Route, application: str, lanes: int) -> None:
         raise PlanError(f"{where} names a lane outside 0 … {lanes - 1}")
     if route.rule is RouteRule.BY_APPLICATION and len(route.lanes) != 1:
         raise PlanError(f"{where} is by application and needs exactly one lane")
-    if route.rule is RouteRule.WEIGHTED or route.weights:
+    if not 1 <= route.front_ends <= MAX_FRONT_ENDS:
+        raise PlanError(f"{where} is dealt by {route.front_ends} front ends; give it 1 to {MAX_FRONT_ENDS}")
+    if route.rule in (RouteRule.WEIGHTED, RouteRule.DEALT) or route.weights:
         if len(route.weights) != len(route.lanes):
             raise PlanError(f"{where} needs one weight per lane")
         if not all(map(math.isfinite, route.weights)) or min(route.weights) < 0 or max(route.weights) <= 0:

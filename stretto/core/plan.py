@@ -1,6 +1,6 @@
 """The Plan: what a planner decides and the dispatcher follows. Plain frozen data, one type per option.
 
-    route    by application · round robin · shortest lane · weighted random · by client · by class
+    route    by application · round robin · shortest lane · weighted random · by client · by class · dealt
     order    first come · earliest deadline · priority
     select   Fixed · ByLoad · MostAccurate · Table · Strategies · Worklist
     release  Eager · Accumulate · Deferred
@@ -37,6 +37,7 @@ class RouteRule(IntEnum):
     WEIGHTED = 3
     BY_CLIENT = 4
     BY_CLASS = 5
+    DEALT = 6  # round robin by weights
 
 
 class Order(IntEnum):
@@ -361,10 +362,11 @@ class Lane:
 class Route:
     """How the queries of one application find a lane among `lanes`.
 
-    `weights` go with WEIGHTED. `targets` go with BY_CLIENT and BY_CLASS: position in `lanes` by client or class number;
-    an unknown client or class takes position 0, or is dealt by `weights` where there are any. `demands`: a query that
-    demands certain variants (submitted with the number of its demand) goes to the lane of that number here, whatever
-    the rule, and to no other.
+    `weights` go with WEIGHTED and DEALT. DEALT goes round the lanes, each as often as its weight says and as evenly as
+    can be. Where several `front_ends` deal, a query comes to one of them by chance, and each goes its own rounds.
+    `targets` go with BY_CLIENT and BY_CLASS: position in `lanes` by client or class number; an unknown client or class
+    takes position 0, or is dealt by `weights` where there are any. `demands`: a query that demands certain variants
+    (submitted with the number of its demand) goes to the lane of that number here, whatever the rule, and to no other.
     """
 
     rule: RouteRule
@@ -372,15 +374,11 @@ class Route:
     weights: tuple[float, ...] = ()
     targets: tuple[int, ...] = ()
     demands: tuple[int, ...] = ()
+    front_ends: int = 1
 
     def leads_as(self, other: Route) -> bool:
         """Whether nothing but the weights differs."""
-        return (self.rule, self.lanes, self.targets, self.demands) == (
-            other.rule,
-            other.lanes,
-            other.targets,
-            other.demands,
-        )
+        return replace(self, weights=()) == replace(other, weights=())
 
 
 @dataclass(frozen=True)

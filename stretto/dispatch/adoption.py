@@ -19,7 +19,8 @@ from stretto.dispatch.layout import Memory
 from stretto.dispatch.queue import NONE, collect_waiting
 from stretto.dispatch.records import RATE_BUCKETS, Status
 
-DEALING = (RouteRule.ROUND_ROBIN, RouteRule.SHORTEST, RouteRule.WEIGHTED)  # routes that know no right lane for a query
+# Routes that know no right lane for a query.
+DEALING = (RouteRule.ROUND_ROBIN, RouteRule.SHORTEST, RouteRule.WEIGHTED, RouteRule.DEALT)
 MOST_SPREAD = 8  # sorting is quicker where fewer than one in so many queries of a span of numbers still waits
 
 Numbers = NDArray[np.int64]

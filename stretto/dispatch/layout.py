@@ -369,29 +369,50 @@ def lay_out_routes(memory: Memory, plan_routes: tuple[Route, ...]) -> None:
     records: list[tuple[int, ...]] = []
     lanes: list[int] = []
     targets: list[int] = []
+    dealt: list[float] = []
     cursors = memory["routes"]["cursor"].tolist() if "routes" in memory.arrays else [0] * len(plan_routes)
     for route, cursor in zip(plan_routes, cursors, strict=True):
         numbers = (len(lanes), len(route.lanes), len(targets), len(route.targets))
         demands = (len(targets) + len(route.targets), len(route.demands))
-        records.append((route.rule, *numbers, *demands, cursor % len(route.lanes)))
+        records.append((route.rule, *numbers, *demands, cursor % len(route.lanes), len(dealt), route.front_ends))
         lanes.extend(route.lanes)
         targets.extend((*route.targets, *route.demands))
+        if route.rule is RouteRule.DEALT:
+            shares = as_shares(np.array(route.weights, dtype=np.float64))
+            dealt.extend((*shares, *_first_debts(shares, route.front_ends)))
     memory.put("routes", np.array(records, dtype=DTYPES["routes"]))
     memory.put("route_lanes", np.array(lanes, dtype=np.int64))
     memory.put("route_targets", np.array(targets, dtype=np.int64))
+    memory.put("dealt", np.array(dealt, dtype=np.float64))
     memory.put("alias", np.zeros(len(lanes), dtype=DTYPES["alias"]))
     lay_out_weights(memory, plan_routes)
+
+
+def _first_debts(shares: NDArray[np.float64], front_ends: int) -> list[float]:
+    """What each front end owes every lane to begin with: they stand at different places of the round."""
+    debts, owed = np.zeros(len(shares)), list[float]()
+    for front_end in range(front_ends):
+        owed.extend(debts)
+        steps = (front_end + 1) * len(shares) // front_ends - front_end * len(shares) // front_ends
+        for _ in range(steps):
+            debts += shares
+            debts[debts.argmax()] -= 1.0
+    return owed
 
 
 def lay_out_weights(memory: Memory, plan_routes: tuple[Route, ...]) -> None:
     """The weights alone, of routes that are laid out."""
     keep, other, first = memory["alias"]["keep"], memory["alias"]["other"], 0
-    for route in plan_routes:
+    for number, route in enumerate(plan_routes):
         end = first + len(route.lanes)
         if route.rule in (RouteRule.BY_CLIENT, RouteRule.BY_CLASS) and not route.weights:
             keep[first:end], other[first:end] = 0.0, 0  # whoever is unknown goes to the first lane
         elif route.weights:
-            keep[first:end], other[first:end] = alias_table(as_shares(np.array(route.weights, dtype=np.float64)))
+            shares = as_shares(np.array(route.weights, dtype=np.float64))
+            keep[first:end], other[first:end] = alias_table(shares)
+            if route.rule is RouteRule.DEALT:
+                place = int(memory["routes"]["dealt_first"][number])
+                memory["dealt"][place : place + len(shares)] = shares
         first = end
 
 

@@ -44,6 +44,7 @@ _ARRAYS = (
     "route_lanes",
     "route_targets",
     "alias",
+    "dealt",
     "choices",
     "tables",
     "floors",
@@ -267,6 +268,8 @@ ROUTE = np.dtype(
         ("demand_first", "i8"),  # lanes by demand, in `route_targets`
         ("demand_count", "i8"),
         ("cursor", "i8"),
+        ("dealt_first", "i8"),  # in `dealt`: the lanes' shares, and then what each front end owes every lane
+        ("front_ends", "i8"),
     ],
     align=True,
 )
@@ -341,6 +344,7 @@ DTYPES: dict[str, np.dtype[Any]] = {
     "route_lanes": np.dtype("i8"),
     "route_targets": np.dtype("i8"),
     "alias": ALIAS,
+    "dealt": np.dtype("f8"),
     "choices": CHOICE,
     "tables": TABLE,
     "floors": np.dtype("f8"),

@@ -9,7 +9,9 @@ import numpy as np
 from stretto.core.compiled import compiled
 from stretto.core.plan import RouteRule
 from stretto.dispatch.queue import NONE
-from stretto.dispatch.records import alias, int64s, lanes, queries, routes
+from stretto.dispatch.records import alias, float64s, int64s, lanes, queries, routes
+
+ALIKE = 1e-9  # of a query: debts that differ by rounding alone
 
 
 @compiled
@@ -56,6 +58,23 @@ def weighted(s: Any, route: Any) -> int:
 
 
 @compiled
+def deal(s: Any, route: Any) -> int:
+    """The lane to which a front end owes most. With each query it owes every lane its share more, and one query less
+    where that goes. Which front end has the query is drawn.
+    """
+    front_end = min(int(next_random(s) * route.front_ends), route.front_ends - 1) if route.front_ends > 1 else 0
+    dealt = float64s(s.dealt_at, s.dealt_count)
+    owed = route.dealt_first + (1 + front_end) * route.count
+    most = 0
+    for position in range(route.count):
+        dealt[owed + position] += dealt[route.dealt_first + position]
+        if dealt[owed + position] > dealt[owed + most] + ALIKE:
+            most = position
+    dealt[owed + most] -= 1.0
+    return most
+
+
+@compiled
 def by_number(s: Any, route: Any, number: int) -> int:
     """By client or class; the unknown are dealt by weights, which lead to the first lane where a plan has none."""
     if number < 0 or number >= route.target_count:
@@ -92,6 +111,8 @@ def route_query(s: Any, slot: int) -> int:
         position = shortest(s, route)
     elif route.rule == RouteRule.WEIGHTED:
         position = weighted(s, route)
+    elif route.rule == RouteRule.DEALT:
+        position = deal(s, route)
     elif route.rule == RouteRule.BY_CLIENT:
         position = by_number(s, route, query.client)
     elif route.rule == RouteRule.BY_CLASS:

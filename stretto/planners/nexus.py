@@ -1,8 +1,9 @@
 """Nexus (Shen et al., SOSP 2019): every epoch the load is packed onto workers, and each worker runs its share alone.
 
-A session (an application with its variant) has a lane on each worker that holds it. Queries are dealt to the lanes by
-the packed shares, a worker goes round its lanes, and early drop slides a window of the planned batch over the queue:
-heads that would make the batch smaller than planned are given up.
+A session (an application with its variant) has a lane on each worker that holds it. Front ends deal queries to the
+lanes by the packed shares, each for itself (Symphony section 3.3 says what that costs). A worker goes round its lanes,
+and early drop slides a window of the planned batch over the queue: heads that would make the batch smaller than planned
+are given up. Batches are as planned; with `filling` they hold what has gathered by then, as far as deadlines allow.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ from stretto.planners.parts.choose import choose_variants, serving_workers
 from stretto.planners.parts.rates import rates_of
 
 EPOCH_NS = 30 * NS_PER_S  # over which the load is measured, and for which it is packed
-EQUAL_SHARES = 1e-6
 LEAST_SHARE = 1e-3  # an application without arrivals is packed as if it had this share of the mean rate
 
 
@@ -31,6 +31,8 @@ class Nexus:
     """Nexus packs equal workers. Of unequal ones it takes those that serve every session, and plans for the slowest."""
 
     variants: Mapping[str, str] = field(default_factory=dict)
+    filling: bool = False
+    front_ends: int = 1
 
     def __call__(self, view: View) -> Plan:
         deployment = view.deployment
@@ -46,14 +48,26 @@ class Nexus:
             placement[worker] = tuple(chosen[part.session] for part in node.parts)
             for part in node.parts:
                 shares[part.session].append((len(lanes), part.rate))
-                lanes.append(_lane(deployment, worker, part.session, chosen[part.session], part.batch))
+                lanes.append(self._lane(deployment, worker, part.session, chosen[part.session], part.batch))
         return Plan(
             lanes=tuple(lanes),
-            routes=tuple(_route(by_lane) for by_lane in shares),
+            routes=tuple(_route(by_lane, self.front_ends) for by_lane in shares),
             lane_choice=LaneChoice.ROUND_ROBIN,
             placement=tuple(placement),
             rate_window_ns=EPOCH_NS,
             planner="nexus",
+        )
+
+    def _lane(self, deployment: Deployment, worker: int, application: int, variant: int, batch: int) -> Lane:
+        floors = (0.0,) * batch
+        return Lane(
+            name=f"{deployment.applications[application].name}@{deployment.workers[worker].name}",
+            workers=(worker,),
+            select=Fixed(variant),
+            order=Order.FIRST_COME,
+            release=Eager(floor_rates=floors) if self.filling else Eager(batch, floor_rates=floors),
+            late=Late.DROP_WHEN_DISPATCHED,
+            missing=Missing.WAIT,
         )
 
 
@@ -82,24 +96,9 @@ def _sessions(view: View, chosen: Sequence[int], workers: Sequence[int]) -> tupl
     return tuple(sessions)
 
 
-def _lane(deployment: Deployment, worker: int, application: int, variant: int, batch: int) -> Lane:
-    return Lane(
-        name=f"{deployment.applications[application].name}@{deployment.workers[worker].name}",
-        workers=(worker,),
-        select=Fixed(variant),
-        order=Order.FIRST_COME,
-        release=Eager(batch, floor_rates=(0.0,) * batch),
-        late=Late.DROP_WHEN_DISPATCHED,
-        missing=Missing.WAIT,
-    )
-
-
-def _route(shares: Sequence[tuple[int, float]]) -> Route:
+def _route(shares: Sequence[tuple[int, float]], front_ends: int) -> Route:
     lanes = tuple(lane for lane, _ in shares)
-    total = sum(rate for _, rate in shares)
-    weights = tuple(rate / total for _, rate in shares)
     if len(lanes) == 1:
         return Route(RouteRule.BY_APPLICATION, lanes)
-    if max(weights) - min(weights) <= EQUAL_SHARES:
-        return Route(RouteRule.ROUND_ROBIN, lanes)
-    return Route(RouteRule.WEIGHTED, lanes, weights)
+    total = sum(rate for _, rate in shares)
+    return Route(RouteRule.DEALT, lanes, tuple(rate / total for _, rate in shares), front_ends=front_ends)

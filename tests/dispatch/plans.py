@@ -259,11 +259,13 @@ def route_among(draw: st.DrawFn, numbers: list[int]) -> Route:
     rule = draw(st.sampled_from(RouteRule))
     if rule is RouteRule.BY_APPLICATION:
         return Route(rule, (draw(st.sampled_from(numbers)),))
-    weights = tuple(draw(st.sampled_from([0.5, 1.0, 3.0])) for _ in numbers) if rule is RouteRule.WEIGHTED else ()
+    has_weights = rule in (RouteRule.WEIGHTED, RouteRule.DEALT)
+    weights = tuple(draw(st.sampled_from([0.5, 1.0, 3.0])) for _ in numbers) if has_weights else ()
     targets: tuple[int, ...] = ()
     if rule in (RouteRule.BY_CLIENT, RouteRule.BY_CLASS):
         targets = tuple(draw(st.lists(st.sampled_from(range(len(numbers))), min_size=1, max_size=3)))
-    return Route(rule, tuple(numbers), weights, targets)
+    front_ends = draw(st.integers(1, 3)) if rule is RouteRule.DEALT else 1
+    return Route(rule, tuple(numbers), weights, targets, front_ends=front_ends)
 
 
 Residency = tuple[tuple[int, ...], ...] | None

@@ -56,6 +56,6 @@ def driver(*lanes: Lane, on: Deployment | None = None, rule: RouteRule | None = 
 def planned(*lanes: Lane, rule: RouteRule | None = None, **plan: Any) -> Plan:
     if rule is None:
         return by_application(lanes, **plan)
-    chosen = {name: plan.pop(name) for name in ("weights", "targets") if name in plan}
+    chosen = {name: plan.pop(name) for name in ("weights", "targets", "front_ends") if name in plan}
     route = Route(rule, tuple(range(len(lanes))), **chosen)
     return Plan(lanes, (route,), **plan)

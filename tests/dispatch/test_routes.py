@@ -37,6 +37,7 @@ EXPECTED: dict[RouteRule, tuple[dict[str, object], list[int]]] = {
     RouteRule.BY_CLIENT: ({"targets": (1, 0, 2)}, [1, 0, 2, 1, 0, 2, 1, 0]),
     RouteRule.BY_CLASS: ({"targets": (1, 0, 2)}, [2, 2, 0, 0, 1, 1, 2, 2]),
     RouteRule.WEIGHTED: ({"weights": (0.0, 1.0, 0.0)}, [1] * 8),
+    RouteRule.DEALT: ({"weights": (1.0, 1.0, 1.0)}, [0, 1, 2, 0, 1, 2, 0, 1]),
 }
 
 
@@ -44,6 +45,35 @@ EXPECTED: dict[RouteRule, tuple[dict[str, object], list[int]]] = {
 def test_each_rule_has_its_own_way(rule: RouteRule) -> None:
     plan, lanes = EXPECTED[rule]
     assert joined_by_all(rule, **plan) == lanes
+
+
+@pytest.mark.parametrize("weights", [(1.0, 2.0, 1.0), (5.0, 1.0, 0.3), (0.0, 1.0, 3.0)])
+def test_a_front_end_deals_as_evenly_as_can_be(weights: tuple[float, ...]) -> None:
+    """After any number of queries each lane has its share of them, but for less than one query."""
+    made, counts = driver(*THREE, rule=RouteRule.DEALT, weights=weights), [0, 0, 0]
+    for number in range(1, 60):
+        counts[joined(made)] += 1
+        for lane_number, weight in enumerate(weights):
+            assert abs(counts[lane_number] - number * weight / sum(weights)) < 1
+
+
+def test_front_ends_that_deal_alone_send_bursts_to_lanes() -> None:
+    """Table 2 of Symphony: the same shares, but how many queries come to a lane in a while varies far more."""
+    spread = {}
+    for front_ends in (1, 25):
+        made = driver(*THREE, rule=RouteRule.DEALT, weights=(1.0, 1.0, 1.0), front_ends=front_ends)
+        windows = [Counter(joined(made) for _ in range(30)) for _ in range(40)]
+        totals = sum(windows, Counter[int]())
+        assert all(abs(totals[number] - 400) < 40 for number in range(3))
+        spread[front_ends] = sum((window[number] - 10) ** 2 for window in windows for number in range(3)) / 120
+    assert spread[1] == 0 and spread[25] > 2
+
+
+def test_other_weights_are_dealt_by_at_once() -> None:
+    made = driver(*THREE, rule=RouteRule.DEALT, weights=(1.0, 1.0, 1.0))
+    assert [joined(made) for _ in range(3)] == [0, 1, 2]
+    made.reroute(Route(RouteRule.DEALT, (0, 1, 2), (0.0, 0.0, 1.0)))
+    assert [joined(made) for _ in range(3)] == [2, 2, 2]
 
 
 def test_by_application() -> None:

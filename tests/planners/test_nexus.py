@@ -13,6 +13,9 @@ from stretto.core.published import published_table
 from stretto.core.view import View
 from stretto.core.worker import workers
 from stretto.planners.nexus import Nexus
+from stretto.sim.arrivals import Load
+from stretto.sim.processes import Poisson
+from stretto.sim.simulator import simulate
 
 GIB = 2**30
 
@@ -57,7 +60,7 @@ def test_a_lane_is_one_worker_at_the_planned_batch() -> None:
     for lane in plan.lanes:
         assert (lane.order, lane.late) == (Order.FIRST_COME, Late.DROP_WHEN_DISPATCHED)
         assert lane.release == Eager(7, floor_rates=(0.0,) * 7)  # Symphony table 4, no coordination
-    assert (plan.routes[0].rule, plan.routes[0].lanes) == (RouteRule.ROUND_ROBIN, tuple(range(8)))
+    assert (plan.routes[0].rule, plan.routes[0].lanes) == (RouteRule.DEALT, tuple(range(8)))
 
 
 def test_unequal_shares_are_weighted_and_a_single_lane_needs_no_choice() -> None:
@@ -65,12 +68,33 @@ def test_unequal_shares_are_weighted_and_a_single_lane_needs_no_choice() -> None
     plan = Nexus()(View(made, expected_rates=(35.0, 10.0)))
     for number, route in enumerate(plan.routes):
         assert all(plan.lanes[lane].name.startswith(f"app-{number}@") for lane in route.lanes)
-        if route.rule is RouteRule.WEIGHTED:
+        if route.rule is RouteRule.DEALT:
             assert sum(route.weights) == pytest.approx(1)
             assert max(route.weights) - min(route.weights) > 1e-6
-    assert RouteRule.WEIGHTED in {route.rule for route in plan.routes}
+    assert RouteRule.DEALT in {route.rule for route in plan.routes}
     single = Nexus()(View(resnet(3, applications=3)))
     assert {route.rule for route in single.routes} == {RouteRule.BY_APPLICATION}
+
+
+def test_filling_takes_what_gathered_and_keeps_the_window() -> None:
+    """Section 2.2 of Symphony: "batches of currently accumulated requests"; heads go for a batch as planned."""
+    (lane, *_) = Nexus(filling=True)(View(resnet(8))).lanes
+    assert lane.release == Eager(floor_rates=(0.0,) * 7)
+
+
+def test_front_ends_are_the_routes_affair() -> None:
+    made = resnet(8)
+    one, eight = Nexus()(View(made)), Nexus(front_ends=8)(View(made))
+    assert eight.lanes == one.lanes and eight.routes[0].front_ends == 8 and one.routes[0].front_ends == 1
+
+
+def test_distributed_dispatch_costs_goodput() -> None:
+    """Section 3.3 and figure 1: the same nodes answer fewer queries in time where several front ends deal."""
+    bad = [
+        simulate(resnet(8), Nexus(front_ends=count), Load(Poisson(), 4200.0), seconds=5.0).summary.bad_rate
+        for count in (1, 25)
+    ]
+    assert bad[0] < 0.01 < 0.02 < bad[1]
 
 
 def test_workers_go_where_the_load_is() -> None:

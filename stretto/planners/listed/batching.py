@@ -70,6 +70,10 @@ ENTRIES = (
         "nexus",
         "load packed onto workers each epoch, queries dealt to them by the packed shares",
         "nexus:Nexus",
+        (
+            Option("filling", "flag", "false", "batches of what has gathered, and not as planned"),
+            Option("front_ends", "integer", "1", "so many deal queries out, each for itself", 1, 1000),
+        ),
         replan_s=30.0,
     ),
     Entry(

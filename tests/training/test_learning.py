@@ -26,6 +26,7 @@ from stretto.sim.switching import Switching  # noqa: E402
 from stretto.training.evaluate import evaluate  # noqa: E402
 from stretto.training.settings import instance_deployment  # noqa: E402
 from stretto.training.world import System, World  # noqa: E402
+from tests.cli.test_train_ground import recorded  # noqa: E402
 from tests.planners.edge_rl.test_policy import made  # noqa: E402
 
 SYSTEM = System(
@@ -211,6 +212,20 @@ def test_a_policy_is_served_by_the_planner_and_with_the_slot_and_buffer_that_it_
         planner = EdgeRL(str(tmp_path / "policy.safetensors"))
         plan = planner(View(replace(served, quantile=quantile)))
         assert [lane.capacity for lane in plan.lanes] == [6, 6]
+
+
+def test_a_policy_that_was_trained_from_a_recording_is_served_where_it_was_recorded(tmp_path: Path) -> None:
+    """The recording alone says what is served, by how many, under what load and how fast."""
+    from stretto.cli.main import app
+
+    events = recorded(tmp_path)
+    asked = ["train", str(events), "--out", str(tmp_path / "trained"), "--slot-ms", "50", "--systems", "16"]
+    done = CliRunner().invoke(app, [*asked, "--iterations", "1"])
+    assert done.exit_code == 0, done.output
+    session = served_session("edge_rl", {"policy": str(tmp_path / "trained" / "policy.safetensors")})
+    assert session.rhythm.period_s == 0.05
+    plan = session.planner(View(read_ground(str(events), None, 0, ()).deployment))
+    assert plan.planner == "edge_rl" and len(plan.lanes) == 2 and min(plan.routes[0].weights) > 0
 
 
 def test_options_of_the_command_reach_the_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ import typer
 from stretto.cli.bandwidth import DelayMs, Scale, StepS, TraceForm
 from stretto.cli.infer import CaFile, DeadlineMs, MinAccuracy, RepositoryReference, Token, Url, VariantName
 from stretto.cli.options import Json, Plot
-from stretto.cli.output import check_plot, print_json, print_tables
+from stretto.cli.output import check_plot, check_writable, print_json, print_tables
 from stretto.core.errors import StrettoError
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from stretto.client.load import LoadSpec
     from stretto.client.load.generator import ReportProgress
-    from stretto.client.load.result import LoadProgress
+    from stretto.client.load.result import LoadProgress, LoadResult
 
 LAG_WARNING_MS = 5.0
 REDRAW_S = 0.5
@@ -74,6 +75,9 @@ Data = Annotated[
     Path | None,
     typer.Option(metavar="FILE.npz", help="inputs, and labels to check answers by; else APP's sample."),
 ]
+Log = Annotated[
+    Path | None, typer.Option(metavar="FILE.csv", help="Write which queries came when, for stretto train --load.")
+]
 Network = Annotated[
     str | None,
     typer.Option(metavar="TRACE", help="Send frames over links with this bandwidth; see stretto network."),
@@ -112,6 +116,7 @@ def load(
     scale: Scale = 1.0,
     token: Token = None,
     ca_file: CaFile = None,
+    log: Log = None,
     plot: Plot = None,
     as_json: Json = False,
 ) -> None:
@@ -136,13 +141,19 @@ def load(
     from stretto.client.network.spec import FrameLoad
 
     check_plot(plot)
+    check_writable(log, "--log", (".csv",))
     if data is not None and repository is not None:
         raise StrettoError("--data and --repository both say what to send; give one of them")
     inputs, labels = sample_of(application, repository) if data is None else labelled_file(data)
     _check_one_load(
         network is not None,
         of_requests={"rate": rate, "trace": trace, "variant": variant, "min-accuracy": min_accuracy}
-        | {"kind": kind != "poisson", "rows": rows != 1, "connections": connections != CONNECTIONS},
+        | {
+            "kind": kind != "poisson",
+            "rows": rows != 1,
+            "connections": connections != CONNECTIONS,
+            "log": log is not None,
+        },
         of_frames={"clients": clients != CLIENTS, "fps": fps != FPS, "size": size, "encoding": encoding != "raw"}
         | {"delay-ms": delay_ms, "form": form != "mbit", "step-s": step_s != 1.0, "scale": scale != 1.0},
     )
@@ -192,6 +203,8 @@ def load(
     with _progress(f"loading {application}") as progress:
         result = run_load(spec, progress)
     summary = result.summary()
+    if log is not None:
+        _write_log(log, result)
     if plot is not None and len(result):
         from stretto.report import plots
         from stretto.report.load import load_figure
@@ -235,6 +248,16 @@ def _trace_times_ns(spec: LoadSpec, trace: Path) -> NDArray[np.int64]:
         if block[-1] >= end_ns:
             break
     return np.concatenate(blocks)
+
+
+def _write_log(file: Path, result: LoadResult) -> None:
+    """A log of queries (stretto.sim.query_log): a row for each query of a request, when it was due to be sent."""
+    deadline_ns = "" if result.deadline_ns is None else result.deadline_ns
+    with open(file, "w", encoding="utf-8", newline="") as written:
+        rows = csv.writer(written, lineterminator="\n")
+        rows.writerow(("time_ns", "application", "deadline_ns"))
+        for time_ns in result.scheduled_ns.tolist():
+            rows.writerows([(time_ns, result.spec.application, deadline_ns)] * result.spec.rows)
 
 
 @contextmanager

@@ -14,6 +14,9 @@ from typer.testing import CliRunner
 
 from stretto.cli.load import load, warnings
 from stretto.cli.main import Commands
+from stretto.client.load import LoadSpec
+from stretto.client.load.arrivals import arrival_times_ns
+from stretto.sim.query_log import QueryLog
 from tests.api.serving import Running, repository_of
 from tests.client.server import Rules, Server
 from tests.repository.build import build
@@ -62,6 +65,19 @@ def test_json_and_a_plot(server: Server, data: Path, tmp_path: Path) -> None:
     assert summary["on_time_share"] == summary["correct_on_time_share"] == 1 and summary["arrivals"].startswith("burst")
     text = plot.read_text()
     assert "<svg" in text
+
+
+def test_a_log_of_what_was_sent_can_be_simulated_and_learned_from(server: Server, data: Path, tmp_path: Path) -> None:
+    log = tmp_path / "queries.csv"
+    words = ("--rate", 300, "--seconds", 0.3, "--rows", 2, "--log", log, "--json")
+    summary = json.loads(run(server, data, *words).stdout)
+    rows = QueryLog.read(log).rows
+    assert len(rows) == 2 * summary["requests"] and (rows["deadline_ns"] == 2_000_000_000).all()
+    assert (rows["time_ns"][::2] == rows["time_ns"][1::2]).all() and rows["time_ns"][-1] < 300_000_000
+    spec = LoadSpec("rows", np.zeros((1, 4), np.float32), rate=300.0, seconds=0.3)
+    assert rows["time_ns"][::2].tolist() == arrival_times_ns(spec).tolist()
+    assert "must end in .csv" in run(server, data, "--log", tmp_path / "queries.txt").stderr
+    assert "leave them out with --network" in run(server, data, "--network", "steady", "--log", log).stderr
 
 
 def test_a_trace_has_its_own_rates(server: Server, data: Path, tmp_path: Path) -> None:

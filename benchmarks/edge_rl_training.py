@@ -44,7 +44,6 @@ RANDOM_SETTINGS, RANDOM_SEED = 1024, 11
 GENERAL = "general"
 ROOT = Path(__file__).parent.parent
 GENERAL_FILE = ROOT / "stretto" / "data" / "edge_rl.safetensors"
-CLIP, TRACE = 0.3, 0.9  # of these policies; stretto train has the paper's 0.2 and 0.95 as its defaults
 PARTIAL, AFTER_FAILURE, ANY_SETTING = 300, 60, 300  # iterations
 AFTER_TEACHING, AFTER_BEST = 50, 10  # iterations; little is left to learn of a rule that is near the bound
 VALIDATION_SLOTS = 200_000  # the standard error of violations is then 0.06 points where they are 1.4%
@@ -70,6 +69,8 @@ class Job:
     random: bool = False
     violations: float | None = None
     discount: float = 0.9  # weights of a slot are felt for two slots at most
+    trace: float = 0.9
+    clip: float = 0.3
     sigma: tuple[float, float] = (0.25, 0.08)  # used without noise, a policy should be judged with little
     weight: float = 1.0  # of violations in the reward
     rule: Rule | None = None  # that it learns to follow before it learns by itself
@@ -81,6 +82,8 @@ def jobs() -> list[Job]:
     listed = [
         *general_jobs(),
         Job("partial~alone", failures=True, iterations=PARTIAL),
+        # What stretto train does unless it is told otherwise.
+        Job("partial~published", failures=True, iterations=PARTIAL, discount=0.99, trace=0.95, clip=0.2, sigma=(0.698, 0.698)),
         Job("partial~taught", failures=True, rule=ground.by_hand(), iterations=TAUGHT + AFTER_TEACHING),
         Job("full~alone", full=True, sigma=(0.25, 0.05), iterations=PARTIAL),
         Job("full~taught", True, rule=UNEQUAL, iterations=TAUGHT + AFTER_BEST),
@@ -129,9 +132,9 @@ def train(job: Job, out: str, device: str, systems: int) -> tuple[str, float, li
         iterations=job.iterations,
         violations=job.violations,
         sigma=job.sigma,
-        clip=CLIP,
+        clip=job.clip,
         discount=job.discount,
-        trace=TRACE,
+        trace=job.trace,
         weights=weights,
     )
     plain = recipe

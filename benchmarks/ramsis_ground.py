@@ -51,6 +51,7 @@ class Task:
 
 IMAGE = Task("image", (150.0, 300.0, 500.0), 60)
 TEXT = Task("text", (100.0, 200.0, 300.0), 20)
+TASKS = (IMAGE, TEXT)
 
 
 def measurements(name: str) -> Path:
@@ -62,5 +63,5 @@ def measurements(name: str) -> Path:
 
 
 def trace_of(name: str = "twitter_rates.csv") -> RateTrace:
-    """The production trace: rates 10 s apart, linear in between, from the start again when it ends."""
-    return RateTrace.read(measurements(name), "linear")
+    """The production trace: each rate is held for 10 s, as in the published code, from the start again when it ends."""
+    return RateTrace.read(measurements(name), "hold")

@@ -4,8 +4,8 @@ The evidence model is made up, as in section 6.3.2: for each accuracy, a confusi
 the other classes; given the true class, it names a class drawn from that row. The evidence is k = 5 such draws, the
 posterior that of Jeffreys' prior. Its profiled accuracy, which short-circuit answers go by, is that of the posterior's
 largest class, measured on 20,000 draws of uniform classes. Compared with Grouped, which has none of it: the data-aware
-schedule alone; with short-circuit answers by utility alone, as published; and SneakPeek as it is here, which gives up
-some utility to be late less often where evidence answers nearly as well (`caution`).
+schedule alone; SneakPeek as published (`trials = 0`, `caution = 0`, `order = "first_come"`, `certainty = 0.5`); and
+ours, which gives up some utility to be late less often where evidence answers nearly as well (`caution`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NEIGHBOURS = 5
 DRAWS = 20_000
 SYSTEMS: dict[str, dict[str, Any]] = {
     "data-aware": {"short_circuit": False},
-    "SneakPeek as published": {"caution": 0.0},
+    "SneakPeek as published": windows.PUBLISHED,
     "SneakPeek": {},
 }
 CLASSES = {"fashion": 10, "mnist": 10, "activity": 7}
@@ -86,9 +86,9 @@ def main() -> None:
         bench.claim(
             f"fig 9, {system}: accuracy of the evidence model from which on utility is gained",
             paper="0.3",
-            target="≤ 0.3",
+            target="0.2 to 0.4" if "published" in system else "≤ 0.3",
             ours="none" if first is None else first,
-            met=first is not None and first <= 0.3,
+            met=first is not None and (0.2 <= first <= 0.4 if "published" in system else first <= 0.3),
         )
     bench.finish()
 

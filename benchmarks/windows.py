@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,6 +56,13 @@ SYSTEMS: dict[str, Callable[..., SneakPeek]] = {
     "LO-Priority": lo_priority,
     "Grouped": grouped,
     "SneakPeek": SneakPeek,
+}
+# The schedulers as they are printed: groups are not bettered after the greedy choice, lateness costs what the penalty
+# says and no more, and a class is told where it has more than half of θ.
+PUBLISHED: dict[str, Any] = {"trials": 0, "caution": 0.0, "order": "first_come", "certainty": 0.5}
+AS_PUBLISHED: dict[str, Callable[..., SneakPeek]] = {
+    "Grouped as published": lambda: grouped(**PUBLISHED),
+    "SneakPeek as published": lambda: SneakPeek(**PUBLISHED),
 }
 
 

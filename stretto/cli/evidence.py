@@ -41,7 +41,7 @@ class Report:
     application: str
     k: int
     picked_k: int
-    profiled_accuracy: float
+    profiled_accuracy: float | None  # None: it was measured with another prior
     errors: Errors
     query_ms: float
     variants: tuple[str, ...]
@@ -83,7 +83,7 @@ def evidence(
     reports = [_report(application, data, score) for application in contents.applications]
     if keep:
         for application, report in zip(contents.applications, reports, strict=True):
-            _keep(application, report.picked_k)
+            _keep(application, report.picked_k, data)
     if plot is not None:
         from stretto.report import plots
         from stretto.report.evidence import error_figure
@@ -158,15 +158,19 @@ def _query_ms(opened: Evidence, inputs: Any) -> float:
     return (time.process_time() - started) / count * 1000
 
 
-def _keep(application: ApplicationFiles, k: int) -> None:
-    from stretto.evidence.build import with_k
+def _keep(application: ApplicationFiles, k: int, data: Path | None) -> None:
+    """Also measures again where the prior changed: how often evidence is right was known with the old one."""
+    from stretto.evidence.build import measured_again, with_k
+    from stretto.evidence.load import open_evidence
     from stretto.repository.stored_evidence import write_description
 
     stored = application.stored_evidence
     settings = application.evidence_settings
-    if stored is None or settings.model == "variant" or settings.k is not None:
+    if stored is None or settings.model == "variant" or (settings.k is not None and not application.has_other_prior):
         raise StrettoError(f"{application.label}: k is what [evidence] in app.toml says; write k = {k} there")
-    write_description(application.folder, with_k(stored, k))
+    if application.has_other_prior:
+        stored = measured_again(application, open_evidence(application), _sample(application, data))
+    write_description(application.folder, stored if settings.k is not None else with_k(stored, k))
 
 
 def _bars(report: Report) -> dict[str, float]:
@@ -202,5 +206,10 @@ def _print(report: Report, score: str) -> None:
     print_tables(figures_table(title, "estimate", ["error", "its own answers right"], rows))
     typer.echo(
         f"{report.errors.queries} queries; {report.query_ms:.3f} ms of processor time a query; "
-        f"accuracy of the evidence as profiled {share(report.profiled_accuracy)}"
+        "accuracy of the evidence "
+        + (
+            "unknown with this prior; measure it with --keep"
+            if report.profiled_accuracy is None
+            else f"as profiled {share(report.profiled_accuracy)}"
+        )
     )

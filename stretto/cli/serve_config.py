@@ -198,6 +198,8 @@ def _planner(table: Fields | None, values: dict[str, Any]) -> dict[str, GivenVal
             given_options[option.name] = table.flag(option.name, False)
         elif option.kind == "file":
             given_options[option.name] = str(_path(table, option.name))
+        elif option.kind == "choice":
+            given_options[option.name] = table.choice(option.name, option.choices)
         elif option.kind == "integer":
             given_options[option.name] = table.integer(option.name, int(option.low), int(option.high))
         else:

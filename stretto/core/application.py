@@ -102,9 +102,10 @@ class Application:
     variants: tuple[Variant, ...]
     penalty: Penalty = Penalty.STEP
     classes: int = 0
-    evidence_accuracy: float | None = None  # of its evidence taken as the answer; None: it has no evidence
+    evidence_accuracy: float | None = None  # of its evidence taken as the answer; None: it is no answer
     whole_ladder: tuple[str, ...] = ()
     class_shares: tuple[float, ...] = ()  # of samples that evidence takes for each class; empty: it was not asked
+    has_evidence: bool = False  # of its queries' classes; implied where that is an answer
 
     def __post_init__(self) -> None:
         check_name("application", self.name)
@@ -114,6 +115,7 @@ class Application:
             raise StrettoError(f"application {self.name} has no variant")
         if self.evidence_accuracy is not None and not 0 <= self.evidence_accuracy <= 1:
             raise StrettoError(f"the accuracy of evidence for application {self.name} is a fraction between 0 and 1")
+        object.__setattr__(self, "has_evidence", self.has_evidence or self.evidence_accuracy is not None)
         names = [variant.name for variant in self.variants]
         if len(set(names)) != len(names):
             raise StrettoError(f"application {self.name} has two variants of one name")

@@ -105,6 +105,7 @@ def build_evidence(
         settings.layer,
         None if settings.layer is None else application.variant(str(settings.variant)).model_sha256(),
         of_bytes=application.input.stays_bytes,
+        prior=settings.prior,
     )
     best = stored.at(stored.k)
     assert best is not None
@@ -198,3 +199,13 @@ def with_k(stored: StoredEvidence, k: int) -> StoredEvidence:
     if stored.at(k) is None:
         raise StrettoError(f"k is {k}, which was not tried when the evidence was built")
     return replace(stored, k=k)
+
+
+def measured_again(application: ApplicationFiles, evidence: Evidence, sample: Sample) -> StoredEvidence:
+    """What is stored, with every k measured on these queries with the prior in force."""
+    stored = application.stored_evidence
+    assert stored is not None and isinstance(evidence.witness, Neighbours)
+    ks = tuple(trial.k for trial in stored.tried)
+    tried, _ = _tried(application, evidence.witness, ks, evidence.alpha, sample, sample)
+    origin = Named("the application's queries, measured again", sample).origin()
+    return replace(stored, tried=tried, prior=application.evidence_settings.prior, measured_on=origin)

@@ -50,7 +50,7 @@ def open_evidence(application: ApplicationFiles) -> Evidence:
         witness = Decision(model, application.output.name)
         return Evidence(
             *(application.name, application.input, application.classes, witness),
-            *(settings.k or 1, alpha, variant.accuracy, recall),
+            *(settings.k or 1, alpha, application.measured_evidence, recall),
         )
     stored = application.stored_evidence
     if stored is None:
@@ -76,7 +76,7 @@ def open_evidence(application: ApplicationFiles) -> Evidence:
     witness_of = neighbours(application, vectors, stored.index, stored.scale, k, stored.variant, stored.layer)
     return Evidence(
         *(application.name, application.input, stored.classes, witness_of),
-        *(k, alpha, measured.accuracy, measured.recall),
+        *(k, alpha, application.measured_evidence, () if application.has_other_prior else measured.recall),
     )
 
 

@@ -70,7 +70,9 @@ class Decision:
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """`accuracy` and `recall` are of the evidence's own answers, profiled on data that it was not built from."""
+    """`accuracy` and `recall` are of the evidence's own answers, profiled on data that it was not built from; None and
+    empty where that was with another prior.
+    """
 
     application: str
     takes: InputTensor
@@ -78,7 +80,7 @@ class Evidence:
     witness: Witness
     k: int
     alpha: NDArray[np.float64]
-    accuracy: float
+    accuracy: float | None
     recall: tuple[float, ...] = ()
 
     def counts(self, inputs: Array) -> Integers:

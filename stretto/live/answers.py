@@ -44,7 +44,8 @@ def answer_batch(job: Job, report: Report, answers: Array, now_ns: int, meters: 
             request.run_ns = max(request.run_ns, run_ns)
         else:
             request.batch, request.queue_ns, request.run_ns = count, queue_ns, run_ns
-        expected = generation.accuracy_for(variant, request) if accuracy is None else accuracy
+        is_known = accuracy is not None and query.theta is None
+        expected = accuracy if is_known else generation.expected_for(variant, query)
         if request.answer(query.row, answers[position : position + 1], name, expected):
             request.end(ON_TIME if now_ns <= request.deadline_ns else LATE, now_ns)
     meters.queries(generation.label(variant)[0], arrivals_ns, deadlines_ns, started_ns, run_ns, now_ns)

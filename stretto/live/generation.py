@@ -9,6 +9,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import mul
 
 import numpy as np
 from numpy.typing import NDArray
@@ -124,6 +125,7 @@ class Generation:
             for variant in application.variants
             if variant.input_size and variant.frame_bytes
         }
+        self._recall = [variant.recall for variant in self.deployment.variants]
         self._accuracy_by_size = [dict(variant.accuracy_by_size) for variant in self.deployment.variants]
         self.moved = np.zeros(len(self.deployment.applications), np.int64)  # to a later generation
         self._session = session
@@ -164,6 +166,13 @@ class Generation:
         """That is expected of a variant for a request's images, by the size at which they were sent."""
         by_size = self._accuracy_by_size[variant]
         return by_size.get(request.inputs.shape[1:], self.accuracy[variant]) if by_size else self.accuracy[variant]
+
+    def expected_for(self, variant: int, query: Query | RemoteQuery) -> float:
+        """As `accuracy_for`, by what evidence says of the query's class where it said anything (equation 9)."""
+        recall = self._recall[variant]
+        if query.theta is None or len(recall) != len(query.theta) or self.has_sizes(variant):
+            return self.accuracy_for(variant, query.request)
+        return min(1.0, sum(map(mul, query.theta, recall)))
 
     def theta_of(self, ticket: int, tag: int) -> tuple[float, ...] | None:
         """What evidence there is of a query's class."""

@@ -26,7 +26,7 @@ class Option:
     """One option of a planner, with the bounds of a number."""
 
     name: str
-    kind: Literal["flag", "integer", "number", "file"]
+    kind: Literal["flag", "integer", "number", "file", "choice"]
     default: str  # in words, for people
     what: str
     low: float = 0
@@ -36,6 +36,7 @@ class Option:
     rough: OptionValue | None = None  # makes plans quicker, and is near enough to compare them by at first
     if_steady: bool = False  # what is tried pays only where the load stays
     if_moving: tuple[OptionValue, ...] = ()  # values that are worth trying where it does not
+    choices: tuple[str, ...] = ()  # words, of which a choice is one
 
 
 DATA_AWARE = Option("data_aware", "flag", "false", "expect accuracy from the evidence of each query's class")

@@ -34,6 +34,7 @@ from stretto.repository.tensors import (
 from stretto.repository.variant import Declared, VariantFiles, read_variant
 
 APPLICATION_FILE = "app.toml"
+OTHER_PRIOR = "evidence was measured with another prior, so nothing is answered from it until it is measured again"
 VARIANTS_FOLDER = "variants"
 MAX_VARIANTS = 1000
 MAX_SLO_MS = 3_600_000.0
@@ -103,13 +104,31 @@ class ApplicationFiles:
 
     @property
     def evidence_accuracy(self) -> float | None:
-        """Profiled, of the evidence's own answers; None where there is no evidence, or none that was measured."""
+        """Of the evidence's own answers, where it may answer and that was measured."""
+        return self.measured_evidence if self.evidence_settings.answers else None
+
+    @property
+    def has_evidence(self) -> bool:
+        """Whether evidence of its queries' classes can be had."""
+        return self.evidence_settings.model == "variant" or self.stored_evidence is not None
+
+    @property
+    def measured_evidence(self) -> float | None:
+        """How often evidence is right, as profiled; None where that was not measured with the prior in force."""
         settings, stored = self.evidence_settings, self.stored_evidence
         if settings.model == "variant":
             variant = self.variant(str(settings.variant))
-            return variant.accuracy if variant.has_accuracy else None
+            is_own = settings.agrees_with((), self.classes, settings.k or 1)
+            return variant.accuracy if variant.has_accuracy and is_own else None
         measured = None if stored is None else stored.at(settings.k or stored.k)
-        return None if measured is None else measured.accuracy
+        return None if measured is None or self.has_other_prior else measured.accuracy
+
+    @property
+    def has_other_prior(self) -> bool:
+        """Whether evidence was measured with another prior than app.toml states."""
+        stored = self.stored_evidence
+        has_classes = stored is not None and stored.classes == self.classes > 0
+        return stored is not None and has_classes and not self.evidence_settings.agrees_with(stored.prior, self.classes)
 
     @property
     def classes(self) -> int:
@@ -159,7 +178,7 @@ def read_application(folder: Place, max_model_bytes: int, problems: Problems) ->
     stored = problems.attempt(None, read_stored, folder, head.input, head.output)
     if head.slo_ms is None or head.input is None or head.output is None:
         return None
-    return ApplicationFiles(
+    files = ApplicationFiles(
         folder.path.name,
         folder.path,
         folder.label,
@@ -177,6 +196,9 @@ def read_application(folder: Place, max_model_bytes: int, problems: Problems) ->
         folder.boundary,
         from_fast_to_accurate({each.name: (each.accuracy, each.fastest_ms) for each in variants if each.enabled}),
     )
+    if head.evidence.model == "neighbours" and stored is not None and files.has_other_prior:
+        problems.warn(place.label, f"{OTHER_PRIOR}: stretto evidence {folder.label} --keep")
+    return files
 
 
 def _head(top: Fields, folder: Place, problems: Problems) -> _Head:

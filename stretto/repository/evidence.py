@@ -26,7 +26,7 @@ MAX_LAYER_NAME = 1024
 DEFAULT_DIMENSIONS = 32
 EVIDENCE_KEYS = (
     *("data", "held_out", "model", "variant", "features", "layer", "dimensions", "index", "k"),
-    *("prior", "frequencies", "window_queries"),
+    *("prior", "frequencies", "window_queries", "answers"),
 )
 
 
@@ -44,10 +44,19 @@ class EvidenceSettings:
     prior: tuple[float, ...] = ()
     data: SampleFile | None = None
     held_out: SampleFile | None = None
+    answers: bool = True  # a query may be answered from it (short-circuit)
 
     def alpha(self, classes: int) -> tuple[float, ...]:
         """α of the Dirichlet prior."""
         return self.prior or tuple(jeffreys(classes).tolist())
+
+    def agrees_with(self, prior: Sequence[float], classes: int, observations: int = 0) -> bool:
+        """Whether the likeliest class is the same as with another prior (empty: Jeffreys), where all `observations` are
+        of one class (0: they may be of several).
+        """
+        others = prior or jeffreys(classes).tolist()
+        apart = [own - other for own, other in zip(self.alpha(classes), others, strict=True)]
+        return max(apart) - min(apart) <= 1e-9 or max(apart) - min(apart) < observations
 
 
 DEFAULT_EVIDENCE = EvidenceSettings()
@@ -81,6 +90,7 @@ def read_settings(
         _prior(fields, classes),
         _file(fields, "data", folder, divide_by),
         _file(fields, "held_out", folder, divide_by),
+        answers=fields.flag("answers", True),
     )
 
 

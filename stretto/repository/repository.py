@@ -199,7 +199,14 @@ class Repository:
             )
         slo_ns = max(1, round(files.slo_ms * NS_PER_MS))
         return Application(
-            files.name, slo_ns, variants, files.penalty, files.classes, files.evidence_accuracy, files.ladder
+            files.name,
+            slo_ns,
+            variants,
+            files.penalty,
+            files.classes,
+            files.evidence_accuracy,
+            files.ladder,
+            has_evidence=files.has_evidence,
         )
 
 

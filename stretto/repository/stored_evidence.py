@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.config.fields import ConfigError, Fields
+from stretto.core.evidence import MAX_ALPHA
 from stretto.repository.evidence import INDEXES, MAX_DIMENSIONS, MAX_K, MAX_LAYER_NAME
 from stretto.repository.files import Place
 from stretto.repository.profiles import file_sha256
@@ -81,6 +82,7 @@ class StoredEvidence:
     model_sha256: str | None = None
     version: int = VERSION
     of_bytes: bool = False  # inputs were bytes, which no floats lie near to
+    prior: tuple[float, ...] = ()  # α by class, that its answers were measured with; empty: Jeffreys
 
     def at(self, k: int) -> Tried | None:
         """What was measured with that k."""
@@ -147,8 +149,11 @@ def _read(place: Place, takes: InputTensor | None, gives: OutputTensor | None) -
         None if layer is None else _digest(top, "model_sha256"),
         version,
         top.flag("of_bytes", False),
+        top.numbers("prior", 0, MAX_ALPHA) if top.has("prior") else (),
     )
     top.done()
+    if len(stored.prior) not in (0, classes) or not all(stored.prior):
+        top.fail(f"prior is one number above 0 for each of {classes} classes", "prior")
     if stored.at(stored.k) is None:
         top.fail(f"k is {stored.k}, which is not among those tried", "k")
     if stored.vectors * stored.dimensions > MAX_NUMBERS:
@@ -304,6 +309,8 @@ def as_json(stored: StoredEvidence) -> Mapping[str, Any]:
     }
     if stored.of_bytes:
         content["of_bytes"] = True
+    if stored.prior:
+        content["prior"] = list(stored.prior)
     if stored.layer is not None:
         content |= {"variant": stored.variant, "layer": stored.layer, "model_sha256": stored.model_sha256}
     for key in ("data", "held_out", "measured_on"):

@@ -294,7 +294,7 @@ def figures_of(setting: Setting, deployment: Deployment) -> dict[str, float]:
     slo_ns = min(application.slo_ns for application in deployment.applications)
     figures = dict(_figures(setting, LEAST_DELAY * slo_ns))
     for application in deployment.applications:
-        if application.evidence_accuracy is None:
+        if not application.has_evidence:
             continue
         figures[f"evidence of {application.name}"] = 2.0 if application.name in setting.evidence else 1.0
     return figures

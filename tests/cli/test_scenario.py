@@ -10,9 +10,10 @@ from stretto.cli.scenario.load import ALL_KEYS, KINDS
 from stretto.cli.scenario.read import Scenario, parse_scenario, read_scenario
 from stretto.config.fields import ConfigError
 from stretto.core.errors import StrettoError
-from stretto.core.plan import Delays
+from stretto.core.plan import Delays, Order
 from stretto.core.profile import NS_PER_MS, Quantile
 from stretto.planners.registry import ENTRIES, NAMES
+from stretto.planners.sneakpeek.planner import SneakPeek
 from stretto.sim.arrivals import Clients, Load, Zipf
 from stretto.sim.processes import Gamma, Poisson, TwoLevel
 from stretto.sim.service import Deterministic, Empirical, Lognormal
@@ -323,3 +324,13 @@ def test_unreadable_files(tmp_path: Path) -> None:
 def test_every_example_is_valid(file: Path) -> None:
     scenario = read_scenario(file)
     assert sum(scenario.source.expected_rates(scenario.deployment, scenario.seconds)) > 0
+
+
+def test_sneakpeek_as_published_can_be_asked_for() -> None:
+    published = 'name = "sneakpeek"\ntrials = 0\ncaution = 0\norder = "first_come"\ncertainty = 0.5'
+    text = GOOD.replace(f'name = "{parse_scenario(GOOD).planner.name}"', published)
+    planner = parse_scenario(text).session().planner
+    assert isinstance(planner, SneakPeek)
+    options = planner.options()
+    assert (options.trials, options.caution, options.order) == (0, 0.0, Order.FIRST_COME) and planner.certainty == 0.5
+    refused(text.replace("first_come", "last_come"), "last_come")

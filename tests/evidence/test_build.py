@@ -15,16 +15,16 @@ import pytest
 from stretto.core.errors import StrettoError
 from stretto.core.evidence import jeffreys, posterior_mean
 from stretto.evidence import load as loading
-from stretto.evidence.build import Built, Named, build_evidence, split, with_k
+from stretto.evidence.build import Built, Named, build_evidence, measured_again, split, with_k
 from stretto.evidence.error import AtK, Errors, halves, measure_errors
 from stretto.evidence.load import load_evidence, open_evidence
 from stretto.evidence.model import NO_VOTE, tallied
 from stretto.evidence.scores import score_matrix
 from stretto.repository.application import ApplicationFiles
 from stretto.repository.evidence import EvidenceSettings
-from stretto.repository.read import read_repository
+from stretto.repository.read import inspect_repository, read_repository
 from stretto.repository.sample import Sample
-from stretto.repository.stored_evidence import write_evidence
+from stretto.repository.stored_evidence import write_description, write_evidence
 from tests.evidence.data import CENTRES, clouds, with_metrics
 from tests.repository.build import APP
 
@@ -337,3 +337,40 @@ def test_files_that_were_exchanged_are_not_believed(folder: Path) -> None:
         open_evidence(read(folder))
     assert loading.load_evidence(read(folder)) is None
     assert built.stored.vectors == 270
+
+
+def test_a_changed_prior_is_not_believed_to_be_right_as_often_as_the_old_one(folder: Path) -> None:
+    """Believed 79% and right 38%: the accuracy of evidence was measured with the prior that it was built with."""
+    test = clouds(200, seed=5, spread=2.0)
+    before = stored(folder).stored
+    measured = before.at(before.k)
+    assert measured is not None and read(folder).evidence_accuracy == measured.accuracy
+    for prior, is_like in (("[0.7, 0.7, 0.7]", True), ("[90, 1, 1]", False)):
+        (folder / "app.toml").write_text(APP + f"[evidence]\nprior = {prior}\n")
+        assert (read(folder).evidence_accuracy == measured.accuracy) == is_like, "only what changes answers matters"
+    skewed = read(folder)
+    assert skewed.evidence_accuracy is None and skewed.has_evidence
+    assert any("another prior" in str(problem) for problem in inspect_repository(folder)[1].warnings)
+    evidence = open_evidence(skewed)
+    assert evidence.accuracy is None and evidence.recall == ()
+    again = measured_again(skewed, evidence, test)
+    write_description(folder, again)
+    counts = brute_force_counts(clouds(300), test.inputs, again.k)
+    right = (counts + np.array([90, 1, 1])).argmax(axis=1) == test.labels
+    assert read(folder).evidence_accuracy == pytest.approx(right.mean(), abs=0.02) and right.mean() < 0.6
+
+
+def test_an_application_may_forbid_answers_from_evidence(folder: Path) -> None:
+    stored(folder)
+    (folder / "app.toml").write_text(APP + "[evidence]\nanswers = false\n")
+    application = read(folder)
+    assert application.evidence_accuracy is None and application.has_evidence
+    evidence = open_evidence(application)
+    assert evidence.accuracy is not None and evidence.posterior(clouds(2).inputs).shape == (2, 3), "it tells classes"
+
+
+def test_a_decision_may_be_outweighed_by_a_prior(folder: Path) -> None:
+    for k, prior, is_known in ((1, "[0.9, 0.5, 0.5]", True), (1, "[2, 0.5, 0.5]", False), (3, "[2, 0.5, 0.5]", True)):
+        said = f'[evidence]\nmodel = "variant"\nvariant = "good"\nk = {k}\nprior = {prior}\n'
+        (folder / "app.toml").write_text(APP + said)
+        assert (read(folder).evidence_accuracy is not None) == is_known, (k, prior)

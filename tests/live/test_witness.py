@@ -55,6 +55,28 @@ def held(plan: Plan, **worklist: tuple[int, ...]) -> Plan:
     return Plan((lane,), (Route(RouteRule.BY_APPLICATION, (0,)),))
 
 
+def test_an_answer_says_the_accuracy_that_evidence_gives_it() -> None:
+    """θ_k × recall_k summed over the classes (equation 9); without evidence, the profiled accuracy."""
+
+    async def work() -> None:
+        what, theta = of_zoo("mnist"), (0.0, 0.0, 0.7, 0.3, *[0.0] * 6)
+        async with serving(what, plan=held(plan_for(what))) as engine:
+            witness = witnessed(engine, Told(theta), "mnist")
+            query = asked(engine, sample("mnist", 1), "mnist")
+            await until(lambda: witness.seen == 1)
+            engine.adopt(engine.generation, planned(engine, what, plan_for(what)))
+            request = await query
+            variants = {variant.name: variant for variant in engine.generation.deployment.variants}
+            recall = variants[request.variants[0]].recall
+            assert request.accuracy_sum == pytest.approx(0.7 * recall[2] + 0.3 * recall[3])
+            assert request.accuracy_sum != variants[request.variants[0]].accuracy
+            engine.witness = None
+            request = await asked(engine, sample("mnist", 1), "mnist")
+            assert request.accuracy_sum == variants[request.variants[0]].accuracy
+
+    within(60, work)
+
+
 def test_evidence_is_the_answer_where_the_plan_says_so() -> None:
     async def work() -> None:
         what = of_zoo("mnist")

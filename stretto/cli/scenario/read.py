@@ -161,6 +161,8 @@ def _planner(top: Fields) -> tuple[PlannerChoice, Quantile]:
                 options[option.name] = part.integer(option.name, int(option.low), int(option.high))
             case "number":
                 options[option.name] = part.number(option.name, option.low, option.high)
+            case "choice":
+                options[option.name] = part.choice(option.name, option.choices)
             case "file":  # relative to the folder of the scenario
                 options[option.name] = str(part.document.folder / part.text(option.name))
     named = part.part("variants")

@@ -89,8 +89,9 @@ class Judged:
 
     def may_use_evidence(self, deployment: Deployment) -> bool:
         """Where it tells variants apart, or workers swap them and it may be worth more to answer from it."""
-        known = [each for each in deployment.applications if each.evidence_accuracy is not None]
-        return any(map(tells_classes_apart, known)) or (bool(known) and has_swaps(deployment))
+        known = [each for each in deployment.applications if each.has_evidence]
+        may_answer = any(each.evidence_accuracy is not None for each in known)
+        return any(map(tells_classes_apart, known)) or (may_answer and has_swaps(deployment))
 
     def __call__(self, view: View) -> Plan:
         if view.deployment is not self._deployment:

@@ -8,7 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.core.deployment import Deployment
+from stretto.planners.data_aware import alike
 
+KINDS = 8  # of class, that groups are split by
 MOST_BATCH = 256  # larger batches bring no more throughput worth a window's time
 
 
@@ -20,6 +22,7 @@ class Catalogue:
     variants: NDArray[np.int64]  # how many, by application
     accuracy: NDArray[np.float64]  # [application, variant of it], as profiled; zero beyond the last
     recall: tuple[NDArray[np.float64] | None, ...]  # [variant, class] by application, where every variant has it
+    kind_of: tuple[NDArray[np.int64], ...]  # by application and class, where it has recall: classes alike are one kind
     penalty: NDArray[np.int64]  # by application
     evidence_accuracy: NDArray[np.float64]  # by application; -1: it has no evidence
     latency_ns: NDArray[np.int64]  # [variant, site, batch]
@@ -34,6 +37,7 @@ class Catalogue:
 def catalogue_of(deployment: Deployment) -> Catalogue:
     """The arrays of a deployment."""
     applications = deployment.applications
+    recalls = [_recall(deployment, number) for number in range(len(applications))]
     widest = max(len(application.variants) for application in applications)
     accuracy = np.zeros((len(applications), widest))
     for number, application in enumerate(applications):
@@ -53,7 +57,8 @@ def catalogue_of(deployment: Deployment) -> Catalogue:
         first_variant=np.array(deployment.first_variant),
         variants=np.array([len(application.variants) for application in applications]),
         accuracy=accuracy,
-        recall=tuple(_recall(deployment, number) for number in range(len(applications))),
+        recall=tuple(recalls),
+        kind_of=tuple(np.zeros(0, np.int64) if recall is None else kinds_of(recall) for recall in recalls),
         penalty=np.array([int(application.penalty) for application in applications]),
         evidence_accuracy=np.array([-1.0 if accuracy is None else accuracy for accuracy in from_evidence]),
         latency_ns=latency_ns,
@@ -86,6 +91,11 @@ def _latencies(deployment: Deployment, sites: list[tuple[str, int]]) -> tuple[ND
                 latency_ns[variant, site, : len(known)] = known
                 most[variant, site] = len(known) - 1
     return latency_ns, most
+
+
+def kinds_of(recall: NDArray[np.float64]) -> NDArray[np.int64]:
+    """The kind of each class. All classes count alike, for which of them are frequent differs between windows."""
+    return alike(recall, np.ones(recall.shape[1]), KINDS)
 
 
 def _recall(deployment: Deployment, application: int) -> NDArray[np.float64] | None:

@@ -37,11 +37,17 @@ def urgency(window: Window, order: Order) -> NDArray[np.float64]:
 
 
 def form_groups(window: Window, places: Sequence[int], by_class: bool) -> list[Group]:
-    """`places`, the most urgent first, by application, or by application and class; inconclusive ones together."""
-    members: dict[tuple[int, int], list[int]] = {}
+    """`places`, the most urgent first, by application, or by application and class; inconclusive ones together.
+
+    Those that cannot be answered from evidence, because there is none yet, are apart: a group is answered as a whole,
+    and one query without evidence would forbid it to all.
+    """
+    members: dict[tuple[int, int, bool], list[int]] = {}
     applications, classes = window.application.tolist(), window.query_class.tolist()
+    may_answer = (window.evidence_accuracy >= 0).tolist()
     for place in places:
-        members.setdefault((applications[place], classes[place] if by_class else -1), []).append(place)
+        key = applications[place], classes[place] if by_class else -1, may_answer[place]
+        members.setdefault(key, []).append(place)
     return [np.array(group) for group in members.values()]
 
 
@@ -57,11 +63,14 @@ def ordered(groups: Sequence[Group], urgency_of: NDArray[np.float64]) -> NDArray
 
 
 def fewer(window: Window, groups: Sequence[Group], wanted: int, most: int) -> list[Group]:
-    """Groups of one application put together until `wanted` are left, or no two may be; none larger than `most`."""
+    """Groups of one application put together until `wanted` are left, or no two may be; none larger than `most`, and
+    none with evidence and without.
+    """
     sums = np.array([window.accuracy[group].sum(axis=0) for group in groups])
     owners = window.application[[group[0] for group in groups]]
     sizes = np.array([len(group) for group in groups])
-    labels = put_together(sums, sizes, owners, window.catalogue.variants[owners], wanted, most).tolist()
+    apart = 2 * owners + (window.evidence_accuracy[[group[0] for group in groups]] >= 0)
+    labels = put_together(sums, sizes, apart, window.catalogue.variants[owners], wanted, most).tolist()
     parts: dict[int, list[Group]] = {}
     for label, group in zip(labels, groups, strict=True):
         parts.setdefault(label, []).append(group)

@@ -23,7 +23,7 @@ _PROFILED: dict[str, Any] = {"split_classes": False, "data_aware": False, "short
 class SneakPeek:
     """The five systems of section 6.1 are settings; each may be data-aware, and may answer from evidence."""
 
-    order: Order = Order.PRIORITY
+    order: Order | str = Order.PRIORITY  # or its name, in small letters
     max_accuracy: bool = False
     grouped: bool = True
     split_classes: bool = True
@@ -32,6 +32,8 @@ class SneakPeek:
     exact_groups: int = 6
     max_group: int = 0
     caution: float = 0.9
+    trials: int = 1000
+    certainty: float = 0.0
     name: str = "sneakpeek"
     _known: tuple[Deployment, Catalogue, Plan] | None = field(default=None, repr=False)  # the plan: nothing waits
 
@@ -51,7 +53,10 @@ class SneakPeek:
         if not queries or not view.alive.any():
             return idle
         window = window_of(
-            catalogue, view.now_ns, queries, view, data_aware=self.data_aware, short_circuit=self.short_circuit
+            *(catalogue, view.now_ns, queries, view),
+            data_aware=self.data_aware,
+            short_circuit=self.short_circuit,
+            certainty=self.certainty,
         )
         scheduled = schedule(window, self.options())
         tickets = [query.ticket for query in queries]
@@ -65,13 +70,14 @@ class SneakPeek:
     def options(self) -> Options:
         """What the schedule of a window depends on."""
         return Options(
-            order=self.order,
+            order=Order[self.order.upper()] if isinstance(self.order, str) else self.order,
             max_accuracy=self.max_accuracy,
             grouped=self.grouped,
             split_classes=self.split_classes,
             exact_groups=self.exact_groups,
             max_group=self.max_group,
             caution=self.caution,
+            trials=self.trials,
         )
 
     def _plan(self, deployment: Deployment, worklist: Worklist) -> Plan:

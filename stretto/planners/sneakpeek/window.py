@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.core.evidence import SURE, expected_accuracy
+from stretto.core.evidence import expected_accuracy, likeliest
 from stretto.core.view import View, WaitingQuery
 from stretto.planners.sneakpeek.catalogue import Catalogue
 
@@ -22,7 +22,7 @@ class Window:
     arrival_ns: NDArray[np.int64]
     deadline_ns: NDArray[np.int64]
     accuracy: NDArray[np.float64]  # [request, variant of its application]: profiled, or expected from evidence
-    query_class: NDArray[np.int64]  # estimated; -1: inconclusive, or no evidence
+    query_class: NDArray[np.int64]  # told by evidence: a kind of class, or a class; -1: inconclusive, or no evidence
     evidence_accuracy: NDArray[np.float64]  # as profiled, of an answer from evidence; -1: none can be given
     worker: NDArray[np.int64]
     site: NDArray[np.int64]  # by place in `worker`
@@ -44,8 +44,13 @@ def window_of(
     *,
     data_aware: bool = True,
     short_circuit: bool = True,
+    certainty: float = 0.0,
 ) -> Window:
-    """What waits now. Without `data_aware`, or evidence, a query has the profiled accuracies and no class."""
+    """What waits now. Without `data_aware`, or evidence, a query has the profiled accuracies and no class.
+
+    A query is told to be of the kind of its likeliest class. With a `certainty` it is told to be of that class itself,
+    and only where the class has more than so large a share of θ (as published, 0.5).
+    """
     columns = np.array(
         [(query.application, query.arrival_ns, query.deadline_ns) for query in queries], dtype=np.int64
     ).reshape(len(queries), 3)
@@ -66,8 +71,9 @@ def window_of(
         if data_aware and recall is not None and places:
             theta = np.array([queries[place].theta for place in places])
             accuracy[places, : len(recall)] = expected_accuracy(theta, recall)
-            likely = theta.argmax(axis=1)
-            query_class[places] = np.where(theta.max(axis=1) > SURE, likely, -1)
+            likely = likeliest(theta)
+            told = likely if certainty > 0 else catalogue.kind_of[number][likely]
+            query_class[places] = np.where(theta.max(axis=1) > certainty, told, -1)
     alive = np.arange(len(catalogue.site))
     free_ns = np.full(len(alive), now_ns)
     held = catalogue.resident

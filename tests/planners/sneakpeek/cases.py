@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import permutations, product
+from typing import Any
 
 import numpy as np
 
@@ -68,7 +69,7 @@ def query(
     return WaitingQuery(ticket, owner, arrival_ns, deadline_ns, -1, -1, 0, demand, ticket, known)
 
 
-def window(served: Deployment, queries: Sequence[WaitingQuery], **more: bool) -> Window:
+def window(served: Deployment, queries: Sequence[WaitingQuery], **more: Any) -> Window:
     return window_of(catalogue_of(served), 0, queries, **more)
 
 

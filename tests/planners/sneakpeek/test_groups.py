@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from stretto.core.application import Penalty
 from stretto.core.plan import Order
 from stretto.planners.sneakpeek.groups import bounded, fewer, form_groups, ordered, urgency
+from stretto.planners.sneakpeek.schedule import Options, schedule
 from tests.planners.sneakpeek.cases import application, deployment, query, variant, window
 
 RECALL = ((0.9, 0.5, 0.7), (0.95, 0.9, 0.8))
@@ -44,12 +46,42 @@ def test_long_past_and_far_deadlines_do_not_overflow() -> None:
 def test_groups_are_by_application_and_split_by_believed_class() -> None:
     queries = [query(0, 0, 90, theta=SURE[0]), query(1, 0, 80, theta=SURE[1]), query(2, 0, 70, theta=SURE[0])]
     queries += [query(3, 0, 60, theta=(0.4, 0.3, 0.3)), query(4, 1, 50), query(5, 0, 40)]
-    of = window(SERVED, queries)
+    of = window(SERVED, queries, certainty=0.5)  # as published: more likely than all others together
     assert of.query_class.tolist() == [0, 1, 0, -1, -1, -1]
     whole = [group.tolist() for group in form_groups(of, range(6), False)]
-    assert whole == [[0, 1, 2, 3, 5], [4]]
+    assert whole == [[0, 1, 2, 3], [4], [5]], "the last one cannot be answered from evidence"
     split = [group.tolist() for group in form_groups(of, range(6), True)]
-    assert split == [[0, 2], [1], [3, 5], [4]]
+    assert split == [[0, 2], [1], [3], [4], [5]]
+    nobody = window(SERVED, queries, certainty=0.5, short_circuit=False)
+    assert [group.tolist() for group in form_groups(nobody, range(6), False)] == [[0, 1, 2, 3, 5], [4]]
+    assert [group.tolist() for group in form_groups(nobody, range(6), True)] == [[0, 2], [1], [3, 5], [4]]
+
+
+def test_a_query_is_of_the_kind_of_its_likeliest_class() -> None:
+    """However little of θ that is; two classes with the same recalls are one kind."""
+    recalls = ((0.9, 0.9, 0.5, 0.7), (0.6, 0.6, 0.8, 0.7))
+    models = [variant(f"v{n}", 0.7, 1, 4, recall=recall) for n, recall in enumerate(recalls)]
+    served = deployment([application("many", *models, evidence=0.7)])
+    thetas = [(0.28, 0.24, 0.24, 0.24), (0.2, 0.4, 0.2, 0.2), (0.25, 0.2, 0.3, 0.25), (0.1, 0.1, 0.1, 0.7)]
+    of = window(served, [query(n, 0, 90, theta=theta) for n, theta in enumerate(thetas)])
+    assert [group.tolist() for group in form_groups(of, range(4), True)] == [[0, 1], [2], [3]]
+    assert of.accuracy[0].tolist() == pytest.approx([0.28 * 0.9 + 0.24 * 2.1, 0.28 * 0.6 + 0.24 * 2.1])
+
+
+def test_one_query_without_evidence_does_not_forbid_the_answers_of_its_group() -> None:
+    """Regression: a group was answered from evidence only where all of it could be, and live there is always one that
+    came too late for evidence. Here no variant can be in time but for one query.
+    """
+    slow = variant("slow", 0.9, 40, 60, recall=(0.9, 0.9))
+    served = deployment([application("one", slow, penalty=Penalty.STEP, evidence=0.8)])
+    thetas = [(0.8, 0.2), None, (0.3, 0.7), (0.9, 0.1)]
+    of = window(served, [query(n, 0, 110, theta=theta) for n, theta in enumerate(thetas)])
+    for by_class in (False, True):
+        for exact in (0, 6):
+            found = schedule(of, Options(split_classes=by_class, exact_groups=exact))
+            assert sorted(found.answers) == [0, 2, 3] and found.worth == pytest.approx(3 * 0.8 + 0.9)
+            assert [batch.requests for batch in found.batches] == [(1,)]
+    assert len(fewer(of, form_groups(of, range(4), True), 1, 10)) == 2, "nor when groups are put together"
 
 
 def test_large_groups_are_cut_and_groups_go_by_mean_urgency() -> None:

@@ -17,8 +17,12 @@ Algorithm 1 of the paper without any change is no row here: see docs/design.md.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from functools import partial
+from multiprocessing import get_context
 
 from edge_rl_bound import least_violations, most_goodput
 from edge_rl_ground import (
@@ -60,6 +64,8 @@ LEAVE_AIM = (81.0, 0.01)
 QUICK = ", each 0.25 s"
 # By phase, whose mean the figures over all are: twice as wide. Shares of heavy instances follow service times closely.
 PHASE_POINTS = dict(zip(PHASE_COLUMNS, (2 * GOODPUT_POINTS, *(3 * (2 * VIOLATION_POINTS,)), 5.0), strict=True))
+LOADS = {"main": MAIN, "periodic": PERIODIC}
+Job = Callable[[], Evaluation]
 SECOND = ", heavy in 43.3 ms"
 SECOND_MS, SECOND_BURST = 43.3, (0.4, 0.4, 0.1, 0.1)  # shares: row SA has 19.99% of a burst at the heavy instances
 AS_PUBLISHED, RULE_POINTS = ", batching rule as published", 0.1
@@ -68,7 +74,7 @@ HW_REFUSED = 0.4811  # of a burst, published in row HW
 UNEQUAL = ((0.22, 0.78), (0.22, 0.75), (0.22, 0.53))  # shares of lulls at each of the heavy instances
 
 
-def baselines(load: Switching, slots: int) -> dict[str, Evaluation]:
+def baselines(load: Switching, slots: int) -> dict[str, Job]:
     """By name as published, with our further readings."""
     served = hybrid()
     crew = instances_of(served)
@@ -76,38 +82,39 @@ def baselines(load: Switching, slots: int) -> dict[str, Evaluation]:
     slo_ns = served.applications[0].slo_ns
     told = system.description(Description("joint", SA_SLOT_S, sees_phase=True))
     at_once = system.description(Description("joint", AT_ONCE_S, sees_phase=True))
-    exact = stationary(crew, load, slo_ns)
+    exact, tenths = (stationary(crew, load, slo_ns, tenths=rounded) for rounded in (False, True))
     return one_model(load, slots, SERVICE_MS[1]) | {
-        "LW": of_plan(all_of(4, 0), Lightweight(), load, slots=slots),
-        "SQ": of_plan(served, SingleQueue(), load, slots=slots),
-        "SQ, heavy first": of_plan(served, SingleQueue(prefer_accurate=True), load, slots=slots),
-        "SA": in_world(system, told, stationary(crew, load, slo_ns, tenths=True), slots=slots),
-        "SA, exact shares": in_world(system, told, exact, slots=slots),
-        "SA, exact shares, told each 0.1 s": in_world(system, at_once, exact, slots=slots),
-        "INFaaS": by_infaas(system, slots),
-        "shared queue, leave it": of_plan(served, LeaveIt(), load, slots=slots),
+        "LW": partial(of_plan, all_of(4, 0), Lightweight(), load, slots=slots),
+        "SQ": partial(of_plan, served, SingleQueue(), load, slots=slots),
+        "SQ, heavy first": partial(of_plan, served, SingleQueue(prefer_accurate=True), load, slots=slots),
+        "SA": partial(in_world, system, told, tenths, slots=slots),
+        "SA, exact shares": partial(in_world, system, told, exact, slots=slots),
+        "SA, exact shares, told each 0.1 s": partial(in_world, system, at_once, exact, slots=slots),
+        "INFaaS": partial(by_infaas, system, slots),
+        "shared queue, leave it": partial(of_plan, served, LeaveIt(), load, slots=slots),
     }
 
 
-def second_reading(load: Switching, slots: int) -> dict[str, Evaluation]:
+def second_reading(load: Switching, slots: int) -> dict[str, Job]:
     """The same rows by other service times. SA hears of the phase at once, and has the shares that its row reports: all
     of a lull at the heavy instances, and a tenth of a burst at each.
     """
     served = hybrid(heavy_ms=SECOND_MS)
     system = System(served, load)
     at_once = system.description(Description("joint", AT_ONCE_S, sees_phase=True))
-    return one_model(load, slots, SECOND_MS) | {
-        "SQ": of_plan(served, SingleQueue(), load, slots=slots),
-        "SA": in_world(system, at_once, told_shares((0, 0, 0.5, 0.5), SECOND_BURST), slots=slots),
-        "INFaaS": by_infaas(system, slots),
+    rows = one_model(load, slots, SECOND_MS) | {
+        "SQ": partial(of_plan, served, SingleQueue(), load, slots=slots),
+        "SA": partial(in_world, system, at_once, told_shares((0, 0, 0.5, 0.5), SECOND_BURST), slots=slots),
+        "INFaaS": partial(by_infaas, system, slots),
     }
+    return {name + SECOND: row for name, row in rows.items()}
 
 
-def one_model(load: Switching, slots: int, heavy_ms: float) -> dict[str, Evaluation]:
+def one_model(load: Switching, slots: int, heavy_ms: float) -> dict[str, Job]:
     """Four heavy instances."""
     heavy = all_of(0, 4, heavy_ms)
     planners = {"HW": Heavyweight(), "HW-E": Heavyweight(early=True)}
-    return {name: of_plan(heavy, planner, load, slots=slots) for name, planner in planners.items()}
+    return {name: partial(of_plan, heavy, planner, load, slots=slots) for name, planner in planners.items()}
 
 
 def by_infaas(system: System, slots: int) -> Evaluation:
@@ -116,32 +123,56 @@ def by_infaas(system: System, slots: int) -> Evaluation:
     return in_world(system, description, infaas(instances_of(system.deployment), SYSTEMS), slots=slots)
 
 
-def learned(load: Switching, slots: int) -> dict[str, Evaluation]:
+def learned(load: Switching, slots: int) -> dict[str, Job]:
     """The committed policies."""
     if load.is_periodic:
         names = {"RL-PO": "periodic_partial", "RL-FO": "periodic_full"}
-        quick = {f"RL-PO{QUICK}": "periodic_partial_quick", f"RL-FO{QUICK}": "periodic_full_quick"}
-        return {row: of_policy(name, load, slots=slots) for row, name in (names | quick).items()}
-    names = {"RL-PO": "partial", "RL-FO": "full", "RL-FO, violations weighed to 0.4%": "full_strict"}
-    names |= {f"RL-PO{QUICK}": "partial_quick", f"RL-FO{QUICK}": "full_quick"}
-    rows = {row: of_policy(name, load, slots=slots) for row, name in names.items()}
+        names |= {f"RL-PO{QUICK}": "periodic_partial_quick", f"RL-FO{QUICK}": "periodic_full_quick"}
+    else:
+        names = {"RL-PO": "partial", "RL-FO": "full", "RL-FO, violations weighed to 0.4%": "full_strict"}
+        names |= {f"RL-PO{QUICK}": "partial_quick", f"RL-FO{QUICK}": "full_quick"}
+    rows: dict[str, Job] = {row: partial(of_policy, name, load, slots=slots) for row, name in names.items()}
+    if load.is_periodic:
+        return rows
     for row, name in (("RL-PO-B", "batching_partial"), ("RL-FO-B", "batching_full")):
         for rule, is_published in (("", False), (AS_PUBLISHED, True)):
-            rows[row + rule] = of_policy(name, load, batching(hybrid()), slots=slots, published_batches=is_published)
+            batches = partial(of_policy, name, load, batching(hybrid()), published_batches=is_published)
+            rows[row + rule] = partial(batches, slots=slots)
     return rows
+
+
+def jobs(title: str, slots: int) -> dict[str, Job]:
+    """Every row of a load."""
+    load = LOADS[title]
+    return baselines(load, slots) | learned(load, slots) | second_reading(load, slots)
+
+
+def evaluated(title: str, name: str, slots: int) -> Evaluation:
+    """One row, in a process of its own."""
+    return jobs(title, slots)[name]()
+
+
+def all_rows(slots: int, processes: int) -> dict[str, dict[str, Evaluation]]:
+    """By load and name, several at once."""
+    for name in ("SQ", "RL-PO-B"):
+        evaluated("main", name, SYSTEMS)  # so that the processes find compiled code
+    with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
+        waiting = {
+            title: {name: pool.submit(evaluated, title, name, slots) for name in jobs(title, slots)} for title in LOADS
+        }
+        return {title: {name: row.result() for name, row in rows.items()} for title, rows in waiting.items()}
 
 
 def main() -> None:
     """Both loads."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--slots", type=int, default=SLOTS, help="of a second, of each row")
-    slots = parser.parse_args().slots
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    given = parser.parse_args()
+    slots = given.slots
     bench = Benchmark("edge_rl_table2", seed=9001)
-    results = {}
-    for title, load in (("main", MAIN), ("periodic", PERIODIC)):
-        rows = baselines(load, slots) | learned(load, slots)
-        rows |= {name + SECOND: did for name, did in second_reading(load, slots).items()}
-        results[title] = rows
+    results = all_rows(slots, given.processes)
+    for title, rows in results.items():
         for name, evaluation in rows.items():
             paper = published_row(title, name)
             published = (

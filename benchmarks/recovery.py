@@ -10,8 +10,9 @@ the queue. (3) All of four workers with a GPU's profile stall for 0.3 s. Needs s
 from __future__ import annotations
 
 import argparse
+import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
 from multiprocessing import get_context
@@ -39,6 +40,7 @@ from stretto.sim.arrivals import ARRIVAL, Load, Source
 from stretto.sim.ports import simulator_ports
 from stretto.sim.processes import Poisson
 from stretto.sim.simulator import Fault, FaultKind, simulate
+from stretto.twin.setting import Setting
 from stretto.twin.spot import SpotJudge
 
 STARTS = 50
@@ -102,6 +104,14 @@ class RememberedPolicies:
     def collect(self) -> Sequence[MadePolicy]:
         made, self.waiting = self.waiting, []
         return made
+
+
+class RoundedJudge(SpotJudge):
+    """Loads within a tenth of one another have one verdict: a planner is judged for four loads, not for every queue."""
+
+    @staticmethod
+    def _case(deployment: Deployment, setting: Setting, rates: tuple[float, ...]) -> Hashable:
+        return tuple(round(math.log(max(rate, 1.0), 1.1)) for rate in rates)
 
 
 def capacity(deployment: Deployment) -> float:
@@ -226,13 +236,13 @@ def queue_row(name: str, ground: str, queues: int) -> dict[str, Any]:
     deployment = grounds()[ground]
     slo_s = max(application.slo_ns for application in deployment.applications) / NS_PER_S
     behind, policies = [], RememberedPolicies()
-    judges: dict[float, SpotJudge] = {}
+    judges: dict[float, RoundedJudge] = {}
     for number in range(queues):
         load = LOADS[number % len(LOADS)] * staggered_capacity(deployment)
         fresh, old, from_ns = arrivals(deployment, load, 7_000 + number)
         if load not in judges:
             law = Load(Poisson(), load)
-            judges[load] = SpotJudge(
+            judges[load] = RoundedJudge(
                 lambda deployment, law=law: measured_setting(deployment, law, None, seconds=MEASURED_S, seed=CHOSEN_ON)
             )
 
